@@ -12,14 +12,22 @@ from fmrl.core.errors import FMRLError
 Array = Any  # any array-API array: numpy.ndarray, torch.Tensor, array_api_strict.Array, …
 
 
+_NAMESPACES: dict[type, Any] = {}  # looking a namespace up costs as much as a small array operation, so it is done once
+
+
 def namespace(*arrays: Array) -> Any:
     """The one namespace all ``arrays`` live in.
 
     >>> namespace(np.ones(2)).__name__
     'array_api_compat.numpy'
     """
+    found = _NAMESPACES.get(type(arrays[0]))
+    if found is not None and all(_NAMESPACES.get(type(a)) is found for a in arrays[1:]):
+        return found
     try:
-        return array_namespace(*arrays)
+        found = array_namespace(*arrays)
+        _NAMESPACES.update({type(a): found for a in arrays})
+        return found
     except TypeError:
         kinds = ", ".join(sorted({f"{type(a).__module__}.{type(a).__name__}" for a in arrays}))
         raise FMRLError(f"arrays of different kinds were mixed ({kinds})", fix="convert them all to one kind") from None

@@ -119,18 +119,17 @@ class Ball(Domain):
 
     def __post_init__(self):
         if not (self.radius > 0 and math.isfinite(self.radius)):
-            raise FMRLError(
-                f"Ball radius must be positive and finite, not {self.radius}", fix="use Euclidean() for no bound"
-            )
+            raise FMRLError(f"Ball radius must be positive and finite, not {self.radius}", fix="use Euclidean() for no bound")
         object.__setattr__(self, "radius", float(self.radius))
         object.__setattr__(self, "centre", _vector(self.centre, "Ball centre"))
 
     def project(self, theta):
         xp = namespace(theta)
-        centre = constant(self.centre, theta)
-        offset = theta - centre
+        centred = self.centre != 0.0
+        offset = theta - constant(self.centre, theta) if centred else theta
         length = norm(offset)[..., None]
-        return centre + offset * (self.radius / xp.maximum(length, full((), self.radius, theta)))
+        inside = offset * (self.radius / xp.maximum(length, full((), self.radius, theta)))
+        return constant(self.centre, theta) + inside if centred else inside
 
     def lowest(self, z):
         xp = namespace(z)

@@ -55,9 +55,7 @@ class Objective(NamedTuple):
         xp, X = namespace(z), self.samples.X * self.samples.weight[..., None]
         gram = xp.matmul(xp.matrix_transpose(X), X)
         ridge = (
-            1e-14
-            * (1e-290 + xp.linalg.trace(gram))[..., None, None]
-            * xp.eye(gram.shape[-1], dtype=z.dtype, device=device(z))
+            1e-14 * (1e-290 + xp.linalg.trace(gram))[..., None, None] * xp.eye(gram.shape[-1], dtype=z.dtype, device=device(z))
         )
         for _ in range(2):  # the second pass removes what rounding left of the first
             u = u - xp.matmul(X, xp.linalg.solve(gram + ridge, xp.matmul(xp.matrix_transpose(X), u)))

@@ -237,9 +237,7 @@ class _Binary(Loss):
         bad = (y != 1) & (y != 0) & (y != -1)
         if bool(xp.any(bad)) or (bool(xp.any(y == 0)) and bool(xp.any(y == -1))):
             i = int(xp.argmax(xp.astype(bad, xp.int64)))
-            raise FMRLError(
-                f"label {float(y[i])!r} is neither of {{0, 1}} nor of {{−1, 1}}", round=i, fix="name it in classes"
-            )
+            raise FMRLError(f"label {float(y[i])!r} is neither of {{0, 1}} nor of {{−1, 1}}", round=i, fix="name it in classes")
         return xp.astype(y == 1, like.dtype)[:, None]
 
     def decode(self, z):

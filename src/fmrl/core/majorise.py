@@ -95,44 +95,35 @@ class Rotation:
         return rest / xp.where(length > 0, length, xp.ones_like(length))
 
 
-def majorise(problem: Objective, eig: Array, v: Array, tol: float) -> tuple[Array, Array, Array, Array]:
-    """Minimise from v [B, C·r]; returns v, value [B], gap [B] and whether each converged [B]."""
+def majorise(problem: Objective, eig: Array, v: Array, still: float) -> tuple[Array, Array, Array]:
+    """Step from v [B, C·r] until a step is below ``still``·‖v‖; returns v, value [B] and gap [B] (large if it got nowhere)."""
     samples, phi, eta = problem.samples, problem.phi, problem.eta
     xp = namespace(v)
-    C, r = samples.loss.outputs, samples.X.shape[-1]
+    wide, weight = (v.shape[0], samples.loss.outputs, samples.X.shape[-1]), samples.weight[..., None]
     radius = problem.domain.radius if isinstance(problem.domain, Ball) else math.inf
-    slight = 1e4 * xp.finfo(v.dtype).eps
     curvature = samples.loss.bend * eig if eta is None else samples.loss.bend * eta[..., None] * eig
     model = curvature + (1e-290 if phi is None else 1.0)
     multiplier = zeros((v.shape[0],), v)
-    done = xp.zeros_like(multiplier) > 0
-    step = before = full((v.shape[0],), math.inf, v)
-    wide, weight = (v.shape[0], C, r), samples.weight[..., None]
-    value = gap = step
-    floor = None
+    step, done = full((v.shape[0],), math.inf, v), zeros((v.shape[0],), v) > 0
     for _ in range(LIMIT):
         z = samples.margins(v)
-        u = samples.loss.slope(z, samples.target) * weight
-        q = samples.gather(u)
-        new_value = problem.value(v, z)
-        new_gap = problem.gap(v, z, u, q)
-        value, gap = xp.where(done, value, new_value), xp.where(done, gap, new_gap)
-        if floor is None:  # rounding of the value: no gap below it means anything
-            floor = 4 * xp.finfo(v.dtype).eps * xp.abs(new_value)
-        # A step that no longer shrinks is rounding noise.
-        still = (step <= slight * norm(v)) | (step >= before / 2) & (step < math.inf) & (step <= 1e-6 * norm(v))
-        done = done | ((gap <= xp.maximum(tol * xp.abs(value), floor)) & still)
-        if bool(xp.all(done)):
-            break
+        q = samples.gather(samples.loss.slope(z, samples.target))
         pull = q if eta is None else eta[..., None] * q - phi
         target = curvature[..., None, :] * xp.reshape(v, wide) - xp.reshape(pull, wide)
         multiplier = _multiplier(xp.sum(target * target, axis=-2), model, radius, multiplier)
         new = xp.reshape(target / (model + multiplier[..., None])[..., None, :], v.shape)
-        if radius < math.inf:
-            new = problem.domain.project(new)
         before, step = step, norm(new - v)
-        v = xp.where(done[..., None], v, new)
-    return v, value, gap, done
+        v = xp.where(done[..., None], v, new) if bool(xp.any(done)) else new
+        size = norm(v)
+        # A tiny step that no longer shrinks is rounding noise.
+        done = done | (step <= still * size) | ((step >= before / 2) & (step <= 1e-7 * size))
+        if bool(xp.all(done)):
+            break
+    if radius < math.inf:
+        v = problem.domain.project(v)
+    z = samples.margins(v)
+    u = samples.loss.slope(z, samples.target) * weight
+    return v, problem.value(v, z), problem.gap(v, z, u, samples.gather(u))
 
 
 def _multiplier(square: Array, model: Array, radius: float, start: Array) -> Array:

@@ -57,9 +57,7 @@ def released(within="ogd", update="fal", *, domain: Domain | None = None, epsilo
     )
 
 
-def single_task(
-    within="omd", *, domain: Domain | None = None, D: float | None = None, lipschitz: float | None = None
-) -> FMRL:
+def single_task(within="omd", *, domain: Domain | None = None, D: float | None = None, lipschitz: float | None = None) -> FMRL:
     """No meta-learning: every task starts at the same phi with D = the diameter of the domain (released code: its radius).
 
     >>> round(single_task().similarity.D, 4)

@@ -55,9 +55,7 @@ class Samples:
     def first(self, i: int) -> Samples:
         """The first i rounds."""
         offset = None if self.offset is None else self.offset[..., :i, :]
-        return replace(
-            self, X=self.X[..., :i, :], target=self.target[..., :i, :], weight=self.weight[..., :i], offset=offset
-        )
+        return replace(self, X=self.X[..., :i, :], target=self.target[..., :i, :], weight=self.weight[..., :i], offset=offset)
 
     def take(self, index: Array) -> Samples:
         """The tasks at ``index`` of a stack [B, …]."""

@@ -85,13 +85,15 @@ def play(learner: Learner, game: Game, domain: Domain, phi: Array, eta: Array, r
     actions = learner.actions(game, domain, phi, eta)
     theta, losses, played = next(actions), [], []
     total = xp.zeros_like(phi)
-    weight = getattr(game, "weight", None)
     for i in range(game.length):
         loss, gradient = game.reveal(i, theta)
         losses.append(loss)
-        total = total + (theta if weight is None else weight[..., i, None] * theta)
+        total = total + theta
         if record:
             played.append(theta)
         theta = actions.send(gradient)
     recorded = xp.stack(played, axis=-2) if record else None
-    return Play(xp.stack(losses, axis=-1), theta, total / game.rounds[..., None], recorded)
+    # Padded rounds have no gradient, so the last action stood still in them: take those copies back out.
+    rounds = game.rounds[..., None]
+    average = (total - (game.length - rounds) * theta) / rounds
+    return Play(xp.stack(losses, axis=-1), theta, average, recorded)
