@@ -1,0 +1,1 @@
+"""Data sets, tables and synthetic tasks."""
