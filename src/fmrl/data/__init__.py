@@ -19,6 +19,7 @@ from fmrl.data.imagesets import ImageSet
 from fmrl.data.miniwiki import MiniWiki, load_miniwiki
 from fmrl.data.registry import DATASETS, Dataset, dataset
 from fmrl.data.shakespeare import Shakespeare, load_shakespeare
+from fmrl.data.synthetic import Synthetic, evolving, experts, gaussian_mixtures, linear_regressions
 
 __all__ = [
     "DATASETS",
@@ -37,11 +38,16 @@ __all__ = [
     "PickleError",
     "Policy",
     "Shakespeare",
+    "Synthetic",
     "TableError",
     "TaskStream",
     "dataset",
+    "evolving",
+    "experts",
     "fit_encoder",
+    "gaussian_mixtures",
     "get",
+    "linear_regressions",
     "load_mini_imagenet",
     "load_miniwiki",
     "load_omniglot",

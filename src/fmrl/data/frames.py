@@ -43,6 +43,7 @@ class TaskStream:
     one_class: str = "error"
     rows: int = 1_000_000
     scratch: str | None = None
+    seekable: bool = False
 
     def __repr__(self) -> str:
         target = "" if self.target is None else f", target={self.target!r}"
@@ -50,9 +51,9 @@ class TaskStream:
 
     def __iter__(self) -> Iterator[Task]:
         if self.apart == "gather":
-            blocks = gathered(self.frame, self.task, self.rows, self.scratch)
+            blocks = gathered(self.frame, self.task, self.rows, self.scratch, self.seekable)
         else:
-            blocks = batches(self.frame, min(self.rows, 100_000))
+            blocks = batches(self.frame, min(self.rows, 100_000), self.seekable)
         seen: set[int] | None = set() if self.apart == "error" else None
         open_task: pl.DataFrame | None = None
         done = 0
@@ -173,7 +174,9 @@ def tasks_from_frame(
     except pl.exceptions.PolarsError as e:
         raise TableError(f"the table cannot be read: {str(e).splitlines()[0]}", fix="check the file and its encoding") from e
     kept = table.select(list(dict.fromkeys([task, *([target] if target else []), *sort, *encoder.inputs])))
-    return TaskStream(kept, task, target, sort, loss, encoder, apart, one_class, rows, None if scratch is None else str(scratch))
+    seekable = isinstance(frame, str | os.PathLike) and Path(frame).suffix.lower() not in (".csv", ".tsv")
+    where = None if scratch is None else str(scratch)
+    return TaskStream(kept, task, target, sort, loss, encoder, apart, one_class, rows, where, seekable)
 
 
 def as_polars(frame: Any) -> pl.LazyFrame | pl.DataFrame:

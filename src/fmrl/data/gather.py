@@ -16,15 +16,25 @@ import polars as pl
 RANK, ROW = "__fmrl_rank", "__fmrl_row"
 
 
-def batches(frame: pl.LazyFrame | pl.DataFrame, size: int) -> Iterator[pl.DataFrame]:
-    """Blocks of about ``size`` rows in file order; a frame in memory is one block."""
+def batches(frame: pl.LazyFrame | pl.DataFrame, size: int, seekable: bool = False) -> Iterator[pl.DataFrame]:
+    """Blocks of about ``size`` rows in file order; a frame in memory is one block.
+
+    seekable (Parquet and Arrow files): blocks are read by their position, which holds one block in memory; a single query
+    would read ahead by as much as the file.
+    """
     if isinstance(frame, pl.DataFrame):
         yield frame
-        return
-    yield from (b for b in frame.collect_batches(chunk_size=size, maintain_order=True, lazy=True) if len(b))
+    elif seekable:
+        total = frame.select(pl.len()).collect(engine="streaming").item()
+        for start in range(0, total, size):
+            yield frame.slice(start, size).collect(engine="streaming")
+    else:
+        yield from (b for b in frame.collect_batches(chunk_size=size, maintain_order=True, lazy=True) if len(b))
 
 
-def gathered(frame: pl.LazyFrame | pl.DataFrame, task: str, rows: int, scratch: str | Path | None = None) -> Iterator[pl.DataFrame]:
+def gathered(
+    frame: pl.LazyFrame | pl.DataFrame, task: str, rows: int, scratch: str | Path | None = None, seekable: bool = False
+) -> Iterator[pl.DataFrame]:
     """Blocks in which every task's rows are together, whole, in their own order; tasks in order of first appearance."""
     if isinstance(frame, pl.DataFrame):
         first = frame.with_row_index(ROW).with_columns(pl.col(ROW).min().over(task).alias(RANK))
@@ -33,7 +43,7 @@ def gathered(frame: pl.LazyFrame | pl.DataFrame, task: str, rows: int, scratch: 
     bins = _bins(frame, task, rows)
     folder = Path(tempfile.mkdtemp(prefix="fmrl-gather-", dir=scratch))
     try:
-        _deal(frame, task, bins, rows, folder)
+        _deal(batches(frame, min(rows, 200_000), seekable), task, bins, rows, folder)
         for number in range(int(bins["bin"].max() or 0) + 1):
             files = sorted((folder / str(number)).glob("*.arrow"))
             block = pl.concat([pl.read_ipc(f) for f in files])
@@ -51,7 +61,7 @@ def _bins(frame: pl.LazyFrame, task: str, rows: int) -> pl.DataFrame:
     return ranked.select(task, RANK, (((pl.col("n").cum_sum() - 1) // rows).rank("dense") - 1).alias("bin"))
 
 
-def _deal(frame: pl.LazyFrame, task: str, bins: pl.DataFrame, rows: int, folder: Path) -> None:
+def _deal(blocks: Iterator[pl.DataFrame], task: str, bins: pl.DataFrame, rows: int, folder: Path) -> None:
     waiting: dict[int, list[pl.DataFrame]] = {}
     held = written = 0
 
@@ -63,7 +73,7 @@ def _deal(frame: pl.LazyFrame, task: str, bins: pl.DataFrame, rows: int, folder:
         waiting.clear()
         held, written = 0, written + 1
 
-    for block in batches(frame, min(rows, 200_000)):
+    for block in blocks:
         known = block.join(bins, on=task, how="left", maintain_order="left", nulls_equal=True)
         for (number,), part in known.partition_by("bin", as_dict=True, include_key=False, maintain_order=True).items():
             waiting.setdefault(int(number), []).append(part)

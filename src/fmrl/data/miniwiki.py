@@ -60,7 +60,7 @@ class MiniWiki:
         Regret against a fixed comparator means something else in 'blocked' order: the learner then meets one class at a time.
         """
         loss = OneVsAll(self.classes)
-        return [Task(*self.arrays(t, order), loss=loss) for t in range(len(self))]
+        return [Task(*self.arrays(t, order), loss=loss, name=int(self.ids[t])) for t in range(len(self))]
 
 
 def load_miniwiki(
@@ -83,8 +83,8 @@ def load_miniwiki(
     if split not in (*SPLITS, "all"):
         raise LayoutError(f"split={split!r} is unknown", fix="use 'train', 'dev', 'test' or 'all'")
     path = Path(source) if source is not None else get(name, data).path
-    title = "Mini-Wiki (rebuilt)" if name == "mini-wiki-rebuilt" else "Mini-Wiki" if source is None else path.name
-    files, everything = _read(path, shots)
+    title = _title(path, name, source is None)
+    files, everything = read_tasks(path, shots)
     if expect == -1:
         expect = dataset(name).counts.get("tasks") if source is None else None
     if expect is not None and len(everything) != expect:
@@ -108,7 +108,13 @@ def load_miniwiki(
     return MiniWiki(title, X, y, offsets, np.array([i for i, _, _ in kept]), np.array([s for _, s, _ in kept]), classes)
 
 
-def _read(path: Path, shots: int | None) -> tuple[list[tuple[tuple[int, str], bytes]], set[int]]:
+def _title(path: Path, name: str, registered: bool) -> str:
+    # A rebuilt set is never called by the original's name, wherever it was put.
+    rebuilt = any((p / "manifest.json").is_file() for p in (path, path.parent)) or "rebuilt" in path.name
+    return "Mini-Wiki (rebuilt)" if rebuilt or name == "mini-wiki-rebuilt" else "Mini-Wiki" if registered else path.name
+
+
+def read_tasks(path: Path, shots: int | None) -> tuple[list[tuple[tuple[int, str], bytes]], set[int]]:
     """The wanted files in numeric order (then train, dev, test), and the ids of all tasks there are."""
     files, ids = {}, set()
     for name, content in _entries(path, shots):
