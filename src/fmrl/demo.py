@@ -59,7 +59,9 @@ def demo(out: str | Path, seed: int = 0, progress: Callable[[str, int], Any] = l
     with record("demo", seed=seed, domain=DOMAIN, spreads=SPREADS) as entry:
         entry["data"] = {name: {"tasks": len(tasks), "sha256": checksum(*(t.X for t in tasks))} for name, tasks in sets.items()}
         entry["rows"] = [
-            _row(data, method, algo, tasks, progress) for data, tasks in sets.items() for method, algo in compositions(tasks).items()
+            _row(data, method, algo, tasks, progress)
+            for data, tasks in sets.items()
+            for method, algo in compositions(tasks).items()
         ]
     out = Path(out)
     write_json(out / "record.json", entry)
@@ -99,7 +101,7 @@ def draw(entry: dict[str, Any], out: Path) -> list[Path]:
             figure.savefig(paths[-1], dpi=150)
         plt.close(figure)
 
-    for name, key, label in (("tar", "running_tar", "TAR (nats)"), ("guess", "guess", "guess $D_t$")):
+    for name, key, label in (("tar", "running_tar", "TAR"), ("guess", "guess", "guess $D_t$")):
         figure, axes = plt.subplots(1, 2, figsize=(9, 3.4))
         for axis, data in zip(axes, ("digits", f"synthetic, spread {SPREADS[1]:g}"), strict=True):
             for row in (r for r in rows if r["data"] == data):
@@ -111,7 +113,9 @@ def draw(entry: dict[str, Any], out: Path) -> list[Path]:
     for method in dict.fromkeys(row["method"] for row in rows):
         tar = [r["tar"] for s in SPREADS for r in rows if r["method"] == method and r["data"] == f"synthetic, spread {s:g}"]
         axis.plot(SPREADS, tar, marker="o", label=method)
-    axis.set(xlabel="spread of the optima (0 = identical tasks)", ylabel="TAR", xscale="log", yscale="log")
+    axis.set(xlabel="spread of the optima", ylabel="TAR", xscale="log", yscale="log")
+    axis.set_xticks(SPREADS, [f"{s:g}" for s in SPREADS])
+    axis.minorticks_off()
     axis.legend(fontsize=8)
     save("similarity", figure)
     return paths

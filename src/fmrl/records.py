@@ -35,7 +35,7 @@ def checksum(*arrays: Any) -> str:
     """sha256 of the arrays' bytes, shapes and types, in order.
 
     >>> checksum(np.zeros(2))[:12]
-    '7d2aef3e0ff0'
+    'cdead7b1f559'
     """
     digest = hashlib.sha256()
     for a in arrays:
@@ -52,7 +52,9 @@ def record(name: str, **configuration: Any):
     entry: dict[str, Any] = {
         "record": 1,
         "name": name,
-        "configuration": {key: value if isinstance(value, (int, float, str)) else repr(value) for key, value in configuration.items()},
+        "configuration": {
+            key: value if isinstance(value, (int, float, str)) else repr(value) for key, value in configuration.items()
+        },
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "versions": versions(),
     }
