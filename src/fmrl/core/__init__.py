@@ -1,0 +1,1 @@
+"""Algorithm 2 and its ingredients: numpy and array-api-compat only."""

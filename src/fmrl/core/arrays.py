@@ -1,0 +1,92 @@
+"""Array namespaces: whatever kind of array comes in goes out, and kinds are never mixed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device, is_array_api_obj
+
+from fmrl.core.errors import FMRLError
+
+Array = Any  # any array-API array: numpy.ndarray, torch.Tensor, array_api_strict.Array, …
+
+
+_NAMESPACES: dict[type, Any] = {}  # looking a namespace up costs as much as a small array operation, so it is done once
+
+
+def namespace(*arrays: Array) -> Any:
+    """The one namespace all ``arrays`` live in.
+
+    >>> namespace(np.ones(2)).__name__
+    'array_api_compat.numpy'
+    """
+    found = _NAMESPACES.get(type(arrays[0]))
+    if found is not None and all(_NAMESPACES.get(type(a)) is found for a in arrays[1:]):
+        return found
+    try:
+        found = array_namespace(*arrays)
+        _NAMESPACES.update({type(a): found for a in arrays})
+        return found
+    except TypeError:
+        kinds = ", ".join(sorted({f"{type(a).__module__}.{type(a).__name__}" for a in arrays}))
+        raise FMRLError(f"arrays of different kinds were mixed ({kinds})", fix="convert them all to one kind") from None
+
+
+def as_array(x: Any) -> Array:
+    """``x`` itself if it is an array already, else a NumPy array of it (lists, data-frame columns, scalars)."""
+    if is_array_api_obj(x) and not isinstance(x, np.generic):
+        return x
+    try:
+        return np.asarray(x)
+    except ValueError:
+        raise FMRLError("rows have different lengths", fix="give a rectangular array") from None
+
+
+def as_float(x: Any, name: str = "array") -> Array:
+    """``x`` as a floating-point array: float32 and float64 are kept, integers and booleans become float64.
+
+    >>> as_float([1, 2]).dtype
+    dtype('float64')
+    """
+    x = as_array(x)
+    xp = namespace(x)
+    if xp.isdtype(x.dtype, "real floating"):
+        return x if x.dtype in (xp.float32, xp.float64) else xp.astype(x, xp.float32)
+    if xp.isdtype(x.dtype, ("integral", "bool")):
+        return xp.astype(x, xp.float64)
+    raise FMRLError(f"{name} has dtype {x.dtype}, which is not a real number", fix="give integers or floats")
+
+
+def constant(value: float | tuple | Array, like: Array) -> Any:
+    """A scalar unchanged, or a vector of numbers in the namespace, dtype and device of ``like``."""
+    if isinstance(value, (int, float)):
+        return value
+    return namespace(like).asarray(value, dtype=like.dtype, device=device(like))
+
+
+def zeros(shape: tuple[int, ...], like: Array) -> Array:
+    """Zeros with the dtype and device of ``like``."""
+    return namespace(like).zeros(shape, dtype=like.dtype, device=device(like))
+
+
+def full(shape: tuple[int, ...], value: float, like: Array) -> Array:
+    """A constant array with the dtype and device of ``like``."""
+    return namespace(like).full(shape, value, dtype=like.dtype, device=device(like))
+
+
+def dot(a: Array, b: Array) -> Array:
+    """Inner product over the last axis, with broadcasting over the others."""
+    return namespace(a, b).vecdot(a, b)
+
+
+def norm(a: Array) -> Array:
+    """Euclidean norm over the last axis."""
+    return namespace(a).sqrt(dot(a, a))
+
+
+def to_numpy(x: Array) -> np.ndarray:
+    """A NumPy copy of any array (for records and figures; never inside an algorithm)."""
+    if hasattr(x, "detach"):
+        x = x.detach().cpu()
+    return np.array(x)

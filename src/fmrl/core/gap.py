@@ -1,0 +1,64 @@
+"""Duality gaps: how far an action can be from the minimum, proved by weak duality.
+
+For F(θ) = Σ ℓ(Xθ), g = B_R(·‖phi)/eta (or 0) and any slopes u, Fenchel's inequality twice gives
+
+    F(θ) + g(θ) − min_Θ (F + g)  ≤  [F(θ) + F*(u) − ⟨u, Xθ⟩]  +  [g(θ) + ⟨q, θ⟩ − min_Θ (g + ⟨q, ·⟩)],     q = Xᵀu.
+
+The first bracket is 0 for u = ∇F; the last minimum is the domain's ``lowest`` or ``argmin``, in closed form.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fmrl.core.arrays import Array, device, dot, namespace
+from fmrl.core.domains import Domain, Euclidean
+from fmrl.core.samples import Samples
+
+
+class Objective(NamedTuple):
+    """min over ``domain`` of eta·F + B_R(·‖phi), or of F alone when ``phi`` is None."""
+
+    samples: Samples
+    domain: Domain
+    phi: Array | None = None  # [B, d]
+    eta: Array | None = None  # [B]
+
+    def value(self, theta: Array, z: Array) -> Array:
+        """Objective at theta with margins z, shape [B]."""
+        total = namespace(z).sum(self.samples.loss.value(z, self.samples.target) * self.samples.weight, axis=-1)
+        return total if self.phi is None else self.eta * total + self.domain.divergence(theta, self.phi)
+
+    def gap(self, theta: Array, z: Array, u: Array, q: Array) -> Array:
+        """Upper bound on value − minimum from slopes u [B, n, outputs] and their gather q [B, d]; shape [B]."""
+        xp = namespace(z)
+        if self.phi is not None and self.eta is not None:
+            best = self.domain.argmin(self.phi, self.eta[..., None] * q)
+            rest = self.eta * dot(q, theta - best)
+            rest = rest + self.domain.divergence(theta, self.phi) - self.domain.divergence(best, self.phi)
+        elif isinstance(self.domain, Euclidean):
+            return self._free(z, u)
+        else:
+            rest = dot(q, theta - self.domain.lowest(q))
+        if self.samples.loss.bend == xp.inf:
+            corner = self._corner(z, u)
+            rest = rest + (corner if self.phi is None else self.eta * corner)
+        return xp.maximum(rest, xp.zeros_like(rest))
+
+    def _corner(self, z: Array, u: Array) -> Array:
+        loss, target = self.samples.loss, self.samples.target
+        terms = loss.value(z, target) + loss.conjugate(u, target) - dot(u, z)
+        return namespace(z).sum(terms * self.samples.weight, axis=-1)
+
+    def _free(self, z: Array, u: Array) -> Array:
+        """Without bounds only slopes with Xᵀu = 0 prove anything: project u onto them first."""
+        xp, X = namespace(z), self.samples.X * self.samples.weight[..., None]
+        gram = xp.matmul(xp.matrix_transpose(X), X)
+        ridge = (
+            1e-14 * (1e-290 + xp.linalg.trace(gram))[..., None, None] * xp.eye(gram.shape[-1], dtype=z.dtype, device=device(z))
+        )
+        for _ in range(2):  # the second pass removes what rounding left of the first
+            u = u - xp.matmul(X, xp.linalg.solve(gram + ridge, xp.matmul(xp.matrix_transpose(X), u)))
+        corner = self._corner(z, u)
+        # u = 0 is a proof too: no loss here is negative.
+        return xp.maximum(xp.minimum(corner, self.value(u, z)), xp.zeros_like(corner))

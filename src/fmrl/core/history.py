@@ -1,0 +1,92 @@
+"""History: the record of a run, task after task, as columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fmrl.core.algorithm import FMRL, Round, State, bound
+from fmrl.core.arrays import Array, namespace
+
+SCALARS = ("regret", "gap", "guess", "eta", "divergence", "deviation", "lipschitz", "rounds")
+VECTORS = ("theta", "optimum")
+
+
+class History:
+    """Columns of every `Round` played, and the State after the last.
+
+    ``regret``, ``gap``, ``guess``, ``eta``, ``divergence``, ``deviation``, ``lipschitz``, ``rounds`` have shape [T] (or
+    [orders, T]); ``theta`` and ``optimum`` [T, d] and the list ``losses`` are there unless only scalars were kept.
+    """
+
+    def __init__(self, algo: FMRL, state: State, keep: str = "all"):
+        self.algo, self.state, self.keep = algo, state, keep
+        self._parts: dict[str, list[Array]] = {name: [] for name in (*SCALARS, *VECTORS, "losses")}
+        self._joined: dict[str, Array] = {}
+
+    def append(self, rounds: Round, state: State) -> None:
+        """Add a block of rounds, stacked over tasks on axis −1 of the scalars: scalars [..., n], vectors [..., n, d]."""
+        for name in SCALARS if self.keep == "scalars" else (*SCALARS, *VECTORS, "losses"):
+            self._parts[name].append(getattr(rounds, name))
+        self._joined.clear()
+        self.state = state
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in (*SCALARS, *VECTORS):
+            raise AttributeError(name)
+        if name in VECTORS and self.keep == "scalars":
+            raise AttributeError(f"{name} was not kept: this history holds scalars only (keep='scalars')")
+        if name not in self._joined:
+            parts = self._parts[name]
+            axis = -1 if name in SCALARS else -2
+            if not parts:
+                return namespace(self.state.phi).reshape(self.state.phi[..., :0], (0,) if name in SCALARS else (0, 0))
+            joined = parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=axis)
+            self._parts[name], self._joined[name] = [joined], joined
+        return self._joined[name]
+
+    @property
+    def losses(self) -> list[Array]:
+        """The losses suffered, one array [m_t] (or [orders, m_t]) per task."""
+        if self.keep == "scalars":
+            raise AttributeError("losses were not kept: this history holds scalars only (keep='scalars')")
+        blocks = self._parts["losses"]
+        rows = [block[..., i, :] for block in blocks for i in range(block.shape[-2])]
+        lengths = self.rounds
+        flat = lengths if lengths.ndim == 1 else None
+        return rows if flat is None else [row[: int(m)] for row, m in zip(rows, flat, strict=True)]
+
+    def __len__(self) -> int:
+        return self.regret.shape[-1]
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return "History(tasks=0)"
+        tar = np.asarray(self.tar.tolist() if hasattr(self.tar, "tolist") else self.tar)
+        return f"History(tasks={len(self)}, tar={np.array2string(tar, precision=6)})"
+
+    @property
+    def tar(self) -> Array:
+        """Task-averaged regret (Definition 2.1), [...]; the true one lies in [tar, tar + mean gap]."""
+        return namespace(self.regret).mean(self.regret, axis=-1)
+
+    @property
+    def interval(self) -> tuple[Array, Array]:
+        """The interval that holds the true TAR, whatever the solver left undone."""
+        return self.tar, self.tar + namespace(self.gap).mean(self.gap, axis=-1)
+
+    @property
+    def bound(self) -> Array:
+        """Theorem A.1's bound on each task's regret, [..., T]."""
+        return bound(self.divergence, self.eta, self.lipschitz, self.rounds)
+
+    @property
+    def violations(self) -> Array:
+        """Whether each task violated its guess, [..., T]."""
+        return self.guess < namespace(self.guess).sqrt(self.deviation)
+
+    def running_tar(self) -> Array:
+        """TAR after 1, 2, …, T tasks, [..., T]."""
+        xp = namespace(self.regret)
+        return xp.cumulative_sum(self.regret, axis=-1) / xp.arange(1, len(self) + 1, dtype=self.regret.dtype)

@@ -1,0 +1,202 @@
+"""run: a composition over many tasks, batched where the composition allows, with the same numbers as step in a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from fmrl.core.algorithm import FMRL, Round, State, _step_size
+from fmrl.core.arrays import Array, as_array, as_float, namespace, to_numpy, zeros
+from fmrl.core.errors import FMRLError
+from fmrl.core.history import SCALARS, History
+from fmrl.core.meta import End
+from fmrl.core.solver import Solution
+from fmrl.core.tasks import Rounds, Task, stack
+from fmrl.core.within import play
+
+ELEMENTS = 1 << 19  # of X in one block: 4 MB in float64, which stays in cache
+MOST = 1024  # tasks in one block
+
+
+def run(
+    algo: FMRL,
+    tasks: Iterable[Any],
+    phi: Array | None = None,
+    *,
+    state: State | None = None,
+    orders: Any = None,
+    keep: str = "all",
+    progress: Callable[[int], None] | None = None,
+) -> History:
+    """Play ``tasks`` (any iterable; a generator is consumed block by block) and return the History.
+
+    phi: where to start, flat [d]; by default the middle of the domain. state: resume from a saved State instead.
+    orders: integers [S, T]; play the tasks in S orders at once, histories stacked on a leading axis.
+    keep: "all", or "scalars" to drop vectors and losses. progress: called with the number of tasks just played.
+
+    If anything goes wrong at task t, or you press Ctrl-C, the exception carries ``.history`` with all tasks before it
+    (its ``.state`` resumes the run); an FMRLError also has ``.task`` = t and ``.state``.
+
+    >>> import numpy as np
+    >>> from fmrl.core.losses import Squared
+    >>> tasks = [Task([[1.0, 0.0]], [0.5], loss=Squared()) for _ in range(10)]
+    >>> round(float(run(FMRL(), tasks).tar), 4)
+    0.0125
+    """
+    if keep not in ("all", "scalars"):
+        raise FMRLError(f"keep must be 'all' or 'scalars', not {keep!r}")
+    if not isinstance(algo, FMRL):
+        raise FMRLError(f"algo must be an FMRL, not {type(algo).__name__}", fix="see fmrl.presets")
+    if orders is not None:
+        return _run_orders(algo, list(tasks), phi, to_numpy(as_array(orders)), keep, progress)
+    history: History | None = None
+    try:
+        for block in _blocks(tasks, phi if state is None else state.phi):
+            if history is None:
+                history = History(algo, state or algo.init(_start(algo, block[0], phi)), keep)
+            if len(block) == 1 or not algo.update.exact or not isinstance(block[0], Task):
+                for task in block:
+                    new, happened = algo.step(history.state, task)
+                    history.append(_widen(happened), new)
+                    if progress:
+                        progress(1)
+            else:
+                _play_block(algo, block, history)
+                if progress:
+                    progress(len(block))
+    except BaseException as error:
+        if history is not None:
+            error.history = history  # type: ignore[attr-defined]
+        if isinstance(error, FMRLError) and history is not None:
+            error.state = history.state
+            error.task = history.state.tasks if error.task is None else error.task
+        raise
+    if history is None:
+        raise FMRLError("there are no tasks", fix="give at least one Task")
+    return history
+
+
+def _start(algo: FMRL, task: Any, phi: Array | None) -> Array:
+    if phi is not None:
+        return phi
+    if not isinstance(task, Task):
+        raise FMRLError("a reactive task does not say where to start", fix="give phi")
+    return algo.domain.middle(zeros((task.dim,), task.X))
+
+
+def _blocks(tasks: Iterable[Any], phi: Array | None) -> Iterator[list[Any]]:
+    """Consecutive tasks of one loss, width and kind of array, small enough to stay in cache. Anything else: one by one."""
+    block: list[Any] = []
+    key, size, seen = None, 0, 0
+    if phi is not None:
+        phi = as_float(phi, "phi")
+    try:
+        for task in tasks:
+            if isinstance(task, Task):
+                namespace(task.X, *(() if phi is None else (phi,)))
+                phi = task.X if phi is None else phi
+                new = (task.loss, task.X.shape[1], task.X.dtype, task.rounds.bit_length())
+            elif hasattr(task, "open"):
+                new = object()
+            else:
+                raise FMRLError(f"{type(task).__name__} is not a task", fix="build one with Task(X, y, loss=…)")
+            longest = max(size, task.rounds * task.X.shape[1] if isinstance(task, Task) else 1)
+            if block and (new != key or longest * (len(block) + 1) > ELEMENTS or len(block) == MOST):
+                yield block
+                block, longest = [], max(0, task.rounds * task.X.shape[1] if isinstance(task, Task) else 1)
+            block.append(task)
+            key, size, seen = new, longest, seen + 1
+    except FMRLError as error:
+        if block:
+            yield block
+        error.task = seen if error.task is None else error.task
+        raise
+    if block:
+        yield block
+
+
+def _widen(happened: Round) -> Round:
+    """One task's round as a block of one."""
+    return Round(*(a[..., None] if n in SCALARS else a[..., None, :] for n, a in zip(Round._fields, happened, strict=True)))
+
+
+def _play_block(algo: FMRL, block: list[Task], history: History) -> None:
+    """An exact rule needs no play to move phi: solve all optima at once, scan the meta-level, then play all at once."""
+    game = stack(block)
+    best = game.hindsight(algo.domain)
+    sigma = algo.sigma(zeros((len(block), block[0].dim), block[0].X) + history.state.phi, game, history.state.tasks)
+    state, states = history.state, []
+    for t in range(len(block)):
+        states.append(state)
+        state = algo.advance(state, End(best.theta[t, ...], best.theta[t, ...], sigma[t, ...]))
+    history.append(_play_from(algo, _side_by_side(states), game, best, sigma), state)
+
+
+def _side_by_side(states: list[State]) -> State:
+    """States as one, phi and guess stacked; the memories are not needed for playing."""
+    xp = namespace(states[0].phi)
+    return State(states[0].tasks, xp.stack([s.phi for s in states]), xp.stack([s.guess for s in states]), (), ())
+
+
+def _play_from(algo: FMRL, state: State, game: Rounds, best: Solution, sigma: Array) -> Round:
+    played = play(algo.within, game, algo.domain, state.phi, _step_size(state.guess, sigma))
+    return algo.record(state, game, played, best, algo.update.vector(played, best), sigma)
+
+
+def _run_orders(algo, tasks: list[Task], phi, orders, keep, progress) -> History:
+    """Several orders of the same tasks side by side: optima are solved once, every position is played in all orders at once."""
+    if not tasks or not all(isinstance(task, Task) for task in tasks):
+        raise FMRLError("orders needs a list of Task values", fix="run reactive tasks one order at a time")
+    if orders.ndim != 2 or orders.dtype.kind not in "iu" or orders.min() < 0 or orders.max() >= len(tasks):
+        raise FMRLError(f"orders must be integers [S, T] below {len(tasks)}")
+    keys = {(task.loss, task.X.shape[1], task.X.dtype) for task in tasks}
+    if len(keys) > 1:
+        raise FMRLError("orders needs tasks of one loss, width and dtype")
+    game = stack(tasks)
+    xp = namespace(game.X)
+    runs, best = orders.shape[0], _hindsight(algo, game)
+    start = _start(algo, tasks[0], phi)
+    namespace(start, game.X)
+    state = algo.init(zeros((runs, tasks[0].dim), game.X) + start)
+    history = History(algo, state, keep)
+    sigma = algo.sigma(zeros((len(tasks), tasks[0].dim), game.X), game, 0)
+    positions = xp.asarray(orders.T.copy())
+    per_block = max(1, MOST // runs) if algo.update.exact else 1
+    for first in range(0, orders.shape[1], per_block):
+        index = positions[first : first + per_block, :]  # [n, S]
+        flat = xp.reshape(index, (-1,))
+        these, optima = game.take(flat), Solution(*(xp.take(a, flat, axis=0) for a in best))
+        weight = xp.take(sigma, flat, axis=0)
+        states = []
+        if algo.update.exact:
+            for t in range(index.shape[0]):
+                states.append(state)
+                theta = xp.take(best.theta, index[t, :], axis=0)
+                state = algo.advance(state, End(theta, theta, xp.take(sigma, index[t, :], axis=0)))
+            before = State(0, xp.concat([s.phi for s in states]), xp.concat([s.guess for s in states]), (), ())
+            happened = _play_from(algo, before, these, optima, weight)
+        else:
+            happened = _play_from(algo, state, these, optima, weight)
+            state = algo.advance(state, End(happened.theta, optima.theta, weight))
+        history.append(_by_run(happened, index.shape), state)
+        if progress:
+            progress(index.shape[0])
+    return history
+
+
+def _by_run(happened: Round, shape: tuple[int, int]) -> Round:
+    """Columns [n·S, …] as [S, n, …]."""
+    xp = namespace(happened.regret)
+
+    def turn(a):
+        return xp.moveaxis(xp.reshape(a, (*shape, *a.shape[1:])), 0, 1)
+
+    return Round(*(turn(a) for a in happened))
+
+
+def _hindsight(algo: FMRL, game: Rounds) -> Solution:
+    """Optima of a large stack, solved in blocks that stay in cache."""
+    xp = namespace(game.X)
+    count, size = game.X.shape[0], max(1, ELEMENTS // (game.X.shape[1] * game.X.shape[2]))
+    parts = [game.take(xp.arange(i, min(i + size, count))).hindsight(algo.domain) for i in range(0, count, size)]
+    return Solution(*(xp.concat(column) for column in zip(*parts, strict=True)))

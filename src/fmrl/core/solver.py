@@ -1,0 +1,160 @@
+"""min over a domain of summed losses [+ B_R(·‖phi)/eta], batched over tasks, with a duality gap that proves the answer.
+
+Three ways, chosen by what the problem is: linear losses have a closed form; smooth losses on a ball (or without bounds) go to
+`majorise`, and what saturates there, like everything else, to `interior`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+from fmrl.core.arrays import Array, constant, dot, full, namespace, zeros
+from fmrl.core.domains import Ball, Domain, Euclidean
+from fmrl.core.errors import FMRLError
+from fmrl.core.gap import Objective
+from fmrl.core.interior import interior
+from fmrl.core.majorise import Rotation, majorise
+from fmrl.core.samples import Samples
+
+
+class Solution(NamedTuple):
+    """A minimiser and the proof of how good it is: the minimum lies in [value − gap, value]."""
+
+    theta: Array  # [..., d]
+    value: Array  # [...]
+    gap: Array  # [...] ≥ 0
+
+
+def tolerance(like: Array) -> float:
+    """Relative gap asked of the solver: 1e-10 in float64, 1e-5 in float32."""
+    return 1e-10 if like.dtype == namespace(like).float64 else 1e-5
+
+
+def minimise(samples: Samples, domain: Domain, phi: Array | None = None, eta: Array | None = None) -> Solution:
+    """argmin over ``domain`` of F = Σ losses, or of F + B_R(·‖phi)/eta; of several minimisers, the one of least norm.
+
+    Leading axes of ``samples`` [..., n, f], ``phi`` [..., d] and ``eta`` [...] are separate problems.
+
+    >>> import numpy as np
+    >>> from fmrl.core.tasks import Task
+    >>> from fmrl.core.losses import Squared
+    >>> task = Task(np.eye(2), np.array([3.0, 4.0]), loss=Squared())
+    >>> minimise(task.open(), Ball(1.0)).theta.round(6)
+    array([0.6, 0.8])
+    """
+    return Leaders(samples, domain, phi, eta).solution(samples.length)
+
+
+def _flatten(samples: Samples, lead: tuple[int, ...]) -> Samples:
+    if len(lead) == 1:
+        return samples
+    xp = namespace(samples.X)
+    keep = {"X": 2, "target": 2, "weight": 1, "rounds": 0} | ({} if samples.offset is None else {"offset": 2})
+    arrays = {name: (getattr(samples, name), k) for name, k in keep.items()}
+    return replace(samples, **{name: xp.reshape(a, (-1, *a.shape[a.ndim - k :])) for name, (a, k) in arrays.items()})
+
+
+class Leaders:
+    """FTRL's actions after i = 1, 2, … rounds of one stack of tasks [B, …], each started from the one before.
+
+    The rotation is made anew whenever the number of rounds doubles, so that it fits the rounds seen.
+    """
+
+    def __init__(self, samples: Samples, domain: Domain, phi: Array | None = None, eta: Array | None = None):
+        xp, self.lead = namespace(samples.X), samples.X.shape[:-2]
+        self.samples, self.domain, self.phi, self.eta = _flatten(samples, self.lead), domain, None, None
+        if phi is not None:
+            self.phi = xp.reshape(xp.broadcast_to(phi, (*self.lead, samples.dim)), (-1, samples.dim))
+            self.eta = xp.reshape(xp.broadcast_to(constant(eta, phi), self.lead), (-1,))
+        self.smooth = isinstance(domain, (Ball, Euclidean)) and 0 < samples.loss.bend < math.inf
+        # An optimum moves phi, so it is wanted to the last digit; an action of FTRL only costs its loss.
+        self.still = (5e3 if phi is None else 5e6) * xp.finfo(samples.X.dtype).eps
+        self.rotation: Rotation | None = None
+        self.start: Array | None = None
+
+    def __call__(self, i: int) -> Array:
+        """FTRL's action after i rounds, shape [..., d]."""
+        return self.solution(i).theta
+
+    def solution(self, i: int) -> Solution:
+        """The minimiser over the first i rounds with its value and gap."""
+        xp, (theta, value, gap) = namespace(self.samples.X), self._solve(i)
+        if self.eta is not None:  # solved as eta·F + B_R, which stays finite as eta → 0
+            scale = xp.where(self.eta > 0, self.eta, full((), math.inf, value))
+            value, gap = value / scale, gap / scale
+        return Solution(
+            xp.reshape(theta, (*self.lead, self.samples.dim)), xp.reshape(value, self.lead), xp.reshape(gap, self.lead)
+        )
+
+    def _solve(self, i: int) -> tuple[Array, Array, Array]:
+        """theta [B, d], value [B] and gap [B] of F, or of eta·F + B_R, on the first i rounds."""
+        if self.samples.loss.bend == 0:
+            return self._linear(i)
+        if self.smooth:
+            return self._majorised(i)
+        problem = Objective(self.samples.first(i), self.domain, self.phi, self.eta)
+        theta, value, gap, done = interior(problem, tolerance(self.samples.X))
+        self._insist(done, gap, value)
+        return theta, value, gap
+
+    def _linear(self, i: int) -> tuple[Array, Array, Array]:
+        xp, samples = namespace(self.samples.X), self.samples.first(i)
+        total = xp.sum(samples.X * samples.weight[..., None], axis=-2)
+        if self.phi is None:
+            theta = self.domain.lowest(total)
+            value = dot(total, theta)
+        else:
+            theta = self.domain.argmin(self.phi, self.eta[..., None] * total)  # type: ignore[index]
+            value = self.eta * dot(total, theta) + self.domain.divergence(theta, self.phi)
+        return theta, value, xp.zeros_like(value)
+
+    def _majorised(self, i: int) -> tuple[Array, Array, Array]:
+        xp, tol = namespace(self.samples.X), tolerance(self.samples.X)
+        if self.rotation is None or i > self.rotation.X.shape[-2]:
+            reach = min(self.samples.length, 1 << (i - 1).bit_length())
+            self.rotation = Rotation(self.samples.first(reach), self.domain)
+        problem, eig = self.rotation.objective(i, self.phi, self.eta)
+        start = self.start if self.start is not None else self.phi
+        if start is None:
+            v = problem.domain.middle(zeros((eig.shape[0], problem.samples.dim), eig))
+        else:
+            v = self.rotation.down(start, self.phi)
+        v, value, gap = majorise(problem, eig, v, self.still)
+        done = gap <= tol * xp.abs(value)
+        if not bool(xp.all(done)):  # an optimum of value 0 leaves only the rounding of the losses it started from
+            middle = problem.domain.middle(v)
+            scale = problem.value(middle, problem.samples.margins(middle))
+            done = done | (gap <= 4 * xp.finfo(v.dtype).eps * xp.abs(scale))
+        if not bool(xp.all(done)):
+            v, value, gap = self._rescue(problem, v, value, gap, done)
+        theta = self.rotation.up(v, self.phi)
+        self.start = theta if self.phi is not None else None
+        return theta, value, gap
+
+    def _rescue(self, problem: Objective, v: Array, value: Array, gap: Array, done: Array) -> tuple[Array, Array, Array]:
+        """Solve the stragglers of a stack by the interior-point method and put them back in their places."""
+        xp, tol = namespace(v), tolerance(v)
+        (late,), (early,) = xp.nonzero(~done), xp.nonzero(done)
+        phi = None if problem.phi is None else xp.take(problem.phi, late, axis=0)
+        eta = None if problem.eta is None else xp.take(problem.eta, late, axis=0)
+        found = interior(Objective(problem.samples.take(late), problem.domain, phi, eta), tol)
+        self._insist(found[3], found[2], found[1])
+        place = xp.argsort(xp.concat([early, late]))
+        merge = lambda old, new: xp.take(xp.concat([xp.take(old, early, axis=0), new]), place, axis=0)  # noqa: E731
+        return merge(v, found[0]), merge(value, found[1]), merge(gap, found[2])
+
+    def _insist(self, done: Array, gap: Array, value: Array) -> None:
+        """Stop where no optimum exists; elsewhere an honest gap is enough."""
+        xp = namespace(gap)
+        if self.phi is not None or not isinstance(self.domain, Euclidean):
+            return
+        if not self.samples.loss.attained:
+            done = done & (value > 1e-6 * self.samples.length)
+        if not bool(xp.all(done)):
+            raise FMRLError(
+                "the task has no finite optimum on Euclidean(): its classes are separable",
+                task=int(xp.argmin(xp.astype(done, xp.int64))) if done.shape[0] > 1 else None,
+                fix="use Ball(radius)",
+            )
