@@ -89,7 +89,10 @@ for _core in ("numpy.core", "numpy._core"):
     _ALLOWED[_core + ".numeric", "_frombuffer"] = _frombuffer
 
 
-class _Reader(pickle.Unpickler):
+class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
+    # The interpreter written in Python: it asks the file before it allocates, and single instructions can be taken out of it.
+    dispatch = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+
     def find_class(self, module, name):
         try:
             return _ALLOWED[module, name]
@@ -97,8 +100,20 @@ class _Reader(pickle.Unpickler):
             what = f"the pickle asks to run {module}.{name}; it was not run"
             raise PickleError(what, fix="do not use this file: pickles of images need NumPy arrays and nothing else") from None
 
-    def persistent_load(self, pid):
-        raise PickleError("the pickle refers to objects outside itself", fix="do not use this file")
+    def load_build(self):
+        if not isinstance(self.stack[-2], _Array | _Kind):
+            raise PickleError("the pickle sets the state of something that is not an array", fix="do not use this file")
+        state = self.stack.pop()
+        self.stack[-1].__setstate__(state)
+
+    def refuse(self):
+        raise PickleError("the pickle uses an instruction that arrays do not need", fix="do not use this file")
+
+    dispatch[pickle.BUILD[0]] = load_build
+    for _op in (pickle.INST, pickle.OBJ, pickle.NEWOBJ, pickle.NEWOBJ_EX, pickle.EXT1, pickle.EXT2, pickle.EXT4):
+        dispatch[_op[0]] = refuse
+    for _op in (pickle.PERSID, pickle.BINPERSID, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER):
+        dispatch[_op[0]] = refuse
 
 
 class _Guarded:
