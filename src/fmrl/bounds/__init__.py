@@ -7,6 +7,7 @@
 | `exact`, `tuned` | Corollary B.1, Theorem 2.1 | TAR of FAL, all tasks alike |
 | `upper` | Theorem B.1 | TAR of Algorithm 2, every variant |
 | `fli_online`, `fal_stochastic`, `fli_batch`, `measured` | Propositions B.1 to B.3 | parameters for `upper` |
+| `spread` | Setting B.1 | D*, D̄, G', C and β of points in a domain |
 | `known`, `adaptive` | Remark 2.1 | TAR with a known or an averaged deviation |
 | `lower` | Theorem B.2 | what no agent can beat |
 | `online_to_batch` | Theorem B.3 | risk on a new task |
@@ -15,6 +16,7 @@ Where the paper's print is wrong, the functions compute what is true; docs/theor
 """
 
 from fmrl.bounds.bound import ASSUMED, CHECKED, FALSE, Assumption, Bound
+from fmrl.bounds.geometry import Spread, distance, spread
 from fmrl.bounds.limits import lower, online_to_batch
 from fmrl.bounds.meta import drift, meta_regret, psi
 from fmrl.bounds.propositions import Parameters, excess, fal_stochastic, fli_batch, fli_online, measured
@@ -28,7 +30,9 @@ __all__ = [
     "Assumption",
     "Bound",
     "Parameters",
+    "Spread",
     "adaptive",
+    "distance",
     "drift",
     "exact",
     "excess",
@@ -44,6 +48,7 @@ __all__ = [
     "psi",
     "regret",
     "sharp",
+    "spread",
     "tuned",
     "upper",
     "weights",
