@@ -175,6 +175,15 @@ def test_sharp_is_sharp():
     assert regret > 0.99 * at.total
 
 
+def test_known_similarity_needs_its_deviation_term():
+    """Optima at both ends of a ball and a D ten times too small: without D̄²/D the bound would be below the measured TAR."""
+    tasks = [fmrl.Task(np.full((16, 1), sign), loss=fmrl.Linear()) for sign in (1.0, -1.0) * 20]
+    history = fmrl.run(fmrl.FMRL(fmrl.Ball(1.0), similarity=fmrl.Known(0.07)), tasks)
+    s = bounds.spread(fmrl.Ball(1.0), history.optimum)
+    bound = bounds.known(np.full(40, 4.0), 0.07, deviation=s.deviation, C=s.C, first=0.5)
+    assert bound.total - bound.terms["deviation"] < float(history.tar) <= bound.total
+
+
 def test_terms_add_up_and_table():
     b = bounds.upper([1.0, 2.0], epsilon=0.1, gamma=1.5, diameter=1.0, task_diameter=0.4, deviation=0.2, C=0.16)
     assert b.total == pytest.approx(sum(b.terms.values()))
