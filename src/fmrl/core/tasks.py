@@ -22,8 +22,15 @@ from fmrl.core.solver import Leaders, Solution, minimise
 class Game(Protocol):
     """One task being played. ``length`` rounds at most; ``rounds`` [...] of them count (ragged stacks are padded)."""
 
-    length: int
-    rounds: Array
+    @property
+    def length(self) -> int:
+        """Rounds to play, padding included."""
+        ...
+
+    @property
+    def rounds(self) -> Array:
+        """m_t [...]: rounds that count."""
+        ...
 
     def reveal(self, i: int, theta: Array) -> tuple[Array, Array]:
         """Play theta [..., d] in round i: the loss suffered [...] and a subgradient there [..., d]."""
