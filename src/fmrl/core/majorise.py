@@ -37,6 +37,7 @@ class Rotation:
         # Rounding moves small eigenvalues by eps·max; adding that much keeps the model above the loss.
         self.eig = xp.maximum(eig, xp.zeros_like(eig)) + 4 * xp.finfo(eig.dtype).eps * eig[..., -1:]
         self.X = xp.matmul(samples.X, self.basis)
+        self.energy = xp.cumulative_sum(self.X**2, axis=-2)  # [B, n, r]: diagonal of XᵀX after each round
         self.centre = None if isinstance(domain, Euclidean) else self._centre(domain)
         self.folds = Q is not None
 
@@ -51,9 +52,9 @@ class Rotation:
         return self.samples.margins(self.centre + zeros((self.samples.X.shape[0], self.samples.dim), self.samples.X))
 
     def objective(self, length: int, phi: Array | None, eta: Array | None) -> tuple[Objective, Array]:
-        """The problem of the first ``length`` rounds in the new coordinates, and the eigenvalues that majorise it."""
+        """The problem of the first ``length`` rounds in the new coordinates, and the diagonal curvature of its model."""
         xp = namespace(self.X)
-        X, eig = self.X[..., :length, :], self.eig
+        X, eig = self.X[..., :length, :], self._curvature(length, eta)
         offset = self._offset()
         if self.folds and phi is not None:
             X = xp.concat([X, zeros((*X.shape[:-1], 1), X)], axis=-1)
@@ -61,6 +62,12 @@ class Rotation:
         samples = replace(self.samples.first(length), X=X, offset=None if offset is None else offset[..., :length, :])
         domain = Euclidean() if isinstance(self.domain, Euclidean) else Ball(self.domain.radius)  # type: ignore[attr-defined]
         return Objective(samples, domain, None if phi is None else self.down(phi, phi), eta), eig
+
+    def _curvature(self, length: int, eta: Array | None) -> Array:
+        """bend·eta·diag(XᵀX) of the rounds seen, and at least what keeps twice the model above the loss; [B, r]."""
+        xp, bend = namespace(self.X), self.samples.loss.bend
+        seen, all_ = bend * self.energy[..., length - 1, :], bend * self.eig
+        return xp.maximum(seen, all_ / 2) if eta is None else xp.maximum(eta[..., None] * seen, (eta[..., None] * all_ - 1) / 2)
 
     def down(self, theta: Array, phi: Array | None) -> Array:
         """theta [B, C·f] in the new coordinates; what lies outside the span is along phi's own remainder."""
@@ -95,13 +102,12 @@ class Rotation:
         return rest / xp.where(length > 0, length, xp.ones_like(length))
 
 
-def majorise(problem: Objective, eig: Array, v: Array, still: float) -> tuple[Array, Array, Array]:
+def majorise(problem: Objective, curvature: Array, v: Array, still: float) -> tuple[Array, Array, Array]:
     """Step from v [B, C·r] until a step is below ``still``·‖v‖; returns v, value [B] and gap [B] (large if it got nowhere)."""
     samples, phi, eta = problem.samples, problem.phi, problem.eta
     xp = namespace(v)
     wide, weight = (v.shape[0], samples.loss.outputs, samples.X.shape[-1]), samples.weight[..., None]
     radius = problem.domain.radius if isinstance(problem.domain, Ball) else math.inf
-    curvature = samples.loss.bend * eig if eta is None else samples.loss.bend * eta[..., None] * eig
     model = curvature + (1e-290 if phi is None else 1.0)
     multiplier = zeros((v.shape[0],), v)
     step, done = full((v.shape[0],), math.inf, v), zeros((v.shape[0],), v) > 0
