@@ -25,7 +25,7 @@ class Rotation:
     """An orthonormal basis of the span of a stack's samples in which XᵀX is diagonal."""
 
     def __init__(self, samples: Samples, domain: Domain):
-        xp, X = namespace(samples.X), samples.X * samples.weight[..., None]
+        xp, X = namespace(samples.X), samples.X
         n, f = X.shape[-2:]
         Q = None
         if n < f:
@@ -37,7 +37,7 @@ class Rotation:
         # Rounding moves small eigenvalues by eps·max; adding that much keeps the model above the loss.
         self.eig = xp.maximum(eig, xp.zeros_like(eig)) + 4 * xp.finfo(eig.dtype).eps * eig[..., -1:]
         self.X = xp.matmul(samples.X, self.basis)
-        self.energy = xp.cumulative_sum(self.X**2, axis=-2)  # [B, n, r]: diagonal of XᵀX after each round
+        self.energy: Array | None = None  # [B, n, r]: diagonal of XᵀX after each round, made when it is asked for
         self.centre = None if isinstance(domain, Euclidean) else self._centre(domain)
         self.folds = Q is not None
 
@@ -66,8 +66,12 @@ class Rotation:
     def _curvature(self, length: int, eta: Array | None) -> Array:
         """bend·eta·diag(XᵀX) of the rounds seen, and at least what keeps twice the model above the loss; [B, r]."""
         xp, bend = namespace(self.X), self.samples.loss.bend
-        seen, all_ = bend * self.energy[..., length - 1, :], bend * self.eig
-        return xp.maximum(seen, all_ / 2) if eta is None else xp.maximum(eta[..., None] * seen, (eta[..., None] * all_ - 1) / 2)
+        scale = bend if eta is None else bend * eta[..., None]
+        if length == self.X.shape[-2]:
+            return scale * self.eig
+        if self.energy is None:
+            self.energy = xp.cumulative_sum(self.X**2, axis=-2)
+        return xp.maximum(scale * self.energy[..., length - 1, :], (scale * self.eig - (0 if eta is None else 1)) / 2)
 
     def down(self, theta: Array, phi: Array | None) -> Array:
         """theta [B, C·f] in the new coordinates; what lies outside the span is along phi's own remainder."""
@@ -102,16 +106,34 @@ class Rotation:
         return rest / xp.where(length > 0, length, xp.ones_like(length))
 
 
-def majorise(problem: Objective, curvature: Array, v: Array, still: float) -> tuple[Array, Array, Array]:
-    """Step from v [B, C·r] until a step is below ``still``·‖v‖; returns v, value [B] and gap [B] (large if it got nowhere)."""
+def descend(problem: Objective, still: float) -> tuple[Array, Array, Array]:
+    """Majorise without a rotation, which is projected gradient descent; what shrinks slowly is given up at once.
+
+    With multiplier λ and curvatures h of the loss, a step of 1/s shrinks the error by |s − h|/(s + λ): fast when the ball
+    holds back far more than the loss bends, as it does on a small ball. s = bend·‖XᵀX‖_F/2 is safe, for 2s ≥ h.
+    """
+    samples, X = problem.samples, problem.samples.X
+    xp = namespace(X)
+    gram = xp.reshape(xp.matmul(xp.matrix_transpose(X), X), (X.shape[0], -1))
+    start = zeros((X.shape[0], samples.dim), X)
+    return majorise(problem, samples.loss.bend / 2 * norm(gram)[..., None], start, still, pace=0.45)
+
+
+def majorise(
+    problem: Objective, curvature: Array, v: Array, still: float, pace: float = math.inf
+) -> tuple[Array, Array, Array]:
+    """Step from v [B, C·r] until a step is below ``still``·‖v‖, or longer than ``pace`` times the one before.
+
+    curvature: [B, r] or [B, 1], of the model. Returns v, value [B] and gap [B] (large if it got nowhere).
+    """
     samples, phi, eta = problem.samples, problem.phi, problem.eta
     xp = namespace(v)
-    wide, weight = (v.shape[0], samples.loss.outputs, samples.X.shape[-1]), samples.weight[..., None]
+    wide = (v.shape[0], samples.loss.outputs, samples.X.shape[-1])
     radius = problem.domain.radius if isinstance(problem.domain, Ball) else math.inf
     model = curvature + (1e-290 if phi is None else 1.0)
     multiplier = zeros((v.shape[0],), v)
     step, done = full((v.shape[0],), math.inf, v), zeros((v.shape[0],), v) > 0
-    for _ in range(LIMIT):
+    for i in range(LIMIT):
         z = samples.margins(v)
         q = samples.gather(samples.loss.slope(z, samples.target))
         pull = q if eta is None else eta[..., None] * q - phi
@@ -123,12 +145,14 @@ def majorise(problem: Objective, curvature: Array, v: Array, still: float) -> tu
         size = norm(v)
         # A tiny step that no longer shrinks is rounding noise.
         done = done | (step <= still * size) | ((step >= before / 2) & (step <= 1e-7 * size))
+        if i > 2:
+            done = done | (step > pace * before)
         if bool(xp.all(done)):
             break
     if radius < math.inf:
         v = problem.domain.project(v)
     z = samples.margins(v)
-    u = samples.loss.slope(z, samples.target) * weight
+    u = samples.loss.slope(z, samples.target)
     return v, problem.value(v, z), problem.gap(v, z, u, samples.gather(u))
 
 
