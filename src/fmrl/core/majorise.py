@@ -124,7 +124,7 @@ def majorise(
 ) -> tuple[Array, Array, Array]:
     """Step from v [B, C·r] until a step is below ``still``·‖v‖, or longer than ``pace`` times the one before.
 
-    curvature: [B, r] or [B, 1], of the model. Returns v, value [B] and gap [B] (large if it got nowhere).
+    curvature: [B, r] or [B, 1], of the model. Returns v, value [B] and gap [B] (infinite where it was given up).
     """
     samples, phi, eta = problem.samples, problem.phi, problem.eta
     xp = namespace(v)
@@ -133,6 +133,7 @@ def majorise(
     model = curvature + (1e-290 if phi is None else 1.0)
     multiplier = zeros((v.shape[0],), v)
     step, done = full((v.shape[0],), math.inf, v), zeros((v.shape[0],), v) > 0
+    slow = done
     for i in range(LIMIT):
         z = samples.margins(v)
         q = samples.gather(samples.loss.slope(z, samples.target))
@@ -145,15 +146,17 @@ def majorise(
         size = norm(v)
         # A tiny step that no longer shrinks is rounding noise.
         done = done | (step <= still * size) | ((step >= before / 2) & (step <= 1e-7 * size))
-        if i > 2:
-            done = done | (step > pace * before)
+        if i > 2 and pace < math.inf:
+            slow = slow | (~done & (step > pace * before))
+            done = done | slow
         if bool(xp.all(done)):
             break
     if radius < math.inf:
         v = problem.domain.project(v)
     z = samples.margins(v)
     u = samples.loss.slope(z, samples.target)
-    return v, problem.value(v, z), problem.gap(v, z, u, samples.gather(u))
+    gap = problem.gap(v, z, u, samples.gather(u))
+    return v, problem.value(v, z), xp.where(slow, xp.full_like(gap, math.inf), gap)
 
 
 def _multiplier(square: Array, model: Array, radius: float, start: Array) -> Array:
