@@ -36,7 +36,9 @@ class Rotation:
         self.basis = V if Q is None else xp.matmul(Q, V)  # [B, f, r]
         # Rounding moves small eigenvalues by eps·max; adding that much keeps the model above the loss.
         self.eig = xp.maximum(eig, xp.zeros_like(eig)) + 4 * xp.finfo(eig.dtype).eps * eig[..., -1:]
-        self.X = xp.matmul(samples.X, self.basis)
+        # A direction that no sample sees must stay unseen: there the model is flat and rounding would be magnified.
+        seen = xp.astype(eig > 4 * n * xp.finfo(eig.dtype).eps * eig[..., -1:], eig.dtype)
+        self.X = xp.matmul(samples.X, self.basis) * seen[..., None, :]
         self.energy: Array | None = None  # [B, n, r]: diagonal of XᵀX after each round, made when it is asked for
         self.centre = None if isinstance(domain, Euclidean) else self._centre(domain)
         self.folds = Q is not None
