@@ -33,7 +33,11 @@ def drawings():
 
 @pytest.fixture
 def omniglot_folder(tmp_path, drawings):
-    names = (("images_background", "Latin/character01"), ("images_background", "Latin/character02"), ("images_evaluation", "Ulog/character01"))
+    names = (
+        ("images_background", "Latin/character01"),
+        ("images_background", "Latin/character02"),
+        ("images_evaluation", "Ulog/character01"),
+    )
     for c, (part, name) in enumerate(names):
         for d in range(2):
             path = tmp_path / part / name / f"{c:04d}_{d:02d}.png"

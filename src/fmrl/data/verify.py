@@ -12,7 +12,9 @@ def count(found: Found) -> dict[str, int]:
     expected = dataset(name).counts
     for key, value in counts.items():
         if key in expected and value != expected[key]:
-            raise LayoutError(f"{name} has {value:,} {key}, {expected[key]:,} expected", fix="the copy is incomplete: get it again")
+            raise LayoutError(
+                f"{name} has {value:,} {key}, {expected[key]:,} expected", fix="the copy is incomplete: get it again"
+            )
     return counts
 
 
