@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fmrl.core.arrays import Array, as_array, device, dot, full, namespace
+from fmrl.core.arrays import Array, as_array, as_labels, device, dot, full, namespace
 from fmrl.core.errors import FMRLError
 
 
@@ -89,9 +89,7 @@ def _labels(classes: Any, least: int) -> tuple[Hashable, ...]:
 def _indices(y: Any, labels: tuple[Hashable, ...], like: Array) -> Array:
     """The position of every label of ``y`` in ``labels``, shape [m]."""
     xp = namespace(like)
-    y = as_array(y)
-    if y.ndim != 1:
-        raise FMRLError(f"y must be one-dimensional, not of shape {tuple(y.shape)}")
+    y = as_labels(y)
     if labels == tuple(range(len(labels))) and namespace(y) is xp and xp.isdtype(y.dtype, ("integral", "bool")):
         index = xp.astype(y, xp.int64)
         bad = (index < 0) | (index >= len(labels))
