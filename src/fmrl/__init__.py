@@ -3,6 +3,9 @@
 The five ingredients of Algorithm 2 are values; `FMRL` composes them; `run` plays tasks and returns a `History`.
 """
 
+from importlib import import_module
+from typing import Any
+
 from fmrl.core import presets
 from fmrl.core.algorithm import FMRL, Round, State
 from fmrl.core.checkpoint import load_state, save_state
@@ -65,3 +68,22 @@ __all__ = [
     "save_state",
     "stack",
 ]
+
+# Names whose modules import more than numpy, loaded when first asked for.
+_LATER = {
+    "data": "fmrl.data",
+    "tasks_from_frame": "fmrl.data:tasks_from_frame",
+}
+__all__ += _LATER
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module 'fmrl' has no attribute {name!r}")
+    module, _, attribute = _LATER[name].partition(":")
+    found = import_module(module)
+    return getattr(found, attribute) if attribute else found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

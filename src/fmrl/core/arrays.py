@@ -43,26 +43,6 @@ def as_array(x: Any) -> Array:
         raise FMRLError("rows have different lengths", fix="give a rectangular array") from None
 
 
-def as_labels(y: Any) -> Array:
-    """``y`` as a one-dimensional array, every label as it is (NumPy would make a row of (1, 2) and strings of [1, "1"]).
-
-    >>> as_labels([1, "1", (1, 2)]).tolist()
-    [1, '1', (1, 2)]
-    """
-    if not is_array_api_obj(y) and hasattr(y, "__iter__") and not isinstance(y, (str, bytes)):
-        values = list(y)
-        plain = (str,), (bytes,), (int, float, np.generic), (object,)
-        kind = next(kind for kind in plain if all(isinstance(v, kind) for v in values))
-        if kind == (object,) and not all(is_array_api_obj(v) for v in values):
-            y = np.empty(len(values), dtype=object)
-            for i, value in enumerate(values):
-                y[i] = value
-    y = as_array(y)
-    if y.ndim != 1:
-        raise FMRLError(f"y must be one-dimensional, not of shape {tuple(y.shape)}")
-    return y
-
-
 def as_float(x: Any, name: str = "array") -> Array:
     """``x`` as a floating-point array: float32 and float64 are kept, integers and booleans become float64.
 

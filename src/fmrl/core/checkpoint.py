@@ -35,7 +35,7 @@ def save_state(path: str | os.PathLike, state: State) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with open(partial, "wb") as file:
-            np.savez(file, **arrays)
+            np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)

@@ -92,11 +92,11 @@ class Domain(ABC):
 
     @abstractmethod
     def push(self, step: Array) -> Array:
-        """∇hⱼᵀstep of the linear constraints, shape [..., k]: the adjoint of ``pull``, exact where a difference would not be."""
+        """∇hⱼᵀstep of the linear constraints, shape [..., k]: the adjoint of ``pull``."""
 
     @abstractmethod
     def stiffness(self, theta: Array, multiplier: Array, ratio: Array) -> Array:
-        """Diagonal of Σⱼ −multiplierⱼ∇²hⱼ + ratioⱼ∇hⱼ∇hⱼᵀ, without the last term for a curved constraint (see ``border``)."""
+        """Diagonal of Σⱼ −multiplierⱼ∇²hⱼ + ratioⱼ∇hⱼ∇hⱼᵀ; a curved constraint leaves the last term to ``border``."""
 
     def border(self, theta: Array) -> tuple[str, Array] | None:
         """("curved", −∇h) of a single curved constraint, ("equality", a) for ⟨a, θ⟩ = const, or None."""

@@ -32,7 +32,7 @@ class Objective(NamedTuple):
     def gap(self, theta: Array, z: Array, u: Array, q: Array) -> Array:
         """Upper bound on value − minimum from slopes u [B, n, outputs] and their gather q [B, d]; shape [B]."""
         xp = namespace(z)
-        if self.phi is not None:
+        if self.phi is not None and self.eta is not None:
             best = self.domain.argmin(self.phi, self.eta[..., None] * q)
             rest = self.eta * dot(q, theta - best)
             rest = rest + self.domain.divergence(theta, self.phi) - self.domain.divergence(best, self.phi)

@@ -5,17 +5,16 @@ The domain is h(θ) ≥ 0 (and ⟨1, θ⟩ = 1 on the simplex). With multipliers
     ∇f(θ) = Σ wⱼ∇hⱼ(θ),    wⱼhⱼ(θ) = mu,    mu → 0,
 
 where each step solves one symmetric system per class (one for all classes when the loss couples them) plus a rank-one border.
-A smooth loss enters by its slope and curvature; the hinge, which has neither at its corner, by a path of its own (`_Hinge`).
+A smooth loss enters by its slope and curvature; the hinge, which has neither at its corner, by a path of its own (`curves`).
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from fmrl.core.arrays import Array, device, dot, full, namespace, norm, zeros
+from fmrl.core.curves import Corner, Smooth, least, room
 from fmrl.core.gap import Objective
-from fmrl.core.samples import Samples
 
 LIMIT = 200
 
@@ -58,7 +57,7 @@ class _Path:
         self.length = full(self.batch, 1.0, self.theta)
         self.w = self.mu[..., None] / slack
         z = samples.margins(self.theta)
-        self.curve = _Smooth(samples) if samples.loss.bend < math.inf else _Hinge.start(samples, z)
+        self.curve = Smooth(samples) if samples.loss.bend < math.inf else Corner.start(samples, z)
         # Of many minimisers take the one of least norm: a ridge far below the tolerance tells them apart.
         size = norm(self.theta) + math.sqrt(2) * problem.domain.diameter(samples.dim)
         self.ridge = xp.where(xp.isfinite(size), 1e-12 * scale / size**2, xp.zeros_like(scale))
@@ -100,7 +99,7 @@ class _Path:
         step, dw = self._newton(slack)
         curve_step = self.curve.newton(self.problem.samples.margins(step, offset=False), self.mu)
         # The largest step that keeps slack and multipliers positive, then halve until the residual goes down.
-        length = xp.minimum(full(self.batch, 1.0, theta), 0.995 * _least(_room(w, dw), self.batch, theta))
+        length = xp.minimum(full(self.batch, 1.0, theta), 0.995 * least(room(w, dw), self.batch, theta))
         length = xp.minimum(length, 0.995 * self.curve.longest(curve_step))
         inside = length < 0
         for _ in range(40):
@@ -126,7 +125,7 @@ class _Path:
 
     def _newton(self, slack: Array) -> tuple[Array, Array]:
         """Steps of theta and of the multipliers. Written in residuals, which vanish, so that cancellation does no harm."""
-        xp, domain, w = self.xp, self.problem.domain, self.w
+        domain, w = self.problem.domain, self.w
         ratio, off = w / slack, self.mu[..., None] - w * slack
         z = self.problem.samples.margins(self.theta)
         rhs = -self._lost(self.theta, w, self.curve.slope(z))
@@ -169,101 +168,6 @@ class _Path:
             return [xp.reshape(solved[..., j], columns[0].shape) for j in range(len(columns))]
 
         return solve
-
-
-class _Smooth(NamedTuple):
-    """A differentiable loss: slope and curvature at the margins are all there is."""
-
-    samples: Samples
-
-    def slope(self, z: Array) -> Array:
-        return self.samples.loss.slope(z, self.samples.target)
-
-    def curvature(self, z: Array) -> Array:
-        return self.samples.loss.curvature(z, self.samples.target)
-
-    def shift(self, mu: Array, z: Array) -> Array:
-        return namespace(z).zeros_like(z)
-
-    def residual(self, mu: Array) -> Array:
-        return namespace(mu).zeros_like(mu)
-
-    def complementarity(self) -> tuple[float, int]:
-        return 0.0, 0
-
-    def newton(self, dz: Array, mu: Array) -> None:
-        return None
-
-    def longest(self, step: None) -> Array:
-        return full((), math.inf, self.samples.X)
-
-    def move(self, step: None, length: Array) -> _Smooth:
-        return self
-
-
-class _Hinge(NamedTuple):
-    """max(0, t) with t = 1 − y·z as min s subject to s ≥ 0 and r = s − t ≥ 0, whose multipliers are 1 − a and a."""
-
-    samples: Samples
-    a: Array  # [B, n] minus the slope, times y
-    b: Array  # [B, n] 1 − a, kept apart because it may be far below rounding
-    s: Array  # [B, n]
-    r: Array  # [B, n]
-
-    @classmethod
-    def start(cls, samples: Samples, z: Array) -> _Hinge:
-        xp = namespace(z)
-        t = 1 - (samples.target * z)[..., 0]
-        s = xp.maximum(t, xp.zeros_like(t)) + 1
-        return cls(samples, full(s.shape, 0.5, s), full(s.shape, 0.5, s), s, s - t)
-
-    def slope(self, z: Array) -> Array:
-        return -self.samples.target * self.a[..., None]
-
-    def _rates(self, mu: Array, dt: Array) -> Array:
-        """Newton's change of a when t changes by dt."""
-        mu, odds = mu[..., None], self.a / self.b
-        return (self.a * dt + mu - self.r * self.a - odds * (mu - self.s * self.b)) / (odds * self.s + self.r)
-
-    def curvature(self, z: Array) -> Array:
-        return (self.a / (self.a / self.b * self.s + self.r))[..., None]
-
-    def shift(self, mu: Array, z: Array) -> Array:
-        """The part of the new slope that does not depend on the step: Newton's change at dt = 0."""
-        return -self.samples.target * self._rates(mu, namespace(self.a).zeros_like(self.a))[..., None]
-
-    def residual(self, mu: Array) -> Array:
-        one, two = self.s * self.b - mu[..., None], self.r * self.a - mu[..., None]
-        return dot(one * self.samples.weight, one) + dot(two * self.samples.weight, two)
-
-    def complementarity(self) -> tuple[Array, int]:
-        return dot(self.samples.weight, self.s * self.b + self.r * self.a), 2 * self.a.shape[-1]
-
-    def newton(self, dz: Array, mu: Array) -> tuple[Array, Array, Array]:
-        dt = -(self.samples.target * dz)[..., 0]
-        da = self._rates(mu, dt)
-        ds = (mu[..., None] - self.s * self.b + self.s * da) / self.b
-        return da, ds, ds - dt
-
-    def longest(self, step: tuple[Array, Array, Array]) -> Array:
-        xp, (da, ds, dr) = namespace(self.a), step
-        limits = [(self.a, da), (self.b, -da), (self.s, ds), (self.r, dr)]
-        return xp.min(xp.stack([_least(_room(x, d), x.shape[:-1], x) for x, d in limits]), axis=0)
-
-    def move(self, step: tuple[Array, Array, Array], length: Array) -> _Hinge:
-        da, ds, dr = (length[..., None] * d for d in step)
-        return self._replace(a=self.a + da, b=self.b - da, s=self.s + ds, r=self.r + dr)
-
-
-def _room(x: Array, dx: Array) -> Array:
-    """How far x > 0 can move along dx and stay positive, element by element."""
-    xp = namespace(x)
-    return xp.where(dx < 0, -x / xp.where(dx < 0, dx, full((), -1.0, dx)), full((), math.inf, dx))
-
-
-def _least(x: Array, batch: tuple[int, ...], like: Array) -> Array:
-    """Minimum over the last axis; inf where there is nothing to take it of."""
-    return namespace(like).min(x, axis=-1) if x.shape[-1] else full(batch, math.inf, like)
 
 
 def _hessian(samples, curvature: Array) -> Array:

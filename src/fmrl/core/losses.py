@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
-from fmrl.core.arrays import Array, as_array, as_labels, device, dot, full, namespace
+from fmrl.core.arrays import Array, as_array, as_float, device, dot, full, namespace
 from fmrl.core.errors import FMRLError
+from fmrl.core.labels import indices, labels_of, pick
 
 
 def _softplus(z: Array) -> Array:
@@ -74,41 +73,6 @@ class Loss(ABC):
         return z[..., 0]
 
 
-def _labels(classes: Any, least: int) -> tuple[Hashable, ...]:
-    if isinstance(classes, (int, np.integer)) and not isinstance(classes, bool):
-        labels: Sequence = range(int(classes))
-    elif isinstance(classes, (str, bytes)) or not hasattr(classes, "__iter__"):
-        raise FMRLError(f"classes must be a number of classes or the labels themselves, not {classes!r}")
-    else:
-        labels = as_array(classes).tolist() if hasattr(classes, "tolist") else list(classes)
-    if len(set(labels)) != len(labels) or len(labels) < least:
-        raise FMRLError(f"classes must be at least {least} different labels, not {classes!r}")
-    return tuple(labels)
-
-
-def _indices(y: Any, labels: tuple[Hashable, ...], like: Array) -> Array:
-    """The position of every label of ``y`` in ``labels``, shape [m]."""
-    xp = namespace(like)
-    y = as_labels(y)
-    if labels == tuple(range(len(labels))) and namespace(y) is xp and xp.isdtype(y.dtype, ("integral", "bool")):
-        index = xp.astype(y, xp.int64)
-        bad = (index < 0) | (index >= len(labels))
-        if bool(xp.any(bad)):
-            i = int(xp.argmax(xp.astype(bad, xp.int64)))
-            raise FMRLError(f"label {int(y[i])!r} is not among the classes {labels}", round=i, fix="name it in classes")
-        return index
-    position = {label: i for i, label in enumerate(labels)}
-    values = y.tolist() if hasattr(y, "tolist") else [y[i] for i in range(y.shape[0])]
-    try:
-        found = [position.get(v if isinstance(v, Hashable) else repr(v), -1) for v in values]
-    except TypeError:
-        raise FMRLError("labels must be hashable") from None
-    if -1 in found:
-        i = found.index(-1)
-        raise FMRLError(f"label {values[i]!r} is not among the classes {labels}", round=i, fix="name it in classes")
-    return xp.asarray(np.asarray(found, dtype=np.int64), device=device(like))
-
-
 @dataclass(frozen=True)
 class OneVsAll(Loss):
     """Sum over classes of binary logistic losses: ℓ = Σ_c log(1 + e^{z_c}) − 1[y = c]·z_c, in nats. The paper's text model.
@@ -125,7 +89,7 @@ class OneVsAll(Loss):
     attained: ClassVar[bool] = False
 
     def __post_init__(self):
-        object.__setattr__(self, "labels", _labels(self.classes, 1))
+        object.__setattr__(self, "labels", labels_of(self.classes, 1))
         if not isinstance(self.classes, int):
             object.__setattr__(self, "classes", self.labels)  # type: ignore[attr-defined]
 
@@ -136,7 +100,7 @@ class OneVsAll(Loss):
 
     def encode(self, y, like):
         xp = namespace(like)
-        index = _indices(y, self.labels, like)  # type: ignore[attr-defined]
+        index = indices(y, self.labels, like)  # type: ignore[attr-defined]
         return xp.astype(index[:, None] == xp.arange(self.outputs, device=device(like))[None, :], like.dtype)
 
     def value(self, z, target):
@@ -159,14 +123,7 @@ class OneVsAll(Loss):
     def decode(self, z):
         """The label of the largest margin."""
         labels, index = self.labels, namespace(z).argmax(z, axis=-1)  # type: ignore[attr-defined]
-        return index if labels == tuple(range(len(labels))) else _pick(labels, index)
-
-
-def _pick(labels: tuple[Hashable, ...], index: Array) -> np.ndarray:
-    out = np.empty(len(labels), dtype=object)
-    out[:] = labels
-    kinds = {type(label) for label in labels}
-    return (np.asarray(labels) if kinds <= {int, float} or kinds == {str} else out)[np.asarray(index.tolist())]
+        return index if labels == tuple(range(len(labels))) else pick(labels, index)
 
 
 @dataclass(frozen=True)
@@ -217,7 +174,7 @@ class _Binary(Loss):
 
     def __post_init__(self):
         if self.classes is not None:
-            labels = _labels(self.classes, 2)
+            labels = labels_of(self.classes, 2)
             if len(labels) != 2:
                 raise FMRLError(f"{type(self).__name__} takes two classes, not {len(labels)}", fix="use OneVsAll or Softmax")
             object.__setattr__(self, "classes", labels)
@@ -226,7 +183,7 @@ class _Binary(Loss):
         """1 for the positive label, else 0, shape [m, 1]."""
         xp = namespace(like)
         if self.classes is not None:
-            return xp.astype(_indices(y, self.classes, like), like.dtype)[:, None]
+            return xp.astype(indices(y, self.classes, like), like.dtype)[:, None]
         y = as_array(y)
         if y.ndim != 1 or not namespace(y).isdtype(y.dtype, ("numeric", "bool")):
             raise FMRLError("y must be a vector of 0 and 1, −1 and 1, or booleans", fix="or name the two labels in classes")
@@ -242,7 +199,7 @@ class _Binary(Loss):
         """The label on the side of the margin's sign."""
         xp = namespace(z)
         index = xp.astype(z[..., 0] > 0, xp.int64)
-        return index if self.classes is None else _pick(self.classes, index)
+        return index if self.classes is None else pick(self.classes, index)
 
 
 @dataclass(frozen=True)
@@ -304,8 +261,6 @@ class Squared(Loss):
     bend: ClassVar[float] = 1.0
 
     def encode(self, y, like):
-        from fmrl.core.arrays import as_float
-
         y = as_float(y, "y")
         if y.ndim != 1:
             raise FMRLError(f"y must be one-dimensional, not of shape {tuple(y.shape)}")

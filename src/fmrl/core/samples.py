@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Self
 
 from fmrl.core.arrays import Array, dot, namespace
 from fmrl.core.domains import Domain
@@ -52,12 +53,12 @@ class Samples:
         g = xp.matmul(xp.matrix_transpose(slope * self.weight[..., None]), self.X)
         return xp.reshape(g, (*g.shape[:-2], self.dim))
 
-    def first(self, i: int) -> Samples:
+    def first(self, i: int) -> Self:
         """The first i rounds."""
         offset = None if self.offset is None else self.offset[..., :i, :]
         return replace(self, X=self.X[..., :i, :], target=self.target[..., :i, :], weight=self.weight[..., :i], offset=offset)
 
-    def take(self, index: Array) -> Samples:
+    def take(self, index: Array) -> Self:
         """The tasks at ``index`` of a stack [B, …]."""
         xp = namespace(self.X)
         names = ("X", "target", "weight", "rounds") + (() if self.offset is None else ("offset",))

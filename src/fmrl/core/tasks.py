@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-from fmrl.core.arrays import Array, as_float, as_labels, full, namespace, zeros
+from fmrl.core.arrays import Array, as_float, full, namespace, zeros
 from fmrl.core.domains import Domain
 from fmrl.core.errors import FMRLError
+from fmrl.core.labels import as_labels
 from fmrl.core.losses import Loss
 from fmrl.core.samples import Samples
 from fmrl.core.solver import Leaders, Solution, minimise
@@ -22,8 +23,15 @@ from fmrl.core.solver import Leaders, Solution, minimise
 class Game(Protocol):
     """One task being played. ``length`` rounds at most; ``rounds`` [...] of them count (ragged stacks are padded)."""
 
-    length: int
-    rounds: Array
+    @property
+    def length(self) -> int:
+        """Rounds to play, padding included."""
+        ...
+
+    @property
+    def rounds(self) -> Array:
+        """m_t [...]: rounds that count."""
+        ...
 
     def reveal(self, i: int, theta: Array) -> tuple[Array, Array]:
         """Play theta [..., d] in round i: the loss suffered [...] and a subgradient there [..., d]."""

@@ -1,0 +1,36 @@
+# make demo | test | lint | bench | clean — each makes .venv by itself; only Python 3.11+ is needed.
+PYTHON ?= python3
+BIN := .venv/bin
+export OMP_NUM_THREADS ?= 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test lint bench clean
+
+demo: .venv/.runtime
+	$(BIN)/fmrl demo
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
+
+bench: .venv/.dev
+	$(BIN)/python benchmarks/convex.py
+
+clean:
+	rm -rf .venv fmrl-demo build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+.venv/.runtime: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	touch $@
+
+.venv/.dev: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $@ .venv/.runtime

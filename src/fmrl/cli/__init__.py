@@ -1,0 +1,5 @@
+"""The command line: ``fmrl demo | data | …``."""
+
+from fmrl.cli.main import app
+
+__all__ = ["app"]

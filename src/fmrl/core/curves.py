@@ -1,0 +1,109 @@
+"""How a loss enters the interior-point method: a smooth one by slope and curvature, the hinge by a path of its own.
+
+Both answer the same questions; ``shift`` is the part of the next slope that does not depend on the step, ``newton`` the change
+of the curve's own variables along a step of the margins, ``longest`` how far they can go, ``move`` the curve after it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from fmrl.core.arrays import Array, dot, full, namespace
+from fmrl.core.samples import Samples
+
+
+class Smooth(NamedTuple):
+    """A differentiable loss: slope and curvature at the margins are all there is."""
+
+    samples: Samples
+
+    def slope(self, z: Array) -> Array:
+        """Slopes at margins z [B, n, outputs]."""
+        return self.samples.loss.slope(z, self.samples.target)
+
+    def curvature(self, z: Array) -> Array:
+        return self.samples.loss.curvature(z, self.samples.target)
+
+    def shift(self, mu: Array, z: Array) -> Array:
+        return namespace(z).zeros_like(z)
+
+    def residual(self, mu: Array) -> Array:
+        return namespace(mu).zeros_like(mu)
+
+    def complementarity(self) -> tuple[float, int]:
+        return 0.0, 0
+
+    def newton(self, dz: Array, mu: Array) -> None:
+        return None
+
+    def longest(self, step: Any) -> Array:
+        return full((), math.inf, self.samples.X)
+
+    def move(self, step: Any, length: Array) -> Smooth:
+        return self
+
+
+class Corner(NamedTuple):
+    """max(0, t) with t = 1 − y·z as min s subject to s ≥ 0 and r = s − t ≥ 0, whose multipliers are 1 − a and a."""
+
+    samples: Samples
+    a: Array  # [B, n] minus the slope, times y
+    b: Array  # [B, n] 1 − a, kept apart because it may be far below rounding
+    s: Array  # [B, n]
+    r: Array  # [B, n]
+
+    @classmethod
+    def start(cls, samples: Samples, z: Array) -> Corner:
+        xp = namespace(z)
+        t = 1 - (samples.target * z)[..., 0]
+        s = xp.maximum(t, xp.zeros_like(t)) + 1
+        return cls(samples, full(s.shape, 0.5, s), full(s.shape, 0.5, s), s, s - t)
+
+    def slope(self, z: Array) -> Array:
+        return -self.samples.target * self.a[..., None]
+
+    def _rates(self, mu: Array, dt: Array) -> Array:
+        """Newton's change of a when t changes by dt."""
+        mu, odds = mu[..., None], self.a / self.b
+        return (self.a * dt + mu - self.r * self.a - odds * (mu - self.s * self.b)) / (odds * self.s + self.r)
+
+    def curvature(self, z: Array) -> Array:
+        return (self.a / (self.a / self.b * self.s + self.r))[..., None]
+
+    def shift(self, mu: Array, z: Array) -> Array:
+        """The part of the new slope that does not depend on the step: Newton's change at dt = 0."""
+        return -self.samples.target * self._rates(mu, namespace(self.a).zeros_like(self.a))[..., None]
+
+    def residual(self, mu: Array) -> Array:
+        one, two = self.s * self.b - mu[..., None], self.r * self.a - mu[..., None]
+        return dot(one * self.samples.weight, one) + dot(two * self.samples.weight, two)
+
+    def complementarity(self) -> tuple[Array, int]:
+        return dot(self.samples.weight, self.s * self.b + self.r * self.a), 2 * self.a.shape[-1]
+
+    def newton(self, dz: Array, mu: Array) -> tuple[Array, Array, Array]:
+        dt = -(self.samples.target * dz)[..., 0]
+        da = self._rates(mu, dt)
+        ds = (mu[..., None] - self.s * self.b + self.s * da) / self.b
+        return da, ds, ds - dt
+
+    def longest(self, step: Any) -> Array:
+        xp, (da, ds, dr) = namespace(self.a), step
+        limits = [(self.a, da), (self.b, -da), (self.s, ds), (self.r, dr)]
+        return xp.min(xp.stack([least(room(x, d), x.shape[:-1], x) for x, d in limits]), axis=0)
+
+    def move(self, step: Any, length: Array) -> Corner:
+        da, ds, dr = (length[..., None] * d for d in step)
+        return self._replace(a=self.a + da, b=self.b - da, s=self.s + ds, r=self.r + dr)
+
+
+def room(x: Array, dx: Array) -> Array:
+    """How far x > 0 can move along dx and stay positive, element by element."""
+    xp = namespace(x)
+    return xp.where(dx < 0, -x / xp.where(dx < 0, dx, full((), -1.0, dx)), full((), math.inf, dx))
+
+
+def least(x: Array, batch: tuple[int, ...], like: Array) -> Array:
+    """Minimum over the last axis; inf where there is nothing to take it of."""
+    return namespace(like).min(x, axis=-1) if x.shape[-1] else full(batch, math.inf, like)

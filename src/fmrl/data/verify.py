@@ -1,0 +1,85 @@
+"""Reading a data set to its end and counting what is there."""
+
+from fmrl.data.errors import LayoutError
+from fmrl.data.fetch import Found
+from fmrl.data.registry import dataset
+
+
+def count(found: Found) -> dict[str, int]:
+    """The counts of a data set that is here; raises the loader's own error when it is not what the registry says."""
+    name, path = found.name, found.path
+    counts = _COUNTERS[name](path)
+    expected = dataset(name).counts
+    for key, value in counts.items():
+        if key in expected and value != expected[key]:
+            raise LayoutError(f"{name} has {value:,} {key}, {expected[key]:,} expected", fix="the copy is incomplete: get it again")
+    return counts
+
+
+def _miniwiki(path) -> dict[str, int]:
+    from fmrl.data.miniwiki import read_tasks
+
+    files, ids = read_tasks(path, 1)
+    labels = {line.partition("\t")[0] for _, content in files for line in content.decode().splitlines()}
+    return {"tasks": len(ids), "classes": len(labels)}
+
+
+def _wiki3029(path) -> dict[str, int]:
+    from fmrl.data.miniwiki_build import read_wiki3029
+
+    # Repeated sentences are dropped on reading, so pages are what can be compared.
+    return {"pages": len(read_wiki3029(path))}
+
+
+def _wordnet(path) -> dict[str, int]:
+    from fmrl.data.wordnet import WordNet
+
+    return {"noun synsets": len(WordNet.load(path).synsets)}
+
+
+def _omniglot(path) -> dict[str, int]:
+    from fmrl.data.images import load_omniglot
+
+    held = load_omniglot(path if path.is_file() and path.suffix == ".npz" else path.parent, size=None)
+    return {"classes": len(held.names), "drawings per class": held.sizes[0]}
+
+
+def _folders(load):
+    def counter(path) -> dict[str, int]:
+        out = {}
+        for split in ("train", "val", "test"):
+            held = load(path, split=split)
+            out |= {f"{split} classes": len(held.names), "images per class": held.sizes[0]}
+        return out
+
+    return counter
+
+
+def _mini_imagenet(path) -> dict[str, int]:
+    from fmrl.data.images import load_mini_imagenet
+
+    return _folders(load_mini_imagenet)(path)
+
+
+def _tiny_imagenet(path) -> dict[str, int]:
+    from fmrl.data.images import load_tiny_imagenet_100
+
+    return _folders(load_tiny_imagenet_100)(path)
+
+
+def _shakespeare(path) -> dict[str, int]:
+    from fmrl.data.shakespeare import load_shakespeare
+
+    return {"roles": len(load_shakespeare(path))}
+
+
+_COUNTERS = {
+    "mini-wiki": _miniwiki,
+    "mini-wiki-rebuilt": _miniwiki,
+    "wiki3029": _wiki3029,
+    "wordnet": _wordnet,
+    "omniglot": _omniglot,
+    "mini-imagenet": _mini_imagenet,
+    "tiny-imagenet-100": _tiny_imagenet,
+    "leaf-shakespeare": _shakespeare,
+}
