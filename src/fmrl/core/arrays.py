@@ -22,7 +22,7 @@ def namespace(*arrays: Array) -> Any:
     'array_api_compat.numpy'
     """
     found = _NAMESPACES.get(type(arrays[0]))
-    if found is not None and all(_NAMESPACES.get(type(a)) is found for a in arrays[1:]):
+    if found is not None and (len(arrays) == 1 or all(_NAMESPACES.get(type(a)) is found for a in arrays)):
         return found
     try:
         found = array_namespace(*arrays)
