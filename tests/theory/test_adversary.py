@@ -148,13 +148,13 @@ def test_says_what_is_wrong():
         LowerBound(0.5, 1.0, 0)
     with pytest.raises(fmrl.FMRLError, match="disagree"):
         LowerBound(0.5, [1.0, 2.0], [4, 4, 4])
-    with pytest.raises(fmrl.FMRLError, match="radius 0.6 or more"):
+    with pytest.raises(fmrl.FMRLError, match="or more"):
         fmrl.run(fmrl.presets.paper(domain=fmrl.Ball(0.5)), LowerBound(1.2), np.zeros(3))
     with pytest.raises(fmrl.FMRLError, match="l2 geometry"):
         fmrl.run(fmrl.presets.paper(domain=fmrl.Simplex()), LowerBound(0.1), np.full(3, 1 / 3))
     with pytest.raises(fmrl.FMRLError, match="Ball or Euclidean"):
         fmrl.run(fmrl.presets.paper("ftrl", domain=fmrl.Box(-1, 1)), LowerBound(0.1, 1.0, 2), np.zeros(3))
-    with pytest.raises(fmrl.FMRLError, match="task 0, round 0: .* outside"):
+    with pytest.raises(fmrl.FMRLError, match="task 0, round 0: the agent"):
         force(lambda t, past: np.full(3, 9.0), LowerBound(0.1), fmrl.Ball(1.0))
     with pytest.raises(fmrl.FMRLError, match="only 0 of 16"):
         LowerBound(0.1)[0].open().hindsight(fmrl.Ball(1.0))
