@@ -33,7 +33,11 @@ def drawings():
 
 @pytest.fixture
 def omniglot_folder(tmp_path, drawings):
-    names = (("images_background", "Latin/character01"), ("images_background", "Latin/character02"), ("images_evaluation", "Ulog/character01"))
+    names = (
+        ("images_background", "Latin/character01"),
+        ("images_background", "Latin/character02"),
+        ("images_evaluation", "Ulog/character01"),
+    )
     for c, (part, name) in enumerate(names):
         for d in range(2):
             path = tmp_path / part / name / f"{c:04d}_{d:02d}.png"
@@ -51,7 +55,10 @@ def test_omniglot_folder_zip_and_packed_agree(omniglot_folder, drawings, tmp_pat
                 z.write(f, f.relative_to(omniglot_folder).as_posix())
     packed = tmp_path / "packed.npz"
     names = np.array(["Latin/character01", "Latin/character02", "Ulog/character01"])
-    np.savez(packed, packed=np.packbits(drawings.reshape(6, -1), axis=1), names=names)
+    swapped = np.packbits(
+        drawings[[1, 0, 2]].reshape(6, -1), axis=1
+    )  # packed in another order: numbers follow names all the same
+    np.savez(packed, packed=swapped, names=names[[1, 0, 2]], n_background=2)
     sets = [load_omniglot(s, size=None, expect=(3, 2)) for s in (omniglot_folder, zips, packed)]
     for s in sets:
         assert s.names == tuple(names) and np.array_equal(s.images, sets[0].images)
@@ -104,9 +111,13 @@ def test_omniglot_shared(shared):
     s = load_omniglot(data=path.parent)
     assert len(s) == 1623 and set(s.sizes) == {20} and s.images.shape == (32460, 28, 28)
     assert s.names[963].startswith("Tifinagh") and len(s.rotated()) == 6492
-    full = np.unpackbits(np.load(path)["packed"], axis=1)[:, :11025].reshape(1623, 20, 105, 105)
+    held = np.load(path)
+    full = np.unpackbits(held["packed"], axis=1)[:, :11025].reshape(1623, 20, 105, 105)
     p = load_omniglot(data=path.parent, size=None)
-    assert np.array_equal(p.take([5, 1622], [3, 19]), full[[5, 1622], [3, 19]])
+    assert p.names == s.names and list(p.names[:964]) == sorted(p.names[:964]) and p.names[0].startswith("Alphabet_of_the_Magi")
+    for c in (0, 5, 963, 964, 1622):
+        theirs = held["names"].tolist().index(p.names[c])
+        assert np.array_equal(p.take(c, [3, 19]), full[theirs, [3, 19]])
 
 
 def test_a_damaged_shared_copy_is_refused(shared, tmp_path):

@@ -88,5 +88,5 @@ def norm(a: Array) -> Array:
 def to_numpy(x: Array) -> np.ndarray:
     """A NumPy copy of any array (for records and figures; never inside an algorithm)."""
     if hasattr(x, "detach"):
-        x = x.detach().cpu()
+        x = x.detach().cpu().numpy()
     return np.array(x)

@@ -19,7 +19,16 @@ LIMIT = 4 << 30  # bytes unpacked in all; every data set of the registry is far 
 RATIO = 250  # text and 1-bit drawings stay below 30; a bomb is above 1,000
 _SMALL = 16 << 20  # below this a high ratio is harmless
 _OPENERS: dict[bytes, Callable] = {b"\x1f\x8b": gzip.open, b"\xfd7": lzma.open, b"BZ": bz2.open}
-_BROKEN = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile, OSError, NotImplementedError)
+_BROKEN = (
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    gzip.BadGzipFile,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    OSError,
+    NotImplementedError,
+)
 
 
 class Bounded:

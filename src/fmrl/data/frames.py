@@ -66,7 +66,9 @@ class TaskStream:
             if open_task is not None:
                 yield from self._tasks(open_task, done, seen)
         except pl.exceptions.PolarsError as e:
-            raise TableError(f"the table cannot be read: {str(e).splitlines()[0]}", fix="check the file and its encoding") from e
+            raise TableError(
+                f"the table cannot be read: {str(e).splitlines()[0]}", fix="check the file and its encoding"
+            ) from e
 
     def _tasks(self, block: pl.DataFrame, done: int, seen: set[int] | None) -> Iterator[Task]:
         """The tasks of whole runs of rows."""
@@ -93,7 +95,9 @@ class TaskStream:
             self._once(name, seen, done + int(starts[i]))
             rows = slice(starts[i], starts[i + 1])
             if rows.start == rows.stop:
-                raise TableError(f"the task {name!r} is empty: every row misses a value", fix="use missing='indicator' or 'mean'")
+                raise TableError(
+                    f"the task {name!r} is empty: every row misses a value", fix="use missing='indicator' or 'mean'"
+                )
             labels = None if y is None else y[rows]
             if isinstance(self.loss, OneVsAll | Logistic) and labels is not None and (labels == labels[0]).all():
                 if self.one_class == "drop":
@@ -109,7 +113,9 @@ class TaskStream:
         y = clean(block[self.target])
         if y.null_count():
             row = done + int(y.is_null().arg_max() or 0)
-            raise TableError(f"the target {self.target!r} has no value in row {row}", fix="drop the row: a label cannot be filled in")
+            raise TableError(
+                f"the target {self.target!r} has no value in row {row}", fix="drop the row: a label cannot be filled in"
+            )
         return np.array(y.cast(pl.String).to_list()) if y.dtype in (pl.String, pl.Categorical, pl.Enum) else y.to_numpy()
 
     def _once(self, name: Any, seen: set[int] | None, row: int) -> None:
@@ -208,7 +214,9 @@ def _series(values: Any) -> pl.Series:
 
 def _loss(rows: pl.LazyFrame, target: str | None) -> Loss:
     if target is None:
-        raise FMRLError("neither target nor loss is given", fix="name the target column, or pass loss=Linear() for cost vectors")
+        raise FMRLError(
+            "neither target nor loss is given", fix="name the target column, or pass loss=Linear() for cost vectors"
+        )
     dtype = rows.collect_schema()[target]
     if dtype.is_float() or dtype.is_decimal():
         return Squared()

@@ -80,7 +80,9 @@ class ImageSet:
         """(support, query) images of drawn episodes: uint8 [n, ways, shots, H, W(, 3)] and [n, ways, queries, H, W(, 3)]."""
         return self.take(batch.classes[..., None], batch.support), self.take(batch.classes[..., None], batch.query)
 
-    def episodes(self, ways: int, shots: int, queries: int = 1, seed: int = 0, classes: Sequence[int] | None = None) -> Episodes:
+    def episodes(
+        self, ways: int, shots: int, queries: int = 1, seed: int = 0, classes: Sequence[int] | None = None
+    ) -> Episodes:
         """The numbered episodes over these classes."""
         return Episodes(self.sizes, ways, shots, queries, seed, None if classes is None else tuple(classes))
 
