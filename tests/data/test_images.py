@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fmrl.data import ImageSet, load_mini_imagenet, load_omniglot, load_tiny_imagenet_100
-from fmrl.data.errors import ChecksumError, LayoutError, PickleError
+from fmrl.data.errors import ArchiveError, ChecksumError, LayoutError, PickleError
 from fmrl.data.fetch import get
 
 Image = pytest.importorskip("PIL.Image")
@@ -63,6 +63,12 @@ def test_omniglot_folder_zip_and_packed_agree(omniglot_folder, drawings, tmp_pat
     for s in sets:
         assert s.names == tuple(names) and np.array_equal(s.images, sets[0].images)
         assert np.array_equal(s.take([[0, 1], [2, 2]], [[0, 1], [0, 1]])[1], drawings[2])
+
+
+def test_a_packed_file_that_is_a_bomb(tmp_path):
+    np.savez_compressed(tmp_path / "b.npz", packed=np.zeros((32 << 10, 1379), np.uint8), names=np.array(["a"]))
+    with pytest.raises(ArchiveError, match="decompression bomb"):
+        load_omniglot(tmp_path / "b.npz")
 
 
 def test_omniglot_counts_are_verified(omniglot_folder):
