@@ -8,12 +8,13 @@ from typing import Any
 
 from fmrl.core import presets
 from fmrl.core.algorithm import FMRL, Round, State
-from fmrl.core.checkpoint import load_state, save_state
+from fmrl.core.checkpoint import load_history, load_state, save_history, save_state
 from fmrl.core.domains import Ball, Box, Domain, Euclidean
 from fmrl.core.errors import FMRLError
 from fmrl.core.history import History
 from fmrl.core.losses import Hinge, Linear, Logistic, Loss, OneVsAll, Softmax, Squared
 from fmrl.core.meta import AdaptiveOGD, Fixed, FollowLeader, Interpolate, LastUpdate
+from fmrl.core.parse import parse
 from fmrl.core.run import run
 from fmrl.core.similarity import AverageDeviation, Doubling, Known, ReleasedDoubling
 from fmrl.core.simplex import Simplex
@@ -60,11 +61,14 @@ __all__ = [
     "Squared",
     "State",
     "Task",
+    "load_history",
     "load_state",
     "minimise",
+    "parse",
     "play",
     "presets",
     "run",
+    "save_history",
     "save_state",
     "stack",
 ]
