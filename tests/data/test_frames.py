@@ -52,6 +52,15 @@ def test_every_kind_of_table_gives_the_same_tasks(tmp_path):
         assert stream.loss == Logistic((False, True)) and stream.encoder.names == ["size", "kind=x", "kind=y", "kind=z"]
 
 
+def test_several_files_are_one_table(tmp_path):
+    FRAME[:4].write_parquet(tmp_path / "1.parquet")
+    FRAME[4:].write_parquet(tmp_path / "2.parquet")
+    tasks = list(tasks_from_frame(tmp_path / "*.parquet", task="shop", target="size", features=["day"]))
+    assert [t.rounds for t in tasks] == [3, 2, 2]
+    with pytest.raises(TableError, match="cannot be read"):
+        tasks_from_frame(tmp_path / "*.arrow", task="shop", target="size")
+
+
 def test_losses_follow_the_target():
     loss = lambda **kw: tasks_from_frame(FRAME, task="shop", features=["size"], one_class="keep", **kw).loss  # noqa: E731
     assert loss(target="size") == Squared() and loss(target="kind") == OneVsAll(("x", "y", "z"))

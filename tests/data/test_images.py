@@ -5,6 +5,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from fmrl import FMRLError
 from fmrl.data import ImageSet, load_mini_imagenet, load_omniglot, load_tiny_imagenet_100
 from fmrl.data.errors import ArchiveError, ChecksumError, LayoutError, PickleError
 from fmrl.data.fetch import get
@@ -103,6 +104,16 @@ def test_torch_gathers_the_same(omniglot_folder):
         batch = s.episodes(5, 1, 1, seed=2).draw(0, 50)
         for mine, theirs in zip(s.gather(batch), s.to("cpu").gather(batch), strict=True):
             assert np.array_equal(mine, theirs.numpy())
+
+
+def test_split_deals_every_class_once(omniglot_folder):
+    s = load_omniglot(omniglot_folder, size=28, expect=(3, 2))
+    train, test = s.split(2, 1, seed=4)
+    assert sorted(train.names + test.names) == sorted(s.names) and train.images is s.images
+    assert s.split(2, 1, seed=4)[1].names == test.names
+    assert len(train.rotated().episodes(5, 1).draw(0, 3).classes) == 3
+    with pytest.raises(FMRLError, match="cannot be split"):
+        s.split(3, 1)
 
 
 def test_subset_shares_the_images(omniglot_folder):

@@ -150,7 +150,7 @@ def tasks_from_frame(
 ) -> TaskStream:
     """Tasks from a table: one task per value of column ``task``, its rows as rounds.
 
-    frame: any data frame narwhals accepts, a polars LazyFrame, or the path of a CSV, TSV, Parquet or Arrow file; files stream.
+    frame: any data frame narwhals accepts, a polars LazyFrame, or the path (or glob) of CSV, TSV, Parquet or Arrow files; they stream.
     features: columns to use (default: all others). order: sorts the rounds inside a task (default: as they lie).
     loss: by default Squared for a real target, Logistic for two classes, OneVsAll for more.
     policy: categories, missing values, scaling (`Policy`). train: ids of the training tasks, or the share of tasks (chosen by a
@@ -199,7 +199,7 @@ def as_polars(frame: Any) -> pl.LazyFrame | pl.DataFrame:
         scan = _SCANS.get(path.suffix.lower())
         if scan is None:
             raise TableError(f"{path.name} is of no known kind", fix=f"give one of {', '.join(_SCANS)}")
-        if not path.exists():
+        if not path.exists() and not set("*?[") & set(str(path)):
             raise TableError(f"{path} does not exist", fix="check the path")
         return scan(path)
     try:
