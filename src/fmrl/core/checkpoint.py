@@ -33,7 +33,7 @@ def load_state(path: str | os.PathLike, like: Array | None = None) -> State:
 
 
 def save_history(path: str | os.PathLike, history: History) -> None:
-    """Write a whole history: its composition, its columns and the State after its last task."""
+    """Write a whole history: its composition, its columns and the States before its first and after its last task."""
     arrays: dict[str, np.ndarray] = {name: to_numpy(getattr(history, name)) for name in SCALARS}
     if history.keep == "all":
         arrays |= {name: to_numpy(getattr(history, name)) for name in VECTORS}
@@ -41,6 +41,7 @@ def save_history(path: str | os.PathLike, history: History) -> None:
         rows = [to_numpy(row) for row in history.losses]
         arrays["losses"] = np.stack([np.pad(r, [(0, 0)] * (r.ndim - 1) + [(0, longest - r.shape[-1])]) for r in rows], axis=-2)
     layout = {"history": repr(history.algo), "keep": history.keep, "state": _flatten(history.state, arrays)}
+    layout["start"] = _flatten(history.start, arrays)
     _write(path, layout, arrays)
 
 
@@ -48,9 +49,11 @@ def load_history(path: str | os.PathLike) -> History:
     """Read a history, as NumPy arrays."""
     layout, arrays = _read(path, "history")
     try:
-        history = History(parse(layout["history"]), _state(layout, arrays, None), layout["keep"])
+        history = History(parse(layout["history"]), _state(layout, arrays, None, "start"), layout["keep"])
         missing = dict.fromkeys((*VECTORS, "losses"))
-        history.append(Round(**(missing | {name: arrays[name] for name in Round._fields if name in arrays})), history.state)
+        history.append(
+            Round(**(missing | {name: arrays[name] for name in Round._fields if name in arrays})), _state(layout, arrays, None)
+        )
     except (KeyError, TypeError):
         raise _damaged(path) from None
     return history
@@ -69,14 +72,14 @@ def _flatten(state: State, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     return {name: shape(value) for name, value in zip(State._fields, state, strict=True)}
 
 
-def _state(layout: dict[str, Any], arrays: dict[str, np.ndarray], like: Array | None) -> State:
+def _state(layout: dict[str, Any], arrays: dict[str, np.ndarray], like: Array | None, which: str = "state") -> State:
     def restore(value: Any) -> Any:
         if isinstance(value, dict):
             found = arrays[value["array"]]
             return found if like is None else namespace(as_array(like)).asarray(found, device=device(like))
         return tuple(restore(v) for v in value) if isinstance(value, list) else value
 
-    return State(**{name: restore(value) for name, value in layout["state"].items()})
+    return State(**{name: restore(value) for name, value in layout[which].items()})
 
 
 def _write(path: str | os.PathLike, layout: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
