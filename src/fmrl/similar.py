@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from fmrl.bounds.geometry import spread
 from fmrl.core.arrays import as_array, as_float, constant, norm, to_numpy, zeros
 from fmrl.core.domains import Ball, Domain
 from fmrl.core.errors import FMRLError
@@ -34,7 +35,8 @@ class SimilarityReport:
     optima: np.ndarray  # [T, d]
     mean: np.ndarray  # [d] weighted by sigma
     distances: np.ndarray  # [T] sqrt(B_R(θ*_t‖mean))
-    diameter: float  # D*: the largest distance between two optima
+    diameter: float  # D*: the largest distance between two optima …
+    tight: bool  # … or, of very many tasks, an upper bound on it
     deviation: float  # D̄: root mean square of the distances
     centre: np.ndarray  # [d] of the smallest enclosing l2 ball
     radius: float  # its l2 radius …
@@ -109,7 +111,7 @@ class SimilarityReport:
     def __str__(self) -> str:
         rows = [
             ("tasks, dimensions", f"{self.optima.shape[0]}, {self.optima.shape[1]}"),
-            ("D* (largest distance)", f"{self.diameter:.4g}"),
+            ("D* (largest distance)", f"{'' if self.tight else 'at most '}{self.diameter:.4g}"),
             ("D̄ (typical distance to the mean)", f"{self.deviation:.4g}"),
             ("smallest enclosing ball, l2 radius", f"{self.radius:.4g} (proved to {self.radius_gap:.1g})"),
             ("outliers", str(len(self.outliers))),
@@ -160,30 +162,30 @@ def similarity_report(data: Any, domain: Domain | None = None, *, start: Any = N
     reach = float(domain.reach(start))
     if not math.isfinite(reach):
         raise FMRLError(f"{domain!r} has no size to compare with", fix="give a bounded domain, such as Ball(radius)")
-    mean = weight @ optima / weight.sum()
-    square = np.maximum(domain.divergence(optima, mean), 0.0)
-    deviation, scale = math.sqrt(weight @ square / weight.sum()), weight / weight.mean()
+    whole, scale = spread(domain, optima, weight), weight / weight.mean()
+    square = np.maximum(domain.divergence(optima, whole.mean), 0.0)
     ball = enclosing_ball(optima)
     outliers = _outliers(np.sqrt(square))
     from_start = domain.divergence(optima, start)
     return SimilarityReport(
         optima=optima,
-        mean=mean,
+        mean=whole.mean,
         distances=np.sqrt(square),
-        diameter=_diameter(domain, optima),
-        deviation=deviation,
+        diameter=whole.diameter,
+        tight=whole.tight,
+        deviation=whole.deviation,
         centre=ball.centre,
         radius=ball.radius,
         radius_gap=ball.gap,
         outliers=outliers,
-        diameter_without=_diameter(domain, np.delete(optima, outliers, axis=0)),
+        diameter_without=spread(domain, np.delete(optima, outliers, axis=0)).diameter,
         edge=int(np.sum(norm(optima - constant(domain.centre, optima)) >= domain.radius * (1 - 1e-6)))
         if isinstance(domain, Ball)
         else 0,
         single=scale * (from_start / reach + reach),
         tuned=2 * math.sqrt(weight @ from_start / weight.sum()),
         learned=scale * _learned(domain, optima, weight, start),
-        eventually=2 * deviation,
+        eventually=2 * whole.deviation,
         domain=domain,
     )
 
@@ -227,20 +229,6 @@ def _learned(domain: Domain, optima: np.ndarray, weight: np.ndarray, start: np.n
         guess, count = rule.update(domain, phi, guess, count, end)
         phi, memory = FollowLeader().update(domain, phi, memory, end)
     return np.array(bounds)
-
-
-def _diameter(domain: Domain, optima: np.ndarray) -> float:
-    """max sqrt(B_R(θ‖phi)) over pairs of optima: over their convex hull too, for B_R is convex in both arguments here."""
-    if domain.norm != "l2":
-        return math.sqrt(max(0.0, *(float(np.max(domain.divergence(optima, row))) for row in optima)))
-    x = optima - optima.mean(axis=0)
-    square, best = np.sum(x**2, axis=1), 0.0
-    for first in range(0, len(x), 512):
-        rows = slice(first, first + 512)
-        apart = square[rows, None] + square - 2 * x[rows] @ x.T
-        i, j = np.unravel_index(np.argmax(apart), apart.shape)
-        best = max(best, float(domain.divergence(x[rows][i], x[j])))  # this pair again, without the cancellation
-    return math.sqrt(best)
 
 
 def _outliers(distances: np.ndarray) -> tuple[int, ...]:
