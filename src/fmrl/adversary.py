@@ -22,21 +22,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fmrl.bounds import lower
 from fmrl.core import presets
 from fmrl.core.arrays import Array, as_float, dot, namespace
 from fmrl.core.domains import Ball, Domain, Euclidean
 from fmrl.core.errors import FMRLError
 from fmrl.core.run import run
 from fmrl.duel import Duel, Opponent, fits
-
-
-def lower(diameter: float, lipschitz: Any, rounds: Any) -> float:
-    """What no agent can avoid: (D*/4T)·Σ_t G_t·√m_t (Theorem app:lower). D* is an l2 diameter.
-
-    >>> lower(0.5, [1.0, 2.0], [16, 4])
-    0.5
-    """
-    return float(np.mean(diameter / 4 * np.asarray(lipschitz, float) * np.sqrt(np.asarray(rounds, float))))
 
 
 class LowerBound(Sequence):
@@ -89,7 +81,7 @@ class LowerBound(Sequence):
     @property
     def tar(self) -> float:
         """The task-averaged regret that every agent must suffer."""
-        return lower(self.diameter, self.lipschitz, self.rounds)
+        return lower(self.diameter, self.lipschitz, self.rounds).total
 
 
 class Move(NamedTuple):

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fmrl.bounds import online_to_batch
 from fmrl.core.algorithm import State
 from fmrl.core.arrays import Array, namespace, to_numpy
 from fmrl.core.errors import FMRLError
@@ -52,6 +53,8 @@ def states(history: History) -> list[State]:
         found.append(state)
         end = End(history.theta[..., t, :], history.optimum[..., t, :], sigma[..., t])
         state = history.algo.advance(state, end)
+    if float(xp.max(xp.abs(state.phi - history.state.phi))) > 1e-5:
+        raise FMRLError("replaying the history does not lead to its last state", fix="run the tasks again")
     return found
 
 
@@ -182,9 +185,10 @@ def risk(
     guarantee = online = None
     if not any(s.startswith("false") for s in assumptions.values()):
         rounds, upper = to_numpy(history.rounds), to_numpy(history.regret) + to_numpy(history.gap)
-        deviation = (high - low) * math.sqrt(2 * math.log(1 / (1 - confidence)) / len(history))
-        guarantee = estimates[3].mean + float(np.mean(upper / rounds)) + 2 * deviation
-        online = float(np.mean([np.mean(to_numpy(losses)) for losses in history.losses])) + deviation
+        excess = online_to_batch(float(np.mean(upper / rounds)), 1, len(history), 1 - confidence, scale=max(high - low, 1e-300))
+        guarantee = estimates[3].mean + excess.total
+        suffered = np.mean([np.mean(to_numpy(losses)) for losses in history.losses])
+        online = float(suffered) + excess.terms["confidence"] / 2  # the losses lie in [a, b], their regret in ±(b − a)
     return Transfer(*estimates, guarantee, online, confidence, assumptions)
 
 

@@ -63,6 +63,18 @@ def test_a_resumed_run_and_several_orders_replay_too():
     np.testing.assert_allclose(both[7].phi[1], states(fmrl.run(algo, tasks[::-1]))[7].phi, atol=1e-9)
 
 
+def test_a_saved_history_replays_as_before(tmp_path):
+    history = fmrl.run(fmrl.presets.paper(), tasks_of(1), np.full(3, 0.2))
+    fmrl.save_history(tmp_path / "run.npz", history)
+    loaded = fmrl.load_history(tmp_path / "run.npz")
+    for a, b in zip(states(history), states(loaded), strict=True):
+        np.testing.assert_array_equal(a.phi, b.phi)
+        assert a.guess == b.guess and a.tasks == b.tasks
+    loaded.state = loaded.state._replace(phi=loaded.state.phi + 0.1)
+    with pytest.raises(fmrl.FMRLError, match="does not lead"):
+        states(loaded)
+
+
 @pytest.mark.parametrize("algo", ALGOS[:3], ids=repr)
 def test_adapting_to_a_task_of_the_run_is_playing_it_again(algo):
     tasks = tasks_of(2)
