@@ -37,8 +37,11 @@ class Rotation:
         # Rounding moves small eigenvalues by eps·max; adding that much keeps the model above the loss.
         self.eig = xp.maximum(eig, xp.zeros_like(eig)) + 4 * xp.finfo(eig.dtype).eps * eig[..., -1:]
         # A direction that no sample sees must stay unseen: there the model is flat and rounding would be magnified.
-        seen = xp.astype(eig > 4 * n * xp.finfo(eig.dtype).eps * eig[..., -1:], eig.dtype)
-        self.X = xp.matmul(samples.X, self.basis) * seen[..., None, :]
+        # (Its column of X is rounding; the eigenvalue, a square, could not tell it from a faint feature.)
+        X = xp.matmul(samples.X, self.basis)
+        column = xp.sqrt(xp.sum(X * X, axis=-2, keepdims=True))
+        faint = 16 * math.sqrt(n) * xp.finfo(X.dtype).eps * xp.max(column, axis=-1, keepdims=True)
+        self.X = xp.where(column > faint, X, xp.zeros_like(X))
         self.energy: Array | None = None  # [B, n, r]: diagonal of XᵀX after each round, made when it is asked for
         self.centre = None if isinstance(domain, Euclidean) else self._centre(domain)
         self.folds = Q is not None
