@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import fmrl
 from fmrl import bounds
 from fmrl.bounds import theorem
+from fmrl.certificate import certify
 
 seeds = st.integers(0, 2**32 - 1)
 thousand = settings(max_examples=1000, derandomize=True, deadline=None, database=None)
@@ -182,6 +183,16 @@ def test_known_similarity_needs_its_deviation_term():
     s = bounds.spread(fmrl.Ball(1.0), history.optimum)
     bound = bounds.known(np.full(40, 4.0), 0.07, deviation=s.deviation, C=s.C, first=0.5)
     assert bound.total - bound.terms["deviation"] < float(history.tar) <= bound.total
+
+
+def test_theorem_needs_its_guess_term():
+    """Alternating costs, all optima at 0, a guess that is too large: every task costs half of what the guess term charges."""
+    costs = np.tile([[1.0], [-1.0]], (8, 1))
+    tasks = [fmrl.Task(costs, loss=fmrl.Linear()) for _ in range(60)]
+    history = fmrl.run(fmrl.FMRL(fmrl.Ball(1.0), similarity=fmrl.Doubling(0.5, 1.5)), tasks)
+    bound = certify(history, tasks).theorem
+    assert bound.total - bound.terms["guess"] < float(history.tar) <= bound.total
+    assert float(history.regret[-1]) == pytest.approx(bound.terms["guess"] / 2)
 
 
 def test_terms_add_up_and_table():
