@@ -79,7 +79,8 @@ class Problem:
         xp, loss, f = namespace(self.point), self.samples.loss, self.samples.X.shape[-1]
         _, gradient, _ = self.value(self.point[None, :])
         g, square = gradient[0, :], float(dot(self.point, self.point))
-        multiplier = max(0.0, -float(dot(g, self.point)) / square) if square > 0 else 0.0
+        held = square >= self.radius**2 * (1 - 1e-6)  # inside the ball λ is 0, and dividing would only make noise of it
+        multiplier = max(0.0, -float(dot(g, self.point)) / square) if held else 0.0
         residual = float(norm(g + multiplier * self.point)) * self.delta
         directions, h, b = xp.eye(self.samples.dim, dtype=g.dtype, device=device(g))[:1, :], None, None
         decay = {Squared: 0.0, Logistic: 1.0, OneVsAll: 1.0}.get(type(loss))
