@@ -242,6 +242,34 @@ def test_euclidean_needs_the_first_guess_to_cover():
         assert ("FAL theorem" in names(certificate)) is given
 
 
+def test_adversary_runs():
+    """A reactive opponent's word for convexity and slope is taken, and said to be taken; its regret stays below the bounds."""
+    opponent = fmrl.adversary.LowerBound(diameter=0.5, rounds=16, tasks=10, dim=3)
+    history = fmrl.run(fmrl.presets.paper(), opponent, phi=np.zeros(3))
+    certificate = certify(history, opponent)
+    status = {a.name: a.status for a in certificate.assumptions}
+    assert status["convex losses"] == status["Lipschitz losses"] == "assumed"
+    assert certificate.interval[0] >= opponent.tar and certificate.theorem.total >= certificate.interval[1]
+
+
+def test_saved_runs(tmp_path):
+    tasks = regression()
+    history = fmrl.run(fmrl.presets.paper(), tasks)
+    fmrl.save_history(tmp_path / "run.npz", history)
+    assert certify(fmrl.load_history(tmp_path / "run.npz"), tasks).json() == certify(history, tasks).json()
+
+
+def test_many_tasks_bound_the_diameter(monkeypatch):
+    tasks = regression()
+    history = fmrl.run(fmrl.presets.paper(), tasks)
+    exact = certify(history, tasks)
+    monkeypatch.setattr("fmrl.bounds.geometry.MANY", 5)
+    rough = certify(history, tasks)
+    assert exact.similarity["D*"] <= rough.similarity["D*"] <= 2 * exact.similarity["D*"]
+    assert any("upper bound" in why for _, why in rough.refused) and rough.limit is None
+    assert rough.theorem.total >= rough.interval[1]
+
+
 def test_every_rendering(tmp_path):
     tasks = benign(40, 8, 4)
     certificate = certify(fmrl.run(fmrl.presets.paper(), tasks), tasks)

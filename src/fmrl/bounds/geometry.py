@@ -56,7 +56,11 @@ def spread(domain: Domain, points: Any, sigma: Any = 1.0) -> Spread:
         return _entropic(domain, points, mean, deviation, tight)
     if domain.norm != "l2":
         raise FMRLError(f"no constants are known for {domain!r}", fix="use Ball, Box, Euclidean or Simplex")
-    width = _widest(points) if tight else 2 * float(np.max(np.linalg.norm(points - mean, axis=1)))
+    if tight:
+        width = _widest(points)
+    else:
+        around = 2 * float(np.max(np.linalg.norm(points - mean, axis=1)))
+        width = min(around, math.sqrt(2) * domain.diameter(points.shape[1])) if np.all(domain.contains(points)) else around
     deviation = min(deviation, width / math.sqrt(2))  # always so; rounding alone can say otherwise
     return Spread(width / math.sqrt(2), deviation, width, width, width**2 / 2, 1.0, True, tight, mean)
 
