@@ -52,6 +52,15 @@ def test_every_kind_of_table_gives_the_same_tasks(tmp_path):
         assert stream.loss == Logistic((False, True)) and stream.encoder.names == ["size", "kind=x", "kind=y", "kind=z"]
 
 
+def test_several_files_are_one_table(tmp_path):
+    FRAME[:4].write_parquet(tmp_path / "1.parquet")
+    FRAME[4:].write_parquet(tmp_path / "2.parquet")
+    tasks = list(tasks_from_frame(tmp_path / "*.parquet", task="shop", target="size", features=["day"]))
+    assert [t.rounds for t in tasks] == [3, 2, 2]
+    with pytest.raises(TableError, match="cannot be read"):
+        tasks_from_frame(tmp_path / "*.arrow", task="shop", target="size")
+
+
 def test_losses_follow_the_target():
     loss = lambda **kw: tasks_from_frame(FRAME, task="shop", features=["size"], one_class="keep", **kw).loss  # noqa: E731
     assert loss(target="size") == Squared() and loss(target="kind") == OneVsAll(("x", "y", "z"))
@@ -100,6 +109,23 @@ def test_a_gather_that_is_left_early_cleans_up(tmp_path):
     next(stream)
     stream.close()
     assert [p.name for p in tmp_path.iterdir()] == ["f.parquet"]
+
+
+def test_ids_that_python_hashes_alike_are_different_tasks():
+    frame = pl.DataFrame({"t": [-1, -1, -2, -2], "x": [1.0, 2.0, 3.0, 4.0], "y": [0.5] * 4})
+    assert [t.name for t in tasks_from_frame(frame, task="t", target="y")] == [-1, -2]
+
+
+def test_a_number_column_with_words_in_it(tmp_path):
+    (tmp_path / "x.csv").write_text("t,x,y\n1,3.5,1.0\n1,NA,2.0\n1,4.5,1.5\n")
+    with pytest.raises(TableError, match="column 'x' looks like numbers but holds 'NA'"):
+        tasks_from_frame(tmp_path / "x.csv", task="t", target="y")
+
+
+def test_a_csv_that_turns_real_late(tmp_path):
+    rows = [f"{i // 10},{i},{i}.5" for i in range(5000)] + ["500,7.25,1.5"]
+    (tmp_path / "x.csv").write_text("t,x,y\n" + "\n".join(rows) + "\n")
+    assert list(tasks_from_frame(tmp_path / "x.csv", task="t", target="y"))[-1].X.tolist() == [[7.25]]
 
 
 def test_one_class():

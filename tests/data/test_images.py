@@ -5,8 +5,9 @@ import zipfile
 import numpy as np
 import pytest
 
+from fmrl import FMRLError
 from fmrl.data import ImageSet, load_mini_imagenet, load_omniglot, load_tiny_imagenet_100
-from fmrl.data.errors import ChecksumError, LayoutError, PickleError
+from fmrl.data.errors import ArchiveError, ChecksumError, LayoutError, PickleError
 from fmrl.data.fetch import get
 
 Image = pytest.importorskip("PIL.Image")
@@ -65,6 +66,12 @@ def test_omniglot_folder_zip_and_packed_agree(omniglot_folder, drawings, tmp_pat
         assert np.array_equal(s.take([[0, 1], [2, 2]], [[0, 1], [0, 1]])[1], drawings[2])
 
 
+def test_a_packed_file_that_is_a_bomb(tmp_path):
+    np.savez_compressed(tmp_path / "b.npz", packed=np.zeros((32 << 10, 1379), np.uint8), names=np.array(["a"]))
+    with pytest.raises(ArchiveError, match="decompression bomb"):
+        load_omniglot(tmp_path / "b.npz")
+
+
 def test_omniglot_counts_are_verified(omniglot_folder):
     with pytest.raises(LayoutError, match=r"3 characters \(1,623 expected\)"):
         load_omniglot(omniglot_folder)
@@ -97,6 +104,16 @@ def test_torch_gathers_the_same(omniglot_folder):
         batch = s.episodes(5, 1, 1, seed=2).draw(0, 50)
         for mine, theirs in zip(s.gather(batch), s.to("cpu").gather(batch), strict=True):
             assert np.array_equal(mine, theirs.numpy())
+
+
+def test_split_deals_every_class_once(omniglot_folder):
+    s = load_omniglot(omniglot_folder, size=28, expect=(3, 2))
+    train, test = s.split(2, 1, seed=4)
+    assert sorted(train.names + test.names) == sorted(s.names) and train.images is s.images
+    assert s.split(2, 1, seed=4)[1].names == test.names
+    assert len(train.rotated().episodes(5, 1).draw(0, 3).classes) == 3
+    with pytest.raises(FMRLError, match="cannot be split"):
+        s.split(3, 1)
 
 
 def test_subset_shares_the_images(omniglot_folder):

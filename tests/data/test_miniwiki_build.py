@@ -176,6 +176,11 @@ def test_command_line(sources, tmp_path):
     assert "2 tasks" in got.output and all(n in got.output for n in NAMES)
     got = CliRunner().invoke(app, args)
     assert got.exit_code == 1 and "is not empty" in got.output
+    got = CliRunner().invoke(app, args[:-2])  # without --out: where the loader finds it
+    assert got.exit_code == 0, got.output
+    glove = Glove({"word": 0}, np.ones((1, 50), np.float32))
+    assert len(load_miniwiki(name="mini-wiki-rebuilt", split="all", glove=glove)) == 2
+    assert "2 tasks, 4 classes" in CliRunner().invoke(app, ["verify", "mini-wiki-rebuilt"]).output
 
 
 @pytest.mark.slow

@@ -49,8 +49,8 @@ def upper(
 ) -> Bound:
     """The general theorem: TAR of Algorithm 2 with the doubling guess, any update vectors, any weights sigma_t = G_t·√m_t.
 
-        T·TAR ≤ (2κD + ε)·sigma_1 + κC/(ρD*)·Σ sigma_t²/sigma_{1:t} + κ(νD̄²/(ρD*) + γ(ρD* + E) + ε)·sigma_{1:T}
-                + Σ sigma_t·Δ*_t/ε + κΔ'/(ρD*) + Σ_k (κ(ρD* + E)²/(γ^k·ε) + γ^k·ε)·sigma_{t_k}
+        T·TAR ≤ (2κD + ε)·sigma_1 + κC/P·Σ sigma_t²/sigma_{1:t} + κ(νD̄²/P + γP + ε)·sigma_{1:T}
+                + Σ sigma_t·Δ*_t/ε + κΔ'/P + Σ_k (κP²/(γ^k·ε) + γ^k·ε)·sigma_{t_k}          with P = ρD* + E
 
     ``task_diameter`` D* and ``deviation`` D̄ are of the reference parameters, ``diameter`` is D, ``C`` is G'²/2 where B_R(θ‖·)
     is 1-strongly convex and G'·(diameter of the hull) otherwise. ``violations`` are the tasks t_0 < t_1 < … (counted from 0) whose
@@ -58,7 +58,8 @@ def upper(
     the smoothness of R in the Approx case (ρ = 2√β, E = 2√(2βΔ_max)). κ, ν, Δ*, Δ', Δ_max come from a proposition:
     ``upper(…, **fli_online(…).values())``.
 
-    The paper prints (ρD* + E) unsquared in the violation sum and Δ*_{1:T}/ε without weights; docs/theory.md has the derivation.
+    The paper prints P unsquared in the violation sum, Δ*_{1:T}/ε without weights, and ρD* for P in three denominators, which is
+    true but looser. docs/theory.md has the derivation.
 
     >>> b = upper([1.0] * 4, epsilon=0.1, gamma=2.0, diameter=1.0, task_diameter=0.2, deviation=0.1, C=0.04, violations=[2])
     >>> {name: round(value, 6) for name, value in b.terms.items()}
@@ -72,7 +73,7 @@ def upper(
     if not gamma >= 1:
         raise FMRLError(f"gamma must be at least 1, not {gamma}")
     rho, extra = (1.0, 0.0) if beta is None else (2 * math.sqrt(beta), 2 * math.sqrt(2 * beta * delta_max))
-    pivot, reach = rho * task_diameter, rho * task_diameter + extra
+    reach = rho * task_diameter + extra
     if violations is None:
         guesses = _guesses(reach, epsilon, gamma, tasks)
         paid = np.sort(sigma[1:])[::-1][: guesses.size]  # the heaviest tasks, at the worst
@@ -81,14 +82,14 @@ def upper(
         guesses, paid = epsilon * gamma ** np.arange(times.size), sigma[times]
     terms = {
         "first task": (2 * kappa * diameter + epsilon) * sigma[0],
-        "moving": kappa * _over(C, pivot) * drift(sigma),
-        "deviation": kappa * nu * _over(deviation**2, pivot) * total,
+        "moving": kappa * _over(C, reach) * drift(sigma),
+        "deviation": kappa * nu * _over(deviation**2, reach) * total,
         "guess": kappa * (gamma * reach + epsilon) * total,
         "violations": float(np.sum((kappa * reach**2 / guesses + guesses) * paid)),
     }
     if beta is not None:
         terms["optima not exact"] = float(np.sum(sigma * vector(delta_star, "delta_star"))) / epsilon
-        terms["mean not exact"] = kappa * _over(delta_prime, pivot)
+        terms["mean not exact"] = kappa * _over(delta_prime, reach)
     given = (
         CONVEX,
         LIPSCHITZ,

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.bounds.bound import ASSUMED, CHECKED, FALSE, Assumption
+from fmrl.bounds.bound import ASSUMED, CHECKED, FALSE, Assumption, numbers
 from fmrl.core import losses as library
 from fmrl.core.algorithm import FMRL
-from fmrl.core.arrays import to_numpy
 from fmrl.core.errors import FMRLError
 from fmrl.core.history import SCALARS, History
 from fmrl.core.within import FTRL, OGD, OMD
@@ -60,9 +59,9 @@ class Facts:
 
 def gather(history: History, tasks: Iterable[Any] | None, order: int | None) -> Facts:
     """Columns of the history (of one order, where it holds several) and every assumption that can be looked at."""
-    columns = {name: to_numpy(getattr(history, name)).astype(float) for name in SCALARS}
+    columns = {name: numbers(getattr(history, name)) for name in SCALARS}
     kept = history.keep != "scalars"
-    vectors = {name: to_numpy(getattr(history, name)).astype(float) if kept else None for name in ("optimum", "theta")}
+    vectors = {name: numbers(getattr(history, name)) if kept else None for name in ("optimum", "theta")}
     several = columns["regret"].ndim > 1
     if several:
         if order is None or not 0 <= order < columns["regret"].shape[0]:

@@ -78,6 +78,15 @@ def extract(path: Path, target: Path, limit: int = LIMIT) -> None:
         shutil.rmtree(part, ignore_errors=True)
 
 
+def refuse_bomb(path: Path, limit: int = LIMIT) -> None:
+    """Raise ArchiveError when a zip (an .npz is one) declares more than `members` would unpack; other files pass."""
+    bound = min(limit, max(RATIO * path.stat().st_size, _SMALL))
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as z:
+            if sum(i.file_size for i in z.infolist()) > bound:
+                raise _bomb(path, bound)
+
+
 def probe(path: Path) -> int:
     """Read an archive (or one compressed file) to its end and return the number of its files; raise ArchiveError if it breaks."""
     if path.name.removesuffix(".part").endswith((".zip", ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")):

@@ -181,6 +181,11 @@ def _column(i: int, name: str, kind: str, got: dict, policy: Policy) -> Column:
         if len(levels) > policy.levels:
             what = f"column {name!r} has {len(levels):,} levels"
             raise TableError(what, fix=f"leave it out of features, or raise Policy(levels=…) above {policy.levels}")
+        numbers = [level for level in levels if _is_number(level)]
+        if len(levels) > len(numbers) >= len(levels) / 2 and len(numbers) > 1:
+            odd = next(level for level in levels if level not in numbers)
+            what = f"column {name!r} looks like numbers but holds {odd!r}"
+            raise TableError(what, fix="leave missing values empty, or convert the column, or leave it out of features")
         return Column(name, levels, indicator=indicator)
     mean, low, high = got[f"mean{i}"], got[f"min{i}"], got[f"max{i}"]
     if not np.isfinite([low, high]).all():
@@ -189,6 +194,14 @@ def _column(i: int, name: str, kind: str, got: dict, policy: Policy) -> Column:
         return Column(name, None, mean, indicator=indicator)
     centre, spread = (mean, got[f"std{i}"]) if policy.scale == "standard" else (low, high - low)
     return Column(name, None, mean, centre, spread if spread > 0 else 1.0, indicator)  # a constant column becomes zero
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def training_ids(ids: Collection, share: float, seed: int = 0) -> list:

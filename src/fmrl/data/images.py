@@ -170,6 +170,7 @@ def _omniglot_paths(source: Path) -> tuple[Path, ...]:
 
 
 def _omniglot_packed(path: Path) -> tuple[np.ndarray, tuple[str, ...], list[int]]:
+    archive.refuse_bomb(path)
     try:
         with np.load(path, allow_pickle=False) as z:
             packed, names = z["packed"], [str(n) for n in z["names"]]

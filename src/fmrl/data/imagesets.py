@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fmrl.core.errors import FMRLError
-from fmrl.data.episodes import Batch, Episodes
+from fmrl.data.episodes import Batch, Episodes, shuffled
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,6 +60,15 @@ class ImageSet:
         starts = np.concatenate([[0], np.cumsum([len(p) for p in parts])])
         rows = np.concatenate(parts) if isinstance(self.rows, np.ndarray) else _torch().cat(parts)
         return replace(self, name=name or self.name, rows=rows, starts=starts, names=tuple(self.names[c] for c in classes))
+
+    def split(self, *counts: int, seed: int = 0) -> tuple["ImageSet", ...]:
+        """Base classes dealt at random into sets of the given sizes: ``train, test = omniglot.split(1200, 423, seed=0)``."""
+        if sum(counts) > len(self.names) or min(counts, default=0) < 1:
+            raise FMRLError(
+                f"{len(self.names)} classes cannot be split into {counts}", fix="ask for at most as many as there are"
+            )
+        order, ends = shuffled(len(self.names), seed), np.cumsum(counts)
+        return tuple(self.subset(order[end - n : end].tolist()) for n, end in zip(counts, ends, strict=True))
 
     def take(self, classes: Any, samples: Any) -> Any:
         """Images uint8 [..., H, W(, 3)] of sample ``samples`` of class ``classes`` (integer arrays that broadcast)."""
