@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ def save_state(path: str | os.PathLike, state: State) -> None:
     arrays: dict[str, np.ndarray] = {}
 
     def shape(value: Any) -> Any:
-        if isinstance(value, (int, float)) or value is None:
+        if type(value) in (int, float) or value is None:  # not isinstance: numpy.float64 is a float, but must come back as array
             return value
         if isinstance(value, tuple):
             return [shape(v) for v in value]
@@ -45,19 +44,6 @@ def save_state(path: str | os.PathLike, state: State) -> None:
 
 def load_state(path: str | os.PathLike, like: Array | None = None) -> State:
     """Read a state; arrays come back as NumPy, or in the namespace and on the device of ``like``."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            layout = json.loads(bytes(file["layout"]))
-            arrays = {name: file[name] for name in file.files}
-        if layout["fmrl_state"] != FORMAT:
-            raise FMRLError(f"{path} is a state of format {layout['fmrl_state']}, this version reads {FORMAT}")
-        fields = layout["fields"]
-    except FileNotFoundError:
-        raise FMRLError(f"there is no file {path}") from None
-    except (OSError, KeyError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, FMRLError):
-            raise
-        raise FMRLError(f"{path} is not a saved State, or is damaged", fix="use an older checkpoint") from None
 
     def restore(value: Any) -> Any:
         if isinstance(value, dict):
@@ -65,4 +51,16 @@ def load_state(path: str | os.PathLike, like: Array | None = None) -> State:
             return found if like is None else namespace(as_array(like)).asarray(found, device=device(like))
         return tuple(restore(v) for v in value) if isinstance(value, list) else value
 
-    return State(**{name: restore(value) for name, value in fields.items()})
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            layout = json.loads(bytes(file["layout"]))
+            arrays = {name: file[name] for name in file.files}
+        if layout["fmrl_state"] != FORMAT:
+            raise FMRLError(f"{path} is a state of format {layout['fmrl_state']}, this version reads {FORMAT}")
+        return State(**{name: restore(value) for name, value in layout["fields"].items()})
+    except FMRLError:
+        raise
+    except FileNotFoundError:
+        raise FMRLError(f"there is no file {path}") from None
+    except Exception:  # a damaged archive can fail in any way: zlib, struct, NotImplementedError, …
+        raise FMRLError(f"{path} is not a saved State, or is damaged", fix="use an older checkpoint") from None
