@@ -84,16 +84,16 @@ def play(learner: Learner, game: Game, domain: Domain, phi: Array, eta: Array, r
     xp = namespace(phi)
     actions = learner.actions(game, domain, phi, eta)
     theta, losses, played = next(actions), [], []
-    total = xp.zeros_like(phi)
+    ragged = bool(xp.any(game.rounds != game.length))
+    total, last = xp.zeros_like(phi), theta
     for i in range(game.length):
         loss, gradient = game.reveal(i, theta)
+        counts = (i < game.rounds)[..., None]
         losses.append(loss)
-        total = total + theta
+        total = xp.where(counts, total + theta, total) if ragged else total + theta
         if record:
             played.append(theta)
         theta = actions.send(gradient)
+        last = xp.where(counts, theta, last) if ragged else theta
     recorded = xp.stack(played, axis=-2) if record else None
-    # Padded rounds have no gradient, so the last action stood still in them: take those copies back out.
-    rounds = game.rounds[..., None]
-    average = (total - (game.length - rounds) * theta) / rounds
-    return Play(xp.stack(losses, axis=-1), theta, average, recorded)
+    return Play(xp.stack(losses, axis=-1), last, total / game.rounds[..., None], recorded)
