@@ -48,32 +48,31 @@ def run(
     if not isinstance(algo, FMRL):
         raise FMRLError(f"algo must be an FMRL, not {type(algo).__name__}", fix="see fmrl.presets")
     if orders is not None:
+        if state is not None:
+            raise FMRLError("orders start afresh and cannot resume a state", fix="give phi, or run one order with state")
         return _run_orders(algo, list(tasks), phi, to_numpy(as_array(orders)), keep, progress)
     history: History | None = None
     try:
         for block in _blocks(tasks, phi if state is None else state.phi):
             if history is None:
                 history = History(algo, state or algo.init(_start(algo, block[0], phi)), keep)
-            if len(block) == 1 or not algo.update.exact or not isinstance(block[0], Task):
-                for task in block:
-                    new, happened = algo.step(history.state, task)
-                    history.append(_widen(happened), new)
-                    if progress:
-                        progress(1)
-            else:
-                _play_block(algo, block, history)
-                if progress:
-                    progress(len(block))
+            _play_block(algo, block, history, progress)
     except BaseException as error:
-        if history is not None:
-            error.history = history  # type: ignore[attr-defined]
-        if isinstance(error, FMRLError) and history is not None:
-            error.state = history.state
-            error.task = history.state.tasks if error.task is None else error.task
+        _carry(error, history, state)
         raise
     if history is None:
         raise FMRLError("there are no tasks", fix="give at least one Task")
     return history
+
+
+def _carry(error: BaseException, history: History | None, state: State | None) -> None:
+    """Put on the exception what was played before it, and where it happened."""
+    if history is not None:
+        error.history, state = history, history.state  # type: ignore[attr-defined]
+    if isinstance(error, FMRLError):
+        error.state = state
+        if error.task is None:
+            error.task = 0 if state is None else state.tasks
 
 
 def _start(algo: FMRL, task: Any, phi: Array | None) -> Array:
@@ -87,7 +86,7 @@ def _start(algo: FMRL, task: Any, phi: Array | None) -> Array:
 def _blocks(tasks: Iterable[Any], phi: Array | None) -> Iterator[list[Any]]:
     """Consecutive tasks of one loss, width and kind of array, small enough to stay in cache. Anything else: one by one."""
     block: list[Any] = []
-    key, size, seen = None, 0, 0
+    key, size = None, 0
     if phi is not None:
         phi = as_float(phi, "phi")
     try:
@@ -105,11 +104,10 @@ def _blocks(tasks: Iterable[Any], phi: Array | None) -> Iterator[list[Any]]:
                 yield block
                 block, longest = [], max(0, task.rounds * task.X.shape[1] if isinstance(task, Task) else 1)
             block.append(task)
-            key, size, seen = new, longest, seen + 1
-    except FMRLError as error:
+            key, size = new, longest
+    except (Exception, KeyboardInterrupt):  # play what came before it first
         if block:
             yield block
-        error.task = seen if error.task is None else error.task
         raise
     if block:
         yield block
@@ -120,16 +118,32 @@ def _widen(happened: Round) -> Round:
     return Round(*(a[..., None] if n in SCALARS else a[..., None, :] for n, a in zip(Round._fields, happened, strict=True)))
 
 
-def _play_block(algo: FMRL, block: list[Task], history: History) -> None:
+def _play_block(algo: FMRL, block: list[Any], history: History, progress: Callable[[int], None] | None) -> None:
+    """Play a block at once if the composition allows, else (or if that fails, to find out where) one by one."""
+    if len(block) > 1 and algo.update.exact and isinstance(block[0], Task):
+        try:
+            history.append(*_play_at_once(algo, block, history.state))
+        except FMRLError:
+            pass
+        else:
+            return progress(len(block)) if progress else None
+    for task in block:
+        new, happened = algo.step(history.state, task)
+        history.append(_widen(happened), new)
+        if progress:
+            progress(1)
+
+
+def _play_at_once(algo: FMRL, block: list[Task], state: State) -> tuple[Round, State]:
     """An exact rule needs no play to move phi: solve all optima at once, scan the meta-level, then play all at once."""
     game = stack(block)
+    sigma = algo.sigma(state.phi, game, state.tasks)
     best = game.hindsight(algo.domain)
-    sigma = algo.sigma(zeros((len(block), block[0].dim), block[0].X) + history.state.phi, game, history.state.tasks)
-    state, states = history.state, []
+    states = []
     for t in range(len(block)):
         states.append(state)
         state = algo.advance(state, End(best.theta[t, ...], best.theta[t, ...], sigma[t, ...]))
-    history.append(_play_from(algo, _side_by_side(states), game, best, sigma), state)
+    return _play_from(algo, _side_by_side(states), game, best, sigma), state
 
 
 def _side_by_side(states: list[State]) -> State:
@@ -147,7 +161,7 @@ def _run_orders(algo, tasks: list[Task], phi, orders, keep, progress) -> History
     """Several orders of the same tasks side by side: optima are solved once, every position is played in all orders at once."""
     if not tasks or not all(isinstance(task, Task) for task in tasks):
         raise FMRLError("orders needs a list of Task values", fix="run reactive tasks one order at a time")
-    if orders.ndim != 2 or orders.dtype.kind not in "iu" or orders.min() < 0 or orders.max() >= len(tasks):
+    if orders.ndim != 2 or not orders.size or orders.dtype.kind not in "iu" or orders.min() < 0 or orders.max() >= len(tasks):
         raise FMRLError(f"orders must be integers [S, T] below {len(tasks)}")
     keys = {(task.loss, task.X.shape[1], task.X.dtype) for task in tasks}
     if len(keys) > 1:
@@ -155,8 +169,10 @@ def _run_orders(algo, tasks: list[Task], phi, orders, keep, progress) -> History
     game = stack(tasks)
     xp = namespace(game.X)
     runs, best = orders.shape[0], _hindsight(algo, game)
-    start = _start(algo, tasks[0], phi)
+    start = as_float(_start(algo, tasks[0], phi), "phi")
     namespace(start, game.X)
+    if start.shape[-1:] != (tasks[0].dim,):
+        raise FMRLError(f"the tasks need phi of length {tasks[0].dim}, but phi has shape {tuple(start.shape)}")
     state = algo.init(zeros((runs, tasks[0].dim), game.X) + start)
     history = History(algo, state, keep)
     sigma = algo.sigma(zeros((len(tasks), tasks[0].dim), game.X), game, 0)
