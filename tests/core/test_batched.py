@@ -25,7 +25,9 @@ def same(history, state, rounds, atol=1e-10):
         expected = np.array([getattr(r, name) for r in rounds])
         np.testing.assert_allclose(getattr(history, name), expected, rtol=1e-10, atol=atol, err_msg=name)
     for name in ("theta", "optimum"):
-        np.testing.assert_allclose(getattr(history, name), np.array([getattr(r, name) for r in rounds]), atol=atol, err_msg=name)
+        np.testing.assert_allclose(
+            getattr(history, name), np.array([getattr(r, name) for r in rounds]), atol=atol, err_msg=name
+        )
     for found, r in zip(history.losses, rounds, strict=True):
         np.testing.assert_allclose(found, r.losses, atol=atol)
     np.testing.assert_allclose(history.state.phi, state.phi, atol=atol)
@@ -50,7 +52,9 @@ def test_run_is_step_in_a_loop(domain_kind, kind, within, seed):
 
 @pytest.mark.parametrize("update", UPDATES, ids=repr)
 @pytest.mark.parametrize("within", WITHIN, ids=repr)
-@pytest.mark.parametrize("meta", [fmrl.FollowLeader(), fmrl.AdaptiveOGD(), fmrl.LastUpdate(), fmrl.Interpolate(1.0, 0.2, 4)], ids=repr)
+@pytest.mark.parametrize(
+    "meta", [fmrl.FollowLeader(), fmrl.AdaptiveOGD(), fmrl.LastUpdate(), fmrl.Interpolate(1.0, 0.2, 4)], ids=repr
+)
 def test_every_update_and_meta_update(update, within, meta):
     rng = np.random.default_rng(3)
     tasks = make_tasks("one-vs-all", 6, 3, rng)
@@ -59,7 +63,9 @@ def test_every_update_and_meta_update(update, within, meta):
     same(fmrl.run(algo, tasks, phi), *loop(algo, tasks, phi))
 
 
-@pytest.mark.parametrize("rule", [fmrl.Doubling(0.1, 1.5), fmrl.ReleasedDoubling(0.1, 1.5), fmrl.Known(0.3), fmrl.AverageDeviation()], ids=repr)
+@pytest.mark.parametrize(
+    "rule", [fmrl.Doubling(0.1, 1.5), fmrl.ReleasedDoubling(0.1, 1.5), fmrl.Known(0.3), fmrl.AverageDeviation()], ids=repr
+)
 def test_every_similarity_rule(rule):
     rng = np.random.default_rng(4)
     tasks = make_tasks("softmax", 9, 2, rng)
@@ -84,7 +90,10 @@ def test_many_blocks(monkeypatch):
 
 def test_mixed_losses_and_lengths_in_one_run():
     rng = np.random.default_rng(6)
-    tasks = [make_task(kind, m, f, rng) for kind, m, f in [("logistic", 3, 6), ("softmax", 40, 2), ("one-vs-all", 2, 2), ("hinge", 5, 6)]]
+    tasks = [
+        make_task(kind, m, f, rng)
+        for kind, m, f in [("logistic", 3, 6), ("softmax", 40, 2), ("one-vs-all", 2, 2), ("hinge", 5, 6)]
+    ]
     algo = fmrl.FMRL()
     same(fmrl.run(algo, tasks), *loop(algo, tasks, np.zeros(6)))
 
@@ -144,7 +153,11 @@ def test_history_says_what_the_rounds_said(seed, scale):
     tasks = [fmrl.Task(scale * rng.normal(size=(m, 2)), rng.integers(0, 2, m), loss=fmrl.Logistic()) for m in (3, 1, 4, 4)]
     history = fmrl.run(fmrl.FMRL(), tasks)
     assert len(history) == 4 and history.state.tasks == 4
-    np.testing.assert_allclose(history.regret, [sum(l) - fmrl.minimise(t.open(), fmrl.Ball(1.0)).value for l, t in zip(history.losses, tasks, strict=True)], atol=1e-10 * scale)
+    np.testing.assert_allclose(
+        history.regret,
+        [sum(l) - fmrl.minimise(t.open(), fmrl.Ball(1.0)).value for l, t in zip(history.losses, tasks, strict=True)],
+        atol=1e-10 * scale,
+    )
     assert history.tar == pytest.approx(history.regret.mean())
     np.testing.assert_allclose(history.running_tar()[-1], history.tar)
     assert np.all(history.regret <= history.bound + 1e-9) and np.all(history.gap >= 0)

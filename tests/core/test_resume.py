@@ -59,7 +59,9 @@ def test_every_memory_resumes_bit_for_bit(meta, similarity, tmp_path):
 
 def test_float32_resumes_bit_for_bit(tmp_path):
     rng = np.random.default_rng(1)
-    tasks = [fmrl.Task(rng.normal(size=(4, 2)).astype(np.float32), rng.integers(0, 3, 4), loss=fmrl.OneVsAll(3)) for _ in range(5)]
+    tasks = [
+        fmrl.Task(rng.normal(size=(4, 2)).astype(np.float32), rng.integers(0, 3, 4), loss=fmrl.OneVsAll(3)) for _ in range(5)
+    ]
     compare(fmrl.FMRL(), tasks, 2, tmp_path / "state", np.float32)
 
 
@@ -127,7 +129,9 @@ def test_foreign_files(tmp_path):
     (tmp_path / "text").write_text("a,b\n1,2\n")
     (tmp_path / "empty").write_bytes(b"")
     np.savez(tmp_path / "half.npz", layout=np.frombuffer(b'{"fmrl_state": 1, "fields": {"tasks": 3}}', dtype=np.uint8))
-    np.savez(tmp_path / "lost.npz", layout=np.frombuffer(b'{"fmrl_state": 1, "fields": {"phi": {"array": "a9"}}}', dtype=np.uint8))
+    np.savez(
+        tmp_path / "lost.npz", layout=np.frombuffer(b'{"fmrl_state": 1, "fields": {"phi": {"array": "a9"}}}', dtype=np.uint8)
+    )
     np.savez(tmp_path / "list.npz", layout=np.frombuffer(b"[1, 2]", dtype=np.uint8))
     np.savez(tmp_path / "later.npz", layout=np.frombuffer(b'{"fmrl_state": 99, "fields": {}}', dtype=np.uint8))
     files = sorted(p for p in tmp_path.iterdir() if p.is_file())
