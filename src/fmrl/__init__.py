@@ -6,14 +6,16 @@ The five ingredients of Algorithm 2 are values; `FMRL` composes them; `run` play
 from importlib import import_module
 from typing import Any
 
+from fmrl import adversary, growth, transfer
 from fmrl.core import presets
 from fmrl.core.algorithm import FMRL, Round, State
-from fmrl.core.checkpoint import load_state, save_state
+from fmrl.core.checkpoint import load_history, load_state, save_history, save_state
 from fmrl.core.domains import Ball, Box, Domain, Euclidean
 from fmrl.core.errors import FMRLError
 from fmrl.core.history import History
 from fmrl.core.losses import Hinge, Linear, Logistic, Loss, OneVsAll, Softmax, Squared
 from fmrl.core.meta import AdaptiveOGD, Fixed, FollowLeader, Interpolate, LastUpdate
+from fmrl.core.parse import parse
 from fmrl.core.run import run
 from fmrl.core.similarity import AverageDeviation, Doubling, Known, ReleasedDoubling
 from fmrl.core.simplex import Simplex
@@ -21,6 +23,7 @@ from fmrl.core.solver import Solution, minimise
 from fmrl.core.tasks import Game, Task, stack
 from fmrl.core.update import FAL, FLIBatch, FLIOnline
 from fmrl.core.within import FTRL, OGD, OMD, Play, play
+from fmrl.similar import SimilarityReport, similarity_report
 
 __version__ = "0.1.0"
 __all__ = [
@@ -54,19 +57,27 @@ __all__ = [
     "Play",
     "ReleasedDoubling",
     "Round",
+    "SimilarityReport",
     "Simplex",
     "Softmax",
     "Solution",
     "Squared",
     "State",
     "Task",
+    "adversary",
+    "growth",
+    "load_history",
     "load_state",
     "minimise",
+    "parse",
     "play",
     "presets",
     "run",
+    "save_history",
     "save_state",
+    "similarity_report",
     "stack",
+    "transfer",
 ]
 
 # Names whose modules import more than numpy, loaded when first asked for.

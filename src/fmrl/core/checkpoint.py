@@ -1,17 +1,24 @@
-"""States on disk: one .npz file, written whole or not at all, read without executing anything."""
+"""States and histories on disk: one .npz file each, written whole or not at all, read without executing anything."""
 
 from __future__ import annotations
 
 import json
 import os
+<<<<<<< HEAD
+=======
+import zipfile
+import zlib
+>>>>>>> main
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fmrl.core.algorithm import State
+from fmrl.core.algorithm import Round, State
 from fmrl.core.arrays import Array, as_array, device, namespace, to_numpy
 from fmrl.core.errors import FMRLError
+from fmrl.core.history import SCALARS, VECTORS, History
+from fmrl.core.parse import parse
 
 FORMAT = 1
 
@@ -19,42 +26,94 @@ FORMAT = 1
 def save_state(path: str | os.PathLike, state: State) -> None:
     """Write ``state`` to ``path``; the old file survives until the new one is complete."""
     arrays: dict[str, np.ndarray] = {}
+    _write(path, {"state": _flatten(state, arrays)}, arrays)
 
+
+def load_state(path: str | os.PathLike, like: Array | None = None) -> State:
+    """Read a state; arrays come back as NumPy, or in the namespace and on the device of ``like``."""
+    layout, arrays = _read(path, "state")
+    return _state(layout["state"], arrays, like)
+
+
+def save_history(path: str | os.PathLike, history: History) -> None:
+    """Write a whole history: its composition, its columns and the State after its last task."""
+    arrays: dict[str, np.ndarray] = {name: to_numpy(getattr(history, name)) for name in SCALARS}
+    if history.keep == "all":
+        arrays |= {name: to_numpy(getattr(history, name)) for name in VECTORS}
+        longest = max((row.shape[-1] for row in history.losses), default=0)
+        rows = [to_numpy(row) for row in history.losses]
+        arrays["losses"] = np.stack([np.pad(r, [(0, 0)] * (r.ndim - 1) + [(0, longest - r.shape[-1])]) for r in rows], axis=-2)
+    states = {name: _flatten(getattr(history, name), arrays) for name in ("start", "state")}
+    layout = {"history": repr(history.algo), "keep": history.keep} | states
+    _write(path, layout, arrays)
+
+
+def load_history(path: str | os.PathLike) -> History:
+    """Read a history, as NumPy arrays."""
+    layout, arrays = _read(path, "history")
+    try:
+        history = History(parse(layout["history"]), _state(layout["start"], arrays, None), layout["keep"])
+        columns = dict.fromkeys((*VECTORS, "losses")) | {name: arrays[name] for name in Round._fields if name in arrays}
+        history.append(Round(**columns), _state(layout["state"], arrays, None))
+    except (KeyError, TypeError):
+        raise _damaged(path) from None
+    return history
+
+
+def _flatten(state: State, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     def shape(value: Any) -> Any:
         if type(value) in (int, float) or value is None:  # not isinstance: numpy.float64 is a float, but must come back as array
             return value
         if isinstance(value, tuple):
             return [shape(v) for v in value]
-        arrays[f"a{len(arrays)}"] = to_numpy(value)
-        return {"array": f"a{len(arrays) - 1}"}
+        name = f"state{len(arrays)}"
+        arrays[name] = to_numpy(value)
+        return {"array": name}
 
-    layout = {"fmrl_state": FORMAT, "fields": {name: shape(v) for name, v in zip(State._fields, state, strict=True)}}
-    arrays["layout"] = np.frombuffer(json.dumps(layout).encode(), dtype=np.uint8)
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with open(partial, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    return {name: shape(value) for name, value in zip(State._fields, state, strict=True)}
 
 
+<<<<<<< HEAD
 def load_state(path: str | os.PathLike, like: Array | None = None) -> State:
     """Read a state; arrays come back as NumPy, or in the namespace and on the device of ``like``."""
 
+=======
+def _state(fields: dict[str, Any], arrays: dict[str, np.ndarray], like: Array | None) -> State:
+>>>>>>> main
     def restore(value: Any) -> Any:
         if isinstance(value, dict):
             found = arrays[value["array"]]
             return found if like is None else namespace(as_array(like)).asarray(found, device=device(like))
         return tuple(restore(v) for v in value) if isinstance(value, list) else value
 
+<<<<<<< HEAD
+=======
+    return State(**{name: restore(value) for name, value in fields.items()})
+
+
+def _write(path: str | os.PathLike, layout: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    text = json.dumps({"fmrl": FORMAT} | layout).encode()
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with open(partial, "wb") as file:
+            np.savez(file, allow_pickle=False, layout=np.frombuffer(text, dtype=np.uint8), **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        raise FMRLError(f"cannot write {path}: {error.strerror}", fix="choose another place or free some space") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _read(path: str | os.PathLike, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+>>>>>>> main
     try:
         with np.load(path, allow_pickle=False) as file:
             layout = json.loads(bytes(file["layout"]))
             arrays = {name: file[name] for name in file.files}
+<<<<<<< HEAD
         if layout["fmrl_state"] != FORMAT:
             raise FMRLError(f"{path} is a state of format {layout['fmrl_state']}, this version reads {FORMAT}")
         return State(**{name: restore(value) for name, value in layout["fields"].items()})
@@ -64,3 +123,17 @@ def load_state(path: str | os.PathLike, like: Array | None = None) -> State:
         raise FMRLError(f"there is no file {path}") from None
     except Exception:  # a damaged archive can fail in any way: zlib, struct, NotImplementedError, …
         raise FMRLError(f"{path} is not a saved State, or is damaged", fix="use an older checkpoint") from None
+=======
+        version, found = layout["fmrl"], kind in layout
+    except FileNotFoundError:
+        raise FMRLError(f"there is no file {path}") from None
+    except (OSError, KeyError, ValueError, TypeError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error):
+        raise _damaged(path) from None
+    if version != FORMAT or not found:
+        raise FMRLError(f"{path} is not a saved {kind} of format {FORMAT}")
+    return layout, arrays
+
+
+def _damaged(path: str | os.PathLike) -> FMRLError:
+    return FMRLError(f"{path} is not an FMRL file, or is damaged", fix="use an older copy")
+>>>>>>> main

@@ -133,9 +133,6 @@ class Fixed:
                 raise FMRLError("Fixed(phi) takes one finite vector")
             object.__setattr__(self, "phi", tuple(values.tolist()))
 
-    def __repr__(self):
-        return "Fixed()" if self.phi is None else f"Fixed(<{len(self.phi)} numbers>)"
-
     def init(self, domain, phi):
         if self.phi is None:
             return phi, ()

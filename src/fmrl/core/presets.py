@@ -85,7 +85,7 @@ def omniscient(phi: Array, D: float, within="omd", *, domain: Domain | None = No
     """What could be done with the best phi and D known in advance.
 
     >>> omniscient([0.0, 0.1], 0.3).meta
-    Fixed(<2 numbers>)
+    Fixed(phi=(0.0, 0.1))
     """
     learner = _named(WITHIN, "within-task learner", within)
     return FMRL(domain or Ball(1.0), learner, FAL(), Fixed(phi), Known(D), lipschitz)

@@ -36,7 +36,7 @@ class OMD:
         total = namespace(phi).zeros_like(phi)
         while True:
             gradient = yield domain.argmin(phi, eta[..., None] * total)
-            total = total + gradient
+            total += gradient
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def play(learner: Learner, game: Game, domain: Domain, phi: Array, eta: Array, r
         loss, gradient = game.reveal(i, theta)
         counts = (i < game.rounds)[..., None]
         losses.append(loss)
-        total = xp.where(counts, total + theta, total) if ragged else total + theta
+        total += xp.where(counts, theta, xp.zeros_like(theta)) if ragged else theta
         if record:
             played.append(theta)
         theta = actions.send(gradient)

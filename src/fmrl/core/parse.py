@@ -1,0 +1,45 @@
+"""Compositions from their text: every value prints how to rebuild itself, and this reads it back without executing anything."""
+
+from __future__ import annotations
+
+import ast
+import math
+from typing import Any
+
+from fmrl.core import domains, losses, meta, similarity, simplex, update, within
+from fmrl.core.algorithm import FMRL
+from fmrl.core.errors import FMRLError
+
+VALUES = {
+    value.__name__: value
+    for module in (domains, simplex, losses, within, update, meta, similarity)
+    for value in vars(module).values()
+    if isinstance(value, type) and value.__module__ == module.__name__ and hasattr(value, "__dataclass_params__")
+} | {"FMRL": FMRL}
+
+
+def parse(text: str) -> Any:
+    """The value that prints as ``text``.
+
+    >>> parse("FMRL(domain=Ball(radius=2.0), within=OGD())").domain
+    Ball(radius=2.0, centre=0.0)
+    """
+    try:
+        return _build(ast.parse(text, mode="eval").body)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        if isinstance(error, FMRLError):
+            raise
+        raise FMRLError(f"{text[:80]!r} is not a composition: {error}", fix="write it as it prints, e.g. OMD()") from None
+
+
+def _build(node: ast.AST) -> Any:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if node.func.id not in VALUES or node.func.id.startswith("_"):
+            raise FMRLError(f"there is no value called {node.func.id!r}", fix=f"choose from {', '.join(sorted(VALUES))}")
+        named = {keyword.arg: _build(keyword.value) for keyword in node.keywords if keyword.arg}
+        return VALUES[node.func.id](*(_build(argument) for argument in node.args), **named)
+    if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
+        return math.inf if node.id == "inf" else math.nan
+    if isinstance(node, ast.Tuple):
+        return tuple(_build(item) for item in node.elts)
+    return ast.literal_eval(node)
