@@ -172,7 +172,7 @@ def test_a_bad_task_inside_a_generator():
         yield from GOOD[:4]
         yield fmrl.Task([[1.0, 0.0], [math.nan, 0.0]], Y, loss=fmrl.Logistic())
 
-    with pytest.raises(fmrl.FMRLError, match="^task 4, round 1: X has a NaN.*; drop or impute") as caught:
+    with pytest.raises(fmrl.FMRLError, match=r"^task 4, round 1: X has a NaN.*; drop or impute") as caught:
         fmrl.run(fmrl.FMRL(), stream())
     assert (caught.value.task, caught.value.round, caught.value.state.tasks) == (4, 1, 4)
     assert len(caught.value.history) == 4

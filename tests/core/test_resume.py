@@ -128,12 +128,12 @@ def test_foreign_files(tmp_path):
     np.save(tmp_path / "pickle.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     (tmp_path / "text").write_text("a,b\n1,2\n")
     (tmp_path / "empty").write_bytes(b"")
-    np.savez(tmp_path / "half.npz", layout=np.frombuffer(b'{"fmrl_state": 1, "fields": {"tasks": 3}}', dtype=np.uint8))
+    np.savez(tmp_path / "half.npz", layout=np.frombuffer(b'{"fmrl": 1, "state": {"tasks": 3}}', dtype=np.uint8))
     np.savez(
-        tmp_path / "lost.npz", layout=np.frombuffer(b'{"fmrl_state": 1, "fields": {"phi": {"array": "a9"}}}', dtype=np.uint8)
+        tmp_path / "lost.npz", layout=np.frombuffer(b'{"fmrl": 1, "state": {"phi": {"array": "a9"}}}', dtype=np.uint8)
     )
     np.savez(tmp_path / "list.npz", layout=np.frombuffer(b"[1, 2]", dtype=np.uint8))
-    np.savez(tmp_path / "later.npz", layout=np.frombuffer(b'{"fmrl_state": 99, "fields": {}}', dtype=np.uint8))
+    np.savez(tmp_path / "later.npz", layout=np.frombuffer(b'{"fmrl": 99, "state": {}}', dtype=np.uint8))
     files = sorted(p for p in tmp_path.iterdir() if p.is_file())
     assert len(files) == 9
     for file in [*files, tmp_path, tmp_path / "nowhere"]:
@@ -145,10 +145,10 @@ def test_a_failed_save_keeps_the_old_file(saved, monkeypatch):
     path, state = saved
 
     def full(*_):
-        raise OSError("no space left on device")
+        raise OSError(28, "no space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(fmrl.FMRLError, match="no space|cannot write"):
         fmrl.save_state(path, state._replace(tasks=99))
     monkeypatch.undo()
     assert fmrl.load_state(path).tasks == 3

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-<<<<<<< HEAD
-=======
-import zipfile
-import zlib
->>>>>>> main
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +27,10 @@ def save_state(path: str | os.PathLike, state: State) -> None:
 def load_state(path: str | os.PathLike, like: Array | None = None) -> State:
     """Read a state; arrays come back as NumPy, or in the namespace and on the device of ``like``."""
     layout, arrays = _read(path, "state")
-    return _state(layout["state"], arrays, like)
+    try:
+        return _state(layout["state"], arrays, like)
+    except (AttributeError, KeyError, TypeError):
+        raise _damaged(path) from None
 
 
 def save_history(path: str | os.PathLike, history: History) -> None:
@@ -73,21 +71,13 @@ def _flatten(state: State, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     return {name: shape(value) for name, value in zip(State._fields, state, strict=True)}
 
 
-<<<<<<< HEAD
-def load_state(path: str | os.PathLike, like: Array | None = None) -> State:
-    """Read a state; arrays come back as NumPy, or in the namespace and on the device of ``like``."""
-
-=======
 def _state(fields: dict[str, Any], arrays: dict[str, np.ndarray], like: Array | None) -> State:
->>>>>>> main
     def restore(value: Any) -> Any:
         if isinstance(value, dict):
             found = arrays[value["array"]]
             return found if like is None else namespace(as_array(like)).asarray(found, device=device(like))
         return tuple(restore(v) for v in value) if isinstance(value, list) else value
 
-<<<<<<< HEAD
-=======
     return State(**{name: restore(value) for name, value in fields.items()})
 
 
@@ -108,26 +98,14 @@ def _write(path: str | os.PathLike, layout: dict[str, Any], arrays: dict[str, np
 
 
 def _read(path: str | os.PathLike, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
->>>>>>> main
     try:
         with np.load(path, allow_pickle=False) as file:
             layout = json.loads(bytes(file["layout"]))
             arrays = {name: file[name] for name in file.files}
-<<<<<<< HEAD
-        if layout["fmrl_state"] != FORMAT:
-            raise FMRLError(f"{path} is a state of format {layout['fmrl_state']}, this version reads {FORMAT}")
-        return State(**{name: restore(value) for name, value in layout["fields"].items()})
-    except FMRLError:
-        raise
-    except FileNotFoundError:
-        raise FMRLError(f"there is no file {path}") from None
-    except Exception:  # a damaged archive can fail in any way: zlib, struct, NotImplementedError, …
-        raise FMRLError(f"{path} is not a saved State, or is damaged", fix="use an older checkpoint") from None
-=======
         version, found = layout["fmrl"], kind in layout
     except FileNotFoundError:
         raise FMRLError(f"there is no file {path}") from None
-    except (OSError, KeyError, ValueError, TypeError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error):
+    except Exception:  # a damaged archive can fail in any way: zlib, struct, NotImplementedError, …
         raise _damaged(path) from None
     if version != FORMAT or not found:
         raise FMRLError(f"{path} is not a saved {kind} of format {FORMAT}")
@@ -136,4 +114,3 @@ def _read(path: str | os.PathLike, kind: str) -> tuple[dict[str, Any], dict[str,
 
 def _damaged(path: str | os.PathLike) -> FMRLError:
     return FMRLError(f"{path} is not an FMRL file, or is damaged", fix="use an older copy")
->>>>>>> main
