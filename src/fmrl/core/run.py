@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fmrl.core.algorithm import FMRL, Round, State, _step_size
-from fmrl.core.arrays import Array, as_array, as_float, namespace, to_numpy, zeros
+from fmrl.core.arrays import Array, as_array, as_float, device, namespace, to_numpy, zeros
 from fmrl.core.errors import FMRLError
 from fmrl.core.history import SCALARS, History
 from fmrl.core.meta import End
@@ -176,27 +176,31 @@ def _run_orders(algo, tasks: list[Task], phi, orders, keep, progress) -> History
     state = algo.init(zeros((runs, tasks[0].dim), game.X) + start)
     history = History(algo, state, keep)
     sigma = algo.sigma(zeros((len(tasks), tasks[0].dim), game.X), game, 0)
-    positions = xp.asarray(orders.T.copy())
+    positions = xp.asarray(orders.T.copy(), device=device(game.X))
     per_block = max(1, MOST // runs) if algo.update.exact else 1
-    for first in range(0, orders.shape[1], per_block):
-        index = positions[first : first + per_block, :]  # [n, S]
-        flat = xp.reshape(index, (-1,))
-        these, optima = game.take(flat), Solution(*(xp.take(a, flat, axis=0) for a in best))
-        weight = xp.take(sigma, flat, axis=0)
-        states = []
-        if algo.update.exact:
-            for t in range(index.shape[0]):
-                states.append(state)
-                theta = xp.take(best.theta, index[t, :], axis=0)
-                state = algo.advance(state, End(theta, theta, xp.take(sigma, index[t, :], axis=0)))
-            before = State(0, xp.concat([s.phi for s in states]), xp.concat([s.guess for s in states]), (), ())
-            happened = _play_from(algo, before, these, optima, weight)
-        else:
-            happened = _play_from(algo, state, these, optima, weight)
-            state = algo.advance(state, End(happened.theta, optima.theta, weight))
-        history.append(_by_run(happened, index.shape), state)
-        if progress:
-            progress(index.shape[0])
+    try:
+        for first in range(0, orders.shape[1], per_block):
+            index = positions[first : first + per_block, :]  # [n, S]
+            flat = xp.reshape(index, (-1,))
+            these, optima = game.take(flat), Solution(*(xp.take(a, flat, axis=0) for a in best))
+            weight = xp.take(sigma, flat, axis=0)
+            states = []
+            if algo.update.exact:
+                for t in range(index.shape[0]):
+                    states.append(state)
+                    theta = xp.take(best.theta, index[t, :], axis=0)
+                    state = algo.advance(state, End(theta, theta, xp.take(sigma, index[t, :], axis=0)))
+                before = State(0, xp.concat([s.phi for s in states]), xp.concat([s.guess for s in states]), (), ())
+                happened = _play_from(algo, before, these, optima, weight)
+            else:
+                happened = _play_from(algo, state, these, optima, weight)
+                state = algo.advance(state, End(happened.theta, optima.theta, weight))
+            history.append(_by_run(happened, index.shape), state)
+            if progress:
+                progress(index.shape[0])
+    except BaseException as error:
+        _carry(error, history, None)
+        raise
     return history
 
 
@@ -214,5 +218,6 @@ def _hindsight(algo: FMRL, game: Rounds) -> Solution:
     """Optima of a large stack, solved in blocks that stay in cache."""
     xp = namespace(game.X)
     count, size = game.X.shape[0], max(1, ELEMENTS // (game.X.shape[1] * game.X.shape[2]))
-    parts = [game.take(xp.arange(i, min(i + size, count))).hindsight(algo.domain) for i in range(0, count, size)]
+    every = xp.arange(count, device=device(game.X))
+    parts = [game.take(every[i : i + size]).hindsight(algo.domain) for i in range(0, count, size)]
     return Solution(*(xp.concat(column) for column in zip(*parts, strict=True)))
