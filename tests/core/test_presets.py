@@ -47,7 +47,7 @@ def released(tasks, classes, epsilon, gamma, update):
         optimum = fmrl.minimise(task.open(), fmrl.Ball(1.0))
         record.append((sum(losses) - optimum.value, D, eta, phi))
         vector = {"fal": optimum.theta, "fli-online": theta, "fli-batch": np.mean(iterates, axis=0)}[update]
-        if t > 0 and D < np.linalg.norm(optimum.theta - phi):
+        if t > 0 and np.linalg.norm(optimum.theta - phi) > D:
             D = gamma * D
         phi = (weight * phi + math.sqrt(m) * vector) / (weight + math.sqrt(m))
         weight += math.sqrt(m)
@@ -87,7 +87,9 @@ def algorithm_2(tasks, classes, epsilon, gamma, update):
             total = total + gradient.ravel()
         optimum = fmrl.minimise(task.open(), fmrl.Ball(1.0))
         record.append((sum(losses) - optimum.value, D, eta))
-        vector = {"fal": optimum.theta, "fli-online": to_ball(phi - eta * total), "fli-batch": np.mean(iterates, axis=0)}[update]
+        vector = {"fal": optimum.theta, "fli-online": to_ball(phi - eta * total), "fli-batch": np.mean(iterates, axis=0)}[
+            update
+        ]
         if math.sqrt(np.sum((vector - phi) ** 2) / 2) > D:
             k += 1
         D = gamma**k * epsilon
@@ -139,6 +141,14 @@ def test_average_deviation_is_the_best_constant_for_the_tasks_seen():
         assert all(summed(exact) <= summed(exact * c) + 1e-12 for c in (0.5, 0.9, 1.1, 2.0))
 
 
+def test_average_deviation_cannot_get_stuck():
+    """One round leaves FLI-Batch where it started; a guess of 0 would then stop every later task from moving."""
+    tasks = [make_tasks("one-vs-all", 1, 2, np.random.default_rng(s), most=1)[0] for s in range(3)]
+    tasks += make_tasks("one-vs-all", 4, 2, np.random.default_rng(9))
+    history = fmrl.run(fmrl.FMRL(update=fmrl.FLIBatch(), similarity=fmrl.AverageDeviation()), tasks)
+    assert np.all(history.eta > 0) and np.any(history.deviation[3:] > 0)
+
+
 def test_single_task_strawman_omniscient():
     tasks = make_tasks("one-vs-all", 6, 2, np.random.default_rng(2))
     single = fmrl.run(fmrl.presets.single_task(), tasks)
@@ -156,7 +166,9 @@ def test_single_task_strawman_omniscient():
 @pytest.mark.parametrize("within", ["omd", "OGD", "ftrl", fmrl.OMD()])
 def test_names_or_values(within):
     value = fmrl.presets.paper(within=within).within
-    assert value == (within if not isinstance(within, str) else {"omd": fmrl.OMD(), "ogd": fmrl.OGD(), "ftrl": fmrl.FTRL()}[within.lower()])
+    assert value == (
+        within if not isinstance(within, str) else {"omd": fmrl.OMD(), "ogd": fmrl.OGD(), "ftrl": fmrl.FTRL()}[within.lower()]
+    )
 
 
 def test_meta_learning_pays_where_tasks_are_alike():

@@ -129,9 +129,7 @@ def test_foreign_files(tmp_path):
     (tmp_path / "text").write_text("a,b\n1,2\n")
     (tmp_path / "empty").write_bytes(b"")
     np.savez(tmp_path / "half.npz", layout=np.frombuffer(b'{"fmrl": 1, "state": {"tasks": 3}}', dtype=np.uint8))
-    np.savez(
-        tmp_path / "lost.npz", layout=np.frombuffer(b'{"fmrl": 1, "state": {"phi": {"array": "a9"}}}', dtype=np.uint8)
-    )
+    np.savez(tmp_path / "lost.npz", layout=np.frombuffer(b'{"fmrl": 1, "state": {"phi": {"array": "a9"}}}', dtype=np.uint8))
     np.savez(tmp_path / "list.npz", layout=np.frombuffer(b"[1, 2]", dtype=np.uint8))
     np.savez(tmp_path / "later.npz", layout=np.frombuffer(b'{"fmrl": 99, "state": {}}', dtype=np.uint8))
     files = sorted(p for p in tmp_path.iterdir() if p.is_file())
@@ -148,7 +146,7 @@ def test_a_failed_save_keeps_the_old_file(saved, monkeypatch):
         raise OSError(28, "no space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(fmrl.FMRLError, match="no space|cannot write"):
+    with pytest.raises(fmrl.FMRLError, match="no space"):
         fmrl.save_state(path, state._replace(tasks=99))
     monkeypatch.undo()
     assert fmrl.load_state(path).tasks == 3

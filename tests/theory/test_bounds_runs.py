@@ -36,7 +36,9 @@ def play(seed, where, loss, learner, rule, update=None, *, ragged=True, phi=None
         learner = "omd"
     tasks = stream(rng, loss, POOL, dim, ragged=ragged)
     lipschitz = max(float(t.open().lipschitz(domain)) for t in tasks) if level else None
-    algo = fmrl.FMRL(domain, LEARNERS[learner], update or fmrl.FAL(), fmrl.FollowLeader(), rule(domain.diameter(dim)), lipschitz)
+    algo = fmrl.FMRL(
+        domain, LEARNERS[learner], update or fmrl.FAL(), fmrl.FollowLeader(), rule(domain.diameter(dim)), lipschitz
+    )
     orders = rng.integers(0, POOL, (STREAMS, int(rng.integers(2, 9))))
     return tasks, orders, fmrl.run(algo, tasks, phi, orders=orders)
 
@@ -188,7 +190,10 @@ def setting(domain, h, s, reference, p):
     sigma = h.lipschitz[s] * np.sqrt(h.rounds[s])
     alpha = sigma / h.guess[s]
     room = 1e-9 * sigma.sum()
-    assert np.sum(alpha * h.divergence[s]) <= np.sum(alpha * np.array(p.delta_star)) + p.kappa * np.sum(alpha * h.deviation[s]) + room
+    assert (
+        np.sum(alpha * h.divergence[s])
+        <= np.sum(alpha * np.array(p.delta_star)) + p.kappa * np.sum(alpha * h.deviation[s]) + room
+    )
     hat = bounds.spread(domain, h.theta[s], sigma).deviation ** 2 * sigma.sum()
     true = bounds.spread(domain, reference, sigma).deviation ** 2 * sigma.sum()
     assert hat <= p.delta_prime + p.nu * true + room

@@ -60,7 +60,7 @@ def load_history(path: str | os.PathLike) -> History:
 
 def _flatten(state: State, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     def shape(value: Any) -> Any:
-        if type(value) in (int, float) or value is None:  # not isinstance: numpy.float64 is a float, but must come back as array
+        if type(value) in (int, float) or value is None:  # numpy.float64 is a float too, but must come back an array
             return value
         if isinstance(value, tuple):
             return [shape(v) for v in value]

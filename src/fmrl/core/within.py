@@ -33,6 +33,7 @@ class OMD:
     """Lazy (linearised) online mirror descent, Algorithm 2's choice."""
 
     def actions(self, game, domain, phi, eta):
+        """One mirror step from phi along all gradients so far."""
         total = namespace(phi).zeros_like(phi)
         while True:
             gradient = yield domain.argmin(phi, eta[..., None] * total)
@@ -44,6 +45,7 @@ class OGD:
     """Eager mirror descent: a projected gradient step from the last action, as in the authors' released code."""
 
     def actions(self, game, domain, phi, eta):
+        """One mirror step from the last action along the last gradient."""
         theta = phi
         while True:
             gradient = yield theta
@@ -55,6 +57,7 @@ class FTRL:
     """Follow the regularised leader: every action minimises the losses so far, exactly."""
 
     def actions(self, game, domain, phi, eta):
+        """phi, then the regularised leader of the rounds so far."""
         leader = game.leaders(domain, phi, eta)
         yield phi
         for i in range(1, game.length + 1):
