@@ -15,13 +15,11 @@ OTHERS = {
     "strict": lambda a: array_api_strict.asarray(np.array(a)),
     "strict elsewhere": lambda a: array_api_strict.asarray(np.array(a), device=array_api_strict.Device("device1")),
 }
-RAGGED = (3, 1, 4, 4, 2)
+RAGGED = (3, 1, 2)
 
 
 def numpy_of(a):
     """A NumPy copy; arrays on the second device first come to the first."""
-    if isinstance(a, array_api_strict.Array._array_type if hasattr(array_api_strict.Array, "_array_type") else ()):
-        pass
     if type(a).__module__.startswith("array_api_strict"):
         a = a.to_device(array_api_strict.Device("CPU_DEVICE"))
     return to_numpy(a)
@@ -48,7 +46,7 @@ def alike(a, like):
 @pytest.mark.parametrize("other", OTHERS)
 def test_every_namespace_gives_the_same(kind, domain_kind, other):
     domain = make_domain(domain_kind, width(kind, 2), np.random.default_rng(1))
-    for within in WITHIN if domain_kind in ("ball", "floored simplex") else WITHIN[:1]:
+    for within in WITHIN if domain_kind == "ball" or kind == "hinge" else WITHIN[:1]:
         algo = fmrl.FMRL(domain, within, similarity=similarity(domain_kind))
         expected, found = (fmrl.run(algo, streams(kind, convert)) for convert in (np.asarray, OTHERS[other]))
         like = streams(kind, OTHERS[other])[0].X
@@ -91,14 +89,14 @@ def test_every_ingredient_in_every_namespace(update, meta, other):
 @pytest.mark.parametrize("other", OTHERS)
 @pytest.mark.parametrize("update", [fmrl.FAL(), fmrl.FLIBatch()], ids=repr)
 def test_orders_in_every_namespace(other, update):
-    orders, algo = np.array([[0, 1, 2, 3, 4], [4, 2, 0, 1, 3]]), fmrl.FMRL(update=update)
+    orders, algo = np.array([[0, 1, 2], [2, 0, 1]]), fmrl.FMRL(update=update)
     expected, found = (fmrl.run(algo, streams("softmax", c), orders=orders) for c in (np.asarray, OTHERS[other]))
     np.testing.assert_allclose(numpy_of(found.regret), expected.regret, atol=1e-9)
     assert alike(found.state.phi, streams("softmax", OTHERS[other])[0].X)
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-@pytest.mark.parametrize("other", ["numpy", *OTHERS])
+@pytest.mark.parametrize("other", ["numpy", "torch", "strict"])
 @pytest.mark.parametrize("domain_kind", ["ball", "box", "floored simplex"])
 def test_float32_stays_float32(kind, other, domain_kind):
     convert = OTHERS.get(other, np.asarray)

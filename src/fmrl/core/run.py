@@ -180,7 +180,7 @@ def _run_orders(algo, tasks: list[Task], phi, orders, keep, progress) -> History
     per_block = max(1, MOST // runs) if algo.update.exact else 1
     try:
         for first in range(0, orders.shape[1], per_block):
-            index = positions[first : first + per_block, :]  # [n, S]
+            index = positions[first : min(first + per_block, orders.shape[1]), :]  # [n, S]
             flat = xp.reshape(index, (-1,))
             these, optima = game.take(flat), Solution(*(xp.take(a, flat, axis=0) for a in best))
             weight = xp.take(sigma, flat, axis=0)
@@ -219,5 +219,5 @@ def _hindsight(algo: FMRL, game: Rounds) -> Solution:
     xp = namespace(game.X)
     count, size = game.X.shape[0], max(1, ELEMENTS // (game.X.shape[1] * game.X.shape[2]))
     every = xp.arange(count, device=device(game.X))
-    parts = [game.take(every[i : i + size]).hindsight(algo.domain) for i in range(0, count, size)]
+    parts = [game.take(every[i : min(i + size, count)]).hindsight(algo.domain) for i in range(0, count, size)]
     return Solution(*(xp.concat(column) for column in zip(*parts, strict=True)))
