@@ -47,11 +47,15 @@ class _Path:
 
     def __init__(self, problem: Objective):
         samples = problem.samples
+        if problem.phi is not None:
+            problem = problem._replace(domain=problem.domain.regularised())
         self.problem, self.batch = problem, (samples.X.shape[0],)
         self.kind = (problem.domain.border(samples.X) or ("",))[0]
         self.xp = xp = namespace(samples.X)
         self.theta = problem.domain.middle(zeros((*self.batch, samples.dim), samples.X))
         slack = problem.domain.slack(self.theta)
+        if problem.phi is not None and not slack.shape[-1]:
+            self.theta = problem.phi
         scale = xp.abs(problem.value(self.theta, samples.margins(self.theta))) + 1e-3
         self.floor = 4 * xp.finfo(scale.dtype).eps * scale  # the rounding of the value: no gap below it means anything
         self.mu = scale / max(slack.shape[-1], 1)
@@ -91,9 +95,10 @@ class _Path:
 
     def _residual(self, theta: Array, w: Array, curve) -> Array:
         """Norm of the perturbed optimality conditions, shape [B]."""
-        lost = self._lost(theta, w, curve.slope(self.problem.samples.margins(theta)))
+        z = self.problem.samples.margins(theta)
+        lost = self._lost(theta, w, curve.slope(z))
         centred = w * self.problem.domain.slack(theta) - self.mu[..., None]
-        return self.xp.sqrt(dot(lost, lost) + dot(centred, centred) + self.eta**2 * curve.residual(self._mu))
+        return self.xp.sqrt(dot(lost, lost) + dot(centred, centred) + self.eta**2 * curve.residual(self._mu, z))
 
     def advance(self) -> None:
         """One Newton step towards the point of the path at mu, after lowering mu if the last step was a good one."""
@@ -105,7 +110,7 @@ class _Path:
         self.mu = xp.where(self.length > 0.4, self.SHRINK * reached, xp.maximum(self.mu, self.SHRINK * reached))
         self.mu = xp.maximum(self.mu, 1e-3 * self.floor / xp.maximum(count, xp.ones_like(count)))
         step, dw = self._newton(slack)
-        curve_step = self.curve.newton(self.problem.samples.margins(step, offset=False), self._mu)
+        curve_step = self.curve.newton(self.problem.samples.margins(step, offset=False), self._mu, self.problem.samples.margins(theta))
         # The largest step that keeps slack and multipliers positive, then halve until the residual goes down.
         length = xp.minimum(full(self.batch, 1.0, theta), 0.995 * least(room(w, dw), self.batch, theta))
         length = xp.minimum(length, 0.995 * self.curve.longest(curve_step))
@@ -118,12 +123,12 @@ class _Path:
         before = self._residual(theta, w, self.curve)
         for _ in range(12):
             moved = self.curve.move(curve_step, length)
-            after = self._residual(theta + length[..., None] * step, w + length[..., None] * dw, moved)
+            after = self._residual(domain.retract(theta, length[..., None] * step), w + length[..., None] * dw, moved)
             worse = ~(after <= (1 - 0.01 * length) * before)
             if not bool(xp.any(worse)):
                 break
             length = xp.where(worse, length * 0.5, length)
-        new_theta, new_w = theta + length[..., None] * step, w + length[..., None] * dw
+        new_theta, new_w = domain.retract(theta, length[..., None] * step), w + length[..., None] * dw
         sound = xp.all(xp.isfinite(new_theta), axis=-1) & xp.all(xp.isfinite(new_w), axis=-1)
         sound = sound & xp.all(domain.slack(new_theta) > 0, axis=-1)
         self.theta = xp.where(sound[..., None], new_theta, theta)
