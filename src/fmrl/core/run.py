@@ -113,6 +113,17 @@ def _blocks(tasks: Iterable[Any], phi: Array | None) -> Iterator[list[Any]]:
         yield block
 
 
+def _optima(algo: FMRL, block: list[Any]) -> list[Solution | None]:
+    """The optima of a block at once (None: not known before the play), for rules that must play one task after another."""
+    if len(block) == 1 or not isinstance(block[0], Task):
+        return [None] * len(block)
+    try:
+        best = stack(block).hindsight(algo.domain)
+    except FMRLError:  # one by one, the tasks before the bad one are still played
+        return [None] * len(block)
+    return [Solution(*(a[t, ...] for a in best)) for t in range(len(block))]
+
+
 def _widen(happened: Round) -> Round:
     """One task's round as a block of one."""
     return Round(*(a[..., None] if n in SCALARS else a[..., None, :] for n, a in zip(Round._fields, happened, strict=True)))
@@ -127,8 +138,8 @@ def _play_block(algo: FMRL, block: list[Any], history: History, progress: Callab
             pass
         else:
             return progress(len(block)) if progress else None
-    for task in block:
-        new, happened = algo.step(history.state, task)
+    for task, best in zip(block, _optima(algo, block), strict=True):
+        new, happened = algo.meet(history.state, task.open(), best)
         history.append(_widen(happened), new)
         if progress:
             progress(1)
