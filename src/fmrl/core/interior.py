@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from fmrl.core.arrays import Array, device, dot, full, namespace, norm, zeros
+from fmrl.core.arrays import Array, device, dot, full, namespace, zeros
 from fmrl.core.curves import Corner, Smooth, least, room
 from fmrl.core.gap import Objective
 
@@ -64,11 +64,6 @@ class _Path:
         z = samples.margins(self.theta)
         self.eta = xp.ones_like(scale) if problem.eta is None else xp.where(problem.eta > 0, problem.eta, xp.ones_like(scale))
         self.curve = Smooth(samples) if samples.loss.bend < math.inf else Corner.start(samples, z)
-        # Of many minimisers take the one of least norm: a ridge far below the tolerance tells them apart.
-        size = norm(self.theta) + math.sqrt(2) * problem.domain.diameter(samples.dim)
-        self.ridge = xp.where(xp.isfinite(size), 1e-12 * scale / size**2, xp.zeros_like(scale))
-        if problem.phi is not None:
-            self.ridge = xp.zeros_like(scale)
 
     @property
     def _mu(self) -> Array:
@@ -83,7 +78,7 @@ class _Path:
 
     def _gradient(self, theta: Array, slope: Array) -> Array:
         problem, samples = self.problem, self.problem.samples
-        g = samples.gather(slope) + self.ridge[..., None] * theta
+        g = samples.gather(slope)
         if problem.phi is not None:
             g = problem.eta[..., None] * g + problem.domain.mirror(theta) - problem.domain.mirror(problem.phi)  # type: ignore[index]
         return g
@@ -110,7 +105,9 @@ class _Path:
         self.mu = xp.where(self.length > 0.4, self.SHRINK * reached, xp.maximum(self.mu, self.SHRINK * reached))
         self.mu = xp.maximum(self.mu, 1e-3 * self.floor / xp.maximum(count, xp.ones_like(count)))
         step, dw = self._newton(slack)
-        curve_step = self.curve.newton(self.problem.samples.margins(step, offset=False), self._mu, self.problem.samples.margins(theta))
+        curve_step = self.curve.newton(
+            self.problem.samples.margins(step, offset=False), self._mu, self.problem.samples.margins(theta)
+        )
         # The largest step that keeps slack and multipliers positive, then halve until the residual goes down.
         length = xp.minimum(full(self.batch, 1.0, theta), 0.995 * least(room(w, dw), self.batch, theta))
         length = xp.minimum(length, 0.995 * self.curve.longest(curve_step))
@@ -162,7 +159,6 @@ class _Path:
         """Solver for (H + diagonal) x = b by blocks; returns one solution per right-hand side given."""
         xp, problem, samples = self.xp, self.problem, self.problem.samples
         blocks = _hessian(samples, self.curve.curvature(samples.margins(self.theta)))
-        diagonal = diagonal + self.ridge[..., None]
         if problem.phi is not None:
             blocks = problem.eta[..., None, None, None] * blocks  # type: ignore[index]
             diagonal = diagonal + problem.domain.metric(self.theta)

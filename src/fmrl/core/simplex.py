@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from fmrl.core.arrays import device, full, namespace
+from fmrl.core.arrays import Array, device, full, namespace
 from fmrl.core.domains import Domain
 from fmrl.core.errors import FMRLError
 
