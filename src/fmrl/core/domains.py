@@ -106,6 +106,10 @@ class Domain(ABC):
         """Move from theta along step; a straight line unless the geometry knows better."""
         return theta + step
 
+    def tangent(self, theta: Array, gradient: Array) -> Array:
+        """The part of a gradient that no equality constraint absorbs."""
+        return gradient
+
     def border(self, theta: Array) -> tuple[str, Array] | None:
         """("curved", −∇h) of a single curved constraint, ("equality", a) for ⟨a, θ⟩ = const, or None."""
         return None

@@ -86,7 +86,7 @@ class _Path:
     def _lost(self, theta: Array, w: Array, slope: Array) -> Array:
         """∇f − Σ wⱼ∇hⱼ, less what the equality constraint can absorb; shape [B, d]."""
         lost = self._gradient(theta, slope) - self.problem.domain.pull(theta, w)
-        return lost - self.xp.mean(lost, axis=-1, keepdims=True) if self.kind == "equality" else lost
+        return self.problem.domain.tangent(theta, lost)
 
     def _residual(self, theta: Array, w: Array, curve) -> Array:
         """Norm of the perturbed optimality conditions, shape [B]."""
@@ -117,14 +117,7 @@ class _Path:
             if bool(xp.all(inside)):
                 break
             length = xp.where(inside, length, length * 0.8)
-        before = self._residual(theta, w, self.curve)
-        for _ in range(12):
-            moved = self.curve.move(curve_step, length)
-            after = self._residual(domain.retract(theta, length[..., None] * step), w + length[..., None] * dw, moved)
-            worse = ~(after <= (1 - 0.01 * length) * before)
-            if not bool(xp.any(worse)):
-                break
-            length = xp.where(worse, length * 0.5, length)
+        length = self._shorten(length, step, dw, curve_step)
         new_theta, new_w = domain.retract(theta, length[..., None] * step), w + length[..., None] * dw
         sound = xp.all(xp.isfinite(new_theta), axis=-1) & xp.all(xp.isfinite(new_w), axis=-1)
         sound = sound & xp.all(domain.slack(new_theta) > 0, axis=-1)
@@ -132,6 +125,29 @@ class _Path:
         self.w = xp.where(sound[..., None], new_w, w)
         self.curve = self.curve.move(curve_step, xp.where(sound, length, xp.zeros_like(length)))
         self.length = length
+
+    def _shorten(self, length: Array, step: Array, dw: Array, curve_step) -> Array:
+        """Halve until the step pays: in the objective itself where nothing else is left, else in the residual."""
+        xp, theta, w, samples = self.xp, self.theta, self.w, self.problem.samples
+        plain = not w.shape[-1] and isinstance(self.curve, Smooth)
+        if plain:
+            z = samples.margins(theta)
+            before = self.problem.value(theta, z)
+            slope = dot(self._lost(theta, w, self.curve.slope(z)), step)
+        else:
+            before, slope = self._residual(theta, w, self.curve), None
+        for _ in range(40 if plain else 12):
+            moved = self.problem.domain.retract(theta, length[..., None] * step)
+            if plain:
+                enough = before + 1e-4 * length * slope + 1e-15 * xp.abs(before)
+                worse = ~(self.problem.value(moved, samples.margins(moved)) <= enough)
+            else:
+                after = self._residual(moved, w + length[..., None] * dw, self.curve.move(curve_step, length))
+                worse = ~(after <= (1 - 0.01 * length) * before)
+            if not bool(xp.any(worse)):
+                break
+            length = xp.where(worse, length * 0.5, length)
+        return length
 
     def _newton(self, slack: Array) -> tuple[Array, Array]:
         """Steps of theta and of the multipliers. Written in residuals, which vanish, so that cancellation does no harm."""
