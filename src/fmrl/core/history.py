@@ -91,7 +91,7 @@ class History:
 
     @property
     def bound(self) -> Array:
-        """Theorem A.1's bound on each task's regret, [..., T]."""
+        """Theorem A.1's bound on each task's regret, [..., T]; with FMRL(lipschitz=…) it trusts that number."""
         return bound(self.divergence, self.eta, self.lipschitz, self.rounds)
 
     @property

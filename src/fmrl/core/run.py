@@ -48,6 +48,12 @@ def run(
         raise FMRLError(f"keep must be 'all', 'scalars' or 'totals', not {keep!r}")
     if not isinstance(algo, FMRL):
         raise FMRLError(f"algo must be an FMRL, not {type(algo).__name__}", fix="see fmrl.presets")
+    if isinstance(tasks, Task):
+        raise FMRLError("run takes several tasks", fix="give a list: run(algo, [task])")
+    if state is not None and phi is not None:
+        raise FMRLError("phi and state exclude each other: a state holds its own phi")
+    if state is not None and not bool(namespace(state.phi).all(algo.domain.contains(state.phi))):
+        raise FMRLError(f"the phi of this state lies outside {algo.domain!r}", fix="resume with the domain it was made in")
     if orders is not None:
         if state is not None:
             raise FMRLError("orders start afresh and cannot resume a state", fix="give phi, or run one order with state")
