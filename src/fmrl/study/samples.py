@@ -13,7 +13,7 @@ from fmrl.study.config import Config
 from fmrl.study.intervals import t_interval
 from fmrl.study.parts import Part
 from fmrl.study.sets import StudySet
-from fmrl.study.table import BALL, PRESETS, TABLE, Composition, Facts, find
+from fmrl.study.table import BALL, PRESETS, SUMMED, TABLE, Composition, Facts, find
 
 OVER = "95% t interval over random task orders"
 
@@ -25,7 +25,7 @@ def parts(config: Config) -> list[Part]:
 
 def _part(config: Config, preset: str, c: Composition, m: int) -> Part:
     orders = 1 if c.same else config.ftrl_orders if c.panel.startswith("FTRL") else config.orders
-    name = f"samples/{preset}/{c.within}/{c.method}-{m}".replace(" ", "_")
+    name = f"samples/{preset}/{c.within}/{c.method}-{m}".replace(", ", "-").replace(" = ", "-").replace(" ", "-")
     arguments = {"preset": preset, "within": c.within, "method": c.method, "shots": m, "orders": orders, "seed": config.seed}
     each = {"FTRL": 0.012 * m**2, "OGD": 0.01 * m}.get(c.panel, 0.08 * m)
     return Part(name, "samples:part", arguments, cost=orders * each)
@@ -50,7 +50,7 @@ def part(data: StudySet, preset: str, within: str, method: str, shots: int, orde
         "tasks": len(tasks),
         "tar": history.tar,
         "gap": float(np.mean(history.gap)),
-        "bound": None if "released objective" in within else np.mean(limit, axis=-1),
+        "bound": None if chosen.panel == SUMMED else np.mean(limit, axis=-1),
         "violations": history.violations.sum(axis=-1),
         "guess": history.guess[:, -1],
         "step": float(np.mean(history.eta)),

@@ -33,7 +33,7 @@ class Preset:
 
     def within(self, panel: str) -> Learner:
         """The within-task learner of a panel."""
-        return {"FTRL": FTRL(), "OGD": self.gradient, "FTRL (released objective)": SummedFTRL()}[panel]
+        return {"FTRL": FTRL(), "OGD": self.gradient, SUMMED: SummedFTRL()}[panel]
 
 
 PRESETS = {
@@ -84,22 +84,42 @@ def told(p: Preset, within: Learner, facts: Facts) -> FMRL:
 
 
 @dataclass(frozen=True)
+class ByOptimum(Doubling):
+    """Algorithm 2's guess, tested with the exact optimum whatever the update rule (an experiment on FLI)."""
+
+    def update(self, domain, phi, guess, memory, end):
+        return super().update(domain, phi, guess, memory, end._replace(theta=end.optimum))
+
+
+def exact_test(update: UpdateRule) -> Build:
+    """Algorithm 2, its guess tested with the optimum as in FAL."""
+    return lambda p, within, facts: FMRL(BALL, within, update, FollowLeader(), ByOptimum(0.1, 1.1), p.lipschitz)
+
+
+def placed(D: Callable[[Facts], float]) -> Build:
+    """Told the mean of the optima, with another D."""
+    return lambda p, within, facts: FMRL(BALL, within, FAL(), Fixed(facts.mean), Known(D(facts)), p.lipschitz)
+
+
+@dataclass(frozen=True)
 class Composition:
-    """One curve. ``order``: of the samples inside a task. ``same``: TAR does not depend on the order of tasks."""
+    """One curve. ``note`` names an experiment the paper did not draw; ``same``: TAR does not depend on the order of tasks."""
 
     panel: str
     method: str
     build: Build
-    order: str = "file"
+    note: str = ""
+    order: str = "file"  # of the samples inside a task
     same: bool = False
 
     @property
     def within(self) -> str:
-        """The panel, with the sample order where it is not the file's."""
-        return self.panel if self.order == "file" else f"{self.panel}, {self.order} samples"
+        """The panel, and the experiment if it is one."""
+        return f"{self.panel}, {self.note}" if self.note else self.panel
 
 
 _STRAWMAN = learning(FAL(), LastUpdate())
+SUMMED, BLOCKED, KNOWN, EXACT = "FTRL (released objective)", "samples blocked by class", "phi known", "guess tested with the optimum"
 
 TABLE: tuple[Composition, ...] = (
     # the paper's left panel
@@ -114,18 +134,25 @@ TABLE: tuple[Composition, ...] = (
     Composition("OGD", "strawman", _STRAWMAN),
     Composition("OGD", "single-task", alone, same=True),
     Composition("OGD", "omniscient", told, same=True),
-    # why the released code's left panel looks as it does: its FTRL minimises another function
-    Composition("FTRL (released objective)", "FAL", learning(FAL())),
-    Composition("FTRL (released objective)", "strawman", _STRAWMAN),
-    Composition("FTRL (released objective)", "single-task", alone, same=True),
-    Composition("FTRL (released objective)", "omniscient", told, same=True),
-    # what the order of the samples inside a task does
-    Composition("OGD", "FAL", learning(FAL()), order="blocked"),
-    Composition("OGD", "FLI-Online", learning(FLIOnline()), order="blocked"),
-    Composition("OGD", "FLI-Batch", learning(FLIBatch()), order="blocked"),
-    Composition("OGD", "strawman", _STRAWMAN, order="blocked"),
-    Composition("OGD", "single-task", alone, order="blocked", same=True),
-    Composition("OGD", "omniscient", told, order="blocked", same=True),
+    # experiment: the released code's FTRL minimises another function
+    Composition(SUMMED, "FAL", learning(FAL())),
+    Composition(SUMMED, "strawman", _STRAWMAN),
+    Composition(SUMMED, "single-task", alone, same=True),
+    Composition(SUMMED, "omniscient", told, same=True),
+    # experiment: the order of the samples inside a task
+    Composition("OGD", "FAL", learning(FAL()), BLOCKED, "blocked"),
+    Composition("OGD", "FLI-Online", learning(FLIOnline()), BLOCKED, "blocked"),
+    Composition("OGD", "FLI-Batch", learning(FLIBatch()), BLOCKED, "blocked"),
+    Composition("OGD", "strawman", _STRAWMAN, BLOCKED, "blocked"),
+    Composition("OGD", "single-task", alone, BLOCKED, "blocked", same=True),
+    # experiment: which D is best once phi is known
+    Composition("OGD", "D = widest", placed(lambda facts: facts.widest), KNOWN, same=True),
+    Composition("OGD", "D = deviation", placed(lambda facts: facts.deviation), KNOWN, same=True),
+    Composition("OGD", "D = 0.1", placed(lambda facts: 0.1), KNOWN, same=True),
+    Composition("OGD", "D = 0.03", placed(lambda facts: 0.03), KNOWN, same=True),
+    # experiment: FLI whose guess may grow as FAL's does
+    Composition("OGD", "FLI-Online", exact_test(FLIOnline()), EXACT),
+    Composition("OGD", "FLI-Batch", exact_test(FLIBatch()), EXACT),
 )
 
 
