@@ -6,6 +6,7 @@ The five ingredients of Algorithm 2 are values; `FMRL` composes them; `run` play
 from importlib import import_module
 from typing import Any
 
+from fmrl import adversary, growth, transfer
 from fmrl.core import presets
 from fmrl.core.algorithm import FMRL, Round, State
 from fmrl.core.checkpoint import load_history, load_state, save_history, save_state
@@ -22,6 +23,7 @@ from fmrl.core.solver import Solution, minimise
 from fmrl.core.tasks import Game, Task, stack
 from fmrl.core.update import FAL, FLIBatch, FLIOnline
 from fmrl.core.within import FTRL, OGD, OMD, Play, play
+from fmrl.similar import SimilarityReport, similarity_report
 
 __version__ = "0.1.0"
 __all__ = [
@@ -55,12 +57,15 @@ __all__ = [
     "Play",
     "ReleasedDoubling",
     "Round",
+    "SimilarityReport",
     "Simplex",
     "Softmax",
     "Solution",
     "Squared",
     "State",
     "Task",
+    "adversary",
+    "growth",
     "load_history",
     "load_state",
     "minimise",
@@ -70,7 +75,9 @@ __all__ = [
     "run",
     "save_history",
     "save_state",
+    "similarity_report",
     "stack",
+    "transfer",
 ]
 
 # Names whose modules import more than numpy, loaded when first asked for.

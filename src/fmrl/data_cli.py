@@ -117,9 +117,15 @@ def verify(
 @app.command()
 def build(
     name: Annotated[str, typer.Argument(help="What to build: mini-wiki.")],
-    wiki3029: Annotated[Path | None, typer.Option(help="wiki3029.tsv.xz or Wiki-3029.tar.gz (default: found or downloaded).")] = None,
-    wordnet: Annotated[Path | None, typer.Option(help="WordNet 3.0's dict folder or archive (default: found or downloaded).")] = None,
-    out: Annotated[Path | None, typer.Option(help="New folder to write (default: in the cache, where loaders find it).")] = None,
+    wiki3029: Annotated[
+        Path | None, typer.Option(help="wiki3029.tsv.xz or Wiki-3029.tar.gz (default: found or downloaded).")
+    ] = None,
+    wordnet: Annotated[
+        Path | None, typer.Option(help="WordNet 3.0's dict folder or archive (default: found or downloaded).")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="New folder to write (default: in the cache, where loaders find it).")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of page order, splits and sample order.")] = 0,
     reuse_pages: Annotated[bool, typer.Option(help="Let pages of smaller classes serve in several tasks.")] = False,
     tarball: Annotated[bool, typer.Option(help="Also write mini-wiki-rebuilt.tar.gz.")] = False,
@@ -156,7 +162,9 @@ def build(
         examples = [t[label] for t in built.tasks[:6]]
         table.add_row(str(label), meta, str(len(pages)), ", ".join(examples).replace("_", " "))
     console.print(table)
-    console.print(f"{len(built.tasks)} tasks ({', '.join(f'{v} {k}' for k, v in built.splits.items())}) in {built.path}", soft_wrap=True)
+    console.print(
+        f"{len(built.tasks)} tasks ({', '.join(f'{v} {k}' for k, v in built.splits.items())}) in {built.path}", soft_wrap=True
+    )
     _coverage(built.path, data)
 
 

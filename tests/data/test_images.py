@@ -5,8 +5,9 @@ import zipfile
 import numpy as np
 import pytest
 
+from fmrl import FMRLError
 from fmrl.data import ImageSet, load_mini_imagenet, load_omniglot, load_tiny_imagenet_100
-from fmrl.data.errors import ChecksumError, LayoutError, PickleError
+from fmrl.data.errors import ArchiveError, ChecksumError, LayoutError, PickleError
 from fmrl.data.fetch import get
 
 Image = pytest.importorskip("PIL.Image")
@@ -33,7 +34,11 @@ def drawings():
 
 @pytest.fixture
 def omniglot_folder(tmp_path, drawings):
-    names = (("images_background", "Latin/character01"), ("images_background", "Latin/character02"), ("images_evaluation", "Ulog/character01"))
+    names = (
+        ("images_background", "Latin/character01"),
+        ("images_background", "Latin/character02"),
+        ("images_evaluation", "Ulog/character01"),
+    )
     for c, (part, name) in enumerate(names):
         for d in range(2):
             path = tmp_path / part / name / f"{c:04d}_{d:02d}.png"
@@ -51,11 +56,20 @@ def test_omniglot_folder_zip_and_packed_agree(omniglot_folder, drawings, tmp_pat
                 z.write(f, f.relative_to(omniglot_folder).as_posix())
     packed = tmp_path / "packed.npz"
     names = np.array(["Latin/character01", "Latin/character02", "Ulog/character01"])
-    np.savez(packed, packed=np.packbits(drawings.reshape(6, -1), axis=1), names=names)
+    swapped = np.packbits(
+        drawings[[1, 0, 2]].reshape(6, -1), axis=1
+    )  # packed in another order: numbers follow names all the same
+    np.savez(packed, packed=swapped, names=names[[1, 0, 2]], n_background=2)
     sets = [load_omniglot(s, size=None, expect=(3, 2)) for s in (omniglot_folder, zips, packed)]
     for s in sets:
         assert s.names == tuple(names) and np.array_equal(s.images, sets[0].images)
         assert np.array_equal(s.take([[0, 1], [2, 2]], [[0, 1], [0, 1]])[1], drawings[2])
+
+
+def test_a_packed_file_that_is_a_bomb(tmp_path):
+    np.savez_compressed(tmp_path / "b.npz", packed=np.zeros((32 << 10, 1379), np.uint8), names=np.array(["a"]))
+    with pytest.raises(ArchiveError, match="decompression bomb"):
+        load_omniglot(tmp_path / "b.npz")
 
 
 def test_omniglot_counts_are_verified(omniglot_folder):
@@ -92,6 +106,16 @@ def test_torch_gathers_the_same(omniglot_folder):
             assert np.array_equal(mine, theirs.numpy())
 
 
+def test_split_deals_every_class_once(omniglot_folder):
+    s = load_omniglot(omniglot_folder, size=28, expect=(3, 2))
+    train, test = s.split(2, 1, seed=4)
+    assert sorted(train.names + test.names) == sorted(s.names) and train.images is s.images
+    assert s.split(2, 1, seed=4)[1].names == test.names
+    assert len(train.rotated().episodes(5, 1).draw(0, 3).classes) == 3
+    with pytest.raises(FMRLError, match="cannot be split"):
+        s.split(3, 1)
+
+
 def test_subset_shares_the_images(omniglot_folder):
     s = load_omniglot(omniglot_folder, size=28, expect=(3, 2))
     sub = s.subset([2, 0])
@@ -104,9 +128,13 @@ def test_omniglot_shared(shared):
     s = load_omniglot(data=path.parent)
     assert len(s) == 1623 and set(s.sizes) == {20} and s.images.shape == (32460, 28, 28)
     assert s.names[963].startswith("Tifinagh") and len(s.rotated()) == 6492
-    full = np.unpackbits(np.load(path)["packed"], axis=1)[:, :11025].reshape(1623, 20, 105, 105)
+    held = np.load(path)
+    full = np.unpackbits(held["packed"], axis=1)[:, :11025].reshape(1623, 20, 105, 105)
     p = load_omniglot(data=path.parent, size=None)
-    assert np.array_equal(p.take([5, 1622], [3, 19]), full[[5, 1622], [3, 19]])
+    assert p.names == s.names and list(p.names[:964]) == sorted(p.names[:964]) and p.names[0].startswith("Alphabet_of_the_Magi")
+    for c in (0, 5, 963, 964, 1622):
+        theirs = held["names"].tolist().index(p.names[c])
+        assert np.array_equal(p.take(c, [3, 19]), full[theirs, [3, 19]])
 
 
 def test_a_damaged_shared_copy_is_refused(shared, tmp_path):

@@ -13,11 +13,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import fmrl
+from fmrl.cli.certify import certify_command
 from fmrl.data_cli import app as data_app
 from fmrl.demo import SPREADS, demo
 from fmrl.records import plain
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
+app.command("certify")(certify_command)
 app.add_typer(data_app, name="data", help="Data sets: list, get, verify, build.")
 
 

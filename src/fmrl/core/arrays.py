@@ -22,7 +22,7 @@ def namespace(*arrays: Array) -> Any:
     'array_api_compat.numpy'
     """
     found = _NAMESPACES.get(type(arrays[0]))
-    if found is not None and all(_NAMESPACES.get(type(a)) is found for a in arrays[1:]):
+    if found is not None and (len(arrays) == 1 or all(_NAMESPACES.get(type(a)) is found for a in arrays)):
         return found
     try:
         found = array_namespace(*arrays)
@@ -88,5 +88,5 @@ def norm(a: Array) -> Array:
 def to_numpy(x: Array) -> np.ndarray:
     """A NumPy copy of any array (for records and figures; never inside an algorithm)."""
     if hasattr(x, "detach"):
-        x = x.detach().cpu()
+        x = x.detach().cpu().numpy()
     return np.array(x)

@@ -29,7 +29,7 @@ def save_state(path: str | os.PathLike, state: State) -> None:
 def load_state(path: str | os.PathLike, like: Array | None = None) -> State:
     """Read a state; arrays come back as NumPy, or in the namespace and on the device of ``like``."""
     layout, arrays = _read(path, "state")
-    return _state(layout, arrays, like)
+    return _state(layout["state"], arrays, like)
 
 
 def save_history(path: str | os.PathLike, history: History) -> None:
@@ -40,7 +40,8 @@ def save_history(path: str | os.PathLike, history: History) -> None:
         longest = max((row.shape[-1] for row in history.losses), default=0)
         rows = [to_numpy(row) for row in history.losses]
         arrays["losses"] = np.stack([np.pad(r, [(0, 0)] * (r.ndim - 1) + [(0, longest - r.shape[-1])]) for r in rows], axis=-2)
-    layout = {"history": repr(history.algo), "keep": history.keep, "state": _flatten(history.state, arrays)}
+    states = {name: _flatten(getattr(history, name), arrays) for name in ("start", "state")}
+    layout = {"history": repr(history.algo), "keep": history.keep} | states
     _write(path, layout, arrays)
 
 
@@ -48,9 +49,9 @@ def load_history(path: str | os.PathLike) -> History:
     """Read a history, as NumPy arrays."""
     layout, arrays = _read(path, "history")
     try:
-        history = History(parse(layout["history"]), _state(layout, arrays, None), layout["keep"])
-        missing = dict.fromkeys((*VECTORS, "losses"))
-        history.append(Round(**(missing | {name: arrays[name] for name in Round._fields if name in arrays})), history.state)
+        history = History(parse(layout["history"]), _state(layout["start"], arrays, None), layout["keep"])
+        columns = dict.fromkeys((*VECTORS, "losses")) | {name: arrays[name] for name in Round._fields if name in arrays}
+        history.append(Round(**columns), _state(layout["state"], arrays, None))
     except (KeyError, TypeError):
         raise _damaged(path) from None
     return history
@@ -69,14 +70,14 @@ def _flatten(state: State, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     return {name: shape(value) for name, value in zip(State._fields, state, strict=True)}
 
 
-def _state(layout: dict[str, Any], arrays: dict[str, np.ndarray], like: Array | None) -> State:
+def _state(fields: dict[str, Any], arrays: dict[str, np.ndarray], like: Array | None) -> State:
     def restore(value: Any) -> Any:
         if isinstance(value, dict):
             found = arrays[value["array"]]
             return found if like is None else namespace(as_array(like)).asarray(found, device=device(like))
         return tuple(restore(v) for v in value) if isinstance(value, list) else value
 
-    return State(**{name: restore(value) for name, value in layout["state"].items()})
+    return State(**{name: restore(value) for name, value in fields.items()})
 
 
 def _write(path: str | os.PathLike, layout: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

@@ -134,8 +134,8 @@ class Ball(Domain):
     def lowest(self, z):
         xp = namespace(z)
         length = norm(z)[..., None]
-        direction = z / xp.where(length > 0, length, xp.ones_like(length))
-        return constant(self.centre, z) - self.radius * direction
+        furthest = constant(self.centre, z) - self.radius * z / xp.where(length > 0, length, xp.ones_like(length))
+        return furthest if self.centre == 0.0 else xp.where(length > 0, furthest, self.project(xp.zeros_like(z)))
 
     def middle(self, like):
         return zeros(like.shape, like) + constant(self.centre, like)

@@ -14,14 +14,14 @@ VECTORS = ("theta", "optimum")
 
 
 class History:
-    """Columns of every `Round` played, and the State after the last.
+    """Columns of every `Round` played, the State before the first (``start``) and after the last (``state``).
 
     ``regret``, ``gap``, ``guess``, ``eta``, ``divergence``, ``deviation``, ``lipschitz``, ``rounds`` have shape [T] (or
     [orders, T]); ``theta`` and ``optimum`` [T, d] and the list ``losses`` are there unless only scalars were kept.
     """
 
     def __init__(self, algo: FMRL, state: State, keep: str = "all"):
-        self.algo, self.state, self.keep = algo, state, keep
+        self.algo, self.start, self.state, self.keep = algo, state, state, keep
         self._parts: dict[str, list[Array]] = {name: [] for name in (*SCALARS, *VECTORS, "losses")}
         self._joined: dict[str, Array] = {}
 

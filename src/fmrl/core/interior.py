@@ -57,12 +57,18 @@ class _Path:
         self.length = full(self.batch, 1.0, self.theta)
         self.w = self.mu[..., None] / slack
         z = samples.margins(self.theta)
+        self.eta = xp.ones_like(scale) if problem.eta is None else xp.where(problem.eta > 0, problem.eta, xp.ones_like(scale))
         self.curve = Smooth(samples) if samples.loss.bend < math.inf else Corner.start(samples, z)
         # Of many minimisers take the one of least norm: a ridge far below the tolerance tells them apart.
         size = norm(self.theta) + math.sqrt(2) * problem.domain.diameter(samples.dim)
         self.ridge = xp.where(xp.isfinite(size), 1e-12 * scale / size**2, xp.zeros_like(scale))
         if problem.phi is not None:
             self.ridge = xp.zeros_like(scale)
+
+    @property
+    def _mu(self) -> Array:
+        """mu in the units of one loss, which enters the objective eta times."""
+        return self.mu / self.eta
 
     def certificate(self) -> tuple[Array, Array]:
         samples = self.problem.samples
@@ -86,18 +92,18 @@ class _Path:
         """Norm of the perturbed optimality conditions, shape [B]."""
         lost = self._lost(theta, w, curve.slope(self.problem.samples.margins(theta)))
         centred = w * self.problem.domain.slack(theta) - self.mu[..., None]
-        return self.xp.sqrt(dot(lost, lost) + dot(centred, centred) + curve.residual(self.mu))
+        return self.xp.sqrt(dot(lost, lost) + dot(centred, centred) + self.eta**2 * curve.residual(self._mu))
 
     def advance(self) -> None:
         """One Newton step towards the point of the path at mu, after lowering mu if the last step was a good one."""
         xp, domain, theta, w = self.xp, self.problem.domain, self.theta, self.w
         slack = domain.slack(theta)
         total, count = self.curve.complementarity()
-        reached = (dot(slack, w) + total) / max(slack.shape[-1] + count, 1) if slack.shape[-1] + count else self.mu
+        reached = (dot(slack, w) + self.eta * total) / max(slack.shape[-1] + count, 1) if slack.shape[-1] + count else self.mu
         self.mu = xp.where(self.length > 0.4, self.SHRINK * reached, xp.maximum(self.mu, self.SHRINK * reached))
         self.mu = xp.maximum(self.mu, 1e-3 * self.floor / max(slack.shape[-1] + count, 1))
         step, dw = self._newton(slack)
-        curve_step = self.curve.newton(self.problem.samples.margins(step, offset=False), self.mu)
+        curve_step = self.curve.newton(self.problem.samples.margins(step, offset=False), self._mu)
         # The largest step that keeps slack and multipliers positive, then halve until the residual goes down.
         length = xp.minimum(full(self.batch, 1.0, theta), 0.995 * least(room(w, dw), self.batch, theta))
         length = xp.minimum(length, 0.995 * self.curve.longest(curve_step))
@@ -129,7 +135,7 @@ class _Path:
         ratio, off = w / slack, self.mu[..., None] - w * slack
         z = self.problem.samples.margins(self.theta)
         rhs = -self._lost(self.theta, w, self.curve.slope(z))
-        shift = self.problem.samples.gather(self.curve.shift(self.mu, z))
+        shift = self.problem.samples.gather(self.curve.shift(self._mu, z))
         rhs = rhs - (shift if self.problem.eta is None else self.problem.eta[..., None] * shift)
         solve = self._system(domain.stiffness(self.theta, w, ratio))
         border = domain.border(self.theta)

@@ -6,9 +6,30 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from array_api_compat import is_array_api_obj
 
 from fmrl.core.arrays import Array, as_array, device, namespace
 from fmrl.core.errors import FMRLError
+
+
+def as_labels(y: Any) -> Array:
+    """``y`` as a one-dimensional array, every label as it is (NumPy would make a row of (1, 2) and strings of [1, "1"]).
+
+    >>> as_labels([1, "1", (1, 2)]).tolist()
+    [1, '1', (1, 2)]
+    """
+    if not is_array_api_obj(y) and hasattr(y, "__iter__") and not isinstance(y, (str, bytes)):
+        values = list(y)
+        plain = (str,), (bytes,), (int, float, np.generic), (object,)
+        kind = next(kind for kind in plain if all(isinstance(v, kind) for v in values))
+        if kind == (object,) and not all(is_array_api_obj(v) for v in values):
+            y = np.empty(len(values), dtype=object)
+            for i, value in enumerate(values):
+                y[i] = value
+    y = as_array(y)
+    if y.ndim != 1:
+        raise FMRLError(f"y must be one-dimensional, not of shape {tuple(y.shape)}")
+    return y
 
 
 def labels_of(classes: Any, least: int) -> tuple[Hashable, ...]:
@@ -27,9 +48,7 @@ def labels_of(classes: Any, least: int) -> tuple[Hashable, ...]:
 def indices(y: Any, labels: tuple[Hashable, ...], like: Array) -> Array:
     """The position of every label of ``y`` in ``labels``, shape [m]."""
     xp = namespace(like)
-    y = as_array(y)
-    if y.ndim != 1:
-        raise FMRLError(f"y must be one-dimensional, not of shape {tuple(y.shape)}")
+    y = as_labels(y)
     if labels == tuple(range(len(labels))) and namespace(y) is xp and xp.isdtype(y.dtype, ("integral", "bool")):
         index = xp.astype(y, xp.int64)
         bad = (index < 0) | (index >= len(labels))

@@ -25,8 +25,7 @@ def _softplus(z: Array) -> Array:
 
 def _sigmoid(z: Array) -> Array:
     xp = namespace(z)
-    tail = xp.exp(-xp.abs(z))
-    return xp.where(z >= 0, xp.ones_like(z), tail) / (1 + tail)
+    return 1 / (1 + xp.exp(xp.minimum(-z, full((), 80.0, z))))  # beyond 80 float32 would overflow
 
 
 def _entropy(p: Array) -> Array:

@@ -25,7 +25,7 @@ class Rotation:
     """An orthonormal basis of the span of a stack's samples in which XᵀX is diagonal."""
 
     def __init__(self, samples: Samples, domain: Domain):
-        xp, X = namespace(samples.X), samples.X * samples.weight[..., None]
+        xp, X = namespace(samples.X), samples.X
         n, f = X.shape[-2:]
         Q = None
         if n < f:
@@ -36,7 +36,13 @@ class Rotation:
         self.basis = V if Q is None else xp.matmul(Q, V)  # [B, f, r]
         # Rounding moves small eigenvalues by eps·max; adding that much keeps the model above the loss.
         self.eig = xp.maximum(eig, xp.zeros_like(eig)) + 4 * xp.finfo(eig.dtype).eps * eig[..., -1:]
-        self.X = xp.matmul(samples.X, self.basis)
+        # A direction that no sample sees must stay unseen: there the model is flat and rounding would be magnified.
+        # (Its column of X is rounding; the eigenvalue, a square, could not tell it from a faint feature.)
+        X = xp.matmul(samples.X, self.basis)
+        column = xp.sqrt(xp.sum(X * X, axis=-2, keepdims=True))
+        faint = 16 * math.sqrt(n) * xp.finfo(X.dtype).eps * xp.max(column, axis=-1, keepdims=True)
+        self.X = xp.where(column > faint, X, xp.zeros_like(X))
+        self.energy: Array | None = None  # [B, n, r]: diagonal of XᵀX after each round, made when it is asked for
         self.centre = None if isinstance(domain, Euclidean) else self._centre(domain)
         self.folds = Q is not None
 
@@ -51,9 +57,9 @@ class Rotation:
         return self.samples.margins(self.centre + zeros((self.samples.X.shape[0], self.samples.dim), self.samples.X))
 
     def objective(self, length: int, phi: Array | None, eta: Array | None) -> tuple[Objective, Array]:
-        """The problem of the first ``length`` rounds in the new coordinates, and the eigenvalues that majorise it."""
+        """The problem of the first ``length`` rounds in the new coordinates, and the diagonal curvature of its model."""
         xp = namespace(self.X)
-        X, eig = self.X[..., :length, :], self.eig
+        X, eig = self.X[..., :length, :], self._curvature(length, eta)
         offset = self._offset()
         if self.folds and phi is not None:
             X = xp.concat([X, zeros((*X.shape[:-1], 1), X)], axis=-1)
@@ -61,6 +67,16 @@ class Rotation:
         samples = replace(self.samples.first(length), X=X, offset=None if offset is None else offset[..., :length, :])
         domain = Euclidean() if isinstance(self.domain, Euclidean) else Ball(self.domain.radius)  # type: ignore[attr-defined]
         return Objective(samples, domain, None if phi is None else self.down(phi, phi), eta), eig
+
+    def _curvature(self, length: int, eta: Array | None) -> Array:
+        """bend·eta·diag(XᵀX) of the rounds seen, and at least what keeps twice the model above the loss; [B, r]."""
+        xp, bend = namespace(self.X), self.samples.loss.bend
+        scale = bend if eta is None else bend * eta[..., None]
+        if length == self.X.shape[-2]:
+            return scale * self.eig
+        if self.energy is None:
+            self.energy = xp.cumulative_sum(self.X**2, axis=-2)
+        return xp.maximum(scale * self.energy[..., length - 1, :], (scale * self.eig - (0 if eta is None else 1)) / 2)
 
     def down(self, theta: Array, phi: Array | None) -> Array:
         """theta [B, C·f] in the new coordinates; what lies outside the span is along phi's own remainder."""
@@ -95,17 +111,35 @@ class Rotation:
         return rest / xp.where(length > 0, length, xp.ones_like(length))
 
 
-def majorise(problem: Objective, eig: Array, v: Array, still: float) -> tuple[Array, Array, Array]:
-    """Step from v [B, C·r] until a step is below ``still``·‖v‖; returns v, value [B] and gap [B] (large if it got nowhere)."""
+def descend(problem: Objective, still: float) -> tuple[Array, Array, Array]:
+    """Majorise without a rotation, which is projected gradient descent; what shrinks slowly is given up at once.
+
+    With multiplier λ and curvatures h of the loss, a step of 1/s shrinks the error by |s − h|/(s + λ): fast when the ball
+    holds back far more than the loss bends, as it does on a small ball. s = bend·‖XᵀX‖_F/2 is safe, for 2s ≥ h.
+    """
+    samples, X = problem.samples, problem.samples.X
+    xp = namespace(X)
+    gram = xp.reshape(xp.matmul(xp.matrix_transpose(X), X), (X.shape[0], -1))
+    start = zeros((X.shape[0], samples.dim), X)
+    return majorise(problem, samples.loss.bend / 2 * norm(gram)[..., None], start, still, pace=0.45)
+
+
+def majorise(
+    problem: Objective, curvature: Array, v: Array, still: float, pace: float = math.inf
+) -> tuple[Array, Array, Array]:
+    """Step from v [B, C·r] until a step is below ``still``·‖v‖, or longer than ``pace`` times the one before.
+
+    curvature: [B, r] or [B, 1], of the model. Returns v, value [B] and gap [B] (infinite where it was given up).
+    """
     samples, phi, eta = problem.samples, problem.phi, problem.eta
     xp = namespace(v)
-    wide, weight = (v.shape[0], samples.loss.outputs, samples.X.shape[-1]), samples.weight[..., None]
+    wide = (v.shape[0], samples.loss.outputs, samples.X.shape[-1])
     radius = problem.domain.radius if isinstance(problem.domain, Ball) else math.inf
-    curvature = samples.loss.bend * eig if eta is None else samples.loss.bend * eta[..., None] * eig
     model = curvature + (1e-290 if phi is None else 1.0)
     multiplier = zeros((v.shape[0],), v)
     step, done = full((v.shape[0],), math.inf, v), zeros((v.shape[0],), v) > 0
-    for _ in range(LIMIT):
+    slow = done
+    for i in range(LIMIT):
         z = samples.margins(v)
         q = samples.gather(samples.loss.slope(z, samples.target))
         pull = q if eta is None else eta[..., None] * q - phi
@@ -117,13 +151,17 @@ def majorise(problem: Objective, eig: Array, v: Array, still: float) -> tuple[Ar
         size = norm(v)
         # A tiny step that no longer shrinks is rounding noise.
         done = done | (step <= still * size) | ((step >= before / 2) & (step <= 1e-7 * size))
+        if i > 2 and pace < math.inf:
+            slow = slow | (~done & (step > pace * before))
+            done = done | slow
         if bool(xp.all(done)):
             break
     if radius < math.inf:
         v = problem.domain.project(v)
     z = samples.margins(v)
-    u = samples.loss.slope(z, samples.target) * weight
-    return v, problem.value(v, z), problem.gap(v, z, u, samples.gather(u))
+    u = samples.loss.slope(z, samples.target)
+    gap = problem.gap(v, z, u, samples.gather(u))
+    return v, problem.value(v, z), xp.where(slow, xp.full_like(gap, math.inf), gap)
 
 
 def _multiplier(square: Array, model: Array, radius: float, start: Array) -> Array:

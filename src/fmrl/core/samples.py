@@ -19,7 +19,7 @@ class Samples:
     loss: Loss
     X: Array  # [..., n, f]
     target: Array  # [..., n, outputs]
-    weight: Array  # [..., n]: 1 for a round, 0 for padding
+    weight: Array  # [..., n]: 1 for a round, 0 for padding, whose X is 0 too
     rounds: Array  # [...]: how many rounds count
     offset: Array | None = None  # [..., n, outputs]: constant part of the margins
 
@@ -48,9 +48,9 @@ class Samples:
         return self.loss.value(self.margins(theta), self.target) * self.weight
 
     def gather(self, slope: Array) -> Array:
-        """Σᵢ weightᵢ·slopeᵢ ⊗ xᵢ: slopes [..., n, outputs] to a flat gradient [..., d]."""
+        """Σᵢ slopeᵢ ⊗ xᵢ: slopes [..., n, outputs] to a flat gradient [..., d]."""
         xp = namespace(slope)
-        g = xp.matmul(xp.matrix_transpose(slope * self.weight[..., None]), self.X)
+        g = xp.matmul(xp.matrix_transpose(slope), self.X)
         return xp.reshape(g, (*g.shape[:-2], self.dim))
 
     def first(self, i: int) -> Self:
@@ -69,10 +69,9 @@ class Samples:
         xp = namespace(theta)
         x = self.X[..., i, :]
         z = dot(self.matrix(theta), x[..., None, :])
-        target, weight = self.target[..., i, :], self.weight[..., i]
-        slope = self.loss.slope(z, target) * weight[..., None]
-        g = slope[..., :, None] * x[..., None, :]
-        return self.loss.value(z, target) * weight, xp.reshape(g, (*g.shape[:-2], self.dim))
+        target = self.target[..., i, :]
+        g = self.loss.slope(z, target)[..., :, None] * x[..., None, :]
+        return self.loss.value(z, target) * self.weight[..., i], xp.reshape(g, (*g.shape[:-2], self.dim))
 
     def lipschitz(self, domain: Domain) -> Array:
         """Root mean square of the rounds' Lipschitz constants: the dual norm of slope ⊗ x at its largest."""

@@ -15,7 +15,7 @@ from fmrl.core.domains import Ball, Domain, Euclidean
 from fmrl.core.errors import FMRLError
 from fmrl.core.gap import Objective
 from fmrl.core.interior import interior
-from fmrl.core.majorise import Rotation, majorise
+from fmrl.core.majorise import Rotation, descend, majorise
 from fmrl.core.samples import Samples
 
 
@@ -93,7 +93,7 @@ class Leaders:
         if self.samples.loss.bend == 0:
             return self._linear(i)
         if self.smooth:
-            return self._majorised(i)
+            return self._descended(i) if self.phi is None else self._majorised(i)
         problem = Objective(self.samples.first(i), self.domain, self.phi, self.eta)
         theta, value, gap, done = interior(problem, tolerance(self.samples.X))
         self._insist(done, gap, value)
@@ -110,8 +110,22 @@ class Leaders:
             value = self.eta * dot(total, theta) + self.domain.divergence(theta, self.phi)
         return theta, value, xp.zeros_like(value)
 
+    def _descended(self, i: int) -> tuple[Array, Array, Array]:
+        """Plain descent where the ball makes it fast, and the eigenbasis for what it leaves."""
+        samples = self.samples.first(i)
+        few = i < samples.X.shape[-1]  # then the eigenbasis is small and cheap
+        if few or not isinstance(self.domain, Ball) or self.domain.centre != 0.0:
+            return self._majorised(i)
+        problem = Objective(samples, self.domain)
+        found = descend(problem, self.still)
+        done = _certified(problem, *found)
+        if bool(namespace(done).all(done)):
+            return found
+        (late,) = namespace(done).nonzero(~done)
+        return _merge(done, found, Leaders(samples.take(late), self.domain)._majorised(i))
+
     def _majorised(self, i: int) -> tuple[Array, Array, Array]:
-        xp, tol = namespace(self.samples.X), tolerance(self.samples.X)
+        xp = namespace(self.samples.X)
         if self.rotation is None or i > self.rotation.X.shape[-2]:
             reach = min(self.samples.length, 1 << (i - 1).bit_length())
             self.rotation = Rotation(self.samples.first(reach), self.domain)
@@ -122,28 +136,23 @@ class Leaders:
         else:
             v = self.rotation.down(start, self.phi)
         v, value, gap = majorise(problem, eig, v, self.still)
-        done = gap <= tol * xp.abs(value)
-        if not bool(xp.all(done)):  # an optimum of value 0 leaves only the rounding of the losses it started from
-            middle = problem.domain.middle(v)
-            scale = problem.value(middle, problem.samples.margins(middle))
-            done = done | (gap <= 4 * xp.finfo(v.dtype).eps * xp.abs(scale))
+        done = _certified(problem, v, value, gap)
         if not bool(xp.all(done)):
-            v, value, gap = self._rescue(problem, v, value, gap, done)
+            v, value, gap = _merge(done, (v, value, gap), self._rescue(problem, done))
         theta = self.rotation.up(v, self.phi)
         self.start = theta if self.phi is not None else None
         return theta, value, gap
 
-    def _rescue(self, problem: Objective, v: Array, value: Array, gap: Array, done: Array) -> tuple[Array, Array, Array]:
-        """Solve the stragglers of a stack by the interior-point method and put them back in their places."""
-        xp, tol = namespace(v), tolerance(v)
-        (late,), (early,) = xp.nonzero(~done), xp.nonzero(done)
+    def _rescue(self, problem: Objective, done: Array) -> tuple[Array, Array, Array]:
+        """Solve the stragglers of a stack by the interior-point method."""
+        xp = namespace(done)
+        (late,) = xp.nonzero(~done)
         phi = None if problem.phi is None else xp.take(problem.phi, late, axis=0)
         eta = None if problem.eta is None else xp.take(problem.eta, late, axis=0)
-        found = interior(Objective(problem.samples.take(late), problem.domain, phi, eta), tol)
-        self._insist(found[3], found[2], found[1])
-        place = xp.argsort(xp.concat([early, late]))
-        merge = lambda old, new: xp.take(xp.concat([xp.take(old, early, axis=0), new]), place, axis=0)  # noqa: E731
-        return merge(v, found[0]), merge(value, found[1]), merge(gap, found[2])
+        rest = Objective(problem.samples.take(late), problem.domain, phi, eta)
+        *found, done = interior(rest, tolerance(rest.samples.X))
+        self._insist(done, found[2], found[1])
+        return tuple(found)
 
     def _insist(self, done: Array, gap: Array, value: Array) -> None:
         """Stop where no optimum exists; elsewhere an honest gap is enough."""
@@ -158,3 +167,24 @@ class Leaders:
                 task=int(xp.argmin(xp.astype(done, xp.int64))) if done.shape[0] > 1 else None,
                 fix="use Ball(radius)",
             )
+
+
+def _certified(problem: Objective, theta: Array, value: Array, gap: Array) -> Array:
+    """Which problems of a stack the gap proves solved, [B]."""
+    xp = namespace(gap)
+    done = gap <= tolerance(gap) * xp.abs(value)
+    if not bool(xp.all(done)):  # an optimum of value 0 leaves only the rounding of the losses it started from
+        middle = problem.domain.middle(theta)
+        scale = problem.value(middle, problem.samples.margins(middle))
+        done = done | (gap <= 4 * xp.finfo(gap.dtype).eps * xp.abs(scale))
+    return done
+
+
+def _merge(done: Array, old: tuple[Array, ...], new: tuple[Array, ...]) -> tuple[Array, ...]:
+    """What was done of ``old``, and in the other places ``new``."""
+    xp = namespace(done)
+    (late,), (early,) = xp.nonzero(~done), xp.nonzero(done)
+    place = xp.argsort(xp.concat([early, late]))
+    return tuple(
+        xp.take(xp.concat([xp.take(a, early, axis=0), b]), place, axis=0) for a, b in zip(old, new, strict=True)
+    )

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-from fmrl.core.arrays import Array, as_array, as_float, full, namespace, zeros
+from fmrl.core.arrays import Array, as_float, full, namespace, zeros
 from fmrl.core.domains import Domain
 from fmrl.core.errors import FMRLError
+from fmrl.core.labels import as_labels
 from fmrl.core.losses import Loss
 from fmrl.core.samples import Samples
 from fmrl.core.solver import Leaders, Solution, minimise
@@ -89,7 +90,7 @@ class Task:
             i = int(xp.argmin(xp.astype(finite, xp.int64)))
             raise FMRLError("X has a NaN or an infinity", round=i, fix="drop or impute the row")
         if y is not None:
-            y = as_array(y)
+            y = as_labels(y)
             if y.shape[0] != m:
                 raise FMRLError(f"X has {m} rows but y has {y.shape[0]} labels")
             if namespace(y) is not xp and type(y).__module__ != "numpy":

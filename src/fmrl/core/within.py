@@ -36,7 +36,7 @@ class OMD:
         total = namespace(phi).zeros_like(phi)
         while True:
             gradient = yield domain.argmin(phi, eta[..., None] * total)
-            total = total + gradient
+            total += gradient
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def play(learner: Learner, game: Game, domain: Domain, phi: Array, eta: Array, r
     for i in range(game.length):
         loss, gradient = game.reveal(i, theta)
         losses.append(loss)
-        total = total + theta
+        total += theta
         if record:
             played.append(theta)
         theta = actions.send(gradient)

@@ -19,7 +19,16 @@ LIMIT = 4 << 30  # bytes unpacked in all; every data set of the registry is far 
 RATIO = 250  # text and 1-bit drawings stay below 30; a bomb is above 1,000
 _SMALL = 16 << 20  # below this a high ratio is harmless
 _OPENERS: dict[bytes, Callable] = {b"\x1f\x8b": gzip.open, b"\xfd7": lzma.open, b"BZ": bz2.open}
-_BROKEN = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile, OSError, NotImplementedError)
+_BROKEN = (
+    EOFError,
+    zlib.error,
+    lzma.LZMAError,
+    gzip.BadGzipFile,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    OSError,
+    NotImplementedError,
+)
 
 
 class Bounded:
@@ -67,6 +76,15 @@ def extract(path: Path, target: Path, limit: int = LIMIT) -> None:
         os.replace(part, target)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def refuse_bomb(path: Path, limit: int = LIMIT) -> None:
+    """Raise ArchiveError when a zip (an .npz is one) declares more than `members` would unpack; other files pass."""
+    bound = min(limit, max(RATIO * path.stat().st_size, _SMALL))
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as z:
+            if sum(i.file_size for i in z.infolist()) > bound:
+                raise _bomb(path, bound)
 
 
 def probe(path: Path) -> int:

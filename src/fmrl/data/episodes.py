@@ -55,7 +55,9 @@ class Episodes:
             raise FMRLError("an episode needs at least one way and one shot, and no negative queries")
         pool = range(len(self.sizes)) if self.classes is None else self.classes
         if self.classes is not None and (len(set(pool)) < len(pool) or not set(pool) <= set(range(len(self.sizes)))):
-            raise FMRLError("classes names a class twice, or one that is not there", fix=f"choose from 0 to {len(self.sizes) - 1}")
+            raise FMRLError(
+                "classes names a class twice, or one that is not there", fix=f"choose from 0 to {len(self.sizes) - 1}"
+            )
         if len(pool) < self.ways:
             raise FMRLError(f"{self.ways}-way episodes need {self.ways} classes, there are {len(pool)}", fix="lower ways")
         need = self.shots + self.queries

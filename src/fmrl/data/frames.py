@@ -17,11 +17,16 @@ from fmrl.data.encode import Encoder, Policy, clean, fit_encoder, training_rows
 from fmrl.data.errors import TableError
 from fmrl.data.gather import batches, gathered
 
+_LOOK = 100_000  # lines of a CSV file that decide what is a number
 _SCANS = {
-    ".parquet": pl.scan_parquet, ".pq": pl.scan_parquet,
-    ".arrow": pl.scan_ipc, ".ipc": pl.scan_ipc, ".feather": pl.scan_ipc,
-    ".csv": pl.scan_csv, ".tsv": lambda p: pl.scan_csv(p, separator="\t"),
-}  # fmt: skip
+    ".parquet": pl.scan_parquet,
+    ".pq": pl.scan_parquet,
+    ".arrow": pl.scan_ipc,
+    ".ipc": pl.scan_ipc,
+    ".feather": pl.scan_ipc,
+    ".csv": lambda p: pl.scan_csv(p, infer_schema_length=_LOOK),
+    ".tsv": lambda p: pl.scan_csv(p, separator="\t", infer_schema_length=_LOOK),
+}
 _MOST_CLASSES = 50  # a whole-number target with more values is as likely a quantity as a class
 _ORDER = "__fmrl_run"
 
@@ -54,7 +59,7 @@ class TaskStream:
             blocks = gathered(self.frame, self.task, self.rows, self.scratch, self.seekable)
         else:
             blocks = batches(self.frame, min(self.rows, 100_000), self.seekable)
-        seen: set[int] | None = set() if self.apart == "error" else None
+        seen: set | None = set() if self.apart == "error" else None
         open_task: pl.DataFrame | None = None
         done = 0
         try:
@@ -66,9 +71,11 @@ class TaskStream:
             if open_task is not None:
                 yield from self._tasks(open_task, done, seen)
         except pl.exceptions.PolarsError as e:
-            raise TableError(f"the table cannot be read: {str(e).splitlines()[0]}", fix="check the file and its encoding") from e
+            raise TableError(
+                f"the table cannot be read: {str(e).splitlines()[0]}", fix="check the file and its encoding"
+            ) from e
 
-    def _tasks(self, block: pl.DataFrame, done: int, seen: set[int] | None) -> Iterator[Task]:
+    def _tasks(self, block: pl.DataFrame, done: int, seen: set | None) -> Iterator[Task]:
         """The tasks of whole runs of rows."""
         if not len(block):
             return
@@ -93,7 +100,9 @@ class TaskStream:
             self._once(name, seen, done + int(starts[i]))
             rows = slice(starts[i], starts[i + 1])
             if rows.start == rows.stop:
-                raise TableError(f"the task {name!r} is empty: every row misses a value", fix="use missing='indicator' or 'mean'")
+                raise TableError(
+                    f"the task {name!r} is empty: every row misses a value", fix="use missing='indicator' or 'mean'"
+                )
             labels = None if y is None else y[rows]
             if isinstance(self.loss, OneVsAll | Logistic) and labels is not None and (labels == labels[0]).all():
                 if self.one_class == "drop":
@@ -109,16 +118,18 @@ class TaskStream:
         y = clean(block[self.target])
         if y.null_count():
             row = done + int(y.is_null().arg_max() or 0)
-            raise TableError(f"the target {self.target!r} has no value in row {row}", fix="drop the row: a label cannot be filled in")
+            raise TableError(
+                f"the target {self.target!r} has no value in row {row}", fix="drop the row: a label cannot be filled in"
+            )
         return np.array(y.cast(pl.String).to_list()) if y.dtype in (pl.String, pl.Categorical, pl.Enum) else y.to_numpy()
 
-    def _once(self, name: Any, seen: set[int] | None, row: int) -> None:
+    def _once(self, name: Any, seen: set | None, row: int) -> None:
         if seen is None:
             return
-        if hash(name) in seen:
+        if name in seen:
             fix = "use apart='gather' to bring its rows together, or apart='split' if they are different tasks"
             raise TableError(f"the task {name!r} appears again at row {row}, apart from its other rows", fix=fix)
-        seen.add(hash(name))
+        seen.add(name)
 
 
 def tasks_from_frame(
@@ -139,7 +150,7 @@ def tasks_from_frame(
 ) -> TaskStream:
     """Tasks from a table: one task per value of column ``task``, its rows as rounds.
 
-    frame: any data frame narwhals accepts, a polars LazyFrame, or the path of a CSV, TSV, Parquet or Arrow file; files stream.
+    frame: any data frame narwhals accepts, a polars LazyFrame, or the path (or glob) of CSV, TSV, Parquet or Arrow files; they stream.
     features: columns to use (default: all others). order: sorts the rounds inside a task (default: as they lie).
     loss: by default Squared for a real target, Logistic for two classes, OneVsAll for more.
     policy: categories, missing values, scaling (`Policy`). train: ids of the training tasks, or the share of tasks (chosen by a
@@ -188,7 +199,7 @@ def as_polars(frame: Any) -> pl.LazyFrame | pl.DataFrame:
         scan = _SCANS.get(path.suffix.lower())
         if scan is None:
             raise TableError(f"{path.name} is of no known kind", fix=f"give one of {', '.join(_SCANS)}")
-        if not path.exists():
+        if not path.exists() and not set("*?[") & set(str(path)):
             raise TableError(f"{path} does not exist", fix="check the path")
         return scan(path)
     try:
@@ -208,7 +219,9 @@ def _series(values: Any) -> pl.Series:
 
 def _loss(rows: pl.LazyFrame, target: str | None) -> Loss:
     if target is None:
-        raise FMRLError("neither target nor loss is given", fix="name the target column, or pass loss=Linear() for cost vectors")
+        raise FMRLError(
+            "neither target nor loss is given", fix="name the target column, or pass loss=Linear() for cost vectors"
+        )
     dtype = rows.collect_schema()[target]
     if dtype.is_float() or dtype.is_decimal():
         return Squared()

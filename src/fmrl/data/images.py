@@ -170,14 +170,19 @@ def _omniglot_paths(source: Path) -> tuple[Path, ...]:
 
 
 def _omniglot_packed(path: Path) -> tuple[np.ndarray, tuple[str, ...], list[int]]:
+    archive.refuse_bomb(path)
     try:
         with np.load(path, allow_pickle=False) as z:
-            packed, names = z["packed"], tuple(str(n) for n in z["names"])
+            packed, names = z["packed"], [str(n) for n in z["names"]]
+            background = int(z["n_background"]) if "n_background" in z else len(names)
     except Exception as e:
         raise LayoutError(f"{path.name} is truncated or not the packed Omniglot ({e})", fix="get it again") from e
     if packed.ndim != 2 or packed.shape[1] * 8 < _OMNIGLOT_SIDE**2 or not names or len(packed) % len(names):
         raise LayoutError(f"{path.name} has {packed.shape} packed drawings for {len(names)} characters", fix="get it again")
-    return packed, names, [len(packed) // len(names)] * len(names)
+    # In name order within the background and the evaluation set, like the zips, so that a class has one number everywhere.
+    order = sorted(range(len(names)), key=lambda i: (i >= background, names[i]))
+    packed = packed.reshape(len(names), -1, packed.shape[1])[order].reshape(packed.shape)
+    return packed, tuple(names[i] for i in order), [len(packed) // len(names)] * len(names)
 
 
 def _omniglot_drawings(paths: Iterable[Path], data) -> tuple[np.ndarray, tuple[str, ...], list[int]]:

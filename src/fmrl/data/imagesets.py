@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fmrl.core.errors import FMRLError
-from fmrl.data.episodes import Batch, Episodes
+from fmrl.data.episodes import Batch, Episodes, shuffled
 
 
 @dataclass(frozen=True, repr=False)
@@ -61,6 +61,15 @@ class ImageSet:
         rows = np.concatenate(parts) if isinstance(self.rows, np.ndarray) else _torch().cat(parts)
         return replace(self, name=name or self.name, rows=rows, starts=starts, names=tuple(self.names[c] for c in classes))
 
+    def split(self, *counts: int, seed: int = 0) -> tuple["ImageSet", ...]:
+        """Base classes dealt at random into sets of the given sizes: ``train, test = omniglot.split(1200, 423, seed=0)``."""
+        if sum(counts) > len(self.names) or min(counts, default=0) < 1:
+            raise FMRLError(
+                f"{len(self.names)} classes cannot be split into {counts}", fix="ask for at most as many as there are"
+            )
+        order, ends = shuffled(len(self.names), seed), np.cumsum(counts)
+        return tuple(self.subset(order[end - n : end].tolist()) for n, end in zip(counts, ends, strict=True))
+
     def take(self, classes: Any, samples: Any) -> Any:
         """Images uint8 [..., H, W(, 3)] of sample ``samples`` of class ``classes`` (integer arrays that broadcast)."""
         if not isinstance(self.images, np.ndarray):
@@ -80,7 +89,9 @@ class ImageSet:
         """(support, query) images of drawn episodes: uint8 [n, ways, shots, H, W(, 3)] and [n, ways, queries, H, W(, 3)]."""
         return self.take(batch.classes[..., None], batch.support), self.take(batch.classes[..., None], batch.query)
 
-    def episodes(self, ways: int, shots: int, queries: int = 1, seed: int = 0, classes: Sequence[int] | None = None) -> Episodes:
+    def episodes(
+        self, ways: int, shots: int, queries: int = 1, seed: int = 0, classes: Sequence[int] | None = None
+    ) -> Episodes:
         """The numbered episodes over these classes."""
         return Episodes(self.sizes, ways, shots, queries, seed, None if classes is None else tuple(classes))
 

@@ -65,7 +65,9 @@ def classify(wordnet: WordNet, senses: Mapping[str, str]) -> dict[str, list[str]
     for _, synsets in CUT:
         for word, s in synsets:
             if s not in wordnet.synsets or word not in wordnet.synsets[s].words:
-                raise LayoutError(f"synset {s} is not {word!r} here", fix="give WordNet 3.0: other versions number synsets otherwise")
+                raise LayoutError(
+                    f"synset {s} is not {word!r} here", fix="give WordNet 3.0: other versions number synsets otherwise"
+                )
     classes: dict[str, list[str]] = {name: [] for name in NAMES}
     for title, sense in senses.items():
         above = wordnet.ancestors(sense)

@@ -93,7 +93,9 @@ def load_miniwiki(
     kept = [(i, s, content) for (i, s), content in files if split in (s, "all") or s == "raw"]
     if not kept:
         kind = "raw" if shots is None else f"{shots}-shot {split}"
-        raise LayoutError(f"{path} has no {kind} task", fix="check split and shots; shots are 1, 2, 4, 8, 16, 32 or None for raw")
+        raise LayoutError(
+            f"{path} has no {kind} task", fix="check split and shots; shots are 1, 2, 4, 8, 16, 32 or None for raw"
+        )
     parsed = [_parse(content, f"{s}/{i}.txt", t, shots) for t, (i, s, content) in enumerate(kept)]
     classes = tuple(sorted({label for labels, _ in parsed for label in labels}))
     for t, (labels, _) in enumerate(parsed):
@@ -126,7 +128,9 @@ def read_tasks(path: Path, shots: int | None) -> tuple[list[tuple[tuple[int, str
         if content is not None and (raw if shots is None else m_shots == str(shots)):
             files[int(number), split or "raw"] = content
     if not ids:
-        raise LayoutError(f"{path} holds no bal/<split>/<shots>/<id>.txt", fix="give the folder or archive that holds bal/ and raw/")
+        raise LayoutError(
+            f"{path} holds no bal/<split>/<shots>/<id>.txt", fix="give the folder or archive that holds bal/ and raw/"
+        )
     rank = {s: k for k, s in enumerate((*SPLITS, "raw"))}
     return sorted(files.items(), key=lambda kv: (kv[0][0], rank[kv[0][1]])), ids
 
@@ -161,7 +165,9 @@ def _parse(content: bytes, where: str, t: int, shots: int | None) -> tuple[list[
         raise LayoutError(f"{where} is empty", task=t, fix="fetch or build the set again")
     if shots is not None and any(labels.count(c) != shots for c in set(labels)):
         counts = {c: labels.count(c) for c in sorted(set(labels))}
-        raise LayoutError(f"{where} should have {shots} samples a class, has {counts}", task=t, fix="fetch or build the set again")
+        raise LayoutError(
+            f"{where} should have {shots} samples a class, has {counts}", task=t, fix="fetch or build the set again"
+        )
     return labels, texts
 
 
@@ -180,7 +186,6 @@ def _features(texts: list[str], glove, data) -> np.ndarray:
         except Exception:
             pass  # a damaged cache is made again, never used
     X = (glove if isinstance(glove, Glove) else Glove.load(glove, data)).cbow(text.split() for text in texts)
-    with atomic(path) as part:
-        with open(part, "wb") as f:
-            np.savez(f, X=X, sha256=hashlib.sha256(X).hexdigest())
+    with atomic(path) as part, open(part, "wb") as f:
+        np.savez(f, X=X, sha256=hashlib.sha256(X).hexdigest())
     return X

@@ -9,7 +9,6 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -163,11 +162,13 @@ def _fingerprint(path: Path) -> str | None:
 
 
 def _pack(root: Path, path: Path) -> None:
-    with open(path, "wb") as f, gzip.GzipFile(filename="", fileobj=f, mode="wb", mtime=0) as g:
-        with tarfile.open(fileobj=g, mode="w", format=tarfile.USTAR_FORMAT) as t:
-            for file in sorted(p for p in root.rglob("*") if p.is_file()):
-                content = file.read_bytes()
-                info = tarfile.TarInfo(f"{ROOT}/{file.relative_to(root).as_posix()}")
-                info.size, info.mode = len(content), 0o644
-                t.addfile(info, io.BytesIO(content))
-    os.chmod(path, 0o644)
+    with (
+        open(path, "wb") as f,
+        gzip.GzipFile(filename="", fileobj=f, mode="wb", mtime=0) as g,
+        tarfile.open(fileobj=g, mode="w", format=tarfile.USTAR_FORMAT) as t,
+    ):
+        for file in sorted(p for p in root.rglob("*") if p.is_file()):
+            content = file.read_bytes()
+            info = tarfile.TarInfo(f"{ROOT}/{file.relative_to(root).as_posix()}")
+            info.size, info.mode = len(content), 0o644
+            t.addfile(info, io.BytesIO(content))

@@ -10,7 +10,7 @@ import pickle
 import re
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
@@ -48,7 +48,9 @@ class _Array:
             _, shape, kind, fortran, raw = self.state
             dtype = kind.numpy()
             if math.prod(shape) * dtype.itemsize != len(raw):
-                raise PickleError(f"the pickle has {len(raw):,} bytes for an array of shape {tuple(shape)}", fix="fetch it again")
+                raise PickleError(
+                    f"the pickle has {len(raw):,} bytes for an array of shape {tuple(shape)}", fix="fetch it again"
+                )
             return np.frombuffer(raw, dtype).reshape(shape, order="F" if fortran else "C")
         except (ValueError, TypeError, AttributeError) as e:
             if isinstance(e, PickleError):
@@ -91,7 +93,7 @@ for _core in ("numpy.core", "numpy._core"):
 
 class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
     # The interpreter written in Python: it asks the file before it allocates, and single instructions can be taken out of it.
-    dispatch = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
+    dispatch: ClassVar[dict] = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
 
     def find_class(self, module, name):
         try:

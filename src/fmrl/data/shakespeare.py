@@ -100,7 +100,9 @@ def load_shakespeare(source: str | os.PathLike | None = None, *, data=None, expe
         if not len(roles[name]):
             raise LayoutError(f"{name}.txt is empty", fix="get the set again, or remove the file")
     if not roles or (expect is not None and len(roles) != expect):
-        raise LayoutError(f"{path} has {len(roles)} roles, {expect or 'some'} expected", fix="get the set again, or pass expect=None")
+        raise LayoutError(
+            f"{path} has {len(roles)} roles, {expect or 'some'} expected", fix="get the set again, or pass expect=None"
+        )
     names = tuple(sorted(roles))
     return Shakespeare(names, np.concatenate([roles[n] for n in names]), np.cumsum([0, *(len(roles[n]) for n in names)]))
 

@@ -116,7 +116,14 @@ def experts(tasks: int, rounds: int, *, dim: int = 10, spread: float = 0.2, gap:
 
 
 def evolving(
-    rounds: int, *, dim: int = 10, spread: float = 0.05, drift: float = 0.01, jump: int | None = None, radius: float = 0.5, seed: int = 0
+    rounds: int,
+    *,
+    dim: int = 10,
+    spread: float = 0.05,
+    drift: float = 0.01,
+    jump: int | None = None,
+    radius: float = 0.5,
+    seed: int = 0,
 ) -> Iterator[tuple[Task, np.ndarray]]:
     """An endless stream of (regression task, its optimum) whose centre walks: c_{t+1} = c_t + drift * u_t, kept in the ball.
 
@@ -130,7 +137,9 @@ def evolving(
     """
     _positive(rounds=rounds, dim=dim)
     if rounds < dim:
-        raise FMRLError(f"{rounds} rounds in {dim} dimensions have no unique optimum", fix="use at least as many rounds as dimensions")
+        raise FMRLError(
+            f"{rounds} rounds in {dim} dimensions have no unique optimum", fix="use at least as many rounds as dimensions"
+        )
     rng = np.random.default_rng(seed)
     centre, t = radius * _unit(rng.standard_normal((1, dim)))[0], 0
     while True:

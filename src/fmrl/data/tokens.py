@@ -38,6 +38,8 @@ def tokenize(text: str) -> list[str]:
     >>> len(tokenize("It doesn't."))
     4
     """
-    # Some pages carry entities that were escaped twice.
-    text = html.unescape(html.unescape(text))
-    return _TOKEN.findall(unicodedata.normalize("NFC", text).translate(_SAME))
+    if "&" in text:
+        text = html.unescape(html.unescape(text))  # some pages carry entities that were escaped twice
+    if not text.isascii() or "`" in text:
+        text = unicodedata.normalize("NFC", text).translate(_SAME)
+    return _TOKEN.findall(text)

@@ -81,7 +81,7 @@ def page_senses(wordnet: WordNet, pages: Mapping[str, Iterable[str]]) -> dict[st
     itself and words on over 70 % of the pages do not count; ties go to the more frequent sense.
     """
     kept = {t: wordnet.senses[lemma_of(t)] for t in pages if lemma_of(t) in wordnet.senses}
-    counts = {t: Counter(w for s in pages[t] for w in _WORD.findall(s.lower())) for t in kept}
+    counts = {t: Counter(_WORD.findall("\n".join(pages[t]).lower())) for t in kept}
     spread = Counter(w for c in counts.values() for w in c)
     n = max(len(kept), 1)
 

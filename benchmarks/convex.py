@@ -1,0 +1,379 @@
+"""How fast the convex core is, against the way the authors ran it, and how it grows. One thread, one run.
+
+(a) FAL+FTRL against one cvxpy/SCS solve a round, (b) FAL+OGD against scikit-learn's logistic regression with root-finding on C
+and a round-by-round loop, (c) cost and memory per task of a stream, (d) cost of OMD against the dimension. Peers play the first
+few tasks only (they take hours for all) and their numbers must agree with ours, or the comparison counts as failed.
+
+    python benchmarks/convex.py --out bench.json        about 3 minutes; --quick about 20 seconds
+"""
+
+from __future__ import annotations
+
+import os
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"  # read when numpy is imported
+
+import gc
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import fmrl
+
+CLASSES, FEATURES, TASKS = 4, 50, 812
+EPSILON, GAMMA = 0.1, 1.1
+Arrays = tuple[np.ndarray, np.ndarray]
+app = typer.Typer(add_completion=False)
+
+
+@dataclass
+class Row:
+    """One line of the table: what was measured, what was promised, and whether it holds."""
+
+    part: str
+    what: str
+    value: float
+    target: str
+    passed: bool | None
+    unit: str = ""
+    note: str = ""
+    raw: dict[str, Any] = field(default_factory=dict)
+
+
+def text_like(count: int, rounds: int, seed: int) -> list[Arrays]:
+    """Tasks that look like Mini-Wiki: unit rows around one common direction, classes that differ a little from task to task."""
+    rng = np.random.default_rng(seed)
+    common = rng.normal(size=FEATURES)
+    common /= np.linalg.norm(common)
+    spread = np.exp(rng.normal(size=FEATURES) / 2) / np.sqrt(FEATURES)  # word vectors vary more along some axes than others
+    classes = 0.5 * rng.normal(size=(CLASSES, FEATURES)) * spread
+    tasks = []
+    for _ in range(count):
+        centres = common + classes + 0.5 * rng.normal(size=classes.shape) * spread
+        y = rng.permutation(np.arange(rounds) % CLASSES)
+        X = centres[y] + 0.6 * rng.normal(size=(rounds, FEATURES)) * spread
+        tasks.append((X / np.linalg.norm(X, axis=1, keepdims=True), y))
+    return tasks
+
+
+# --- the peers: Algorithm 2 with FAL, written independently of fmrl -----------------------------------------------------------
+
+
+@dataclass
+class Peer:
+    """A way to the optimum in hindsight and a way to play a task; the meta-level around them is the same for all."""
+
+    optimum: Callable[[np.ndarray, np.ndarray], np.ndarray]  # X, signs -> W [classes, features]
+    play: Callable[..., tuple[np.ndarray, list[np.ndarray]]]  # X, signs, phi, eta -> losses, actions
+
+    def run(self, tasks: list[Arrays]) -> dict[str, np.ndarray]:
+        phi, D, violations = np.zeros((CLASSES, FEATURES)), 1 / np.sqrt(2) + EPSILON, 0
+        out: dict[str, list] = {"regret": [], "optimum": [], "actions": [], "seconds": []}
+        for t, (X, y) in enumerate(tasks):
+            start = time.perf_counter()
+            signs = np.where(np.arange(CLASSES) == y[:, None], 1.0, -1.0)
+            best = self.optimum(X, signs)
+            losses, actions = self.play(X, signs, phi, D / (np.sqrt(CLASSES) * np.sqrt(len(X))))
+            out["regret"].append(losses.sum() - np.logaddexp(0, -signs * (X @ best.T)).sum())
+            violations += np.linalg.norm(best - phi) / np.sqrt(2) > D
+            D, phi = EPSILON * GAMMA**violations, phi + (best - phi) / (t + 1)
+            out["seconds"].append(time.perf_counter() - start)
+            out["optimum"].append(best.ravel())
+            out["actions"].append(np.stack(actions).reshape(len(X), -1))
+        return {name: np.asarray(values) for name, values in out.items()}
+
+
+class Cvxpy:
+    """One problem per task, compiled once; the rounds seen so far are a parameter (faster than a new problem every round)."""
+
+    def _problem(self, X, signs, phi):
+        import cvxpy as cp
+
+        W, seen = cp.Variable(phi.shape), cp.Parameter(len(X), nonneg=True)
+        losses = seen @ cp.sum(cp.logistic(cp.multiply(-signs, X @ W.T)), axis=1)
+        # eta·Σ losses + ½‖W − phi‖² has the same minimiser and needs no second parameter.
+        return W, seen, losses, cp.sum_squares(W - phi) / 2, [cp.norm(W, "fro") <= 1]
+
+    def optimum(self, X, signs):
+        import cvxpy as cp
+
+        W, seen, losses, _, ball = self._problem(X, signs, np.zeros((CLASSES, FEATURES)))
+        seen.value = np.ones(len(X))
+        cp.Problem(cp.Minimize(losses), ball).solve(solver=cp.SCS)
+        return W.value
+
+    def play(self, X, signs, phi, eta):
+        import cvxpy as cp
+
+        W, seen, losses, divergence, ball = self._problem(X, signs, phi)
+        problem, theta = cp.Problem(cp.Minimize(losses + divergence), ball), phi
+        suffered, actions = [], []
+        for i in range(len(X)):
+            actions.append(theta)
+            suffered.append(np.logaddexp(0, -signs[i] * (theta @ X[i])).sum())
+            if i + 1 < len(X):
+                seen.value = eta * (np.arange(len(X)) <= i)
+                problem.solve(solver=cp.SCS, warm_start=True)
+                theta = W.value
+        return np.array(suffered), actions
+
+
+class Sklearn:
+    """LogisticRegression one-vs-rest; Brent's method finds the C whose W has norm 1. OGD as a plain loop over the rounds."""
+
+    def optimum(self, X, signs):
+        from scipy.optimize import brentq
+        from sklearn.linear_model import LogisticRegression
+
+        def fit(log_C: float) -> np.ndarray:
+            # liblinear is the fastest of scikit-learn's solvers here.
+            model = LogisticRegression(C=np.exp(log_C), fit_intercept=False, solver="liblinear", tol=1e-6, max_iter=1000)
+            return np.vstack([model.fit(X, signs[:, c]).coef_ for c in range(CLASSES)])
+
+        return fit(brentq(lambda log_C: np.linalg.norm(fit(log_C)) - 1, -9, 9, xtol=1e-5))
+
+    def play(self, X, signs, phi, eta):
+        theta, suffered, actions = phi, [], []
+        for x, s in zip(X, signs, strict=True):
+            actions.append(theta)
+            z = s * (theta @ x)
+            suffered.append(np.logaddexp(0, -z).sum())
+            theta = theta + eta * np.outer(s / (1 + np.exp(z)), x)
+            theta = theta / max(1.0, np.linalg.norm(theta))
+        return np.array(suffered), actions
+
+
+# --- (a) and (b) --------------------------------------------------------------------------------------------------------------
+
+
+def versus(part: str, within: str, peer: Peer, rounds: int, count: int, repeats: int, seed: int, total: int) -> Row:
+    """Ours on all tasks against the peer on the first ``count``, interleaved; medians, and the numbers compared."""
+    data = text_like(total, rounds, seed)
+    tasks = [fmrl.Task(X, y, loss=fmrl.OneVsAll(CLASSES)) for X, y in data]
+    algo = fmrl.presets.paper(within, "fal", epsilon=EPSILON, gamma=GAMMA)
+    fmrl.run(algo, tasks[:2])
+    peer.run(text_like(1, CLASSES, seed))  # imports and first calls are not timed
+    ours, theirs, found = [], [], {}
+    for _ in range(repeats):
+        start = time.perf_counter()
+        history = fmrl.run(algo, tasks)
+        ours.append((time.perf_counter() - start) / total)
+        if len(theirs) < (repeats if within != "ftrl" or rounds < 64 else 1):
+            found = peer.run(data[:count])
+            theirs.extend(found["seconds"].tolist())
+    errors = {
+        "optimum": float(abs(history.optimum[:count] - found["optimum"]).max()),
+        "actions": float(abs(played(algo, tasks[:count]) - found["actions"]).max()),
+        "tar": float(abs(history.regret[:count].mean() - found["regret"].mean())),
+    }
+    agree = errors["optimum"] < 2e-4 and errors["actions"] < 2e-4 and errors["tar"] < 1e-3 * rounds**0.5
+    ratio, goal = median(theirs) / median(ours), {"a": 300, "b": 80}[part] if rounds == 128 else None
+    peer_name = {"ftrl": "cvxpy/SCS", "ogd": "scikit-learn + loop"}[within]
+    return Row(
+        part,
+        f"FAL+{within.upper()}, {total} tasks, {rounds} rounds, v. {peer_name}",
+        ratio,
+        "" if goal is None else f"≥ {goal}×",
+        agree if goal is None else agree and ratio >= goal,
+        "×",
+        f"{1e3 * median(ours):.3g} ms a task v. {1e3 * median(theirs):.4g} ms (peer: {count} tasks, extrapolated); "
+        + ("same numbers: " if agree else "NUMBERS DIFFER: ")
+        + f"θ* {errors['optimum']:.0e}, θ_i {errors['actions']:.0e}, TAR {errors['tar']:.0e}",
+        {"ours_s_per_task": ours, "peer_s_per_task": theirs, "peer_tasks": count, "errors": errors, "tar": float(history.tar)},
+    )
+
+
+def played(algo: fmrl.FMRL, tasks: list[fmrl.Task]) -> np.ndarray:
+    """Every action of our run, [tasks, rounds, d]."""
+    state, out = algo.init(np.zeros(tasks[0].dim)), []
+    for task in tasks:
+        new, happened = algo.step(state, task)
+        out.append(fmrl.play(algo.within, task.open(), algo.domain, state.phi, happened.eta, record=True).actions)
+        state = new
+    return np.stack(out)
+
+
+# --- (c) ----------------------------------------------------------------------------------------------------------------------
+
+
+def stream(count: int, seed: int) -> Iterator[fmrl.Task]:
+    """Small tasks made one by one, as a generator would that reads them from somewhere."""
+    rng = np.random.default_rng(seed)
+    pool = [(rng.normal(size=(8, 10)), np.arange(8) % 2) for _ in range(256)]
+    for t in range(count):
+        X, y = pool[t % len(pool)]
+        yield fmrl.Task(X, y, loss=fmrl.Logistic())
+
+
+@app.command(hidden=True)
+def streaming(count: int, seed: int) -> None:
+    """One measurement of (c), in a process of its own: CPU seconds a task and peak resident memory."""
+    algo = fmrl.presets.paper("omd", "fal")
+    fmrl.run(algo, stream(2000, seed), keep="scalars")  # caches and allocator warm
+    start = time.process_time()
+    history = fmrl.run(algo, stream(count, seed), keep="scalars")
+    seconds = time.process_time() - start
+    record = {"tasks": len(history), "us_per_task": 1e6 * seconds / count, "peak_mb": peak_memory(), "tar": float(history.tar)}
+    print(json.dumps(record))
+
+
+def peak_memory() -> float:
+    """Peak resident memory of this process in MB."""
+    status = Path("/proc/self/status")
+    if status.exists():  # ru_maxrss would do, but a child on Linux inherits its parent's
+        return next(int(line.split()[1]) / 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
+def flatness(sizes: list[int], repeats: int, seed: int, tick: Callable[[], None]) -> list[Row]:
+    measured: dict[int, list[dict]] = {n: [] for n in sizes}
+    for _ in range(repeats):
+        for n in sizes:
+            command = [sys.executable, __file__, "streaming", str(n), str(seed)]
+            answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            measured[n].append(json.loads(answer))
+            tick()
+    cost = {n: median(m["us_per_task"] for m in ms) for n, ms in measured.items()}
+    memory = {n: median(m["peak_mb"] for m in ms) for n, ms in measured.items()}
+    raw = {str(n): ms for n, ms in measured.items()}
+    span = f"T = {sizes[0]:,} to {sizes[-1]:,}, keep='scalars'"
+    rows = []
+    for what, found, unit, most in (("cost a task", cost, "µs", 20), ("peak resident memory", memory, "MB", 5)):
+        growth = 100 * (max(found.values()) / min(found.values()) - 1)
+        note = ", ".join(f"{n:,}: {v:.1f} {unit}" for n, v in found.items())
+        rows.append(Row("c", f"{what}, {span}", growth, f"within {most} %", growth <= most, "%", note, raw))
+    return rows
+
+
+# --- (d) ----------------------------------------------------------------------------------------------------------------------
+
+
+def growth(kind: str, sizes: list[int], repeats: int, seed: int, tick: Callable[[], None]) -> Row:
+    """µs a round of OMD against d, and the slope of log time over log d from 10⁴ on, where overheads no longer count."""
+    rng, rounds = np.random.default_rng(seed), 4
+    domain = fmrl.Ball(1.0) if kind == "Ball" else fmrl.Simplex()
+    cost = {}
+    for d in sizes:
+        task = fmrl.Task(rng.normal(size=(rounds, d)) / np.sqrt(d), loss=fmrl.Linear())
+        game, phi, eta = task.open(), domain.middle(np.zeros(d)), np.asarray(0.1)
+        inner = max(1, 20_000 // d)
+        times = []
+        for _ in range(repeats):
+            gc.collect()
+            start = time.perf_counter()
+            for _ in range(inner):
+                fmrl.play(fmrl.OMD(), game, domain, phi, eta)
+            times.append((time.perf_counter() - start) / inner / rounds)
+        cost[d] = min(times)
+        tick()
+    large = [d for d in sizes if d >= 10_000]
+    slope = float(np.polyfit(np.log(large), np.log([cost[d] for d in large]), 1)[0])
+    worst = max(np.log(cost[b] / cost[a]) / np.log(b / a) for a, b in pairwise(large))
+    note = ", ".join(f"d={d:,}: {1e6 * c:.4g} µs ({1e9 * c / d:.2g} ns a coordinate)" for d, c in cost.items())
+    raw = {"s_per_round": {str(d): c for d, c in cost.items()}, "steepest": float(worst)}
+    what = f"OMD on {kind}, d = {sizes[0]:,} to {sizes[-1]:,}: slope of log time"
+    return Row("d", what, slope, "≤ 1.15", slope <= 1.15, "", note, raw)
+
+
+# --- the report ---------------------------------------------------------------------------------------------------------------
+
+
+def machine() -> dict[str, Any]:
+    cpu = platform.processor()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        cpu = next((line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line), cpu)
+    packages = ("fmrl", "numpy", "scikit-learn", "scipy", "cvxpy", "scs")
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "versions": {p: _version(p) for p in packages},
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except Exception:
+        return fmrl.__version__ if package == "fmrl" else "not installed"
+
+
+def show(rows: list[Row], console: Console) -> None:
+    table = Table(title="FMRL, convex core: one thread", caption="peers play a few tasks; their time for all is extrapolated")
+    for column, justify in (("", "left"), ("what", "left"), ("measured", "right"), ("target", "right"), ("", "left")):
+        table.add_column(column, justify=justify)
+    for row in rows:
+        verdict = "[green]pass[/]" if row.passed else "[red]FAIL[/]"
+        table.add_row(row.part, f"{row.what}\n[dim]{row.note}[/]", f"{row.value:.3g} {row.unit}", row.target, verdict)
+    console.print(table)
+
+
+@app.callback(invoke_without_command=True)
+def main(
+    context: typer.Context,
+    quick: bool = typer.Option(False, help="Fewer tasks, rounds and repeats; targets are then only indicative."),
+    parts: str = typer.Option("abcd", help="Which parts to run."),
+    out: Path = typer.Option(Path("bench-convex.json"), help="Where the JSON record goes."),
+    seed: int = typer.Option(0, help="Seed of the synthetic tasks."),
+) -> None:
+    """Time the convex core against its peers and its targets."""
+    if context.invoked_subcommand:
+        return
+    rounds = [4, 16] if quick else [4, 8, 16, 32, 64, 128]
+    total = 100 if quick else TASKS
+    sizes = [1000, 10_000] if quick else [1000, 10_000, 100_000]
+    dims = [100, 10_000, 100_000] if quick else [100, 1000, 10_000, 100_000, 1_000_000]
+    repeats, rows, began = (2 if quick else 3), [], time.time()
+    console = Console()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    steps = {"a": len(rounds), "b": len(rounds), "c": repeats * len(sizes), "d": 2 * len(dims)}
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("", total=sum(steps[p] for p in parts))
+        peers = {"a": ("ftrl", Cvxpy(), 2), "b": ("ogd", Sklearn(), 5)}
+        for part in (p for p in "ab" if p in parts):
+            within, solver, count = peers[part]
+            for m in rounds:
+                progress.update(bar, description=f"({part}) {within}, {m} rounds")
+                rows.append(versus(part, within, Peer(solver.optimum, solver.play), m, count, repeats, seed, total))
+                progress.advance(bar)
+        if "c" in parts:
+            progress.update(bar, description="(c) streaming")
+            rows.extend(flatness(sizes, repeats, seed, lambda: progress.advance(bar)))
+        if "d" in parts:
+            progress.update(bar, description="(d) dimension")
+            rows.extend(growth(kind, dims, 3 * repeats, seed, lambda: progress.advance(bar)) for kind in ("Ball", "Simplex"))
+    show(rows, console)
+    record = {
+        "command": " ".join([Path(sys.executable).name, *sys.argv]),
+        "seed": seed,
+        "quick": quick,
+        "seconds": time.time() - began,
+        **machine(),
+        "rows": [asdict(row) for row in rows],
+    }
+    out.write_text(json.dumps(record, indent=1, ensure_ascii=False, default=float))
+    console.print(f"{out} written; {sum(bool(r.passed) for r in rows)} of {len(rows)} rows pass")
+    raise typer.Exit(0 if all(r.passed for r in rows) else 1)
+
+
+if __name__ == "__main__":
+    app()

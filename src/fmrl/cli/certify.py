@@ -1,0 +1,43 @@
+"""``fmrl certify``: what a saved run proves about itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fmrl.certificate import certify
+from fmrl.core.checkpoint import load_history
+from fmrl.core.errors import FMRLError
+
+
+def certify_command(
+    run: Annotated[Path, typer.Argument(help="A history saved with fmrl.save_history, or a folder that holds history.npz.")],
+    growth: Annotated[float | None, typer.Option(help="α of the quadratic-growth condition, for the FLI bounds (see fmrl.growth).")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Write the figure here (.png, .svg or .pdf).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+):
+    """Print the certificate of a run: measured TAR, every bound that applies, its terms, and the assumptions it rests on.
+
+    A bound whose assumption is false is not printed as a guarantee.
+
+    Examples:
+
+        fmrl certify fmrl-demo/digits-FAL.npz
+
+        fmrl certify fmrl-demo/digits-FAL.npz --figure certificate.svg --json > certificate.json
+    """
+    if as_json and as_markdown:
+        raise FMRLError("--json and --markdown exclude each other")
+    certificate = certify(load_history(run / "history.npz" if run.is_dir() else run), growth=growth)
+    if figure is not None:
+        certificate.figure(figure)
+    if as_json:
+        typer.echo(certificate.json())
+    elif as_markdown:
+        typer.echo(certificate.markdown())
+    else:
+        Console().print(certificate)

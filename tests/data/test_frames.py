@@ -1,0 +1,270 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fmrl import FMRLError, Linear, Logistic, OneVsAll, Squared
+from fmrl.data import Encoder, Policy, fit_encoder, tasks_from_frame, training_ids
+from fmrl.data.errors import TableError
+
+FRAME = pl.DataFrame(
+    {
+        "shop": ["b", "b", "b", "a", "a", "c", "c"],
+        "day": [3, 1, 2, 1, 2, 2, 1],
+        "size": [3.0, 1.0, 2.0, 4.0, 5.0, 7.0, 6.0],
+        "kind": ["x", "y", "x", "y", "y", "z", "x"],
+        "sold": [True, False, True, True, False, False, True],
+    }
+)
+
+
+def frames():
+    pa, pd = pytest.importorskip("pyarrow"), pytest.importorskip("pandas")
+    yield FRAME
+    yield FRAME.lazy()
+    yield pd.DataFrame(FRAME.to_dict(as_series=False))
+    yield pa.table(FRAME.to_dict(as_series=False))
+    yield nw.from_native(FRAME)
+
+
+def files(folder):
+    FRAME.write_csv(folder / "f.csv")
+    FRAME.write_csv(folder / "f.tsv", separator="\t")
+    FRAME.write_parquet(folder / "f.parquet", row_group_size=2)
+    FRAME.write_ipc(folder / "f.arrow")
+    return [folder / f"f.{k}" for k in ("csv", "tsv", "parquet", "arrow")] + [str(folder / "f.parquet")]
+
+
+def test_every_kind_of_table_gives_the_same_tasks(tmp_path):
+    for table in [*frames(), *files(tmp_path)]:
+        stream = tasks_from_frame(table, task="shop", target="sold", features=["size", "kind"], order="day")
+        for _ in range(2):  # a stream can be gone through again
+            tasks = list(stream)
+            assert [t.name for t in tasks] == ["b", "a", "c"]
+            assert tasks[0].X.tolist() == [[1, 0, 1, 0], [2, 1, 0, 0], [3, 1, 0, 0]]
+        assert stream.loss == Logistic((False, True)) and stream.encoder.names == ["size", "kind=x", "kind=y", "kind=z"]
+
+
+def test_several_files_are_one_table(tmp_path):
+    FRAME[:4].write_parquet(tmp_path / "1.parquet")
+    FRAME[4:].write_parquet(tmp_path / "2.parquet")
+    tasks = list(tasks_from_frame(tmp_path / "*.parquet", task="shop", target="size", features=["day"]))
+    assert [t.rounds for t in tasks] == [3, 2, 2]
+    with pytest.raises(TableError, match="cannot be read"):
+        tasks_from_frame(tmp_path / "*.arrow", task="shop", target="size")
+
+
+def test_losses_follow_the_target():
+    loss = lambda **kw: tasks_from_frame(FRAME, task="shop", features=["size"], one_class="keep", **kw).loss  # noqa: E731
+    assert loss(target="size") == Squared() and loss(target="kind") == OneVsAll(("x", "y", "z"))
+    assert loss(target="day") == OneVsAll((1, 2, 3)) and loss(target="day", loss=Squared()) == Squared()
+    many = pl.DataFrame({"t": [0] * 60, "x": [1.0] * 60, "y": range(60)})
+    with pytest.raises(TableError, match="60 whole-number values"):
+        tasks_from_frame(many, task="t", target="y")
+    with pytest.raises(FMRLError, match="neither target nor loss"):
+        tasks_from_frame(FRAME, task="shop")
+    costs = list(tasks_from_frame(FRAME, task="shop", features=["size", "day"], loss=Linear()))
+    assert costs[1].X.tolist() == [[4, 1], [5, 2]]
+
+
+def test_rows_apart():
+    apart = pl.concat([FRAME[:2], FRAME[3:], FRAME[2:3]])
+    with pytest.raises(TableError, match="task 'b' appears again at row 6, apart from its other rows"):
+        list(tasks_from_frame(apart, task="shop", target="size", features=["day"]))
+    together = list(tasks_from_frame(apart, task="shop", target="size", features=["day"], apart="gather"))
+    assert [(t.name, t.X[:, 0].tolist()) for t in together] == [("b", [3, 1, 2]), ("a", [1, 2]), ("c", [2, 1])]
+    split = list(tasks_from_frame(apart, task="shop", target="size", features=["day"], apart="split"))
+    assert [t.name for t in split] == ["b", "a", "c", "b"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    ids=st.lists(st.integers(0, 6), min_size=1, max_size=60),
+    rows=st.integers(1, 20),
+    kind=st.sampled_from(["parquet", "csv", "arrow"]),
+)
+def test_gathering_out_of_core_is_gathering_in_memory(tmp_path_factory, ids, rows, kind):
+    folder = tmp_path_factory.mktemp("g")
+    frame = pl.DataFrame({"t": ids, "x": np.arange(len(ids)) * 1.0, "y": np.arange(len(ids)) / 2})
+    path = folder / f"f.{kind}"
+    {"parquet": frame.write_parquet, "csv": frame.write_csv, "arrow": frame.write_ipc}[kind](path)
+    got = list(tasks_from_frame(path, task="t", target="y", apart="gather", rows=rows, scratch=folder))
+    expected = {t: [i for i, u in enumerate(ids) if u == t] for t in dict.fromkeys(ids)}
+    assert {t.name: t.X[:, 0].tolist() for t in got} == expected and [t.name for t in got] == list(expected)
+    assert [p.name for p in folder.iterdir()] == [path.name]  # nothing stays in the scratch folder
+
+
+def test_a_gather_that_is_left_early_cleans_up(tmp_path):
+    FRAME.write_parquet(tmp_path / "f.parquet")
+    stream = iter(
+        tasks_from_frame(tmp_path / "f.parquet", task="shop", target="size", apart="gather", rows=2, scratch=tmp_path)
+    )
+    next(stream)
+    stream.close()
+    assert [p.name for p in tmp_path.iterdir()] == ["f.parquet"]
+
+
+def test_ids_that_python_hashes_alike_are_different_tasks():
+    frame = pl.DataFrame({"t": [-1, -1, -2, -2], "x": [1.0, 2.0, 3.0, 4.0], "y": [0.5] * 4})
+    assert [t.name for t in tasks_from_frame(frame, task="t", target="y")] == [-1, -2]
+
+
+def test_a_number_column_with_words_in_it(tmp_path):
+    (tmp_path / "x.csv").write_text("t,x,y\n1,3.5,1.0\n1,NA,2.0\n1,4.5,1.5\n")
+    with pytest.raises(TableError, match="column 'x' looks like numbers but holds 'NA'"):
+        tasks_from_frame(tmp_path / "x.csv", task="t", target="y")
+
+
+def test_a_csv_that_turns_real_late(tmp_path):
+    rows = [f"{i // 10},{i},{i}.5" for i in range(5000)] + ["500,7.25,1.5"]
+    (tmp_path / "x.csv").write_text("t,x,y\n" + "\n".join(rows) + "\n")
+    assert list(tasks_from_frame(tmp_path / "x.csv", task="t", target="y"))[-1].X.tolist() == [[7.25]]
+
+
+def test_one_class():
+    frame = FRAME.with_columns(sold=pl.col("sold") | (pl.col("shop") == "a"))
+    args = {"task": "shop", "target": "sold", "features": ["size"]}
+    with pytest.raises(TableError, match="task 'a' has only the class"):
+        list(tasks_from_frame(frame, **args))
+    assert [t.name for t in tasks_from_frame(frame, one_class="drop", **args)] == ["b", "c"]
+    assert len(list(tasks_from_frame(frame, one_class="keep", **args))) == 3
+
+
+HOLES = pl.DataFrame(
+    {"t": [1, 1, 2, 2], "x": [1.0, None, float("nan"), 3.0], "c": ["u", None, "v", "u"], "y": [0.0, 1.0, 2.0, 3.0]}
+)
+
+
+def arrays(frame, **kw):
+    return [t.X.tolist() for t in tasks_from_frame(frame, task="t", target="y", policy=Policy(**kw))]
+
+
+def test_missing_values():
+    with pytest.raises(TableError, match="column 'x' has no value in row 1"):
+        arrays(HOLES)
+    assert arrays(HOLES, missing="mean") == [[[1, 1, 0], [2, 0, 0]], [[2, 0, 1], [3, 1, 0]]]
+    assert arrays(HOLES, missing="indicator") == [[[1, 0, 1, 0, 0], [2, 1, 0, 0, 1]], [[2, 1, 0, 1, 0], [3, 0, 1, 0, 0]]]
+    assert arrays(HOLES, missing="drop") == [[[1, 1, 0]], [[3, 1, 0]]]
+    with pytest.raises(TableError, match="the task 1 is empty"):
+        arrays(HOLES[1:], missing="drop")
+    with pytest.raises(TableError, match="the target 'y' has no value in row 2"):
+        list(
+            tasks_from_frame(
+                HOLES.with_columns(y=pl.Series([1.0, 2.0, None, 3.0])), task="t", target="y", policy=Policy(missing="mean")
+            )
+        )
+    with pytest.raises(TableError, match="row 3 has no task id"):
+        list(
+            tasks_from_frame(
+                HOLES.with_columns(t=pl.Series([1, 1, 2, None])), task="t", target="y", policy=Policy(missing="mean")
+            )
+        )
+
+
+@pytest.mark.parametrize("hole", [[None] * 4, [float("nan")] * 4])
+def test_a_column_of_nothing(hole):
+    for missing in ("error", "indicator", "mean", "drop"):
+        with pytest.raises(TableError, match="column 'x' has no value at all"):
+            arrays(HOLES.with_columns(x=pl.Series(hole)), missing=missing)
+
+
+def test_categories():
+    with pytest.raises(TableError, match="column 'c' holds text"):
+        arrays(HOLES, categorical="error")
+    with pytest.raises(TableError, match="has 300 levels"):
+        arrays(pl.DataFrame({"t": [1] * 300, "c": [str(i) for i in range(300)], "y": [0.5] * 300}))
+    with pytest.raises(TableError, match="is of type"):
+        arrays(HOLES.with_columns(c=pl.lit(1).cast(pl.Date)))
+    with pytest.raises(TableError, match="infinite"):
+        arrays(HOLES.with_columns(x=pl.lit(float("inf"))), missing="mean")
+
+
+def test_scaling_is_learned_from_training_tasks_only():
+    frame = pl.DataFrame({"t": [1, 1, 2, 2], "x": [0.0, 2.0, 100.0, 300.0], "y": [0.0, 1.0, 2.0, 3.0]})
+    stream = tasks_from_frame(frame, task="t", target="y", policy=Policy(scale="standard"), train=[1])
+    assert [t.X[:, 0].tolist() for t in stream] == [[-1, 1], [99, 299]]
+    ranged = tasks_from_frame(frame, task="t", target="y", policy=Policy(scale="range"), train=[1])
+    assert next(iter(ranged)).X[:, 0].tolist() == [0, 1]
+    again = Encoder.from_json(stream.encoder.to_json())
+    assert again == stream.encoder
+    later = tasks_from_frame(frame[2:], task="t", target="y", encoder=again)
+    assert next(iter(later)).X[:, 0].tolist() == [99, 299]
+    with pytest.raises(TableError, match="no row to learn"):
+        tasks_from_frame(frame, task="t", target="y", train=[77])
+
+
+def test_a_share_of_tasks_is_stable():
+    assert set(training_ids(range(500), 0.5)) <= set(training_ids(range(1000), 0.5))
+    assert set(training_ids(range(1000), 0.3)) <= set(training_ids(range(1000), 0.6))
+    frame = pl.DataFrame({"t": np.repeat(np.arange(100), 2), "x": np.arange(200.0), "y": np.arange(200.0)})
+    part = tasks_from_frame(frame, task="t", target="y", train=0.5, policy=Policy(scale="standard"))
+    kept = frame.filter(pl.col("t").is_in(training_ids(range(100), 0.5)))
+    assert part.encoder.columns[0].centre == pytest.approx(kept["x"].mean())
+
+
+def test_unknown_levels():
+    encoder = fit_encoder(FRAME.lazy(), ["kind"], Policy())
+    new = pl.DataFrame({"kind": ["x", "new"]})
+    assert encoder.transform(new).tolist() == [[1, 0, 0], [0, 0, 0]]
+    strict = Encoder(encoder.columns, Policy(unknown="error"))
+    with pytest.raises(TableError, match="level 'new' in row 1, which no training task had"):
+        strict.transform(new)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.floats(-1e6, 1e6) | st.none(), st.sampled_from(["a", "b", None])), min_size=1, max_size=30))
+def test_encoding_is_finite_and_survives_storage(rows):
+    frame = pl.DataFrame(rows, schema={"x": pl.Float64, "c": pl.String}, orient="row")
+    if frame["x"].is_null().all() or frame["c"].is_null().all():
+        return
+    for scale in ("none", "standard", "range"):
+        encoder = fit_encoder(frame.lazy(), ["x", "c"], Policy(missing="indicator", scale=scale))
+        X = encoder.transform(frame)
+        assert np.isfinite(X).all() and X.shape == (len(rows), len(encoder.names))
+        assert np.array_equal(Encoder.from_json(encoder.to_json()).transform(frame), X)
+
+
+def test_wrong_tables(tmp_path):
+    for bad, message in (
+        ({"task": "nope"}, "there is no column 'nope'; the columns are"),
+        ({"features": ["nope"]}, "there is no column 'nope'"),
+        ({"apart": "maybe"}, "is unknown"),
+        ({"features": []}, "no column is left"),
+        ({"train": 2.0}, "no share"),
+    ):
+        with pytest.raises(TableError, match=message):
+            tasks_from_frame(FRAME, **({"task": "shop", "target": "sold"} | bad))
+    with pytest.raises(TableError, match="unknown"):
+        Policy(missing="guess")
+    (tmp_path / "x.csv").write_bytes(b"t,y\n1,caf\xe9\n2,b\n")
+    with pytest.raises(TableError, match="cannot be read"):
+        list(tasks_from_frame(tmp_path / "x.csv", task="t", target="y", features=["t"], one_class="keep"))
+    (tmp_path / "x.parquet").write_bytes(b"PAR1 not really")
+    with pytest.raises(TableError, match="cannot be read"):
+        tasks_from_frame(tmp_path / "x.parquet", task="t", target="y")
+    for path, message in ((tmp_path / "no.csv", "does not exist"), (tmp_path / "x.xlsx", "no known kind"), (3, "is no table")):
+        with pytest.raises(TableError, match=message):
+            tasks_from_frame(path, task="t", target="y")
+
+
+def test_a_truncated_parquet(tmp_path):
+    FRAME.write_parquet(tmp_path / "f.parquet")
+    (tmp_path / "f.parquet").write_bytes((tmp_path / "f.parquet").read_bytes()[:-20])
+    with pytest.raises(TableError, match="cannot be read"):
+        tasks_from_frame(tmp_path / "f.parquet", task="shop", target="sold")
+
+
+def test_the_benchmark_runs(tmp_path):
+    pytest.importorskip("pyarrow")
+    script = Path(__file__).parents[2] / "benchmarks" / "data.py"
+    args = ["--rows", "20000", "--tasks", "400", "--episodes", "1000", "--held", "5000", "--out", str(tmp_path / "b.json")]
+    subprocess.run([sys.executable, str(script), *args], check=True, capture_output=True)
+    results = json.loads((tmp_path / "b.json").read_text())["results"]
+    assert results["scattered, gathered out of core, 20,000 rows"]["tasks"] == 400

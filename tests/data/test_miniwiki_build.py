@@ -1,0 +1,209 @@
+import hashlib
+import json
+import lzma
+import shutil
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fmrl.data import Glove, load_miniwiki
+from fmrl.data.errors import ArchiveError, LayoutError
+from fmrl.data.metaclasses import NAMES, classify
+from fmrl.data.miniwiki_build import SHOTS, build, read_wiki3029
+from fmrl.data.wordnet import WordNet, page_senses
+from fmrl.data_cli import app
+
+from .conftest import left_behind
+
+# offset, words, hypernyms, gloss: the synsets the cut names and a few below them
+SYNSETS = [
+    ("00001740", ["entity"], [], "that which is"),
+    ("00001930", ["physical_entity"], ["00001740"], "that has physical existence"),
+    ("00007846", ["person"], ["00001930"], "a human being"),
+    ("00027167", ["location"], ["00001930"], "a point or extent in space"),
+    ("09334396", ["land"], ["00001930"], "solid part of the earth"),
+    ("09287968", ["geological_formation"], ["00001930"], "the geological features"),
+    ("09225146", ["body_of_water"], ["00001930"], "water that covers the earth"),
+    ("10000001", ["Ada", "Ada_Lovelace"], ["00007846"], "mathematician who wrote programs"),
+    ("10000002", ["Bach"], ["00007846"], "composer of fugues"),
+    ("10000003", ["Paris"], ["00027167"], "capital of France"),
+    ("10000004", ["Crete"], ["09334396"], "island of Greece"),
+    ("10000005", ["tiger"], ["00007846"], "a fierce person"),
+    ("10000006", ["tiger"], ["00001930"], "large feline with stripes"),
+    ("10000007", ["hammer"], ["00001930"], "tool that strikes"),
+    ("10000008", ["justice"], ["00001740"], "being fair"),
+    ("10000009", ["music"], ["00001740"], "sounds in time"),
+]
+PAGES = ["Ada_(person)", "Bach", "Paris", "Crete", "Tiger", "Hammer", "Justice", "Music", "Nolemma"]
+
+
+def write_wordnet(folder):
+    folder.mkdir(parents=True)
+    index: dict[str, list[str]] = {}
+    with open(folder / "data.noun", "w") as f:
+        f.write("  1 a licence\n")
+        for offset, words, above, gloss in SYNSETS:
+            kind = "@i" if words[0][0].isupper() else "@"
+            pointers = " ".join(f"{kind} {h} n 0000" for h in above)
+            names = " ".join(f"{w} 0" for w in words)
+            f.write(f'{offset} 03 n {len(words):02x} {names} {len(above):03d} {pointers} | {gloss}; "an example"  \n')
+            for w in words:
+                index.setdefault(w.lower(), []).append(offset)
+    lines = [f"{w} n {len(o)} 1 @ {len(o)} 0 {' '.join(o)}  " for w, o in sorted(index.items())]
+    (folder / "index.noun").write_text("  1 a licence\n" + "\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def sources(tmp_path):
+    rows = []
+    for p in PAGES:
+        for k in range(40):
+            stripes = "feline stripes " if p == "Tiger" else ""
+            rows.append(f"{p}\t{p} sentence {k}, {stripes}isn't it? {'word ' * (k % 13)}")
+        rows.append(rows[-1])  # a repeated sentence
+    path = tmp_path / "wiki3029.tsv.xz"
+    path.write_bytes(lzma.compress(("\n".join(rows) + "\n").encode()))
+    return path, write_wordnet(tmp_path / "wordnet")
+
+
+def digests(folder):
+    return {n: hashlib.sha256((folder / n).read_bytes()).hexdigest() for n in left_behind(folder)}
+
+
+def test_recipe(sources, tmp_path):
+    built = build(*sources, tmp_path / "out")
+    assert {n: sorted(p) for n, p in built.classes.items()} == {
+        "person": ["Ada_(person)", "Bach"],
+        "place": ["Crete", "Paris"],
+        "thing": ["Hammer", "Tiger"],
+        "idea": ["Justice", "Music"],
+    }
+    assert len(built.tasks) == 2 and built.pages == 8
+    pages = [p for t in built.tasks for p in t]
+    assert len(set(pages)) == len(pages) == 8  # no page in two tasks
+
+
+def test_files_are_nested_balanced_shuffled_and_longest_first(sources, tmp_path):
+    root = build(*sources, tmp_path / "out").path / "miniwikinet"
+    for i in (0, 1):
+        split = next(s for s in ("train", "dev", "test") if (root / f"bal/{s}/1/{i}.txt").exists())
+        files = {m: (root / f"bal/{split}/{m}/{i}.txt").read_text().splitlines() for m in SHOTS}
+        raw = (root / f"raw/{i}.txt").read_text().splitlines()
+        assert len(raw) == len(set(raw)) == 160
+        for m, lines in files.items():
+            assert Counter(line[0] for line in lines) == dict.fromkeys("0123", m)
+            bigger = files.get(2 * m, raw)
+            assert [line for line in bigger if line in set(lines)] == lines  # nested, in the same order
+            for c in "0123":
+                shortest = min(len(line.split()) for line in lines if line[0] == c)
+                assert sum(len(line.split()) > shortest for line in raw if line[0] == c) < m
+        labels = [line[0] for line in files[32]]
+        assert labels != sorted(labels)
+
+
+def test_two_builds_are_the_same_bytes(sources, tmp_path):
+    a = build(*sources, tmp_path / "a", tarball=True)
+    b = build(*sources, tmp_path / "b", tarball=True)
+    assert digests(a.path) == digests(b.path) and len(digests(a.path)) == 2 * 7 + 2
+    c = build(*sources, tmp_path / "c", seed=1, tarball=True)
+    assert digests(a.path) != digests(c.path)
+    held = load_miniwiki(
+        a.path / "mini-wiki-rebuilt.tar.gz", split="all", glove=Glove({"word": 0}, np.ones((1, 50), np.float32))
+    )
+    assert held.name == "Mini-Wiki (rebuilt)" and len(held) == 2
+
+
+def test_a_page_may_serve_twice_only_when_asked(sources, tmp_path):
+    path, wordnet = sources
+    rows = [line for line in lzma.decompress(path.read_bytes()).decode().splitlines() if not line.startswith("Bach")]
+    path.write_bytes(lzma.compress("\n".join(rows).encode()))
+    assert len(build(path, wordnet, tmp_path / "a").tasks) == 1
+    again = build(path, wordnet, tmp_path / "b", reuse=True)
+    assert [t[0] for t in again.tasks] == ["Ada_(person)"] * 2
+
+
+def test_the_page_chooses_the_sense(sources):
+    net = WordNet.load(sources[1])
+    senses = page_senses(net, read_wiki3029(sources[0]))
+    assert senses["Tiger"] == "10000006"  # the page speaks of stripes, though the first sense is a person
+    assert "Nolemma" not in senses and set(classify(net, senses)) == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (lambda raw: lzma.compress(raw)[:-300], ArchiveError, "truncated or damaged"),
+        (lambda raw: lzma.compress(raw.replace(b"sentence 7", b"caf\xe9", 1)), LayoutError, "line 8 is not UTF-8"),
+        (lambda raw: lzma.compress(b"no tab here\n"), LayoutError, "has no tab"),
+        (lambda raw: lzma.compress(b""), LayoutError, "holds no page"),
+        (lambda raw: lzma.compress(b"Bach\tone\n"), LayoutError, "no page falls into"),
+        (lambda raw: lzma.compress(b"\n".join(raw.split(b"\n")[::2])), LayoutError, "sentences, 32 are needed"),
+    ],
+)
+def test_damaged_sources_leave_nothing(sources, tmp_path, damage, error, message):
+    path, wordnet = sources
+    path.write_bytes(damage(lzma.decompress(path.read_bytes())))
+    with pytest.raises(error, match=message):
+        build(path, wordnet, tmp_path / "new" / "out")
+    assert left_behind(tmp_path / "new") == []
+
+
+def test_another_wordnet_is_noticed(sources, tmp_path):
+    data = sources[1] / "data.noun"
+    data.write_text(data.read_text().replace("00007846", "00007847"))
+    (sources[1] / "index.noun").write_text((sources[1] / "index.noun").read_text().replace("00007846", "00007847"))
+    with pytest.raises(LayoutError, match=r"give WordNet 3\.0"):
+        build(*sources, tmp_path / "out")
+    (sources[1] / "data.noun").unlink()
+    with pytest.raises(LayoutError, match=r"holds no data\.noun"):
+        build(*sources, tmp_path / "out")
+
+
+def test_an_existing_build_is_not_overwritten(sources, tmp_path):
+    build(*sources, tmp_path / "out")
+    with pytest.raises(LayoutError, match="is not empty"):
+        build(*sources, tmp_path / "out")
+
+
+def test_command_line(sources, tmp_path):
+    args = ["build", "mini-wiki", "--wiki3029", str(sources[0]), "--wordnet", str(sources[1]), "--out", str(tmp_path / "out")]
+    got = CliRunner().invoke(app, args)
+    assert got.exit_code == 0, got.output
+    assert "2 tasks" in got.output and all(n in got.output for n in NAMES)
+    got = CliRunner().invoke(app, args)
+    assert got.exit_code == 1 and "is not empty" in got.output
+    got = CliRunner().invoke(app, args[:-2])  # without --out: where the loader finds it
+    assert got.exit_code == 0, got.output
+    glove = Glove({"word": 0}, np.ones((1, 50), np.float32))
+    assert len(load_miniwiki(name="mini-wiki-rebuilt", split="all", glove=glove)) == 2
+    assert "2 tasks, 4 classes" in CliRunner().invoke(app, ["verify", "mini-wiki-rebuilt"]).output
+
+
+@pytest.mark.slow
+def test_the_real_one(shared, tmp_path, monkeypatch):
+    sources = shared("wiki3029.tsv.xz"), shared("wordnet-3.0-dict.tar.xz")
+    built = build(*sources, tmp_path / "mini-wiki-rebuilt")
+    pages = [p for t in built.tasks for p in t]
+    assert len(built.tasks) >= 500 and len(set(pages)) == len(pages)
+    assert all(p in built.classes[NAMES[k]] for t in built.tasks for k, p in enumerate(t))
+    assert min(built.cuts[0][1]) >= 500 and "location" in built.cuts[0][0]
+    assert sum(built.splits.values()) == len(built.tasks) == 646
+    manifest = json.loads((built.path / "manifest.json").read_text())
+    assert manifest["pages with a noun lemma"] == 2967 and manifest["pages in all"] == 3028
+    try:
+        glove = Glove.load()
+    except Exception as e:
+        pytest.skip(f"the rest needs GloVe: {e}")
+    lines = (built.path / "miniwikinet/raw").glob("*.txt")
+    texts = (line.partition("\t")[2].split() for f in lines for line in f.read_text().splitlines())
+    assert glove.coverage(texts) > 0.98
+    held = load_miniwiki(name="mini-wiki-rebuilt", data=tmp_path, split="all")
+    start = time.perf_counter()
+    again = load_miniwiki(name="mini-wiki-rebuilt", data=tmp_path, split="all")
+    assert time.perf_counter() - start < 10 and np.array_equal(again.X, held.X)
+    assert len(held) == 646 and held.name == "Mini-Wiki (rebuilt)" and held.X.shape == (646 * 128, 50)
+    shutil.rmtree(built.path)

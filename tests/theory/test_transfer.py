@@ -1,0 +1,185 @@
+"""Transfer: states are replayed exactly, the learner starts from them, and the promise is kept."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import fmrl
+from fmrl.intervals import span
+from fmrl.transfer import adapt, risk, states
+
+
+def regression(rng, m=8, dim=3, centre=0.3, spread=0.05, noise=0.05):
+    theta = centre + spread * rng.standard_normal(dim)
+
+    def samples():
+        X = rng.standard_normal((m, dim))
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        return fmrl.Task(X, X @ theta + noise * rng.standard_normal(m), loss=fmrl.Squared())
+
+    return samples(), samples()
+
+
+def tasks_of(seed, count=12, **kind):
+    rng = np.random.default_rng(seed)
+    return [regression(rng, **kind)[0] for _ in range(count)]
+
+
+ALGOS = [
+    fmrl.presets.paper(),
+    fmrl.presets.paper("ogd", "fli-online"),
+    fmrl.presets.paper("ftrl", "fli-batch"),
+    fmrl.presets.strawman(),
+    fmrl.presets.released(),
+    fmrl.FMRL(meta=fmrl.AdaptiveOGD(), similarity=fmrl.AverageDeviation()),
+    fmrl.FMRL(meta=fmrl.Interpolate(1.0, 0.0, 10), update=fmrl.FLIBatch(), similarity=fmrl.Known(0.2)),
+]
+
+
+@pytest.mark.parametrize("algo", ALGOS, ids=repr)
+def test_replayed_states_are_the_states_of_the_run(algo):
+    tasks, state, seen = tasks_of(0), algo.init(np.full(3, 0.1)), []
+    for task in tasks:
+        seen.append(state)
+        state, _ = algo.step(state, task)
+    history = fmrl.run(algo, tasks, np.full(3, 0.1))
+    replayed = states(history)
+    assert len(replayed) == len(tasks)
+    for a, b in zip(seen, replayed, strict=True):
+        np.testing.assert_allclose(a.phi, b.phi, atol=1e-9)
+        np.testing.assert_allclose(a.guess, b.guess, rtol=1e-9)
+    np.testing.assert_allclose(state.phi, history.state.phi, atol=1e-9)
+
+
+def test_a_resumed_run_and_several_orders_replay_too():
+    tasks, algo = tasks_of(1), fmrl.presets.paper()
+    first = fmrl.run(algo, tasks[:5])
+    rest = states(fmrl.run(algo, tasks[5:], state=first.state))
+    np.testing.assert_allclose(rest[0].phi, first.state.phi)
+    assert rest[0].tasks == 5
+    orders = np.stack([np.arange(12), np.arange(12)[::-1]])
+    both = states(fmrl.run(algo, tasks, orders=orders))
+    np.testing.assert_allclose(both[7].phi[1], states(fmrl.run(algo, tasks[::-1]))[7].phi, atol=1e-9)
+
+
+def test_a_saved_history_replays_as_before(tmp_path):
+    history = fmrl.run(fmrl.presets.paper(), tasks_of(1), np.full(3, 0.2))
+    fmrl.save_history(tmp_path / "run.npz", history)
+    loaded = fmrl.load_history(tmp_path / "run.npz")
+    for a, b in zip(states(history), states(loaded), strict=True):
+        np.testing.assert_array_equal(a.phi, b.phi)
+        assert a.guess == b.guess and a.tasks == b.tasks
+    loaded.state = loaded.state._replace(phi=loaded.state.phi + 0.1)
+    with pytest.raises(fmrl.FMRLError, match="does not lead"):
+        states(loaded)
+
+
+@pytest.mark.parametrize("algo", ALGOS[:3], ids=repr)
+def test_adapting_to_a_task_of_the_run_is_playing_it_again(algo):
+    tasks = tasks_of(2)
+    history = fmrl.run(algo, tasks)
+    for t in (0, 5, 11):
+        again = adapt(history, tasks[t], t=t)
+        np.testing.assert_allclose(again.losses, history.losses[t], atol=1e-8)
+        if isinstance(algo.update, fmrl.FLIOnline):
+            np.testing.assert_allclose(again.last, history.theta[t], atol=1e-8)
+        if isinstance(algo.update, fmrl.FLIBatch):
+            np.testing.assert_allclose(again.average, history.theta[t], atol=1e-8)
+
+
+def test_states_are_drawn_uniformly():
+    tasks = tasks_of(3, count=4)
+    history = fmrl.run(fmrl.presets.paper(), tasks)
+    drawn = [adapt(history, tasks[0], seed=s).t for s in range(400)]
+    assert np.bincount(drawn, minlength=4).min() > 60
+
+
+@given(seed=st.integers(0, 2**16), T=st.integers(5, 40), spread=st.floats(0.0, 0.3), noise=st.floats(0, 0.3))
+@settings(max_examples=15, deadline=None)
+def test_the_promise_is_kept(seed, T, spread, noise):
+    kind = {"spread": spread, "noise": noise}
+    history = fmrl.run(fmrl.presets.paper(), tasks_of(seed, T, **kind))
+    transfer = risk(history, lambda rng: regression(rng, **kind), draws=100, confidence=0.99, seed=seed)
+    assert transfer.average.interval[0] <= min(transfer.guarantee, transfer.online)
+    assert transfer.online <= transfer.guarantee  # θ* does no better than each task's optimum in hindsight would
+    assert transfer.average.proved[0] <= transfer.average.mean <= transfer.average.proved[1]
+
+
+def test_intervals_cover_the_mean_as_often_as_they_say():
+    """Risk of a state that never moves is known: E ½(x·(θ − phi))², here with phi = 0 and one sample a task."""
+    rng, hits, proved = np.random.default_rng(0), 0, 0
+    algo = fmrl.presets.single_task(D=1e-12)
+    history = fmrl.run(algo, [fmrl.Task([[1.0]], [0.5], loss=fmrl.Squared())] * 2)
+    for repeat in range(150):
+        pairs = [[fmrl.Task([[1.0]], [y], loss=fmrl.Squared())] * 2 for y in rng.uniform(0, 1, 40)]
+        result = risk(history, pairs, confidence=0.8, seed=repeat).average
+        hits += result.interval[0] <= 1 / 6 <= result.interval[1]
+        proved += result.proved[0] <= 1 / 6 <= result.proved[1]
+    assert 0.68 * 150 <= hits <= 0.91 * 150
+    assert proved >= 0.8 * 150
+
+
+def test_meta_learning_beats_the_untrained_state_and_says_so():
+    trained = risk(fmrl.run(fmrl.presets.paper(), tasks_of(4, 60)), regression, draws=150)
+    alone = risk(fmrl.run(fmrl.presets.single_task(), tasks_of(4, 60)), regression, draws=150)
+    assert trained.average.interval[1] < alone.average.interval[0]
+    text = str(trained)
+    assert "promises at most" in text and "assumed" in text and f"{trained.average.mean:.4f}" in text
+    assert trained.to_dict()["average"]["mean"] == trained.average.mean
+
+
+def test_no_guarantee_where_an_assumption_is_false():
+    algo = fmrl.FMRL(domain=fmrl.Euclidean(), similarity=fmrl.Known(0.5), lipschitz=1.0)
+    tasks = tasks_of(5, m=8)
+    free = risk(fmrl.run(algo, tasks), regression, draws=10)
+    assert free.guarantee is None and free.online is None and "unbounded" in str(free)
+    assert free.average.proved is None
+    given_range = risk(fmrl.run(algo, tasks), regression, draws=10, loss_range=(0.0, 2.0))
+    assert given_range.guarantee is not None and "assumed" in str(given_range)
+    other_m = risk(fmrl.run(fmrl.presets.paper(), tasks), lambda rng: regression(rng, m=3), draws=10)
+    assert other_m.guarantee is None and "m was 8" in str(other_m)
+
+
+@pytest.mark.parametrize(
+    "loss", [fmrl.Logistic(), fmrl.OneVsAll(3), fmrl.Softmax(3), fmrl.Squared(), fmrl.Hinge(), fmrl.Linear()]
+)
+@pytest.mark.parametrize("domain", [fmrl.Ball(1.5), fmrl.Box(-1.0, 2.0), fmrl.Simplex()], ids=repr)
+def test_losses_lie_in_their_span(loss, domain):
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((10, 4))
+    y = None if loss == fmrl.Linear() else rng.standard_normal(10) if loss == fmrl.Squared() else rng.integers(0, 2, 10)
+    game = fmrl.Task(X, y, loss=loss).open()
+    if isinstance(domain, fmrl.Simplex) and loss.outputs > 1:
+        pytest.skip("experts have one margin")
+    low, high = span(game, domain)
+    points = domain.project(3 * rng.standard_normal((500, game.dim))) if not isinstance(domain, fmrl.Simplex) else None
+    points = rng.dirichlet(np.full(4, 0.2), 500) if points is None else points
+    values = game.losses(points)
+    assert (values >= low - 1e-9).all() and (values <= high + 1e-9).all()
+
+
+def test_says_what_is_wrong():
+    tasks = tasks_of(7)
+    history = fmrl.run(fmrl.presets.paper(), tasks)
+    with pytest.raises(fmrl.FMRLError, match="keep='all'"):
+        states(fmrl.run(fmrl.presets.paper(), tasks, keep="scalars"))
+    with pytest.raises(fmrl.FMRLError, match="several orders"):
+        adapt(fmrl.run(fmrl.presets.paper(), tasks, orders=np.arange(12)[None]), tasks[0])
+    with pytest.raises(fmrl.FMRLError, match="not a History"):
+        states(tasks)
+    with pytest.raises(fmrl.FMRLError, match="task 0: a new task must be a pair"):
+        risk(history, tasks[:3])
+    with pytest.raises(fmrl.FMRLError, match="draws="):
+        risk(history, regression)
+    with pytest.raises(fmrl.FMRLError, match="at least two"):
+        risk(history, [(tasks[0], tasks[1])])
+
+
+def test_torch_stays_torch():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(8)
+    tasks = [fmrl.Task(torch.tensor(rng.standard_normal((5, 2))), torch.zeros(5), loss=fmrl.Squared()) for _ in range(6)]
+    history = fmrl.run(fmrl.presets.paper(), tasks)
+    assert isinstance(adapt(history, tasks[0]).average, torch.Tensor)
+    assert risk(history, [(tasks[0], tasks[1]), (tasks[2], tasks[3])]).average.mean >= 0
