@@ -119,7 +119,12 @@ class Composition:
 
 
 _STRAWMAN = learning(FAL(), LastUpdate())
-SUMMED, BLOCKED, KNOWN, EXACT = "FTRL (released objective)", "samples blocked by class", "phi known", "guess tested with the optimum"
+SUMMED, BLOCKED, KNOWN, EXACT = (
+    "FTRL (released objective)",
+    "samples blocked by class",
+    "phi known",
+    "guess tested with the optimum",
+)
 
 TABLE: tuple[Composition, ...] = (
     # the paper's left panel
