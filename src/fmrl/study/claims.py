@@ -35,7 +35,7 @@ def samples(rows: Rows) -> Iterator[Verdict]:
         yield say(f"{tag}.strawman", source, claim, all(low > 0 for _, low, _ in apart), f"strawman − FAL by m: {text}")
     for panel, source in (("FTRL", "paper"), (SUMMED, "ours"), ("OGD", "ours"), (f"OGD, {BLOCKED}", "ours")):
         ratio = rows.ratio(panel, "strawman", "FAL")
-        early = int(np.argmax(ratio)) < 2
+        early = int(np.nanargmax(ratio)) < 2
         claim = f"The advantage over the strawman is largest at small m ({panel})"
         tag = {"FTRL": "ftrl", SUMMED: "summed", "OGD": "ogd"}.get(panel, "blocked")
         yield say(f"{tag}.advantage", source, claim, early, f"strawman / FAL by m: {listed(shots, ratio)}")
@@ -61,8 +61,9 @@ def samples(rows: Rows) -> Iterator[Verdict]:
             text = "; ".join(f"{m}: {a:.3f} v. {b:.3f} ({r})" for m, a, b, r in zip(shots, mine, theirs, rival, strict=True))
             yield say(f"{panel.lower()}.{method}", "paper", claim, holds, text)
     bounded = [r for r in rows.all if r.get("bound") is not None]
-    nearest = max(bounded, key=lambda r: r["mean"] / r["bound"])
-    text = f"{len(bounded)} curves × m; nearest to its bound: {nearest['mean'] / nearest['bound']:.2f} of it ({nearest['within']}, {nearest['method']}, m = {nearest['shots']})"
+    near = max(bounded, key=lambda r: r["mean"] / r["bound"])
+    text = f"{len(bounded)} curves and m; nearest to its bound at {near['mean'] / near['bound']:.2f} of it: "
+    text += f"{near['within']}, {near['method']}, m = {near['shots']}"
     claim = "TAR is below the bound of Theorem A.1 everywhere"
     yield say("bound", "theory", claim, all(r["mean"] <= r["bound"] for r in bounded), text)
     slope = {panel: _slope(shots, [rows.mean(panel, "FAL", m) for m in shots])[0] for panel in ("FTRL", "OGD")}

@@ -18,7 +18,7 @@ class SummedFTRL:
     """θ = argmin over a ball about 0 of ½‖θ − phi‖² + eta·Σ_c log(1 + exp(−⟨θ_c, v_c⟩)); NumPy only.
 
     With multiplier λ of the ball, (1 + λ)·θ_c = phi_c + eta·s_c·v_c where s_c = sigmoid(−⟨θ_c, v_c⟩): two scalar equations a
-    class and a row, solved by safeguarded Newton steps inside a bisection on λ.
+    class and a row, solved by safeguarded Newton steps inside a bracketing search for λ.
     """
 
     def actions(self, game, domain, phi, eta):
@@ -46,15 +46,22 @@ def leader(phi: np.ndarray, v: np.ndarray, eta: np.ndarray, radius: float) -> np
     out = np.flatnonzero(square > radius**2)
     if out.size:
         p, q, eta_, base, a = p[out], q[out], eta[out], base[out], a[out]
+        length = lambda s: np.sqrt(np.maximum(base + (2 * eta_ * s * p + eta_ * q * s**2).sum(-1), 0.0))  # noqa: E731
         low, high = np.ones(out.size), (np.sqrt(base) + np.sqrt((eta_ * q).sum(-1))) / radius  # of 1 + λ, since s ≤ 1
-        for _ in range(48):
-            middle = (low + high) / 2
-            a, s_ = _margins(p, q, middle[:, None], a)
-            large = base + (2 * eta_ * s_ * p + eta_ * q * s_**2).sum(-1) > (radius * middle) ** 2
-            low, high = np.where(large, middle, low), np.where(large, high, middle)
-        s[out] = _margins(p, q, high[:, None], a)[1]
-        # What bisection leaves is rounding; scale it away so that the action lies in the ball.
-        scale[out] = np.sqrt(base + (2 * eta_ * s[out] * p + eta_ * q * s[out] ** 2).sum(-1)) / radius
+        over, under = np.sqrt(square[out]) - radius, length(_margins(p, q, high[:, None])[1]) / high - radius - 1e-300
+        last = np.zeros(out.size)
+        for _ in range(60):  # regula falsi; a side that stays put twice is halved (the Illinois rule)
+            middle = (low * under - high * over) / (under - over)
+            a, found = _margins(p, q, middle[:, None], a)
+            miss = length(found) / middle - radius
+            if np.abs(miss).max() <= 1e-9 * radius:
+                break
+            up = miss > 0
+            under = np.where(up, np.where(last > 0, under / 2, under), miss)
+            over = np.where(up, miss, np.where(last < 0, over / 2, over))
+            low, high, last = np.where(up, middle, low), np.where(up, high, middle), np.where(up, 1.0, -1.0)
+        s[out] = found
+        scale[out] = length(found) / radius
     theta = (phi + (eta * s)[..., None] * v) / scale[:, None, None]
     return theta.reshape(shape)
 
@@ -63,12 +70,16 @@ def _margins(p: np.ndarray, q: np.ndarray, mass: np.ndarray, a: np.ndarray | Non
     """a and s = sigmoid(−a) with mass·a = p + q·s, by Newton's method kept inside a bracket."""
     low, high = p / mass, (p + q) / mass
     a = (low + high) / 2 if a is None else np.clip(a, low, high)
-    for _ in range(60):
+    step = high - low
+    for _ in range(80):
         s = 0.5 - 0.5 * np.tanh(a / 2)
         miss = mass * a - p - q * s
-        if np.abs(miss).max(initial=0.0) <= 1e-12 * (1 + np.abs(p).max(initial=0.0) + q.max(initial=0.0)):
+        if (np.abs(miss) <= 1e-11 * (1 + np.abs(p) + q)).all():
             break
         low, high = np.where(miss < 0, a, low), np.where(miss > 0, a, high)
         new = a - miss / (mass + q * s * (1 - s))
-        a = np.where((new > low) & (new < high), new, (low + high) / 2)
+        # Newton may jump back and forth over the steep middle of the sigmoid: bisect unless steps shrink.
+        good = (new >= low) & (new <= high) & (np.abs(new - a) <= 0.5 * np.abs(step))
+        new = np.where(good, new, (low + high) / 2)
+        step, a = new - a, new
     return a, 0.5 - 0.5 * np.tanh(a / 2)

@@ -61,8 +61,9 @@ class Rows:
         return t_interval(x - y)
 
     def ratio(self, within: str, a: str, b: str) -> list[float]:
-        """mean(a)/mean(b) at every number of shots."""
-        return [self.mean(within, a, m) / self.mean(within, b, m) for m in self.shots]
+        """mean(a)/mean(b) at every number of shots; NaN where b is not positive, since regret may be negative."""
+        pairs = [(self.mean(within, a, m), self.mean(within, b, m)) for m in self.shots]
+        return [x / y if y > 0 else float("nan") for x, y in pairs]
 
 
 Claim = Callable[[Rows], Iterable[Verdict]]
