@@ -20,6 +20,7 @@ lint: .venv/.dev
 
 bench: .venv/.dev
 	$(BIN)/python benchmarks/convex.py
+	$(BIN)/python benchmarks/data.py
 
 clean:
 	rm -rf .venv fmrl-demo build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

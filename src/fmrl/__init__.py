@@ -82,6 +82,9 @@ __all__ = [
 
 # Names whose modules import more than numpy, loaded when first asked for.
 _LATER = {
+    "Certificate": "fmrl.certificate:Certificate",
+    "bounds": "fmrl.bounds",
+    "certify": "fmrl.certificate:certify",
     "data": "fmrl.data",
     "tasks_from_frame": "fmrl.data:tasks_from_frame",
 }

@@ -11,7 +11,8 @@ which is not convex. `estimate` encloses ε_δ from both sides.
   satisfies the half-space as soon as δ² ≤ B² − ‖θ*‖².
 * **Curvature.** Let λ ≥ 0 be the ball's multiplier, ∇f(θ*) = −λ·θ*. Then ⟨∇f(θ*), θ − θ*⟩ ≥ (λ/2)·‖θ − θ*‖² on the ball, and
   with |ℓ'''| ≤ r·ℓ'' (r = 0 squared, 1 logistic) and u = r·δ·max‖x‖ Taylor's formula gives
-  ε_δ ≥ (δ²/2)·(λ + ψ(u)·λ_min(∇²f(θ*))), ψ(u) = 2(e^{−u} + u − 1)/u². For a quadratic inside the ball this is exact.
+  ε_δ ≥ (δ²/2)·(λ + ψ(u)·λ_min(∇²f(θ*))), ψ(u) = 2(e^{−u} + u − 1)/u², sharpened in `fmrl.growth_curvature`. For a quadratic
+  inside the ball this is exact.
 * **Attained.** Descent on the sphere ‖θ − θ*‖ = δ within the ball, from the relaxed solution and from the flattest directions:
   a value some action really has, so an upper bound. (f is convex, so ε_δ is attained on the sphere.)
 
@@ -20,6 +21,7 @@ The optimum must be unique for α > 0 here: distances are to the least-norm opti
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,8 +109,9 @@ def _fit(delta: np.ndarray, epsilon: np.ndarray) -> float:
 def estimate(task: Task, domain: Ball | None = None, distances: Any = None, *, tolerance: float = 1e-3) -> Growth:
     """ε_δ and α of the summed losses of ``task`` on ``domain``, a Ball (default: the unit ball).
 
-    distances: δ [K], each in (0, B + ‖θ*‖]; by default 20 of them up to the radius. tolerance: Frank–Wolfe gap relative to the
-    difference. The losses are summed: divide by ``task.rounds`` for the α of their average.
+    distances: δ [K], each in (0, B + ‖θ*‖]. By default 20 of them, up to the radius if the ball holds the optimum back, else up to
+    sqrt(B² − ‖θ*‖²), so that along every line through θ* the ball goes on to that distance at one end or the other.
+    tolerance: Frank–Wolfe gap relative to the difference. Losses are summed: divide by ``task.rounds`` for the α of their average.
 
     >>> import numpy as np, fmrl
     >>> task = fmrl.Task(np.diag([1.0, 2.0, 3.0]), np.array([0.1, 0.2, 0.3]), loss=fmrl.Squared())  # Hessian diag(1, 4, 9)
@@ -127,7 +130,8 @@ def estimate(task: Task, domain: Ball | None = None, distances: Any = None, *, t
     point = optimum - centre
     reach = domain.radius + float(norm(point))
     if distances is None:
-        distances = np.linspace(0, domain.radius, 21)[1:]
+        room = domain.radius**2 - float(norm(point)) ** 2
+        distances = np.linspace(0, math.sqrt(room) if room > 1e-6 * domain.radius**2 else domain.radius, 21)[1:]
     delta = np.atleast_1d(to_numpy(as_float(distances, "distances")).astype(float))
     if delta.ndim != 1 or not (delta > 0).all() or not (delta <= reach * (1 + 1e-12)).all():
         raise FMRLError(f"distances must be positive and at most {reach:g}, the farthest that Θ goes from the optimum")

@@ -12,6 +12,7 @@ from functools import cached_property
 from fmrl.core.arrays import Array, device, dot, namespace, norm
 from fmrl.core.losses import Logistic, OneVsAll, Squared
 from fmrl.core.samples import Samples
+from fmrl.growth_curvature import damping, rise
 from fmrl.growth_program import Cut, Function, frank_wolfe
 
 
@@ -73,14 +74,15 @@ class Problem:
     def curvature(self) -> tuple[Array, float, Array]:
         """The lower bound from curvature [K], λ, and directions [n, d] in which f is flattest at the optimum.
 
-        Proved for the optimum as it was computed: what of ∇f is not −λ·x*, and what ‖x*‖ lacks to the radius, is subtracted.
+        Proved for the optimum as it was computed: what of ∇f is not −λ·x* is subtracted.
         """
         xp, loss, f = namespace(self.point), self.samples.loss, self.samples.X.shape[-1]
         _, gradient, _ = self.value(self.point[None, :])
         g, square = gradient[0, :], float(dot(self.point, self.point))
-        multiplier = max(0.0, -float(dot(g, self.point)) / square) if square > 0 else 0.0
-        slack = multiplier / 2 * max(0.0, self.radius**2 - square) + float(norm(g + multiplier * self.point)) * self.delta
-        least, directions = 0.0, xp.eye(self.samples.dim, dtype=g.dtype, device=device(g))[:1, :]
+        held = square >= self.radius**2 * (1 - 1e-6)  # inside the ball λ is 0, and dividing would only make noise of it
+        multiplier = max(0.0, -float(dot(g, self.point)) / square) if held else 0.0
+        residual = float(norm(g + multiplier * self.point)) * self.delta
+        directions, h, b = xp.eye(self.samples.dim, dtype=g.dtype, device=device(g))[:1, :], None, None
         decay = {Squared: 0.0, Logistic: 1.0, OneVsAll: 1.0}.get(type(loss))
         if decay is not None:
             bend = loss.curvature(self.samples.margins(self.point + self.centre), self.samples.target)
@@ -88,13 +90,14 @@ class Problem:
             values, vectors = xp.linalg.eigh(xp.matmul(xp.matrix_transpose(weighted), self.samples.X))
             flat = xp.eye(loss.outputs, dtype=g.dtype, device=device(g))[:, :, None] * vectors[:, None, :, 0]
             directions = xp.reshape(flat, (loss.outputs, loss.outputs * f))
-            rounding = 4 * f * xp.finfo(g.dtype).eps * float(values[:, -1].max())
-            least = max(0.0, float(xp.min(values)) - rounding)
-            u = decay * self.delta * float(xp.max(norm(self.samples.X)))
-            small = u < 1e-3  # the series of ψ where the formula cancels
-            safe = xp.where(small, xp.ones_like(u), u)
-            least = least * xp.where(small, 1 - u / 3, 2 * (xp.exp(-safe) + safe - 1) / safe**2)
-        return self.delta**2 / 2 * (multiplier + least) - slack, multiplier, directions
+            rounding = 4 * f * xp.finfo(g.dtype).eps * float(xp.max(values))
+            values = xp.reshape(xp.maximum(values - rounding, 0 * values), (-1,))
+            order = xp.argsort(values)
+            b = xp.take(xp.reshape(xp.matmul(self.samples.matrix(self.point)[:, None, :], vectors), (-1,)), order, axis=0)
+            left = damping(decay * self.delta * float(xp.max(norm(self.samples.X))))
+            h = left[:, None] * xp.take(values, order, axis=0)
+        bound = rise(self.delta, (self.radius, math.sqrt(square), multiplier), h, b)
+        return bound - residual, multiplier, directions
 
     def descend(self, x: Array, flattest: Array, steps: int = 60) -> tuple[Array, Array]:
         """Points at distance δ inside the ball with low f: x [K, d] and f − f* [K]. Every step goes down.

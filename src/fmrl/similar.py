@@ -89,9 +89,7 @@ class SimilarityReport:
         elif self.ratio_eventually <= 0.95:
             said = f"Learning across these tasks helps a little: {saved}."
         else:
-            said = (
-                f"Do not expect help from the other tasks: {saved}, because the optima are as far apart as the domain allows."
-            )
+            said = f"Do not expect help from the other tasks: their optima are so far apart that the bound stays at {share}."
         if self.ratio_eventually <= 0.95:
             when, count = self.pays_after, len(self.optima)
             too_few = f" {count} tasks are too few: what learning it cost is not yet earned back (ratio {self.ratio:.2f})."

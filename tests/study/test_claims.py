@@ -39,7 +39,7 @@ def test_all_hold():
     [
         ("FTRL", "FAL", 4, 9.0, {"samples.ftrl.strawman", "samples.ftrl.single-task"}),
         ("OGD", "strawman", 8, 0.1, {"samples.ogd.strawman", "samples.ogd.omniscient"}),
-        ("FTRL", "strawman", 8, 11.0, {"samples.ftrl.advantage", "samples.ftrl.single-task"}),
+        ("FTRL", "strawman", 8, 11.0, {"samples.ftrl.advantage"}),
         ("OGD", "FLI-Batch", 8, 10.0, {"samples.fli-batch.approaches"}),
         ("OGD", "FLI-Online", 8, 0.9, {"samples.ogd.omniscient"}),
         ("FTRL", "single-task", 1, 0.6, {"samples.ftrl.single-task"}),

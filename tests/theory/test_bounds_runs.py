@@ -36,7 +36,9 @@ def play(seed, where, loss, learner, rule, update=None, *, ragged=True, phi=None
         learner = "omd"
     tasks = stream(rng, loss, POOL, dim, ragged=ragged)
     lipschitz = max(float(t.open().lipschitz(domain)) for t in tasks) if level else None
-    algo = fmrl.FMRL(domain, LEARNERS[learner], update or fmrl.FAL(), fmrl.FollowLeader(), rule(domain.diameter(dim)), lipschitz)
+    algo = fmrl.FMRL(
+        domain, LEARNERS[learner], update or fmrl.FAL(), fmrl.FollowLeader(), rule(domain.diameter(dim)), lipschitz
+    )
     orders = rng.integers(0, POOL, (STREAMS, int(rng.integers(2, 9))))
     return tasks, orders, fmrl.run(algo, tasks, phi, orders=orders)
 
@@ -174,7 +176,7 @@ def test_fli_online_proposition(seed, size, gamma):
     G = max(float(t.open().lipschitz(domain)) for t in tasks)
     epsilon = 4 * G / (alpha * math.sqrt(m)) * 10**size
     algo = fmrl.FMRL(domain, fmrl.FTRL(), fmrl.FLIOnline(), fmrl.FollowLeader(), fmrl.Doubling(epsilon, gamma))
-    orders = rng.integers(0, POOL, (STREAMS, int(rng.integers(2, 6))))
+    orders = rng.integers(0, POOL, (STREAMS, int(rng.integers(2, 5))))
     h = fmrl.run(algo, tasks, orders=orders)
     for s, certificate in enumerate(certificates(tasks, orders, h, growth=alpha)):
         hold(certificate, "general theorem, measured", "general theorem, by growth")
@@ -188,7 +190,10 @@ def setting(domain, h, s, reference, p):
     sigma = h.lipschitz[s] * np.sqrt(h.rounds[s])
     alpha = sigma / h.guess[s]
     room = 1e-9 * sigma.sum()
-    assert np.sum(alpha * h.divergence[s]) <= np.sum(alpha * np.array(p.delta_star)) + p.kappa * np.sum(alpha * h.deviation[s]) + room
+    assert (
+        np.sum(alpha * h.divergence[s])
+        <= np.sum(alpha * np.array(p.delta_star)) + p.kappa * np.sum(alpha * h.deviation[s]) + room
+    )
     hat = bounds.spread(domain, h.theta[s], sigma).deviation ** 2 * sigma.sum()
     true = bounds.spread(domain, reference, sigma).deviation ** 2 * sigma.sum()
     assert hat <= p.delta_prime + p.nu * true + room
@@ -208,10 +213,11 @@ def sampled(rng, dim, m, radius):
     return tasks, np.array(risk), 1 / dim
 
 
+@pytest.mark.parametrize("update", [fmrl.FAL(), fmrl.FLIBatch()], ids=["fal", "fli-batch"])
 @pytest.mark.parametrize("dimension", ["proved", "printed"])
 @examples
-@given(seeds, st.sampled_from([fmrl.FAL(), fmrl.FLIBatch()]), st.floats(0, 1), st.sampled_from([1.0, 1.5]))
-def test_stochastic_propositions(dimension, seed, update, size, gamma):
+@given(seeds, st.floats(0, 1), st.sampled_from([1.0, 1.5]))
+def test_stochastic_propositions(dimension, update, seed, size, gamma):
     """Propositions B.2 and B.3 (corrected): parameters satisfy Setting B.1 with risk minimisers, and the theorem holds."""
     rng = np.random.default_rng(seed)
     dim, m, radius = int(rng.integers(1, 3)), int(2 ** rng.integers(2, 7)), 0.7

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.core.arrays import to_numpy
 from fmrl.core.errors import FMRLError
 
 CHECKED, ASSUMED, FALSE = "checked", "assumed", "false"
@@ -125,9 +124,15 @@ class Bound:
         return cls(record["name"], record["terms"], given, record["place"], record["note"])
 
 
+def numbers(value: Any) -> np.ndarray:
+    """Anything array-like as float64 NumPy, torch tensors of any device included."""
+    value = value.detach().cpu().numpy() if hasattr(value, "detach") else value
+    return np.asarray(value, dtype=float)
+
+
 def vector(value: Any, name: str, least: float = 0.0) -> np.ndarray:
     """A number or a sequence of them as float64 [n], finite and at least ``least``."""
-    out = np.atleast_1d(to_numpy(value).astype(float))
+    out = np.atleast_1d(numbers(value))
     if out.ndim != 1 or out.size == 0 or not np.all(np.isfinite(out)) or not np.all(out >= least):
         raise FMRLError(f"{name} must be finite numbers of at least {least:g}, not {value!r}")
     return out

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.bounds.bound import vector
-from fmrl.core.arrays import to_numpy
+from fmrl.bounds.bound import numbers, vector
 from fmrl.core.domains import Domain
 from fmrl.core.errors import FMRLError
 from fmrl.core.simplex import Simplex
@@ -45,19 +44,23 @@ def spread(domain: Domain, points: Any, sigma: Any = 1.0) -> Spread:
     >>> round(s.diameter, 6), round(s.deviation, 6), s.lipschitz, s.C
     (0.707107, 0.353553, 1.0, 0.5)
     """
-    points = to_numpy(points).astype(float)
+    points = numbers(points)
     if points.ndim != 2 or not len(points):
         raise FMRLError(f"points must have shape [tasks, d], not {points.shape}")
     weight = np.broadcast_to(vector(sigma, "sigma"), (len(points),))
     weight = weight if weight.sum() > 0 else np.ones(len(points))
     mean = weight @ points / weight.sum()
     tight = len(points) <= MANY
-    deviation = math.sqrt(float(weight @ to_numpy(domain.divergence(points, mean))) / float(weight.sum()))
+    deviation = math.sqrt(float(weight @ domain.divergence(points, mean)) / float(weight.sum()))
     if isinstance(domain, Simplex):
         return _entropic(domain, points, mean, deviation, tight)
     if domain.norm != "l2":
         raise FMRLError(f"no constants are known for {domain!r}", fix="use Ball, Box, Euclidean or Simplex")
-    width = _widest(points) if tight else 2 * float(np.max(np.linalg.norm(points - mean, axis=1)))
+    if tight:
+        width = _widest(points)
+    else:
+        around = 2 * float(np.max(np.linalg.norm(points - mean, axis=1)))
+        width = min(around, math.sqrt(2) * domain.diameter(points.shape[1])) if np.all(domain.contains(points)) else around
     deviation = min(deviation, width / math.sqrt(2))  # always so; rounding alone can say otherwise
     return Spread(width / math.sqrt(2), deviation, width, width, width**2 / 2, 1.0, True, tight, mean)
 
@@ -114,6 +117,6 @@ def distance(domain: Domain, a: Any, b: Any) -> np.ndarray:
     >>> distance(Simplex(), [[1.0, 0.0]], [[0.0, 1.0]])
     array([2.])
     """
-    step = to_numpy(a).astype(float) - to_numpy(b).astype(float)
+    step = numbers(a) - numbers(b)
     size = np.sum(np.abs(step), axis=-1) if domain.norm == "l1" else np.linalg.norm(step, axis=-1)
     return size**2 / 2

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from fmrl.bounds import limits, propositions, theorem, within
-from fmrl.bounds.bound import CHECKED, FALSE, Assumption, Bound, decide
+from fmrl.bounds.bound import ASSUMED, CHECKED, FALSE, Assumption, Bound, decide
 from fmrl.bounds.geometry import Spread, distance, spread
 from fmrl.certificate.facts import Facts
 from fmrl.core.errors import FMRLError
@@ -64,7 +65,7 @@ def _summed(facts: Facts) -> list[Bound]:
     columns = facts.divergence, facts.eta, constants, facts.rounds
     found = [within.per_task(*columns), within.sharp(*columns)]
     names = ("per-task sum", "per-task sum, sharp")
-    if facts.constants is None:
+    if facts.constants is None or facts.assumptions["Lipschitz losses"].status == ASSUMED:
         return [replace(b, name=n, terms=dict(b.terms)) for b, n in zip(found, names, strict=True)]
     true = Assumption("Lipschitz losses", CHECKED, "the true G_t of the tasks")
     return [replace(b, name=n, terms=dict(b.terms)).given(true) for b, n in zip(found, names, strict=True)]
@@ -111,7 +112,7 @@ def _first(facts: Facts, rule: Doubling) -> tuple[float, Assumption]:
 def _exact(facts: Facts, rule: Doubling, optima: Spread, updates: Spread, growth: float | None):
     reach, covered = _first(facts, rule)
     D = max(reach, optima.diameter)
-    shared = {"deviation": optima.deviation, "C": optima.C, "epsilon": rule.epsilon, "gamma": rule.gamma}
+    shared: dict[str, Any] = {"deviation": optima.deviation, "C": optima.C, "epsilon": rule.epsilon, "gamma": rule.gamma}
     hull = _geometry(optima)
     if not optima.bounded:
         return [], [("FAL theorem", hull[0].detail)]
@@ -185,6 +186,12 @@ def _approx(facts: Facts, rule: Doubling, optima: Spread, updates: Spread, growt
 
 def limit(facts: Facts, optima: Spread | None) -> Bound | None:
     """What an adversary could force with optima as far apart as these; None where the theorem is silent."""
-    if optima is None or not optima.nice or facts.optimum is None or facts.optimum.shape[1] < 3 or not optima.width > 0:
+    if (
+        optima is None
+        or not (optima.nice and optima.tight)
+        or facts.optimum is None
+        or facts.optimum.shape[1] < 3
+        or not optima.width > 0
+    ):
         return None
     return limits.lower(optima.width, facts.lipschitz, facts.rounds)

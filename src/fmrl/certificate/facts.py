@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.bounds.bound import ASSUMED, CHECKED, FALSE, Assumption
+from fmrl.bounds.bound import ASSUMED, CHECKED, FALSE, Assumption, numbers
 from fmrl.core import losses as library
 from fmrl.core.algorithm import FMRL
-from fmrl.core.arrays import to_numpy
 from fmrl.core.errors import FMRLError
 from fmrl.core.history import SCALARS, History
+from fmrl.core.tasks import Task
 from fmrl.core.within import FTRL, OGD, OMD
 
 CONVEX_LOSSES = tuple(value for value in vars(library).values() if isinstance(value, type) and issubclass(value, library.Loss))
@@ -60,9 +60,9 @@ class Facts:
 
 def gather(history: History, tasks: Iterable[Any] | None, order: int | None) -> Facts:
     """Columns of the history (of one order, where it holds several) and every assumption that can be looked at."""
-    columns = {name: to_numpy(getattr(history, name)).astype(float) for name in SCALARS}
+    columns = {name: numbers(getattr(history, name)) for name in SCALARS}
     kept = history.keep != "scalars"
-    vectors = {name: to_numpy(getattr(history, name)).astype(float) if kept else None for name in ("optimum", "theta")}
+    vectors = {name: numbers(getattr(history, name)) if kept else None for name in ("optimum", "theta")}
     several = columns["regret"].ndim > 1
     if several:
         if order is None or not 0 <= order < columns["regret"].shape[0]:
@@ -87,7 +87,8 @@ def gather(history: History, tasks: Iterable[Any] | None, order: int | None) -> 
         {},
         bool(listed) and all(isinstance(getattr(t, "loss", None), library.Linear) for t in listed),
     )
-    checks = (_convex(listed), _lipschitz(facts), _learner(facts), *_inside(facts))
+    ours = listed is not None and all(isinstance(t, Task) for t in listed)
+    checks = (_convex(listed), _lipschitz(facts, ours), _learner(facts), *_inside(facts))
     facts.assumptions.update({a.name: a for a in checks})
     return facts
 
@@ -117,11 +118,11 @@ def _convex(tasks: list[Any] | None) -> Assumption:
         claims[-1] = None  # somebody's word, not ours
     if all(claims):
         kinds = sorted({type(task.loss).__name__ for task in tasks})
-        return Assumption(name, CHECKED, f"{', '.join(kinds)} of a linear model")
+        return Assumption(name, CHECKED, f"{', '.join(kinds)}: convex in the margins of a linear model")
     return Assumption(name, ASSUMED, "tasks of a kind this library does not know")
 
 
-def _lipschitz(facts: Facts) -> Assumption:
+def _lipschitz(facts: Facts, ours: bool) -> Assumption:
     name = "Lipschitz losses"
     if facts.constants is not None:
         short = np.flatnonzero(facts.lipschitz < facts.constants * (1 - 1e-9))
@@ -129,9 +130,14 @@ def _lipschitz(facts: Facts) -> Assumption:
             t = int(short[np.argmax(facts.constants[short] / np.maximum(facts.lipschitz[short], 1e-300))])
             detail = f"G = {facts.lipschitz[t]:.4g} was used where {facts.constants[t]:.4g} is true, in {short.size} tasks"
             return Assumption(name, FALSE, detail)
-        return Assumption(name, CHECKED, f"G_t from the data, {facts.constants.min():.4g} to {facts.constants.max():.4g}")
+        span = f"{facts.constants.min():.4g} to {facts.constants.max():.4g}"
+        return (
+            Assumption(name, CHECKED, f"G_t from the data, {span}")
+            if ours
+            else Assumption(name, ASSUMED, f"the tasks say {span}")
+        )
     if facts.algo.lipschitz is None:
-        return Assumption(name, CHECKED, "G_t was computed from the data during the run")
+        return Assumption(name, ASSUMED, "G_t as the tasks gave them in the run; pass tasks= to check")
     return Assumption(name, ASSUMED, f"G = {facts.algo.lipschitz:g} was given; pass tasks= to check")
 
 

@@ -114,11 +114,14 @@ class FMRL:
 
     def step(self, state: State, task: Any) -> tuple[State, Round]:
         """Play one task: Algorithm 2's loop body."""
-        game = task.open()
+        return self.meet(state, task.open())
+
+    def meet(self, state: State, game: Game, best: Solution | None = None) -> tuple[State, Round]:
+        """``step`` with a task already opened, and its optimum in hindsight if that is known."""
         sigma = self.sigma(state.phi, game, state.tasks)
         eta = _step_size(state.guess, sigma)
         played = play(self.within, game, self.domain, state.phi, eta)
-        best = game.hindsight(self.domain)
+        best = game.hindsight(self.domain) if best is None else best
         theta = self.update.vector(played, best)
         return self.advance(state, End(theta, best.theta, sigma)), self.record(state, game, played, best, theta, sigma)
 
@@ -140,6 +143,7 @@ class FMRL:
     def record(self, state: State, game: Game, played: Play, best: Solution, theta: Array, sigma: Array) -> Round:
         """The record of a task played from ``state``."""
         xp = namespace(theta)
+        divergence = self.domain.divergence(best.theta, state.phi)
         return Round(
             regret=xp.sum(played.losses, axis=-1) - best.value,
             gap=best.gap,
@@ -148,8 +152,8 @@ class FMRL:
             losses=played.losses,
             theta=theta,
             optimum=best.theta,
-            divergence=self.domain.divergence(best.theta, state.phi),
-            deviation=self.domain.divergence(theta, state.phi),
+            divergence=divergence,
+            deviation=divergence if theta is best.theta else self.domain.divergence(theta, state.phi),
             lipschitz=sigma / xp.sqrt(game.rounds),
             rounds=game.rounds,
         )

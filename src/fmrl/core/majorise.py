@@ -24,7 +24,7 @@ LIMIT = 60
 class Rotation:
     """An orthonormal basis of the span of a stack's samples in which XᵀX is diagonal."""
 
-    def __init__(self, samples: Samples, domain: Domain):
+    def __init__(self, samples: Samples, domain: Domain, phi: Array | None = None):
         xp, X = namespace(samples.X), samples.X
         n, f = X.shape[-2:]
         Q = None
@@ -34,17 +34,23 @@ class Rotation:
         eig, V = xp.linalg.eigh(xp.matmul(xp.matrix_transpose(X), X))
         self.samples, self.domain = samples, domain
         self.basis = V if Q is None else xp.matmul(Q, V)  # [B, f, r]
-        # Rounding moves small eigenvalues by eps·max; adding that much keeps the model above the loss.
-        self.eig = xp.maximum(eig, xp.zeros_like(eig)) + 4 * xp.finfo(eig.dtype).eps * eig[..., -1:]
         # A direction that no sample sees must stay unseen: there the model is flat and rounding would be magnified.
         # (Its column of X is rounding; the eigenvalue, a square, could not tell it from a faint feature.)
         X = xp.matmul(samples.X, self.basis)
         column = xp.sqrt(xp.sum(X * X, axis=-2, keepdims=True))
         faint = 16 * math.sqrt(n) * xp.finfo(X.dtype).eps * xp.max(column, axis=-1, keepdims=True)
         self.X = xp.where(column > faint, X, xp.zeros_like(X))
+        # Rounding moves small eigenvalues by eps·max; adding that much keeps the model above the loss.
+        self.eig = xp.maximum(eig, xp.zeros_like(eig)) + 4 * xp.finfo(eig.dtype).eps * eig[..., -1:]
         self.energy: Array | None = None  # [B, n, r]: diagonal of XᵀX after each round, made when it is asked for
         self.centre = None if isinstance(domain, Euclidean) else self._centre(domain)
-        self.folds = Q is not None
+        self.offset = self._offset()
+        self.rest = None  # [B, d]: unit vector along the part of phi that no sample sees, the extra coordinate
+        if Q is not None and phi is not None:
+            self.rest = self._remainder(phi)
+            self.X = xp.concat([self.X, zeros((*self.X.shape[:-1], 1), X)], axis=-1)
+            self.eig = xp.concat([self.eig, zeros((*eig.shape[:-1], 1), eig)], axis=-1)
+        self.phi = None if phi is None else self.down(phi)
 
     def _centre(self, domain: Any) -> Array | None:
         if domain.centre == 0.0:
@@ -56,17 +62,12 @@ class Rotation:
             return self.samples.offset
         return self.samples.margins(self.centre + zeros((self.samples.X.shape[0], self.samples.dim), self.samples.X))
 
-    def objective(self, length: int, phi: Array | None, eta: Array | None) -> tuple[Objective, Array]:
+    def objective(self, length: int, eta: Array | None) -> tuple[Objective, Array]:
         """The problem of the first ``length`` rounds in the new coordinates, and the diagonal curvature of its model."""
-        xp = namespace(self.X)
-        X, eig = self.X[..., :length, :], self._curvature(length, eta)
-        offset = self._offset()
-        if self.folds and phi is not None:
-            X = xp.concat([X, zeros((*X.shape[:-1], 1), X)], axis=-1)
-            eig = xp.concat([eig, zeros((*eig.shape[:-1], 1), eig)], axis=-1)
-        samples = replace(self.samples.first(length), X=X, offset=None if offset is None else offset[..., :length, :])
+        offset = None if self.offset is None else self.offset[..., :length, :]
+        samples = replace(self.samples.first(length), X=self.X[..., :length, :], offset=offset)
         domain = Euclidean() if isinstance(self.domain, Euclidean) else Ball(self.domain.radius)  # type: ignore[attr-defined]
-        return Objective(samples, domain, None if phi is None else self.down(phi, phi), eta), eig
+        return Objective(samples, domain, self.phi, eta), self._curvature(length, eta)
 
     def _curvature(self, length: int, eta: Array | None) -> Array:
         """bend·eta·diag(XᵀX) of the rounds seen, and at least what keeps twice the model above the loss; [B, r]."""
@@ -78,27 +79,26 @@ class Rotation:
             self.energy = xp.cumulative_sum(self.X**2, axis=-2)
         return xp.maximum(scale * self.energy[..., length - 1, :], (scale * self.eig - (0 if eta is None else 1)) / 2)
 
-    def down(self, theta: Array, phi: Array | None) -> Array:
+    def down(self, theta: Array) -> Array:
         """theta [B, C·f] in the new coordinates; what lies outside the span is along phi's own remainder."""
         xp = namespace(theta)
         theta = theta if self.centre is None else theta - self.centre
         inside = xp.matmul(self.samples.matrix(theta), self.basis)
-        if self.folds and phi is not None:
-            rest = dot(theta, self._remainder(phi))
+        if self.rest is not None:
             column = zeros((*inside.shape[:-1], 1), inside)
-            column[..., 0, 0] = rest
+            column[..., 0, 0] = dot(theta, self.rest)
             inside = xp.concat([inside, column], axis=-1)
         return xp.reshape(inside, (inside.shape[0], -1))
 
-    def up(self, v: Array, phi: Array | None) -> Array:
+    def up(self, v: Array) -> Array:
         """Back to the original coordinates."""
         xp = namespace(v)
         r = self.basis.shape[-1]
         inside = xp.reshape(v, (v.shape[0], self.samples.loss.outputs, -1))
         theta = xp.matmul(inside[..., :r], xp.matrix_transpose(self.basis))
         theta = xp.reshape(theta, (v.shape[0], -1))
-        if self.folds and phi is not None:
-            theta = theta + inside[..., 0, r:] * self._remainder(phi)
+        if self.rest is not None:
+            theta = theta + inside[..., 0, r:] * self.rest
         return theta if self.centre is None else theta + self.centre
 
     def _remainder(self, phi: Array) -> Array:

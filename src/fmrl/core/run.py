@@ -55,8 +55,8 @@ def run(
             if history is None:
                 history = History(algo, state or algo.init(_start(algo, block[0], phi)), keep)
             if len(block) == 1 or not algo.update.exact or not isinstance(block[0], Task):
-                for task in block:
-                    new, happened = algo.step(history.state, task)
+                for task, best in zip(block, _optima(algo, block), strict=True):
+                    new, happened = algo.meet(history.state, task.open(), best)
                     history.append(_widen(happened), new)
                     if progress:
                         progress(1)
@@ -113,6 +113,17 @@ def _blocks(tasks: Iterable[Any], phi: Array | None) -> Iterator[list[Any]]:
         raise
     if block:
         yield block
+
+
+def _optima(algo: FMRL, block: list[Any]) -> list[Solution | None]:
+    """The optima of a block at once (None: not known before the play), for rules that must play one task after another."""
+    if len(block) == 1 or not isinstance(block[0], Task):
+        return [None] * len(block)
+    try:
+        best = stack(block).hindsight(algo.domain)
+    except FMRLError:  # one by one, the tasks before the bad one are still played
+        return [None] * len(block)
+    return [Solution(*(a[t, ...] for a in best)) for t in range(len(block))]
 
 
 def _widen(happened: Round) -> Round:

@@ -72,7 +72,7 @@ class Leaders:
         # An optimum moves phi, so it is wanted to the last digit; an action of FTRL only costs its loss.
         self.still = (5e3 if phi is None else 5e6) * xp.finfo(samples.X.dtype).eps
         self.rotation: Rotation | None = None
-        self.start: Array | None = None
+        self.v: Array | None = None  # the last action, in the rotation's coordinates
 
     def __call__(self, i: int) -> Array:
         """FTRL's action after i rounds, shape [..., d]."""
@@ -127,21 +127,18 @@ class Leaders:
     def _majorised(self, i: int) -> tuple[Array, Array, Array]:
         xp = namespace(self.samples.X)
         if self.rotation is None or i > self.rotation.X.shape[-2]:
+            last = self.phi if self.rotation is None else self.rotation.up(self.v)
             reach = min(self.samples.length, 1 << (i - 1).bit_length())
-            self.rotation = Rotation(self.samples.first(reach), self.domain)
-        problem, eig = self.rotation.objective(i, self.phi, self.eta)
-        start = self.start if self.start is not None else self.phi
-        if start is None:
-            v = problem.domain.middle(zeros((eig.shape[0], problem.samples.dim), eig))
-        else:
-            v = self.rotation.down(start, self.phi)
-        v, value, gap = majorise(problem, eig, v, self.still)
+            self.rotation = Rotation(self.samples.first(reach), self.domain, self.phi)
+            self.v = None if last is None else self.rotation.down(last)
+        problem, curvature = self.rotation.objective(i, self.eta)
+        start = zeros((curvature.shape[0], problem.samples.dim), curvature) if self.v is None else self.v
+        v, value, gap = majorise(problem, curvature, start, self.still)
         done = _certified(problem, v, value, gap)
         if not bool(xp.all(done)):
             v, value, gap = _merge(done, (v, value, gap), self._rescue(problem, done))
-        theta = self.rotation.up(v, self.phi)
-        self.start = theta if self.phi is not None else None
-        return theta, value, gap
+        self.v = v if self.phi is not None else None
+        return self.rotation.up(v), value, gap
 
     def _rescue(self, problem: Objective, done: Array) -> tuple[Array, Array, Array]:
         """Solve the stragglers of a stack by the interior-point method."""
@@ -185,6 +182,4 @@ def _merge(done: Array, old: tuple[Array, ...], new: tuple[Array, ...]) -> tuple
     xp = namespace(done)
     (late,), (early,) = xp.nonzero(~done), xp.nonzero(done)
     place = xp.argsort(xp.concat([early, late]))
-    return tuple(
-        xp.take(xp.concat([xp.take(a, early, axis=0), b]), place, axis=0) for a, b in zip(old, new, strict=True)
-    )
+    return tuple(xp.take(xp.concat([xp.take(a, early, axis=0), b]), place, axis=0) for a, b in zip(old, new, strict=True))

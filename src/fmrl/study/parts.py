@@ -51,10 +51,10 @@ def stored(part: Part, folder: Path, data: str) -> Any:
 def perform(part: Part, data: StudySet, folder: Path) -> Any:
     """Do one part and store its result, whole or not at all."""
     module, _, name = part.work.partition(":")
-    started = time.perf_counter()
+    started, used = time.perf_counter(), time.process_time()
     result = plain(getattr(import_module(f"fmrl.study.{module}"), name)(data, **part.arguments))
-    seconds = round(time.perf_counter() - started, 3)
-    write_json(part.path(folder), {"key": part.key(data.sha256), "seconds": seconds, "result": result})
+    spent = {"seconds": round(time.perf_counter() - started, 3), "cpu_seconds": round(time.process_time() - used, 3)}
+    write_json(part.path(folder), {"key": part.key(data.sha256), **spent, "result": result})
     return result
 
 

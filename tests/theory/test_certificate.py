@@ -1,0 +1,300 @@
+"""Certificates: the right bounds for each composition, nothing promised on a false assumption, every rendering, and honesty."""
+
+import json
+
+import numpy as np
+import pytest
+
+import fmrl
+from fmrl.certificate import Certificate, certify
+
+
+def benign(tasks=300, rounds=32, dim=10, seed=0):
+    """The benign synthetic stream: unit cost vectors around −(e_1 + a little per task), rounds with noise; experts on a ball."""
+    rng = np.random.default_rng(seed)
+    out = []
+    for _ in range(tasks):
+        truth = np.eye(dim)[0] + 0.2 * rng.normal(size=dim) / np.sqrt(dim)
+        costs = -0.5 * truth + rng.normal(size=(rounds, dim)) / np.sqrt(dim)
+        out.append(fmrl.Task(costs / np.linalg.norm(costs, axis=1, keepdims=True), loss=fmrl.Linear()))
+    return out
+
+
+def regression(tasks=12, rounds=8, dim=3, seed=1):
+    rng = np.random.default_rng(seed)
+    centre = np.array([0.3, 0.2, 0.1])[:dim]
+    out = []
+    for _ in range(tasks):
+        X = rng.normal(size=(rounds, dim))
+        out.append(fmrl.Task(X, X @ (centre + 0.1 * rng.normal(size=dim)), loss=fmrl.Squared()))
+    return out
+
+
+def names(certificate):
+    return [b.name for b in certificate.bounds]
+
+
+def test_benign_stream_is_within_ten():
+    """The ratios docs/theory.md reports."""
+    tasks = benign()
+    certificate = certify(fmrl.run(fmrl.presets.paper(), tasks), tasks)
+    ratio = {b.name: certificate.slack(b)[1] for b in certificate.bounds}
+    assert ratio["per-task sum, sharp"] < 2 and ratio["per-task sum"] < 3
+    assert 1 <= ratio["FAL theorem"] < 6 and 1 <= ratio["FAL corollary"] < 6
+    assert ratio["FAL theorem"] == pytest.approx(5.54, abs=0.02)
+    assert certificate.limit.total < certificate.theorem.total
+
+
+def labelled(loss, tasks=100, rounds=16, dim=5, seed=0):
+    """Noisy labels of a linear rule that differs a little between tasks."""
+    rng = np.random.default_rng(seed)
+    centre = rng.normal(size=dim)
+    centre /= np.linalg.norm(centre)
+    out = []
+    for _ in range(tasks):
+        truth = centre + 0.2 * rng.normal(size=dim) / np.sqrt(dim)
+        X = rng.normal(size=(rounds, dim))
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        flip = np.where(rng.random(rounds) < 0.1, -1, 1)
+        y = X @ truth + 0.1 * rng.normal(size=rounds) if isinstance(loss, fmrl.Squared) else (np.sign(X @ truth) * flip)
+        out.append(fmrl.Task(X, y, loss=loss))
+    return out
+
+
+@pytest.mark.parametrize(
+    "loss, theorem, summed", [(fmrl.Hinge(), 7.42, 2.45), (fmrl.Logistic(), 15.9, 5.19), (fmrl.Squared(), 64.4, 22.2)]
+)
+def test_reported_ratios(loss, theorem, summed):
+    """What docs/theory.md says about losses with curvature, of which the theorems make no use."""
+    tasks = labelled(loss)
+    certificate = certify(fmrl.run(fmrl.presets.paper(), tasks), tasks)
+    ratio = {b.name: certificate.slack(b)[1] for b in certificate.bounds}
+    assert (ratio["FAL theorem"], ratio["per-task sum"]) == (pytest.approx(theorem, rel=0.01), pytest.approx(summed, rel=0.01))
+
+
+@pytest.mark.parametrize(
+    "algo, expected",
+    [
+        (fmrl.presets.paper(), ["FAL theorem"]),
+        (fmrl.FMRL(meta=fmrl.AdaptiveOGD()), ["FAL theorem"]),
+        (fmrl.presets.paper("ogd"), ["FAL theorem"]),
+        (fmrl.presets.paper("ftrl"), ["FAL theorem"]),
+        (fmrl.presets.paper(update="fli-online"), ["general theorem, measured"]),
+        (fmrl.presets.paper(update="fli-batch"), ["general theorem, measured"]),
+        (fmrl.FMRL(similarity=fmrl.Known(0.2)), ["known similarity"]),
+        (fmrl.FMRL(similarity=fmrl.AverageDeviation()), ["average deviation"]),
+        (fmrl.presets.strawman(), []),
+        (fmrl.FMRL(meta=fmrl.Interpolate(1.0, 0.0, 10)), []),
+        (fmrl.presets.single_task(), []),
+    ],
+    ids=lambda value: repr(value)[:60] if isinstance(value, fmrl.FMRL) else "",
+)
+def test_composition_decides(algo, expected):
+    tasks = regression()
+    certificate = certify(fmrl.run(algo, tasks), tasks)
+    assert set(names(certificate)) == {"per-task sum", "per-task sum, sharp", *expected}
+    assert all(certificate.slack(b)[0] >= 0 for b in certificate.bounds)
+    assert names(certificate) == sorted(names(certificate), key=lambda n: {b.name: b.total for b in certificate.bounds}[n])
+    if not expected:
+        assert any(name == "meta-level theorems" for name, _ in certificate.refused)
+    status = {a.name: a.status for a in certificate.assumptions}
+    assert status["convex losses"] == status["Lipschitz losses"] == status["optima in the domain"] == "checked"
+
+
+def test_eager_descent_says_on_what_ground():
+    tasks = regression()
+    certificate = certify(fmrl.run(fmrl.presets.paper("ogd"), tasks), tasks)
+    ground = {a.name: a.detail for a in certificate.assumptions}["within-task learner has a regret bound"]
+    assert "eager" in ground and "docs/theory.md" in ground
+
+
+def test_released_code_uses_a_wrong_constant():
+    """presets.released plays with G = 1; on steeper losses only the per-task sum with the true constants is a guarantee."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 6, 4))
+    X /= np.linalg.norm(X, axis=-1, keepdims=True)
+    tasks = [fmrl.Task(x, rng.integers(0, 4, 6), loss=fmrl.OneVsAll(4)) for x in X]
+    history = fmrl.run(fmrl.presets.released(), tasks)
+    certificate = certify(history, tasks)
+    lipschitz = {a.name: a for a in certificate.assumptions}["Lipschitz losses"]
+    assert lipschitz.status == "false" and "G = 1" in lipschitz.detail
+    assert names(certificate) == ["per-task sum, sharp", "per-task sum"]
+    assert certificate.bounds[1].total > float(history.bound.mean())  # G = 1 would have promised too much
+    untold = {a.name: a.status for a in certify(history).assumptions}
+    assert untold["Lipschitz losses"] == "assumed"
+
+
+def test_wrong_constant_voids_the_theorem():
+    tasks = regression()
+    algo = fmrl.FMRL(lipschitz=0.01)
+    certificate = certify(fmrl.run(algo, tasks), tasks)
+    assert "FAL theorem" not in names(certificate)
+    assert any(name == "FAL theorem" and "Lipschitz" in why for name, why in certificate.refused)
+
+
+def test_growth_is_used_only_when_supplied():
+    tasks = regression(rounds=10)
+    alpha = min(float(np.linalg.eigvalsh(t.X.T @ t.X)[0]) / t.rounds for t in tasks)
+    G = max(float(t.open().lipschitz(fmrl.Ball(1.0))) for t in tasks)
+    algo = fmrl.presets.paper("ftrl", "fli-online", epsilon=4 * G / (alpha * np.sqrt(10)))
+    history = fmrl.run(algo, tasks)
+    assert "general theorem, by growth" in names(certify(history, tasks, growth=alpha))
+    without = certify(history, tasks)
+    assert "general theorem, by growth" not in names(without)
+    assert any(name == "Proposition B.1" and "growth" in why for name, why in without.refused)
+    table = {a.name: a for a in certify(history, tasks, growth=alpha).assumptions}
+    assert table["α-quadratic growth"].status == "assumed"
+    too_small = certify(fmrl.run(fmrl.presets.paper("ftrl", "fli-online"), tasks), tasks, growth=alpha)
+    assert "general theorem, by growth" not in names(too_small)
+    lazy = certify(fmrl.run(fmrl.presets.paper("omd", "fli-online"), tasks), tasks, growth=alpha)
+    assert any("FTRL" in why for _, why in lazy.refused)
+
+
+def test_scalars_only_gives_what_scalars_allow():
+    tasks = regression()
+    full, lean = (certify(fmrl.run(fmrl.presets.paper(), tasks, keep=keep), tasks) for keep in ("all", "scalars"))
+    assert names(lean) == ["per-task sum, sharp", "per-task sum"]
+    assert lean.interval == full.interval and lean.violations == full.violations
+    assert any("keep='all'" in why for _, why in lean.refused)
+
+
+def test_resumed_runs_are_not_whole_runs():
+    tasks = regression()
+    first = fmrl.run(fmrl.presets.paper(), tasks[:5])
+    rest = fmrl.run(fmrl.presets.paper(), tasks[5:], state=first.state)
+    certificate = certify(rest, tasks[5:])
+    assert names(certificate) == ["per-task sum, sharp", "per-task sum"]
+    assert any("begins after 5 tasks" in why for _, why in certificate.refused)
+
+
+def test_orders():
+    tasks = regression()
+    orders = np.array([np.arange(12), np.arange(12)[::-1]])
+    history = fmrl.run(fmrl.presets.paper(), tasks, orders=orders)
+    alone = certify(fmrl.run(fmrl.presets.paper(), tasks), tasks)
+    together = certify(history, tasks, order=0)
+    assert together.theorem.total == pytest.approx(alone.theorem.total)
+    with pytest.raises(fmrl.FMRLError, match="2 orders"):
+        certify(history, tasks)
+
+
+def test_other_tasks_are_refused():
+    tasks = regression()
+    history = fmrl.run(fmrl.presets.paper(), tasks)
+    with pytest.raises(fmrl.FMRLError, match="11 were given"):
+        certify(history, tasks[:-1])
+    with pytest.raises(fmrl.FMRLError, match="not the tasks"):
+        certify(history, [*tasks[:-1], *regression(1, rounds=3)])
+
+
+class Bumpy(fmrl.Squared):
+    """A loss that owns up to not being convex."""
+
+    convex = False
+
+
+class Unknown(fmrl.Squared):
+    """A loss of somebody else's, of which nothing is known."""
+
+
+def test_non_convex_and_foreign_runs():
+    rng = np.random.default_rng(0)
+    tasks = [fmrl.Task(rng.normal(size=(4, 2)), rng.normal(size=4), loss=Bumpy()) for _ in range(3)]
+    certificate = certify(fmrl.run(fmrl.presets.paper(), tasks), tasks)
+    assert not certificate.applicable and "not convex" in certificate.reason
+    assert "No guarantee" in certificate.reading and "not applicable" in repr(certificate)
+    for render in (certificate.markdown(), str(certificate), certificate.json()):
+        assert "not convex" in render
+    certificate.figure()
+    tasks = [fmrl.Task(rng.normal(size=(4, 2)), rng.normal(size=4), loss=Unknown()) for _ in range(3)]
+    assumed = certify(fmrl.run(fmrl.presets.paper(), tasks), tasks)
+    assert {a.name: a.status for a in assumed.assumptions}["convex losses"] == "assumed"
+    foreign = certify({"loss": [1, 2, 3]})
+    assert not foreign.applicable and "dict" in foreign.reason
+
+
+def test_unknown_learner_is_not_applicable():
+    class Sleep:
+        def actions(self, game, domain, phi, eta):
+            while True:
+                yield phi
+
+    tasks = regression()
+    certificate = certify(fmrl.run(fmrl.FMRL(within=Sleep()), tasks), tasks)
+    assert not certificate.applicable and "nothing is known" in certificate.reason
+
+
+def test_simplex_without_floor():
+    """Optima at corners are infinitely far apart in KL: the theorem is refused, the sum over tasks is not."""
+    rng = np.random.default_rng(0)
+    tasks = [fmrl.Task(rng.uniform(size=(5, 3)), loss=fmrl.Linear()) for _ in range(8)]
+    certificate = certify(fmrl.run(fmrl.FMRL(fmrl.Simplex()), tasks), tasks)
+    assert any(name == "FAL theorem" and "floor" in why for name, why in certificate.refused)
+    floored = certify(fmrl.run(fmrl.FMRL(fmrl.Simplex(floor=0.01)), tasks), tasks)
+    assert "FAL theorem" in names(floored)
+
+
+def test_euclidean_needs_the_first_guess_to_cover():
+    tasks = regression()
+    for first, given in ((5.0, True), (0.01, False)):
+        algo = fmrl.FMRL(fmrl.Euclidean(), similarity=fmrl.Doubling(0.1, 1.1, first=first), lipschitz=1000.0)
+        certificate = certify(fmrl.run(algo, tasks))
+        assert ("FAL theorem" in names(certificate)) is given
+
+
+def test_adversary_runs():
+    """A reactive opponent's word for convexity and slope is taken, and said to be taken; its regret stays below the bounds."""
+    opponent = fmrl.adversary.LowerBound(diameter=0.5, rounds=16, tasks=10, dim=3)
+    history = fmrl.run(fmrl.presets.paper(), opponent, phi=np.zeros(3))
+    certificate = certify(history, opponent)
+    status = {a.name: a.status for a in certificate.assumptions}
+    assert status["convex losses"] == status["Lipschitz losses"] == "assumed"
+    assert certificate.interval[0] >= opponent.tar and certificate.theorem.total >= certificate.interval[1]
+
+
+def test_saved_runs(tmp_path):
+    tasks = regression()
+    history = fmrl.run(fmrl.presets.paper(), tasks)
+    fmrl.save_history(tmp_path / "run.npz", history)
+    assert certify(fmrl.load_history(tmp_path / "run.npz"), tasks).json() == certify(history, tasks).json()
+
+
+def test_many_tasks_bound_the_diameter(monkeypatch):
+    tasks = regression()
+    history = fmrl.run(fmrl.presets.paper(), tasks)
+    exact = certify(history, tasks)
+    monkeypatch.setattr("fmrl.bounds.geometry.MANY", 5)
+    rough = certify(history, tasks)
+    assert exact.similarity["D*"] <= rough.similarity["D*"] <= 2 * exact.similarity["D*"]
+    assert any("upper bound" in why for _, why in rough.refused) and rough.limit is None
+    assert rough.theorem.total >= rough.interval[1]
+
+
+def test_every_rendering(tmp_path):
+    tasks = benign(40, 8, 4)
+    certificate = certify(fmrl.run(fmrl.presets.paper(), tasks), tasks)
+    markdown = certificate.markdown()
+    for word in ("FAL theorem", "FAL corollary", "D̄", "violations", "checked", "Theorem B.1", certificate.reading):
+        assert word in markdown
+    record = json.loads(certificate.json())
+    assert record["applicable"] and record["bounds"][0]["slack"] >= 0 and record["kind"] == "fmrl certificate"
+    for b in record["bounds"]:
+        assert sum(b["terms"].values()) == pytest.approx(b["total"])
+    again = Certificate.from_json(certificate.json())
+    assert again.json() == certificate.json()
+    assert "certificate" in str(certificate) and "FAL theorem" in str(certificate)
+    path = tmp_path / "certificate.png"
+    again.figure(path)
+    assert path.stat().st_size > 5000
+    assert "Every assumption was checked" in certificate.reading
+    assert "Taken on trust: convex losses" in certify(fmrl.run(fmrl.presets.paper(), tasks)).reading
+
+
+def test_torch_runs():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(6, 4, 2)), rng.normal(size=(6, 4))
+    numpy_tasks = [fmrl.Task(a, b, loss=fmrl.Squared()) for a, b in zip(X, y, strict=True)]
+    torch_tasks = [fmrl.Task(torch.tensor(a), torch.tensor(b), loss=fmrl.Squared()) for a, b in zip(X, y, strict=True)]
+    a, b = (certify(fmrl.run(fmrl.presets.paper(), tasks), tasks) for tasks in (numpy_tasks, torch_tasks))
+    assert a.theorem.total == pytest.approx(b.theorem.total)
