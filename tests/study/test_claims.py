@@ -93,7 +93,15 @@ def test_similarity():
 @pytest.mark.parametrize(("power", "linear"), [(1.0, True), (0.5, False), (1.6, False)])
 def test_growth(power, linear):
     rows = [
-        {"preset": "any", "within": w, "method": "alpha", "shots": n, "samples": n, "mean": 2.0 * n**power, "multiplier": n**power}
+        {
+            "preset": "any",
+            "within": w,
+            "method": "alpha",
+            "shots": n,
+            "samples": n,
+            "mean": 2.0 * n**power,
+            "multiplier": n**power,
+        }
         for w in (growth.LEFT, growth.RIGHT)
         for n in (4, 8, 16, 32)
     ]
@@ -103,7 +111,14 @@ def test_growth(power, linear):
 
 
 def batch_rows(lead):
-    level = {batch.AVERAGE: 0.8 + lead, batch.LAST: 0.79, batch.FIRST: 0.8, batch.FULL: 0.8, batch.ALONE: 0.7, batch.POOLED: 0.5}
+    level = {
+        batch.AVERAGE: 0.8 + lead,
+        batch.LAST: 0.79,
+        batch.FIRST: 0.8,
+        batch.FULL: 0.8,
+        batch.ALONE: 0.7,
+        batch.POOLED: 0.5,
+    }
     rows = []
     for m in (1, 8, 32):
         for k, v in level.items():

@@ -73,7 +73,9 @@ def summed_ftrl(X, y, phi, D):
             return 0.5 / eta * ((theta - phi) ** 2).sum() + np.logaddexp(0, (M * theta).sum(1)).sum()
 
         inside = {"type": "ineq", "fun": lambda t: 1.0 - t @ t}
-        found = minimize(objective, W.reshape(-1), constraints=[inside], method="SLSQP", options={"ftol": 1e-14, "maxiter": 800})
+        found = minimize(
+            objective, W.reshape(-1), constraints=[inside], method="SLSQP", options={"ftol": 1e-14, "maxiter": 800}
+        )
         W = found.x.reshape(CLASSES, DIM)
     return losses, W, np.mean(actions, axis=0)
 
