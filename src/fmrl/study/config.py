@@ -29,4 +29,4 @@ class Config:
 
     def quick(self) -> Config:
         """The same study, small."""
-        return replace(self, shots=(1, 4, 8), orders=min(self.orders, 4), ftrl_orders=2, repeats=4, passes=2, tasks=(72, 12))
+        return replace(self, shots=(1, 4, 8), orders=min(self.orders, 4), ftrl_orders=3, repeats=4, passes=2, tasks=(72, 12))

@@ -146,4 +146,5 @@ def draw(figure: str, rows: list[Row], data: str, out: Path) -> list[Path]:
             metadata: dict[str, Any] = {"Date": None} if suffix == "svg" else {"Software": None}
             paths.append(out / f"{name}.{suffix}")
             picture.savefig(paths[-1], dpi=110, metadata=metadata)
+            picture.set_layout_engine("none")  # laid out once is enough
     return paths
