@@ -48,6 +48,12 @@ def stored(part: Part, folder: Path, data: str) -> Any:
     return found["result"] if isinstance(found, dict) and found.get("key") == part.key(data) else None
 
 
+def spent(parts: Iterable[Part], folder: Path) -> dict[str, float]:
+    """What finished parts cost when they were computed, whenever that was."""
+    found = [json.loads(part.path(folder).read_text(encoding="utf-8")) for part in parts]
+    return {"parts": len(found), "cpu_seconds": round(sum(f.get("cpu_seconds", f["seconds"]) for f in found), 1)}
+
+
 def perform(part: Part, data: StudySet, folder: Path) -> Any:
     """Do one part and store its result, whole or not at all."""
     module, _, name = part.work.partition(":")

@@ -14,7 +14,7 @@ from fmrl.study import batch, growth, samples, similarity
 from fmrl.study.claims import judge
 from fmrl.study.config import Config
 from fmrl.study.figures import draw
-from fmrl.study.parts import Part, run_parts
+from fmrl.study.parts import Part, run_parts, spent
 from fmrl.study.sets import StudySet
 from fmrl.study.verdict import Row
 
@@ -42,7 +42,9 @@ def reproduce(
         data = data.reduced(*config.tasks)
     with record("reproduce", figures=",".join(figures), **asdict(config)) as entry:
         entry["data"] = describe(data)
-        results = run_parts(plan(figures, config), data, Path(out) / "parts", jobs, progress)
+        parts, folder = plan(figures, config), Path(out) / "parts"
+        results = run_parts(parts, data, folder, jobs, progress)
+        entry["spent"] = spent(parts, folder)
     verdicts, files = [], []
     for figure in figures:
         rows = plain(STUDIES[figure].rows(config, results))
