@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from fmrl.study import batch, growth, similarity
 from fmrl.study.table import BLOCKED, EXACT, KNOWN, SUMMED
@@ -52,7 +53,11 @@ def _panel(axes: Axes, rows: Rows, within: str, bound: bool) -> None:
         axes.plot(rows.shots, limit, "k:", lw=1, label="bound on FAL")
     _shots_axis(axes, rows.shots)
     low = min(r["mean"] for r in rows.all if r["within"] == within)
-    axes.set_yscale("log" if low > 0 else "linear")
+    if low > 0:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set(ylabel="TAR", title=within)
     axes.legend(fontsize=7)
 
@@ -97,7 +102,7 @@ def projections(rows: list[Row], data: str) -> dict[str, Figure]:
     chosen = Rows(rows, "any")
     ends = (chosen.shots[0], chosen.shots[-1])
     figure = Figure(figsize=(5.2, 7.6), layout="constrained")
-    grid = figure.subplots(len(similarity.VARIANTS), 2, sharex="row", sharey="row")
+    grid = figure.subplots(len(similarity.VARIANTS), 2, sharex=True, sharey=True)
     for line, variant in zip(grid, similarity.VARIANTS, strict=True):
         for axes, m in zip(line, ends, strict=True):
             row = chosen.at(variant, "radius", m)
@@ -106,7 +111,7 @@ def projections(rows: list[Row], data: str) -> dict[str, Figure]:
             axes.set_title(f"{m}-shot, {variant}: radius {row['mean']:.2f}", fontsize=8)
             axes.set_aspect("equal", adjustable="box")
             axes.tick_params(labelsize=6)
-    figure.suptitle(f"Optima of {data}, one random projection", fontsize=9)
+    figure.suptitle(f"Optima, one random projection\n{data}", fontsize=9)
     return {"similarity": figure}
 
 
