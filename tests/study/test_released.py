@@ -71,12 +71,13 @@ def summed_ftrl(X, y, phi, D):
 
         def objective(flat, M=M):
             theta = flat.reshape(CLASSES, DIM)
-            return 0.5 / eta * ((theta - phi) ** 2).sum() + np.logaddexp(0, (M * theta).sum(1)).sum()
+            z = (M * theta).sum(1)
+            slope = (theta - phi) / eta + M / (1 + np.exp(-z))[:, None]
+            return 0.5 / eta * ((theta - phi) ** 2).sum() + np.logaddexp(0, z).sum(), slope.reshape(-1)
 
-        inside = {"type": "ineq", "fun": lambda t: 1.0 - t @ t}
-        found = minimize(
-            objective, W.reshape(-1), constraints=[inside], method="SLSQP", options={"ftol": 1e-14, "maxiter": 800}
-        )
+        inside = {"type": "ineq", "fun": lambda t: 1.0 - t @ t, "jac": lambda t: -2.0 * t}
+        options = {"ftol": 1e-14, "maxiter": 800}
+        found = minimize(objective, W.reshape(-1), jac=True, constraints=[inside], method="SLSQP", options=options)
         W = found.x.reshape(CLASSES, DIM)
     return losses, W, np.mean(actions, axis=0)
 
