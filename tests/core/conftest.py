@@ -1,9 +1,13 @@
-"""Hypothesis: the same examples every time; HYPOTHESIS_PROFILE=explore draws new ones, and more of them."""
+"""Hypothesis: the same examples every time; HYPOTHESIS_PROFILE=explore draws new ones, and more of them.
+
+Instances are made from seeds, and a smaller seed is no simpler instance: shrinking would only cost time.
+"""
 
 import os
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 
-settings.register_profile("fixed", deadline=None, max_examples=20, derandomize=True, database=None)
-settings.register_profile("explore", deadline=None, max_examples=100, print_blob=True)
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+settings.register_profile("fixed", deadline=None, phases=PHASES, max_examples=20, derandomize=True, database=None)
+settings.register_profile("explore", deadline=None, phases=PHASES, max_examples=100, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import fmrl
 from fmrl.growth import estimate
-from fmrl.growth_curvature import stiffened
-from fmrl.growth_program import Cut, Function, frank_wolfe
+from fmrl.growth.curvature import stiffened
+from fmrl.growth.program import Cut, Function, frank_wolfe
 
 
 def unit(v):
@@ -49,7 +49,7 @@ def test_frank_wolfe_agrees_with_a_generic_solver():
 
 
 def test_the_gap_is_about_the_minimum_even_when_steps_run_out(monkeypatch):
-    import fmrl.growth_program as program
+    import fmrl.growth.program as program
 
     monkeypatch.setattr(program, "OUTER", 2)
     monkeypatch.setattr(program, "INNER", 1)

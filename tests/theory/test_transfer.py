@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fmrl
-from fmrl.intervals import span
 from fmrl.transfer import adapt, risk, states
+from fmrl.transfer.intervals import span
 
 
 def regression(rng, m=8, dim=3, centre=0.3, spread=0.05, noise=0.05):

@@ -15,7 +15,9 @@ from fmrl.core.errors import FMRLError
 
 def certify_command(
     run: Annotated[Path, typer.Argument(help="A history saved with fmrl.save_history, or a folder that holds history.npz.")],
-    growth: Annotated[float | None, typer.Option(help="α of the quadratic-growth condition, for the FLI bounds (see fmrl.growth).")] = None,
+    growth: Annotated[
+        float | None, typer.Option(help="α of the quadratic-growth condition, for the FLI bounds (see fmrl.growth).")
+    ] = None,
     figure: Annotated[Path | None, typer.Option(help="Write the figure here (.png, .svg or .pdf).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,10 @@ def save_state(path: str | os.PathLike, state: State) -> None:
 def load_state(path: str | os.PathLike, like: Array | None = None) -> State:
     """Read a state; arrays come back as NumPy, or in the namespace and on the device of ``like``."""
     layout, arrays = _read(path, "state")
-    return _state(layout["state"], arrays, like)
+    try:
+        return _state(layout["state"], arrays, like)
+    except (AttributeError, KeyError, TypeError):
+        raise _damaged(path) from None
 
 
 def save_history(path: str | os.PathLike, history: History) -> None:
@@ -59,7 +60,7 @@ def load_history(path: str | os.PathLike) -> History:
 
 def _flatten(state: State, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     def shape(value: Any) -> Any:
-        if isinstance(value, (int, float)) or value is None:
+        if type(value) in (int, float) or value is None:  # numpy.float64 is a float too, but must come back an array
             return value
         if isinstance(value, tuple):
             return [shape(v) for v in value]
@@ -104,7 +105,7 @@ def _read(path: str | os.PathLike, kind: str) -> tuple[dict[str, Any], dict[str,
         version, found = layout["fmrl"], kind in layout
     except FileNotFoundError:
         raise FMRLError(f"there is no file {path}") from None
-    except (OSError, KeyError, ValueError, TypeError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error):
+    except Exception:  # a damaged archive can fail in any way: zlib, struct, NotImplementedError, …
         raise _damaged(path) from None
     if version != FORMAT or not found:
         raise FMRLError(f"{path} is not a saved {kind} of format {FORMAT}")

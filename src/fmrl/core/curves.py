@@ -31,8 +31,10 @@ class Smooth(NamedTuple):
     def residual(self, mu: Array) -> Array:
         return namespace(mu).zeros_like(mu)
 
-    def complementarity(self) -> tuple[float, int]:
-        return 0.0, 0
+    def complementarity(self) -> tuple[Array, Array]:
+        """Σ of the products that are mu on the path, and how many there are; [B]."""
+        nothing = full(self.samples.X.shape[:-2], 0.0, self.samples.X)
+        return nothing, nothing
 
     def newton(self, dz: Array, mu: Array) -> None:
         return None
@@ -79,14 +81,16 @@ class Corner(NamedTuple):
         one, two = self.s * self.b - mu[..., None], self.r * self.a - mu[..., None]
         return dot(one * self.samples.weight, one) + dot(two * self.samples.weight, two)
 
-    def complementarity(self) -> tuple[Array, int]:
-        return dot(self.samples.weight, self.s * self.b + self.r * self.a), 2 * self.a.shape[-1]
+    def complementarity(self) -> tuple[Array, Array]:
+        weight = self.samples.weight
+        return dot(weight, self.s * self.b + self.r * self.a), 2 * namespace(weight).sum(weight, axis=-1)
 
     def newton(self, dz: Array, mu: Array) -> tuple[Array, Array, Array]:
         dt = -(self.samples.target * dz)[..., 0]
         da = self._rates(mu, dt)
         ds = (mu[..., None] - self.s * self.b + self.s * da) / self.b
-        return da, ds, ds - dt
+        weight = self.samples.weight  # padding stands still, so that it cannot shorten a step
+        return weight * da, weight * ds, weight * (ds - dt)
 
     def longest(self, step: Any) -> Array:
         xp, (da, ds, dr) = namespace(self.a), step

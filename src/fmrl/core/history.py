@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fmrl.core.algorithm import FMRL, Round, State, bound
-from fmrl.core.arrays import Array, namespace
+from fmrl.core.arrays import Array, device, namespace
 
 SCALARS = ("regret", "gap", "guess", "eta", "divergence", "deviation", "lipschitz", "rounds")
 VECTORS = ("theta", "optimum")
@@ -33,9 +33,9 @@ class History:
         self.state = state
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in (*SCALARS, *VECTORS):
+        if name.startswith("_") or name not in (*SCALARS, *VECTORS, "losses"):
             raise AttributeError(name)
-        if name in VECTORS and self.keep == "scalars":
+        if name not in SCALARS and self.keep == "scalars":
             raise AttributeError(f"{name} was not kept: this history holds scalars only (keep='scalars')")
         if name not in self._joined:
             parts = self._parts[name]
@@ -50,7 +50,7 @@ class History:
     def losses(self) -> list[Array]:
         """The losses suffered, one array [m_t] (or [orders, m_t]) per task."""
         if self.keep == "scalars":
-            raise AttributeError("losses were not kept: this history holds scalars only (keep='scalars')")
+            raise AttributeError  # __getattr__ says why
         blocks = self._parts["losses"]
         rows = [block[..., i, :] for block in blocks for i in range(block.shape[-2])]
         lengths = self.rounds
@@ -89,4 +89,5 @@ class History:
     def running_tar(self) -> Array:
         """TAR after 1, 2, …, T tasks, [..., T]."""
         xp = namespace(self.regret)
-        return xp.cumulative_sum(self.regret, axis=-1) / xp.arange(1, len(self) + 1, dtype=self.regret.dtype)
+        seen = xp.arange(1, len(self) + 1, dtype=self.regret.dtype, device=device(self.regret))
+        return xp.cumulative_sum(self.regret, axis=-1) / seen

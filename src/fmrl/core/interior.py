@@ -24,16 +24,17 @@ def interior(problem: Objective, tol: float) -> tuple[Array, Array, Array, Array
     path = _Path(problem)
     xp = namespace(path.theta)
     best, value, gap = path.theta, full(path.batch, math.inf, path.theta), full(path.batch, math.inf, path.theta)
-    stalled = xp.zeros_like(value)
+    stalled, finished = xp.zeros_like(value), value < 0
     for _ in range(LIMIT):
         new_value, new_gap = path.certificate()
-        better = new_gap < gap
+        better = (new_gap < gap) & ~finished  # a finished problem keeps its answer, so that it is the one it has alone
         stalled = xp.where(new_gap < 0.9 * gap, xp.zeros_like(stalled), stalled + 1)
         best = xp.where(better[..., None], path.theta, best)
         value, gap = xp.where(better, new_value, value), xp.where(better, new_gap, gap)
         # Past the tolerance there is more to gain (theta is only as exact as √gap), until rounding stops the descent.
         done = gap <= xp.maximum(tol * xp.abs(value), path.floor)
-        if bool(xp.all((stalled >= 3) & done | (stalled >= 15) | (gap <= path.floor))):
+        finished = finished | (stalled >= 3) & done | (stalled >= 15) | (gap <= path.floor)
+        if bool(xp.all(finished)):
             break
         path.advance()
     return best, value, gap, gap <= xp.maximum(tol * xp.abs(value), path.floor)
@@ -99,9 +100,10 @@ class _Path:
         xp, domain, theta, w = self.xp, self.problem.domain, self.theta, self.w
         slack = domain.slack(theta)
         total, count = self.curve.complementarity()
-        reached = (dot(slack, w) + self.eta * total) / max(slack.shape[-1] + count, 1) if slack.shape[-1] + count else self.mu
+        count = count + slack.shape[-1]
+        reached = xp.where(count > 0, (dot(slack, w) + self.eta * total) / xp.maximum(count, xp.ones_like(count)), self.mu)
         self.mu = xp.where(self.length > 0.4, self.SHRINK * reached, xp.maximum(self.mu, self.SHRINK * reached))
-        self.mu = xp.maximum(self.mu, 1e-3 * self.floor / max(slack.shape[-1] + count, 1))
+        self.mu = xp.maximum(self.mu, 1e-3 * self.floor / xp.maximum(count, xp.ones_like(count)))
         step, dw = self._newton(slack)
         curve_step = self.curve.newton(self.problem.samples.margins(step, offset=False), self._mu)
         # The largest step that keeps slack and multipliers positive, then halve until the residual goes down.

@@ -189,7 +189,9 @@ class _Binary(Loss):
         y = xp.asarray(y, device=device(like)) if namespace(y) is not xp else y
         y = xp.astype(y, like.dtype)
         bad = (y != 1) & (y != 0) & (y != -1)
-        if bool(xp.any(bad)) or (bool(xp.any(y == 0)) and bool(xp.any(y == -1))):
+        if bool(xp.any(y == 0)) and bool(xp.any(y == -1)):
+            raise FMRLError("y has both 0 and −1, so neither of {0, 1} nor of {−1, 1}", fix="name the two labels in classes")
+        if bool(xp.any(bad)):
             i = int(xp.argmax(xp.astype(bad, xp.int64)))
             raise FMRLError(f"label {float(y[i])!r} is neither of {{0, 1}} nor of {{−1, 1}}", round=i, fix="name it in classes")
         return xp.astype(y == 1, like.dtype)[:, None]

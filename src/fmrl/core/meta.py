@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from fmrl.core.arrays import Array, full, namespace, to_numpy
+from fmrl.core.arrays import Array, constant, full, namespace, to_numpy
 from fmrl.core.domains import Domain
 from fmrl.core.errors import FMRLError
 
@@ -52,9 +52,11 @@ class FollowLeader:
     """
 
     def init(self, domain, phi):
+        """phi itself, and no weight seen yet."""
         return phi, _no_weight(phi)
 
     def update(self, domain, phi, memory, end):
+        """The weighted mean moves towards θ_t by its share of the weight."""
         xp = namespace(phi)
         total = memory + end.sigma
         known = xp.where(total > 0, total, xp.ones_like(total))[..., None]
@@ -67,6 +69,7 @@ class AdaptiveOGD:
     """Projected gradient descent on the meta-losses with step 1/sigma_{1:t} (Definition A.8); Euclidean geometry only."""
 
     def init(self, domain, phi):
+        """phi itself and no weight seen yet; refuses other geometries."""
         if domain.norm != "l2":
             raise FMRLError(
                 f"AdaptiveOGD needs the regulariser ½‖·‖², which {domain!r} does not have", fix="use FollowLeader()"
@@ -74,6 +77,7 @@ class AdaptiveOGD:
         return phi, _no_weight(phi)
 
     def update(self, domain, phi, memory, end):
+        """One projected gradient step on sigma_t·½‖θ_t − phi‖²."""
         xp = namespace(phi)
         total = memory + end.sigma
         step = 1 / xp.where(total > 0, total, xp.ones_like(total))
@@ -86,9 +90,11 @@ class LastUpdate:
     """The paper's strawman: start the next task where the last one ended, phi_{t+1} = θ_t."""
 
     def init(self, domain, phi):
+        """phi itself; nothing to remember."""
         return phi, ()
 
     def update(self, domain, phi, memory, end):
+        """The update vector θ_t itself."""
         return end.theta, ()
 
 
@@ -112,9 +118,11 @@ class Interpolate:
             raise FMRLError(f"{self!r}: start and stop must lie in [0, 1] and steps must be at least 1")
 
     def init(self, domain, phi):
+        """phi itself, no task seen."""
         return phi, 0
 
     def update(self, domain, phi, memory, end):
+        """phi + ε_t·(θ_t − phi)."""
         done = min(memory / self.steps, 1.0)
         epsilon = self.start + done * (self.stop - self.start)
         return phi + epsilon * (end.theta - phi), memory + 1
@@ -134,12 +142,14 @@ class Fixed:
             object.__setattr__(self, "phi", tuple(values.tolist()))
 
     def init(self, domain, phi):
+        """The phi given, or else the run's own."""
         if self.phi is None:
             return phi, ()
         xp = namespace(phi)
         if len(self.phi) != phi.shape[-1]:
             raise FMRLError(f"Fixed(phi) has {len(self.phi)} numbers but the tasks need {phi.shape[-1]}")
-        return xp.zeros_like(phi) + xp.asarray(self.phi, dtype=phi.dtype), ()
+        return xp.zeros_like(phi) + constant(self.phi, phi), ()
 
     def update(self, domain, phi, memory, end):
+        """phi as it is."""
         return phi, ()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fmrl.core.algorithm import FMRL, Round, State, _step_size
-from fmrl.core.arrays import Array, as_array, as_float, namespace, to_numpy, zeros
+from fmrl.core.arrays import Array, as_array, as_float, device, namespace, to_numpy, zeros
 from fmrl.core.errors import FMRLError
 from fmrl.core.history import SCALARS, History
 from fmrl.core.meta import End
@@ -48,32 +48,31 @@ def run(
     if not isinstance(algo, FMRL):
         raise FMRLError(f"algo must be an FMRL, not {type(algo).__name__}", fix="see fmrl.presets")
     if orders is not None:
+        if state is not None:
+            raise FMRLError("orders start afresh and cannot resume a state", fix="give phi, or run one order with state")
         return _run_orders(algo, list(tasks), phi, to_numpy(as_array(orders)), keep, progress)
     history: History | None = None
     try:
         for block in _blocks(tasks, phi if state is None else state.phi):
             if history is None:
                 history = History(algo, state or algo.init(_start(algo, block[0], phi)), keep)
-            if len(block) == 1 or not algo.update.exact or not isinstance(block[0], Task):
-                for task, best in zip(block, _optima(algo, block), strict=True):
-                    new, happened = algo.meet(history.state, task.open(), best)
-                    history.append(_widen(happened), new)
-                    if progress:
-                        progress(1)
-            else:
-                _play_block(algo, block, history)
-                if progress:
-                    progress(len(block))
+            _play_block(algo, block, history, progress)
     except BaseException as error:
-        if history is not None:
-            error.history = history  # type: ignore[attr-defined]
-        if isinstance(error, FMRLError) and history is not None:
-            error.state = history.state
-            error.task = history.state.tasks if error.task is None else error.task
+        _carry(error, history, state)
         raise
     if history is None:
         raise FMRLError("there are no tasks", fix="give at least one Task")
     return history
+
+
+def _carry(error: BaseException, history: History | None, state: State | None) -> None:
+    """Put on the exception what was played before it, and where it happened."""
+    if history is not None:
+        error.history, state = history, history.state  # type: ignore[attr-defined]
+    if isinstance(error, FMRLError):
+        error.state = state
+        if error.task is None:
+            error.task = 0 if state is None else state.tasks
 
 
 def _start(algo: FMRL, task: Any, phi: Array | None) -> Array:
@@ -87,7 +86,7 @@ def _start(algo: FMRL, task: Any, phi: Array | None) -> Array:
 def _blocks(tasks: Iterable[Any], phi: Array | None) -> Iterator[list[Any]]:
     """Consecutive tasks of one loss, width and kind of array, small enough to stay in cache. Anything else: one by one."""
     block: list[Any] = []
-    key, size, seen = None, 0, 0
+    key, size = None, 0
     if phi is not None:
         phi = as_float(phi, "phi")
     try:
@@ -105,11 +104,10 @@ def _blocks(tasks: Iterable[Any], phi: Array | None) -> Iterator[list[Any]]:
                 yield block
                 block, longest = [], max(0, task.rounds * task.X.shape[1] if isinstance(task, Task) else 1)
             block.append(task)
-            key, size, seen = new, longest, seen + 1
-    except FMRLError as error:
+            key, size = new, longest
+    except (Exception, KeyboardInterrupt):  # play what came before it first
         if block:
             yield block
-        error.task = seen if error.task is None else error.task
         raise
     if block:
         yield block
@@ -131,16 +129,32 @@ def _widen(happened: Round) -> Round:
     return Round(*(a[..., None] if n in SCALARS else a[..., None, :] for n, a in zip(Round._fields, happened, strict=True)))
 
 
-def _play_block(algo: FMRL, block: list[Task], history: History) -> None:
+def _play_block(algo: FMRL, block: list[Any], history: History, progress: Callable[[int], None] | None) -> None:
+    """Play a block at once if the composition allows, else (or if that fails, to find out where) one by one."""
+    if len(block) > 1 and algo.update.exact and isinstance(block[0], Task):
+        try:
+            history.append(*_play_at_once(algo, block, history.state))
+        except FMRLError:
+            pass
+        else:
+            return progress(len(block)) if progress else None
+    for task, best in zip(block, _optima(algo, block), strict=True):
+        new, happened = algo.meet(history.state, task.open(), best)
+        history.append(_widen(happened), new)
+        if progress:
+            progress(1)
+
+
+def _play_at_once(algo: FMRL, block: list[Task], state: State) -> tuple[Round, State]:
     """An exact rule needs no play to move phi: solve all optima at once, scan the meta-level, then play all at once."""
     game = stack(block)
+    sigma = algo.sigma(state.phi, game, state.tasks)
     best = game.hindsight(algo.domain)
-    sigma = algo.sigma(zeros((len(block), block[0].dim), block[0].X) + history.state.phi, game, history.state.tasks)
-    state, states = history.state, []
+    states = []
     for t in range(len(block)):
         states.append(state)
         state = algo.advance(state, End(best.theta[t, ...], best.theta[t, ...], sigma[t, ...]))
-    history.append(_play_from(algo, _side_by_side(states), game, best, sigma), state)
+    return _play_from(algo, _side_by_side(states), game, best, sigma), state
 
 
 def _side_by_side(states: list[State]) -> State:
@@ -158,7 +172,7 @@ def _run_orders(algo, tasks: list[Task], phi, orders, keep, progress) -> History
     """Several orders of the same tasks side by side: optima are solved once, every position is played in all orders at once."""
     if not tasks or not all(isinstance(task, Task) for task in tasks):
         raise FMRLError("orders needs a list of Task values", fix="run reactive tasks one order at a time")
-    if orders.ndim != 2 or orders.dtype.kind not in "iu" or orders.min() < 0 or orders.max() >= len(tasks):
+    if orders.ndim != 2 or not orders.size or orders.dtype.kind not in "iu" or orders.min() < 0 or orders.max() >= len(tasks):
         raise FMRLError(f"orders must be integers [S, T] below {len(tasks)}")
     keys = {(task.loss, task.X.shape[1], task.X.dtype) for task in tasks}
     if len(keys) > 1:
@@ -166,32 +180,38 @@ def _run_orders(algo, tasks: list[Task], phi, orders, keep, progress) -> History
     game = stack(tasks)
     xp = namespace(game.X)
     runs, best = orders.shape[0], _hindsight(algo, game)
-    start = _start(algo, tasks[0], phi)
+    start = as_float(_start(algo, tasks[0], phi), "phi")
     namespace(start, game.X)
+    if start.shape[-1:] != (tasks[0].dim,):
+        raise FMRLError(f"the tasks need phi of length {tasks[0].dim}, but phi has shape {tuple(start.shape)}")
     state = algo.init(zeros((runs, tasks[0].dim), game.X) + start)
     history = History(algo, state, keep)
     sigma = algo.sigma(zeros((len(tasks), tasks[0].dim), game.X), game, 0)
-    positions = xp.asarray(orders.T.copy())
+    positions = xp.asarray(orders.T.copy(), device=device(game.X))
     per_block = max(1, MOST // runs) if algo.update.exact else 1
-    for first in range(0, orders.shape[1], per_block):
-        index = positions[first : first + per_block, :]  # [n, S]
-        flat = xp.reshape(index, (-1,))
-        these, optima = game.take(flat), Solution(*(xp.take(a, flat, axis=0) for a in best))
-        weight = xp.take(sigma, flat, axis=0)
-        states = []
-        if algo.update.exact:
-            for t in range(index.shape[0]):
-                states.append(state)
-                theta = xp.take(best.theta, index[t, :], axis=0)
-                state = algo.advance(state, End(theta, theta, xp.take(sigma, index[t, :], axis=0)))
-            before = State(0, xp.concat([s.phi for s in states]), xp.concat([s.guess for s in states]), (), ())
-            happened = _play_from(algo, before, these, optima, weight)
-        else:
-            happened = _play_from(algo, state, these, optima, weight)
-            state = algo.advance(state, End(happened.theta, optima.theta, weight))
-        history.append(_by_run(happened, index.shape), state)
-        if progress:
-            progress(index.shape[0])
+    try:
+        for first in range(0, orders.shape[1], per_block):
+            index = positions[first : min(first + per_block, orders.shape[1]), :]  # [n, S]
+            flat = xp.reshape(index, (-1,))
+            these, optima = game.take(flat), Solution(*(xp.take(a, flat, axis=0) for a in best))
+            weight = xp.take(sigma, flat, axis=0)
+            states = []
+            if algo.update.exact:
+                for t in range(index.shape[0]):
+                    states.append(state)
+                    theta = xp.take(best.theta, index[t, :], axis=0)
+                    state = algo.advance(state, End(theta, theta, xp.take(sigma, index[t, :], axis=0)))
+                before = State(0, xp.concat([s.phi for s in states]), xp.concat([s.guess for s in states]), (), ())
+                happened = _play_from(algo, before, these, optima, weight)
+            else:
+                happened = _play_from(algo, state, these, optima, weight)
+                state = algo.advance(state, End(happened.theta, optima.theta, weight))
+            history.append(_by_run(happened, index.shape), state)
+            if progress:
+                progress(index.shape[0])
+    except BaseException as error:
+        _carry(error, history, None)
+        raise
     return history
 
 
@@ -209,5 +229,6 @@ def _hindsight(algo: FMRL, game: Rounds) -> Solution:
     """Optima of a large stack, solved in blocks that stay in cache."""
     xp = namespace(game.X)
     count, size = game.X.shape[0], max(1, ELEMENTS // (game.X.shape[1] * game.X.shape[2]))
-    parts = [game.take(xp.arange(i, min(i + size, count))).hindsight(algo.domain) for i in range(0, count, size)]
+    every = xp.arange(count, device=device(game.X))
+    parts = [game.take(every[i : min(i + size, count)]).hindsight(algo.domain) for i in range(0, count, size)]
     return Solution(*(xp.concat(column) for column in zip(*parts, strict=True)))

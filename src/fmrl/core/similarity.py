@@ -60,10 +60,12 @@ class Doubling:
             _positive("first", self.first)
 
     def init(self, domain, phi):
+        """max_Θ sqrt(B_R(·‖phi)) + epsilon, and no violation yet."""
         violations = full(phi.shape[:-1], 0.0, phi)
         return _first(domain, phi, self.first) + self.epsilon, violations
 
     def update(self, domain, phi, guess, memory, end):
+        """Count a violation; the guess is gamma^k·epsilon."""
         xp = namespace(phi)
         violated = guess < xp.sqrt(domain.divergence(end.theta, phi))
         violations = memory + xp.astype(violated, memory.dtype)
@@ -82,9 +84,11 @@ class ReleasedDoubling:
         Doubling(self.epsilon, self.gamma)  # same conditions
 
     def init(self, domain, phi):
+        """epsilon, and −1 violations: the first task is not tested."""
         return full(phi.shape[:-1], self.epsilon, phi), -full(phi.shape[:-1], 1.0, phi)
 
     def update(self, domain, phi, guess, memory, end):
+        """Count a violation of the plain distance, from the second task on."""
         xp = namespace(phi)
         first = memory < 0
         violated = xp.astype(~first & (guess < norm(end.optimum - phi)), memory.dtype)
@@ -102,9 +106,11 @@ class Known:
         _positive("D", self.D)
 
     def init(self, domain, phi):
+        """D; nothing to remember."""
         return full(phi.shape[:-1], self.D, phi), ()
 
     def update(self, domain, phi, guess, memory, end):
+        """D as it is."""
         return guess, ()
 
 
@@ -123,12 +129,14 @@ class AverageDeviation:
             _positive("first", self.first)
 
     def init(self, domain, phi):
+        """The reach of the domain (or ``first``), and empty sums."""
         nothing = full(phi.shape[:-1], 0.0, phi)
         return _first(domain, phi, self.first), (nothing, nothing)
 
     def update(self, domain, phi, guess, memory, end):
+        """The root of the weighted mean deviation; the guess stands until something deviates."""
         xp = namespace(phi)
         total = memory[0] + end.sigma
         spread = memory[1] + end.sigma * domain.divergence(end.theta, phi)
-        known = total > 0
+        known = spread > 0  # D = 0 would mean eta = 0, a step from which no update vector ever deviates again
         return xp.where(known, xp.sqrt(spread / xp.where(known, total, xp.ones_like(total))), guess), (total, spread)

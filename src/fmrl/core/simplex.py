@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from fmrl.core.arrays import full, namespace
+from fmrl.core.arrays import device, full, namespace
 from fmrl.core.domains import Domain
 from fmrl.core.errors import FMRLError
 
@@ -72,7 +72,7 @@ class Simplex(Domain):
             return theta
         # The projection is max(floor, τ·theta); with the k largest free, τ = (1 − (d − k)·floor) / (their sum).
         descending = xp.sort(theta, axis=-1, descending=True)
-        free = xp.arange(1, dim + 1, dtype=theta.dtype)
+        free = xp.arange(1, dim + 1, dtype=theta.dtype, device=device(theta))
         tau = (1 - (dim - free) * self.floor) / xp.cumulative_sum(descending, axis=-1)
         k = xp.sum(xp.astype(tau * descending > self.floor, theta.dtype), axis=-1, keepdims=True)
         tau = xp.sum(xp.where(free == k, tau, xp.zeros_like(tau)), axis=-1, keepdims=True)

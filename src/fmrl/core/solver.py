@@ -161,7 +161,6 @@ class Leaders:
         if not bool(xp.all(done)):
             raise FMRLError(
                 "the task has no finite optimum on Euclidean(): its classes are separable",
-                task=int(xp.argmin(xp.astype(done, xp.int64))) if done.shape[0] > 1 else None,
                 fix="use Ball(radius)",
             )
 

@@ -113,7 +113,7 @@ class Task:
 
     @property
     def rounds(self) -> int:
-        """m_t."""
+        """How many rounds the task has, m_t."""
         return self._samples.length
 
     @property

@@ -27,6 +27,7 @@ class FAL:
     exact: ClassVar[bool] = True
 
     def vector(self, play, best):
+        """The optimum."""
         return best.theta
 
 
@@ -37,6 +38,7 @@ class FLIOnline:
     exact: ClassVar[bool] = False
 
     def vector(self, play, best):
+        """The last action."""
         return play.last
 
 
@@ -47,4 +49,5 @@ class FLIBatch:
     exact: ClassVar[bool] = False
 
     def vector(self, play, best):
+        """The mean action."""
         return play.average

@@ -33,6 +33,7 @@ class OMD:
     """Lazy (linearised) online mirror descent, Algorithm 2's choice."""
 
     def actions(self, game, domain, phi, eta):
+        """One mirror step from phi along all gradients so far."""
         total = namespace(phi).zeros_like(phi)
         while True:
             gradient = yield domain.argmin(phi, eta[..., None] * total)
@@ -44,6 +45,7 @@ class OGD:
     """Eager mirror descent: a projected gradient step from the last action, as in the authors' released code."""
 
     def actions(self, game, domain, phi, eta):
+        """One mirror step from the last action along the last gradient."""
         theta = phi
         while True:
             gradient = yield theta
@@ -55,6 +57,7 @@ class FTRL:
     """Follow the regularised leader: every action minimises the losses so far, exactly."""
 
     def actions(self, game, domain, phi, eta):
+        """phi, then the regularised leader of the rounds so far."""
         leader = game.leaders(domain, phi, eta)
         yield phi
         for i in range(1, game.length + 1):
@@ -84,16 +87,16 @@ def play(learner: Learner, game: Game, domain: Domain, phi: Array, eta: Array, r
     xp = namespace(phi)
     actions = learner.actions(game, domain, phi, eta)
     theta, losses, played = next(actions), [], []
-    total = xp.zeros_like(phi)
+    ragged = bool(xp.any(game.rounds != game.length))
+    total, last = xp.zeros_like(phi), theta
     for i in range(game.length):
         loss, gradient = game.reveal(i, theta)
+        counts = (i < game.rounds)[..., None]
         losses.append(loss)
-        total += theta
+        total += xp.where(counts, theta, xp.zeros_like(theta)) if ragged else theta
         if record:
             played.append(theta)
         theta = actions.send(gradient)
+        last = xp.where(counts, theta, last) if ragged else theta
     recorded = xp.stack(played, axis=-2) if record else None
-    # Padded rounds have no gradient, so the last action stood still in them: take those copies back out.
-    rounds = game.rounds[..., None]
-    average = (total - (game.length - rounds) * theta) / rounds
-    return Play(xp.stack(losses, axis=-1), theta, average, recorded)
+    return Play(xp.stack(losses, axis=-1), last, total / game.rounds[..., None], recorded)

@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fmrl.adversary.duel import Duel, Opponent, fits
 from fmrl.bounds import lower
 from fmrl.core import presets
 from fmrl.core.arrays import Array, as_float, dot, namespace
 from fmrl.core.domains import Ball, Domain, Euclidean
 from fmrl.core.errors import FMRLError
 from fmrl.core.run import run
-from fmrl.duel import Duel, Opponent, fits
 
 
 class LowerBound(Sequence):

@@ -31,7 +31,7 @@ from fmrl.core.history import History
 from fmrl.core.meta import End
 from fmrl.core.tasks import Task
 from fmrl.core.within import play
-from fmrl.intervals import Estimate, mean, span
+from fmrl.transfer.intervals import Estimate, mean, span
 
 
 def states(history: History) -> list[State]:

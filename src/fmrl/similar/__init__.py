@@ -25,7 +25,7 @@ from fmrl.core.history import History
 from fmrl.core.meta import End, FollowLeader
 from fmrl.core.similarity import Doubling
 from fmrl.core.tasks import Task
-from fmrl.enclosing import enclosing_ball
+from fmrl.similar.enclosing import enclosing_ball
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,7 @@ class SimilarityReport:
 
     def figure(self) -> Any:
         """Optima in their two main directions, their distances to the mean, and the bounds task by task."""
-        from fmrl.similar_figure import draw
+        from fmrl.similar.figure import draw
 
         return draw(self)
 

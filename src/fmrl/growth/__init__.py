@@ -11,7 +11,7 @@ which is not convex. `estimate` encloses ε_δ from both sides.
   satisfies the half-space as soon as δ² ≤ B² − ‖θ*‖².
 * **Curvature.** Let λ ≥ 0 be the ball's multiplier, ∇f(θ*) = −λ·θ*. Then ⟨∇f(θ*), θ − θ*⟩ ≥ (λ/2)·‖θ − θ*‖² on the ball, and
   with |ℓ'''| ≤ r·ℓ'' (r = 0 squared, 1 logistic) and u = r·δ·max‖x‖ Taylor's formula gives
-  ε_δ ≥ (δ²/2)·(λ + ψ(u)·λ_min(∇²f(θ*))), ψ(u) = 2(e^{−u} + u − 1)/u², sharpened in `fmrl.growth_curvature`. For a quadratic
+  ε_δ ≥ (δ²/2)·(λ + ψ(u)·λ_min(∇²f(θ*))), ψ(u) = 2(e^{−u} + u − 1)/u², sharpened in `fmrl.growth.curvature`. For a quadratic
   inside the ball this is exact.
 * **Attained.** Descent on the sphere ‖θ − θ*‖ = δ within the ball, from the relaxed solution and from the flattest directions:
   a value some action really has, so an upper bound. (f is convex, so ε_δ is attained on the sphere.)
@@ -31,7 +31,7 @@ from fmrl.core.arrays import Array, as_float, constant, device, namespace, norm,
 from fmrl.core.domains import Ball
 from fmrl.core.errors import FMRLError
 from fmrl.core.tasks import Task
-from fmrl.growth_sides import Problem
+from fmrl.growth.sides import Problem
 
 
 @dataclass(frozen=True, eq=False)

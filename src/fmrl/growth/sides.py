@@ -12,8 +12,8 @@ from functools import cached_property
 from fmrl.core.arrays import Array, device, dot, namespace, norm
 from fmrl.core.losses import Logistic, OneVsAll, Squared
 from fmrl.core.samples import Samples
-from fmrl.growth_curvature import damping, rise
-from fmrl.growth_program import Cut, Function, frank_wolfe
+from fmrl.growth.curvature import damping, rise
+from fmrl.growth.program import Cut, Function, frank_wolfe
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,177 @@
+"""run gives the numbers of step in a loop, batched or not, in one order or in many."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from instances import BOUNDED, LOSSES, UPDATES, WITHIN, make_domain, make_task, make_tasks, seeds, similarity, width
+
+import fmrl
+
+SCALARS = ("regret", "gap", "guess", "eta", "divergence", "deviation", "lipschitz", "rounds")
+
+
+def loop(algo, tasks, phi):
+    """Algorithm 2, one task after another."""
+    state, rounds = algo.init(phi), []
+    for task in tasks:
+        state, happened = algo.step(state, task)
+        rounds.append(happened)
+    return state, rounds
+
+
+def same(history, state, rounds, atol=1e-10):
+    for name in SCALARS:
+        expected = np.array([getattr(r, name) for r in rounds])
+        np.testing.assert_allclose(getattr(history, name), expected, rtol=1e-10, atol=atol, err_msg=name)
+    for name in ("theta", "optimum"):
+        np.testing.assert_allclose(
+            getattr(history, name), np.array([getattr(r, name) for r in rounds]), atol=atol, err_msg=name
+        )
+    for found, r in zip(history.losses, rounds, strict=True):
+        np.testing.assert_allclose(found, r.losses, atol=atol)
+    np.testing.assert_allclose(history.state.phi, state.phi, atol=atol)
+    np.testing.assert_allclose(history.state.guess, state.guess, atol=atol)
+    assert history.state.tasks == state.tasks == len(history)
+
+
+@pytest.mark.parametrize("domain_kind", BOUNDED)
+@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("within", WITHIN, ids=repr)
+@pytest.mark.parametrize("seed", range(2))
+def test_run_is_step_in_a_loop(domain_kind, kind, within, seed):
+    if domain_kind == "simplex" and kind == "linear":
+        return  # optima at corners: the KL divergence between them is infinite, see test_experts_with_a_floor
+    rng = np.random.default_rng(seed)
+    tasks = make_tasks(kind, 5, 2, rng, most=5)
+    algo = fmrl.FMRL(make_domain(domain_kind, width(kind, 2), rng), within, fmrl.FAL(), similarity=similarity(domain_kind))
+    history = fmrl.run(algo, tasks)
+    phi = algo.domain.middle(np.zeros(width(kind, 2)))
+    same(history, *loop(algo, tasks, phi))
+
+
+@pytest.mark.parametrize("update", UPDATES, ids=repr)
+@pytest.mark.parametrize("within", WITHIN, ids=repr)
+@pytest.mark.parametrize(
+    "meta", [fmrl.FollowLeader(), fmrl.AdaptiveOGD(), fmrl.LastUpdate(), fmrl.Interpolate(1.0, 0.2, 4)], ids=repr
+)
+def test_every_update_and_meta_update(update, within, meta):
+    rng = np.random.default_rng(3)
+    tasks = make_tasks("one-vs-all", 6, 3, rng)
+    algo = fmrl.FMRL(fmrl.Ball(1.0), within, update, meta, fmrl.Doubling(0.1, 1.5))
+    phi = 0.1 * rng.normal(size=9)
+    same(fmrl.run(algo, tasks, phi), *loop(algo, tasks, phi))
+
+
+@pytest.mark.parametrize(
+    "rule", [fmrl.Doubling(0.1, 1.5), fmrl.ReleasedDoubling(0.1, 1.5), fmrl.Known(0.3), fmrl.AverageDeviation()], ids=repr
+)
+def test_every_similarity_rule(rule):
+    rng = np.random.default_rng(4)
+    tasks = make_tasks("softmax", 9, 2, rng)
+    algo = fmrl.FMRL(fmrl.Ball(1.0), similarity=rule)
+    same(fmrl.run(algo, tasks), *loop(algo, tasks, np.zeros(6)))
+
+
+def test_many_blocks(monkeypatch):
+    """Blocks of two tasks at most give what one block gives."""
+    from fmrl.core import run as module
+
+    rng = np.random.default_rng(5)
+    tasks = make_tasks("one-vs-all", 15, 3, rng, most=40)
+    whole = fmrl.run(fmrl.FMRL(), tasks)
+    for elements, most in ((240, 1024), (1 << 19, 2), (1, 1024)):
+        monkeypatch.setattr(module, "ELEMENTS", elements)
+        monkeypatch.setattr(module, "MOST", most)
+        cut = fmrl.run(fmrl.FMRL(), tasks)
+        np.testing.assert_allclose(cut.regret, whole.regret, atol=1e-10)
+        np.testing.assert_allclose(cut.theta, whole.theta, atol=1e-10)
+
+
+def test_mixed_losses_and_lengths_in_one_run():
+    rng = np.random.default_rng(6)
+    tasks = [
+        make_task(kind, m, f, rng)
+        for kind, m, f in [("logistic", 3, 6), ("softmax", 40, 2), ("one-vs-all", 2, 2), ("hinge", 5, 6)]
+    ]
+    algo = fmrl.FMRL()
+    same(fmrl.run(algo, tasks), *loop(algo, tasks, np.zeros(6)))
+
+
+@pytest.mark.parametrize("update", UPDATES, ids=repr)
+@pytest.mark.parametrize("within", WITHIN, ids=repr)
+@pytest.mark.parametrize("domain_kind", ["ball", "box", "floored simplex"])
+def test_orders_are_separate_runs(update, within, domain_kind):
+    rng = np.random.default_rng(10)
+    tasks = make_tasks("one-vs-all", 6, 2, rng, most=5)
+    algo = fmrl.FMRL(make_domain(domain_kind, 6, rng), within, update)
+    orders = np.stack([rng.permutation(6) for _ in range(3)] + [rng.integers(0, 6, size=6)])
+    together = fmrl.run(algo, tasks, orders=orders)
+    assert together.regret.shape == (4, 6) and together.theta.shape == (4, 6, 6) and together.tar.shape == (4,)
+    for run, order in enumerate(orders):
+        alone = fmrl.run(algo, [tasks[i] for i in order])
+        for name in SCALARS:
+            np.testing.assert_allclose(getattr(together, name)[run], getattr(alone, name), rtol=1e-10, atol=1e-10, err_msg=name)
+        np.testing.assert_allclose(together.theta[run], alone.theta, atol=1e-10)
+        np.testing.assert_allclose(together.state.phi[run], alone.state.phi, atol=1e-10)
+        for t, losses in enumerate(alone.losses):
+            padded = together.losses[t][run]
+            np.testing.assert_allclose(padded[: len(losses)], losses, atol=1e-10)
+            assert np.all(padded[len(losses) :] == 0)
+
+
+def test_several_starts_side_by_side():
+    """phi of shape [runs, d] steps several runs at once."""
+    rng = np.random.default_rng(7)
+    tasks, phi = make_tasks("logistic", 4, 3, rng), 0.3 * rng.normal(size=(5, 3))
+    for update in UPDATES:
+        algo = fmrl.FMRL(update=update)
+        state = algo.init(phi)
+        singles = [algo.init(p) for p in phi]
+        for task in tasks:
+            state, together = algo.step(state, fmrl_wide(task, 5))
+            for i in range(5):
+                singles[i], alone = algo.step(singles[i], task)
+                assert together.regret[i] == pytest.approx(float(alone.regret), abs=1e-10)
+        np.testing.assert_allclose(state.phi, [s.phi for s in singles], atol=1e-10)
+
+
+class fmrl_wide:
+    """One task against several runs."""
+
+    def __init__(self, task, runs):
+        self.game = fmrl.stack([task] * runs)
+
+    def open(self):
+        return self.game
+
+
+@given(seed=seeds, scale=st.sampled_from([1e-4, 1.0, 1e3]))
+@settings(max_examples=10)
+def test_history_says_what_the_rounds_said(seed, scale):
+    rng = np.random.default_rng(seed)
+    tasks = [fmrl.Task(scale * rng.normal(size=(m, 2)), rng.integers(0, 2, m), loss=fmrl.Logistic()) for m in (3, 1, 4, 4)]
+    history = fmrl.run(fmrl.FMRL(), tasks)
+    assert len(history) == 4 and history.state.tasks == 4
+    np.testing.assert_allclose(
+        history.regret,
+        [sum(l) - fmrl.minimise(t.open(), fmrl.Ball(1.0)).value for l, t in zip(history.losses, tasks, strict=True)],
+        atol=1e-10 * scale,
+    )
+    assert history.tar == pytest.approx(history.regret.mean())
+    np.testing.assert_allclose(history.running_tar()[-1], history.tar)
+    assert np.all(history.regret <= history.bound + 1e-9) and np.all(history.gap >= 0)
+    low, high = history.interval
+    assert low == history.tar and high == pytest.approx(float(history.tar + history.gap.mean()))
+    np.testing.assert_array_equal(history.violations, history.guess < np.sqrt(history.deviation))
+    assert "tasks=4" in repr(history)
+
+
+def test_experts_with_a_floor():
+    """Costs on the simplex: batched = loop where the floor keeps the divergence finite."""
+    rng = np.random.default_rng(9)
+    tasks = make_tasks("linear", 8, 4, rng)
+    algo = fmrl.FMRL(fmrl.Simplex(0.01), similarity=fmrl.Doubling(0.2, 1.3))
+    history = fmrl.run(algo, tasks)
+    same(history, *loop(algo, tasks, np.full(4, 0.25)))
+    assert np.all(np.isfinite(history.divergence)) and np.all(history.regret <= history.bound + 1e-9)
