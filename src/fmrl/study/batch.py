@@ -26,6 +26,7 @@ ALONE_C, POOLED_C = tuple(10.0**k for k in range(-4, 3)), (1e-4, 1e-2, 1.0)  # i
 OVER = "95% t interval over test tasks"
 AVERAGE, LAST, START = "FAL, average iterate", "FAL, last iterate", "FAL, no adaptation"
 FIRST, FULL = "first-order MAML", "MAML"
+FACTORS = (0.25, 0.5, 2.0, 4.0, 8.0, 16.0)  # experiment: FAL's step times these
 ALONE, POOLED = "single-task logistic regression", "pooled logistic regression"
 
 
@@ -66,6 +67,9 @@ def parts(config: Config) -> list[Part]:
     made = []
     for m in config.shots:
         made += [Part(f"batch/{p}-FAL-{m}", "batch:fal", {"preset": p, "shots": m}, 0.1 * m) for p in config.presets]
+        for p in config.presets:
+            arguments = {"preset": p, "shots": m, "factors": FACTORS}
+            made.append(Part(f"batch/{p}-FAL-steps-{m}", "batch:fal", arguments, 0.2 * m))
         made.append(Part(f"batch/plain-{m}", "batch:plain", {"shots": m}, 0.2 * m + 2))
         for full in (False, True):
             arguments = {"shots": m, "full": full, "orders": config.orders, "passes": config.passes, "seed": config.seed}
@@ -73,8 +77,11 @@ def parts(config: Config) -> list[Part]:
     return made
 
 
-def fal(data: StudySet, preset: str, shots: int) -> dict[str, Any]:
-    """FAL on the train tasks, its D the average deviation of their optima, then one pass over each test task's shots."""
+def fal(data: StudySet, preset: str, shots: int, factors: tuple[float, ...] = ()) -> dict[str, Any]:
+    """FAL on the train tasks, its D the average deviation of their optima, then one pass over each test task's shots.
+
+    With ``factors``, the experiment: the same with the step multiplied by each of them.
+    """
     reading = PRESETS[preset]
     train, test = Shots(data, shots, "train"), Shots(data, shots, "test")
     game = train.game()
@@ -85,9 +92,13 @@ def fal(data: StudySet, preset: str, shots: int) -> dict[str, Any]:
     new = test.game()
     constant = new.lipschitz(BALL) if reading.lipschitz is None else np.full(len(test.y), reading.lipschitz)
     phi = np.broadcast_to(facts.mean, (len(test.y), facts.mean.size))
-    played = play(reading.gradient, new, BALL, phi, deviation / (constant * np.sqrt(new.rounds)))
-    scores = {m: test.score(test.matrix(a)) for m, a in ((AVERAGE, played.average), (LAST, played.last), (START, phi))}
-    return {"accuracy": scores, "tuned": {"D": deviation, "phi": float(np.linalg.norm(facts.mean))}}
+    tuned = {"D": deviation, "phi": float(np.linalg.norm(facts.mean))}
+    scores = {}
+    for factor in factors or (1.0,):
+        played = play(reading.gradient, new, BALL, phi, factor * deviation / (constant * np.sqrt(new.rounds)))
+        note = f", step × {factor:g}" if factors else ""
+        scores |= {m + note: test.score(test.matrix(a)) for m, a in ((AVERAGE, played.average), (LAST, played.last))}
+    return {"accuracy": scores if factors else scores | {START: test.score(test.matrix(phi))}, "tuned": tuned}
 
 
 def tuned(data: StudySet, shots: int, full: bool, orders: int, passes: int, seed: int) -> dict[str, Any]:
@@ -161,5 +172,6 @@ def rows(config: Config, results: dict[str, Any]) -> list[dict[str, Any]]:
                 row |= {"mean": mean, "low": low, "high": high, "n": len(accuracy), "interval": OVER, "tuned": r["tuned"]}
                 if "orders" in r:
                     row["order_low"], row["order_high"] = t_interval(r["orders"])[1:]
+                row["extra"] = "step ×" in method
                 made.append(row | {"values": [round(a, 5) for a in accuracy]})
     return made

@@ -92,7 +92,7 @@ def _tables(figure: str, rows: list[dict[str, Any]]) -> list[str]:
     if figure in ("samples", "batch"):
         made = []
         for preset in dict.fromkeys(r["preset"] for r in rows):
-            chosen = Rows([r | {"within": "accuracy"} if figure == "batch" else r for r in rows], preset)
+            chosen = Rows([r | {"within": "accuracy"} if figure == "batch" else r for r in rows if not r.get("extra")], preset)
             for within in ("accuracy",) if figure == "batch" else ("FTRL", "OGD"):
                 made.append(
                     f"**{within}, {preset} preset** (mean and half-width of the interval)\n\n"

@@ -85,7 +85,7 @@ def accuracy(rows: list[Row], data: str) -> dict[str, Figure]:
     """Meta-test accuracy, one figure a preset."""
     made = {}
     for preset in dict.fromkeys(r["preset"] for r in rows):
-        chosen = Rows([r | {"within": ""} for r in rows], preset)
+        chosen = Rows([r | {"within": ""} for r in rows if not r["extra"]], preset)
         figure = Figure(figsize=(5.4, 4), layout="constrained")
         axes = figure.add_subplot(ylabel="accuracy on new tasks")
         for method in chosen.methods(""):

@@ -13,7 +13,7 @@ import numpy as np
 
 from fmrl.core.losses import OneVsAll
 from fmrl.core.tasks import Task, stack
-from fmrl.enclosing import enclosing_ball
+from fmrl.similar.enclosing import enclosing_ball
 from fmrl.study.config import Config
 from fmrl.study.intervals import bootstrap, t_interval
 from fmrl.study.parts import Part
