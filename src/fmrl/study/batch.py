@@ -173,5 +173,5 @@ def rows(config: Config, results: dict[str, Any]) -> list[dict[str, Any]]:
                 if "orders" in r:
                     row["order_low"], row["order_high"] = t_interval(r["orders"])[1:]
                 row["extra"] = "step ×" in method
-                made.append(row | {"values": [round(a, 5) for a in accuracy]})
+                made.append(row | ({} if row["extra"] else {"values": [round(a, 5) for a in accuracy]}))
     return made

@@ -1,7 +1,8 @@
 """What the paper says about its convex figures, as functions from rows to verdicts.
 
-The thresholds were set before the study was run: "at every m" means at every m, "approach" means that the distance shrinks from the
-smallest to the largest m, "linear" a log–log slope between 0.8 and 1.25 with R² ≥ 0.95, "within 2 points" a mean difference ≥ −0.02.
+The thresholds are not moved to suit a result. "At every m" means at every m; "largest at small m": the largest ratio is at one of the
+two smallest m; "approach": the distance shrinks from the smallest to the largest m; "linear": a log–log slope between 0.8 and 1.25 with
+R² ≥ 0.95; "within 2 points": a mean difference ≥ −0.02.
 """
 
 from __future__ import annotations
