@@ -4,7 +4,6 @@ import csv
 import json
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
 from fmrl.cli.main import app
@@ -16,28 +15,19 @@ from fmrl.study.reproduce import plan
 STORED = Path(__file__).parent / "quick_verdicts.json"
 
 
-@pytest.fixture(scope="module")
-def quick(tmp_path_factory):
-    out = tmp_path_factory.mktemp("quick")
-    command = ["reproduce", "convex", "--quick", "--dataset", "synthetic", "--out", str(out)]
-    result = CliRunner().invoke(app, command, catch_exceptions=False)
-    assert result.exit_code == 0
-    return out, result.output
-
-
 def verdicts(out):
     found = [v for figure in FIGURES for v in json.loads((out / figure / "verdicts.json").read_text())]
     return {f"{v['preset']}: {v['id']}": v["passed"] for v in found}
 
 
-def test_verdicts_are_the_stored_ones(quick):
+def check_verdicts(quick):
     """The stored file leaves out the few that this small set decides by a hair."""
     found, stored = verdicts(quick[0]), json.loads(STORED.read_text())
     assert len(stored) > 0.7 * len(found)
     assert {k: found[k] for k in stored} == stored
 
 
-def test_the_data_is_called_by_its_own_name(quick):
+def check_the_data_is_called_by_its_own_name(quick):
     out, printed = quick
     assert "synthetic (Gaussian mixtures" in printed
     for figure in FIGURES:
@@ -46,7 +36,7 @@ def test_the_data_is_called_by_its_own_name(quick):
     assert "Mini-Wiki" not in printed
 
 
-def test_rows(quick):
+def check_rows(quick):
     for figure in FIGURES:
         rows = json.loads((quick[0] / figure / "results.json").read_text())["rows"]
         for row in rows:
@@ -58,13 +48,13 @@ def test_rows(quick):
         assert float(lines[0]["mean"]) == rows[0]["mean"]
 
 
-def test_record(quick):
+def check_record(quick):
     record = json.loads((quick[0] / "samples" / "record.json").read_text())
     assert record["data"]["sha256"] and record["versions"]["numpy"] and record["seconds"] > 0
     assert record["configuration"]["seed"] == 0
 
 
-def test_figures_are_drawn_from_rows(quick, tmp_path):
+def check_figures_are_drawn_from_rows(quick, tmp_path):
     for figure in FIGURES:
         found = json.loads((quick[0] / figure / "results.json").read_text())
         again = draw(figure, found["rows"], found["data"], tmp_path / figure)
@@ -74,10 +64,25 @@ def test_figures_are_drawn_from_rows(quick, tmp_path):
         assert {p.suffix for p in again} == {".png", ".svg"}
 
 
-def test_a_page_can_be_written(quick):
+def check_a_page_can_be_written(quick):
     page = document(quick[0])
     assert page.startswith("# Reproduction") and "nan%" not in page
     assert page.count("## ") >= 5
+
+
+def test_quick(tmp_path):
+    """One test, because one run serves all checks and takes half a minute."""
+    out = tmp_path / "quick"
+    command = ["reproduce", "convex", "--quick", "--dataset", "synthetic", "--out", str(out)]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert result.exit_code == 0
+    quick = out, result.output
+    check_verdicts(quick)
+    check_the_data_is_called_by_its_own_name(quick)
+    check_rows(quick)
+    check_record(quick)
+    check_figures_are_drawn_from_rows(quick, tmp_path / "again")
+    check_a_page_can_be_written(quick)
 
 
 def test_parts_have_names_of_their_own():

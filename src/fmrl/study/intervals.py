@@ -21,12 +21,3 @@ def t_interval(values: np.ndarray | list[float]) -> tuple[float, float, float]:
         return mean, mean, mean
     half = float(stats.t.ppf((1 + LEVEL) / 2, a.size - 1) * a.std(ddof=1) / np.sqrt(a.size))
     return mean, mean - half, mean + half
-
-
-def bootstrap(values: np.ndarray, statistic, repeats: int = 1000, seed: int = 0) -> tuple[float, float]:
-    """The 95 % percentile interval of ``statistic`` under resampling of the rows of ``values``."""
-    rng = np.random.default_rng(seed)
-    n = len(values)
-    found = [statistic(values[rng.integers(n, size=n)]) for _ in range(repeats)]
-    low, high = np.quantile(found, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)

@@ -55,7 +55,7 @@ def meta_gradient(phi: np.ndarray, support: Sample, query: Sample, rate: np.ndar
     >>> step = np.zeros((2, 3)); step[1, 2] = h
     >>> numeric = (risk(phi + step) - risk(phi - step)) / (2 * h)
     >>> exact = meta_gradient(phi, Sample(X[:3], Y[:3]), Sample(X[3:], Y[3:]), rate, full=True)[1, 2]
-    >>> abs(numeric - exact) < 1e-8
+    >>> bool(abs(numeric - exact) < 1e-8)
     True
     """
     a = np.asarray(rate)[..., None, None]
