@@ -5,7 +5,7 @@ and a round-by-round loop, (c) cost and memory per task of a stream, (d) cost of
 few tasks only (they take hours for all) and their numbers must agree with ours, or the comparison counts as failed.
 Times are CPU seconds of the one thread, so that other work on the machine disturbs them little.
 
-    python benchmarks/convex.py --out bench.json        about 3 minutes; --quick about 20 seconds
+    python benchmarks/convex.py --out bench.json        12 minutes on a busy 2-core machine; --quick 20 seconds
 """
 
 from __future__ import annotations
@@ -100,37 +100,40 @@ class Peer:
         return {name: np.asarray(values) for name, values in out.items()}
 
 
+@dataclass
 class Cvxpy:
-    """One problem per task, compiled once; the rounds seen so far are a parameter (faster than a new problem every round)."""
+    """One SCS solve a round. Which is faster, a new problem every round or one whose rounds are a parameter, depends on the
+    number of rounds, so both are timed and the faster counts."""
 
-    def _problem(self, X, signs, phi):
+    parametrised: bool
+
+    def _problem(self, X, signs, phi, regularised=True):
         import cvxpy as cp
 
         W, seen = cp.Variable(phi.shape), cp.Parameter(len(X), nonneg=True)
         losses = seen @ cp.sum(cp.logistic(cp.multiply(-signs, X @ W.T)), axis=1)
         # eta·Σ losses + ½‖W − phi‖² has the same minimiser and needs no second parameter.
-        return W, seen, losses, cp.sum_squares(W - phi) / 2, [cp.norm(W, "fro") <= 1]
+        objective = losses + cp.sum_squares(W - phi) / 2 if regularised else losses
+        return W, seen, cp.Problem(cp.Minimize(objective), [cp.norm(W, "fro") <= 1])
 
     def optimum(self, X, signs):
-        import cvxpy as cp
-
-        W, seen, losses, _, ball = self._problem(X, signs, np.zeros((CLASSES, FEATURES)))
+        W, seen, problem = self._problem(X, signs, np.zeros((CLASSES, FEATURES)), regularised=False)
         seen.value = np.ones(len(X))
-        cp.Problem(cp.Minimize(losses), ball).solve(solver=cp.SCS)
+        problem.solve(solver="SCS")
         return W.value
 
     def play(self, X, signs, phi, eta):
-        import cvxpy as cp
-
-        W, seen, losses, divergence, ball = self._problem(X, signs, phi)
-        problem, theta = cp.Problem(cp.Minimize(losses + divergence), ball), phi
-        suffered, actions = [], []
+        theta, suffered, actions, built = phi, [], [], None
         for i in range(len(X)):
             actions.append(theta)
             suffered.append(np.logaddexp(0, -signs[i] * (theta @ X[i])).sum())
             if i + 1 < len(X):
-                seen.value = eta * (np.arange(len(X)) <= i)
-                problem.solve(solver=cp.SCS, warm_start=True)
+                rows = len(X) if self.parametrised else i + 1
+                if built is None or not self.parametrised:
+                    built = self._problem(X[:rows], signs[:rows], phi)
+                W, seen, problem = built
+                seen.value = eta * (np.arange(rows) <= i)
+                problem.solve(solver="SCS", warm_start=True)
                 theta = W.value
         return np.array(suffered), actions
 
@@ -163,21 +166,24 @@ class Sklearn:
 # --- (a) and (b) --------------------------------------------------------------------------------------------------------------
 
 
-def versus(part: str, within: str, peer: Peer, rounds: int, count: int, repeats: int, seed: int, total: int) -> Row:
+def versus(part: str, within: str, peers: list[Peer], rounds: int, count: int, repeats: int, seed: int, total: int) -> Row:
     """Ours on all tasks against the peer on the first ``count``, interleaved; medians, and the numbers compared."""
     data = text_like(total, rounds, seed)
     tasks = [fmrl.Task(X, y, loss=fmrl.OneVsAll(CLASSES)) for X, y in data]
     algo = fmrl.presets.paper(within, "fal", epsilon=EPSILON, gamma=GAMMA)
     fmrl.run(algo, tasks[:2])
-    peer.run(text_like(1, CLASSES, seed))  # imports and first calls are not timed
-    ours, theirs, found = [], [], {}
+    for peer in peers:
+        peer.run(text_like(1, CLASSES, seed))  # imports and first calls are not timed
+    ours, times, found = [], [[] for _ in peers], {}
     for _ in range(repeats):
         start = time.process_time()
         history = fmrl.run(algo, tasks)
         ours.append((time.process_time() - start) / total)
-        if not theirs or within != "ftrl" or rounds < 64:  # the peer's longest tasks once: they take minutes
-            found = peer.run(data[:count])
-            theirs.extend(found["seconds"].tolist())
+        for peer, taken in zip(peers, times, strict=True):
+            if not taken or within != "ftrl" or rounds < 64:  # the peer's longest tasks once: they take minutes
+                found = peer.run(data[:count])
+                taken.extend(found["seconds"].tolist())
+    theirs = min(times, key=median)
     errors = {
         "optimum": float(abs(history.optimum[:count] - found["optimum"]).max()),
         "actions": float(abs(played(algo, tasks[:count]) - found["actions"]).max()),
@@ -196,7 +202,7 @@ def versus(part: str, within: str, peer: Peer, rounds: int, count: int, repeats:
         f"{1e3 * median(ours):.3g} ms a task v. {1e3 * median(theirs):.4g} ms (peer: {count} tasks, extrapolated); "
         + ("same numbers: " if agree else "NUMBERS DIFFER: ")
         + f"θ* {errors['optimum']:.0e}, θ_i {errors['actions']:.0e}, TAR {errors['tar']:.0e}",
-        {"ours_s_per_task": ours, "peer_s_per_task": theirs, "peer_tasks": count, "errors": errors, "tar": float(history.tar)},
+        {"ours_s_per_task": ours, "peer_s_per_task": times, "peer_tasks": count, "errors": errors, "tar": float(history.tar)},
     )
 
 
@@ -226,9 +232,9 @@ def stream(count: int, seed: int) -> Iterator[fmrl.Task]:
 def streaming(count: int, seed: int) -> None:
     """One measurement of (c), in a process of its own: CPU seconds a task and peak resident memory."""
     algo = fmrl.presets.paper("omd", "fal")
-    fmrl.run(algo, stream(2000, seed), keep="scalars")  # caches and allocator warm
+    fmrl.run(algo, stream(2000, seed), keep="totals")  # caches and allocator warm
     start = time.process_time()
-    history = fmrl.run(algo, stream(count, seed), keep="scalars")
+    history = fmrl.run(algo, stream(count, seed), keep="totals")
     seconds = time.process_time() - start
     record = {"tasks": len(history), "us_per_task": 1e6 * seconds / count, "peak_mb": peak_memory(), "tar": float(history.tar)}
     print(json.dumps(record))
@@ -255,7 +261,7 @@ def flatness(sizes: list[int], repeats: int, seed: int, tick: Callable[[], None]
     cost = {n: median(m["us_per_task"] for m in ms) for n, ms in measured.items()}
     memory = {n: median(m["peak_mb"] for m in ms) for n, ms in measured.items()}
     raw = {str(n): ms for n, ms in measured.items()}
-    span = f"T = {sizes[0]:,} to {sizes[-1]:,}, keep='scalars'"
+    span = f"T = {sizes[0]:,} to {sizes[-1]:,}, keep='totals'"
     rows = []
     for what, found, unit, most in (("cost a task", cost, "µs", 20), ("peak resident memory", memory, "MB", 5)):
         growth = 100 * (max(found.values()) / min(found.values()) - 1)
@@ -353,12 +359,12 @@ def main(
     steps = {"a": len(rounds), "b": len(rounds), "c": repeats * len(sizes), "d": 2 * len(dims)}
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=sum(steps[p] for p in parts))
-        peers = {"a": ("ftrl", Cvxpy(), 2), "b": ("ogd", Sklearn(), 5)}
+        peers = {"a": ("ftrl", [Cvxpy(True), Cvxpy(False)], 2), "b": ("ogd", [Sklearn()], 5)}
         for part in (p for p in "ab" if p in parts):
-            within, solver, count = peers[part]
+            within, ways, count = peers[part]
             for m in rounds:
                 progress.update(bar, description=f"({part}) {within}, {m} rounds")
-                rows.append(versus(part, within, Peer(solver.optimum, solver.play), m, count, repeats, seed, total))
+                rows.append(versus(part, within, [Peer(way.optimum, way.play) for way in ways], m, count, repeats, seed, total))
                 progress.advance(bar)
         if "c" in parts:
             progress.update(bar, description="(c) streaming")

@@ -51,7 +51,20 @@ def minimise(loss, X, y, domain, phi=None, eta=None):
         goal = eta * goal + divergence(domain, theta, phi)
     problem = cp.Problem(cp.Minimize(goal), inside(domain, theta))
     problem.solve(solver=cp.CLARABEL, **TIGHT)
-    return theta.value, problem.value / (1 if eta is None else eta)
+    return polish(theta.value, loss, X, y, domain, phi, eta), problem.value / (1 if eta is None else eta)
+
+
+def polish(theta, loss, X, y, domain, phi, eta):
+    """Projected gradient steps from cvxpy's answer: its value is exact to 1e-10, but its minimiser only to 1e-5."""
+    if loss.bend in (0.0, np.inf) or isinstance(domain, fmrl.Simplex):
+        return theta
+    game, step = fmrl.Task(X, y, loss=loss).open(), 1 if eta is None else eta
+    steepness = step * loss.bend * np.linalg.norm(X, ord=2) ** 2 + (phi is not None)
+    for _ in range(3000):
+        gradient = step * game.gather(loss.slope(game.margins(theta), game.target))
+        gradient = gradient if phi is None else gradient + theta - phi
+        theta = domain.project(theta - gradient / steepness)
+    return theta
 
 
 def shortest(domain, X, margins, outputs):

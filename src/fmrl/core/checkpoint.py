@@ -35,6 +35,8 @@ def load_state(path: str | os.PathLike, like: Array | None = None) -> State:
 
 def save_history(path: str | os.PathLike, history: History) -> None:
     """Write a whole history: its composition, its columns and the State after its last task."""
+    if history.keep == "totals":
+        raise FMRLError("this history kept totals only", fix="save its state: save_state(path, history.state)")
     arrays: dict[str, np.ndarray] = {name: to_numpy(getattr(history, name)) for name in SCALARS}
     if history.keep == "all":
         arrays |= {name: to_numpy(getattr(history, name)) for name in VECTORS}

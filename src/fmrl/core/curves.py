@@ -28,7 +28,7 @@ class Smooth(NamedTuple):
     def shift(self, mu: Array, z: Array) -> Array:
         return namespace(z).zeros_like(z)
 
-    def residual(self, mu: Array) -> Array:
+    def residual(self, mu: Array, z: Array) -> Array:
         return namespace(mu).zeros_like(mu)
 
     def complementarity(self) -> tuple[Array, Array]:
@@ -36,7 +36,7 @@ class Smooth(NamedTuple):
         nothing = full(self.samples.X.shape[:-2], 0.0, self.samples.X)
         return nothing, nothing
 
-    def newton(self, dz: Array, mu: Array) -> None:
+    def newton(self, dz: Array, mu: Array, z: Array) -> None:
         return None
 
     def longest(self, step: Any) -> Array:
@@ -74,19 +74,23 @@ class Corner(NamedTuple):
         return (self.a / (self.a / self.b * self.s + self.r))[..., None]
 
     def shift(self, mu: Array, z: Array) -> Array:
-        """The part of the new slope that does not depend on the step: Newton's change at dt = 0."""
-        return -self.samples.target * self._rates(mu, namespace(self.a).zeros_like(self.a))[..., None]
+        """The part of the new slope that does not depend on the step: Newton's change when only s − r catches up with t."""
+        return -self.samples.target * self._rates(mu, self._behind(z))[..., None]
 
-    def residual(self, mu: Array) -> Array:
+    def _behind(self, z: Array) -> Array:
+        """t − (s − r): not 0 after a curved step of theta."""
+        return 1 - (self.samples.target * z)[..., 0] - (self.s - self.r)
+
+    def residual(self, mu: Array, z: Array) -> Array:
         one, two = self.s * self.b - mu[..., None], self.r * self.a - mu[..., None]
-        return dot(one * self.samples.weight, one) + dot(two * self.samples.weight, two)
+        return sum(dot(self.samples.weight, off * off) for off in (one, two, self._behind(z)))
 
     def complementarity(self) -> tuple[Array, Array]:
         weight = self.samples.weight
         return dot(weight, self.s * self.b + self.r * self.a), 2 * namespace(weight).sum(weight, axis=-1)
 
-    def newton(self, dz: Array, mu: Array) -> tuple[Array, Array, Array]:
-        dt = -(self.samples.target * dz)[..., 0]
+    def newton(self, dz: Array, mu: Array, z: Array) -> tuple[Array, Array, Array]:
+        dt = -(self.samples.target * dz)[..., 0] + self._behind(z)
         da = self._rates(mu, dt)
         ds = (mu[..., None] - self.s * self.b + self.s * da) / self.b
         weight = self.samples.weight  # padding stands still, so that it cannot shorten a step

@@ -98,6 +98,18 @@ class Domain(ABC):
     def stiffness(self, theta: Array, multiplier: Array, ratio: Array) -> Array:
         """Diagonal of Σⱼ −multiplierⱼ∇²hⱼ + ratioⱼ∇hⱼ∇hⱼᵀ; a curved constraint leaves the last term to ``border``."""
 
+    def regularised(self) -> Domain:
+        """This domain under an objective that contains B_R, less the constraints that B_R enforces by itself."""
+        return self
+
+    def retract(self, theta: Array, step: Array) -> Array:
+        """Move from theta along step; a straight line unless the geometry knows better."""
+        return theta + step
+
+    def tangent(self, theta: Array, gradient: Array) -> Array:
+        """The part of a gradient that no equality constraint absorbs."""
+        return gradient
+
     def border(self, theta: Array) -> tuple[str, Array] | None:
         """("curved", −∇h) of a single curved constraint, ("equality", a) for ⟨a, θ⟩ = const, or None."""
         return None

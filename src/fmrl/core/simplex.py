@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from fmrl.core.arrays import device, full, namespace
+from fmrl.core.arrays import Array, device, full, namespace
 from fmrl.core.domains import Domain
 from fmrl.core.errors import FMRLError
 
@@ -47,10 +47,10 @@ class Simplex(Domain):
         return xp.maximum(total, xp.zeros_like(total))
 
     def mirror(self, theta):
-        return namespace(theta).log(theta)
+        return namespace(theta).log(_positive(theta))
 
     def metric(self, theta):
-        return 1 / theta
+        return 1 / _positive(theta)
 
     def dual(self, gradient):
         xp = namespace(gradient)
@@ -106,6 +106,9 @@ class Simplex(Domain):
         room = slack / theta.shape[-1]
         return xp.all(theta >= self.floor - room, axis=-1) & (xp.abs(xp.sum(theta, axis=-1) - 1) <= slack)
 
+    def regularised(self):
+        return _Open() if self.floor == 0 else self
+
     def slack(self, theta):
         return theta - self.floor
 
@@ -118,5 +121,41 @@ class Simplex(Domain):
     def stiffness(self, theta, multiplier, ratio):
         return ratio
 
+    def tangent(self, theta, gradient):
+        return gradient - namespace(gradient).mean(gradient, axis=-1, keepdims=True)
+
     def border(self, theta):
         return "equality", namespace(theta).ones_like(theta)
+
+
+@dataclass(frozen=True)
+class _Open(Simplex):
+    """The simplex under a KL term: θ > 0 takes care of itself, and steps are multiplicative so that tiny θ do not hold up the rest."""
+
+    def slack(self, theta):
+        return theta[..., :0]
+
+    def pull(self, theta, weight):
+        return namespace(theta).zeros_like(theta)
+
+    def push(self, step):
+        return step[..., :0]
+
+    def stiffness(self, theta, multiplier, ratio):
+        return namespace(theta).zeros_like(theta)
+
+    def tangent(self, theta, gradient):
+        # An expert without mass takes no part.
+        xp = namespace(gradient)
+        return xp.where(theta > 0, gradient - xp.sum(theta * gradient, axis=-1, keepdims=True), xp.zeros_like(gradient))
+
+    def retract(self, theta, step):
+        xp = namespace(theta)
+        power = step / _positive(theta)
+        grown = theta * xp.exp(xp.minimum(power, full((), 50.0, theta)))
+        return grown / xp.sum(grown, axis=-1, keepdims=True)
+
+
+def _positive(theta: Array) -> Array:
+    """theta with zeros lifted to where their logarithm exists; it cancels wherever phi is zero too."""
+    return namespace(theta).maximum(theta, full((), 1e-300, theta))

@@ -17,6 +17,7 @@ from fmrl.core.gap import Objective
 from fmrl.core.interior import interior
 from fmrl.core.majorise import Rotation, descend, majorise
 from fmrl.core.samples import Samples
+from fmrl.core.shortest import shortest
 
 
 class Solution(NamedTuple):
@@ -94,10 +95,7 @@ class Leaders:
             return self._linear(i)
         if self.smooth:
             return self._descended(i) if self.phi is None else self._majorised(i)
-        problem = Objective(self.samples.first(i), self.domain, self.phi, self.eta)
-        theta, value, gap, done = interior(problem, tolerance(self.samples.X))
-        self._insist(done, gap, value)
-        return theta, value, gap
+        return self._robust(Objective(self.samples.first(i), self.domain, self.phi, self.eta))
 
     def _linear(self, i: int) -> tuple[Array, Array, Array]:
         xp, samples = namespace(self.samples.X), self.samples.first(i)
@@ -147,9 +145,19 @@ class Leaders:
         phi = None if problem.phi is None else xp.take(problem.phi, late, axis=0)
         eta = None if problem.eta is None else xp.take(problem.eta, late, axis=0)
         rest = Objective(problem.samples.take(late), problem.domain, phi, eta)
-        *found, done = interior(rest, tolerance(rest.samples.X))
+        return self._robust(rest)
+
+    def _robust(self, problem: Objective) -> tuple[Array, Array, Array]:
+        """The interior-point method, in double precision: its barriers need more digits than float32 has."""
+        single = problem.samples.X.dtype
+        problem = problem.double()
+        tol = tolerance(problem.samples.X)
+        *found, done = interior(problem, tol)
         self._insist(done, found[2], found[1])
-        return tuple(found)
+        if problem.phi is None and not self.smooth and not isinstance(problem.domain, Euclidean):
+            # (In a rotation's coordinates a smooth loss has one minimiser.)
+            found = shortest(problem, *found, tol)
+        return tuple(namespace(a).astype(a, single) for a in found)  # type: ignore[return-value]
 
     def _insist(self, done: Array, gap: Array, value: Array) -> None:
         """Stop where no optimum exists; elsewhere an honest gap is enough."""
