@@ -9,3 +9,5 @@ from fmrl.deep.state import LongRun
 from fmrl.deep.tasks import Arrays, FewShot, Pool
 from fmrl.deep.trainer import MetaTrainer
 from fmrl.deep.within import SGD, Adam
+from fmrl.deep.checkpoint import load, save
+from fmrl.deep.evaluate import Evaluation, adapt, evaluate, gradient_norm

@@ -109,32 +109,57 @@ def _power(n: int, least: int = 16) -> int:
 
 
 @dataclass(frozen=True)
-class Tiles:
-    """Tile sizes of the kernels; the defaults are the fastest measured on an H200."""
+class Tile:
+    """How a program covers its work: output channels, input channels (or rows) at a time, loads in flight, rows a warp."""
 
-    channels: int = 16  # output channels a program of a convolution covers
-    depth: int = 16  # input channels it takes at a time
-    stages: int = 2  # loads in flight
-    rows_per_warp: int = 64  # of the tile that holds all rows, between 4 and 16 warps
-    first: int = 16384  # numbers a program of the first block holds
-    weight_rows: int = 64
-    weight_stages: int = 2
-    weight_channels: int = 64
+    channels: int
+    depth: int
+    stages: int = 2
+    rows_per_warp: int = 64
 
     def warps(self, rows: int) -> int:
         """Warps of a program that holds ``rows`` rows."""
         return min(max(rows // self.rows_per_warp, 4), 16)
 
 
+@dataclass(frozen=True)
+class Tiles:
+    """Tiles of the kernels, each for up to 128, 320, 512 and more rows."""
+
+    forward: tuple[Tile, Tile, Tile, Tile]
+    data: tuple[Tile, Tile, Tile, Tile]
+    weight: tuple[Tile, Tile, Tile, Tile]
+    first: int = 128  # rows at a time in the first block
+    sweep: int = 128  # rows at a time where batch norm's backward pass goes over them again
+
+    def of(self, kernel: str, rows: int) -> Tile:
+        """The tile of ``kernel`` for this many rows."""
+        return getattr(self, kernel)[sum(rows > limit for limit in (128, 320, 512))]
+
+
+# The fastest of those measured on an H200 whose gradients are right.
+FULL = Tiles(
+    (Tile(32, 32, 2), Tile(32, 32, 2), Tile(32, 32, 2), Tile(32, 32, 1)),
+    (Tile(32, 32, 2), Tile(32, 32, 2), Tile(32, 32, 2), Tile(32, 32, 1)),
+    (Tile(64, 64, 1),) * 4,
+)
+HALF = Tiles(
+    (Tile(32, 64, 1), Tile(64, 64, 1), Tile(64, 64, 1), Tile(64, 64, 1)),
+    (Tile(32, 64, 1), Tile(32, 64, 1), Tile(32, 32, 1), Tile(32, 32, 1)),
+    (Tile(64, 64, 1),) * 4,
+)
+
+
 class FusedStep:
     """Launches one inner step of ``tasks`` stacked tasks; holds the activations between launches."""
 
     def __init__(self, plan: Plan, tasks: int, batch: int, within: Any, precision: str, device: Any, tiles: Tiles | None = None):
-        self.plan, self.tasks, self.batch, self.within, self.tiles = plan, tasks, batch, within, tiles or Tiles()
+        self.plan, self.tasks, self.batch, self.within, self.tiles = plan, tasks, batch, within, tiles or (HALF if precision == "bf16" else FULL)
         store = torch.bfloat16 if precision == "bf16" else torch.float32
         self.precision = "tf32" if precision == "bf16" else precision
         rows = [batch * b.out**2 for b in plan.blocks]
         self.xhat = [torch.empty(tasks, m, plan.filters, dtype=store, device=device) for m in rows]
+        self.act = [torch.empty_like(x) for x in self.xhat[:-1]] + self.xhat[-1:]  # nobody reads the last one
         self.dy = [torch.empty_like(x) for x in self.xhat]
         self.rstd = [torch.empty(tasks, plan.filters, device=device) for _ in rows]
         self.small = torch.empty(tasks, 2 * len(rows) * plan.filters, device=device)
@@ -159,18 +184,18 @@ class FusedStep:
             return {"B": batch, "H": b.side, "OH": b.out, "PAD": b.pad, "F": f}
 
         first = p.blocks[0]
-        rows = _power(batch * first.out**2)
-        cb = min(max(g.first // rows, 1), f)
-        kernels.first_forward[(n, f // cb)](
-            inputs, index, theta, self.xhat[0], self.rstd[0], size, first.offset, p.eps, CIN=p.channels,
-            MB=rows, CB=cb, num_warps=8, **shape(first),
+        nb = min(32, f)
+        taps = {"CIN": p.channels, "RB": g.first, "KP": _power(9 * p.channels), "NB": nb, "num_warps": 4}
+        kernels.first_forward[(n, f // nb)](
+            inputs, index, theta, self.xhat[0], self.act[0], self.rstd[0], size, first.offset, 0, p.eps,
+            PRECISION=self.precision, **taps, **shape(first),
         )  # fmt: skip
-        nb = min(g.channels, f)
         for i, b in enumerate(p.blocks[1:], 1):
-            rows = _power(batch * b.out**2)
+            rows, tile = _power(batch * b.out**2), g.of("forward", batch * b.out**2)
+            nb = min(tile.channels, f)
             kernels.forward[(n, f // nb)](
-                self.xhat[i - 1], theta, self.xhat[i], self.rstd[i], size, b.offset, 2 * (i - 1) * f, p.eps,
-                MB=rows, NB=nb, KB=min(g.depth, f), num_warps=g.warps(rows), num_stages=g.stages, **shape(b), **math_,
+                self.act[i - 1], theta, self.xhat[i], self.act[i], self.rstd[i], size, b.offset, 2 * i * f, p.eps, MB=rows, NB=nb,
+                KB=min(tile.depth, f), ACT=i < last, num_warps=tile.warps(rows), num_stages=tile.stages, **shape(b), **math_,
             )  # fmt: skip
         kernels.head[(n,)](
             self.xhat[last], self.rstd[last], label, theta, second, average, loss, self.dy[last], self.small, eta, bias,
@@ -179,20 +204,22 @@ class FusedStep:
         )  # fmt: skip
         for i in range(last, 0, -1):
             b = p.blocks[i]
-            rows = _power(batch * math.ceil(b.side / 2) ** 2)
+            rows, tile = _power(batch * math.ceil(b.side / 2) ** 2), g.of("data", batch * math.ceil(b.side / 2) ** 2)
+            nb = min(tile.channels, f)
             kernels.backward_data[(n, f // nb)](
                 self.dy[i], self.xhat[i - 1], self.rstd[i - 1], theta, self.dy[i - 1], self.small, size, b.offset, 2 * (i - 1) * f,
-                MC=rows, NB=nb, KB=min(g.depth, f), LAYER=i - 1, SMALL=small,
-                num_warps=g.warps(rows), num_stages=g.stages, **shape(b), **math_,
+                MC=rows, NB=nb, KB=min(tile.depth, f), SB=min(rows, g.sweep), LAYER=i - 1, SMALL=small,
+                num_warps=tile.warps(rows), num_stages=tile.stages, **shape(b), **math_,
             )  # fmt: skip
-            wide = min(g.weight_channels, f)
-            kernels.backward_weight[(n, 9, f // wide)](
-                self.dy[i], self.xhat[i - 1], theta, second, average, eta, bias, size, b.offset, 2 * (i - 1) * f, beta2, eps,
-                RB=min(g.weight_rows, _power(batch * b.out**2)), NB=wide, num_warps=4, num_stages=g.weight_stages, **shape(b), **math_, **rule,
+            rows, tile = _power(batch * b.out**2), g.of("weight", batch * b.out**2)
+            nb = min(tile.channels, f)
+            kernels.backward_weight[(n, 9, f // nb)](
+                self.dy[i], self.act[i - 1], theta, second, average, eta, bias, size, b.offset, beta2, eps, RB=min(tile.depth, rows),
+                NB=nb, PRECISION=self.precision, num_warps=4, num_stages=tile.stages, **shape(b), **rule,
             )  # fmt: skip
-        kernels.first_weight[(n, f // nb)](
-            inputs, index, self.dy[0], theta, second, average, eta, bias, size, first.offset, beta2, eps, CIN=p.channels,
-            RB=128, KP=_power(9 * p.channels), NB=nb, num_warps=4, **shape(first), **math_, **rule,
+        kernels.first_weight[(n, f // taps["NB"])](
+            inputs, index, self.dy[0], theta, second, average, eta, bias, size, first.offset, beta2, eps, **taps,
+            **shape(first), **math_, **rule,
         )  # fmt: skip
         kernels.small_step[(n,)](
             theta, second, average, self.small, eta, bias, size, beta2, eps, SMALL=small, SP=_power(small), num_warps=4, **rule

@@ -92,11 +92,10 @@ class InnerLoop:
             second.mul_(self.within.beta2).addcmul_(gradient, gradient, value=1 - self.within.beta2)
             theta -= eta[:, None] * gradient.div_((second.sqrt() / bias).add_(self.within.eps))
 
-    def bias_at(self, count: int) -> torch.Tensor:
-        """sqrt(1 − beta2^t) of the loop's steps, when ``count`` steps were taken before them."""
+    def bias_at(self, before: int | torch.Tensor) -> torch.Tensor:
+        """sqrt(1 − beta2^t) of the loop's steps, on the host, when ``before`` steps were taken before them. [..., steps]"""
         beta2 = self.within.beta2 if isinstance(self.within, Adam) else 0.0
-        t = count + torch.arange(1, self.steps + 1, dtype=torch.float64)
-        return (1 - beta2**t).sqrt().to(self.bias.dtype)
+        return (1 - beta2 ** (before + torch.arange(1, self.steps + 1, dtype=torch.float64))).sqrt()
 
 
 def _plan(module, inputs, batch, path, loss, device, dtype):

@@ -1,10 +1,11 @@
 """Triton kernels of one inner step on a stack of tasks, each with its own weights. No patches are ever written to memory.
 
-A block is [3x3 convolution with stride 2, batch norm on batch statistics, ReLU]. What is stored between blocks is the normalised
-value ``xhat`` alone: a reader makes relu(gamma·xhat + beta) of it as it loads. Every program sees all rows of its channels, so
-batch statistics and their backward pass need no second launch, and the optimiser's step is taken where a gradient is born.
+A block is [3x3 convolution with stride 2, batch norm on batch statistics, ReLU]. Stored between blocks are the normalised value
+``xhat`` and the activation a = relu(gamma·xhat + beta), which the next block's products copy straight into shared memory. Every
+program sees all rows of its channels, so batch statistics and their backward pass need no second launch, and the optimiser's step
+is taken where a gradient is born.
 
-Layouts, per task t: images by index, rows (sample, row, column), channels last: xhat [t, M, F], dy [t, M, F]. Theta [t, P] is
+Layouts, per task t: images by index, rows (sample, row, column), channels last: xhat, a and dy [t, M, F]. Theta [t, P] is
 (gamma, beta) of every block, then convolutions as [tap, channel in, channel out], then the dense layer as [in, out] and its bias.
 """
 
@@ -29,58 +30,74 @@ def _descend(theta, second, average, at, mask, grad, eta, bias, beta2, eps, ADAM
 
 @triton.jit
 def first_forward(
-    images, index, theta, xhat, rstd, P, offset, norm_eps,
+    images, index, theta, xhat, act, rstd, P, offset, norms, norm_eps,
     B: tl.constexpr, H: tl.constexpr, OH: tl.constexpr, PAD: tl.constexpr, CIN: tl.constexpr, F: tl.constexpr,
-    MB: tl.constexpr, CB: tl.constexpr,
+    RB: tl.constexpr, KP: tl.constexpr, NB: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """First block from images by number: too few channels for a matrix unit, so plain multiply-adds. Grid (tasks, F/CB)."""
+    """First block, from images by number. Its product is so small that it is done twice, for the statistics and for the result,
+    instead of being kept. Grid (tasks, F/NB)."""
     t = tl.program_id(0).to(tl.int64)
-    c = tl.program_id(1) * CB + tl.arange(0, CB)
+    k, n = tl.arange(0, KP), tl.program_id(1) * NB + tl.arange(0, NB)
     M: tl.constexpr = B * OH * OH
-    rows = tl.arange(0, MB)
-    live = rows < M
-    image = tl.load(images_at(index, t, rows, B, OH), mask=live, other=0).to(tl.int64) * (H * H * CIN)
-    oh, ow = (rows % (OH * OH)) // OH, rows % OH
-    acc = tl.zeros((MB, CB), tl.float32)
-    for tap in range(9):
-        h, w = 2 * oh + tap // 3 - PAD, 2 * ow + tap % 3 - PAD
-        inside = live & (h >= 0) & (h < H) & (w >= 0) & (w < H)
-        for ci in tl.static_range(CIN):
-            x = tl.load(images + image + (h * H + w) * CIN + ci, mask=inside, other=0).to(tl.float32)
-            weight = tl.load(theta + t * P + offset + (tap * CIN + ci) * F + c)
-            acc += x[:, None] * weight[None, :]
-    _normalise(acc, live, xhat + t * M * F, rstd + t * F, rows, c, M, F, norm_eps)
+    at = theta + t * P + offset + k[:, None] * F + n[None, :]
+    weight = tl.load(at, mask=(k < 9 * CIN)[:, None] & (n >= 0)[None, :], other=0.0)
+    total = tl.zeros((NB,), tl.float32)
+    for start in range(0, M, RB):
+        x = patches(images, index, t, start + tl.arange(0, RB), k, B, H, OH, PAD, CIN)
+        total += tl.sum(tl.dot(x, weight, input_precision=PRECISION), 0)
+    mean = total / M
+    spread = tl.zeros((NB,), tl.float32)
+    for start in range(0, M, RB):
+        rows = start + tl.arange(0, RB)
+        x = patches(images, index, t, rows, k, B, H, OH, PAD, CIN)
+        y = tl.dot(x, weight, input_precision=PRECISION) - mean[None, :]
+        spread += tl.sum(tl.where((rows < M)[:, None], y * y, 0.0), 0)
+    scale = 1.0 / tl.sqrt(spread / M + norm_eps)
+    tl.store(rstd + t * F + n, scale)
+    gamma, beta = tl.load(theta + t * P + norms + n), tl.load(theta + t * P + norms + F + n)
+    for start in range(0, M, RB):
+        rows = start + tl.arange(0, RB)
+        x = patches(images, index, t, rows, k, B, H, OH, PAD, CIN)
+        y = (tl.dot(x, weight, input_precision=PRECISION) - mean[None, :]) * scale[None, :]
+        out = t * (M * F) + rows[:, None] * F + n[None, :]
+        live = (rows < M)[:, None]
+        tl.store(xhat + out, y.to(xhat.dtype.element_ty), mask=live)
+        tl.store(act + out, tl.maximum(y * gamma[None, :] + beta[None, :], 0.0).to(act.dtype.element_ty), mask=live)
 
 
 @triton.jit
-def images_at(index, t, rows, B: tl.constexpr, OH: tl.constexpr):
-    """Where the image number of each output row is kept."""
-    return index + t * B + rows // (OH * OH)
+def patches(images, index, t, rows, k, B: tl.constexpr, H: tl.constexpr, OH: tl.constexpr, PAD: tl.constexpr, CIN: tl.constexpr):
+    """The 3x3 patches [rows, taps·CIN] of images by number, zero outside."""
+    live = rows < B * OH * OH
+    image = tl.load(index + t * B + rows // (OH * OH), mask=live, other=0).to(tl.int64) * (H * H * CIN)
+    oh, ow, tap, ci = (rows % (OH * OH)) // OH, rows % OH, k // CIN, k % CIN
+    h, w = 2 * oh[:, None] + (tap // 3)[None, :] - PAD, 2 * ow[:, None] + (tap % 3)[None, :] - PAD
+    inside = live[:, None] & (k < 9 * CIN)[None, :] & (h >= 0) & (h < H) & (w >= 0) & (w < H)
+    return tl.load(images + image[:, None] + (h * H + w) * CIN + ci[None, :], mask=inside, other=0).to(tl.float32)
 
 
 @triton.jit
-def _normalise(acc, live, xhat, rstd, rows, c, M: tl.constexpr, F: tl.constexpr, norm_eps):
+def _normalise(acc, live, norms, xhat, act, rstd, rows, c, M: tl.constexpr, F: tl.constexpr, norm_eps, ACT: tl.constexpr):
+    """Batch norm of all M rows of channels ``c``; norms: where this block's (gamma, beta) start."""
     mean = tl.sum(acc, 0) / M  # rows that are not live are zero
     centred = tl.where(live[:, None], acc - mean[None, :], 0.0)
     scale = 1.0 / tl.sqrt(tl.sum(centred * centred, 0) / M + norm_eps)
-    tl.store(xhat + rows[:, None] * F + c[None, :], (centred * scale[None, :]).to(xhat.dtype.element_ty), mask=live[:, None])
+    x = centred * scale[None, :]
+    at = rows[:, None] * F + c[None, :]
+    tl.store(xhat + at, x.to(xhat.dtype.element_ty), mask=live[:, None])
+    if ACT:
+        z = x * tl.load(norms + c)[None, :] + tl.load(norms + F + c)[None, :]
+        tl.store(act + at, tl.maximum(z, 0.0).to(act.dtype.element_ty), mask=live[:, None])
     tl.store(rstd + c, scale)
 
 
 @triton.jit
-def _activate(xhat, at, inside, gamma, beta, TYPE: tl.constexpr):
-    """relu(gamma·xhat + beta) of the rows at ``at``, zero where the convolution pads."""
-    x = tl.load(xhat + at, mask=inside, other=0.0).to(tl.float32)
-    return tl.where(inside, tl.maximum(x * gamma + beta, 0.0), 0.0).to(TYPE)
-
-
-@triton.jit
 def forward(
-    before, theta, xhat, rstd, P, offset, norms, norm_eps,
+    before, theta, xhat, act, rstd, P, offset, norms, norm_eps,
     B: tl.constexpr, H: tl.constexpr, OH: tl.constexpr, PAD: tl.constexpr, F: tl.constexpr,
-    MB: tl.constexpr, NB: tl.constexpr, KB: tl.constexpr, PRECISION: tl.constexpr, TYPE: tl.constexpr,
+    MB: tl.constexpr, NB: tl.constexpr, KB: tl.constexpr, PRECISION: tl.constexpr, TYPE: tl.constexpr, ACT: tl.constexpr,
 ):  # fmt: skip
-    """A later block as an implicit matrix product over the nine taps. ``before``: xhat of the block before. Grid (tasks, F/NB)."""
+    """A later block as an implicit matrix product over the nine taps. ``before``: activation of the block before. Grid (tasks, F/NB)."""
     t = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1) * NB + tl.arange(0, NB)
     M: tl.constexpr = B * OH * OH
@@ -95,11 +112,10 @@ def forward(
         h, w = 2 * oh + tap // 3 - PAD, 2 * ow + tap % 3 - PAD
         inside = live & (h >= 0) & (h < H) & (w >= 0) & (w < H)
         pixel = (b * (H * H) + h * H + w) * F
-        gamma, beta = tl.load(theta + norms + k), tl.load(theta + norms + F + k)
-        a = _activate(before, pixel[:, None] + k[None, :], inside[:, None], gamma[None, :], beta[None, :], TYPE)
+        a = tl.load(before + pixel[:, None] + k[None, :], mask=inside[:, None], other=0.0)
         weight = tl.load(theta + offset + (tap * F + k[:, None]) * F + n[None, :]).to(TYPE)
         acc = tl.dot(a, weight, acc, input_precision=PRECISION)
-    _normalise(acc, live, xhat + t * M * F, rstd + t * F, rows, n, M, F, norm_eps)
+    _normalise(acc, live, theta + norms, xhat + t * M * F, act + t * M * F, rstd + t * F, rows, n, M, F, norm_eps, ACT)
 
 
 @triton.jit
@@ -179,7 +195,7 @@ def _parity(
         oh, ow = (h + PAD - kh + 2) // 2 - 1, (w + PAD - kw + 2) // 2 - 1
         inside = (live & (oh >= 0) & (oh < OH) & (ow >= 0) & (ow < OH))[:, None]
         pixel = (b * (OH * OH) + oh * OH + ow) * F
-        d = tl.load(dy + pixel[:, None] + k[None, :], mask=inside, other=0.0).to(TYPE)
+        d = tl.load(dy + pixel[:, None] + k[None, :], mask=inside, other=0.0)
         weight = tl.load(weights + ((kh * 3 + kw) * F + n[None, :]) * F + k[:, None]).to(TYPE)
         acc = tl.dot(d, weight, acc, input_precision=PRECISION)
     at = (b * (H * H) + h * H + w)[:, None] * F + n[None, :]
@@ -193,7 +209,7 @@ def _parity(
 def backward_data(
     dy, before, rstd, theta, out, small, P, offset, norms,
     B: tl.constexpr, H: tl.constexpr, OH: tl.constexpr, PAD: tl.constexpr, F: tl.constexpr,
-    MC: tl.constexpr, NB: tl.constexpr, KB: tl.constexpr, LAYER: tl.constexpr, SMALL: tl.constexpr,
+    MC: tl.constexpr, NB: tl.constexpr, KB: tl.constexpr, SB: tl.constexpr, LAYER: tl.constexpr, SMALL: tl.constexpr,
     PRECISION: tl.constexpr, TYPE: tl.constexpr,
 ):  # fmt: skip
     """From dy of a block to dy of the block before: transposed convolution, ReLU and batch norm backward. Grid (tasks, F/NB).
@@ -220,8 +236,8 @@ def backward_data(
     tl.debug_barrier()  # what follows reads what this program wrote
     M: tl.constexpr = B * H * H
     slope = gamma * tl.load(rstd + t * F + n)
-    for start in range(0, M, MC):
-        r = start + rows
+    for start in range(0, M, SB):
+        r = start + tl.arange(0, SB)
         at = r[:, None] * F + n[None, :]
         live = (r < M)[:, None]
         x = tl.load(before + at, mask=live, other=0.0).to(tl.float32)
@@ -232,9 +248,9 @@ def backward_data(
 
 @triton.jit
 def backward_weight(
-    dy, before, theta, second, average, eta, bias, P, offset, norms, beta2, eps,
+    dy, before, theta, second, average, eta, bias, P, offset, beta2, eps,
     B: tl.constexpr, H: tl.constexpr, OH: tl.constexpr, PAD: tl.constexpr, F: tl.constexpr,
-    RB: tl.constexpr, NB: tl.constexpr, PRECISION: tl.constexpr, TYPE: tl.constexpr, ADAM: tl.constexpr, AVERAGE: tl.constexpr,
+    RB: tl.constexpr, NB: tl.constexpr, PRECISION: tl.constexpr, ADAM: tl.constexpr, AVERAGE: tl.constexpr,
 ):  # fmt: skip
     """Gradient of one tap's [F, NB] weights, and the optimiser's step on them. Grid (tasks, 9, F/NB)."""
     t, tap = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -242,7 +258,6 @@ def backward_weight(
     M: tl.constexpr = B * OH * OH
     dy += t * (M * F)
     before += t * (B * H * H * F)
-    gamma, beta = tl.load(theta + t * P + norms + k), tl.load(theta + t * P + norms + F + k)
     acc = tl.zeros((F, NB), tl.float32)
     for start in range(0, M, RB):
         rows = start + tl.arange(0, RB)
@@ -251,8 +266,8 @@ def backward_weight(
         h, w = 2 * oh + tap // 3 - PAD, 2 * ow + tap % 3 - PAD
         inside = live & (h >= 0) & (h < H) & (w >= 0) & (w < H)
         at = (b * (H * H) + h * H + w)[:, None] * F + k[None, :]
-        a = _activate(before, at, inside[:, None], gamma[None, :], beta[None, :], TYPE)
-        d = tl.load(dy + rows[:, None] * F + n[None, :], mask=live[:, None], other=0.0).to(TYPE)
+        a = tl.load(before + at, mask=inside[:, None], other=0.0)
+        d = tl.load(dy + rows[:, None] * F + n[None, :], mask=live[:, None], other=0.0)
         acc = tl.dot(tl.trans(a), d, acc, input_precision=PRECISION)
     where = offset + (tap * F + k[:, None]) * F + n[None, :]
     rate, correction = tl.load(eta + t), tl.load(bias)
@@ -271,17 +286,11 @@ def first_weight(
     k, n = tl.arange(0, KP), tl.program_id(1) * NB + tl.arange(0, NB)
     M: tl.constexpr = B * OH * OH
     dy += t * (M * F)
-    tap, ci = k // CIN, k % CIN
     acc = tl.zeros((KP, NB), tl.float32)
     for start in range(0, M, RB):
         rows = start + tl.arange(0, RB)
-        live = rows < M
-        image = tl.load(images_at(index, t, rows, B, OH), mask=live, other=0).to(tl.int64) * (H * H * CIN)
-        oh, ow = (rows % (OH * OH)) // OH, rows % OH
-        h, w = 2 * oh[:, None] + (tap // 3)[None, :] - PAD, 2 * ow[:, None] + (tap % 3)[None, :] - PAD
-        inside = live[:, None] & (k < 9 * CIN)[None, :] & (h >= 0) & (h < H) & (w >= 0) & (w < H)
-        x = tl.load(images + image[:, None] + (h * H + w) * CIN + ci[None, :], mask=inside, other=0).to(TYPE)
-        d = tl.load(dy + rows[:, None] * F + n[None, :], mask=live[:, None], other=0.0).to(TYPE)
+        x = patches(images, index, t, rows, k, B, H, OH, PAD, CIN).to(TYPE)
+        d = tl.load(dy + rows[:, None] * F + n[None, :], mask=(rows < M)[:, None], other=0.0)
         acc = tl.dot(tl.trans(x), d, acc, input_precision=PRECISION)
     where = offset + k[:, None] * F + n[None, :]
     mask = (k < 9 * CIN)[:, None] & (n >= 0)[None, :]

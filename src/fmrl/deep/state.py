@@ -70,7 +70,7 @@ class MetaLevel:
         phi, meta = self.meta.init(DOMAIN, phi)
         guess, similarity = (self.similarity or Known(1.0)).init(DOMAIN, phi)
         second = torch.zeros_like(phi) if isinstance(self.within, Adam) else None
-        return MetaState(phi, second, guess, meta, similarity)
+        return MetaState(phi.clone(), second, guess, own(meta), own(similarity))
 
     def sigma(self, size: int) -> float:
         """sigma = G·√m, the weight of a task and the scale of its step."""
@@ -117,12 +117,13 @@ class MetaLevel:
         """
         count, decay = ends.shape[1], self.within.beta2**steps
         weights = [decay ** (count - 1 - k) for k in range(count)]
-        weight = torch.tensor(weights, dtype=ends.dtype).to(ends.device, non_blocking=True) if ends.device.type == "cpu" else None
-        if weight is None:  # inside a captured graph nothing may come from the host
-            total = sum(w * ends[:, k] for k, w in enumerate(weights))
-        else:
-            total = torch.einsum("k,rkp->rp", weight, ends)
+        total = sum(w * ends[:, k] for k, w in enumerate(weights))
         second.mul_(decay**count - decay * sum(weights)).add_(total).clamp_min_(0)
+
+
+def own(value: Any) -> Any:
+    """The same memory with no tensor shared: it will be written in place."""
+    return tuple(own(v) for v in value) if isinstance(value, tuple) else value.clone() if isinstance(value, torch.Tensor) else value
 
 
 def write(target: Any, value: Any) -> None:

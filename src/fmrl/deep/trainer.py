@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -66,6 +67,7 @@ class MetaTrainer:
         self.loop: InnerLoop | None = None
         self.order: torch.Tensor | None = None  # of state's parameters: None is the module's
         self._shape: tuple = ()
+        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     @property
     def iteration(self) -> int:
@@ -127,26 +129,42 @@ class MetaTrainer:
         return self
 
     def _chunk(self, sources: Sequence[Tasks], count: int) -> None:
-        """``count`` meta-iterations: draw their tasks in bulk, then replay."""
-        level, K = self.level, self.meta_batch
-        drawn = [s.draw(self.iteration * K, count * K) for s in sources]
+        """``count`` meta-iterations: draw their tasks in bulk, then replay. Nothing here waits for the device."""
+        level, K, steps = self.level, self.meta_batch, self.loop.steps
+        with self._aside():
+            drawn = [s.draw(self.iteration * K, count * K) for s in sources]
         for table, parts in zip((self._index, self._label), zip(*drawn, strict=True), strict=True):
             stacked = torch.stack([p.unflatten(0, (count, K)) for p in parts], 1)  # [count, R, K, steps, batch]
             table[:count].copy_(stacked.flatten(1, 2).transpose(1, 2))
-        fractions = []
         if isinstance(self.state.meta, int):
+            fractions = []
             for _ in range(count):
                 fraction, self.state.meta = level.fraction(self.state.meta, K)
                 fractions.append(fraction)
-            self._fraction[:count].copy_(torch.tensor(fractions, dtype=torch.float64)[:, None].expand(-1, self.runs))
-        carried, steps = self.second is not None, self.loop.steps
-        counts = [(self.iteration + i) * K * steps if carried else 0 for i in range(count)]
-        self._bias[:count].copy_(torch.stack([self.loop.bias_at(c) for c in counts]))
+            self._send(self._fraction, torch.tensor(fractions, dtype=torch.float64)[:, None].expand(-1, self.runs))
+        before = torch.arange(self.iteration, self.iteration + count) * (K * steps if self.second is not None else 0)
+        self._send(self._bias, self.loop.bias_at(before[:, None]))
         self._at.zero_()
         for _ in range(count):
             self._iterate()
         self.state.iteration += count
         self.losses.append(self._losses[:count].clone())
+
+    def _send(self, table: torch.Tensor, values: torch.Tensor) -> None:
+        values = values.to(table.dtype).contiguous()
+        table[: len(values)].copy_(values.pin_memory() if table.is_cuda else values, non_blocking=True)
+
+    @contextmanager
+    def _aside(self):
+        """A stream of its own for drawing tasks, which copies small tables from the host and would wait for the training."""
+        if self.device.type != "cuda":
+            yield
+            return
+        main = torch.cuda.current_stream(self.device)
+        with torch.cuda.stream(self._side):
+            yield
+        main.wait_stream(self._side)
+        self._side.wait_stream(main)  # what was drawn is read on the main stream before its memory is used again
 
     def _prepare(self, sources: Sequence[Tasks]) -> None:
         """Buffers and the captured meta-iteration, unless those at hand fit."""
