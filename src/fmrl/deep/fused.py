@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from fmrl.deep.models import SameConv2d
 from fmrl.deep.within import Adam
 
 PRECISIONS = ("ieee", "tf32", "bf16")
+PROGRAMS = 128  # that a launch should have, about one for each multiprocessor
 
 
 def available() -> bool:
@@ -132,9 +133,13 @@ class Tiles:
     first: int = 128  # rows at a time in the first block
     sweep: int = 128  # rows at a time where batch norm's backward pass goes over them again
 
-    def of(self, kernel: str, rows: int) -> Tile:
-        """The tile of ``kernel`` for this many rows."""
-        return getattr(self, kernel)[sum(rows > limit for limit in (128, 320, 512))]
+    def of(self, kernel: str, rows: int, tasks: int, filters: int) -> Tile:
+        """The tile of ``kernel`` for this many rows; narrower where few tasks would leave multiprocessors without work."""
+        tile = getattr(self, kernel)[sum(rows > limit for limit in (128, 320, 512))]
+        channels = min(tile.channels, filters)
+        while kernel != "weight" and channels > 16 and tasks * filters < channels * PROGRAMS:
+            channels //= 2
+        return replace(tile, channels=channels)
 
 
 # The fastest of those measured on an H200 whose gradients are right.
@@ -153,8 +158,12 @@ HALF = Tiles(
 class FusedStep:
     """Launches one inner step of ``tasks`` stacked tasks; holds the activations between launches."""
 
-    def __init__(self, plan: Plan, tasks: int, batch: int, within: Any, precision: str, device: Any, tiles: Tiles | None = None):
+    def __init__(
+        self, plan: Plan, tasks: int, batch: int, within: Any, precision: str, device: Any, tiles: Tiles | None = None,
+        wide: int | None = None,
+    ):  # fmt: skip
         self.plan, self.tasks, self.batch, self.within, self.tiles = plan, tasks, batch, within, tiles or (HALF if precision == "bf16" else FULL)
+        self.wide = wide or tasks  # the stack size that tiles are chosen for
         store = torch.bfloat16 if precision == "bf16" else torch.float32
         self.precision = "tf32" if precision == "bf16" else precision
         rows = [batch * b.out**2 for b in plan.blocks]
@@ -191,8 +200,8 @@ class FusedStep:
             PRECISION=self.precision, **taps, **shape(first),
         )  # fmt: skip
         for i, b in enumerate(p.blocks[1:], 1):
-            rows, tile = _power(batch * b.out**2), g.of("forward", batch * b.out**2)
-            nb = min(tile.channels, f)
+            rows, tile = _power(batch * b.out**2), g.of("forward", batch * b.out**2, self.wide, f)
+            nb = tile.channels
             kernels.forward[(n, f // nb)](
                 self.act[i - 1], theta, self.xhat[i], self.act[i], self.rstd[i], size, b.offset, 2 * i * f, p.eps, MB=rows, NB=nb,
                 KB=min(tile.depth, f), ACT=i < last, num_warps=tile.warps(rows), num_stages=tile.stages, **shape(b), **math_,
@@ -204,15 +213,16 @@ class FusedStep:
         )  # fmt: skip
         for i in range(last, 0, -1):
             b = p.blocks[i]
-            rows, tile = _power(batch * math.ceil(b.side / 2) ** 2), g.of("data", batch * math.ceil(b.side / 2) ** 2)
-            nb = min(tile.channels, f)
+            most = batch * math.ceil(b.side / 2) ** 2
+            rows, tile = _power(most), g.of("data", most, self.wide, f)
+            nb = tile.channels
             kernels.backward_data[(n, f // nb)](
                 self.dy[i], self.xhat[i - 1], self.rstd[i - 1], theta, self.dy[i - 1], self.small, size, b.offset, 2 * (i - 1) * f,
                 MC=rows, NB=nb, KB=min(tile.depth, f), SB=min(rows, g.sweep), LAYER=i - 1, SMALL=small,
                 num_warps=tile.warps(rows), num_stages=tile.stages, **shape(b), **math_,
             )  # fmt: skip
-            rows, tile = _power(batch * b.out**2), g.of("weight", batch * b.out**2)
-            nb = min(tile.channels, f)
+            rows, tile = _power(batch * b.out**2), g.of("weight", batch * b.out**2, self.wide, f)
+            nb = tile.channels
             kernels.backward_weight[(n, 9, f // nb)](
                 self.dy[i], self.act[i - 1], theta, second, average, eta, bias, size, b.offset, beta2, eps, RB=min(tile.depth, rows),
                 NB=nb, PRECISION=self.precision, num_warps=4, num_stages=tile.stages, **shape(b), **rule,

@@ -5,6 +5,7 @@ Every step differentiates one mini-batch and forgets the graph, so memory does n
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from fmrl.core.errors import FMRLError
 from fmrl.deep import fused
 from fmrl.deep.stacked import stack
 from fmrl.deep.within import Adam
@@ -38,7 +40,7 @@ class InnerLoop:
 
     def __init__(
         self, module: nn.Module, within: Any, inputs: torch.Tensor, *, tasks: int, steps: int, batch: int,
-        path: str = "auto", precision: str = "tf32", loss: Loss = cross_entropy, average: bool = False, piece: int | None = None,
+        path: str = "auto", precision: str = "bf16", loss: Loss = cross_entropy, average: bool = False, piece: int | None = None,
         targets: torch.dtype = torch.int64,
     ):  # fmt: skip
         first = next(module.parameters())
@@ -47,8 +49,10 @@ class InnerLoop:
         self.module, self.within, self.inputs, self.loss = module, within, inputs, loss
         self.tasks, self.steps, self.batch, self.piece = tasks, steps, batch, piece or tasks
         self.precision = precision
-        self.plan = _plan(module, inputs, batch, path, loss, device, dtype)
         self.apply = stack(module, "auto" if path == "fused" else path)
+        self.plan = _plan(module, inputs, batch, path, loss, device, dtype)
+        if self.plan is not None and not agrees(self, min(self.piece, tasks), path == "fused"):
+            self.plan = None
         self.order = None if self.plan is None else self.plan.order.to(device)
 
         def floats(*shape):
@@ -104,6 +108,47 @@ def _plan(module, inputs, batch, path, loss, device, dtype):
     if not wanted or loss is not cross_entropy or inputs.ndim != 4:
         return None
     return fused.plan(module, tuple(inputs.shape[1:]), batch)
+
+
+def agrees(loop: InnerLoop, wide: int, insist: bool) -> bool:
+    """Whether the kernels, as compiled for stacks of ``wide`` tasks, give the plain path's gradient on random tasks.
+
+    Checked once for every shape: compilers err, and a wrong gradient trains quietly. In reduced precision single activations
+    cross zero, which moves a gradient by up to a tenth; a wrong kernel moves that of its layer by far more than a quarter.
+    """
+    plan, within = loop.plan, loop.within
+    key = (loop.precision, loop.batch, plan.blocks, plan.filters, plan.ways, type(within), fused.PROGRAMS > wide, wide)
+    if key in _AGREED:
+        return _AGREED[key]
+    device, size = loop.inputs.device, plan.size
+    generator = torch.Generator().manual_seed(0)
+    theta = torch.cat([p.detach().flatten() for p in loop.module.parameters()]).cpu()
+    theta = (theta + 0.02 * torch.randn(2, size, generator=generator)).to(device)
+    index = torch.randint(0, len(loop.inputs), (2, loop.batch), generator=generator).to(device)
+    label = torch.randint(0, plan.ways, (2, loop.batch), generator=generator).to(device)
+    leaf = theta.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(loop.loss(loop.apply(leaf, loop.inputs[index].float()), label).sum(), leaf)
+    order = plan.order.to(device)
+    moved, second, gradient = theta[:, order].contiguous(), torch.zeros_like(theta), gradient[:, order]
+    step = fused.FusedStep(plan, 2, loop.batch, within, loop.precision, device, wide=wide)
+    one = torch.ones(2, device=device)
+    step(loop.inputs, moved, second, None, index, label, one, one[:1].clone(), one.clone())
+    if isinstance(within, Adam):
+        found, gradient = (second / (1 - within.beta2)).sqrt(), gradient.abs()
+    else:
+        found = theta[:, order] - moved
+    edges = [0, 2 * len(plan.blocks) * plan.filters, *(b.offset for b in plan.blocks[1:]), plan.dense, size]
+    parts = [(found[:, a:b], gradient[:, a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    worst = max(float((x - y).norm() / y.norm()) for x, y in parts)
+    _AGREED[key] = worst < (1e-3 if loop.precision == "ieee" else 0.25)
+    if not _AGREED[key] and insist:
+        raise FMRLError(f"the kernels' gradient differs by {worst:.0%} from the plain one at this shape", fix="use path='stacked'")
+    if not _AGREED[key]:
+        warnings.warn(f"the kernels' gradient differs by {worst:.0%} here: using batched products", RuntimeWarning, stacklevel=4)
+    return _AGREED[key]
+
+
+_AGREED: dict[tuple, bool] = {}
 
 
 def capture(body: Callable[[], None], device: torch.device) -> Callable[[], None]:

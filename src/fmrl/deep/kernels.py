@@ -41,18 +41,14 @@ def first_forward(
     M: tl.constexpr = B * OH * OH
     at = theta + t * P + offset + k[:, None] * F + n[None, :]
     weight = tl.load(at, mask=(k < 9 * CIN)[:, None] & (n >= 0)[None, :], other=0.0)
-    total = tl.zeros((NB,), tl.float32)
-    for start in range(0, M, RB):
+    total, square = tl.zeros((NB,), tl.float32), tl.zeros((NB,), tl.float32)
+    for start in range(0, M, RB):  # rows beyond M are zero
         x = patches(images, index, t, start + tl.arange(0, RB), k, B, H, OH, PAD, CIN)
-        total += tl.sum(tl.dot(x, weight, input_precision=PRECISION), 0)
+        y = tl.dot(x, weight, input_precision=PRECISION)
+        total += tl.sum(y, 0)
+        square += tl.sum(y * y, 0)
     mean = total / M
-    spread = tl.zeros((NB,), tl.float32)
-    for start in range(0, M, RB):
-        rows = start + tl.arange(0, RB)
-        x = patches(images, index, t, rows, k, B, H, OH, PAD, CIN)
-        y = tl.dot(x, weight, input_precision=PRECISION) - mean[None, :]
-        spread += tl.sum(tl.where((rows < M)[:, None], y * y, 0.0), 0)
-    scale = 1.0 / tl.sqrt(spread / M + norm_eps)
+    scale = 1.0 / tl.sqrt(tl.maximum(square / M - mean * mean, 0.0) + norm_eps)
     tl.store(rstd + t * F + n, scale)
     gamma, beta = tl.load(theta + t * P + norms + n), tl.load(theta + t * P + norms + F + n)
     for start in range(0, M, RB):

@@ -104,8 +104,9 @@ class Plan:
     every: int = 2000
     curve: int = 200
     final: int = 1000
+    inductive: int = 500
     iterations: int | None = None
-    precision: str = "tf32"
+    precision: str = "bf16"
 
 
 def split(run: Run, pool: Pool) -> tuple[list[int], list[int]]:
@@ -188,8 +189,8 @@ class Study:
         for shape in dict.fromkeys((q.shots, q.eval_batch) for q in group):
             chosen = [i for i, q in enumerate(group) if (q.shots, q.eval_batch) == shape]
             test = [self._test(group[i]) for i in chosen]
-            count = self.plan.final if last else self.plan.curve
             for protocol in PROTOCOLS if last else PROTOCOLS[:1]:
+                count = self.plan.curve if not last else self.plan.final if protocol == "transductive" else self.plan.inductive
                 found = evaluate(trainer, test, group[0].eval_steps, protocol=protocol, count=count, runs=chosen)
                 for i, result in zip(chosen, found, strict=True):
                     held = self.results.setdefault(group[i].key, {"curve": []})

@@ -32,7 +32,7 @@ class MetaTrainer:
     within: `SGD` or `Adam`, or a list of R that differ in ``step`` alone. update: FLIOnline (last iterate), FLIBatch (average) or
     LongRun(steps). meta: Interpolate, FollowLeader, AdaptiveOGD or any meta-update of the core. similarity: None for the fixed step
     of ``within``, else Doubling, AverageDeviation or Known. runs: R copies of one module. path: "auto", "fused" (Triton kernels),
-    "stacked" (batched products) or "functional" (torch.func, any module). precision of the kernels: "tf32", "bf16" or "ieee".
+    "stacked" (batched products) or "functional" (torch.func, any module). precision of the kernels: "bf16", "tf32" or "ieee" (float32).
     piece: tasks that go through the network at once (default all; halved when memory runs out).
 
     >>> from fmrl.deep import Arrays, SGD
@@ -45,7 +45,7 @@ class MetaTrainer:
     def __init__(
         self, module: nn.Module | Sequence[nn.Module], within: Any = None, update: Any = None, meta: Any = None,
         similarity: Any = None, *, meta_batch: int = 5, runs: int | None = None, seed: int = 0, device: Any = None,
-        loss: Loss = cross_entropy, path: str = "auto", precision: str = "tf32", piece: int | None = None,
+        loss: Loss = cross_entropy, path: str = "auto", precision: str = "bf16", piece: int | None = None,
     ):  # fmt: skip
         modules = [module] if isinstance(module, nn.Module) else list(module)
         device = torch.device(device or next(modules[0].parameters()).device)
