@@ -136,6 +136,8 @@ class MetaTrainer:
         for table, parts in zip((self._index, self._label), zip(*drawn, strict=True), strict=True):
             stacked = torch.stack([p.unflatten(0, (count, K)) for p in parts], 1)  # [count, R, K, steps, batch]
             table[:count].copy_(stacked.flatten(1, 2).transpose(1, 2))
+        if self._side is not None:  # the next draw may use this memory again once it has been copied
+            self._side.wait_stream(torch.cuda.current_stream(self.device))
         if isinstance(self.state.meta, int):
             fractions = []
             for _ in range(count):
@@ -164,7 +166,6 @@ class MetaTrainer:
         with torch.cuda.stream(self._side):
             yield
         main.wait_stream(self._side)
-        self._side.wait_stream(main)  # what was drawn is read on the main stream before its memory is used again
 
     def _prepare(self, sources: Sequence[Tasks]) -> None:
         """Buffers and the captured meta-iteration, unless those at hand fit."""
