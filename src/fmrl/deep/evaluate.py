@@ -90,8 +90,7 @@ def evaluate(
         play()
         theta = _module_order(loop)[: len(piece)]
         right = _predict(loop.apply, theta, sources[0].inputs, support, query, protocol).eq(labels).float().mean(1).cpu()
-        for (r, i), value in zip(piece, right, strict=True):
-            answers[r, i - start] = value
+        answers.view(-1)[at : at + len(piece)] = right
     results = [Evaluation(row, protocol, steps) for row in answers]
     return results if several or isinstance(episodes, (list, tuple)) else results[0]
 

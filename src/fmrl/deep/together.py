@@ -12,7 +12,8 @@ import torch
 
 from fmrl.deep.trainer import CHUNK, MetaTrainer
 
-AHEAD = 2  # chunks a training may have waiting
+AHEAD = 2  # slices a training may have waiting
+LAUNCHES = 512  # kernels in a slice: a longer queue would block the host, and with it the other trainings
 
 
 @dataclass
@@ -26,6 +27,8 @@ class Job:
     each: Callable[[MetaTrainer], None]
     waiting: deque = field(default_factory=deque)
     stream: Any = None
+    loaded: int = 0  # meta-iterations drawn and not yet replayed
+    chunk: int = 0  # meta-iterations drawn last
 
     @property
     def done(self) -> bool:
@@ -39,11 +42,18 @@ class Job:
         return len(self.waiting) < AHEAD
 
     def advance(self) -> None:
-        """One chunk, and what is due after it."""
+        """One slice of a chunk, and what is due after it."""
         trainer = self.trainer
         stop = min(self.iterations, (trainer.iteration // self.every + 1) * self.every)
         trainer._prepare(self.tasks)
-        trainer._chunk(self.tasks, min(CHUNK, stop - trainer.iteration))
+        if self.loaded == 0:
+            self.loaded = self.chunk = min(CHUNK, stop - trainer.iteration)
+            trainer._load(self.tasks, self.chunk)
+        count = self.loaded if self.stream is None else min(self.loaded, max(1, LAUNCHES // (14 * trainer.loop.steps)))
+        trainer._replay(count)
+        self.loaded -= count
+        if self.loaded == 0:
+            trainer.losses.append(trainer._losses[: self.chunk].clone())
         if self.stream is not None:
             self.waiting.append(torch.cuda.Event())
             self.waiting[-1].record(self.stream)
@@ -72,5 +82,5 @@ def train_together(jobs: Sequence[Job], seconds: float | None = None) -> bool:
                     job.advance()
                 moved = True
         if not moved:
-            time.sleep(0.001)
+            time.sleep(0.0005)
     return True

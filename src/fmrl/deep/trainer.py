@@ -129,7 +129,18 @@ class MetaTrainer:
         return self
 
     def _chunk(self, sources: Sequence[Tasks], count: int) -> None:
-        """``count`` meta-iterations: draw their tasks in bulk, then replay. Nothing here waits for the device."""
+        """``count`` meta-iterations: draw their tasks in bulk, then replay."""
+        self._load(sources, count)
+        self._replay(count)
+        self.losses.append(self._losses[:count].clone())
+
+    def _replay(self, count: int) -> None:
+        for _ in range(count):
+            self._iterate()
+        self.state.iteration += count
+
+    def _load(self, sources: Sequence[Tasks], count: int) -> None:
+        """Draw the tasks of the next ``count`` meta-iterations. Nothing here waits for the device."""
         level, K, steps = self.level, self.meta_batch, self.loop.steps
         with self._aside():
             drawn = [s.draw(self.iteration * K, count * K) for s in sources]
@@ -147,10 +158,6 @@ class MetaTrainer:
         before = torch.arange(self.iteration, self.iteration + count) * (K * steps if self.second is not None else 0)
         self._send(self._bias, self.loop.bias_at(before[:, None]))
         self._at.zero_()
-        for _ in range(count):
-            self._iterate()
-        self.state.iteration += count
-        self.losses.append(self._losses[:count].clone())
 
     def _send(self, table: torch.Tensor, values: torch.Tensor) -> None:
         values = values.to(table.dtype).contiguous()
