@@ -93,7 +93,12 @@ def ours(pool, device, seconds, stack, precision):
     """MetaTrainer with ``stack`` tasks a meta-iteration."""
     tasks = pool.tasks(WAYS, 10, batch=BATCH, steps=STEPS)
     trainer = MetaTrainer(
-        omniglot_net(WAYS, seed=0).to(device), Adam(1e-3), FLIOnline(), Interpolate(1.0, 0.0, 10**6), meta_batch=stack, precision=precision
+        omniglot_net(WAYS, seed=0).to(device),
+        Adam(1e-3),
+        FLIOnline(),
+        Interpolate(1.0, 0.0, 10**6),
+        meta_batch=stack,
+        precision=precision,
     )
     chunk = 1 if device == "cpu" else 128
     trainer.fit(tasks, 2)
@@ -129,7 +134,9 @@ def main():
             "how": how, "stack": stack, "task-steps/s": round(rate, 1), "TFLOP/s": round(rate * FLOP / 1e12, 4),
             "GB": None if memory is None else round(memory / 1e9, 2), "ratio": round(rate / base, 1),
         })  # fmt: skip
-        print(f"{how:28} {stack:5} {rate:12,.0f} task-steps/s {rate * FLOP / 1e12:8.2f} TFLOP/s {rate / base:8.1f}x", flush=True)
+        print(
+            f"{how:28} {stack:5} {rate:12,.0f} task-steps/s {rate * FLOP / 1e12:8.2f} TFLOP/s {rate / base:8.1f}x", flush=True
+        )
 
     def measure(how, stack, body):
         if cuda:

@@ -49,7 +49,9 @@ def save(trainer: MetaTrainer, path: str | os.PathLike) -> Path:
     tensors = {"phi": trainer.phi, "guess": trainer.state.guess} | _memories(trainer)
     if trainer.state.second is not None:
         tensors["second"] = trainer._from_loop(trainer.state.second)
-    about = {"format": 1, "fmrl": fmrl.__version__, "iteration": trainer.iteration, "rounds": trainer.level.rounds} | _made(trainer)
+    about = {"format": 1, "fmrl": fmrl.__version__, "iteration": trainer.iteration, "rounds": trainer.level.rounds} | _made(
+        trainer
+    )
     if isinstance(trainer.state.meta, int):
         about["memory"] = trainer.state.meta
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")

@@ -67,7 +67,10 @@ def evaluate(
     several = isinstance(learner, MetaTrainer) and learner.runs > 1
     chosen = list(range(learner.runs)) if runs is None and isinstance(learner, MetaTrainer) else list(runs or [0])
     sources = list(episodes) if isinstance(episodes, (list, tuple)) else [episodes] * len(chosen)
-    if len(sources) != len(chosen) or len({(s.batch, s.episodes.ways, s.episodes.shots, s.episodes.queries) for s in sources}) > 1:
+    if (
+        len(sources) != len(chosen)
+        or len({(s.batch, s.episodes.ways, s.episodes.shots, s.episodes.queries) for s in sources}) > 1
+    ):
         raise FMRLError("runs are evaluated together on tasks of one shape", fix="evaluate those of another shape apart")
     if sources[0].episodes.queries < 1:
         raise FMRLError("the test tasks have no queries", fix="draw them with queries=1 or more")

@@ -158,7 +158,13 @@ class FusedStep:
         self, plan: Plan, tasks: int, batch: int, within: Any, precision: str, device: Any, tiles: Tiles | None = None,
         wide: int | None = None,
     ):  # fmt: skip
-        self.plan, self.tasks, self.batch, self.within, self.tiles = plan, tasks, batch, within, tiles or (HALF if precision == "bf16" else FULL)
+        self.plan, self.tasks, self.batch, self.within, self.tiles = (
+            plan,
+            tasks,
+            batch,
+            within,
+            tiles or (HALF if precision == "bf16" else FULL),
+        )
         self.wide = wide or tasks  # the stack size that tiles are chosen for
         store = torch.bfloat16 if precision == "bf16" else torch.float32
         self.precision = "tf32" if precision == "bf16" else precision

@@ -62,7 +62,9 @@ def first_forward(
 
 
 @triton.jit
-def patches(images, index, t, rows, k, B: tl.constexpr, H: tl.constexpr, OH: tl.constexpr, PAD: tl.constexpr, CIN: tl.constexpr):
+def patches(
+    images, index, t, rows, k, B: tl.constexpr, H: tl.constexpr, OH: tl.constexpr, PAD: tl.constexpr, CIN: tl.constexpr
+):
     """The 3x3 patches [rows, taps·CIN] of images by number, zero outside."""
     live = rows < B * OH * OH
     image = tl.load(index + t * B + rows // (OH * OH), mask=live, other=0).to(tl.int64) * (H * H * CIN)
@@ -223,7 +225,26 @@ def backward_data(
     rows = tl.arange(0, MC)
     for parity in tl.static_range(4):
         more, slope = _parity(
-            dy, before, theta + offset, out, gamma, beta, rows, n, parity // 2, parity % 2, B, H, OH, PAD, F, MC, NB, KB, PRECISION, TYPE
+            dy,
+            before,
+            theta + offset,
+            out,
+            gamma,
+            beta,
+            rows,
+            n,
+            parity // 2,
+            parity % 2,
+            B,
+            H,
+            OH,
+            PAD,
+            F,
+            MC,
+            NB,
+            KB,
+            PRECISION,
+            TYPE,
         )
         shifts += more
         scales += slope
@@ -267,7 +288,9 @@ def backward_weight(
         acc = tl.dot(tl.trans(a), d, acc, input_precision=PRECISION)
     where = offset + (tap * F + k[:, None]) * F + n[None, :]
     rate, correction = tl.load(eta + t), tl.load(bias)
-    _descend(theta + t * P, second + t * P, average + t * P, where, where >= 0, acc, rate, correction, beta2, eps, ADAM, AVERAGE)
+    _descend(
+        theta + t * P, second + t * P, average + t * P, where, where >= 0, acc, rate, correction, beta2, eps, ADAM, AVERAGE
+    )
 
 
 @triton.jit

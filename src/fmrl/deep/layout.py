@@ -50,7 +50,9 @@ class Layout:
 
     def join(self, parameters: dict[str, torch.Tensor], lead: int = 0) -> torch.Tensor:
         """The flat vector of named parameters that share ``lead`` leading axes."""
-        return torch.cat([parameters[n].flatten(lead) if lead < parameters[n].ndim else parameters[n][..., None] for n in self.names], -1)
+        return torch.cat(
+            [parameters[n].flatten(lead) if lead < parameters[n].ndim else parameters[n][..., None] for n in self.names], -1
+        )
 
     def flat(self, module: nn.Module) -> torch.Tensor:
         """theta [P] of a module."""

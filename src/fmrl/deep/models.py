@@ -62,7 +62,9 @@ def omniglot_net(ways: int, *, filters: int = 64, side: int = 28, channels: int 
         return nn.Sequential(*layers, nn.Flatten(), _dense(filters * side * side, ways))
 
 
-def mini_imagenet_net(ways: int, *, filters: int = 32, side: int = 84, channels: int = 3, seed: int | None = None) -> nn.Sequential:
+def mini_imagenet_net(
+    ways: int, *, filters: int = 32, side: int = 84, channels: int = 3, seed: int | None = None
+) -> nn.Sequential:
     """4 × [3×3 convolution, batch norm, 2×2 max-pool, ReLU], then a dense layer. Input [B, 3, 84, 84].
 
     >>> mini_imagenet_net(5)(torch.zeros(2, 3, 84, 84)).shape

@@ -125,14 +125,23 @@ class Study:
     """
 
     def __init__(self, runs: Sequence[Run], pool: Pool, test: Pool, classes: Any, folder: Path, plan: Plan, device: Any):
-        self.runs, self.pool, self.test, self.classes, self.folder, self.plan = list(runs), pool, test, classes, Path(folder), plan
+        self.runs, self.pool, self.test, self.classes, self.folder, self.plan = (
+            list(runs),
+            pool,
+            test,
+            classes,
+            Path(folder),
+            plan,
+        )
         self.device = torch.device(device)
         self.path = self.folder / "record.json"
         held = json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else {}
         self.results: dict[str, dict] = held.get("runs", {})
         self.seconds: float = held.get("training seconds", 0.0)
         if held and held.get("plan") != repr(plan):
-            raise FMRLError(f"{self.path} was begun with {held.get('plan')}", fix="go on with the same, or choose another folder")
+            raise FMRLError(
+                f"{self.path} was begun with {held.get('plan')}", fix="go on with the same, or choose another folder"
+            )
         self.groups: dict[tuple, list[Run]] = {}
         for run in self.runs:
             self.groups.setdefault((*run.shape, run.rate), []).append(run)
@@ -206,13 +215,24 @@ class Study:
 
     def _test(self, q: Run):
         return self.test.tasks(
-            q.ways, q.shots, batch=q.eval_batch, steps=q.eval_steps, queries=1, seed=10_000 + _number(q), classes=self.classes(q)[1]
+            q.ways,
+            q.shots,
+            batch=q.eval_batch,
+            steps=q.eval_steps,
+            queries=1,
+            seed=10_000 + _number(q),
+            classes=self.classes(q)[1],
         )
 
     def _write(self) -> None:
         started, before = self._clock
         self.seconds = before + time.monotonic() - started
-        extra = {"plan": repr(self.plan), "data": repr(self.pool), "training seconds": round(self.seconds, 1), "runs": self.results}
+        extra = {
+            "plan": repr(self.plan),
+            "data": repr(self.pool),
+            "training seconds": round(self.seconds, 1),
+            "runs": self.results,
+        }
         write_json(self.path, self._entry | extra)
 
 

@@ -123,7 +123,13 @@ class MetaLevel:
 
 def own(value: Any) -> Any:
     """The same memory with no tensor shared: it will be written in place."""
-    return tuple(own(v) for v in value) if isinstance(value, tuple) else value.clone() if isinstance(value, torch.Tensor) else value
+    return (
+        tuple(own(v) for v in value)
+        if isinstance(value, tuple)
+        else value.clone()
+        if isinstance(value, torch.Tensor)
+        else value
+    )
 
 
 def write(target: Any, value: Any) -> None:

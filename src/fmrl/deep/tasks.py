@@ -42,7 +42,9 @@ class Pool:
     name: str = "arrays"
 
     def __repr__(self):
-        return f"Pool({self.name!r}, {len(self.starts) - 1:,} classes, {len(self.inputs):,} inputs {tuple(self.inputs.shape[1:])})"
+        return (
+            f"Pool({self.name!r}, {len(self.starts) - 1:,} classes, {len(self.inputs):,} inputs {tuple(self.inputs.shape[1:])})"
+        )
 
     @classmethod
     def of(cls, X: Any, y: Any, device: Any = "cpu", name: str = "arrays") -> Pool:
@@ -68,7 +70,15 @@ class Pool:
         return cls(inputs, torch.as_tensor(np.concatenate([[0], np.cumsum(sizes)])).to(device), images.name)
 
     def tasks(
-        self, ways: int, shots: int, *, batch: int, steps: int, queries: int = 0, seed: int = 0, classes: Sequence[int] | None = None
+        self,
+        ways: int,
+        shots: int,
+        *,
+        batch: int,
+        steps: int,
+        queries: int = 0,
+        seed: int = 0,
+        classes: Sequence[int] | None = None,
     ) -> FewShot:
         """Few-shot tasks over ``classes`` (default: all). A class with fewer than ``shots`` samples gives all it has."""
         sizes = torch.diff(self.starts).tolist()
