@@ -55,9 +55,7 @@ def test_optimum_agrees_with_cvxpy(domain_kind, kind, shape, seed, separable):
     np.testing.assert_allclose(np.sum(game.losses(theta)), found.value, atol=1e-6 * size)
 
 
-@pytest.mark.parametrize(
-    ("domain_kind", "kind"), cases(DOMAINS, LOSSES, ["euclidean softmax"], FAINT)
-)
+@pytest.mark.parametrize(("domain_kind", "kind"), cases(DOMAINS, LOSSES, ["euclidean softmax"], FAINT))
 @given(shape=shapes, seed=seeds, eta=st.sampled_from([0.01, 0.3, 3.0, 30.0]))
 @settings(max_examples=5)
 def test_ftrl_objective_agrees_with_cvxpy(domain_kind, kind, shape, seed, eta):

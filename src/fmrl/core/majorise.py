@@ -77,7 +77,8 @@ class Rotation:
             return scale * self.eig
         if self.energy is None:
             self.energy = xp.cumulative_sum(self.X**2, axis=-2)
-        return xp.maximum(scale * self.energy[..., length - 1, :], (scale * self.eig - (0 if eta is None else 1)) / 2)
+        energy: Any = self.energy
+        return xp.maximum(scale * energy[..., length - 1, :], (scale * self.eig - (0 if eta is None else 1)) / 2)
 
     def down(self, theta: Array) -> Array:
         """theta [B, C·f] in the new coordinates; what lies outside the span is along phi's own remainder."""

@@ -156,7 +156,7 @@ class Leaders:
         self._insist(done, found[2], found[1])
         if problem.phi is None and not self.smooth and not isinstance(problem.domain, Euclidean):
             # (In a rotation's coordinates a smooth loss has one minimiser.)
-            found = shortest(problem, *found, tol)
+            found = shortest(problem, found[0], found[1], found[2], tol)
         return tuple(namespace(a).astype(a, single) for a in found)  # type: ignore[return-value]
 
     def _insist(self, done: Array, gap: Array, value: Array) -> None:
