@@ -113,7 +113,7 @@ class _Path:
         length = xp.minimum(length, 0.995 * self.curve.longest(curve_step))
         inside = length < 0
         for _ in range(40):
-            inside = inside | xp.all(domain.slack(theta + length[..., None] * step) > 0.005 * slack, axis=-1)
+            inside = inside | xp.all(domain.slack(domain.retract(theta, length[..., None] * step)) > 0.002 * slack, axis=-1)
             if bool(xp.all(inside)):
                 break
             length = xp.where(inside, length, length * 0.8)
