@@ -8,6 +8,6 @@ from fmrl.deep.models import SameConv2d, mini_imagenet_net, omniglot_net
 from fmrl.deep.state import LongRun
 from fmrl.deep.tasks import Arrays, FewShot, Pool
 from fmrl.deep.trainer import MetaTrainer
-from fmrl.deep.within import SGD, Adam
+from fmrl.deep.within import SGD, Adam  # noqa: I001
 from fmrl.deep.checkpoint import load, save
 from fmrl.deep.evaluate import Evaluation, adapt, evaluate, gradient_norm

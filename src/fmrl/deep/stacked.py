@@ -120,18 +120,53 @@ def _norm(layer, x, own):
 
 def _conv(layer, x, own):
     """x [T, B, C, H, W] with weights [T, O, C, k, k]: patches [T, C·k·k, B·positions], one batched product."""
-    weight = own[0]
-    tasks, batch, channels = x.shape[:3]
     pads = layer.pads(*x.shape[-2:]) if isinstance(layer, SameConv2d) else [p for p in layer.padding[::-1] for _ in (0, 1)]
-    (kh, kw), (sh, sw), (dh, dw) = layer.kernel_size, layer.stride, layer.dilation
-    # Channels before samples, so that the product's result needs no transposition: x stays [T, C, B, H, W] inside a patch matrix.
-    x = F.pad(x.transpose(1, 2), pads)
+    y = _Product.apply(x, own[0], tuple(pads), layer.stride, layer.dilation)
+    return y + own[1][:, None, :, None, None] if len(own) > 1 else y
+
+
+class _Product(torch.autograd.Function):
+    """The product with its own backward pass: autograd's would fill one zero tensor for each tap."""
+
+    @staticmethod
+    def forward(ctx, x, weight, pads, stride, dilation):
+        tasks, batch, channels = x.shape[:3]
+        # Channels before samples, so that the product's result needs no transposition.
+        x = F.pad(x.transpose(1, 2), pads)
+        views = _taps(x, weight.shape[-2:], stride, dilation)
+        oh, ow = views[0].shape[-2:]
+        patches = torch.stack(views, dim=2).view(tasks, channels * len(views), batch * oh * ow)
+        ctx.save_for_backward(patches, weight)
+        ctx.rest = x.shape, pads, stride, dilation
+        return torch.bmm(weight.reshape(tasks, weight.shape[1], -1), patches).view(tasks, -1, batch, oh, ow).transpose(1, 2)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        patches, weight = ctx.saved_tensors
+        shape, pads, stride, dilation = ctx.rest
+        tasks, channels, batch = shape[:3]
+        gradient = gradient.transpose(1, 2)
+        oh, ow = gradient.shape[-2:]
+        flat = gradient.reshape(tasks, weight.shape[1], -1)
+        for_weight = torch.bmm(flat, patches.mT).view(weight.shape)
+        if not ctx.needs_input_grad[0]:
+            return None, for_weight, None, None, None
+        spread = torch.bmm(weight.reshape(tasks, weight.shape[1], -1).mT, flat).view(tasks, channels, -1, batch, oh, ow)
+        out = flat.new_zeros(shape)
+        for i, view in enumerate(_taps(out, weight.shape[-2:], stride, dilation)):
+            view += spread[:, :, i]
+        left, right, top, bottom = pads
+        out = out[..., top : shape[3] - bottom, left : shape[4] - right]
+        return out.transpose(1, 2), for_weight, None, None, None
+
+
+def _taps(x, kernel, stride, dilation):
+    """Views of padded x, one for each tap of the kernel, at the positions the kernel visits."""
+    (kh, kw), (sh, sw), (dh, dw) = kernel, stride, dilation
     oh, ow = (x.shape[-2] - dh * (kh - 1) - 1) // sh + 1, (x.shape[-1] - dw * (kw - 1) - 1) // sw + 1
-    rows = [
+    return [
         x[..., i * dh : i * dh + (oh - 1) * sh + 1 : sh, j * dw : j * dw + (ow - 1) * sw + 1 : sw]
         for i in range(kh)
         for j in range(kw)
     ]
-    patches = torch.stack(rows, dim=2).reshape(tasks, channels * kh * kw, batch * oh * ow)
-    y = torch.bmm(weight.reshape(tasks, weight.shape[1], -1), patches).view(tasks, -1, batch, oh, ow).transpose(1, 2)
-    return y + own[1][:, None, :, None, None] if len(own) > 1 else y
