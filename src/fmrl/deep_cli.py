@@ -21,21 +21,37 @@ Iterations = Annotated[int | None, typer.Option(help="Meta-iterations (default: 
 
 
 @app.command()
-def shots(out: Out = Path("runs/shots"), data: Data = None, seconds: Seconds = None, device: Device = None, iterations: Iterations = None):
+def shots(
+    out: Out = Path("runs/shots"),
+    data: Data = None,
+    seconds: Seconds = None,
+    device: Device = None,
+    iterations: Iterations = None,
+):
     """More training samples a task: the 20 Omniglot runs of that figure. About 6 minutes on an H200."""
     _study("shots", out, data, seconds, device, iterations)
 
 
 @app.command("iterations")
 def iterations_(
-    out: Out = Path("runs/iterations"), data: Data = None, seconds: Seconds = None, device: Device = None, iterations: Iterations = None
+    out: Out = Path("runs/iterations"),
+    data: Data = None,
+    seconds: Seconds = None,
+    device: Device = None,
+    iterations: Iterations = None,
 ):
     """More inner steps a task: the 16 Omniglot runs of that figure. About 7 minutes on an H200."""
     _study("iterations", out, data, seconds, device, iterations)
 
 
 @app.command()
-def deep(out: Out = Path("runs/deep"), data: Data = None, seconds: Seconds = None, device: Device = None, iterations: Iterations = None):
+def deep(
+    out: Out = Path("runs/deep"),
+    data: Data = None,
+    seconds: Seconds = None,
+    device: Device = None,
+    iterations: Iterations = None,
+):
     """All 32 Omniglot runs and two more seeds for four of them. About 11 minutes on an H200.
 
     Example: fmrl reproduce deep --seconds 540     (and once more to finish)

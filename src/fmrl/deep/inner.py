@@ -119,7 +119,7 @@ def agrees(loop: InnerLoop, wide: int, insist: bool) -> bool:
     cross zero, which moves a gradient by up to a tenth; a wrong kernel moves that of its layer by far more than a quarter.
     """
     plan, within = loop.plan, loop.within
-    key = (loop.precision, loop.batch, plan.blocks, plan.filters, plan.ways, type(within), fused.PROGRAMS > wide, wide)
+    key = (loop.precision, loop.batch, plan.blocks, plan.filters, plan.ways, type(within), wide < fused.PROGRAMS, wide)
     if key in _AGREED:
         return _AGREED[key]
     device, size = loop.inputs.device, plan.size
