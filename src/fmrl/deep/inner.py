@@ -5,6 +5,7 @@ Every step differentiates one mini-batch and forgets the graph, so memory does n
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -140,7 +141,7 @@ def agrees(loop: InnerLoop, wide: int, insist: bool) -> bool:
     else:
         found = theta[:, order] - moved
     edges = [0, 2 * len(plan.blocks) * plan.filters, *(b.offset for b in plan.blocks[1:]), plan.dense, size]
-    parts = [(found[:, a:b], gradient[:, a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [(found[:, a:b], gradient[:, a:b]) for a, b in itertools.pairwise(edges)]
     worst = max(float((x - y).norm() / y.norm()) for x, y in parts)
     _AGREED[key] = worst < (1e-3 if loop.precision == "ieee" else 0.25)
     if not _AGREED[key] and insist:
