@@ -19,7 +19,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from fmrl.core.meta import Interpolate
-from fmrl.deep import Adam, FLIOnline, Layout, MetaTrainer, Pool, omniglot_net
+from fmrl.deep import Adam, FLIOnline, MetaTrainer, Pool, omniglot_net
 from fmrl.records import record, write_json
 
 WAYS, BATCH, STEPS = 5, 10, 5

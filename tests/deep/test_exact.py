@@ -1,4 +1,5 @@
 """The stacked paths against a plain loop: nn.Module, autograd, torch.optim, one task after another, in float64."""
+# ruff: noqa: E402
 
 import copy
 

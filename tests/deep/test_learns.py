@@ -1,4 +1,5 @@
 """Meta-training reaches an accuracy that the plain initialisation cannot; and importing fmrl does not import torch."""
+# ruff: noqa: E402
 
 import os
 import subprocess

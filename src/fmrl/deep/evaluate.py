@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -206,4 +207,4 @@ def _predict(apply, theta, inputs, support, query, protocol) -> torch.Tensor:
 def _spans(runs: list[int]) -> list[tuple[int, int, int]]:
     """(value, start, stop) of the stretches of equal values."""
     edges = [0] + [i for i in range(1, len(runs)) if runs[i] != runs[i - 1]] + [len(runs)]
-    return [(runs[a], a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    return [(runs[a], a, b) for a, b in itertools.pairwise(edges)]

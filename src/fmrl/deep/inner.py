@@ -5,6 +5,7 @@ Every step differentiates one mini-batch and forgets the graph, so memory does n
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -119,7 +120,7 @@ def agrees(loop: InnerLoop, wide: int, insist: bool) -> bool:
     cross zero, which moves a gradient by up to a tenth; a wrong kernel moves that of its layer by far more than a quarter.
     """
     plan, within = loop.plan, loop.within
-    key = (loop.precision, loop.batch, plan.blocks, plan.filters, plan.ways, type(within), fused.PROGRAMS > wide, wide)
+    key = (loop.precision, loop.batch, plan.blocks, plan.filters, plan.ways, type(within), wide < fused.PROGRAMS, wide)
     if key in _AGREED:
         return _AGREED[key]
     device, size = loop.inputs.device, plan.size
@@ -140,7 +141,7 @@ def agrees(loop: InnerLoop, wide: int, insist: bool) -> bool:
     else:
         found = theta[:, order] - moved
     edges = [0, 2 * len(plan.blocks) * plan.filters, *(b.offset for b in plan.blocks[1:]), plan.dense, size]
-    parts = [(found[:, a:b], gradient[:, a:b]) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [(found[:, a:b], gradient[:, a:b]) for a, b in itertools.pairwise(edges)]
     worst = max(float((x - y).norm() / y.norm()) for x, y in parts)
     _AGREED[key] = worst < (1e-3 if loop.precision == "ieee" else 0.25)
     if not _AGREED[key] and insist:

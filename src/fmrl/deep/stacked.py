@@ -69,11 +69,17 @@ def _sequential(module: nn.Module) -> Apply | None:
 
     def apply(theta, x):
         parameters = layout.split(theta)
+        x = _turned(x)
         for (_, layer), own in zip(layers, names, strict=True):
             x = _stacked(layer)(layer, x, [parameters[n] for n in own])
-        return x
+        return _turned(x)
 
     return apply
+
+
+def _turned(x):
+    """Images are kept as [T, C, B, H, W] between layers, so that no product's result needs a transposition."""
+    return x.transpose(1, 2).contiguous() if x.ndim == 5 else x
 
 
 def _flatten(module: nn.Sequential, prefix: str = ""):
@@ -92,9 +98,9 @@ def _stacked(layer: nn.Module):
     if type(layer) in (nn.BatchNorm1d, nn.BatchNorm2d) and layer.affine:
         return _norm
     if type(layer) is nn.MaxPool2d or type(layer) is nn.AvgPool2d:
-        return lambda layer, x, own: layer(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+        return lambda layer, x, own: layer(x.flatten(0, 2)).unflatten(0, x.shape[:3])
     if type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
-        return lambda layer, x, own: x.flatten(2)
+        return lambda layer, x, own: _turned(x).flatten(2)
     if type(layer) is nn.Linear:
         return _linear
     return None
@@ -111,27 +117,59 @@ def _linear(layer, x, own):
 
 def _norm(layer, x, own):
     """Batch statistics per task and channel; the variance is the biased one, as in training."""
-    over = (1, *range(3, x.ndim))
+    over, shape = ((2, 3, 4), (*x.shape[:2], 1, 1, 1)) if x.ndim == 5 else ((1,), (x.shape[0], 1, x.shape[2]))
     centred = x - x.mean(over, keepdim=True)
     scale = torch.rsqrt((centred * centred).mean(over, keepdim=True) + layer.eps)
-    shape = (x.shape[0], 1, x.shape[2]) + (1,) * (x.ndim - 3)
     return centred * (scale * own[0].view(shape)) + own[1].view(shape)
 
 
 def _conv(layer, x, own):
-    """x [T, B, C, H, W] with weights [T, O, C, k, k]: patches [T, C·k·k, B·positions], one batched product."""
-    weight = own[0]
-    tasks, batch, channels = x.shape[:3]
+    """x [T, C, B, H, W] with weights [T, O, C, k, k]: patches [T, C·k·k, B·positions], one batched product."""
     pads = layer.pads(*x.shape[-2:]) if isinstance(layer, SameConv2d) else [p for p in layer.padding[::-1] for _ in (0, 1)]
-    (kh, kw), (sh, sw), (dh, dw) = layer.kernel_size, layer.stride, layer.dilation
-    # Channels before samples, so that the product's result needs no transposition: x stays [T, C, B, H, W] inside a patch matrix.
-    x = F.pad(x.transpose(1, 2), pads)
+    y = _Product.apply(x, own[0], tuple(pads), layer.stride, layer.dilation)
+    return y + own[1][:, :, None, None, None] if len(own) > 1 else y
+
+
+class _Product(torch.autograd.Function):
+    """The product with its own backward pass: autograd's would fill one zero tensor for each tap."""
+
+    @staticmethod
+    def forward(ctx, x, weight, pads, stride, dilation):
+        tasks, channels, batch = x.shape[:3]
+        x = F.pad(x, pads)
+        views = _taps(x, weight.shape[-2:], stride, dilation)
+        oh, ow = views[0].shape[-2:]
+        patches = torch.stack(views, dim=2).view(tasks, channels * len(views), batch * oh * ow)
+        ctx.save_for_backward(patches, weight)
+        ctx.rest = x.shape, pads, stride, dilation
+        return torch.bmm(weight.reshape(tasks, weight.shape[1], -1), patches).view(tasks, -1, batch, oh, ow)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        patches, weight = ctx.saved_tensors
+        shape, pads, stride, dilation = ctx.rest
+        tasks, channels, batch = shape[:3]
+        oh, ow = gradient.shape[-2:]
+        flat = gradient.reshape(tasks, weight.shape[1], -1)
+        for_weight = torch.bmm(flat, patches.mT).view(weight.shape)
+        if not ctx.needs_input_grad[0]:
+            return None, for_weight, None, None, None
+        spread = torch.bmm(weight.reshape(tasks, weight.shape[1], -1).mT, flat).view(tasks, channels, -1, batch, oh, ow)
+        out = flat.new_zeros(shape)
+        for i, view in enumerate(_taps(out, weight.shape[-2:], stride, dilation)):
+            view += spread[:, :, i]
+        left, right, top, bottom = pads
+        out = out[..., top : shape[3] - bottom, left : shape[4] - right]
+        return out, for_weight, None, None, None
+
+
+def _taps(x, kernel, stride, dilation):
+    """Views of padded x, one for each tap of the kernel, at the positions the kernel visits."""
+    (kh, kw), (sh, sw), (dh, dw) = kernel, stride, dilation
     oh, ow = (x.shape[-2] - dh * (kh - 1) - 1) // sh + 1, (x.shape[-1] - dw * (kw - 1) - 1) // sw + 1
-    rows = [
+    return [
         x[..., i * dh : i * dh + (oh - 1) * sh + 1 : sh, j * dw : j * dw + (ow - 1) * sw + 1 : sw]
         for i in range(kh)
         for j in range(kw)
     ]
-    patches = torch.stack(rows, dim=2).reshape(tasks, channels * kh * kw, batch * oh * ow)
-    y = torch.bmm(weight.reshape(tasks, weight.shape[1], -1), patches).view(tasks, -1, batch, oh, ow).transpose(1, 2)
-    return y + own[1][:, None, :, None, None] if len(own) > 1 else y
