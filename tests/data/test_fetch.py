@@ -1,5 +1,6 @@
 import gzip
 import hashlib
+import http.client
 import io
 import tarfile
 import threading
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from fmrl.data import fetch, registry
 from fmrl.data.errors import ArchiveError, ChecksumError, FetchError
 from fmrl.data.registry import Dataset, Item
+from fmrl.data.scratch import atomic
 from fmrl.data_cli import app
 
 from .conftest import left_behind
@@ -167,7 +169,7 @@ def test_what_cannot_be_downloaded_says_so(tmp_path):
 
 
 def test_atomic_leaves_nothing_on_failure(tmp_path):
-    with pytest.raises(RuntimeError), fetch.atomic(tmp_path / "x") as part:
+    with pytest.raises(RuntimeError), atomic(tmp_path / "x") as part:
         part.write_text("half")
         raise RuntimeError
     assert left_behind(tmp_path) == []
@@ -201,3 +203,51 @@ def test_verify_shared(shared):
     got = CliRunner().invoke(app, ["verify", "omniglot", "wordnet", "leaf-shakespeare", "--data", str(folder)])
     assert got.exit_code == 0, got.output
     assert "1,623 classes, 20 drawings per class" in got.output
+
+
+def test_two_processes_fetch_one_file_once(entry, server):
+    pytest.importorskip("fcntl")
+    entry(sha256=SHA)
+    errors = []
+
+    def fetch_it():
+        try:
+            assert fetch.get("toy").path.read_bytes() == CONTENT
+        except Exception as e:  # pragma: no cover - the assertion below shows it
+            errors.append(e)
+
+    threads = [threading.Thread(target=fetch_it) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors and len(server.asked) == 1 and left_behind(fetch.cache_dir()) == ["toy/file.bin"]
+
+
+def test_servers_that_answer_badly(entry, server, monkeypatch):
+    entry(sha256=SHA)
+
+    class Response:
+        status, headers = 200, {"Content-Length": "many"}
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def read(self, n):
+            raise http.client.IncompleteRead(b"x")
+
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: Response())
+    with pytest.raises(FetchError, match="IncompleteRead"):
+        fetch.get("toy")
+    assert left_behind(fetch.cache_dir()) == []
+
+
+def test_a_cache_that_cannot_be_made(entry, tmp_path, monkeypatch):
+    entry(sha256=SHA)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FMRL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(FetchError, match="cannot be created"):
+        fetch.get("toy")

@@ -216,3 +216,76 @@ def test_tiny_imagenet_shared(shared):
     assert isinstance(val, ImageSet) and len(val) == 16 and set(val.sizes) == {140}
     assert val.images.shape == (2240, 64, 64, 3) and val.name == "Tiny ImageNet-100"
     assert get("tiny-imagenet-100", data).place == "local"
+
+
+def toy(classes=3, side=(4, 4), images=2):
+    n = classes * images
+    pixels = np.arange(n * side[0] * side[1], dtype=np.uint8).reshape(n, *side)
+    names = tuple(map(str, range(classes)))
+    return ImageSet("toy", pixels, np.arange(n), np.arange(0, n + 1, images), names)
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_numbers_outside_the_set_are_refused(device):
+    s, turned = toy(), toy().rotated()
+    if device is not None:
+        pytest.importorskip("torch")
+        s, turned = s.to(device).to(device), turned.to(device)
+    for classes, samples in ((3, 0), (-1, 0), (2, 2), (0, 2), (0, -1)):
+        with pytest.raises(FMRLError, match="no class|not in its class"):
+            s.take([classes], [samples])
+    batch = turned.episodes(5, 1, 1).draw(0, 20)
+    assert turned.gather(batch)[0].shape == (20, 5, 1, 4, 4)
+    with pytest.raises(FMRLError, match="belong to the rotated set"):
+        s.gather(batch)
+    for wrong in ([-1], [3]):
+        with pytest.raises(FMRLError, match="there is no class"):
+            s.subset(wrong)
+
+
+def test_only_squares_turn():
+    with pytest.raises(FMRLError, match="square"):
+        toy(side=(4, 6)).rotated()
+
+
+def test_a_device_that_is_not_there():
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    for device in ("cuda", "nonsense"):
+        with pytest.raises(FMRLError, match="cannot be used"):
+            toy().episodes(2, 1).draw(0, 1, device=device)
+        with pytest.raises(FMRLError, match="cannot be used"):
+            toy().to(device)
+    assert len(repr(toy().episodes(2, 1))) < 80
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({"class_dict": {"a": [0, 1], "b": [1]}}, "an image twice"),
+        ({"class_dict": {"a": [0, 9]}}, "not there"),
+        ({"class_dict": {"a": ["x"]}}, "no list of image numbers"),
+        ({"class_dict": {"a": []}}, "no list of image numbers"),
+        ({"class_dict": {}}, "no classes"),
+        ({"class_dict": [0, 1]}, "no classes"),
+        ({"labels": np.array([0.5, 1.0])}, "neither whole numbers"),
+        ({"labels": [0]}, "2 images but 1 labels"),
+        ({}, "neither whole numbers|0 labels"),
+    ],
+)
+def test_pickles_with_other_groups(tmp_path, groups, message):
+    path = tmp_path / "x.pkl"
+    path.write_bytes(pickle.dumps({"data": np.zeros((2, 4, 4, 3), np.uint8)} | groups))
+    with pytest.raises(LayoutError, match=message):
+        load_mini_imagenet(path, strict=False)
+
+
+def test_paths_to_nothing(tmp_path):
+    for load in (load_mini_imagenet, load_tiny_imagenet_100, load_omniglot):
+        for name in ("nowhere", "nowhere.npz", "nowhere.pkl"):
+            with pytest.raises(FMRLError, match="does not exist|no copy"):
+                load(tmp_path / name)
+    (tmp_path / "b.npz").write_bytes(b"PK\x05\x06" + bytes(18) + b"PK")
+    with pytest.raises(FMRLError):
+        load_omniglot(tmp_path / "b.npz")

@@ -13,8 +13,8 @@ from fmrl.data.encode import Encoder, Policy, same_kind
 from fmrl.data.encode_fit import complete, fit_encoder
 from fmrl.data.errors import TableError
 from fmrl.data.tables import as_polars, free_names, is_seekable
-from fmrl.data.training import choose_training, training_rows
 from fmrl.data.taskstream import TaskStream
+from fmrl.data.training import choose_training, training_rows
 
 _MOST_CLASSES = 50  # a whole-number target with more values is as likely a quantity as a class
 
