@@ -193,6 +193,11 @@ def test_command_line(entry, tmp_path):
     assert got.exit_code == 1 and "error:" in got.output and "Traceback" not in got.output
     got = run(app, ["verify", "omniglot", "--data", str(tmp_path)])
     assert got.exit_code == 1 and "not here" in got.output
+    assert "wrong" not in got.output
+    got = run(app, ["verify", "--data", str(tmp_path / "empty")])
+    assert got.exit_code == 1 and "does not exist" in got.output
+    got = run(app, ["get", "[/foo]"])
+    assert got.exit_code == 1 and "no data set is called '[/foo]'" in got.output
     got = run(app, ["build", "omniglot"])
     assert got.exit_code == 1
     assert "Example" in run(app, ["build", "--help"]).output
@@ -251,3 +256,15 @@ def test_a_cache_that_cannot_be_made(entry, tmp_path, monkeypatch):
     monkeypatch.setenv("FMRL_CACHE", str(tmp_path / "file"))
     with pytest.raises(FetchError, match="cannot be created"):
         fetch.get("toy")
+
+
+def test_the_list_cuts_no_name_and_says_where_it_looked(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    got = CliRunner().invoke(app, ["list", "--data", str(tmp_path)])
+    assert got.exit_code == 0 and all(name in got.output for name in registry.DATASETS)
+    assert str(tmp_path) in got.output.replace("\n", "")
+
+
+def test_a_verify_of_nothing_says_so(tmp_path):
+    got = CliRunner().invoke(app, ["verify", "--data", str(tmp_path)])
+    assert got.exit_code == 1 and "no data set is here" in got.output and str(tmp_path) in got.output

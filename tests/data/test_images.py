@@ -232,7 +232,7 @@ def test_numbers_outside_the_set_are_refused(device):
         pytest.importorskip("torch")
         s, turned = s.to(device).to(device), turned.to(device)
     for classes, samples in ((3, 0), (-1, 0), (2, 2), (0, 2), (0, -1)):
-        with pytest.raises(FMRLError, match="no class|not in its class"):
+        with pytest.raises(FMRLError, match=r"no class|not in its class"):
             s.take([classes], [samples])
     batch = turned.episodes(5, 1, 1).draw(0, 20)
     assert turned.gather(batch)[0].shape == (20, 5, 1, 4, 4)
@@ -284,7 +284,7 @@ def test_pickles_with_other_groups(tmp_path, groups, message):
 def test_paths_to_nothing(tmp_path):
     for load in (load_mini_imagenet, load_tiny_imagenet_100, load_omniglot):
         for name in ("nowhere", "nowhere.npz", "nowhere.pkl"):
-            with pytest.raises(FMRLError, match="does not exist|no copy"):
+            with pytest.raises(FMRLError, match=r"does not exist|no copy"):
                 load(tmp_path / name)
     (tmp_path / "b.npz").write_bytes(b"PK\x05\x06" + bytes(18) + b"PK")
     with pytest.raises(FMRLError):

@@ -174,6 +174,7 @@ def test_command_line(sources, tmp_path):
     got = CliRunner().invoke(app, args)
     assert got.exit_code == 0, got.output
     assert "2 tasks" in got.output and all(n in got.output for n in NAMES)
+    assert got.output.strip().endswith(f"load it: fmrl.data.load_miniwiki({str(tmp_path / 'out')!r})")
     got = CliRunner().invoke(app, args)
     assert got.exit_code == 1 and "is not empty" in got.output
     got = CliRunner().invoke(app, args[:-2])  # without --out: where the loader finds it

@@ -84,8 +84,9 @@ def load_miniwiki(
 
     source: a folder or archive that holds ``bal/`` and ``raw/`` at any depth; by default the registry's ``name``
     ('mini-wiki' or 'mini-wiki-rebuilt'). expect: the number of tasks the whole set must have; 'known' is the registry's (812 for
-    Mini-Wiki) and, for a rebuilt set, the files its manifest lists, byte for byte; None takes what is there. Features are cached as one file, keyed by the content of what they were
-    made from, so a changed source or changed vectors are never confused with old features.
+    Mini-Wiki) and, for a rebuilt set, the files its manifest lists, byte for byte; None takes what is there. Tasks come in the
+    order of their numbers. Features are cached as one file, keyed by the content of what they were made from, so a changed
+    source or changed vectors are never confused with old features.
     """
     if split not in (*SPLITS, "all"):
         raise LayoutError(f"split={split!r} is unknown", fix="use 'train', 'dev', 'test' or 'all'")
@@ -164,6 +165,7 @@ def _entries(path: Path, shots: int | None) -> Iterator[tuple[str, bytes | None]
 
 
 def parse(content: bytes, where: str, t: int, shots: int | None) -> tuple[list[int], list[str]]:
+    """(labels, texts) of one file's lines; ``where`` and ``t`` serve messages."""
     try:
         lines = content.decode("utf-8").split("\n")
     except UnicodeDecodeError as e:
