@@ -17,18 +17,22 @@ from fmrl.data_table import table
 
 app = typer.Typer(
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode="rich",
     help="""Data sets: list, get, verify, build; and any table as tasks.
 
-A data set is looked for in the folder of local copies first (`--data DIR`, or the environment variable `FMRL_DATA`), then in the
+A data set is looked for in the folder of local copies first (--data DIR, or the environment variable FMRL_DATA), then in the
 cache, and then downloaded from its original home. Files are checked before they are used.
 
-**Examples**
+Examples:
 
     fmrl data list
+
     fmrl data get omniglot
+
     fmrl data verify --data ~/datasets
+
     fmrl data build mini-wiki --wiki3029 wiki3029.tsv.xz --wordnet wordnet-3.0-dict.tar.xz --out mini-wiki-rebuilt
+
     fmrl data table sales.csv --task shop --target sold
 """,
 )
@@ -40,7 +44,9 @@ DataOption = Annotated[Path | None, typer.Option("--data", help="Folder of local
 def list_(data: DataOption = None) -> None:
     """Show every data set: what it holds, its licence, and whether it is here.
 
-    **Example:** `fmrl data list --data ~/datasets`
+    Example:
+
+        fmrl data list --data ~/datasets
     """
     rows = Table(box=None, pad_edge=False)
     # Names are typed by hand, so they are never cut; the rest wraps.
@@ -62,10 +68,14 @@ def list_(data: DataOption = None) -> None:
 
 
 @app.command()
-def get(name: Annotated[str, typer.Argument(help="A name from `fmrl data list`.")], data: DataOption = None) -> None:
+def get(name: Annotated[str, typer.Argument(help="A name from fmrl data list.")], data: DataOption = None) -> None:
     """Find a data set, or download it into the cache: resumed when interrupted, checked, then put in place in one step.
 
-    **Examples:** `fmrl data get omniglot` · `fmrl data get mini-wiki --data ~/datasets`
+    Examples:
+
+        fmrl data get omniglot
+
+        fmrl data get mini-wiki --data ~/datasets
     """
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with plainly(), Progress(*columns, console=errors, disable=not sys.stderr.isatty()) as bar:
@@ -87,7 +97,11 @@ def verify(
 ) -> None:
     """Read data sets to their end and compare checksums and counts; exit code 1 when one is wrong, or when none is here.
 
-    **Examples:** `fmrl data verify` · `fmrl data verify omniglot mini-wiki-rebuilt`
+    Examples:
+
+        fmrl data verify
+
+        fmrl data verify omniglot mini-wiki-rebuilt
     """
     from fmrl.data.verify import count
 
@@ -140,7 +154,11 @@ def build(
 
     The result is "Mini-Wiki (rebuilt)": same layout, same recipe, not the authors' file. About a minute; the same bytes every time.
 
-    **Example:** `fmrl data build mini-wiki --wiki3029 wiki3029.tsv.xz --wordnet wordnet-3.0-dict.tar.xz --out mini-wiki-rebuilt`
+    With --reuse-pages a page serves in several tasks, and train, dev and test share pages: do not measure generalisation on it.
+
+    Example:
+
+        fmrl data build mini-wiki --wiki3029 wiki3029.tsv.xz --wordnet wordnet-3.0-dict.tar.xz --out mini-wiki-rebuilt
     """
     from fmrl.data.miniwiki_build import build as build_miniwiki
 

@@ -39,9 +39,9 @@ def table(
 ) -> None:
     """Read a table as tasks and say what they are: how many, how large, which loss, which columns.
 
-    The file is streamed, not held in memory. What goes through here goes through `fmrl.tasks_from_frame` with the same options.
+    The file is streamed, not held in memory. fmrl.tasks_from_frame takes the same options in Python.
 
-    **Examples**
+    Examples:
 
         fmrl data table sales.csv --task shop --target sold
 

@@ -20,7 +20,7 @@ from fmrl.records import plain
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command("certify")(certify_command)
-app.add_typer(data_app, name="data", help="Data sets: list, get, verify, build.")
+app.add_typer(data_app, name="data")
 
 
 def _version(asked: bool) -> None:

@@ -35,7 +35,7 @@ def load_omniglot(
     105x105 originals at one bit a pixel. expect: (classes, drawings per class), verified; None takes what is there.
     """
     paths = get("omniglot", data).paths if source is None else _omniglot_paths(Path(source))
-    packed, names, counts = _omniglot_packed(paths[0]) if paths[0].suffix == ".npz" else _omniglot_drawings(paths, data)
+    packed, names, counts = _omniglot_packed(paths[0]) if paths[0].suffix == ".npz" else _omniglot_drawings(paths)
     if expect is not None:
         wrong = [n for n, c in zip(names, counts, strict=True) if c != expect[1]]
         if len(names) != expect[0] or wrong:
@@ -196,14 +196,12 @@ def _omniglot_packed(path: Path) -> tuple[np.ndarray, tuple[str, ...], list[int]
     return packed, tuple(names[i] for i in order), [len(packed) // len(names)] * len(names)
 
 
-def _omniglot_drawings(paths: Iterable[Path], data) -> tuple[np.ndarray, tuple[str, ...], list[int]]:
+def _omniglot_drawings(paths: Iterable[Path]) -> tuple[np.ndarray, tuple[str, ...], list[int]]:
     rows, names, counts = [], [], []
     for path in paths:
         found: dict[str, list[np.ndarray]] = {}
         pattern = re.compile(r"([^/]+/character\d+)/[^/]+\.png$")
-        files = sorted(path.rglob("*.png")) if path.is_dir() else None
-        source = ((f.as_posix(), f.read_bytes()) for f in files) if files is not None else sorted(archive.members(path))
-        for name, content in source:
+        for name, content in sorted(archive.entries(path, "*.png")):
             if m := pattern.search(name):
                 pixels = _decode(content, name, "1", None)
                 if pixels.shape != (_OMNIGLOT_SIDE, _OMNIGLOT_SIDE):

@@ -99,7 +99,12 @@ def load_shakespeare(source: str | os.PathLike | None = None, *, data=None, expe
     if expect == "known":
         expect = dataset("leaf-shakespeare").counts["roles"] if source is None else None
     roles: dict[str, np.ndarray] = {}
-    for name, content in _texts(path):
+    for file, content in archive.entries(path, "*.txt"):
+        if not file.endswith(".txt"):
+            continue
+        name = file.rsplit("/", 1)[-1][:-4]
+        if name in roles:
+            raise LayoutError(f"{path} holds {name}.txt twice", fix="give the archive or the folder by_play_and_character")
         try:
             roles[name] = encode(content.decode("utf-8"))
         except UnicodeDecodeError as e:
@@ -112,14 +117,3 @@ def load_shakespeare(source: str | os.PathLike | None = None, *, data=None, expe
         )
     names = tuple(sorted(roles))
     return Shakespeare(names, np.concatenate([roles[n] for n in names]), np.cumsum([0, *(len(roles[n]) for n in names)]))
-
-
-def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
-    if path.is_dir():
-        yield from ((f.stem, f.read_bytes()) for f in sorted(path.glob("*.txt")))
-    elif path.is_file():
-        for name, content in archive.members(path):
-            if name.endswith(".txt"):
-                yield name.rsplit("/", 1)[-1][:-4], content
-    else:
-        raise LayoutError(f"{path} does not exist", fix="give the archive or the folder by_play_and_character")
