@@ -226,3 +226,16 @@ def test_nothing_to_read(tmp_path):
     for text in ("{}", "[]", "nothing", '{"columns": [{}], "policy": {}}'):
         with pytest.raises(TableError, match="no stored encoder"):
             Encoder.from_json(text)
+
+
+def test_two_columns_of_one_name_in_a_file(tmp_path):
+    (tmp_path / "f.csv").write_text("t,x,x,y\n1,1,2,0.5\n1,3,4,1.5\n")
+    with pytest.raises(TableError, match="two columns are called 'x'"):
+        tasks(tmp_path / "f.csv")
+
+
+def test_training_ids_of_another_kind():
+    with pytest.raises(TableError, match="no ids of the column 't', which is Int64"):
+        tasks(pl.DataFrame(BASE), train=["a"])
+    for ids in ({1}, np.array([1]), range(1, 2), pl.Series([1])):
+        assert tasks_from_frame(pl.DataFrame(BASE), task="t", target="y", train=ids).trained == (1,)

@@ -59,7 +59,11 @@ def _no_rows(rows: pl.LazyFrame, features: Sequence[str]) -> TableError:
     n, *missing = counts.collect(engine="streaming").row(0)
     if n and n in missing:
         return _nothing(features[missing.index(n)])
-    fix = "every row misses some value: use policy=Policy(missing='indicator')" if n else "name training tasks that are there"
+    fix = (
+        "every row misses some value: use policy=Policy(missing='indicator')"
+        if n
+        else "give a table with rows, and training tasks that are in it"
+    )
     return TableError("there is no row to learn the encoding from", fix=fix)
 
 

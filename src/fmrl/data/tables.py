@@ -1,6 +1,7 @@
 """Anything tabular as a polars frame: files are scanned, never read whole; what is in memory is converted column by column."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +21,7 @@ _SCANS = {
     ".ipc": pl.scan_ipc,
     ".feather": pl.scan_ipc,
 }
+_TWICE = re.compile(r"(.*)_duplicated_\d+")  # how polars calls the second of two columns of one name
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
 
@@ -80,6 +82,8 @@ def _scan(path: Path, kinds: Mapping[str, Any]) -> pl.LazyFrame:
         return _SCANS[suffix](path)
     separator = _SEPARATORS[suffix]
     header = pl.scan_csv(path, separator=separator, infer_schema=False).collect_schema()
+    if twice := [m[1] for name in header if (m := _TWICE.fullmatch(name)) and m[1] in header]:
+        raise TableError(f"two columns are called {twice[0]!r}", fix="give every column its own name")
     known = {name: kind for name, kind in kinds.items() if name in header}
     return pl.scan_csv(path, separator=separator, infer_schema_length=_LOOK, schema_overrides=known)
 

@@ -36,9 +36,16 @@ def choose_training(rows: pl.LazyFrame, task: str, train: Collection | float | N
             raise TableError(f"train={train} is no share of the tasks", fix="give a number above 0 and at most 1, or the ids")
         ids = rows.select(pl.col(task).unique().sort()).collect(engine="streaming").to_series()
         return tuple(training_ids(ids.drop_nulls().to_list(), float(train)))
-    given = list(train)
-    # The ids of a CSV file are text, as they are written there.
-    return tuple(map(_text, given)) if rows.collect_schema()[task] == pl.String else tuple(given)
+    dtype, given = rows.collect_schema()[task], list(train)
+    if dtype in (pl.String, pl.Categorical, pl.Enum):
+        # The ids of a CSV file are text, as they are written there.
+        return tuple(map(_text, given))
+    try:
+        pl.Series(given, dtype=dtype, strict=True)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        what = f"train={given[:3]} are no ids of the column {task!r}, which is {dtype}"
+        raise TableError(what, fix="give ids of the same kind") from None
+    return tuple(given)
 
 
 def training_rows(rows: pl.LazyFrame, task: str, ids: tuple | None) -> pl.LazyFrame:
