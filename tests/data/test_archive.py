@@ -149,3 +149,13 @@ def test_a_path_to_nothing(tmp_path):
     for read in (archive.members, archive.open_lines):
         with pytest.raises(ArchiveError, match="does not exist"):
             list(read(tmp_path / "nowhere.zip"))
+
+
+def test_a_claimed_size_is_refused_before_it_is_read(tmp_path):
+    raw = bytearray(tar_of(tmp_path / "c.tar", [("x", b"y")], "w").read_bytes())
+    raw[124:136] = b"%011o\0" % (8**11 - 1)
+    raw[148:156] = b" " * 8
+    raw[148:156] = b"%06o\0 " % sum(raw[:512])
+    (tmp_path / "c.tar").write_bytes(raw)
+    with pytest.raises(ArchiveError, match="decompression bomb"):
+        list(archive.members(tmp_path / "c.tar"))

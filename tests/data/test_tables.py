@@ -149,12 +149,15 @@ def test_rows_in_messages_are_those_of_the_table(tmp_path):
 
 
 def test_rows_that_tie_keep_their_order(tmp_path):
-    n = 5000
-    frame = pl.DataFrame({"t": np.arange(n) % 3, "k": [0] * n, "x": np.arange(n) * 1.0, "y": np.arange(n) / 2})
+    n = 20_000
+    task, key = np.arange(n) * 7 % 40, np.arange(n) // 40 * 13 % 3  # neither lies sorted, so that only a stable sort passes
+    frame = pl.DataFrame({"t": task, "k": key, "x": np.arange(n) * 1.0, "y": np.arange(n) / 2})
     frame.write_parquet(tmp_path / "f.parquet")
     for table in (frame, tmp_path / "f.parquet"):
-        for t in tasks(table, apart="gather", order="k", features="x", rows=1000):
-            assert t.X[:, 0].tolist() == list(range(t.name, n, 3))
+        for order, keys in ((None, key * 0), ("k", key)):
+            for t in tasks(table, apart="gather", order=order, features="x", rows=10_000):
+                mine = np.flatnonzero(task == t.name)
+                assert t.X[:, 0].tolist() == mine[np.argsort(keys[mine], kind="stable")].tolist()
 
 
 def test_targets_of_other_kinds():

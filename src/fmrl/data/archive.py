@@ -146,14 +146,12 @@ def _zip_members(path: Path, bound: int) -> Iterator[tuple[str, bytes]]:
 def _tar_members(path: Path, bound: int) -> Iterator[tuple[str, bytes]]:
     with _opened(path) as raw:
         reader = Bounded(raw, path, bound)
-        count = 0
         with tarfile.open(fileobj=reader, mode="r|") as t:
             for info in t:
                 # The holes of a sparse file take no room in the archive, so the reader's limit cannot see them.
                 _refuse(path, info.name, info.issparse() or not (info.isfile() or info.isdir()))
                 if info.isfile():
-                    count += info.size
-                    if count > bound:
+                    if info.size > bound:
                         raise _bomb(path, bound)
                     content = t.extractfile(info).read()
                     if len(content) != info.size:
