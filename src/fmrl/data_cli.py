@@ -1,76 +1,84 @@
-"""``fmrl data``: list, get, verify and build data sets."""
+"""``fmrl data``: list, get, verify and build data sets, and read tables."""
 
 import sys
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fmrl.core.errors import FMRLError
 from fmrl.data import fetch
 from fmrl.data.registry import DATASETS, dataset
+from fmrl.data_console import console, errors, plainly
+from fmrl.data_table import table
 
 app = typer.Typer(
     no_args_is_help=True,
-    rich_markup_mode="markdown",
-    help="""Data sets: list, get, verify, build.
+    rich_markup_mode="rich",
+    help="""Data sets: list, get, verify, build; and any table as tasks.
 
-A data set is looked for in the folder of local copies first (`--data DIR`, or the environment variable `FMRL_DATA`), then in the
+A data set is looked for in the folder of local copies first (--data DIR, or the environment variable FMRL_DATA), then in the
 cache, and then downloaded from its original home. Files are checked before they are used.
 
-**Examples**
+Examples:
 
     fmrl data list
+
     fmrl data get omniglot
+
     fmrl data verify --data ~/datasets
+
     fmrl data build mini-wiki --wiki3029 wiki3029.tsv.xz --wordnet wordnet-3.0-dict.tar.xz --out mini-wiki-rebuilt
+
+    fmrl data table sales.csv --task shop --target sold
 """,
 )
-console, errors = Console(), Console(stderr=True)
+app.command("table")(table)
 DataOption = Annotated[Path | None, typer.Option("--data", help="Folder of local copies (default: $FMRL_DATA).")]
-
-
-@contextmanager
-def _plainly():
-    """Errors a user can act on are one line and exit code 1, not a traceback."""
-    try:
-        yield
-    except FMRLError as e:
-        errors.print(f"[bold red]error:[/] {e}", highlight=False, soft_wrap=True)
-        raise typer.Exit(1) from None
 
 
 @app.command("list")
 def list_(data: DataOption = None) -> None:
     """Show every data set: what it holds, its licence, and whether it is here.
 
-    **Example:** `fmrl data list --data ~/datasets`
+    Example:
+
+        fmrl data list --data ~/datasets
     """
-    table = Table("name", "what", "counts", "licence", "here")
-    with _plainly():
+    rows = Table(box=None, pad_edge=False)
+    # Names are typed by hand, so they are never cut; the rest wraps.
+    rows.add_column("name", no_wrap=True, min_width=max(map(len, DATASETS)))
+    for title in ("here", "what", "counts", "licence"):
+        rows.add_column(title, overflow="fold")
+    with plainly():
         for d in DATASETS.values():
             try:
                 found = fetch.locate(d.name, data)
                 here = found.place if found else "can be downloaded" if d.downloads else "no"
             except fetch.ChecksumError:
                 here = "DAMAGED: see fmrl data verify"
-            table.add_row(d.name, d.title, ", ".join(f"{v:,} {k}" for k, v in d.counts.items()), d.licence, here)
-    console.print(table)
-    console.print(f"cache: {fetch.cache_dir()}", soft_wrap=True)
+            rows.add_row(d.name, here, d.title, ", ".join(f"{v:,} {k}" for k, v in d.counts.items()), d.licence)
+        folder = fetch.data_dir(data)
+    console.print(rows)
+    where = escape(str(folder)) if folder else "none given (--data DIR, or FMRL_DATA)"
+    console.print(f"local copies: {where}\ncache: {escape(str(fetch.cache_dir()))}", soft_wrap=True, highlight=False)
 
 
 @app.command()
-def get(name: Annotated[str, typer.Argument(help="A name from `fmrl data list`.")], data: DataOption = None) -> None:
+def get(name: Annotated[str, typer.Argument(help="A name from fmrl data list.")], data: DataOption = None) -> None:
     """Find a data set, or download it into the cache: resumed when interrupted, checked, then put in place in one step.
 
-    **Examples:** `fmrl data get omniglot` · `fmrl data get mini-wiki --data ~/datasets`
+    Examples:
+
+        fmrl data get omniglot
+
+        fmrl data get mini-wiki --data ~/datasets
     """
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with _plainly(), Progress(*columns, console=errors, disable=not sys.stderr.isatty()) as bar:
+    with plainly(), Progress(*columns, console=errors, disable=not sys.stderr.isatty()) as bar:
         rows: dict[str, int] = {}
 
         def progress(file: str, done: int, total: int | None) -> None:
@@ -79,7 +87,7 @@ def get(name: Annotated[str, typer.Argument(help="A name from `fmrl data list`."
             bar.update(rows[file], completed=done)  # type: ignore[arg-type]
 
         found = fetch.get(name, data, progress=progress)
-    console.print(f"{name} ({found.place}): {', '.join(map(str, found.paths))}", soft_wrap=True)
+    console.print(f"{name} ({found.place}): {escape(', '.join(map(str, found.paths)))}", soft_wrap=True, highlight=False)
 
 
 @app.command()
@@ -87,15 +95,19 @@ def verify(
     names: Annotated[list[str] | None, typer.Argument(help="Data sets to verify (default: all that are here).")] = None,
     data: DataOption = None,
 ) -> None:
-    """Read data sets to their end and compare checksums and counts; exit code 1 when one is wrong.
+    """Read data sets to their end and compare checksums and counts; exit code 1 when one is wrong, or when none is here.
 
-    **Examples:** `fmrl data verify` · `fmrl data verify omniglot mini-wiki-rebuilt`
+    Examples:
+
+        fmrl data verify
+
+        fmrl data verify omniglot mini-wiki-rebuilt
     """
     from fmrl.data.verify import count
 
-    wrong = 0
+    wrong = fine = 0
     columns = (SpinnerColumn(), TextColumn("verifying {task.description}"))
-    with _plainly(), Progress(*columns, console=errors, transient=True, disable=not sys.stderr.isatty()) as bar:
+    with plainly(), Progress(*columns, console=errors, transient=True, disable=not sys.stderr.isatty()) as bar:
         row = bar.add_task("", total=None)
         for name in names or DATASETS:
             bar.update(row, description=name)
@@ -103,13 +115,20 @@ def verify(
                 found = fetch.locate(dataset(name).name, data)
                 if found is None:
                     if names:
-                        raise fetch.FetchError(f"{name} is not here", fix=f"fmrl data get {name}")
+                        wrong += 1
+                        console.print(f"[yellow]not here[/] {name}: fmrl data get {name}", highlight=False)
                     continue
                 counts = count(found)
+                fine += 1
                 console.print(f"[green]ok[/] {name}: " + ", ".join(f"{v:,} {k}" for k, v in counts.items()), highlight=False)
             except FMRLError as e:
                 wrong += 1
-                console.print(f"[bold red]wrong[/] {name}: {e}", highlight=False, soft_wrap=True)
+                console.print(f"[bold red]wrong[/] {escape(f'{name}: {e}')}", highlight=False, soft_wrap=True)
+        if not (fine or wrong):
+            where = fetch.data_dir(data) or "no folder of local copies"
+            raise FMRLError(
+                f"no data set is here (searched: {where}; {fetch.cache_dir()})", fix="fmrl data list shows them all"
+            )
     if wrong:
         raise typer.Exit(1)
 
@@ -127,7 +146,7 @@ def build(
         Path | None, typer.Option(help="New folder to write (default: in the cache, where loaders find it).")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of page order, splits and sample order.")] = 0,
-    reuse_pages: Annotated[bool, typer.Option(help="Let pages of smaller classes serve in several tasks.")] = False,
+    reuse_pages: Annotated[bool, typer.Option(help="Let pages serve in several tasks, also of other splits.")] = False,
     tarball: Annotated[bool, typer.Option(help="Also write mini-wiki-rebuilt.tar.gz.")] = False,
     data: DataOption = None,
 ) -> None:
@@ -135,11 +154,15 @@ def build(
 
     The result is "Mini-Wiki (rebuilt)": same layout, same recipe, not the authors' file. About a minute; the same bytes every time.
 
-    **Example:** `fmrl data build mini-wiki --wiki3029 wiki3029.tsv.xz --wordnet wordnet-3.0-dict.tar.xz --out mini-wiki-rebuilt`
+    With --reuse-pages a page serves in several tasks, and train, dev and test share pages: do not measure generalisation on it.
+
+    Example:
+
+        fmrl data build mini-wiki --wiki3029 wiki3029.tsv.xz --wordnet wordnet-3.0-dict.tar.xz --out mini-wiki-rebuilt
     """
     from fmrl.data.miniwiki_build import build as build_miniwiki
 
-    with _plainly():
+    with plainly():
         if name not in ("mini-wiki", "mini-wiki-rebuilt"):
             raise FMRLError(f"there is no recipe for {name!r}", fix="the one that can be built is mini-wiki")
         sources = [p or fetch.get(n, data).path for p, n in ((wiki3029, "wiki3029"), (wordnet, "wordnet"))]
@@ -157,15 +180,18 @@ def build(
     console.print(f"{built.pages:,} pages have a title that is a WordNet noun. Cuts compared (three synsets and the rest):")
     for synsets, sizes in built.cuts:
         console.print(f"  smallest {min(sizes)}: {' | '.join(synsets)} | rest = {sizes}", highlight=False)
-    table = Table("label", "meta-class", "pages", "examples")
+    rows = Table("label", "meta-class", "pages", "examples")
     for label, (meta, pages) in enumerate(built.classes.items()):
         examples = [t[label] for t in built.tasks[:6]]
-        table.add_row(str(label), meta, str(len(pages)), ", ".join(examples).replace("_", " "))
-    console.print(table)
+        rows.add_row(str(label), meta, str(len(pages)), escape(", ".join(examples).replace("_", " ")))
+    console.print(rows)
     console.print(
-        f"{len(built.tasks)} tasks ({', '.join(f'{v} {k}' for k, v in built.splits.items())}) in {built.path}", soft_wrap=True
+        f"{len(built.tasks)} tasks ({', '.join(f'{v} {k}' for k, v in built.splits.items())}) in {escape(str(built.path))}",
+        soft_wrap=True,
     )
     _coverage(built.path, data)
+    source = 'name="mini-wiki-rebuilt"' if out is None else repr(str(out))
+    console.print(f"load it: fmrl.data.load_miniwiki({escape(source)})", soft_wrap=True, highlight=False)
 
 
 def _coverage(path: Path, data: Path | None) -> None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from fmrl import FMRLError
 from fmrl.data import Episodes, shuffled
+from fmrl.data.episodes import _splitmix
 
 
 @settings(max_examples=60, deadline=None)
@@ -98,3 +99,11 @@ def _timed(e):
     start = time.perf_counter()
     e.draw(0, 100_000)
     return time.perf_counter() - start
+
+
+def test_neighbouring_seeds_are_not_one_sequence_shifted():
+    """Raw words, not episodes: a shift by any number of words would go unseen when episodes take many words each."""
+    n = 5000
+    words = [set(_splitmix(np.arange(n), seed).tolist()) for seed in (-1, 0, 1, 2, 2**63)]
+    assert all(len(w) == n for w in words)
+    assert all(not words[i] & words[j] for i in range(5) for j in range(i))

@@ -1,5 +1,6 @@
 import gzip
 import hashlib
+import http.client
 import io
 import tarfile
 import threading
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 from fmrl.data import fetch, registry
 from fmrl.data.errors import ArchiveError, ChecksumError, FetchError
 from fmrl.data.registry import Dataset, Item
+from fmrl.data.scratch import atomic
 from fmrl.data_cli import app
 
 from .conftest import left_behind
@@ -167,7 +169,7 @@ def test_what_cannot_be_downloaded_says_so(tmp_path):
 
 
 def test_atomic_leaves_nothing_on_failure(tmp_path):
-    with pytest.raises(RuntimeError), fetch.atomic(tmp_path / "x") as part:
+    with pytest.raises(RuntimeError), atomic(tmp_path / "x") as part:
         part.write_text("half")
         raise RuntimeError
     assert left_behind(tmp_path) == []
@@ -191,6 +193,11 @@ def test_command_line(entry, tmp_path):
     assert got.exit_code == 1 and "error:" in got.output and "Traceback" not in got.output
     got = run(app, ["verify", "omniglot", "--data", str(tmp_path)])
     assert got.exit_code == 1 and "not here" in got.output
+    assert "wrong" not in got.output
+    got = run(app, ["verify", "--data", str(tmp_path / "empty")])
+    assert got.exit_code == 1 and "does not exist" in got.output
+    got = run(app, ["get", "[/foo]"])
+    assert got.exit_code == 1 and "no data set is called '[/foo]'" in got.output
     got = run(app, ["build", "omniglot"])
     assert got.exit_code == 1
     assert "Example" in run(app, ["build", "--help"]).output
@@ -201,3 +208,63 @@ def test_verify_shared(shared):
     got = CliRunner().invoke(app, ["verify", "omniglot", "wordnet", "leaf-shakespeare", "--data", str(folder)])
     assert got.exit_code == 0, got.output
     assert "1,623 classes, 20 drawings per class" in got.output
+
+
+def test_two_processes_fetch_one_file_once(entry, server):
+    pytest.importorskip("fcntl")
+    entry(sha256=SHA)
+    errors = []
+
+    def fetch_it():
+        try:
+            assert fetch.get("toy").path.read_bytes() == CONTENT
+        except Exception as e:  # pragma: no cover - the assertion below shows it
+            errors.append(e)
+
+    threads = [threading.Thread(target=fetch_it) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not errors and len(server.asked) == 1 and left_behind(fetch.cache_dir()) == ["toy/file.bin"]
+
+
+def test_servers_that_answer_badly(entry, server, monkeypatch):
+    entry(sha256=SHA)
+
+    class Response:
+        status, headers = 200, {"Content-Length": "many"}
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def read(self, n):
+            raise http.client.IncompleteRead(b"x")
+
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: Response())
+    with pytest.raises(FetchError, match="IncompleteRead"):
+        fetch.get("toy")
+    assert left_behind(fetch.cache_dir()) == []
+
+
+def test_a_cache_that_cannot_be_made(entry, tmp_path, monkeypatch):
+    entry(sha256=SHA)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("FMRL_CACHE", str(tmp_path / "file"))
+    with pytest.raises(FetchError, match="cannot be created"):
+        fetch.get("toy")
+
+
+def test_the_list_cuts_no_name_and_says_where_it_looked(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    got = CliRunner().invoke(app, ["list", "--data", str(tmp_path)])
+    assert got.exit_code == 0 and all(name in got.output for name in registry.DATASETS)
+    assert str(tmp_path) in got.output.replace("\n", "")
+
+
+def test_a_verify_of_nothing_says_so(tmp_path):
+    got = CliRunner().invoke(app, ["verify", "--data", str(tmp_path)])
+    assert got.exit_code == 1 and "no data set is here" in got.output and str(tmp_path) in got.output

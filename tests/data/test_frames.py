@@ -62,7 +62,8 @@ def test_several_files_are_one_table(tmp_path):
 
 
 def test_losses_follow_the_target():
-    loss = lambda **kw: tasks_from_frame(FRAME, task="shop", features=["size"], one_class="keep", **kw).loss  # noqa: E731
+    table = FRAME.with_columns(x=pl.lit(1.0))
+    loss = lambda **kw: tasks_from_frame(table, task="shop", features="x", one_class="keep", **kw).loss  # noqa: E731
     assert loss(target="size") == Squared() and loss(target="kind") == OneVsAll(("x", "y", "z"))
     assert loss(target="day") == OneVsAll((1, 2, 3)) and loss(target="day", loss=Squared()) == Squared()
     many = pl.DataFrame({"t": [0] * 60, "x": [1.0] * 60, "y": range(60)})
@@ -97,6 +98,8 @@ def test_gathering_out_of_core_is_gathering_in_memory(tmp_path_factory, ids, row
     {"parquet": frame.write_parquet, "csv": frame.write_csv, "arrow": frame.write_ipc}[kind](path)
     got = list(tasks_from_frame(path, task="t", target="y", apart="gather", rows=rows, scratch=folder))
     expected = {t: [i for i, u in enumerate(ids) if u == t] for t in dict.fromkeys(ids)}
+    if kind == "csv":  # ids of a CSV file are text, as written
+        expected = {str(t): rows for t, rows in expected.items()}
     assert {t.name: t.X[:, 0].tolist() for t in got} == expected and [t.name for t in got] == list(expected)
     assert [p.name for p in folder.iterdir()] == [path.name]  # nothing stays in the scratch folder
 
@@ -131,7 +134,7 @@ def test_a_csv_that_turns_real_late(tmp_path):
 def test_one_class():
     frame = FRAME.with_columns(sold=pl.col("sold") | (pl.col("shop") == "a"))
     args = {"task": "shop", "target": "sold", "features": ["size"]}
-    with pytest.raises(TableError, match="task 'a' has only the class"):
+    with pytest.raises(TableError, match=r"task 'a' \(from row 3\) has only the class True"):
         list(tasks_from_frame(frame, **args))
     assert [t.name for t in tasks_from_frame(frame, one_class="drop", **args)] == ["b", "c"]
     assert len(list(tasks_from_frame(frame, one_class="keep", **args))) == 3
@@ -151,7 +154,7 @@ def test_missing_values():
         arrays(HOLES)
     assert arrays(HOLES, missing="mean") == [[[1, 1, 0], [2, 0, 0]], [[2, 0, 1], [3, 1, 0]]]
     assert arrays(HOLES, missing="indicator") == [[[1, 0, 1, 0, 0], [2, 1, 0, 0, 1]], [[2, 1, 0, 1, 0], [3, 0, 1, 0, 0]]]
-    assert arrays(HOLES, missing="drop") == [[[1, 1, 0]], [[3, 1, 0]]]
+    assert arrays(HOLES, missing="drop") == [[[1, 1]], [[3, 1]]]  # the level 'v' went with its row
     with pytest.raises(TableError, match="the task 1 is empty"):
         arrays(HOLES[1:], missing="drop")
     with pytest.raises(TableError, match="the target 'y' has no value in row 2"):
@@ -181,7 +184,7 @@ def test_categories():
     with pytest.raises(TableError, match="has 300 levels"):
         arrays(pl.DataFrame({"t": [1] * 300, "c": [str(i) for i in range(300)], "y": [0.5] * 300}))
     with pytest.raises(TableError, match="is of type"):
-        arrays(HOLES.with_columns(c=pl.lit(1).cast(pl.Date)))
+        arrays(HOLES.with_columns(c=pl.lit(b"1")))
     with pytest.raises(TableError, match="infinite"):
         arrays(HOLES.with_columns(x=pl.lit(float("inf"))), missing="mean")
 

@@ -216,3 +216,34 @@ def test_tiny_imagenet_shared(shared):
     assert isinstance(val, ImageSet) and len(val) == 16 and set(val.sizes) == {140}
     assert val.images.shape == (2240, 64, 64, 3) and val.name == "Tiny ImageNet-100"
     assert get("tiny-imagenet-100", data).place == "local"
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({"class_dict": {"a": [0, 1], "b": [1]}}, "an image twice"),
+        ({"class_dict": {"a": [0, 9]}}, "not there"),
+        ({"class_dict": {"a": ["x"]}}, "no list of image numbers"),
+        ({"class_dict": {"a": []}}, "no list of image numbers"),
+        ({"class_dict": {}}, "no classes"),
+        ({"class_dict": [0, 1]}, "no classes"),
+        ({"labels": np.array([0.5, 1.0])}, "neither whole numbers"),
+        ({"labels": [0]}, "2 images but 1 labels"),
+        ({}, "neither whole numbers|0 labels"),
+    ],
+)
+def test_pickles_with_other_groups(tmp_path, groups, message):
+    path = tmp_path / "x.pkl"
+    path.write_bytes(pickle.dumps({"data": np.zeros((2, 4, 4, 3), np.uint8)} | groups))
+    with pytest.raises(LayoutError, match=message):
+        load_mini_imagenet(path, strict=False)
+
+
+def test_paths_to_nothing(tmp_path):
+    for load in (load_mini_imagenet, load_tiny_imagenet_100, load_omniglot):
+        for name in ("nowhere", "nowhere.npz", "nowhere.pkl"):
+            with pytest.raises(FMRLError, match=r"does not exist|no copy"):
+                load(tmp_path / name)
+    (tmp_path / "b.npz").write_bytes(b"PK\x05\x06" + bytes(18) + b"PK")
+    with pytest.raises(FMRLError):
+        load_omniglot(tmp_path / "b.npz")

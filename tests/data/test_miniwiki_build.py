@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fmrl.data import Glove, load_miniwiki
 from fmrl.data.errors import ArchiveError, LayoutError
 from fmrl.data.metaclasses import NAMES, classify
-from fmrl.data.miniwiki_build import SHOTS, build, read_wiki3029
+from fmrl.data.miniwiki_build import SHOTS, _files, _splits, build, read_wiki3029
 from fmrl.data.wordnet import WordNet, page_senses
 from fmrl.data_cli import app
 
@@ -174,6 +174,7 @@ def test_command_line(sources, tmp_path):
     got = CliRunner().invoke(app, args)
     assert got.exit_code == 0, got.output
     assert "2 tasks" in got.output and all(n in got.output for n in NAMES)
+    assert got.output.strip().endswith(f"load it: fmrl.data.load_miniwiki({str(tmp_path / 'out')!r})")
     got = CliRunner().invoke(app, args)
     assert got.exit_code == 1 and "is not empty" in got.output
     got = CliRunner().invoke(app, args[:-2])  # without --out: where the loader finds it
@@ -207,3 +208,80 @@ def test_the_real_one(shared, tmp_path, monkeypatch):
     assert time.perf_counter() - start < 10 and np.array_equal(again.X, held.X)
     assert len(held) == 646 and held.name == "Mini-Wiki (rebuilt)" and held.X.shape == (646 * 128, 50)
     shutil.rmtree(built.path)
+
+
+GLOVE = Glove({"word": 0}, np.ones((1, 50), np.float32))
+
+
+def test_an_altered_build_is_never_used(sources, tmp_path):
+    root = build(*sources, tmp_path / "mini-wiki-rebuilt", tarball=True).path
+    load = lambda **kw: load_miniwiki(name="mini-wiki-rebuilt", data=tmp_path, split="all", glove=GLOVE, **kw)  # noqa: E731
+    verify = ["verify", "mini-wiki-rebuilt", "--data", str(tmp_path)]
+    assert len(load()) == 2 and CliRunner().invoke(app, verify).exit_code == 0
+    file = next((root / "miniwikinet/bal").glob("*/32/0.txt"))
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"word", b"verb", 1))
+    for read in (load, lambda: load_miniwiki(root / "miniwikinet", split="all", glove=GLOVE)):
+        with pytest.raises(LayoutError, match="was altered: the files in bal/"):
+            read()
+    assert len(load(expect=None)) == 2 and len(load(shots=1)) == 2
+    got = CliRunner().invoke(app, verify)
+    assert got.exit_code == 1 and "altered" in got.output
+    file.unlink()
+    with pytest.raises(LayoutError, match=r"has \d files in bal/\w+/32, \d were built"):
+        load()
+    file.write_bytes(whole)
+    shutil.copy(file, file.with_name("7.txt"))
+    with pytest.raises(LayoutError, match=r"has \d files"):
+        load()
+    file.with_name("7.txt").unlink()
+    (root / "miniwikinet/raw/0.txt").write_text("0\tword\n")
+    assert len(load()) == 2 and CliRunner().invoke(app, verify).exit_code == 1
+    (root / "manifest.json").write_text("{")
+    with pytest.raises(LayoutError, match=r"manifest\.json cannot be read"):
+        load()
+
+
+def test_a_verify_of_bytes_that_are_no_text(sources, tmp_path):
+    root = build(*sources, tmp_path / "mini-wiki-rebuilt").path
+    (root / "manifest.json").unlink()
+    assert "no manifest.json" in CliRunner().invoke(app, ["verify", "mini-wiki-rebuilt", "--data", str(tmp_path)]).output
+    (root / "miniwikinet").rename(tmp_path / "miniwikinet")
+    next((tmp_path / "miniwikinet/bal").glob("*/1/0.txt")).write_bytes(b"0\tcaf\xe9\n")
+    got = CliRunner().invoke(app, ["verify", "mini-wiki", "--data", str(tmp_path)])
+    assert got.exit_code == 1 and "not UTF-8" in got.output
+
+
+def test_the_seed_orders_pages_splits_and_samples(sources, tmp_path):
+    builds = [build(*sources, tmp_path / str(s), seed=s) for s in range(8)]
+    assert len({b.tasks for b in builds}) > 1
+    lines = [(b.path / "miniwikinet/raw/0.txt").read_text().splitlines() for b in builds]
+    assert len({tuple(line[0] for line in one) for one in lines}) == 8
+    assert _splits(200, 0) != _splits(200, 1) and Counter(_splits(200, 0)) == {"train": 160, "dev": 20, "test": 20}
+
+
+def test_sentences_of_one_length_are_taken_by_characters_then_by_place():
+    texts = ["a bb c", "a b c", "d e f", "a b c d", "a b cc"]
+    pages = dict.fromkeys("PQRS", texts + [f"x{k}" for k in range(40)])
+    files = dict(_files(0, tuple("PQRS"), pages, "train", seed=0))
+    one, two, four = (sorted(x[2:] for x in files[f"bal/train/{m}"].decode().splitlines() if x[0] == "0") for m in (1, 2, 4))
+    assert one == ["a b c d"] and two == ["a b c d", "a bb c"] and four == ["a b c", "a b c d", "a b cc", "a bb c"]
+
+
+def test_a_word_on_most_pages_tells_nothing(sources):
+    """'stripes' speaks for the feline until over 70 % of the pages have it; then the more frequent sense is taken."""
+    net = WordNet.load(sources[1])
+    titles = ["Tiger", "Bach", "Paris", "Crete", "Hammer", "Justice", "Music", "Ada", "Person", "Land"]
+    for count, sense in ((7, "10000006"), (8, "10000005")):
+        pages = {t: ["stripes" if k < count else "nothing"] for k, t in enumerate(titles)}
+        assert page_senses(net, pages)["Tiger"] == sense
+
+
+def test_senses_that_tie_go_to_the_more_frequent_one(sources):
+    assert page_senses(WordNet.load(sources[1]), {"Tiger": ["no hint"], "Bach": ["x"]})["Tiger"] == "10000005"
+
+
+def test_a_file_is_no_folder_to_build_in(sources, tmp_path):
+    (tmp_path / "out").write_text("")
+    with pytest.raises(LayoutError, match="is a file"):
+        build(*sources, tmp_path / "out")

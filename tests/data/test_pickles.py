@@ -89,3 +89,39 @@ def test_truncated(tmp_path, share):
 def test_not_a_dictionary(tmp_path):
     with pytest.raises(PickleError, match="not a dictionary"):
         read_pickle(write(tmp_path, pickle.dumps([1])))
+
+
+def test_a_few_bytes_that_name_one_thing_a_billion_times(tmp_path):
+    laugh = {"a": 1}
+    for _ in range(2):
+        laugh = dict.fromkeys(map(str, range(50)), laugh)
+    got = read_pickle(write(tmp_path, pickle.dumps(laugh)))
+    assert got["0"] is got["49"]  # made once
+    assert read_pickle(write(tmp_path, pickle.dumps({"class_dict": {7: [0]}})))["class_dict"] == {"7": [0]}
+    for _ in range(40):
+        laugh = dict.fromkeys("xy", laugh)
+    with pytest.raises(PickleError, match="nests deeper"):
+        read_pickle(write(tmp_path, pickle.dumps(laugh)))
+
+
+def test_a_thing_that_holds_itself(tmp_path):
+    held, items = {"data": IMAGES}, [1]
+    held["self"] = held
+    items.append(items)
+    with pytest.raises(PickleError, match="nests deeper"):
+        read_pickle(write(tmp_path, pickle.dumps(held)))
+    with pytest.raises(PickleError, match="other than labels"):
+        read_pickle(write(tmp_path, pickle.dumps({"labels": items})))
+
+
+@pytest.mark.parametrize("labels", [[0.5, 1.0], [np.float64(1.5)], [[0], [1]], [np.arange(2)], [None]])
+def test_labels_that_are_no_labels(tmp_path, labels):
+    with pytest.raises(PickleError, match="other than labels"):
+        read_pickle(write(tmp_path, pickle.dumps({"labels": labels})))
+
+
+def test_keys_that_are_one_name(tmp_path):
+    with pytest.raises(PickleError, match="keys"):
+        read_pickle(write(tmp_path, pickle.dumps({"data": 1, b"data": 2})))
+    with pytest.raises(PickleError, match="does not exist"):
+        read_pickle(tmp_path / "nowhere.pkl")

@@ -62,3 +62,15 @@ def test_impossible_requests():
     for call in (lambda: linear_regressions(0, 5), lambda: experts(3, 5, gap=0.9), lambda: next(evolving(3, dim=10))):
         with pytest.raises(FMRLError):
             call()
+
+
+@pytest.mark.parametrize("wrong", [-0.1, float("nan"), float("inf")])
+def test_no_spread_is_negative(wrong):
+    for make in (
+        lambda: gaussian_mixtures(2, 2, spread=wrong),
+        lambda: linear_regressions(2, 2, spread=wrong),
+        lambda: experts(2, 2, spread=wrong),
+        lambda: next(evolving(12, spread=wrong)),
+    ):
+        with pytest.raises(FMRLError, match="spread"):
+            make()

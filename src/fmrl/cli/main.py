@@ -21,7 +21,7 @@ from fmrl.study_cli import app as reproduce_app
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command("certify")(certify_command)
-app.add_typer(data_app, name="data", help="Data sets: list, get, verify, build.")
+app.add_typer(data_app, name="data")
 app.add_typer(reproduce_app, name="reproduce")
 
 

@@ -1,6 +1,7 @@
 """Data sets with checks, any user's table, and synthetic tasks with known optima."""
 
-from fmrl.data.encode import Encoder, Policy, fit_encoder, training_ids
+from fmrl.data.encode import Encoder, Policy
+from fmrl.data.encode_fit import fit_encoder
 from fmrl.data.episodes import Batch, Episodes, shuffled
 from fmrl.data.errors import (
     ArchiveError,
@@ -12,7 +13,7 @@ from fmrl.data.errors import (
     TableError,
 )
 from fmrl.data.fetch import get, locate
-from fmrl.data.frames import TaskStream, tasks_from_frame
+from fmrl.data.frames import tasks_from_frame
 from fmrl.data.glove import Glove
 from fmrl.data.images import load_mini_imagenet, load_omniglot, load_tiny_imagenet_100
 from fmrl.data.imagesets import ImageSet
@@ -20,6 +21,8 @@ from fmrl.data.miniwiki import MiniWiki, load_miniwiki
 from fmrl.data.registry import DATASETS, Dataset, dataset
 from fmrl.data.shakespeare import Shakespeare, load_shakespeare
 from fmrl.data.synthetic import Synthetic, evolving, experts, gaussian_mixtures, linear_regressions
+from fmrl.data.taskstream import TaskStream
+from fmrl.data.training import training_ids
 
 __all__ = [
     "DATASETS",

@@ -3,8 +3,6 @@
 import bz2
 import gzip
 import lzma
-import os
-import shutil
 import stat
 import tarfile
 import zipfile
@@ -54,7 +52,7 @@ def members(path: Path, limit: int = LIMIT) -> Iterator[tuple[str, bytes]]:
     ``min(limit, RATIO * size of the archive)`` bytes.
     """
     path = Path(path)
-    bound = min(limit, max(RATIO * path.stat().st_size, _SMALL))
+    bound = _bound(path, limit)
     try:
         yield from (_zip_members if zipfile.is_zipfile(path) else _tar_members)(path, bound)
     except ArchiveError:
@@ -64,27 +62,25 @@ def members(path: Path, limit: int = LIMIT) -> Iterator[tuple[str, bytes]]:
         raise ArchiveError(what, fix="delete it and fetch it again") from e
 
 
-def extract(path: Path, target: Path, limit: int = LIMIT) -> None:
-    """Unpack into ``target``, which appears only once everything is there; a failure leaves nothing behind."""
-    target = Path(target)
-    part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        for name, content in members(path, limit):
-            out = part / name
-            out.parent.mkdir(parents=True, exist_ok=True)
-            out.write_bytes(content)
-        os.replace(part, target)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+def entries(path: Path, pattern: str = "*") -> Iterator[tuple[str, bytes]]:
+    """(name, bytes) of the files of a folder that match ``pattern``, in name order, or of the files of an archive."""
+    path = Path(path)
+    if path.is_dir():
+        yield from ((f.relative_to(path).as_posix(), f.read_bytes()) for f in sorted(path.rglob(pattern)) if f.is_file())
+    else:
+        yield from members(path)
 
 
 def refuse_bomb(path: Path, limit: int = LIMIT) -> None:
     """Raise ArchiveError when a zip (an .npz is one) declares more than `members` would unpack; other files pass."""
-    bound = min(limit, max(RATIO * path.stat().st_size, _SMALL))
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as z:
-            if sum(i.file_size for i in z.infolist()) > bound:
-                raise _bomb(path, bound)
+    bound = _bound(path, limit)
+    try:
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as z:
+                if sum(i.file_size for i in z.infolist()) > bound:
+                    raise _bomb(path, bound)
+    except _BROKEN as e:
+        raise ArchiveError(f"{path.name} is truncated or damaged ({e})", fix="delete it and fetch it again") from e
 
 
 def probe(path: Path) -> int:
@@ -99,7 +95,7 @@ def probe(path: Path) -> int:
 def open_lines(path: Path, limit: int = LIMIT) -> Iterator[bytes]:
     """The lines of a plain, gzip, xz or bzip2 file, without their newline, in bounded memory."""
     path = Path(path)
-    bound = min(limit, max(RATIO * path.stat().st_size, _SMALL))
+    bound = _bound(path, limit)
     rest = b""
     try:
         with _opened(path) as raw:
@@ -111,6 +107,13 @@ def open_lines(path: Path, limit: int = LIMIT) -> Iterator[bytes]:
         raise ArchiveError(f"{path.name} is truncated or damaged ({e})", fix="delete it and fetch it again") from e
     if rest:
         yield rest
+
+
+def _bound(path: Path, limit: int) -> int:
+    """How many bytes a file of this size may unpack to."""
+    if not path.is_file():
+        raise ArchiveError(f"{path} does not exist", fix="check the path")
+    return min(limit, max(RATIO * path.stat().st_size, _SMALL))
 
 
 def _opened(path: Path):
@@ -145,7 +148,8 @@ def _tar_members(path: Path, bound: int) -> Iterator[tuple[str, bytes]]:
         reader = Bounded(raw, path, bound)
         with tarfile.open(fileobj=reader, mode="r|") as t:
             for info in t:
-                _refuse(path, info.name, not (info.isfile() or info.isdir()))
+                # The holes of a sparse file take no room in the archive, so the reader's limit cannot see them.
+                _refuse(path, info.name, info.issparse() or not (info.isfile() or info.isdir()))
                 if info.isfile():
                     if info.size > bound:
                         raise _bomb(path, bound)
@@ -165,7 +169,7 @@ def _refuse(path: Path, name: str, special: bool) -> None:
     if parts.is_absolute() or ".." in parts.parts or "\0" in name or (len(name) > 1 and name[1] == ":"):
         raise ArchiveError(f"{path.name}: the member {name!r} points outside the archive", fix="do not use this file")
     if special:
-        raise ArchiveError(f"{path.name}: the member {name!r} is a link or a device", fix="do not use this file")
+        raise ArchiveError(f"{path.name}: the member {name!r} is a link, a device or a sparse file", fix="do not use this file")
 
 
 def _bomb(path: Path, bound: int) -> ArchiveError:

@@ -1,9 +1,8 @@
 """Columns into numbers: categories, missing values and scaling, learned from training tasks and stored with the model."""
 
-import hashlib
 import json
-from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -39,11 +38,16 @@ class Policy:
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise TableError(f"{name}={getattr(self, name)!r} is unknown", fix=f"use one of {', '.join(allowed)}")
+        if not isinstance(self.levels, int) or self.levels < 1:
+            raise TableError(f"levels={self.levels!r} is no number of levels", fix="give a whole number of at least 1")
 
 
 @dataclass(frozen=True)
 class Column:
-    """One input column: a number (levels None) or a category; ``indicator`` when training tasks had missing values."""
+    """One input column: a number (levels None) or a category; ``indicator`` when training tasks had missing values.
+
+    ``dtype`` is what the training tasks held: later rows must be of the same kind, or "01" would be read as the number 1.
+    """
 
     name: str
     levels: tuple[str, ...] | None = None
@@ -51,6 +55,7 @@ class Column:
     centre: float = 0.0
     spread: float = 1.0
     indicator: bool = False
+    dtype: str = "Float64"
 
     @property
     def outputs(self) -> list[str]:
@@ -63,6 +68,7 @@ class Column:
 class Encoder:
     """A fitted encoding: a plain value, stored as JSON.
 
+    >>> from fmrl.data import fit_encoder
     >>> frame = pl.DataFrame({"size": [1.0, 3.0], "colour": ["red", "blue"]})
     >>> encoder = fit_encoder(frame.lazy(), ["size", "colour"], Policy(scale="standard"))
     >>> encoder.transform(frame).tolist()
@@ -91,41 +97,44 @@ class Encoder:
     @classmethod
     def from_json(cls, text: str) -> "Encoder":
         """The encoding `to_json` wrote."""
-        held = json.loads(text)
-        columns = (Column(**(c | {"levels": None if c["levels"] is None else tuple(c["levels"])})) for c in held["columns"])
-        return cls(tuple(columns), Policy(**held["policy"]))
+        try:
+            held = json.loads(text)
+            columns = (Column(**(c | {"levels": None if c["levels"] is None else tuple(c["levels"])})) for c in held["columns"])
+            return cls(tuple(columns), Policy(**held["policy"]))
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as e:
+            raise TableError(f"this is no stored encoder ({type(e).__name__}: {e})", fix="give what to_json wrote") from None
 
-    def transform(self, frame: pl.DataFrame, first_row: int = 0) -> np.ndarray:
-        """Rows as float64 [n, d]; ``first_row`` only serves error messages."""
-        parts = [p for c in self.columns for p in self._encode(c, frame[c.name], first_row)]
+    def transform(self, frame: pl.DataFrame, rows: np.ndarray | None = None) -> np.ndarray:
+        """Rows as float64 [n, d]; ``rows`` [n] are their numbers in the table, for messages."""
+        rows = np.arange(len(frame)) if rows is None else rows
+        parts = [p for c in self.columns for p in self._encode(c, frame[c.name], rows)]
         return np.column_stack(parts) if parts else np.empty((len(frame), 0))
 
-    def _encode(self, c: Column, values: pl.Series, first_row: int) -> list[np.ndarray]:
+    def _encode(self, c: Column, values: pl.Series, rows: np.ndarray) -> list[np.ndarray]:
         values = clean(values)
         missing = values.is_null()
-        if missing.any() and not c.indicator and self.policy.missing in ("error", "indicator"):
-            row = first_row + int(missing.arg_max() or 0)
-            what = f"column {c.name!r} has no value in row {row}"
+        if not missing.all():
+            same_kind(c, values.dtype)
+        if missing.any() and not c.indicator and self.policy.missing != "mean":
+            what = f"column {c.name!r} has no value in row {rows[missing.arg_max()]}"
             if self.policy.missing == "indicator":
-                raise TableError(
-                    what + ", and no training task had one missing there", fix="use missing='mean', or train on such rows"
-                )
-            raise TableError(what, fix="use missing='indicator', 'mean' or 'drop', or fill it in")
+                what += ", and no training task had one missing there"
+                raise TableError(what, fix="use policy=Policy(missing='mean'), or train on such rows")
+            fix = "fill it in, or use policy=Policy(missing=...) with 'indicator', 'mean' or 'drop'"
+            raise TableError(what, fix=fix)
         flag = [missing.to_numpy().astype(np.float64)] if c.indicator else []
         if c.levels is None:
             x = values.cast(pl.Float64).fill_null(c.fill).to_numpy()
+            x = (x - c.centre) / c.spread
             if not np.isfinite(x).all():
-                raise TableError(
-                    f"column {c.name!r} is infinite in row {first_row + int(np.argmin(np.isfinite(x)))}", fix="replace it"
-                )
-            return [(x - c.centre) / c.spread, *flag]
+                raise TableError(f"column {c.name!r} is infinite in row {rows[np.argmin(np.isfinite(x))]}", fix="replace it")
+            return [x, *flag]
         text = values.cast(pl.String)
         unknown = text.is_not_null() & ~text.is_in(list(c.levels))
         if self.policy.unknown == "error" and unknown.any():
-            row = int(unknown.arg_max() or 0)
-            raise TableError(
-                f"column {c.name!r} has the level {text[row]!r} in row {first_row + row}, which no training task had"
-            )
+            at = int(unknown.arg_max() or 0)
+            what = f"column {c.name!r} has the level {text[at]!r} in row {rows[at]}, which no training task had"
+            raise TableError(what, fix="train on it, or use policy=Policy(unknown='zero')")
         return [(text == level).fill_null(False).to_numpy().astype(np.float64) for level in c.levels] + flag
 
 
@@ -134,7 +143,7 @@ def clean(values: pl.Series) -> pl.Series:
     return values.fill_nan(None) if values.dtype.is_float() else values
 
 
-def kind_of(name: str, dtype: pl.DataType) -> str:
+def kind_of(name: str, dtype: Any) -> str:
     """'number' or 'category', or an error that says what to convert."""
     if dtype.is_numeric() or dtype == pl.Boolean:
         return "number"
@@ -142,85 +151,16 @@ def kind_of(name: str, dtype: pl.DataType) -> str:
         return "category"
     if dtype == pl.Null:
         raise TableError(f"column {name!r} has no value at all", fix="leave it out of features")
-    raise TableError(
-        f"column {name!r} is of type {dtype}", fix="convert it to a number or a string, or leave it out of features"
-    )
+    if dtype.is_temporal():
+        fix = "name it in order= to sort by it, leave it out of features, or turn it into numbers yourself"
+        raise TableError(f"column {name!r} holds dates or times ({dtype})", fix=fix)
+    fix = "convert it to a number or a string, or leave it out of features"
+    raise TableError(f"column {name!r} is of type {dtype}", fix=fix)
 
 
-def fit_encoder(rows: pl.LazyFrame, features: Sequence[str], policy: Policy | None = None) -> Encoder:
-    """Learn levels, means and scales from ``rows`` (those of the training tasks) in one pass, streaming."""
-    policy = policy or Policy()
-    schema = rows.collect_schema()
-    kinds = {f: kind_of(f, schema[f]) for f in features}
-    if policy.categorical == "error" and (bad := [f for f in features if kinds[f] == "category"]):
-        raise TableError(f"column {bad[0]!r} holds text", fix="use categorical='onehot', or leave it out of features")
-    wanted: list[pl.Expr] = [pl.len().alias("rows")]
-    for i, f in enumerate(features):
-        c = pl.col(f)
-        if kinds[f] == "category":
-            wanted += [
-                c.cast(pl.String).drop_nulls().unique().sort().implode().alias(f"levels{i}"),
-                c.null_count().alias(f"missing{i}"),
-            ]
-            continue
-        c = c.cast(pl.Float64).fill_nan(None)
-        stats = {"mean": c.mean(), "std": c.std(ddof=0), "min": c.min(), "max": c.max(), "missing": c.null_count()}
-        wanted += [e.alias(f"{name}{i}") for name, e in stats.items()]
-    got = rows.select(wanted).collect(engine="streaming").row(0, named=True)
-    if not got["rows"]:
-        raise TableError("there is no row to learn the encoding from", fix="name training tasks that are in the table")
-    return Encoder(tuple(_column(i, f, kinds[f], got, policy) for i, f in enumerate(features)), policy)
-
-
-def _column(i: int, name: str, kind: str, got: dict, policy: Policy) -> Column:
-    indicator = policy.missing == "indicator" and got[f"missing{i}"] > 0
-    if got[f"missing{i}"] == got["rows"]:
-        raise TableError(f"column {name!r} has no value at all (only NaN or nothing)", fix="leave it out of features")
-    if kind == "category":
-        levels = tuple(got[f"levels{i}"])
-        if len(levels) > policy.levels:
-            what = f"column {name!r} has {len(levels):,} levels"
-            raise TableError(what, fix=f"leave it out of features, or raise Policy(levels=…) above {policy.levels}")
-        numbers = [level for level in levels if _is_number(level)]
-        if len(levels) > len(numbers) >= len(levels) / 2 and len(numbers) > 1:
-            odd = next(level for level in levels if level not in numbers)
-            what = f"column {name!r} looks like numbers but holds {odd!r}"
-            raise TableError(what, fix="leave missing values empty, or convert the column, or leave it out of features")
-        return Column(name, levels, indicator=indicator)
-    mean, low, high = got[f"mean{i}"], got[f"min{i}"], got[f"max{i}"]
-    if not np.isfinite([low, high]).all():
-        raise TableError(f"column {name!r} has an infinite value", fix="replace it")
-    if policy.scale == "none":
-        return Column(name, None, mean, indicator=indicator)
-    centre, spread = (mean, got[f"std{i}"]) if policy.scale == "standard" else (low, high - low)
-    return Column(name, None, mean, centre, spread if spread > 0 else 1.0, indicator)  # a constant column becomes zero
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def training_ids(ids: Collection, share: float, seed: int = 0) -> list:
-    """The ids of training tasks: those whose hash falls below ``share``; an id stays on its side whatever else is in the table.
-
-    >>> len(training_ids(range(1000), 0.8))
-    801
-    """
-    cut = share * 2.0**64
-    return [i for i in ids if int.from_bytes(hashlib.sha256(f"{seed}:{i!r}".encode()).digest()[:8]) < cut]
-
-
-def training_rows(rows: pl.LazyFrame, task: str, train: Collection | float | None) -> pl.LazyFrame:
-    """The rows of the training tasks: all of them, those of the ids given, or of a share of the ids."""
-    if train is None:
-        return rows
-    if isinstance(train, float):
-        if not 0 < train <= 1:
-            raise TableError(f"train={train} is no share of the tasks", fix="give a number above 0 and at most 1, or the ids")
-        ids = rows.select(pl.col(task).unique()).collect(engine="streaming").to_series()
-        train = training_ids(ids.drop_nulls().to_list(), train)
-    return rows.filter(pl.col(task).is_in(list(train)))
+def same_kind(c: Column, dtype: Any) -> None:
+    """Raise TableError unless a column of this dtype is of the kind the encoding was learned from."""
+    learned, given = ("number" if c.levels is None else "category"), kind_of(c.name, dtype)
+    if given != learned:
+        what = f"column {c.name!r} is {dtype} here, the encoding was learned from {c.dtype}"
+        raise TableError(what, fix="convert it: the same text and the same number are different values")

@@ -47,6 +47,10 @@ class Episodes:
     seed: int = 0
     classes: tuple[int, ...] | None = None
 
+    def __repr__(self) -> str:
+        of = len(self.sizes if self.classes is None else self.classes)
+        return f"Episodes({self.ways}-way {self.shots}-shot, queries={self.queries}, seed={self.seed}, of {of:,} classes)"
+
     def __post_init__(self):
         for name in ("sizes", "classes"):
             if getattr(self, name) is not None:
@@ -137,12 +141,25 @@ def _cast(x: Any, dtype: Any) -> Any:
     return x.astype(dtype) if isinstance(x, np.ndarray) else x.to(dtype)
 
 
+def torch_on(device: Any) -> Any:
+    """The module torch, or an error that says why the device cannot be used."""
+    try:
+        import torch
+    except ImportError:
+        raise FMRLError("torch is not installed", fix="install the extra: pip install 'fmrl[deep]'") from None
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, TypeError) as e:
+        why = str(e).splitlines()[0]
+        raise FMRLError(f"the device {device!r} cannot be used: {why}", fix="use device='cpu', or None for NumPy") from None
+    return torch
+
+
 class _Torch:
     """The few functions used above, in torch's spelling and on one device."""
 
     def __init__(self, device: Any):
-        import torch
-
+        torch = torch_on(device)
         self.torch, self.device, self.int64, self.float64 = torch, device, torch.int64, torch.float64
 
     def arange(self, start, stop):

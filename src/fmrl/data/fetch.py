@@ -1,12 +1,11 @@
 """Finding a data set's files: a local copy first, then the cache, then a download that is checked before anyone can see it."""
 
 import hashlib
+import http.client
 import os
-import shutil
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import platformdirs
 from fmrl.data import archive
 from fmrl.data.errors import ArchiveError, ChecksumError, FetchError
 from fmrl.data.registry import Dataset, Item, dataset
+from fmrl.data.scratch import alone, folder
 
 CHUNK = 1 << 20
 Progress = Callable[[str, int, int | None], None]  # name, bytes so far, bytes in all when known
@@ -72,21 +72,6 @@ def check(path: Path, item: Item) -> None:
                 raise ChecksumError(what, fix="delete it and fetch it again, or replace it with the published file")
 
 
-@contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` that becomes ``path`` when the block ends well and vanishes when it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield part
-        os.replace(part, path)
-    finally:
-        if part.is_dir():
-            shutil.rmtree(part)
-        else:
-            part.unlink(missing_ok=True)
-
-
 def locate(name: str, data: str | os.PathLike | None = None) -> Found | None:
     """The first complete variant in the data folder, else in the cache, checked; None when neither holds one."""
     entry, local, cached = dataset(name), data_dir(data), cache_dir() / name
@@ -114,8 +99,9 @@ def get(name: str, data=None, *, download: bool = True, progress: Progress | Non
     for item in entry.downloads:
         try:
             fetch_file(item, cache_dir() / name / item.name, progress)
-        except (urllib.error.URLError, OSError) as e:
-            what = f"could not download {item.url}: {getattr(e, 'reason', e)}"
+        except (urllib.error.URLError, http.client.HTTPException, OSError) as e:
+            why = getattr(e, "reason", None) or f"{type(e).__name__}: {e}; run it again to resume"
+            what = f"could not download {item.url}: {why}"
             raise FetchError(what, fix=_what_to_put_where(entry, data)) from e
     found = locate(name, data)
     assert found is not None
@@ -126,19 +112,22 @@ def fetch_file(item: Item, path: Path, progress: Progress | None = None, timeout
     """Download ``item.url`` to ``path``: resume a partial file, check it whole, then rename; a bad file is deleted, never used."""
     if path.is_file():
         return check(path, item)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    folder(path.parent)
     part = path.with_name(path.name + ".part")
-    _stream(item.url or "", part, item.name, progress, timeout)
-    try:
-        check(part, item)
+    with alone(part):
+        if path.is_file():  # another process brought it while this one waited
+            return check(path, item)
+        _stream(item.url or "", part, item.name, progress, timeout)
+        try:
+            check(part, item)
+            if not (item.sha256 or item.md5):
+                archive.probe(part)
+        except (ChecksumError, ArchiveError):
+            part.unlink()
+            raise
         if not (item.sha256 or item.md5):
-            archive.probe(part)
-    except (ChecksumError, ArchiveError):
-        part.unlink()
-        raise
-    if not (item.sha256 or item.md5):
-        path.with_name(path.name + ".sha256").write_text(digest(part) + "\n")
-    os.replace(part, path)
+            path.with_name(path.name + ".sha256").write_text(digest(part) + "\n")
+        os.replace(part, path)
 
 
 def _stream(url: str, part: Path, name: str, progress: Progress | None, timeout: float) -> None:
@@ -154,7 +143,7 @@ def _stream(url: str, part: Path, name: str, progress: Progress | None, timeout:
         if response.status != 206:  # the server ignored the range: start over
             have = 0
         length = response.headers.get("Content-Length")
-        total = have + int(length) if length else None
+        total = have + int(length) if length and length.isdigit() else None
         with open(part, "ab" if have else "wb") as out:
             while chunk := response.read(CHUNK):
                 out.write(chunk)

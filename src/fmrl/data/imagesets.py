@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fmrl.core.errors import FMRLError
-from fmrl.data.episodes import Batch, Episodes, shuffled
+from fmrl.data.episodes import Batch, Episodes, shuffled, torch_on
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,6 +46,9 @@ class ImageSet:
 
     def rotated(self) -> "ImageSet":
         """The same images with every quarter turn of a class as a class of its own; nothing is copied."""
+        if not self.side and self.images.shape[1] != self.images.shape[2]:
+            what = f"images of {self.images.shape[1]}x{self.images.shape[2]} have no quarter turns of the same shape"
+            raise FMRLError(what, fix="load them with size= to make them square")
         return replace(self, rotations=4)
 
     def view(self, turns: int) -> Any:
@@ -56,9 +59,11 @@ class ImageSet:
 
     def subset(self, classes: Sequence[int], name: str | None = None) -> "ImageSet":
         """Only the given base classes, in the given order; the images themselves are shared."""
+        if wrong := [c for c in classes if not 0 <= c < len(self.names)]:
+            raise FMRLError(f"there is no class {wrong[0]}", fix=f"choose from 0 to {len(self.names) - 1}")
         parts = [self.rows[self.starts[c] : self.starts[c + 1]] for c in classes]
         starts = np.concatenate([[0], np.cumsum([len(p) for p in parts])])
-        rows = np.concatenate(parts) if isinstance(self.rows, np.ndarray) else _torch().cat(parts)
+        rows = np.concatenate(parts) if isinstance(self.rows, np.ndarray) else torch_on(self.rows.device).cat(parts)
         return replace(self, name=name or self.name, rows=rows, starts=starts, names=tuple(self.names[c] for c in classes))
 
     def split(self, *counts: int, seed: int = 0) -> tuple["ImageSet", ...]:
@@ -71,10 +76,14 @@ class ImageSet:
         return tuple(self.subset(order[end - n : end].tolist()) for n, end in zip(counts, ends, strict=True))
 
     def take(self, classes: Any, samples: Any) -> Any:
-        """Images uint8 [..., H, W(, 3)] of sample ``samples`` of class ``classes`` (integer arrays that broadcast)."""
+        """Images uint8 [..., H, W(, 3)] of sample ``samples`` of class ``classes`` (integer arrays that broadcast).
+
+        Both are checked: a number past the end of a class would otherwise be an image of the next one.
+        """
         if not isinstance(self.images, np.ndarray):
             return self._take_torch(classes, samples)
         classes, samples = np.broadcast_arrays(np.asarray(classes), np.asarray(samples))
+        self._check(classes, samples, np.asarray(self.sizes))
         base, turn = classes % len(self.names), classes // len(self.names)
         rows = self.rows[self.starts[base] + samples]
         out = self._unpack(self.images[rows.reshape(-1)])
@@ -97,9 +106,18 @@ class ImageSet:
 
     def to(self, device: Any) -> "ImageSet":
         """The set on a torch device, still as bytes, so that whole batches of episodes are gathered there."""
-        torch = _torch()
-        images, rows = (torch.as_tensor(np.array(a) if not a.flags.writeable else a) for a in (self.images, self.rows))
-        return replace(self, images=images.to(device), rows=rows.to(device))
+        torch = torch_on(device)
+        held = (a if not isinstance(a, np.ndarray) or a.flags.writeable else np.array(a) for a in (self.images, self.rows))
+        images, rows = (torch.as_tensor(a).to(device) for a in held)
+        return replace(self, images=images, rows=rows)
+
+    def _check(self, classes: Any, samples: Any, sizes: Any) -> None:
+        if bool(((classes < 0) | (classes >= len(self))).any()):
+            worst = int(classes.max()) if int(classes.min()) >= 0 else int(classes.min())
+            fix = f"classes are 0 to {len(self) - 1}; episodes drawn from rotated() belong to the rotated set"
+            raise FMRLError(f"there is no class {worst}", fix=fix)
+        if bool(((samples < 0) | (samples >= sizes[classes])).any()):
+            raise FMRLError("a sample is not in its class", fix="draw episodes from the set they are gathered on")
 
     def _unpack(self, taken: np.ndarray) -> np.ndarray:
         if not self.side:
@@ -107,9 +125,9 @@ class ImageSet:
         return np.unpackbits(taken, axis=1)[:, : self.side**2].reshape(-1, self.side, self.side)
 
     def _take_torch(self, classes: Any, samples: Any) -> Any:
-        torch = _torch()
-        device = self.images.device
+        torch, device = torch_on(self.images.device), self.images.device
         classes, samples = torch.broadcast_tensors(*(torch.as_tensor(a, device=device) for a in (classes, samples)))
+        self._check(classes, samples, torch.as_tensor(self.sizes, device=device))
         starts = torch.as_tensor(self.starts, device=device)
         base, turn = classes % len(self.names), classes // len(self.names)
         out = self.images[self.rows[starts[base] + samples].reshape(-1)]
@@ -120,11 +138,3 @@ class ImageSet:
         for k in range(1, self.rotations):  # square images: every turn has the same shape, so no index is needed
             out = torch.where(flat == k, torch.rot90(out, k, (1, 2)), out)
         return out.reshape(*classes.shape, *out.shape[1:])
-
-
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        raise FMRLError("torch is not installed", fix="install the extra: pip install 'fmrl[deep]'") from None
-    return torch

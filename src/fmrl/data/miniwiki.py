@@ -13,13 +13,17 @@ from fmrl.core.losses import OneVsAll
 from fmrl.core.tasks import Task
 from fmrl.data import archive
 from fmrl.data.errors import LayoutError
-from fmrl.data.fetch import atomic, cache_dir, digest, get
-from fmrl.data.glove import Glove, find_glove
+from fmrl.data.fetch import cache_dir, get
+from fmrl.data.glove import Glove, file_key, find_glove
+from fmrl.data.manifest import NAME, check_manifest, read_manifest
 from fmrl.data.registry import dataset
+from fmrl.data.scratch import atomic
 
 SPLITS = ("train", "dev", "test")
+_LABEL = re.compile(r"\s*-?[0-9]{1,9}\s*")
+KNOWN = "known"  # counts are checked against what the registry, or a manifest, says
 _FILE = re.compile(r"(?:^|/)(?:bal/(train|dev|test)/(\d+)|(raw))/(\d+)\.txt$")
-_VERSION = 1  # of the features: raise it when their computation changes, so that old caches are left alone
+_VERSION = 2  # of the features: raise it when their computation changes, so that old caches are left alone
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,6 +43,9 @@ class MiniWiki:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self.tasks())
 
     def __repr__(self) -> str:
         return f"MiniWiki({self.name!r}, {len(self)} tasks, {len(self.y):,} samples, {len(self.classes)} classes)"
@@ -71,21 +78,23 @@ def load_miniwiki(
     shots: int | None = 32,
     glove: Glove | str | os.PathLike | None = None,
     data: str | os.PathLike | None = None,
-    expect: int | None = -1,
+    expect: int | str | None = KNOWN,
 ) -> MiniWiki:
     """Load the m-shot tasks of one split ('train', 'dev', 'test' or 'all'), or the unbalanced ``raw`` tasks with ``shots=None``.
 
     source: a folder or archive that holds ``bal/`` and ``raw/`` at any depth; by default the registry's ``name``
-    ('mini-wiki' or 'mini-wiki-rebuilt'). expect: the number of tasks the whole set must have; by default the registry's
-    (812 for Mini-Wiki), None to take what is there. Features are cached as one file, keyed by the content of what they were
-    made from, so a changed source or changed vectors are never confused with old features.
+    ('mini-wiki' or 'mini-wiki-rebuilt'). expect: the number of tasks the whole set must have; 'known' is the registry's (812 for
+    Mini-Wiki) and, for a rebuilt set, the files its manifest lists, byte for byte; None takes what is there. Tasks come in the
+    order of their numbers. Features are cached as one file, keyed by the content of what they were made from, so a changed
+    source or changed vectors are never confused with old features.
     """
     if split not in (*SPLITS, "all"):
         raise LayoutError(f"split={split!r} is unknown", fix="use 'train', 'dev', 'test' or 'all'")
     path = Path(source) if source is not None else get(name, data).path
     title = _title(path, name, source is None)
     files, everything = read_tasks(path, shots)
-    if expect == -1:
+    if expect == KNOWN:
+        check_manifest(read_manifest(path) or {}, listing(files, shots), shots)
         expect = dataset(name).counts.get("tasks") if source is None else None
     if expect is not None and len(everything) != expect:
         fix = "the copy is incomplete: fetch it again, or pass expect=None to use what is there"
@@ -96,7 +105,7 @@ def load_miniwiki(
         raise LayoutError(
             f"{path} has no {kind} task", fix="check split and shots; shots are 1, 2, 4, 8, 16, 32 or None for raw"
         )
-    parsed = [_parse(content, f"{s}/{i}.txt", t, shots) for t, (i, s, content) in enumerate(kept)]
+    parsed = [parse(content, f"{s}/{i}.txt", t, shots) for t, (i, s, content) in enumerate(kept)]
     classes = tuple(sorted({label for labels, _ in parsed for label in labels}))
     for t, (labels, _) in enumerate(parsed):
         if missing := set(classes) - set(labels):
@@ -113,7 +122,12 @@ def load_miniwiki(
 def _title(path: Path, name: str, registered: bool) -> str:
     # A rebuilt set is never called by the original's name, wherever it was put.
     rebuilt = any((p / "manifest.json").is_file() for p in (path, path.parent)) or "rebuilt" in path.name
-    return "Mini-Wiki (rebuilt)" if rebuilt or name == "mini-wiki-rebuilt" else "Mini-Wiki" if registered else path.name
+    return NAME if rebuilt or name == "mini-wiki-rebuilt" else "Mini-Wiki" if registered else path.name
+
+
+def listing(files: list[tuple[tuple[int, str], bytes]], shots: int | None) -> Iterator[tuple[str, int, bytes]]:
+    """(folder, id, bytes) of what `read_tasks` returned, as a manifest counts them."""
+    return (("raw" if shots is None else f"bal/{s}/{shots}", i, content) for (i, s), content in files)
 
 
 def read_tasks(path: Path, shots: int | None) -> tuple[list[tuple[tuple[int, str], bytes]], set[int]]:
@@ -126,6 +140,9 @@ def read_tasks(path: Path, shots: int | None) -> tuple[list[tuple[tuple[int, str
         split, m_shots, raw, number = m.groups()
         ids.add(int(number))
         if content is not None and (raw if shots is None else m_shots == str(shots)):
+            if (int(number), split or "raw") in files:
+                what = f"{path} holds {split or 'raw'}/{number}.txt twice: two sets lie in it"
+                raise LayoutError(what, fix="give the folder or archive of one of them")
             files[int(number), split or "raw"] = content
     if not ids:
         raise LayoutError(
@@ -147,7 +164,8 @@ def _entries(path: Path, shots: int | None) -> Iterator[tuple[str, bytes | None]
         yield name, file.read_bytes() if wanted in name else None
 
 
-def _parse(content: bytes, where: str, t: int, shots: int | None) -> tuple[list[int], list[str]]:
+def parse(content: bytes, where: str, t: int, shots: int | None) -> tuple[list[int], list[str]]:
+    """(labels, texts) of one file's lines; ``where`` and ``t`` serve messages."""
     try:
         lines = content.decode("utf-8").split("\n")
     except UnicodeDecodeError as e:
@@ -157,7 +175,7 @@ def _parse(content: bytes, where: str, t: int, shots: int | None) -> tuple[list[
         if not line.strip():
             continue
         label, tab, text = line.partition("\t")
-        if not tab or not label.strip().lstrip("-").isdigit():
+        if not tab or not _LABEL.fullmatch(label):
             raise LayoutError(f"{where} has a line that is not label<TAB>tokens: {line[:40]!r}", task=t, round=k)
         labels.append(int(label))
         texts.append(text)
@@ -174,7 +192,7 @@ def _parse(content: bytes, where: str, t: int, shots: int | None) -> tuple[list[
 def _features(texts: list[str], glove, data) -> np.ndarray:
     """CBOW rows, from the cache when the same texts met the same vectors before."""
     source = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-    key = glove.fingerprint if isinstance(glove, Glove) else digest(find_glove(glove, data))
+    key = glove.fingerprint if isinstance(glove, Glove) else file_key(find_glove(glove, data))
     name = hashlib.sha256(f"{_VERSION}|{source}|{key}".encode()).hexdigest()[:24]
     path = cache_dir() / "features" / f"cbow-{name}.npz"
     if path.is_file():

@@ -16,14 +16,17 @@ from pathlib import Path
 
 from fmrl.data import archive
 from fmrl.data.errors import LayoutError
-from fmrl.data.fetch import atomic, digest
+from fmrl.data.fetch import digest
+from fmrl.data.manifest import NAME, summarise
 from fmrl.data.metaclasses import CUT, NAMES, Cut, best_cuts, classify
+from fmrl.data.scratch import atomic
 from fmrl.data.tokens import tokenize
 from fmrl.data.wordnet import WordNet, page_senses
 
 SHOTS = (1, 2, 4, 8, 16, 32)
 SPLITS = (("train", 0.8), ("dev", 0.1), ("test", 0.1))
 ROOT = "miniwikinet"
+Progress = Callable[[str, int, int], None]  # what is being done, how many so far, how many in all
 
 
 @dataclass(frozen=True)
@@ -46,14 +49,17 @@ def build(
     seed: int = 0,
     reuse: bool = False,
     tarball: bool = False,
-    progress: Callable[[str, int, int], None] = lambda what, done, total: None,
+    progress: Progress = lambda what, done, total: None,
 ) -> Built:
     """Write ``out/miniwikinet/{bal,raw}`` and ``out/manifest.json``; ``out`` appears only when it is complete.
 
-    reuse: pages of the smaller classes serve again until every page of the largest class has a task (pages are then shared).
+    reuse: pages of the smaller classes serve again until every page of the largest class has a task. Pages are then shared between
+    tasks, and also between train, dev and test.
     tarball: also write ``out/mini-wiki-rebuilt.tar.gz``, the same bytes every time.
     """
     out = Path(out)
+    if out.exists() and not out.is_dir():
+        raise LayoutError(f"{out} is a file", fix="name a new folder")
     if out.exists() and any(out.iterdir()):
         raise LayoutError(f"{out} is not empty", fix="name a new folder, or remove the old build")
     pages = read_wiki3029(Path(wiki3029))
@@ -66,11 +72,10 @@ def build(
     tasks = _tasks(classes, seed, reuse)
     splits = _splits(len(tasks), seed)
     with atomic(out) as part:
-        for i, titles in enumerate(tasks):
-            _write_task(part / ROOT, i, titles, pages, splits[i], seed)
-            progress("writing tasks", i + 1, len(tasks))
+        written = _write_tasks(part / ROOT, tasks, pages, splits, seed, progress)
+        folders = summarise(written)
         manifest = {
-            "name": "Mini-Wiki (rebuilt)",
+            "name": NAME,
             "inputs": {"wiki3029": _fingerprint(Path(wiki3029)), "wordnet": _fingerprint(Path(wordnet))},
             "seed": seed,
             "reuse": reuse,
@@ -79,9 +84,10 @@ def build(
             "pages with a noun lemma": len(senses),
             "meta-classes": {n: {"label": k, "pages": len(classes[n]), "synsets": CUT[k][1]} for k, n in enumerate(NAMES)},
             "splits": {s: splits.count(s) for s, _ in SPLITS},
+            "folders": folders,
             "tasks": [{"id": i, "split": splits[i], "pages": list(t)} for i, t in enumerate(tasks)],
         }
-        (part / "manifest.json").write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        _write(part / "manifest.json", (json.dumps(manifest, indent=1, ensure_ascii=False) + "\n").encode())
         if tarball:
             _pack(part / ROOT, part / "mini-wiki-rebuilt.tar.gz")
         if out.exists():
@@ -137,7 +143,18 @@ def _splits(n: int, seed: int) -> list[str]:
     return [next(name for (name, _), b in zip(SPLITS, bounds, strict=True) if rank[i] < b) for i in range(n)]
 
 
-def _write_task(root: Path, i: int, titles: tuple[str, ...], pages: Mapping[str, list[str]], split: str, seed: int) -> None:
+def _write_tasks(root: Path, tasks, pages: Mapping[str, list[str]], splits: list[str], seed: int, progress: Progress):
+    """Write every task's files, and yield (folder, id, bytes) of each."""
+    for i, titles in enumerate(tasks):
+        for folder, content in _files(i, titles, pages, splits[i], seed):
+            _write(root / folder / f"{i}.txt", content)
+            yield folder, i, content
+        progress("writing tasks", i + 1, len(tasks))
+
+
+def _files(
+    i: int, titles: tuple[str, ...], pages: Mapping[str, list[str]], split: str, seed: int
+) -> Iterator[tuple[str, bytes]]:
     rows = []  # (label, rank among the page's sentences by length, line)
     for label, title in enumerate(titles):
         texts = [tokenize(s) for s in pages[title]]
@@ -148,13 +165,13 @@ def _write_task(root: Path, i: int, titles: tuple[str, ...], pages: Mapping[str,
     # One shuffle for all shots: an m-shot file is the 32-shot file with lines left out.
     rows.sort(key=lambda r: _order(seed, "sample", i, r[0], r[1]))
     for m in SHOTS:
-        _write(root / "bal" / split / str(m) / f"{i}.txt", "".join(line for _, rank, line in rows if rank < m))
-    _write(root / "raw" / f"{i}.txt", "".join(line for _, _, line in rows))
+        yield f"bal/{split}/{m}", "".join(line for _, rank, line in rows if rank < m).encode()
+    yield "raw", "".join(line for _, _, line in rows).encode()
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode())
+    path.write_bytes(content)
 
 
 def _fingerprint(path: Path) -> str | None:

@@ -16,6 +16,8 @@ import numpy as np
 
 from fmrl.data.errors import PickleError
 
+_DEPTH = 3  # {"class_dict": {name: [index, ...]}}
+_COMMON = "give one of the common pickles"
 _CODE = re.compile(r"[biuf][1248]|[SU]\d{1,4}")
 
 
@@ -151,27 +153,51 @@ def read_pickle(path: str | Path) -> dict[str, Any]:
     try:
         with open(path, "rb") as f:
             value = _Reader(_Guarded(f), encoding="bytes").load()
+        if not isinstance(value, dict):
+            raise PickleError(f"{path.name} holds a {type(value).__name__}, not a dictionary", fix=_COMMON)
+        return _plain(value, {}, 0)
     except PickleError:
         raise
+    except FileNotFoundError:
+        raise PickleError(f"{path} does not exist", fix="check the path") from None
     except Exception as e:  # a hostile file can make the reader fail in any way; none of them is ours to tell apart
         raise PickleError(f"{path.name} is truncated or not a pickle ({type(e).__name__}: {e})", fix="fetch it again") from e
-    if not isinstance(value, dict):
-        raise PickleError(f"{path.name} holds a {type(value).__name__}, not a dictionary", fix="give one of the common pickles")
-    return {_text(k): _plain(v) for k, v in value.items() if isinstance(k, str | bytes)}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, made: dict[int, Any], depth: int) -> Any:
+    """Plain containers of stand-ins as plain containers of arrays; ``made`` holds what is done, by identity.
+
+    A few bytes can name one object a billion times, or one that holds itself: each is made once, and only so deep.
+    """
+    if id(value) in made:
+        return made[id(value)]
+    if depth > _DEPTH:
+        raise PickleError("the pickle nests deeper than images and labels need", fix=_COMMON)
     if isinstance(value, _Array):
-        return value.numpy()
-    if isinstance(value, dict):
-        return {_text(k): _plain(v) for k, v in value.items() if isinstance(k, str | bytes | int)}
-    if isinstance(value, list | tuple):
-        # Lists of whole numbers are indices or labels; NumPy scalars among them come as one-element arrays.
-        flat = [int(v.numpy()[0]) if isinstance(v, _Array) else _text(v) if isinstance(v, bytes) else v for v in value]
-        if all(isinstance(v, int | str) for v in flat):
-            return flat
-        raise PickleError("the pickle nests lists deeper than labels and indices need", fix="give one of the common pickles")
-    return value.decode("latin1") if isinstance(value, bytes) else value
+        out = value.numpy()
+    elif isinstance(value, dict):
+        keys = [str(_text(k)) for k in value]
+        if len(set(keys)) < len(keys) or not all(isinstance(k, str | bytes | int) for k in value):
+            raise PickleError("the pickle has a dictionary with keys that are not names", fix=_COMMON)
+        out = {k: _plain(v, made, depth + 1) for k, v in zip(keys, value.values(), strict=True)}
+    elif isinstance(value, list | tuple):
+        out = [_scalar_of(v) for v in value]
+    else:
+        return value.decode("latin1") if isinstance(value, bytes) else value
+    made[id(value)] = out
+    return out
+
+
+def _scalar_of(value: Any) -> int | str:
+    """An entry of a list: an index or a label, also as a NumPy scalar."""
+    if isinstance(value, _Array):
+        array = value.numpy()
+        value = array.reshape(-1)[0].item() if array.size == 1 else array
+    if isinstance(value, bytes):
+        return _text(value)
+    if not isinstance(value, int | str):
+        raise PickleError("the pickle has a list of something other than labels and indices", fix=_COMMON)
+    return value
 
 
 def _text(value: Any) -> Any:

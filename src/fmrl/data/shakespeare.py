@@ -12,6 +12,7 @@ from fmrl.core.tasks import Task
 from fmrl.data import archive
 from fmrl.data.errors import LayoutError
 from fmrl.data.fetch import get
+from fmrl.data.registry import dataset
 
 # LEAF's 80 characters, in its order; anything else becomes the space it stands in for.
 ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
@@ -35,6 +36,9 @@ class Shakespeare:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def __iter__(self) -> Iterator[Task]:
+        return self.tasks()
 
     def __repr__(self) -> str:
         return f"Shakespeare({len(self)} roles, {len(self.text):,} characters)"
@@ -86,13 +90,21 @@ def decode(codes: np.ndarray) -> str:
     return "".join(ALPHABET[c] for c in codes)
 
 
-def load_shakespeare(source: str | os.PathLike | None = None, *, data=None, expect: int | None = -1) -> Shakespeare:
-    """All roles in name order, from the archive or the folder ``by_play_and_character``; 1,144 expected of the registry's copy."""
+def load_shakespeare(source: str | os.PathLike | None = None, *, data=None, expect: int | str | None = "known") -> Shakespeare:
+    """All roles in name order, from the archive or the folder ``by_play_and_character``.
+
+    expect: the number of roles; 'known' is the registry's (1,144) for its own copy, None takes what is there.
+    """
     path = get("leaf-shakespeare", data).path if source is None else Path(source)
-    if expect == -1:
-        expect = 1144 if source is None else None
+    if expect == "known":
+        expect = dataset("leaf-shakespeare").counts["roles"] if source is None else None
     roles: dict[str, np.ndarray] = {}
-    for name, content in _texts(path):
+    for file, content in archive.entries(path, "*.txt"):
+        if not file.endswith(".txt"):
+            continue
+        name = file.rsplit("/", 1)[-1][:-4]
+        if name in roles:
+            raise LayoutError(f"{path} holds {name}.txt twice", fix="give the archive or the folder by_play_and_character")
         try:
             roles[name] = encode(content.decode("utf-8"))
         except UnicodeDecodeError as e:
@@ -105,14 +117,3 @@ def load_shakespeare(source: str | os.PathLike | None = None, *, data=None, expe
         )
     names = tuple(sorted(roles))
     return Shakespeare(names, np.concatenate([roles[n] for n in names]), np.cumsum([0, *(len(roles[n]) for n in names)]))
-
-
-def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
-    if path.is_dir():
-        yield from ((f.stem, f.read_bytes()) for f in sorted(path.glob("*.txt")))
-    elif path.is_file():
-        for name, content in archive.members(path):
-            if name.endswith(".txt"):
-                yield name.rsplit("/", 1)[-1][:-4], content
-    else:
-        raise LayoutError(f"{path} does not exist", fix="give the archive or the folder by_play_and_character")

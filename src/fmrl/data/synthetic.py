@@ -1,7 +1,8 @@
 """Synthetic tasks with a known answer: mixtures, regressions around a mean, experts, and tasks that move.
 
-Everything is a function of its arguments and ``seed`` (NumPy's PCG64). ``spread`` is the similarity knob throughout: the root mean
-square distance of the tasks' parameters from their centre, 0 for identical tasks.
+Everything is a function of its arguments and ``seed`` (NumPy's PCG64). ``spread`` is the similarity knob, 0 for tasks that are alike:
+for regressions the root mean square distance of the tasks' parameters from their centre, for mixtures the same of each class's
+mean, for experts the share of tasks whose good expert is not the usual one.
 """
 
 from collections.abc import Iterator
@@ -51,6 +52,7 @@ def gaussian_mixtures(
     (3, (32, 50))
     """
     _positive(tasks=tasks, shots=shots, dim=dim, classes=classes)
+    _not_negative(spread=spread, noise=noise)
     rng = np.random.default_rng(seed)
     centre = rng.standard_normal((classes, dim))
     y = np.repeat(np.arange(classes), shots)
@@ -76,6 +78,7 @@ def linear_regressions(
     0.3
     """
     _positive(tasks=tasks, rounds=rounds, dim=dim)
+    _not_negative(spread=spread, noise=noise, radius=radius)
     rng = np.random.default_rng(seed)
     centre = radius * _unit(rng.standard_normal((1, dim)))[0]
     made, optima = [], []
@@ -136,6 +139,7 @@ def evolving(
     (12, (4,))
     """
     _positive(rounds=rounds, dim=dim)
+    _not_negative(spread=spread, drift=drift, radius=radius)
     if rounds < dim:
         raise FMRLError(
             f"{rounds} rounds in {dim} dimensions have no unique optimum", fix="use at least as many rounds as dimensions"
@@ -162,3 +166,9 @@ def _positive(**values: int) -> None:
     for name, value in values.items():
         if value < 1:
             raise FMRLError(f"{name}={value} must be at least 1")
+
+
+def _not_negative(**values: float) -> None:
+    for name, value in values.items():
+        if not (value >= 0 and np.isfinite(value)):
+            raise FMRLError(f"{name}={value} must be a number of at least 0")

@@ -19,11 +19,24 @@ def count(found: Found) -> dict[str, int]:
 
 
 def _miniwiki(path) -> dict[str, int]:
-    from fmrl.data.miniwiki import read_tasks
+    from fmrl.data.miniwiki import parse, read_tasks
 
     files, ids = read_tasks(path, 1)
-    labels = {line.partition("\t")[0] for _, content in files for line in content.decode().splitlines()}
+    labels = {label for t, ((i, s), content) in enumerate(files) for label in parse(content, f"{s}/{i}.txt", t, 1)[0]}
     return {"tasks": len(ids), "classes": len(labels)}
+
+
+def _rebuilt(path) -> dict[str, int]:
+    from fmrl.data.manifest import check_manifest, read_manifest
+    from fmrl.data.miniwiki import listing, read_tasks
+
+    manifest = read_manifest(path) or {}
+    if "folders" not in manifest:
+        fix = "build it again with `fmrl data build mini-wiki`"
+        raise LayoutError(f"{path} has no manifest.json that lists its files", fix=fix)
+    for shots in (*manifest.get("shots", ()), None):
+        check_manifest(manifest, listing(read_tasks(path, shots)[0], shots), shots)
+    return _miniwiki(path)
 
 
 def _wiki3029(path) -> dict[str, int]:
@@ -77,7 +90,7 @@ def _shakespeare(path) -> dict[str, int]:
 
 _COUNTERS = {
     "mini-wiki": _miniwiki,
-    "mini-wiki-rebuilt": _miniwiki,
+    "mini-wiki-rebuilt": _rebuilt,
     "wiki3029": _wiki3029,
     "wordnet": _wordnet,
     "omniglot": _omniglot,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from fmrl.data.archive import members
+from fmrl.data.archive import entries
 from fmrl.data.errors import LayoutError
 
 _WORD = re.compile(r"[a-z]{3,}")
@@ -35,13 +35,10 @@ class WordNet:
         """Read ``data.noun`` and ``index.noun`` from a folder or from an archive that holds them."""
         path, found = Path(path), {}
         wanted = ("data.noun", "index.noun")
-        if path.is_dir():
-            found = {n: next(path.rglob(n)).read_bytes() for n in wanted if any(path.rglob(n))}
-        else:
-            for name, content in members(path):
-                base = name.rsplit("/", 1)[-1]
-                if base in wanted:
-                    found[base] = content
+        for name, content in entries(path, "*.noun"):
+            base = name.rsplit("/", 1)[-1]
+            if base in wanted:
+                found[base] = content
         if len(found) < 2:
             raise LayoutError(f"{path} holds no data.noun and index.noun", fix="give WordNet 3.0's dict folder or archive")
         return cls(_synsets(found["data.noun"]), _senses(found["index.noun"]))
