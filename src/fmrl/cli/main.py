@@ -15,6 +15,7 @@ from rich.table import Table
 import fmrl
 from fmrl.cli.certify import certify_command
 from fmrl.data_cli import app as data_app
+from fmrl.deep_cli import app as deep_app
 from fmrl.demo import SPREADS, demo
 from fmrl.records import plain
 from fmrl.study_cli import app as reproduce_app
@@ -22,6 +23,7 @@ from fmrl.study_cli import app as reproduce_app
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command("certify")(certify_command)
 app.add_typer(data_app, name="data")
+reproduce_app.registered_commands += deep_app.registered_commands
 app.add_typer(reproduce_app, name="reproduce")
 
 
