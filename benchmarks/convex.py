@@ -232,9 +232,9 @@ def stream(count: int, seed: int) -> Iterator[fmrl.Task]:
 def streaming(count: int, seed: int) -> None:
     """One measurement of (c), in a process of its own: CPU seconds a task and peak resident memory."""
     algo = fmrl.presets.paper("omd", "fal")
-    fmrl.run(algo, stream(2000, seed), keep="scalars")  # caches and allocator warm
+    fmrl.run(algo, stream(2000, seed), keep="totals")  # caches and allocator warm
     start = time.process_time()
-    history = fmrl.run(algo, stream(count, seed), keep="scalars")
+    history = fmrl.run(algo, stream(count, seed), keep="totals")
     seconds = time.process_time() - start
     record = {"tasks": len(history), "us_per_task": 1e6 * seconds / count, "peak_mb": peak_memory(), "tar": float(history.tar)}
     print(json.dumps(record))
@@ -261,7 +261,7 @@ def flatness(sizes: list[int], repeats: int, seed: int, tick: Callable[[], None]
     cost = {n: median(m["us_per_task"] for m in ms) for n, ms in measured.items()}
     memory = {n: median(m["peak_mb"] for m in ms) for n, ms in measured.items()}
     raw = {str(n): ms for n, ms in measured.items()}
-    span = f"T = {sizes[0]:,} to {sizes[-1]:,}, keep='scalars'"
+    span = f"T = {sizes[0]:,} to {sizes[-1]:,}, keep='totals'"
     rows = []
     for what, found, unit, most in (("cost a task", cost, "µs", 20), ("peak resident memory", memory, "MB", 5)):
         growth = 100 * (max(found.values()) / min(found.values()) - 1)

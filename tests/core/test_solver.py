@@ -34,10 +34,7 @@ def cases(domains, losses, known=(), reason=""):
             yield pytest.param(domain, loss, marks=mark)
 
 
-FAINT = (
-    "open: FTRL on the simplex without a floor, large eta: actions near the edge stop at a relative gap of 1e-9 to 1e-5; "
-    "softmax without bounds: actions are exact to 2e-6 only"
-)
+FAINT = "open: softmax without bounds: actions are exact to 2e-6 only"
 RIDGE = "open: least norm rests on a ridge of 1e-12, or is measured from the centre of a shifted ball"
 
 
@@ -58,9 +55,7 @@ def test_optimum_agrees_with_cvxpy(domain_kind, kind, shape, seed, separable):
     np.testing.assert_allclose(np.sum(game.losses(theta)), found.value, atol=1e-6 * size)
 
 
-@pytest.mark.parametrize(
-    ("domain_kind", "kind"), cases(DOMAINS, LOSSES, [*(f"simplex {k}" for k in LOSSES[:-1]), "euclidean softmax"], FAINT)
-)
+@pytest.mark.parametrize(("domain_kind", "kind"), cases(DOMAINS, LOSSES, ["euclidean softmax"], FAINT))
 @given(shape=shapes, seed=seeds, eta=st.sampled_from([0.01, 0.3, 3.0, 30.0]))
 @settings(max_examples=5)
 def test_ftrl_objective_agrees_with_cvxpy(domain_kind, kind, shape, seed, eta):
@@ -183,7 +178,7 @@ def _labels(game, loss):
     return game.target.argmax(axis=1) if loss.outputs > 1 else (game.target[:, 0] > 0).astype(int)
 
 
-@pytest.mark.parametrize(("domain_kind", "kind"), cases(["ball", "box", "floored simplex"], LOSSES, ["box squared"], RIDGE))
+@pytest.mark.parametrize(("domain_kind", "kind"), cases(["ball", "box", "floored simplex"], LOSSES))
 def test_a_stack_is_solved_like_its_tasks(domain_kind, kind):
     rng, loss = np.random.default_rng(11), make_loss(kind)
     domain = make_domain(domain_kind, loss.outputs * 3, rng)
@@ -198,7 +193,7 @@ def test_a_stack_is_solved_like_its_tasks(domain_kind, kind):
         np.testing.assert_allclose(regular.theta[t], fmrl.minimise(task.open(), domain, phi[t], eta[t]).theta, atol=1e-8)
 
 
-@pytest.mark.parametrize(("domain_kind", "kind"), cases(DOMAINS, ["one-vs-all", "squared", "hinge"], ["simplex"], FAINT))
+@pytest.mark.parametrize(("domain_kind", "kind"), cases(DOMAINS, ["one-vs-all", "squared", "hinge"]))
 @pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e3, pytest.param(1e5, marks=pytest.mark.xfail(reason="open: margins of 1e5"))])
 def test_small_and_large_scales(domain_kind, kind, scale):
     """Features of any size: the gap stays certified."""
@@ -222,7 +217,6 @@ def test_zero_features_and_duplicates():
         np.testing.assert_allclose(sum(same.theta), math.log(2), atol=1e-6)
 
 
-@pytest.mark.xfail(reason="open: log 0 in the interior-point method where phi has a zero")
 def test_ftrl_from_the_edge_of_the_simplex_keeps_to_it():
     """An expert without mass in phi never gets any: B_R is infinite there."""
     X, y = np.random.default_rng(0).normal(size=(5, 3)), [0, 1, 1, 0, 1]

@@ -42,6 +42,8 @@ def certify(
         return Certificate(composition=what, reason=f"{what}: {why}")
     if not len(history):
         return Certificate(composition=repr(history.algo), reason="no task was played")
+    if history.keep == "totals":
+        return Certificate(composition=repr(history.algo), reason="only totals were kept; run with keep='scalars' or 'all'")
     facts = gather(history, tasks, order)
     bounds, refused, optima = choose(facts, growth)
     bounds.sort(key=lambda b: b.total)

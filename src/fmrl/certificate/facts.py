@@ -75,6 +75,8 @@ def gather(history: History, tasks: Iterable[Any] | None, order: int | None) -> 
     listed = None if tasks is None else list(tasks)
     if listed is not None:
         _same(listed, columns["rounds"])
+        if kept and not several:
+            _played(listed, history)
     constants = None if listed is None else np.array([float(t.open().lipschitz(history.algo.domain)) for t in listed])
     played = int(history.state.tasks)
     facts = Facts(
@@ -100,6 +102,17 @@ def _same(tasks: list[Any], rounds: np.ndarray) -> None:
         length = getattr(task, "rounds", None)
         if isinstance(length, int) and length != m:
             raise FMRLError(f"has {length} rounds, but {m:g} were played: not the tasks of this history", task=t)
+
+
+def _played(tasks: list[Any], history: History) -> None:
+    """The tasks given must be those that were played: the recorded optimum has the recorded loss on each of them."""
+    for t, (task, losses) in enumerate(zip(tasks, history.losses, strict=True)):
+        if isinstance(task, Task):
+            recorded = float(numbers(losses).sum() - numbers(history.regret)[t])
+            found = float(numbers(task.open().losses(history.optimum[t, ...])).sum())
+            scale = abs(recorded) + float(np.abs(numbers(losses)).sum())
+            if abs(found - recorded) > (1e-3 if "32" in str(history.regret.dtype) else 1e-6) * scale + 1e-12:
+                raise FMRLError("is not the task that was played", task=t, fix="give the tasks in the order they were played")
 
 
 def _convex(tasks: list[Any] | None) -> Assumption:

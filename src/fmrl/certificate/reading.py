@@ -49,8 +49,14 @@ def reading(certificate: Certificate) -> str:
         lines.append(f"The optima span {fraction:.0%} of the domain (D* = {star:.3g} of {whole:.3g}): {verdict}.")
     if certificate.similarity.get("D*") is not None:
         count = len(certificate.violations)
-        last = f", last in task {certificate.violations[-1] + 1}" if count else ""
+        last = f", last in task {certificate.violations[-1]}" if count else ""
         lines.append(f"The guess was violated {count} time{'' if count == 1 else 's'}{last}.")
     assumed = [a.name for a in certificate.assumptions if a.status == "assumed"]
-    lines.append(f"Taken on trust: {', '.join(assumed)}." if assumed else "Every assumption was checked.")
+    false = [a.name for a in certificate.assumptions if a.status == "false"]
+    if false:
+        lines.append(f"Not true of this run, and so not used: {', '.join(false)}.")
+    if assumed:
+        lines.append(f"Taken on trust: {', '.join(assumed)}.")
+    if not assumed and not false:
+        lines.append("Every assumption was checked.")
     return " ".join(lines)

@@ -34,7 +34,7 @@ def _facts(certificate: Certificate) -> list[tuple[str, str]]:
     facts.append(("TAR", f"[{_number(low)}, {_number(high)}]"))
     facts += [(name, _number(value)) for name, value in certificate.similarity.items()]
     if "D*" in certificate.similarity:
-        when = [str(t + 1) for t in certificate.violations]
+        when = [str(t) for t in certificate.violations]
         shown = when if len(when) <= 12 else [*when[:6], "…", *when[-6:]]
         facts.append(("violations", f"{len(when)}" + (f" (tasks {', '.join(shown)})" if when else "")))
     if certificate.limit is not None:

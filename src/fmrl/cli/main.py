@@ -17,10 +17,12 @@ from fmrl.cli.certify import certify_command
 from fmrl.data_cli import app as data_app
 from fmrl.demo import SPREADS, demo
 from fmrl.records import plain
+from fmrl.study_cli import app as reproduce_app
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 app.command("certify")(certify_command)
 app.add_typer(data_app, name="data")
+app.add_typer(reproduce_app, name="reproduce")
 
 
 def _version(asked: bool) -> None:

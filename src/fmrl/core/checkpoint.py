@@ -35,6 +35,8 @@ def load_state(path: str | os.PathLike, like: Array | None = None) -> State:
 
 def save_history(path: str | os.PathLike, history: History) -> None:
     """Write a whole history: its composition, its columns and the State after its last task."""
+    if history.keep == "totals":
+        raise FMRLError("this history kept totals only", fix="save its state: save_state(path, history.state)")
     arrays: dict[str, np.ndarray] = {name: to_numpy(getattr(history, name)) for name in SCALARS}
     if history.keep == "all":
         arrays |= {name: to_numpy(getattr(history, name)) for name in VECTORS}
@@ -46,11 +48,11 @@ def save_history(path: str | os.PathLike, history: History) -> None:
     _write(path, layout, arrays)
 
 
-def load_history(path: str | os.PathLike) -> History:
-    """Read a history, as NumPy arrays."""
+def load_history(path: str | os.PathLike, names: dict[str, type] | None = None) -> History:
+    """Read a history, as NumPy arrays. ``names``: classes of your own that its composition is made of."""
     layout, arrays = _read(path, "history")
     try:
-        history = History(parse(layout["history"]), _state(layout["start"], arrays, None), layout["keep"])
+        history = History(parse(layout["history"], names), _state(layout["start"], arrays, None), layout["keep"])
         columns = dict.fromkeys((*VECTORS, "losses")) | {name: arrays[name] for name in Round._fields if name in arrays}
         history.append(Round(**columns), _state(layout["state"], arrays, None))
     except (KeyError, TypeError):

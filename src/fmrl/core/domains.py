@@ -106,6 +106,10 @@ class Domain(ABC):
         """Move from theta along step; a straight line unless the geometry knows better."""
         return theta + step
 
+    def tangent(self, theta: Array, gradient: Array) -> Array:
+        """The part of a gradient that no equality constraint absorbs."""
+        return gradient
+
     def border(self, theta: Array) -> tuple[str, Array] | None:
         """("curved", −∇h) of a single curved constraint, ("equality", a) for ⟨a, θ⟩ = const, or None."""
         return None
@@ -169,6 +173,17 @@ class Ball(Domain):
 
     def stiffness(self, theta, multiplier, ratio):
         return multiplier + zeros(theta.shape, theta)
+
+    def retract(self, theta, step):
+        # A straight step along the sphere leaves the ball at once. Let the slack change as its linear model says, within a half.
+        xp, offset = namespace(theta), theta - constant(self.centre, theta)
+        model = self.slack(theta) - dot(offset, step)[..., None]
+        moved = offset + step
+        square = dot(moved, moved)[..., None]
+        most = self.radius**2 - model
+        bent = (square > most) & (most > 0) & (model > 0)
+        scale = xp.sqrt(xp.where(bent, most / xp.where(square > 0, square, xp.ones_like(square)), xp.ones_like(square)))
+        return constant(self.centre, theta) + scale * moved
 
     def border(self, theta):
         return "curved", theta - constant(self.centre, theta)

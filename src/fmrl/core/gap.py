@@ -9,6 +9,7 @@ The first bracket is 0 for u = ∇F; the last minimum is the domain's ``lowest``
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from fmrl.core.arrays import Array, device, dot, namespace
@@ -23,6 +24,14 @@ class Objective(NamedTuple):
     domain: Domain
     phi: Array | None = None  # [B, d]
     eta: Array | None = None  # [B]
+
+    def double(self) -> Objective:
+        """The same problem in float64."""
+        xp, samples = namespace(self.samples.X), self.samples
+        names = ("X", "target", "weight", "rounds") + (() if samples.offset is None else ("offset",))
+        wide = {name: xp.astype(getattr(samples, name), xp.float64, copy=False) for name in names}
+        phi, eta = (None if a is None else xp.astype(a, xp.float64, copy=False) for a in (self.phi, self.eta))
+        return Objective(replace(samples, **wide), self.domain, phi, eta)
 
     def value(self, theta: Array, z: Array) -> Array:
         """Objective at theta with margins z, shape [B]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -18,25 +19,31 @@ class History:
 
     ``regret``, ``gap``, ``guess``, ``eta``, ``divergence``, ``deviation``, ``lipschitz``, ``rounds`` have shape [T] (or
     [orders, T]); ``theta`` and ``optimum`` [T, d] and the list ``losses`` are there unless only scalars were kept.
+    With keep="totals" there are no columns at all, only ``tar``, ``interval``, ``len`` and the states: memory does not grow with T.
     """
 
     def __init__(self, algo: FMRL, state: State, keep: str = "all"):
         self.algo, self.start, self.state, self.keep = algo, state, state, keep
         self._parts: dict[str, list[Array]] = {name: [] for name in (*SCALARS, *VECTORS, "losses")}
         self._joined: dict[str, Array] = {}
+        self._totals: tuple[Array, Array] | None = None  # Σ regret and Σ gap, when only totals are kept
 
     def append(self, rounds: Round, state: State) -> None:
         """Add a block of rounds, stacked over tasks on axis −1 of the scalars: scalars [..., n], vectors [..., n, d]."""
+        self.state = state
+        if self.keep == "totals":
+            sums = (namespace(rounds.regret).sum(column, axis=-1) for column in (rounds.regret, rounds.gap))
+            self._totals = tuple(sums if self._totals is None else map(operator.add, self._totals, sums))  # type: ignore[assignment]
+            return
         for name in SCALARS if self.keep == "scalars" else (*SCALARS, *VECTORS, "losses"):
             self._parts[name].append(getattr(rounds, name))
         self._joined.clear()
-        self.state = state
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in (*SCALARS, *VECTORS, "losses"):
             raise AttributeError(name)
-        if name not in SCALARS and self.keep == "scalars":
-            raise AttributeError(f"{name} was not kept: this history holds scalars only (keep='scalars')")
+        if self.keep == "totals" or (name not in SCALARS and self.keep == "scalars"):
+            raise AttributeError(f"{name} was not kept: this history holds {self.keep} only (keep={self.keep!r})")
         if name not in self._joined:
             parts = self._parts[name]
             axis = -1 if name in SCALARS else -2
@@ -49,7 +56,7 @@ class History:
     @property
     def losses(self) -> list[Array]:
         """The losses suffered, one array [m_t] (or [orders, m_t]) per task."""
-        if self.keep == "scalars":
+        if self.keep != "all":
             raise AttributeError  # __getattr__ says why
         blocks = self._parts["losses"]
         rows = [block[..., i, :] for block in blocks for i in range(block.shape[-2])]
@@ -58,7 +65,7 @@ class History:
         return rows if flat is None else [row[: int(m)] for row, m in zip(rows, flat, strict=True)]
 
     def __len__(self) -> int:
-        return self.regret.shape[-1]
+        return self.state.tasks - self.start.tasks
 
     def __repr__(self) -> str:
         if not len(self):
@@ -69,16 +76,22 @@ class History:
     @property
     def tar(self) -> Array:
         """Task-averaged regret (Definition 2.1), [...]; the true one lies in [tar, tar + mean gap]."""
-        return namespace(self.regret).mean(self.regret, axis=-1)
+        return self._mean("regret", 0)
 
     @property
     def interval(self) -> tuple[Array, Array]:
         """The interval that holds the true TAR, whatever the solver left undone."""
-        return self.tar, self.tar + namespace(self.gap).mean(self.gap, axis=-1)
+        return self.tar, self.tar + self._mean("gap", 1)
+
+    def _mean(self, name: str, place: int) -> Array:
+        if self._totals is not None:
+            return self._totals[place] / len(self)
+        column = getattr(self, name)
+        return namespace(column).mean(column, axis=-1)
 
     @property
     def bound(self) -> Array:
-        """Theorem A.1's bound on each task's regret, [..., T]."""
+        """Theorem A.1's bound on each task's regret, [..., T]; with FMRL(lipschitz=…) it trusts that number."""
         return bound(self.divergence, self.eta, self.lipschitz, self.rounds)
 
     @property

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from fmrl.core.arrays import Array, device, dot, full, namespace, norm, zeros
+from fmrl.core.arrays import Array, device, dot, full, namespace, zeros
 from fmrl.core.curves import Corner, Smooth, least, room
 from fmrl.core.gap import Objective
 
@@ -64,11 +64,6 @@ class _Path:
         z = samples.margins(self.theta)
         self.eta = xp.ones_like(scale) if problem.eta is None else xp.where(problem.eta > 0, problem.eta, xp.ones_like(scale))
         self.curve = Smooth(samples) if samples.loss.bend < math.inf else Corner.start(samples, z)
-        # Of many minimisers take the one of least norm: a ridge far below the tolerance tells them apart.
-        size = norm(self.theta) + math.sqrt(2) * problem.domain.diameter(samples.dim)
-        self.ridge = xp.where(xp.isfinite(size), 1e-12 * scale / size**2, xp.zeros_like(scale))
-        if problem.phi is not None:
-            self.ridge = xp.zeros_like(scale)
 
     @property
     def _mu(self) -> Array:
@@ -83,7 +78,7 @@ class _Path:
 
     def _gradient(self, theta: Array, slope: Array) -> Array:
         problem, samples = self.problem, self.problem.samples
-        g = samples.gather(slope) + self.ridge[..., None] * theta
+        g = samples.gather(slope)
         if problem.phi is not None:
             g = problem.eta[..., None] * g + problem.domain.mirror(theta) - problem.domain.mirror(problem.phi)  # type: ignore[index]
         return g
@@ -91,7 +86,7 @@ class _Path:
     def _lost(self, theta: Array, w: Array, slope: Array) -> Array:
         """∇f − Σ wⱼ∇hⱼ, less what the equality constraint can absorb; shape [B, d]."""
         lost = self._gradient(theta, slope) - self.problem.domain.pull(theta, w)
-        return lost - self.xp.mean(lost, axis=-1, keepdims=True) if self.kind == "equality" else lost
+        return self.problem.domain.tangent(theta, lost)
 
     def _residual(self, theta: Array, w: Array, curve) -> Array:
         """Norm of the perturbed optimality conditions, shape [B]."""
@@ -110,24 +105,19 @@ class _Path:
         self.mu = xp.where(self.length > 0.4, self.SHRINK * reached, xp.maximum(self.mu, self.SHRINK * reached))
         self.mu = xp.maximum(self.mu, 1e-3 * self.floor / xp.maximum(count, xp.ones_like(count)))
         step, dw = self._newton(slack)
-        curve_step = self.curve.newton(self.problem.samples.margins(step, offset=False), self._mu, self.problem.samples.margins(theta))
+        curve_step = self.curve.newton(
+            self.problem.samples.margins(step, offset=False), self._mu, self.problem.samples.margins(theta)
+        )
         # The largest step that keeps slack and multipliers positive, then halve until the residual goes down.
         length = xp.minimum(full(self.batch, 1.0, theta), 0.995 * least(room(w, dw), self.batch, theta))
         length = xp.minimum(length, 0.995 * self.curve.longest(curve_step))
         inside = length < 0
         for _ in range(40):
-            inside = inside | xp.all(domain.slack(theta + length[..., None] * step) > 0.005 * slack, axis=-1)
+            inside = inside | xp.all(domain.slack(domain.retract(theta, length[..., None] * step)) > 0.002 * slack, axis=-1)
             if bool(xp.all(inside)):
                 break
             length = xp.where(inside, length, length * 0.8)
-        before = self._residual(theta, w, self.curve)
-        for _ in range(12):
-            moved = self.curve.move(curve_step, length)
-            after = self._residual(domain.retract(theta, length[..., None] * step), w + length[..., None] * dw, moved)
-            worse = ~(after <= (1 - 0.01 * length) * before)
-            if not bool(xp.any(worse)):
-                break
-            length = xp.where(worse, length * 0.5, length)
+        length = self._shorten(length, step, dw, curve_step)
         new_theta, new_w = domain.retract(theta, length[..., None] * step), w + length[..., None] * dw
         sound = xp.all(xp.isfinite(new_theta), axis=-1) & xp.all(xp.isfinite(new_w), axis=-1)
         sound = sound & xp.all(domain.slack(new_theta) > 0, axis=-1)
@@ -135,6 +125,29 @@ class _Path:
         self.w = xp.where(sound[..., None], new_w, w)
         self.curve = self.curve.move(curve_step, xp.where(sound, length, xp.zeros_like(length)))
         self.length = length
+
+    def _shorten(self, length: Array, step: Array, dw: Array, curve_step) -> Array:
+        """Halve until the step pays: in the objective itself where nothing else is left, else in the residual."""
+        xp, theta, w, samples = self.xp, self.theta, self.w, self.problem.samples
+        plain = not w.shape[-1] and isinstance(self.curve, Smooth)
+        if plain:
+            z = samples.margins(theta)
+            before = self.problem.value(theta, z)
+            slope = dot(self._lost(theta, w, self.curve.slope(z)), step)
+        else:
+            before, slope = self._residual(theta, w, self.curve), None
+        for _ in range(40 if plain else 12):
+            moved = self.problem.domain.retract(theta, length[..., None] * step)
+            if plain:
+                enough = before + 1e-4 * length * slope + 1e-15 * xp.abs(before)
+                worse = ~(self.problem.value(moved, samples.margins(moved)) <= enough)
+            else:
+                after = self._residual(moved, w + length[..., None] * dw, self.curve.move(curve_step, length))
+                worse = ~(after <= (1 - 0.01 * length) * before)
+            if not bool(xp.any(worse)):
+                break
+            length = xp.where(worse, length * 0.5, length)
+        return length
 
     def _newton(self, slack: Array) -> tuple[Array, Array]:
         """Steps of theta and of the multipliers. Written in residuals, which vanish, so that cancellation does no harm."""
@@ -162,7 +175,6 @@ class _Path:
         """Solver for (H + diagonal) x = b by blocks; returns one solution per right-hand side given."""
         xp, problem, samples = self.xp, self.problem, self.problem.samples
         blocks = _hessian(samples, self.curve.curvature(samples.margins(self.theta)))
-        diagonal = diagonal + self.ridge[..., None]
         if problem.phi is not None:
             blocks = problem.eta[..., None, None, None] * blocks  # type: ignore[index]
             diagonal = diagonal + problem.domain.metric(self.theta)

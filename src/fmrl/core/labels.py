@@ -54,7 +54,11 @@ def indices(y: Any, labels: tuple[Hashable, ...], like: Array) -> Array:
         bad = (index < 0) | (index >= len(labels))
         if bool(xp.any(bad)):
             i = int(xp.argmax(xp.astype(bad, xp.int64)))
-            raise FMRLError(f"label {int(y[i])!r} is not among the classes {labels}", round=i, fix="name it in classes")
+            raise FMRLError(
+                f"label {int(y[i])!r} is not among the classes {labels}",
+                round=i,
+                fix="give the labels to the loss, e.g. OneVsAll(['cat', 'dog'])",
+            )
         return index
     position = {label: i for i, label in enumerate(labels)}
     values = y.tolist() if hasattr(y, "tolist") else [y[i] for i in range(y.shape[0])]
@@ -64,7 +68,11 @@ def indices(y: Any, labels: tuple[Hashable, ...], like: Array) -> Array:
         raise FMRLError("labels must be hashable") from None
     if -1 in found:
         i = found.index(-1)
-        raise FMRLError(f"label {values[i]!r} is not among the classes {labels}", round=i, fix="name it in classes")
+        raise FMRLError(
+            f"label {values[i]!r} is not among the classes {labels}",
+            round=i,
+            fix="give the labels to the loss, e.g. OneVsAll(['cat', 'dog'])",
+        )
     return xp.asarray(np.asarray(found, dtype=np.int64), device=device(like))
 
 

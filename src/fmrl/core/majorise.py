@@ -77,7 +77,8 @@ class Rotation:
             return scale * self.eig
         if self.energy is None:
             self.energy = xp.cumulative_sum(self.X**2, axis=-2)
-        return xp.maximum(scale * self.energy[..., length - 1, :], (scale * self.eig - (0 if eta is None else 1)) / 2)
+        energy: Any = self.energy
+        return xp.maximum(scale * energy[..., length - 1, :], (scale * self.eig - (0 if eta is None else 1)) / 2)
 
     def down(self, theta: Array) -> Array:
         """theta [B, C·f] in the new coordinates; what lies outside the span is along phi's own remainder."""
@@ -99,7 +100,21 @@ class Rotation:
         theta = xp.reshape(theta, (v.shape[0], -1))
         if self.rest is not None:
             theta = theta + inside[..., 0, r:] * self.rest
-        return theta if self.centre is None else theta + self.centre
+        if self.centre is None:
+            return theta
+        return theta + self.centre - (0 if self.phi is not None else self._needless(v))
+
+    def _needless(self, v: Array) -> Array:
+        """What least norm can take off the centre: its part that no sample sees, as far as the ball allows; [B, d]."""
+        xp = namespace(v)
+        seen = xp.astype(xp.any(self.X != 0, axis=-2, keepdims=True), v.dtype) * self.basis
+        centre = zeros((v.shape[0], self.samples.dim), v) + self.centre
+        inside = xp.matmul(xp.matmul(self.samples.matrix(centre), seen), xp.matrix_transpose(seen))
+        hidden = centre - xp.reshape(inside, centre.shape)
+        room = 1 - dot(v, v) / self.domain.radius**2  # type: ignore[attr-defined]
+        room = xp.where(room > 1e-12, room, xp.zeros_like(room))  # on the sphere there is none, whatever rounding says
+        share = self.domain.radius * xp.sqrt(room) / (norm(hidden) + 1e-290)  # type: ignore[attr-defined]
+        return xp.minimum(share, xp.ones_like(share))[..., None] * hidden
 
     def _remainder(self, phi: Array) -> Array:
         """Unit vector along the part of phi that no sample sees (zero if there is none)."""
@@ -138,7 +153,7 @@ def majorise(
     model = curvature + (1e-290 if phi is None else 1.0)
     multiplier = zeros((v.shape[0],), v)
     step, done = full((v.shape[0],), math.inf, v), zeros((v.shape[0],), v) > 0
-    slow = done
+    slow, noise = done, max(still, 4e6 * xp.finfo(v.dtype).eps)
     for i in range(LIMIT):
         z = samples.margins(v)
         q = samples.gather(samples.loss.slope(z, samples.target))
@@ -150,12 +165,13 @@ def majorise(
         v = xp.where(done[..., None], v, new) if bool(xp.any(done)) else new
         size = norm(v)
         # A tiny step that no longer shrinks is rounding noise.
-        done = done | (step <= still * size) | ((step >= before / 2) & (step <= 1e-7 * size))
+        done = done | (step <= still * size) | ((step >= 0.9 * before) & (step <= noise * size))
         if i > 2 and pace < math.inf:
             slow = slow | (~done & (step > pace * before))
             done = done | slow
         if bool(xp.all(done)):
             break
+    slow = slow | ~done
     if radius < math.inf:
         v = problem.domain.project(v)
     z = samples.margins(v)

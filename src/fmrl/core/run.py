@@ -32,7 +32,8 @@ def run(
 
     phi: where to start, flat [d]; by default the middle of the domain. state: resume from a saved State instead.
     orders: integers [S, T]; play the tasks in S orders at once, histories stacked on a leading axis.
-    keep: "all", or "scalars" to drop vectors and losses. progress: called with the number of tasks just played.
+    keep: "all"; "scalars" drops vectors and losses; "totals" keeps memory constant whatever T.
+    progress: called with the number of tasks just played.
 
     If anything goes wrong at task t, or you press Ctrl-C, the exception carries ``.history`` with all tasks before it
     (its ``.state`` resumes the run); an FMRLError also has ``.task`` = t and ``.state``.
@@ -43,10 +44,16 @@ def run(
     >>> round(float(run(FMRL(), tasks).tar), 4)
     0.0125
     """
-    if keep not in ("all", "scalars"):
-        raise FMRLError(f"keep must be 'all' or 'scalars', not {keep!r}")
+    if keep not in ("all", "scalars", "totals"):
+        raise FMRLError(f"keep must be 'all', 'scalars' or 'totals', not {keep!r}")
     if not isinstance(algo, FMRL):
         raise FMRLError(f"algo must be an FMRL, not {type(algo).__name__}", fix="see fmrl.presets")
+    if isinstance(tasks, Task):
+        raise FMRLError("run takes several tasks", fix="give a list: run(algo, [task])")
+    if state is not None and phi is not None:
+        raise FMRLError("phi and state exclude each other: a state holds its own phi")
+    if state is not None and not bool(namespace(state.phi).all(algo.domain.contains(state.phi))):
+        raise FMRLError(f"the phi of this state lies outside {algo.domain!r}", fix="resume with the domain it was made in")
     if orders is not None:
         if state is not None:
             raise FMRLError("orders start afresh and cannot resume a state", fix="give phi, or run one order with state")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from fmrl.core.arrays import device, full, namespace
+from fmrl.core.arrays import Array, device, full, namespace
 from fmrl.core.domains import Domain
 from fmrl.core.errors import FMRLError
 
@@ -121,6 +121,9 @@ class Simplex(Domain):
     def stiffness(self, theta, multiplier, ratio):
         return ratio
 
+    def tangent(self, theta, gradient):
+        return gradient - namespace(gradient).mean(gradient, axis=-1, keepdims=True)
+
     def border(self, theta):
         return "equality", namespace(theta).ones_like(theta)
 
@@ -140,6 +143,11 @@ class _Open(Simplex):
 
     def stiffness(self, theta, multiplier, ratio):
         return namespace(theta).zeros_like(theta)
+
+    def tangent(self, theta, gradient):
+        # An expert without mass takes no part.
+        xp = namespace(gradient)
+        return xp.where(theta > 0, gradient - xp.sum(theta * gradient, axis=-1, keepdims=True), xp.zeros_like(gradient))
 
     def retract(self, theta, step):
         xp = namespace(theta)

@@ -17,6 +17,7 @@ from fmrl.core.gap import Objective
 from fmrl.core.interior import interior
 from fmrl.core.majorise import Rotation, descend, majorise
 from fmrl.core.samples import Samples
+from fmrl.core.shortest import shortest
 
 
 class Solution(NamedTuple):
@@ -68,22 +69,32 @@ class Leaders:
         if phi is not None:
             self.phi = xp.reshape(xp.broadcast_to(phi, (*self.lead, samples.dim)), (-1, samples.dim))
             self.eta = xp.reshape(xp.broadcast_to(constant(eta, phi), self.lead), (-1,))
+        # Everything is solved in double precision: what a float32 solver calls rounding can be a feature.
+        self.dtype = samples.X.dtype
+        self.samples, _, self.phi, self.eta = Objective(self.samples, domain, self.phi, self.eta).double()
         self.smooth = isinstance(domain, (Ball, Euclidean)) and 0 < samples.loss.bend < math.inf
         # An optimum moves phi, so it is wanted to the last digit; an action of FTRL only costs its loss.
-        self.still = (5e3 if phi is None else 5e6) * xp.finfo(samples.X.dtype).eps
+        self.still = (5e3 if phi is None else 5e6) * xp.finfo(self.samples.X.dtype).eps
         self.rotation: Rotation | None = None
         self.v: Array | None = None  # the last action, in the rotation's coordinates
 
     def __call__(self, i: int) -> Array:
         """FTRL's action after i rounds, shape [..., d]."""
-        return self.solution(i).theta
+        theta = namespace(self.samples.X).astype(self._solve(i)[0], self.dtype, copy=False)
+        return namespace(theta).reshape(theta, (*self.lead, self.samples.dim))
 
     def solution(self, i: int) -> Solution:
         """The minimiser over the first i rounds with its value and gap."""
         xp, (theta, value, gap) = namespace(self.samples.X), self._solve(i)
+        if self.smooth:  # proved in the user's own coordinates: a rotation drops features too faint for its rounding
+            problem = Objective(self.samples.first(i), self.domain, self.phi, self.eta)
+            z = problem.samples.margins(theta)
+            u = problem.samples.loss.slope(z, problem.samples.target)
+            value, gap = problem.value(theta, z), problem.gap(theta, z, u, problem.samples.gather(u))
         if self.eta is not None:  # solved as eta·F + B_R, which stays finite as eta → 0
             scale = xp.where(self.eta > 0, self.eta, full((), math.inf, value))
             value, gap = value / scale, gap / scale
+        theta, value, gap = (xp.astype(a, self.dtype, copy=False) for a in (theta, value, gap))
         return Solution(
             xp.reshape(theta, (*self.lead, self.samples.dim)), xp.reshape(value, self.lead), xp.reshape(gap, self.lead)
         )
@@ -94,10 +105,7 @@ class Leaders:
             return self._linear(i)
         if self.smooth:
             return self._descended(i) if self.phi is None else self._majorised(i)
-        problem = Objective(self.samples.first(i), self.domain, self.phi, self.eta)
-        theta, value, gap, done = interior(problem, tolerance(self.samples.X))
-        self._insist(done, gap, value)
-        return theta, value, gap
+        return self._robust(Objective(self.samples.first(i), self.domain, self.phi, self.eta))
 
     def _linear(self, i: int) -> tuple[Array, Array, Array]:
         xp, samples = namespace(self.samples.X), self.samples.first(i)
@@ -147,9 +155,17 @@ class Leaders:
         phi = None if problem.phi is None else xp.take(problem.phi, late, axis=0)
         eta = None if problem.eta is None else xp.take(problem.eta, late, axis=0)
         rest = Objective(problem.samples.take(late), problem.domain, phi, eta)
-        *found, done = interior(rest, tolerance(rest.samples.X))
+        return self._robust(rest)
+
+    def _robust(self, problem: Objective) -> tuple[Array, Array, Array]:
+        """The interior-point method, and of many minimisers the one of least norm."""
+        tol = tolerance(problem.samples.X)
+        *found, done = interior(problem, tol)
         self._insist(done, found[2], found[1])
-        return tuple(found)
+        if problem.phi is None and not self.smooth and not isinstance(problem.domain, Euclidean):
+            # (In a rotation's coordinates a smooth loss has one minimiser.)
+            return shortest(problem, found[0], found[1], found[2], tol)
+        return found[0], found[1], found[2]
 
     def _insist(self, done: Array, gap: Array, value: Array) -> None:
         """Stop where no optimum exists; elsewhere an honest gap is enough."""

@@ -44,7 +44,7 @@ def states(history: History) -> list[State]:
     """
     if not isinstance(history, History):
         raise FMRLError(f"{type(history).__name__} is not a History", fix="give what fmrl.run returned")
-    if history.keep == "scalars":
+    if history.keep != "all":
         raise FMRLError("the history kept scalars only, so phi cannot be replayed", fix="run with keep='all'")
     xp = namespace(history.state.phi)
     sigma = history.lipschitz * xp.sqrt(history.rounds)

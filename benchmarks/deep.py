@@ -1,0 +1,165 @@
+"""Inner steps per second: what people write today, torch.func.vmap, and our engine, in one run on one device.
+
+    python benchmarks/deep.py                        # CUDA when there is one: about two minutes
+    python benchmarks/deep.py --device cpu           # about a minute
+    python benchmarks/deep.py --out deep.json        # also write the numbers
+
+The work is the paper's 5-way Omniglot setting: mini-batches of 10, the four-block network, Adam with beta1 = 0, five inner steps a
+task. A task-step is one optimiser step on one task. Ours is timed through `MetaTrainer`, so drawing tasks, moving phi and carrying
+moments are in it; eager and vmap are given their mini-batches.
+"""
+
+import argparse
+import json
+import time
+
+import numpy as np
+import torch
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional as F
+
+from fmrl.core.meta import Interpolate
+from fmrl.deep import Adam, FLIOnline, MetaTrainer, Pool, omniglot_net
+from fmrl.records import record, write_json
+
+WAYS, BATCH, STEPS = 5, 10, 5
+# Multiply-adds of the four convolutions and the dense layer, forward; twice as many again backward; two operations each.
+FLOP = 2 * 3 * BATCH * (14 * 14 * 9 * 64 + (49 + 16 + 4) * 9 * 64 * 64 + 256 * WAYS)
+
+
+def timed(body, device, seconds):
+    """Calls of ``body`` per second, after a warm-up."""
+    body()
+    body()
+    sync(device)
+    start, calls = time.perf_counter(), 0
+    while True:
+        body()
+        calls += 1
+        if calls % 4 == 0 or device == "cpu":
+            sync(device)
+            if time.perf_counter() - start > seconds:
+                return calls / (time.perf_counter() - start)
+
+
+def sync(device):
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def eager(pool, device, seconds):
+    """One task after another: nn.Module, autograd, torch.optim."""
+    net = omniglot_net(WAYS, seed=0).to(device)
+    start = {k: v.clone() for k, v in net.state_dict().items()}
+    index, label = pool.tasks(WAYS, 10, batch=BATCH, steps=STEPS).draw(0, 20)
+    tasks = [0]
+
+    def body():
+        net.load_state_dict(start)
+        optimiser = torch.optim.Adam(net.parameters(), lr=1e-3, betas=(0.0, 0.999))
+        k = tasks[0] = (tasks[0] + 1) % 20
+        for s in range(STEPS):
+            optimiser.zero_grad()
+            F.cross_entropy(net(pool.inputs[index[k, s]].float()), label[k, s]).backward()
+            optimiser.step()
+
+    return STEPS * timed(body, device, seconds)
+
+
+def vmapped(pool, device, seconds, stack):
+    """torch.func: vmap of grad over stacked parameters, Adam written on stacked tensors."""
+    net = omniglot_net(WAYS, seed=0).to(device)
+    index, label = pool.tasks(WAYS, 10, batch=BATCH, steps=STEPS).draw(0, stack)
+    names = dict(net.named_parameters())
+
+    def loss(parameters, x, y):
+        return F.cross_entropy(functional_call(net, parameters, (x,)), y)
+
+    gradient = vmap(grad(loss))
+
+    def body():
+        theta = {n: p.detach().expand(stack, *p.shape).clone() for n, p in names.items()}
+        second = {n: torch.zeros_like(p) for n, p in theta.items()}
+        for s in range(STEPS):
+            g = gradient(theta, pool.inputs[index[:, s]].float(), label[:, s])
+            for n in theta:
+                second[n].mul_(0.999).addcmul_(g[n], g[n], value=0.001)
+                theta[n].addcdiv_(g[n], second[n].div(1 - 0.999 ** (s + 1)).sqrt_().add_(1e-8), value=-1e-3)
+
+    return stack * STEPS * timed(body, device, seconds)
+
+
+def ours(pool, device, seconds, stack, precision):
+    """MetaTrainer with ``stack`` tasks a meta-iteration."""
+    tasks = pool.tasks(WAYS, 10, batch=BATCH, steps=STEPS)
+    trainer = MetaTrainer(
+        omniglot_net(WAYS, seed=0).to(device),
+        Adam(1e-3),
+        FLIOnline(),
+        Interpolate(1.0, 0.0, 10**6),
+        meta_batch=stack,
+        precision=precision,
+    )
+    chunk = 1 if device == "cpu" else 128
+    trainer.fit(tasks, 2)
+    fused = trainer.loop.plan is not None
+
+    def body():
+        trainer.fit(tasks, trainer.iteration + chunk)
+
+    return chunk * stack * STEPS * timed(body, device, seconds), "fused" if fused else "stacked"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seconds", type=float, default=4.0, help="for each measurement")
+    parser.add_argument("--stacks", type=int, nargs="*", default=None)
+    parser.add_argument("--precisions", nargs="*", default=None)
+    parser.add_argument("--out")
+    args = parser.parse_args()
+    device, cuda = args.device, args.device == "cuda"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    rng = np.random.default_rng(0)
+    images = (rng.random((4000, 28, 28)) > 0.2).astype(np.uint8)
+    pool = Pool.of(images, np.repeat(np.arange(200), 20), device)
+    stacks = args.stacks or ((5, 40, 160, 640) if cuda else (5, 40))
+    precisions = args.precisions or (("bf16", "tf32") if cuda else ("float32",))
+    name = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"
+    rows = []
+
+    def row(how, stack, rate, memory):
+        base = rows[0]["task-steps/s"] if rows else rate
+        rows.append({
+            "how": how, "stack": stack, "task-steps/s": round(rate, 1), "TFLOP/s": round(rate * FLOP / 1e12, 4),
+            "GB": None if memory is None else round(memory / 1e9, 2), "ratio": round(rate / base, 1),
+        })  # fmt: skip
+        print(
+            f"{how:28} {stack:5} {rate:12,.0f} task-steps/s {rate * FLOP / 1e12:8.2f} TFLOP/s {rate / base:8.1f}x", flush=True
+        )
+
+    def measure(how, stack, body):
+        if cuda:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        found = body()
+        rate, path = found if isinstance(found, tuple) else (found, None)
+        row(f"{how} ({path})" if path else how, stack, rate, torch.cuda.max_memory_allocated() if cuda else None)
+
+    with record("benchmarks/deep.py", device=name, ways=WAYS, batch=BATCH, steps=STEPS) as entry:
+        print(f"{name}; {FLOP / 1e9:.3f} GFLOP a task-step")
+        measure("eager, torch.optim", 1, lambda: eager(pool, device, args.seconds))
+        for stack in stacks:
+            if stack <= 160:
+                measure("torch.func.vmap", stack, lambda stack=stack: vmapped(pool, device, args.seconds, stack))
+        for precision in precisions:
+            for stack in stacks:
+                measure(f"fmrl.deep, {precision}", stack, lambda s=stack, p=precision: ours(pool, device, args.seconds, s, p))
+        entry["rows"] = rows
+    if args.out:
+        write_json(args.out, entry)
+        print(json.dumps({"written": args.out}))
+
+
+if __name__ == "__main__":
+    main()

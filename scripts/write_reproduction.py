@@ -1,0 +1,40 @@
+"""Write docs/reproduction.md and its pictures from the records of a full run.
+
+python scripts/write_reproduction.py                                  # from results/convex
+python scripts/write_reproduction.py --take fmrl-reproduce            # first copy a run's records into results/convex
+"""
+
+import argparse
+import shutil
+from pathlib import Path
+
+from fmrl.study.document import FIGURES, PICTURES, document, read
+from fmrl.study.figures import draw
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def main() -> None:
+    """Take the records, draw, write."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--records", type=Path, default=ROOT / "results" / "convex", help="folder of records")
+    options.add_argument("--take", type=Path, help="folder of a finished `fmrl reproduce convex` to copy the records from")
+    options.add_argument("--docs", type=Path, default=ROOT / "docs", help="where reproduction.md and img/ go")
+    given = options.parse_args()
+    if given.take:
+        for figure in FIGURES:
+            (given.records / figure).mkdir(parents=True, exist_ok=True)
+            for name in ("results", "verdicts", "record"):
+                shutil.copyfile(given.take / figure / f"{name}.json", given.records / figure / f"{name}.json")
+    for figure, found in read(given.records).items():
+        drawn = draw(figure, found["results"]["rows"], found["results"]["data"], given.docs / "img" / ".drawn")
+        for path in drawn:
+            if path.suffix == ".png" and path.stem in PICTURES[figure]:
+                shutil.copyfile(path, given.docs / "img" / f"convex-{path.stem}.png")
+    shutil.rmtree(given.docs / "img" / ".drawn")
+    (given.docs / "reproduction.md").write_text(document(given.records), encoding="utf-8")
+    print(given.docs / "reproduction.md")
+
+
+if __name__ == "__main__":
+    main()

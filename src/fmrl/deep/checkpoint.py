@@ -1,0 +1,92 @@
+"""Checkpoints: one safetensors file with the state in the module's own order, and what made it as JSON in the header."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+import fmrl
+from fmrl.core.errors import FMRLError
+from fmrl.deep.trainer import MetaTrainer
+
+
+def _made(trainer: MetaTrainer) -> dict:
+    """What a resumed run must share with the one that was saved."""
+    return {
+        "names": list(trainer.layout.names),
+        "shapes": [list(s) for s in trainer.layout.shapes],
+        "within": repr(trainer.within),
+        "update": repr(trainer.update),
+        "meta": repr(trainer.meta),
+        "similarity": repr(trainer.similarity),
+        "meta_batch": trainer.meta_batch,
+        "runs": trainer.runs,
+    }
+
+
+def _memories(trainer: MetaTrainer) -> dict[str, torch.Tensor]:
+    """Tensors of the two memories by name."""
+    found = {}
+    for name in ("meta", "similarity"):
+        value = getattr(trainer.state, name)
+        for i, part in enumerate(value if isinstance(value, tuple) else (value,)):
+            if isinstance(part, torch.Tensor):
+                found[f"{name}.{i}"] = part
+    return found
+
+
+def save(trainer: MetaTrainer, path: str | os.PathLike) -> Path:
+    """Write everything the next meta-iteration needs, whole or not at all.
+
+    Tasks are functions of their number, so the number of meta-iterations done is all the randomness there is to keep.
+    """
+    path = Path(path)
+    tensors = {"phi": trainer.phi, "guess": trainer.state.guess} | _memories(trainer)
+    if trainer.state.second is not None:
+        tensors["second"] = trainer._from_loop(trainer.state.second)
+    about = {"format": 1, "fmrl": fmrl.__version__, "iteration": trainer.iteration, "rounds": trainer.level.rounds} | _made(
+        trainer
+    )
+    if isinstance(trainer.state.meta, int):
+        about["memory"] = trainer.state.meta
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, partial, metadata={"fmrl": json.dumps(about)})
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def load(trainer: MetaTrainer, path: str | os.PathLike) -> MetaTrainer:
+    """Put a saved state into a trainer built the same way; `fit` then goes on as if nothing had happened."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {}).get("fmrl", "null"))
+            tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, json.JSONDecodeError) as error:
+        raise FMRLError(f"{path} cannot be read ({error})", fix="give a checkpoint written by fmrl.deep.save") from None
+    if about is None:
+        raise FMRLError(f"{path} holds no training state", fix="give a checkpoint written by fmrl.deep.save")
+    for name, value in _made(trainer).items():
+        if about.get(name) != value:
+            raise FMRLError(f"the checkpoint was made with {name} = {about.get(name)}, the trainer has {value}")
+    trainer._put(None)
+    trainer._shape = ()
+    object.__setattr__(trainer.level, "rounds", about["rounds"])
+    state = trainer.state
+    state.iteration = about["iteration"]
+    if "memory" in about:
+        state.meta = about["memory"]
+    held = {"phi": state.phi, "guess": state.guess} | _memories(trainer)
+    if state.second is not None:
+        held["second"] = state.second
+    for name, tensor in held.items():
+        tensor.copy_(tensors[name])
+    return trainer

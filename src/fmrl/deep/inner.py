@@ -1,0 +1,174 @@
+"""The inner loop of a stack of tasks: static buffers, and steps that move theta [T, P] in place.
+
+Every step differentiates one mini-batch and forgets the graph, so memory does not grow with the number of steps.
+"""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from fmrl.core.errors import FMRLError
+from fmrl.deep import fused
+from fmrl.deep.stacked import stack
+from fmrl.deep.within import Adam
+
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def cross_entropy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Mean softmax cross-entropy of every task: outputs [T, B, classes], labels [T, B] -> [T]."""
+    return F.cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape).mean(1)
+
+
+def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Mean squared error of every task: outputs [T, B, 1], targets [T, B] -> [T]."""
+    return (outputs.flatten(1) - targets).square().mean(1)
+
+
+class InnerLoop:
+    """``steps`` inner steps of ``tasks`` tasks side by side, with mini-batches of ``batch``.
+
+    Buffers: theta, second, average [T, P] · index, label [steps, T, B] · eta [T] · bias [steps] · losses [steps, T].
+    ``piece`` tasks go through the network at once. ``order`` is not None when theta is kept in the kernels' order.
+    """
+
+    def __init__(
+        self, module: nn.Module, within: Any, inputs: torch.Tensor, *, tasks: int, steps: int, batch: int,
+        path: str = "auto", precision: str = "bf16", loss: Loss = cross_entropy, average: bool = False, piece: int | None = None,
+        targets: torch.dtype = torch.int64,
+    ):  # fmt: skip
+        first = next(module.parameters())
+        device, dtype = first.device, first.dtype
+        size = sum(p.numel() for p in module.parameters())
+        self.module, self.within, self.inputs, self.loss = module, within, inputs, loss
+        self.tasks, self.steps, self.batch, self.piece = tasks, steps, batch, piece or tasks
+        self.precision = precision
+        self.apply = stack(module, "auto" if path == "fused" else path)
+        self.plan = _plan(module, inputs, batch, path, loss, device, dtype)
+        if self.plan is not None and not agrees(self, min(self.piece, tasks), path == "fused"):
+            self.plan = None
+        self.order = None if self.plan is None else self.plan.order.to(device)
+
+        def floats(*shape):
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        self.theta = floats(tasks, size)
+        self.second = floats(tasks, size) if isinstance(within, Adam) else None
+        self.average = floats(tasks, size) if average else None
+        self.eta, self.bias, self.losses = floats(tasks), floats(steps), floats(steps, tasks)
+        self.index = torch.zeros(steps, tasks, batch, dtype=torch.int64, device=device)
+        self.label = torch.zeros(steps, tasks, batch, dtype=targets, device=device)
+        self.fused: dict[int, fused.FusedStep] = {}
+
+    def play(self) -> None:
+        """All steps of all tasks, a piece of the stack at a time."""
+        for start in range(0, self.tasks, self.piece):
+            rows = slice(start, min(start + self.piece, self.tasks))
+            theta, second, average = (None if a is None else a[rows] for a in (self.theta, self.second, self.average))
+            for s in range(self.steps):
+                where = (self.index[s, rows], self.label[s, rows])
+                self._step(theta, second, average, *where, self.eta[rows], self.bias[s : s + 1], self.losses[s, rows])
+
+    def _step(self, theta, second, average, index, label, eta, bias, loss) -> None:
+        if self.plan is not None:
+            step = self.fused.get(len(theta))
+            if step is None:
+                step = fused.FusedStep(self.plan, len(theta), self.batch, self.within, self.precision, theta.device)
+                self.fused[len(theta)] = step
+            step(self.inputs, theta, second, average, index, label, eta, bias, loss)
+            return
+        leaf = theta.detach().requires_grad_()
+        x = self.inputs[index].to(theta.dtype)
+        values = self.loss(self.apply(leaf, x), label)
+        (gradient,) = torch.autograd.grad(values.sum(), leaf)
+        loss.copy_(values.detach())
+        if average is not None:
+            average += theta
+        if second is None:
+            theta -= eta[:, None] * gradient
+        else:
+            second.mul_(self.within.beta2).addcmul_(gradient, gradient, value=1 - self.within.beta2)
+            theta -= eta[:, None] * gradient.div_((second.sqrt() / bias).add_(self.within.eps))
+
+    def bias_at(self, before: int | torch.Tensor) -> torch.Tensor:
+        """sqrt(1 − beta2^t) of the loop's steps, on the host, when ``before`` steps were taken before them. [..., steps]"""
+        beta2 = self.within.beta2 if isinstance(self.within, Adam) else 0.0
+        t = before + torch.arange(1, self.steps + 1)
+        # Python's power, because a vectorised one may differ in the last digit with the position in the vector.
+        return torch.tensor([(1 - beta2**i) ** 0.5 for i in t.flatten().tolist()], dtype=torch.float64).view(t.shape)
+
+
+def _plan(module, inputs, batch, path, loss, device, dtype):
+    """The kernels' plan where they apply: asked for, or on CUDA in single precision."""
+    wanted = path == "fused" or (path == "auto" and device.type == "cuda" and dtype == torch.float32 and fused.available())
+    if not wanted or loss is not cross_entropy or inputs.ndim != 4:
+        return None
+    return fused.plan(module, tuple(inputs.shape[1:]), batch)
+
+
+def agrees(loop: InnerLoop, wide: int, insist: bool) -> bool:
+    """Whether the kernels, as compiled for stacks of ``wide`` tasks, give the plain path's gradient on random tasks.
+
+    Checked once for every shape: compilers err, and a wrong gradient trains quietly. In reduced precision single activations
+    cross zero, which moves a gradient by up to a tenth; a wrong kernel moves that of its layer by far more than a quarter.
+    """
+    plan, within = loop.plan, loop.within
+    key = (loop.precision, loop.batch, plan.blocks, plan.filters, plan.ways, type(within), wide < fused.PROGRAMS, wide)
+    if key in _AGREED:
+        return _AGREED[key]
+    device, size = loop.inputs.device, plan.size
+    generator = torch.Generator().manual_seed(0)
+    theta = torch.cat([p.detach().flatten() for p in loop.module.parameters()]).cpu()
+    theta = (theta + 0.02 * torch.randn(2, size, generator=generator)).to(device)
+    index = torch.randint(0, len(loop.inputs), (2, loop.batch), generator=generator).to(device)
+    label = torch.randint(0, plan.ways, (2, loop.batch), generator=generator).to(device)
+    leaf = theta.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(loop.loss(loop.apply(leaf, loop.inputs[index].float()), label).sum(), leaf)
+    order = plan.order.to(device)
+    moved, second, gradient = theta[:, order].contiguous(), torch.zeros_like(theta), gradient[:, order]
+    step = fused.FusedStep(plan, 2, loop.batch, within, loop.precision, device, wide=wide)
+    one = torch.ones(2, device=device)
+    step(loop.inputs, moved, second, None, index, label, one, one[:1].clone(), one.clone())
+    if isinstance(within, Adam):
+        found, gradient = (second / (1 - within.beta2)).sqrt(), gradient.abs()
+    else:
+        found = theta[:, order] - moved
+    edges = [0, 2 * len(plan.blocks) * plan.filters, *(b.offset for b in plan.blocks[1:]), plan.dense, size]
+    parts = [(found[:, a:b], gradient[:, a:b]) for a, b in itertools.pairwise(edges)]
+    worst = max(float((x - y).norm() / y.norm()) for x, y in parts)
+    _AGREED[key] = worst < (1e-3 if loop.precision == "ieee" else 0.25)
+    if not _AGREED[key] and insist:
+        raise FMRLError(
+            f"the kernels' gradient differs by {worst:.0%} from the plain one at this shape", fix="use path='stacked'"
+        )
+    if not _AGREED[key]:
+        warnings.warn(
+            f"the kernels' gradient differs by {worst:.0%} here: using batched products", RuntimeWarning, stacklevel=4
+        )
+    return _AGREED[key]
+
+
+_AGREED: dict[tuple, bool] = {}
+
+
+def capture(body: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """``body`` as one CUDA graph, after two plain calls of it; on a CPU ``body`` itself, called twice no less."""
+    if device.type != "cuda":
+        return body
+    side = torch.cuda.Stream(device)
+    side.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(side):
+        body()
+        body()
+    torch.cuda.current_stream(device).wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        body()
+    return graph.replay

@@ -1,0 +1,67 @@
+"""Between a module and its flat parameter vector."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from fmrl.core.errors import FMRLError
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names and shapes of a module's parameters, in the module's own order: theta [..., P] holds them row by row.
+
+    >>> layout = Layout.of(nn.Linear(2, 3))
+    >>> layout.size, layout.split(torch.zeros(4, 9))["weight"].shape
+    (9, torch.Size([4, 3, 2]))
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Layout:
+        """The layout of ``module``."""
+        items = list(module.named_parameters())
+        if not items:
+            raise FMRLError("the module has no parameters")
+        if len({p.dtype for _, p in items}) > 1 or len({p.device for _, p in items}) > 1:
+            raise FMRLError("the module's parameters differ in dtype or device", fix="module.to(device, dtype)")
+        return cls(tuple(n for n, _ in items), tuple(tuple(p.shape) for _, p in items))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers per parameter."""
+        return tuple(torch.Size(s).numel() for s in self.shapes)
+
+    @property
+    def size(self) -> int:
+        """P, the length of theta."""
+        return sum(self.sizes)
+
+    def split(self, theta: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Views of theta [..., P], one per parameter, [..., *shape]."""
+        parts = theta.split(self.sizes, dim=-1)
+        return {n: p.reshape(*theta.shape[:-1], *s) for n, p, s in zip(self.names, parts, self.shapes, strict=True)}
+
+    def join(self, parameters: dict[str, torch.Tensor], lead: int = 0) -> torch.Tensor:
+        """The flat vector of named parameters that share ``lead`` leading axes."""
+        return torch.cat(
+            [parameters[n].flatten(lead) if lead < parameters[n].ndim else parameters[n][..., None] for n in self.names], -1
+        )
+
+    def flat(self, module: nn.Module) -> torch.Tensor:
+        """theta [P] of a module."""
+        return self.join({n: p.detach() for n, p in module.named_parameters()})
+
+    def module(self, like: nn.Module, theta: torch.Tensor) -> nn.Module:
+        """A copy of ``like`` with parameters theta [P]."""
+        out = copy.deepcopy(like)
+        with torch.no_grad():
+            for name, value in self.split(theta).items():
+                out.get_parameter(name).copy_(value)
+        return out

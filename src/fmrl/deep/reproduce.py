@@ -1,0 +1,264 @@
+"""The paper's deep experiments: the authors' 48 Reptile runs, ours beside theirs.
+
+The settings and the authors' logged accuracies are in ``reference/deep_runs.json``. Runs that differ only in samples or seed have
+one shape and are trained as one stack. A study stops when its time is over and goes on from its checkpoints when called again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fmrl.core.errors import FMRLError
+from fmrl.core.meta import Interpolate
+from fmrl.core.update import FLIOnline
+from fmrl.data.episodes import shuffled
+from fmrl.deep.checkpoint import load, save
+from fmrl.deep.evaluate import PROTOCOLS, evaluate
+from fmrl.deep.models import mini_imagenet_net, omniglot_net
+from fmrl.deep.tasks import Pool
+from fmrl.deep.together import Job, train_together
+from fmrl.deep.trainer import MetaTrainer
+from fmrl.deep.within import Adam
+from fmrl.records import record, write_json
+
+TRAIN_CHARACTERS = 1200
+SWEEPS = {"shots": "train-shots", "iterations": "inner-iters"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One of the authors' runs, at one seed."""
+
+    name: str
+    dataset: str
+    sweep: str
+    ways: int
+    shots: int
+    train_shots: int
+    batch: int
+    steps: int
+    rate: float
+    meta_batch: int
+    iterations: int
+    eval_batch: int
+    eval_steps: int
+    seed: int = 0
+
+    @property
+    def key(self) -> str:
+        """Name with the seed."""
+        return self.name if self.seed == 0 else f"{self.name}@{self.seed}"
+
+    @property
+    def shape(self) -> tuple:
+        """Runs of equal shape are trained side by side."""
+        return self.dataset, self.ways, self.batch, self.steps, self.meta_batch, self.iterations
+
+
+def reference() -> dict[str, dict]:
+    """The authors' runs by name."""
+    text = resources.files("fmrl.deep").joinpath("reference/deep_runs.json").read_text(encoding="utf-8")
+    return json.loads(text)["runs"]
+
+
+def runs(dataset: str = "Omniglot", sweep: str | None = None, seeds: dict[str, int] | None = None) -> list[Run]:
+    """The runs of one data set, of one sweep ("shots" or "iterations") or of both. seeds: more seeds for some, {name: how many}.
+
+    >>> len(runs()), len(runs(sweep="shots")), len(runs("Mini-ImageNet"))
+    (32, 20, 16)
+    """
+    found = []
+    for name, r in reference().items():
+        if r["dataset"] != dataset or (sweep and SWEEPS[sweep] != r["sweep"] and not _shared(name, sweep)):
+            continue
+        for seed in range((seeds or {}).get(name, 1)):
+            found.append(
+                Run(
+                    name, dataset, r["sweep"], r["classes"], r["shots"], r["train_shots"], r["inner_batch"], r["inner_iters"],
+                    r["learning_rate"], r["meta_batch"], r["meta_iters"], r["eval_batch"], r["eval_iters"], seed,
+                )
+            )  # fmt: skip
+    return found
+
+
+def _shared(name: str, sweep: str) -> bool:
+    """The run at both sweeps' crossing is logged under the sweep over inner steps."""
+    r = reference()[name]
+    middle = {("Omniglot", 5): 5, ("Omniglot", 20): 10, ("Mini-ImageNet", 5): 8}[r["dataset"], r["classes"]]
+    return sweep == "shots" and r["inner_iters"] == middle
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much of a study is done: curves on ``curve`` test tasks every ``every`` meta-iterations, the end on ``final``."""
+
+    every: int = 2000
+    curve: int = 200
+    final: int = 1000
+    inductive: int = 500
+    iterations: int | None = None
+    precision: str = "bf16"
+
+
+def split(run: Run, pool: Pool) -> tuple[list[int], list[int]]:
+    """Training and test classes. Omniglot: 1,200 characters of all 1,623 in four rotations, the others as they are."""
+    characters = (len(pool.starts) - 1) // 4
+    order = shuffled(characters, run.seed).tolist()
+    train = [c + turn * characters for turn in range(4) for c in order[:TRAIN_CHARACTERS]]
+    return train, order[TRAIN_CHARACTERS:]
+
+
+class Study:
+    """All runs of one data set: trained, evaluated under both protocols, recorded.
+
+    pools: (train, test) tables and the classes to draw from, by run. The record in ``folder`` holds curves and final accuracies;
+    checkpoints of stacks that are not finished lie beside it.
+    """
+
+    def __init__(self, runs: Sequence[Run], pool: Pool, test: Pool, classes: Any, folder: Path, plan: Plan, device: Any):
+        self.runs, self.pool, self.test, self.classes, self.folder, self.plan = (
+            list(runs),
+            pool,
+            test,
+            classes,
+            Path(folder),
+            plan,
+        )
+        self.device = torch.device(device)
+        self.path = self.folder / "record.json"
+        held = json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else {}
+        self.results: dict[str, dict] = held.get("runs", {})
+        self.seconds: float = held.get("training seconds", 0.0)
+        if held and held.get("plan") != repr(plan):
+            raise FMRLError(
+                f"{self.path} was begun with {held.get('plan')}", fix="go on with the same, or choose another folder"
+            )
+        self.groups: dict[tuple, list[Run]] = {}
+        for run in self.runs:
+            self.groups.setdefault((*run.shape, run.rate), []).append(run)
+
+    def go(self, seconds: float | None = None, progress: Any = None) -> bool:
+        """Train and evaluate what is not finished; True when everything is."""
+        started, before = time.monotonic(), self.seconds
+        with record("deep study", plan=self.plan, runs=len(self.runs), device=_device_name(self.device)) as entry:
+            jobs = [self._job(group, progress) for group in self.groups.values() if not self._finished(group)]
+            self._clock = (started, before)
+            self._entry = entry
+            done = train_together(jobs, seconds)
+            for job in jobs:
+                if not job.done:
+                    save(job.trainer, self._checkpoint(job.trainer.group))
+            self._write()
+        return done
+
+    def _finished(self, group: list[Run]) -> bool:
+        return all("final" in self.results.get(run.key, {}) for run in group)
+
+    def _checkpoint(self, group: list[Run]) -> Path:
+        r = group[0]
+        return self.folder / f"{r.ways}-way-{r.steps}-steps.safetensors"
+
+    def _job(self, group: list[Run], progress: Any) -> Job:
+        r, plan = group[0], self.plan
+        iterations = plan.iterations or r.iterations
+        shape = tuple(self.pool.inputs.shape[1:])
+        build = omniglot_net if r.dataset == "Omniglot" else mini_imagenet_net
+        nets = [build(q.ways, channels=shape[0], side=shape[1], seed=_number(q)) for q in group]
+        trainer = MetaTrainer(
+            nets, Adam(r.rate, carry=True), FLIOnline(), Interpolate(1.0, 0.0, iterations), meta_batch=r.meta_batch,
+            device=self.device, precision=plan.precision,
+        )  # fmt: skip
+        trainer.group = group
+        tasks = [
+            self.pool.tasks(q.ways, q.train_shots, batch=q.batch, steps=q.steps, seed=_number(q), classes=self.classes(q)[0])
+            for q in group
+        ]
+        if self._checkpoint(group).exists():
+            load(trainer, self._checkpoint(group))
+
+        def each(trainer: MetaTrainer) -> None:
+            self._look(trainer, group, iterations)
+            if progress is not None:
+                progress(group, trainer.iteration, iterations)
+
+        return Job(trainer, tasks, iterations, min(plan.every, iterations), each)
+
+    def _look(self, trainer: MetaTrainer, group: list[Run], iterations: int) -> None:
+        """Evaluate the runs of a stack, those of equal test shape together."""
+        last = trainer.iteration == iterations
+        for shape in dict.fromkeys((q.shots, q.eval_batch) for q in group):
+            chosen = [i for i, q in enumerate(group) if (q.shots, q.eval_batch) == shape]
+            test = [self._test(group[i]) for i in chosen]
+            for protocol in PROTOCOLS if last else PROTOCOLS[:1]:
+                count = self.plan.curve if not last else self.plan.final if protocol == "transductive" else self.plan.inductive
+                found = evaluate(trainer, test, group[0].eval_steps, protocol=protocol, count=count, runs=chosen)
+                for i, result in zip(chosen, found, strict=True):
+                    held = self.results.setdefault(group[i].key, {"curve": []})
+                    if protocol == "transductive":
+                        held["curve"].append([trainer.iteration, round(result.accuracy, 5)])
+                    if last:
+                        held.setdefault("final", {})[protocol] = {
+                            "accuracy": round(result.accuracy, 5), "error": round(result.error, 5), "tasks": count,
+                        }  # fmt: skip
+        if last:
+            self._checkpoint(group).unlink(missing_ok=True)
+        self._write()
+
+    def _test(self, q: Run):
+        return self.test.tasks(
+            q.ways,
+            q.shots,
+            batch=q.eval_batch,
+            steps=q.eval_steps,
+            queries=1,
+            seed=10_000 + _number(q),
+            classes=self.classes(q)[1],
+        )
+
+    def _write(self) -> None:
+        started, before = self._clock
+        self.seconds = before + time.monotonic() - started
+        extra = {
+            "plan": repr(self.plan),
+            "data": repr(self.pool),
+            "training seconds": round(self.seconds, 1),
+            "runs": self.results,
+        }
+        write_json(self.path, self._entry | extra)
+
+
+def _number(run: Run) -> int:
+    """A seed for every run, so that runs of one setting are independent."""
+    return 1000 * run.seed + sorted(reference()).index(run.name)
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+
+
+def compare(results: dict[str, dict]) -> list[dict]:
+    """Run by run: ours, theirs, the allowed difference max(2 standard errors of both, 1.5 points), and whether it is kept."""
+    rows = []
+    for key, ours in results.items():
+        name, _, seed = key.partition("@")
+        if "final" not in ours:
+            continue
+        theirs = reference()[name]
+        mine = ours["final"]["transductive"]
+        allowed = max(2 * theirs["test_se"], 2 * math.hypot(theirs["test_se"], mine["error"]) if seed else 0.0, 0.015)
+        difference = mine["accuracy"] - theirs["accuracy"]["test"]
+        rows.append({
+            "run": name, "seed": int(seed or 0), "ours": mine["accuracy"], "error": mine["error"],
+            "inductive": ours["final"]["inductive"]["accuracy"], "theirs": theirs["accuracy"]["test"], "their error": theirs["test_se"],
+            "difference": round(difference, 5), "allowed": round(allowed, 5), "within": abs(difference) <= allowed,
+        })  # fmt: skip
+    return rows

@@ -1,0 +1,141 @@
+"""What a meta-learner holds between meta-iterations, and how the meta-level of the core moves it.
+
+The meta-update and the similarity rule are the core's own values, applied to the flat parameter vector with R = ½‖·‖² on all of
+R^P. A meta-iteration hands them the tasks of a meta-batch, all of which started from the same phi.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from fmrl.core.domains import Euclidean
+from fmrl.core.errors import FMRLError
+from fmrl.core.meta import End, FollowLeader
+from fmrl.core.similarity import Known
+from fmrl.core.update import FLIBatch, FLIOnline
+from fmrl.deep.within import Adam
+
+DOMAIN = Euclidean()
+
+
+@dataclass(frozen=True)
+class LongRun:
+    """A long inner run stands in for the optimum: play on to ``steps`` steps and take the last iterate (the FAL variant)."""
+
+    steps: int
+
+    def __post_init__(self):
+        if self.steps < 1:
+            raise FMRLError(f"{self!r}: steps must be at least 1")
+
+
+@dataclass
+class MetaState:
+    """Tensors are on the training device; leading axis: runs. Parameters are in the order of the inner loop."""
+
+    phi: torch.Tensor  # [R, P] initialisation
+    second: torch.Tensor | None  # [R, P] Adam's carried second moments
+    guess: torch.Tensor  # [R] D_t; unused with a fixed step
+    meta: Any  # the meta-update's memory
+    similarity: Any  # the similarity rule's memory
+    iteration: int = 0  # meta-iterations done
+
+
+@dataclass(frozen=True)
+class MetaLevel:
+    """The values of Algorithm 2 above the tasks."""
+
+    within: Any
+    update: Any = field(default_factory=FLIOnline)
+    meta: Any = field(default_factory=FollowLeader)
+    similarity: Any = None
+    rounds: int = 1  # m, the inner steps
+
+    def __post_init__(self):
+        if not isinstance(self.update, (FLIOnline, FLIBatch, LongRun)):
+            raise FMRLError(
+                f"update={self.update!r} needs the optimum of a network, which nobody can compute", fix="use LongRun(steps)"
+            )
+        if self.similarity is None and self.within.step is None:
+            raise FMRLError(f"{self.within!r} has no step", fix="give step=, or a similarity rule that sets it")
+
+    def init(self, phi: torch.Tensor) -> MetaState:
+        """The state before the first task, phi [R, P]."""
+        if not bool(torch.isfinite(phi).all()):
+            raise FMRLError("the module's parameters have a NaN or an infinity")
+        phi, meta = self.meta.init(DOMAIN, phi)
+        guess, similarity = (self.similarity or Known(1.0)).init(DOMAIN, phi)
+        second = torch.zeros_like(phi) if isinstance(self.within, Adam) else None
+        return MetaState(phi.clone(), second, guess, own(meta), own(similarity))
+
+    def sigma(self, size: int) -> float:
+        """sigma = G·√m, the weight of a task and the scale of its step."""
+        bound = self.within.gradient_bound(size)
+        if bound is None:
+            if self.similarity is not None:
+                raise FMRLError(f"{self.within!r}: a similarity rule needs G", fix="give lipschitz=, e.g. from gradient_norm()")
+            bound = 1.0
+        return bound * math.sqrt(self.rounds)
+
+    def eta(self, guess: torch.Tensor, size: int, steps: torch.Tensor) -> torch.Tensor:
+        """Inner step of each run [R]: fixed, or D_t / sigma."""
+        return steps if self.similarity is None else guess / self.sigma(size)
+
+    def fraction(self, memory: Any, count: int) -> tuple[float, Any]:
+        """Where the meta-update keeps a plain number as its memory: the weight of theta in the next phi, found by asking it."""
+        zero, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+        moved, memory = self.meta.update(DOMAIN, zero, memory, End(one, one, torch.tensor(float(count))))
+        return float(moved), memory
+
+    def advance(self, state: MetaState, theta: torch.Tensor, fraction: torch.Tensor | None) -> None:
+        """Move phi and the guess, in place, after tasks that ended at theta [R, K, P]."""
+        count = theta.shape[1]
+        sigma = torch.full_like(state.guess, self.sigma(theta.shape[2]))
+        if self.similarity is not None:
+            guess, memory = state.guess, state.similarity
+            for k in range(count):
+                end = End(theta[:, k], theta[:, k], sigma)
+                guess, memory = self.similarity.update(DOMAIN, state.phi, guess, memory, end)
+            write(state.guess, guess)
+            write(state.similarity, memory)
+        mean = theta.mean(1)
+        if fraction is not None:
+            state.phi.lerp_(mean, fraction[:, None])
+        else:
+            phi, memory = self.meta.update(DOMAIN, state.phi, state.meta, End(mean, mean, sigma * count))
+            write(state.meta, memory)
+            state.phi.copy_(phi)
+
+    def carry(self, second: torch.Tensor, ends: torch.Tensor, steps: int) -> None:
+        """Fold the tasks' squared gradients into the carried moments one task after the other, in place.
+
+        ends [R, K, P]: moments where the tasks ended, each of which began at ``second`` [R, P].
+        """
+        count, decay = ends.shape[1], self.within.beta2**steps
+        weights = [decay ** (count - 1 - k) for k in range(count)]
+        total = sum(w * ends[:, k] for k, w in enumerate(weights))
+        second.mul_(decay**count - decay * sum(weights)).add_(total).clamp_min_(0)
+
+
+def own(value: Any) -> Any:
+    """The same memory with no tensor shared: it will be written in place."""
+    return (
+        tuple(own(v) for v in value)
+        if isinstance(value, tuple)
+        else value.clone()
+        if isinstance(value, torch.Tensor)
+        else value
+    )
+
+
+def write(target: Any, value: Any) -> None:
+    """Copy tensors into the tensors that hold them now, through tuples."""
+    if isinstance(target, tuple):
+        for t, v in zip(target, value, strict=True):
+            write(t, v)
+    elif isinstance(target, torch.Tensor):
+        target.copy_(value)

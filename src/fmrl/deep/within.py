@@ -1,0 +1,58 @@
+"""Within-task optimisers, as values. Both act on flat stacked parameters theta [tasks, P], elementwise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fmrl.core.errors import FMRLError
+
+
+@dataclass(frozen=True)
+class SGD:
+    """theta ← theta − eta·gradient.
+
+    ``step`` is eta; it is left out when a similarity rule sets eta_t = D_t / (G·√m), and then ``lipschitz`` is G, a bound on the
+    gradient's norm (`fmrl.deep.gradient_norm` estimates it).
+    """
+
+    step: float | None = None
+    lipschitz: float | None = None
+
+    def __post_init__(self):
+        _check(self)
+
+    def gradient_bound(self, size: int) -> float | None:
+        """G for a network of ``size`` parameters; None when it is not known."""
+        return self.lipschitz
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam with beta1 = 0, Reptile's: second ← beta2·second + (1 − beta2)·g², theta ← theta − eta·g / (√(second/(1 − beta2^t)) + eps).
+
+    ``carry``: second moments go on from task to task, as in the authors' code, instead of starting at zero in every task. All
+    tasks of a meta-batch start from the same moments and their squared gradients are folded in one task after the other, as if
+    each had gone on from the one before. With a similarity rule, G defaults to √P: a step of Adam moves every number by about eta.
+    """
+
+    step: float | None = 1e-3
+    beta2: float = 0.999
+    eps: float = 1e-8
+    carry: bool = True
+    lipschitz: float | None = None
+
+    def __post_init__(self):
+        _check(self)
+        if not 0 < self.beta2 < 1 or not self.eps > 0:
+            raise FMRLError(f"{self!r}: beta2 must lie between 0 and 1 and eps above 0")
+
+    def gradient_bound(self, size: int) -> float | None:
+        """G for a network of ``size`` parameters."""
+        return self.lipschitz if self.lipschitz is not None else size**0.5
+
+
+def _check(value) -> None:
+    for name in ("step", "lipschitz"):
+        given = getattr(value, name)
+        if given is not None and not 0 < given < float("inf"):
+            raise FMRLError(f"{value!r}: {name} must be positive and finite")

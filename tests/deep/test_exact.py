@@ -1,0 +1,197 @@
+"""The stacked paths against a plain loop: nn.Module, autograd, torch.optim, one task after another, in float64."""
+# ruff: noqa: E402
+
+import copy
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn
+from torch.nn import functional as F
+
+from fmrl.core.errors import FMRLError
+from fmrl.core.update import FAL
+from fmrl.deep import (
+    SGD,
+    Adam,
+    AdaptiveOGD,
+    Arrays,
+    AverageDeviation,
+    Doubling,
+    FLIBatch,
+    FLIOnline,
+    FollowLeader,
+    Interpolate,
+    Layout,
+    LongRun,
+    MetaTrainer,
+    Pool,
+    evaluate,
+    load,
+    mini_imagenet_net,
+    omniglot_net,
+    save,
+)
+
+torch.set_num_threads(1)
+K, ITERATIONS = 3, 3
+
+
+def make_pool():
+    rng = np.random.default_rng(0)
+    return Pool.of(rng.random((60, 14, 14)), np.repeat(np.arange(6), 10))
+
+
+def plain(net, within, tasks, fraction, average):
+    """What people write: one task at a time."""
+    layout = Layout.of(net)
+    phi, carried, taken = layout.flat(net), None, 0
+    for iteration in range(ITERATIONS):
+        index, label = tasks.draw(iteration * K, K)
+        ends, moments = [], []
+        for k in range(K):
+            module = layout.module(net, phi)
+            if isinstance(within, SGD):
+                optimiser = torch.optim.SGD(module.parameters(), lr=within.step)
+            else:
+                optimiser = torch.optim.Adam(module.parameters(), lr=within.step, betas=(0.0, within.beta2), eps=within.eps)
+                if within.carry and carried is not None:
+                    for p, v in zip(module.parameters(), layout.split(carried).values(), strict=True):
+                        optimiser.state[p] = {
+                            "step": torch.tensor(float(taken)), "exp_avg": torch.zeros_like(p), "exp_avg_sq": v.clone(),
+                        }  # fmt: skip
+            played = []
+            for s in range(tasks.steps):
+                played.append(layout.flat(module))
+                optimiser.zero_grad()
+                F.cross_entropy(module(tasks.inputs[index[k, s]]), label[k, s]).backward()
+                optimiser.step()
+            ends.append(torch.stack(played).mean(0) if average else layout.flat(module))
+            if isinstance(within, Adam):
+                moments.append(layout.join({n: optimiser.state[p]["exp_avg_sq"] for n, p in module.named_parameters()}))
+        if isinstance(within, Adam) and within.carry:
+            decay = within.beta2**tasks.steps
+            start = torch.zeros_like(phi) if carried is None else carried
+            carried = start
+            for v in moments:
+                carried = decay * carried + (v - decay * start)
+            taken += K * tasks.steps
+        phi = phi + fraction(iteration) * (torch.stack(ends).mean(0) - phi)
+    return phi
+
+
+class Odd(nn.Module):
+    """A module no fast path knows."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(196, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(x.flatten(1))) ** 2)
+
+
+@pytest.mark.parametrize("path", ["stacked", "functional"])
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("within", [SGD(0.1), Adam(1e-3, carry=True), Adam(1e-3, carry=False)], ids=["sgd", "carried", "reset"])
+def test_equals_plain_loop(within, average, path):
+    tasks = make_pool().tasks(3, 4, batch=5, steps=4, seed=3)
+    net = omniglot_net(3, filters=8, side=14, seed=0).double()
+    expected = plain(net, within, tasks, lambda i: 1 - i / 5, average)
+    update = FLIBatch() if average else FLIOnline()
+    trainer = MetaTrainer(net, within, update, Interpolate(1.0, 0.0, 5), meta_batch=K, path=path, piece=2).fit(
+        tasks, ITERATIONS
+    )
+    assert (trainer.phi[0] - expected).abs().max() < 1e-8
+    assert (expected - Layout.of(net).flat(net)).abs().max() > 1e-3  # something was learned at all
+
+
+@pytest.mark.parametrize(
+    "net", [Odd().double(), mini_imagenet_net(3, filters=4, side=14, channels=1, seed=0).double()], ids=["odd", "pool"]
+)
+def test_other_modules(net):
+    tasks = make_pool().tasks(3, 4, batch=5, steps=4, seed=3)
+    expected = plain(net, Adam(1e-3), tasks, lambda i: 0.5, False)
+    trainer = MetaTrainer(copy.deepcopy(net), Adam(1e-3), meta=Interpolate(0.5, 0.5, 1), meta_batch=K).fit(tasks, ITERATIONS)
+    assert (trainer.phi[0] - expected).abs().max() < 1e-8
+
+
+@pytest.mark.parametrize("meta", [Interpolate(1.0, 0.0, 8), FollowLeader(), AdaptiveOGD()])
+@pytest.mark.parametrize(
+    ("similarity", "within"),
+    [(None, Adam(1e-3)), (Doubling(0.1, 1.1, first=1.0), SGD(lipschitz=5.0)), (AverageDeviation(first=1.0), Adam(None))],
+)
+def test_resume_is_exact(tmp_path, meta, similarity, within):
+    pool = make_pool()
+    tasks = [pool.tasks(3, 4, batch=5, steps=4, seed=s) for s in (3, 4)]
+
+    def build():
+        nets = [omniglot_net(3, filters=8, side=14, seed=s).double() for s in (0, 1)]
+        return MetaTrainer(nets, within, FLIOnline(), meta, similarity, meta_batch=K)
+
+    whole = build().fit(tasks, 6)
+    path = save(build().fit(tasks, 2), tmp_path / "half.safetensors")
+    resumed = load(build(), path).fit(tasks, 6)
+    assert torch.equal(whole.phi, resumed.phi)
+    assert torch.equal(whole.eta, resumed.eta)
+    if similarity is not None:
+        assert not torch.equal(whole.eta, build().eta)  # the rule moved the step
+
+
+def test_runs_side_by_side_equal_runs_alone():
+    pool = make_pool()
+    tasks = [pool.tasks(3, shots, batch=5, steps=4, seed=s) for s, shots in ((3, 4), (4, 6))]
+    nets = [omniglot_net(3, filters=8, side=14, seed=s).double() for s in (0, 1)]
+    both = MetaTrainer(nets, [Adam(1e-3), Adam(2e-3)], meta_batch=K).fit(tasks, 3)
+    for i in range(2):
+        alone = MetaTrainer(nets[i], Adam((i + 1) * 1e-3), meta_batch=K).fit(tasks[i], 3)
+        assert (both.phi[i] - alone.phi[0]).abs().max() < 1e-12
+
+
+def test_ragged_tasks_and_long_runs():
+    rng = np.random.default_rng(1)
+    tasks = Arrays([(rng.random((n, 4)), rng.integers(0, 2, n)) for n in (3, 7, 20)], batch=4, steps=9)
+    trainer = MetaTrainer(nn.Linear(4, 2).double(), SGD(0.1), LongRun(9), FollowLeader(), meta_batch=2).fit(tasks, 4)
+    assert trainer.iteration == 4 and torch.isfinite(trainer.phi).all()
+    with pytest.raises(FMRLError, match="LongRun"):
+        MetaTrainer(nn.Linear(4, 2), SGD(0.1), FAL())
+
+
+def test_both_protocols_and_no_default():
+    pool = make_pool()
+    net = omniglot_net(3, filters=8, side=14, seed=0).double()
+    test = pool.tasks(3, 2, batch=3, steps=4, seed=9, queries=1)
+    with pytest.raises(TypeError):
+        evaluate(net, test, 5)
+    for protocol in ("transductive", "inductive"):
+        found = evaluate(net, test, 5, protocol=protocol, count=9, within=Adam(1e-3))
+        assert expected(net, test, 5, protocol, 9) == pytest.approx(found.tasks.tolist())
+
+
+def expected(net, test, steps, protocol, count):
+    """The protocols written out, task by task."""
+    from dataclasses import replace
+
+    layout, answers = Layout.of(net), []
+    index, label, support, query = replace(test, steps=steps).draw_queries(0, count)
+    for k in range(count):
+        module = layout.module(net, layout.flat(net))
+        optimiser = torch.optim.Adam(module.parameters(), lr=1e-3, betas=(0.0, 0.999))
+        for s in range(steps):
+            optimiser.zero_grad()
+            F.cross_entropy(module(test.inputs[index[k, s]]), label[k, s]).backward()
+            optimiser.step()
+        if protocol == "transductive":
+            guess = module(test.inputs[query[k]]).argmax(1)
+        else:
+            guess = torch.stack([module(test.inputs[torch.cat([support[k], q[None]])])[-1].argmax() for q in query[k]])
+        answers.append(float((guess == test.query_labels).double().mean()))
+    return answers
+
+
+def test_running_statistics_are_refused():
+    with pytest.raises(FMRLError, match="track_running_stats"):
+        MetaTrainer(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), SGD(0.1)).fit(
+            Arrays([(np.zeros((4, 4)), [0, 1, 0, 1])], batch=2, steps=1), 1
+        )

@@ -1,0 +1,64 @@
+"""The fused kernels: in Triton's interpreter where Triton is installed, and on CUDA where there is one."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+CODE = """
+import numpy as np, torch
+from fmrl.deep import SGD, Adam, FLIBatch, Interpolate, Layout, MetaTrainer, Pool, omniglot_net
+X = (np.random.default_rng(0).random((60, 28, 28)) > 0.3).astype(np.uint8)
+pool = Pool.of(X, np.repeat(np.arange(6), 10))
+tasks = pool.tasks(3, 4, batch=3, steps=2, seed=3)
+for within in (Adam(1e-3), SGD(0.1)):
+    found = {}
+    for path in ("fused", "stacked"):
+        net = omniglot_net(3, filters=16, seed=0)
+        trainer = MetaTrainer(net, within, FLIBatch(), Interpolate(1.0, 0.0, 4), meta_batch=2, path=path, precision="ieee").fit(tasks, 2)
+        assert (trainer.loop.plan is not None) == (path == "fused")
+        found[path] = trainer.phi
+    moved = (found["stacked"] - Layout.of(net).flat(net)).norm()
+    assert (found["fused"] - found["stacked"]).norm() < 1e-4 * moved, within
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_kernels_in_the_interpreter():
+    environment = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", CODE], check=True, env=environment)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize(("batch", "ways"), [(10, 5), (20, 20), (5, 5)])
+@pytest.mark.parametrize("precision", ["bf16", "tf32", "ieee"])
+def test_kernels_agree_on_cuda(batch, ways, precision):
+    from fmrl.deep import Adam, omniglot_net
+    from fmrl.deep.inner import InnerLoop
+
+    images = (torch.rand(500, 1, 28, 28) > 0.2).to(torch.uint8).cuda()
+    net = omniglot_net(ways, seed=0).cuda()
+    loop = InnerLoop(net, Adam(), images, tasks=160, steps=1, batch=batch, path="fused", precision=precision)
+    assert loop.plan is not None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+def test_graph_replay_equals_eager():
+    import numpy as np
+
+    from fmrl.deep import Adam, MetaTrainer, Pool, omniglot_net
+
+    pool = Pool.of(
+        (np.random.default_rng(0).random((200, 28, 28)) > 0.2).astype(np.uint8), np.repeat(np.arange(10), 20), "cuda"
+    )
+    tasks = pool.tasks(5, 10, batch=10, steps=5)
+    replayed = MetaTrainer(omniglot_net(5, seed=0).cuda(), Adam()).fit(tasks, 3)
+    eager = MetaTrainer(omniglot_net(5, seed=0).cuda(), Adam())
+    eager._prepare([tasks])
+    eager._iterate = eager._body
+    eager._chunk([tasks], 3)
+    assert torch.equal(replayed.phi, eager.phi)

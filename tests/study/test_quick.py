@@ -1,0 +1,97 @@
+"""The whole study, small, on the synthetic stand-in: what it writes, and its verdicts against the stored ones."""
+
+import csv
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from fmrl.cli.main import app
+from fmrl.study.config import Config
+from fmrl.study.document import FIGURES, document
+from fmrl.study.figures import draw
+from fmrl.study.reproduce import plan
+
+STORED = Path(__file__).parent / "quick_verdicts.json"
+
+
+def verdicts(out):
+    found = [v for figure in FIGURES for v in json.loads((out / figure / "verdicts.json").read_text())]
+    return {f"{v['preset']}: {v['id']}": v["passed"] for v in found}
+
+
+def check_verdicts(quick):
+    """The stored file leaves out the few that this small set decides by a hair."""
+    found, stored = verdicts(quick[0]), json.loads(STORED.read_text())
+    assert len(stored) > 0.7 * len(found)
+    assert {k: found[k] for k in stored} == stored
+
+
+def check_the_data_is_called_by_its_own_name(quick):
+    out, printed = quick
+    assert "synthetic (Gaussian mixtures" in printed
+    for figure in FIGURES:
+        assert json.loads((out / figure / "results.json").read_text())["data"].startswith("synthetic")
+        assert "synthetic" in (out / figure / "results.csv").read_text().splitlines()[1]
+    assert "Mini-Wiki" not in printed
+
+
+def check_rows(quick):
+    for figure in FIGURES:
+        rows = json.loads((quick[0] / figure / "results.json").read_text())["rows"]
+        for row in rows:
+            assert {"preset", "within", "method", "shots", "mean", "low", "high", "interval", "n"} <= set(row)
+            assert row["low"] <= row["mean"] <= row["high"]
+        with open(quick[0] / figure / "results.csv", newline="") as file:
+            lines = list(csv.DictReader(file))
+        assert len(lines) == len(rows)
+        assert float(lines[0]["mean"]) == rows[0]["mean"]
+
+
+def check_record(quick):
+    record = json.loads((quick[0] / "samples" / "record.json").read_text())
+    assert record["data"]["sha256"] and record["versions"]["numpy"] and record["seconds"] > 0
+    assert record["configuration"]["seed"] == 0
+
+
+def check_figures_are_drawn_from_rows(quick, tmp_path):
+    for figure in FIGURES:
+        found = json.loads((quick[0] / figure / "results.json").read_text())
+        again = draw(figure, found["rows"], found["data"], tmp_path / figure)
+        for path in again:
+            assert path.read_bytes() == (quick[0] / figure / path.name).read_bytes() or path.suffix == ".svg"
+            assert path.stat().st_size > 5000
+        assert {p.suffix for p in again} == {".png", ".svg"}
+
+
+def check_a_page_can_be_written(quick):
+    page = document(quick[0])
+    assert page.startswith("# Reproduction") and "nan%" not in page
+    assert page.count("## ") >= 5
+
+
+def test_quick(tmp_path):
+    """One test, because one run serves all checks and takes half a minute."""
+    out = tmp_path / "quick"
+    command = ["reproduce", "convex", "--quick", "--dataset", "synthetic", "--out", str(out)]
+    result = CliRunner().invoke(app, command, catch_exceptions=False)
+    assert result.exit_code == 0
+    quick = out, result.output
+    check_verdicts(quick)
+    check_the_data_is_called_by_its_own_name(quick)
+    check_rows(quick)
+    check_record(quick)
+    check_figures_are_drawn_from_rows(quick, tmp_path / "again")
+    check_a_page_can_be_written(quick)
+
+
+def test_parts_have_names_of_their_own():
+    names = [part.name for part in plan(FIGURES, Config())]
+    assert len(set(names)) == len(names)
+
+
+def test_errors_are_one_line():
+    result = CliRunner().invoke(app, ["reproduce", "samples", "--dataset", "maxi-wiki"])
+    assert "there is no study set" in str(result.exception)
+    result = CliRunner().invoke(app, ["reproduce", "samples", "--preset", "papier", "--dataset", "synthetic"])
+    assert "there is no preset" in str(result.exception)
