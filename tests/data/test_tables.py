@@ -71,6 +71,8 @@ def test_a_constant_column_is_not_blown_up(scale):
     assert abs(X).max() < 1e-12
     close = pl.DataFrame({"x": [1e6, 1e6 + 1e-9] * 500})
     assert fit_encoder(close.lazy(), ["x"], Policy(scale=scale)).columns[0].spread == 1.0
+    tiny = pl.DataFrame({"x": [0.0, 2e-308]})
+    assert np.isfinite(fit_encoder(tiny.lazy(), ["x"], Policy(scale=scale)).transform(tiny)).all()
     with pytest.raises(TableError, match="too large to be scaled"):
         fit_encoder(pl.DataFrame({"x": [-1.7e308, 1.7e308]}).lazy(), ["x"], Policy(scale=scale))
 

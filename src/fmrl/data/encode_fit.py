@@ -10,7 +10,7 @@ from fmrl.data.encode import Column, Encoder, Policy, kind_of
 from fmrl.data.errors import TableError
 
 _DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}([T ].*)?|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}([T ].*)?")
-_CONSTANT = 1e-12  # relative: below this a deviation is the rounding of a mean, not a scale
+_CONSTANT = 1e-12  # relative: values closer than this differ by rounding
 
 
 def fit_encoder(rows: pl.LazyFrame, features: Sequence[str], policy: Policy | None = None) -> Encoder:
@@ -81,9 +81,11 @@ def _column(i: int, name: str, kind: str, got: dict, policy: Policy, dtype: str)
     if not np.isfinite([low, high]).all():
         raise TableError(f"column {name!r} has an infinite value", fix="replace it")
     centre, spread = {"none": (0.0, 1.0), "standard": (mean, got[f"std{i}"]), "range": (low, high - low)}[policy.scale]
-    if low == high or spread <= _CONSTANT * max(abs(low), abs(high)):
+    size = max(abs(low), abs(high))
+    if high - low <= _CONSTANT * size or (size < 1 and not spread):  # squares of tiny values vanish
         spread = 1.0  # a constant column becomes zero, up to rounding
-    if not np.isfinite([mean, centre, spread]).all():
+    # A deviation of nothing where large values differ is an overflow that cancelled.
+    if not np.isfinite([mean, centre, spread]).all() or not spread > 0:
         raise TableError(f"column {name!r} is too large to be scaled ({low:g} to {high:g})", fix="rescale it yourself")
     return Column(name, None, mean, centre, spread, indicator, dtype)
 
