@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -93,8 +94,8 @@ class FMRL:
             value = getattr(self, name)
             if isinstance(value, type) or not hasattr(value, method):
                 raise FMRLError(f"{name}={value!r} is not a {name}", fix=f"give a value such as FMRL(…).{name}, e.g. OMD()")
-        if self.lipschitz is not None and not self.lipschitz > 0:
-            raise FMRLError(f"lipschitz must be positive, not {self.lipschitz}")
+        if self.lipschitz is not None and not 0 < self.lipschitz < math.inf:
+            raise FMRLError(f"lipschitz must be positive and finite, not {self.lipschitz}")
 
     def init(self, phi: Array) -> State:
         """The state before the first task. phi: flat [d], or [runs, d] for several runs side by side."""
@@ -132,7 +133,10 @@ class FMRL:
             raise FMRLError(f"the task needs phi of length {dim}, but phi has {phi.shape[-1]}", task=task)
         xp = namespace(phi, game.rounds)
         constant_ = game.lipschitz(self.domain) if self.lipschitz is None else constant(self.lipschitz, phi)
-        return constant_ * xp.sqrt(game.rounds)
+        sigma = constant_ * xp.sqrt(game.rounds)
+        if not bool(xp.all(xp.isfinite(sigma))):
+            raise FMRLError("the task's Lipschitz constant is not a finite number", fix="scale its features and targets")
+        return sigma
 
     def advance(self, state: State, end: End) -> State:
         """Move phi and the guess after a task has ended."""

@@ -62,6 +62,8 @@ def constant(value: float | tuple | Array, like: Array) -> Any:
     """A scalar unchanged, or a vector of numbers in the namespace, dtype and device of ``like``."""
     if isinstance(value, (int, float)):
         return value
+    if isinstance(value, tuple) and len(value) != like.shape[-1]:
+        raise FMRLError(f"a vector of {len(value)} numbers was given where {like.shape[-1]} are needed", fix="check the domain")
     return namespace(like).asarray(value, dtype=like.dtype, device=device(like))
 
 

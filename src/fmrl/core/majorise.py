@@ -55,7 +55,8 @@ class Rotation:
     def _centre(self, domain: Any) -> Array | None:
         if domain.centre == 0.0:
             return None
-        return zeros((self.samples.dim,), self.samples.X) + constant(domain.centre, self.samples.X)
+        nothing = zeros((self.samples.dim,), self.samples.X)
+        return nothing + constant(domain.centre, nothing)
 
     def _offset(self) -> Array | None:
         if self.centre is None:

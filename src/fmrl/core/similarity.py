@@ -137,6 +137,8 @@ class AverageDeviation:
         """The root of the weighted mean deviation; the guess stands until something deviates."""
         xp = namespace(phi)
         total = memory[0] + end.sigma
-        spread = memory[1] + end.sigma * domain.divergence(end.theta, phi)
+        far = domain.divergence(end.theta, phi)
+        # An optimum where phi has no mass is infinitely far; no finite step helps it, so it has no say in the step.
+        spread = memory[1] + end.sigma * xp.where(xp.isfinite(far), far, xp.zeros_like(far))
         known = spread > 0  # D = 0 would mean eta = 0, a step from which no update vector ever deviates again
         return xp.where(known, xp.sqrt(spread / xp.where(known, total, xp.ones_like(total))), guess), (total, spread)
