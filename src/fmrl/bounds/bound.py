@@ -145,6 +145,13 @@ def positive(**values: float) -> None:
             raise FMRLError(f"{name} must be positive and finite, not {value}")
 
 
+def at_least(least: float, **values: float) -> None:
+    """Refuse numbers below ``least`` and those that are no finite number."""
+    for name, value in values.items():
+        if not (value >= least and math.isfinite(value)):
+            raise FMRLError(f"{name} must be a finite number of at least {least:g}, not {value}")
+
+
 def broadcast(names: Iterable[str], *values: Any) -> list[np.ndarray]:
     """Several per-task quantities as vectors of one length."""
     arrays = [vector(value, name) for name, value in zip(names, values, strict=True)]

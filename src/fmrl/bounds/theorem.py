@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.bounds.bound import CHECKED, Assumption, Bound, decide, positive, vector
+from fmrl.bounds.bound import CHECKED, Assumption, Bound, at_least, decide, positive, vector
 from fmrl.bounds.meta import drift
 from fmrl.bounds.within import CONVEX, LIPSCHITZ
 from fmrl.core.errors import FMRLError
@@ -70,8 +70,11 @@ def upper(
     sigma = vector(sigma, "sigma")
     tasks, total = sigma.size, float(sigma.sum())
     positive(epsilon=epsilon)
-    if not gamma >= 1:
-        raise FMRLError(f"gamma must be at least 1, not {gamma}")
+    at_least(1, gamma=gamma, kappa=kappa, nu=nu, **({} if beta is None else {"beta": beta}))
+    at_least(0, diameter=diameter, task_diameter=task_diameter, deviation=deviation, C=C)
+    at_least(0, delta_prime=delta_prime, delta_max=delta_max)
+    if beta is None and (np.any(vector(delta_star, "delta_star")) or delta_prime or delta_max):
+        raise FMRLError("the Exact case has no deltas", fix="give beta, the smoothness of R, for approximate updates")
     rho, extra = (1.0, 0.0) if beta is None else (2 * math.sqrt(beta), 2 * math.sqrt(2 * beta * delta_max))
     reach = rho * task_diameter + extra
     if violations is None:
@@ -79,6 +82,10 @@ def upper(
         paid = np.sort(sigma[1:])[::-1][: guesses.size]  # the heaviest tasks, at the worst
     else:
         times = np.asarray(violations, dtype=int).ravel()
+        if times.size and (
+            np.any(np.diff(times) <= 0) or times[0] < 0 or times[-1] >= tasks or np.any(times != np.ravel(violations))
+        ):
+            raise FMRLError(f"violations must be increasing task numbers below {tasks}, not {violations!r}")
         guesses, paid = epsilon * gamma ** np.arange(times.size), sigma[times]
     terms = {
         "first task": (2 * kappa * diameter + epsilon) * sigma[0],
@@ -143,7 +150,9 @@ def exact(
         raise FMRLError(f"the corollary needs at least two tasks, not {tasks}")
     if (epsilon is None) != (gamma is None):
         raise FMRLError("give both epsilon and gamma, or neither for the tuned choice")
-    positive(diameter=diameter)
+    positive(diameter=diameter, rounds=rounds, **({} if epsilon is None else {"epsilon": epsilon}))
+    at_least(0, lipschitz=lipschitz, task_diameter=task_diameter, **({} if C is None else {"C": C}))
+    at_least(1, **({} if gamma is None else {"gamma": gamma}))
     scale, log = lipschitz * math.sqrt(rounds), math.log(tasks)
     deviation = task_diameter if deviation is None else deviation
     moving = _over(task_diameter**2 if C is None else C, task_diameter) * (1 + log) / tasks
@@ -191,6 +200,7 @@ def tuned(diameter: float, tasks: int) -> dict[str, float]:
     """
     if tasks < 2:
         raise FMRLError("the tuned choice needs at least two tasks: log 1 = 0")
+    positive(diameter=diameter)
     log = math.log(tasks)
     return {"epsilon": diameter * (1 + log) / tasks, "gamma": (1 + log) / log}
 
