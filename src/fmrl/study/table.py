@@ -10,6 +10,7 @@ import numpy as np
 
 from fmrl.core.algorithm import FMRL
 from fmrl.core.domains import Ball
+from fmrl.core.errors import FMRLError
 from fmrl.core.meta import Fixed, FollowLeader, LastUpdate, MetaUpdate
 from fmrl.core.similarity import Doubling, Known, ReleasedDoubling, SimilarityRule
 from fmrl.core.update import FAL, FLIBatch, FLIOnline, UpdateRule
@@ -100,8 +101,11 @@ def exact_test(update: UpdateRule) -> Build:
     """The preset's guess, tested with the optimum as in FAL; only for presets that do not do so already."""
 
     def build(p: Preset, within: Learner, facts: Facts) -> FMRL:
-        rule = ByOptimum(p.similarity.epsilon, p.similarity.gamma, p.similarity.first)
-        return FMRL(BALL, within, update, FollowLeader(), rule, p.lipschitz)
+        rule = p.similarity
+        if not isinstance(rule, Doubling):
+            raise FMRLError(f"the {p.name} preset does not test its guess with the update rule's own vector")
+        exact = ByOptimum(rule.epsilon, rule.gamma, rule.first)
+        return FMRL(BALL, within, update, FollowLeader(), exact, p.lipschitz)
 
     return build
 
