@@ -2,16 +2,33 @@
 
 python scripts/write_reproduction.py                                  # from results/convex
 python scripts/write_reproduction.py --take fmrl-reproduce            # first copy a run's records into results/convex
+python scripts/write_reproduction.py --judge                          # first decide the verdicts again from the rows
 """
 
 import argparse
 import shutil
 from pathlib import Path
 
+from fmrl.records import write_json
+from fmrl.study.claims import judge
 from fmrl.study.document import FIGURES, PICTURES, document, read
 from fmrl.study.figures import draw
+from fmrl.study.table import curves
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def _judge(folder: Path, figure: str, found: dict) -> None:
+    """Verdicts are functions of rows: write them, and how many parts' rows were left out."""
+    rows, record = found["results"]["rows"], found["record"]
+    if figure == "samples":
+        rows = [r for r in rows if (r["within"], r["method"]) in {(c.within, c.method) for c in curves(r["preset"])}]
+    if left := len(found["results"]["rows"]) - len(rows):
+        record["unused"] = record.get("unused", 0) + left
+        write_json(folder / "results.json", found["results"] | {"rows": rows})
+    verdicts = [v.plain() for v in judge(figure, rows)]
+    write_json(folder / "verdicts.json", verdicts)
+    write_json(folder / "record.json", record | {"passed": sum(v["passed"] for v in verdicts)})
 
 
 def main() -> None:
@@ -20,12 +37,18 @@ def main() -> None:
     options.add_argument("--records", type=Path, default=ROOT / "results" / "convex", help="folder of records")
     options.add_argument("--take", type=Path, help="folder of a finished `fmrl reproduce convex` to copy the records from")
     options.add_argument("--docs", type=Path, default=ROOT / "docs", help="where reproduction.md and img/ go")
+    options.add_argument(
+        "--judge", action="store_true", help="leave out rows of curves not in the table, decide the verdicts again"
+    )
     given = options.parse_args()
     if given.take:
         for figure in FIGURES:
             (given.records / figure).mkdir(parents=True, exist_ok=True)
             for name in ("results", "verdicts", "record"):
                 shutil.copyfile(given.take / figure / f"{name}.json", given.records / figure / f"{name}.json")
+    if given.judge:
+        for figure, found in read(given.records).items():
+            _judge(given.records / figure, figure, found)
     for figure, found in read(given.records).items():
         drawn = draw(figure, found["results"]["rows"], found["results"]["data"], given.docs / "img" / ".drawn")
         for path in drawn:

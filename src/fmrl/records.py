@@ -17,12 +17,14 @@ import numpy as np
 
 from fmrl.core.errors import FMRLError
 
-PACKAGES = ("fmrl", "numpy", "array-api-compat", "scikit-learn", "polars", "torch")
+PACKAGES = ("numpy", "array-api-compat", "scikit-learn", "polars", "torch")
 
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that can change a number."""
-    found = {"python": platform.python_version()}
+    import fmrl
+
+    found = {"python": platform.python_version(), "fmrl": fmrl.__version__}
     for package in PACKAGES:
         try:
             found[package] = metadata.version(package)

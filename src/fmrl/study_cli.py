@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,8 +36,11 @@ Data = Annotated[Path | None, typer.Option("--data", help="Folder of local copie
 DatasetOption = Annotated[
     str | None, typer.Option("--dataset", help="mini-wiki, mini-wiki-rebuilt or synthetic (default: the best one present).")
 ]
-Orders = Annotated[int, typer.Option(min=2, help="Random task orders for intervals; FTRL takes a quarter of them.")]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
+Orders = Annotated[
+    int | None,
+    typer.Option(min=2, help="Random task orders for intervals; FTRL takes a quarter (default: 20, with --quick 4 and 3)."),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
 Out = Annotated[Path, typer.Option(help="Folder for results; finished parts in it are not computed again.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A small run: under a minute.")]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes (default: one per core).")]
@@ -48,7 +52,7 @@ def _command(name: str, figures: tuple[str, ...], help_: str) -> None:
         preset: Preset = "both",
         data: Data = None,
         dataset: DatasetOption = None,
-        orders: Orders = 20,
+        orders: Orders = None,
         seed: Seed = 0,
         out: Out = Path("fmrl-reproduce"),
         quick: Quick = False,
@@ -56,12 +60,17 @@ def _command(name: str, figures: tuple[str, ...], help_: str) -> None:
         as_json: Json = False,
     ) -> None:
         from fmrl.study.config import Config
+        from fmrl.study.reproduce import usable
         from fmrl.study.sets import load
 
+        usable(out)
         presets = ("paper", "released") if preset == "both" else (preset,)
-        config = Config(presets=presets, orders=orders, ftrl_orders=max(2, orders // 4), seed=seed)
+        config = Config(presets=presets, seed=seed)
+        config = config.quick() if quick else config
+        if orders is not None:
+            config = replace(config, orders=orders, ftrl_orders=max(2, orders // 4))
         loaded = load(dataset, data, seed)
-        _run(figures, config.quick() if quick else config, loaded, out, jobs or os.cpu_count() or 1, as_json)
+        _run(figures, config, loaded, out, jobs or os.cpu_count() or 1, as_json)
 
     command.__doc__ = help_
     app.command(name)(command)

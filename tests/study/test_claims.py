@@ -5,7 +5,7 @@ import pytest
 
 from fmrl.study import batch, growth, similarity
 from fmrl.study.claims import ORIGINAL_RADIUS, judge
-from fmrl.study.table import TABLE
+from fmrl.study.table import BLOCKED, EXACT, SUMMED, TABLE, curves
 from fmrl.study.verdict import Rows, listed
 
 SHOTS = (1, 2, 4, 8)
@@ -38,13 +38,19 @@ def test_all_hold():
     ("panel", "method", "at", "value", "fails"),
     [
         ("FTRL", "FAL", 4, 9.0, {"samples.ftrl.strawman", "samples.ftrl.single-task"}),
-        ("OGD", "strawman", 8, 0.1, {"samples.ogd.strawman", "samples.ogd.omniscient"}),
+        ("OGD", "strawman", 8, 0.1, {"samples.ogd.strawman"}),
         ("FTRL", "strawman", 8, 11.0, {"samples.ftrl.advantage"}),
         ("OGD", "FLI-Batch", 8, 10.0, {"samples.fli-batch.approaches"}),
         ("OGD", "FLI-Online", 8, 0.9, {"samples.ogd.omniscient"}),
         ("FTRL", "single-task", 1, 0.6, {"samples.ftrl.single-task"}),
         ("FTRL", "omniscient", 2, 3.0, {"samples.ftrl.omniscient"}),
         ("OGD", "single-task", 8, 1000.0, {"samples.bound"}),
+        ("OGD", "FLI-Online", 8, 10.0, {"samples.fli-online.approaches"}),
+        ("OGD", "single-task", 4, 2.1, {"samples.ogd.single-task"}),
+        ("OGD", "strawman", 8, 11.0, {"samples.ogd.advantage"}),
+        (SUMMED, "strawman", 8, 11.0, {"samples.summed.advantage"}),
+        (f"OGD, {BLOCKED}", "strawman", 8, 11.0, {"samples.blocked.advantage"}),
+        (f"OGD, {BLOCKED}", "FAL", 8, -1.0, {"samples.blocked.advantage"}),
     ],
 )
 def test_each_claim_can_fail(panel, method, at, value, fails):
@@ -61,6 +67,36 @@ def test_a_lead_inside_the_noise_is_no_lead():
         if (r["within"], r["method"], r["shots"]) == ("FTRL", "strawman", 2):
             r["values"] = [r["mean"] - 5, r["mean"], r["mean"] + 5]
     assert not verdicts("samples", rows)["samples.ftrl.strawman"]
+
+
+def test_slower_than_m_can_fail():
+    found = verdicts("samples", sample_rows(lambda w, k, m, v: v * m if k in LEVEL else v))
+    assert not found["samples.sublinear"]
+
+
+@pytest.mark.parametrize("fal", [-1.0, 0.0, 100.0])
+def test_no_advantage_is_not_largest_anywhere(fal):
+    """Undefined at every m, or below 1 at every m with its peak at the smallest."""
+    found = judge("samples", sample_rows(lambda w, k, m, v: fal * m if (w, k) == (f"OGD, {BLOCKED}", "FAL") else v))
+    (one,) = (v for v in found if v.id == "samples.blocked.advantage")
+    assert not one.passed
+    assert ("undefined" in one.numbers) == (fal <= 0)
+
+
+def test_a_new_curve_changes_no_verdict():
+    rows = sample_rows()
+    before = verdicts("samples", rows)
+    new = [r | {"method": f"new {v}", "mean": v} for r in rows if r["method"] == "FAL" for v in (0.001, 19.0)]
+    assert verdicts("samples", rows + new) == before
+
+
+def test_verdicts_say_what_they_are_decided_by():
+    by = {v.id: v.by for v in judge("samples", sample_rows())}
+    assert {k for k, v in by.items() if v == "intervals"} == {"samples.ftrl.strawman", "samples.ogd.strawman"}
+
+
+def test_the_guess_is_tested_with_the_optimum_only_where_it_is_not_already():
+    assert {c.within for c in curves("paper")} - {c.within for c in curves("released")} == {f"OGD, {EXACT}"}
 
 
 def test_negative_regret_has_no_ratio():

@@ -1,18 +1,24 @@
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 import types
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import fmrl
 from fmrl.core.errors import FMRLError
+from fmrl.core.similarity import Doubling
+from fmrl.core.update import FLIBatch
+from fmrl.study import table
 from fmrl.study.config import Config
-from fmrl.study.parts import Part, run_parts, stored
+from fmrl.study.parts import Part, run_parts, sources, stored
 from fmrl.study.reproduce import plan
 from fmrl.study.sets import synthetic
 
@@ -66,6 +72,60 @@ def test_other_arguments_or_data_are_other_parts(tmp_path, data, probe):
     assert stored(Part("probe/1", "_probe:work", {"value": 7}), tmp_path, data.sha256) is None
     part.path(tmp_path).write_text('{"key": ')  # a truncated file is no result
     assert stored(part, tmp_path, data.sha256) is None
+
+
+@pytest.mark.parametrize("lost", ["result", "sha256", "cpu_seconds"])
+def test_a_file_that_lost_something_is_no_result(tmp_path, data, probe, lost):
+    (part,) = parts(1)
+    run_parts([part], data, tmp_path, 1)
+    found = json.loads(part.path(tmp_path).read_text())
+    part.path(tmp_path).write_text(json.dumps({k: v for k, v in found.items() if k != lost}))
+    assert stored(part, tmp_path, data.sha256) is None
+    part.path(tmp_path).write_text(json.dumps(found | {"result": {}}))
+    assert stored(part, tmp_path, data.sha256) is None
+    run_parts([part], data, tmp_path, 1)
+    assert probe.calls == [1, 1] and stored(part, tmp_path, data.sha256) == {"double": [2]}
+
+
+def keys(figure="samples"):
+    return {part.name: part.key("data") for part in plan([figure], Config())}
+
+
+def test_an_edited_composition_is_another_part(monkeypatch):
+    before = keys()
+    edited = [
+        replace(c, build=table.learning(FLIBatch())) if (c.within, c.method) == ("OGD", "FAL") else c for c in table.TABLE
+    ]
+    monkeypatch.setattr(table, "TABLE", tuple(edited))
+    changed = {name for name, key in keys().items() if key != before[name]}
+    assert changed == {f"samples/{p}/OGD/FAL-{m}" for p in ("paper", "released") for m in Config().shots}
+
+
+@pytest.mark.parametrize("figure", ["samples", "batch"])
+def test_an_edited_preset_is_another_part(monkeypatch, figure):
+    before = keys(figure)
+    monkeypatch.setitem(table.PRESETS, "paper", replace(table.PRESETS["paper"], similarity=Doubling(0.2, 1.1)))
+    changed = {name for name, key in keys(figure).items() if key != before[name]}
+    assert changed == {name for name in before if f"{figure}/paper" in name}
+
+
+def test_keys_are_the_same_in_every_process():
+    assert "0x" not in json.dumps(keys())  # no address of a function in memory
+
+
+@pytest.mark.parametrize(
+    ("edited", "same"),
+    [("study/samples.py", False), ("core/run.py", False), ("growth/__init__.py", False), ("study/prose.py", True)],
+)
+def test_edited_sources_make_other_parts(monkeypatch, tmp_path, edited, same):
+    before = sources()
+    copy = tmp_path / "fmrl"
+    shutil.copytree(Path(fmrl.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(fmrl, "__file__", str(copy / "__init__.py"))
+    assert sources.__wrapped__() == before
+    with open(copy / edited, "a") as file:
+        file.write("# another line\n")
+    assert (sources.__wrapped__() == before) is same
 
 
 def test_resume_after_kill(tmp_path):

@@ -4,13 +4,16 @@ import csv
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
+import fmrl
 from fmrl.cli.main import app
 from fmrl.study.config import Config
 from fmrl.study.document import FIGURES, document
 from fmrl.study.figures import draw
-from fmrl.study.reproduce import plan
+from fmrl.study.reproduce import plan, write
+from fmrl.study.table import EXACT
 
 STORED = Path(__file__).parent / "quick_verdicts.json"
 
@@ -52,6 +55,7 @@ def check_record(quick):
     record = json.loads((quick[0] / "samples" / "record.json").read_text())
     assert record["data"]["sha256"] and record["versions"]["numpy"] and record["seconds"] > 0
     assert record["configuration"]["seed"] == 0
+    assert record["versions"]["fmrl"] == fmrl.__version__ and record["jobs"] >= 1
 
 
 def check_figures_are_drawn_from_rows(quick, tmp_path):
@@ -59,9 +63,15 @@ def check_figures_are_drawn_from_rows(quick, tmp_path):
         found = json.loads((quick[0] / figure / "results.json").read_text())
         again = draw(figure, found["rows"], found["data"], tmp_path / figure)
         for path in again:
-            assert path.read_bytes() == (quick[0] / figure / path.name).read_bytes() or path.suffix == ".svg"
+            assert path.read_bytes() == (quick[0] / figure / path.name).read_bytes()
             assert path.stat().st_size > 5000
         assert {p.suffix for p in again} == {".png", ".svg"}
+
+
+def check_the_experiment_on_the_guess_is_only_where_it_is_one(quick):
+    rows = json.loads((quick[0] / "samples" / "results.json").read_text())["rows"]
+    assert {r["preset"] for r in rows if EXACT in r["within"]} == {"paper"}
+    assert "This preset tests the guess with the optimum" in document(quick[0]).split("**released preset.**")[1]
 
 
 def check_a_page_can_be_written(quick):
@@ -82,6 +92,7 @@ def test_quick(tmp_path):
     check_rows(quick)
     check_record(quick)
     check_figures_are_drawn_from_rows(quick, tmp_path / "again")
+    check_the_experiment_on_the_guess_is_only_where_it_is_one(quick)
     check_a_page_can_be_written(quick)
 
 
@@ -95,3 +106,37 @@ def test_errors_are_one_line():
     assert "there is no study set" in str(result.exception)
     result = CliRunner().invoke(app, ["reproduce", "samples", "--preset", "papier", "--dataset", "synthetic"])
     assert "there is no preset" in str(result.exception)
+
+
+def test_a_file_is_no_folder(tmp_path):
+    taken = tmp_path / "taken"
+    taken.write_text("mine")
+    for out in (taken, taken / "below"):
+        result = CliRunner().invoke(app, ["reproduce", "growth", "--quick", "--dataset", "synthetic", "--out", str(out)])
+        assert isinstance(result.exception, fmrl.FMRLError) and "is a file, not a folder" in str(result.exception)
+    assert taken.read_text() == "mine"
+
+
+def test_a_seed_is_not_negative():
+    result = CliRunner().invoke(app, ["reproduce", "growth", "--seed", "-1", "--dataset", "synthetic"])
+    assert result.exit_code == 2
+    with pytest.raises(fmrl.FMRLError, match="seed"):
+        Config(seed=-1)
+
+
+@pytest.mark.parametrize(("given", "orders"), [((), (4, 3)), (("--orders", "8"), (8, 2)), (("--orders", "40"), (40, 10))])
+def test_quick_takes_the_orders_it_is_given(monkeypatch, tmp_path, given, orders):
+    seen = []
+    monkeypatch.setattr("fmrl.study_cli._run", lambda figures, config, *rest: seen.append(config))
+    command = ["reproduce", "samples", "--quick", "--dataset", "synthetic", "--out", str(tmp_path), *given]
+    CliRunner().invoke(app, command, catch_exceptions=False)
+    assert (seen[0].orders, seen[0].ftrl_orders) == orders and seen[0].tasks
+
+
+def test_pictures_of_an_earlier_run_go(tmp_path):
+    found = json.loads((STORED.parents[2] / "results" / "convex" / "batch" / "results.json").read_text(encoding="utf-8"))
+    entry = {"data": {"title": "any"}}
+    write("batch", found["rows"], [], entry, tmp_path)
+    (tmp_path / "batch" / "notes.png").write_text("mine")
+    write("batch", [r for r in found["rows"] if r["preset"] == "paper"], [], entry, tmp_path)
+    assert {p.name for p in (tmp_path / "batch").glob("*.png")} == {"batch-paper.png", "notes.png"}

@@ -66,10 +66,10 @@ def parts(config: Config) -> list[Part]:
     """FAL per preset; MAML and the baselines once."""
     made = []
     for m in config.shots:
-        made += [Part(f"batch/{p}-FAL-{m}", "batch:fal", {"preset": p, "shots": m}, 0.1 * m) for p in config.presets]
-        for p in config.presets:
-            arguments = {"preset": p, "shots": m, "factors": FACTORS}
-            made.append(Part(f"batch/{p}-FAL-steps-{m}", "batch:fal", arguments, 0.2 * m))
+        for steps, factors in (("", {}), ("-steps", {"factors": FACTORS})):
+            for p in config.presets:
+                arguments = {"preset": p, "shots": m} | factors
+                made.append(Part(f"batch/{p}-FAL{steps}-{m}", "batch:fal", arguments, 0.2 * m, repr(PRESETS[p])))
         made.append(Part(f"batch/plain-{m}", "batch:plain", {"shots": m}, 0.2 * m + 2))
         for full in (False, True):
             arguments = {"shots": m, "full": full, "orders": config.orders, "passes": config.passes, "seed": config.seed}

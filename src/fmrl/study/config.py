@@ -24,7 +24,9 @@ class Config:
     def __post_init__(self):
         if unknown := set(self.presets) - {"paper", "released"}:
             raise FMRLError(f"there is no preset {sorted(unknown)[0]!r}", fix="choose paper, released or both")
-        if self.orders < 2:
+        if self.seed < 0:
+            raise FMRLError(f"a seed is 0 or more, not {self.seed}", fix="give --seed 0 or more")
+        if min(self.orders, self.ftrl_orders) < 2:
             raise FMRLError("an interval needs at least two task orders", fix="give --orders 2 or more")
 
     def quick(self) -> Config:

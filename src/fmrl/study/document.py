@@ -78,12 +78,12 @@ def glance(verdicts: list[dict[str, Any]]) -> str:
 
 def _verdicts(verdicts: list[dict[str, Any]]) -> str:
     lines = [
-        ["" if v["preset"] == "any" else v["preset"], v["claim"], "yes" if v["passed"] else "**no**", v["numbers"]]
+        ["" if v["preset"] == "any" else v["preset"], v["claim"], "yes" if v["passed"] else "**no**", v["by"], v["numbers"]]
         for v in verdicts
     ]
     return (
         "<details><summary>The numbers behind the verdicts</summary>\n\n"
-        + table(["preset", "claim", "holds", "numbers"], lines)
+        + table(["preset", "claim", "holds", "decided by", "numbers"], lines)
         + "\n\n</details>"
     )
 

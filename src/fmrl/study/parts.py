@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,25 @@ import fmrl
 from fmrl.records import plain, write_json
 from fmrl.study.sets import StudySet
 
-FORMAT = 1  # of a part's file; raised when what a part computes changes
+FORMAT = 2  # of a part's file; raised when what a part computes changes
+
+SOURCES = ("core", "growth", "similar", "study")  # of fmrl: what a part computes with
+SHOWN = ("claims", "document", "figures", "prose", "verdict")  # of fmrl.study: only read what parts have left
+
+
+@cache
+def sources() -> str:
+    """Checksum of the source files a result can depend on."""
+    root, digest = Path(fmrl.__file__).parent, hashlib.sha256()
+    for path in sorted(p for folder in SOURCES for p in (root / folder).rglob("*.py")):
+        if not (path.parent.name == "study" and path.stem in SHOWN):
+            digest.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def digest(result: Any) -> str:
+    """Checksum of a result, by which a file that lost a piece of it is known."""
+    return hashlib.sha256(json.dumps(result, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -29,10 +49,12 @@ class Part:
     work: str
     arguments: dict[str, Any] = field(default_factory=dict)
     cost: float = 1.0  # in any unit: the dearest go first
+    made_of: str = ""  # what the arguments only name: the composition, the preset
 
     def key(self, data: str) -> dict[str, Any]:
         """What the result depends on; a stored result with another key is not used."""
-        return plain({"format": FORMAT, "fmrl": fmrl.__version__, "work": self.work, "arguments": self.arguments, "data": data})
+        code = {"format": FORMAT, "fmrl": fmrl.__version__, "sources": sources()}
+        return plain(code | {"work": self.work, "arguments": self.arguments, "made_of": self.made_of, "data": data})
 
     def path(self, folder: Path) -> Path:
         """Where its result lies."""
@@ -45,13 +67,16 @@ def stored(part: Part, folder: Path, data: str) -> Any:
         found = json.loads(part.path(folder).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found["result"] if isinstance(found, dict) and found.get("key") == part.key(data) else None
+    if not isinstance(found, dict) or found.get("key") != part.key(data):
+        return None
+    whole = found.get("sha256") == digest(found.get("result")) and isinstance(found.get("cpu_seconds"), (int, float))
+    return found["result"] if whole else None
 
 
 def spent(parts: Iterable[Part], folder: Path) -> dict[str, float]:
     """What finished parts cost when they were computed, whenever that was."""
     found = [json.loads(part.path(folder).read_text(encoding="utf-8")) for part in parts]
-    return {"parts": len(found), "cpu_seconds": round(sum(f.get("cpu_seconds", f["seconds"]) for f in found), 1)}
+    return {"parts": len(found), "cpu_seconds": round(sum(f["cpu_seconds"] for f in found), 1)}
 
 
 def perform(part: Part, data: StudySet, folder: Path) -> Any:
@@ -60,7 +85,7 @@ def perform(part: Part, data: StudySet, folder: Path) -> Any:
     started, used = time.perf_counter(), time.process_time()
     result = plain(getattr(import_module(f"fmrl.study.{module}"), name)(data, **part.arguments))
     spent = {"seconds": round(time.perf_counter() - started, 3), "cpu_seconds": round(time.process_time() - used, 3)}
-    write_json(part.path(folder), {"key": part.key(data.sha256), **spent, "result": result})
+    write_json(part.path(folder), {"key": part.key(data.sha256), **spent, "sha256": digest(result), "result": result})
     return result
 
 

@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from fmrl.core.errors import FMRLError
 from fmrl.records import plain, record, write_json
 from fmrl.study import batch, growth, samples, similarity
 from fmrl.study.claims import judge
@@ -38,10 +39,11 @@ def reproduce(
 
     Finished parts lie under out/parts and are used again. Returns {"record": …, "verdicts": [...], "files": [...]}.
     """
+    usable(Path(out))
     if config.tasks is not None:
         data = data.reduced(*config.tasks)
     with record("reproduce", figures=",".join(figures), **asdict(config)) as entry:
-        entry["data"] = describe(data)
+        entry |= {"data": describe(data), "jobs": jobs}
         parts, folder = plan(figures, config), Path(out) / "parts"
         results = run_parts(parts, data, folder, jobs, progress)
         entry["spent"] = spent(parts, folder)
@@ -52,6 +54,12 @@ def reproduce(
         verdicts += found
         files += write(figure, rows, found, entry, Path(out))
     return {"record": entry, "verdicts": verdicts, "files": files}
+
+
+def usable(out: Path) -> None:
+    """Refuse a folder that cannot be one, before any work is done."""
+    if taken := next((p for p in (out, *out.parents) if p.exists() and not p.is_dir()), None):
+        raise FMRLError(f"{taken} is a file, not a folder", fix="choose another --out")
 
 
 def describe(data: StudySet) -> dict[str, Any]:
@@ -70,7 +78,10 @@ def write(figure: str, rows: list[Row], verdicts: list[dict], entry: dict[str, A
     ]
     files.append(folder / "results.csv")
     files[-1].write_text(table(rows, title), encoding="utf-8")
-    return files + draw(figure, rows, title, folder)
+    drawn = draw(figure, rows, title, folder)
+    for old in {*folder.glob(f"{figure}*.png"), *folder.glob(f"{figure}*.svg")} - set(drawn):
+        old.unlink()  # of an earlier run with other presets
+    return files + drawn
 
 
 def table(rows: list[Row], data: str) -> str:

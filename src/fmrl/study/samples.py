@@ -13,14 +13,14 @@ from fmrl.study.config import Config
 from fmrl.study.intervals import t_interval
 from fmrl.study.parts import Part
 from fmrl.study.sets import StudySet
-from fmrl.study.table import BALL, PRESETS, SUMMED, TABLE, Composition, Facts, find
+from fmrl.study.table import BALL, PRESETS, SUMMED, Composition, Facts, curves, find
 
 OVER = "95% t interval over random task orders"
 
 
 def parts(config: Config) -> list[Part]:
     """One part per preset, curve and number of shots."""
-    return [_part(config, preset, c, m) for preset in config.presets for c in TABLE for m in config.shots]
+    return [_part(config, preset, c, m) for preset in config.presets for c in curves(preset) for m in config.shots]
 
 
 def _part(config: Config, preset: str, c: Composition, m: int) -> Part:
@@ -28,7 +28,7 @@ def _part(config: Config, preset: str, c: Composition, m: int) -> Part:
     name = f"samples/{preset}/{c.within}/{c.method}-{m}".replace(", ", "-").replace(" = ", "-").replace(" ", "-")
     arguments = {"preset": preset, "within": c.within, "method": c.method, "shots": m, "orders": orders, "seed": config.seed}
     each = {"FTRL": 0.012 * m**2, "OGD": 0.01 * m}.get(c.panel, 0.08 * m)
-    return Part(name, "samples:part", arguments, cost=orders * each)
+    return Part(name, "samples:part", arguments, orders * each, c.made_of(PRESETS[preset]))
 
 
 def part(data: StudySet, preset: str, within: str, method: str, shots: int, orders: int, seed: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from fmrl.core.algorithm import FMRL
 from fmrl.core.domains import Ball
+from fmrl.core.errors import FMRLError
 from fmrl.core.meta import Fixed, FollowLeader, LastUpdate, MetaUpdate
 from fmrl.core.similarity import Doubling, Known, ReleasedDoubling, SimilarityRule
 from fmrl.core.update import FAL, FLIBatch, FLIOnline, UpdateRule
@@ -30,6 +31,11 @@ class Preset:
     lipschitz: float | None  # G_t, None to compute it
     alone: float  # the single-task baseline's D
     widest: bool  # the omniscient D: the largest distance of an optimum from the mean, else the root mean square √B_R
+
+    @property
+    def own_vector(self) -> bool:
+        """Whether the guess is tested with the update rule's own vector, which for FLI is not the optimum."""
+        return type(self.similarity) is Doubling
 
     def within(self, panel: str) -> Learner:
         """The within-task learner of a panel."""
@@ -92,8 +98,16 @@ class ByOptimum(Doubling):
 
 
 def exact_test(update: UpdateRule) -> Build:
-    """Algorithm 2, its guess tested with the optimum as in FAL."""
-    return lambda p, within, facts: FMRL(BALL, within, update, FollowLeader(), ByOptimum(0.1, 1.1), p.lipschitz)
+    """The preset's guess, tested with the optimum as in FAL; only for presets that do not do so already."""
+
+    def build(p: Preset, within: Learner, facts: Facts) -> FMRL:
+        rule = p.similarity
+        if not isinstance(rule, Doubling):
+            raise FMRLError(f"the {p.name} preset does not test its guess with the update rule's own vector")
+        exact = ByOptimum(rule.epsilon, rule.gamma, rule.first)
+        return FMRL(BALL, within, update, FollowLeader(), exact, p.lipschitz)
+
+    return build
 
 
 def placed(D: Callable[[Facts], float]) -> Build:
@@ -111,11 +125,20 @@ class Composition:
     note: str = ""
     order: str = "file"  # of the samples inside a task
     same: bool = False
+    own_vector: bool = False  # only under presets whose guess is tested with the update rule's own vector
 
     @property
     def within(self) -> str:
         """The panel, and the experiment if it is one."""
         return f"{self.panel}, {self.note}" if self.note else self.panel
+
+    def made_of(self, p: Preset) -> str:
+        """Everything it is built of under a preset, as text that is the same in every process."""
+        algo = self.build(p, p.within(self.panel), _ANY)
+        return f"{p!r}; {algo!r}; samples in {self.order} order"
+
+
+_ANY = Facts(np.array([[0.0], [0.5]]), np.ones(2))  # stands in for facts of the data, which are keyed by its checksum
 
 
 _STRAWMAN = learning(FAL(), LastUpdate())
@@ -156,9 +179,14 @@ TABLE: tuple[Composition, ...] = (
     Composition("OGD", "D = 0.1", placed(lambda facts: 0.1), KNOWN, same=True),
     Composition("OGD", "D = 0.03", placed(lambda facts: 0.03), KNOWN, same=True),
     # experiment: FLI whose guess may grow as FAL's does
-    Composition("OGD", "FLI-Online", exact_test(FLIOnline()), EXACT),
-    Composition("OGD", "FLI-Batch", exact_test(FLIBatch()), EXACT),
+    Composition("OGD", "FLI-Online", exact_test(FLIOnline()), EXACT, own_vector=True),
+    Composition("OGD", "FLI-Batch", exact_test(FLIBatch()), EXACT, own_vector=True),
 )
+
+
+def curves(preset: str) -> list[Composition]:
+    """The compositions that say something under a preset."""
+    return [c for c in TABLE if PRESETS[preset].own_vector or not c.own_vector]
 
 
 def find(within: str, method: str) -> Composition:

@@ -24,6 +24,7 @@ class Verdict:
     claim: str
     passed: bool
     numbers: str
+    by: str = "means"  # what it is decided by: "intervals" that must lie on one side, "means" or a "single value"
 
     def plain(self) -> dict[str, Any]:
         """As a dictionary."""
