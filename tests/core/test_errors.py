@@ -144,7 +144,7 @@ def test_a_run_that_fails_at_task_t_keeps_the_state_before_it(name, update, at, 
     assert f"task {before + at}" in str(error)
     if at == 0 and not resumed:
         return
-    expected = fmrl.run(algo, OVERLAP[:at], np.zeros(2), state=state).state if at else state
+    expected = fmrl.run(algo, OVERLAP[:at], None if resumed else np.zeros(2), state=state).state if at else state
     assert error.state.tasks == before + at
     np.testing.assert_allclose(error.state.phi, expected.phi, atol=1e-12)
     np.testing.assert_allclose(error.state.guess, expected.guess, atol=1e-12)
