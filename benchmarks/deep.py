@@ -107,7 +107,7 @@ def ours(pool, device, seconds, stack, precision):
     def body():
         trainer.fit(tasks, trainer.iteration + chunk)
 
-    return chunk * stack * STEPS * timed(body, device, seconds), "fused" if fused else "stacked"
+    return chunk * stack * STEPS * timed(body, device, seconds), "fused" if fused else "plain"
 
 
 def main():
