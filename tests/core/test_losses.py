@@ -173,7 +173,9 @@ def test_smoothness_constant_of_a_task(kind, seed):
     game = fmrl.Task(*make_data(loss, 6, 3, rng), loss=loss).open()
     a, b = rng.normal(size=(2, game.dim))
     total = [game.gather(loss.slope(game.margins(t), game.target)) for t in (a, b)]
-    assert np.linalg.norm(total[0] - total[1]) <= game.smoothness() * np.linalg.norm(a - b) * (1 + 1e-9) + 1e-12
+    for domain, order in ((fmrl.Ball(1.0), 2), (fmrl.Simplex(), 1)):
+        change, step = domain.dual(total[0] - total[1]), np.linalg.norm(a - b, order)
+        assert change <= game.smoothness(domain) * step * (1 + 1e-9) + 1e-12
 
 
 @pytest.mark.parametrize("kind", LOSSES)

@@ -92,6 +92,6 @@ class Samples:
         y = self.target[..., 0]
         return xp.maximum(xp.abs(-high - y), xp.abs(low - y))
 
-    def smoothness(self) -> Array:
-        """Smoothness constant of the summed losses w.r.t. l2: bend·λ_max(XᵀX) ≤ bend·Σ‖x‖², the bound returned; [...]."""
-        return self.loss.bend * namespace(self.X).sum(self.weight * dot(self.X, self.X), axis=-1)
+    def smoothness(self, domain: Domain) -> Array:
+        """Smoothness constant of the summed losses in the domain's norm, at most bend·Σ‖x‖²_*, the bound returned; [...]."""
+        return self.loss.bend * namespace(self.X).sum(self.weight * domain.dual(self.X) ** 2, axis=-1)
