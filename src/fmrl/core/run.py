@@ -8,7 +8,7 @@ from typing import Any
 from fmrl.core.algorithm import FMRL, Round, State, _step_size
 from fmrl.core.arrays import Array, as_array, as_float, device, namespace, to_numpy, zeros
 from fmrl.core.errors import FMRLError
-from fmrl.core.history import SCALARS, History
+from fmrl.core.history import KEEP, SCALARS, History
 from fmrl.core.meta import End
 from fmrl.core.solver import Solution
 from fmrl.core.tasks import Rounds, Task, stack
@@ -32,7 +32,7 @@ def run(
 
     phi: where to start, flat [d]; by default the middle of the domain. state: resume from a saved State instead.
     orders: integers [S, T]; play the tasks in S orders at once, histories stacked on a leading axis.
-    keep: "all"; "scalars" drops vectors and losses; "totals" keeps memory constant whatever T.
+    keep: "all"; "vectors" drops the losses; "scalars" the vectors too; "totals" keeps memory constant whatever T.
     progress: called with the number of tasks just played.
 
     If anything goes wrong at task t, or you press Ctrl-C, the exception carries ``.history`` with all tasks before it
@@ -44,8 +44,8 @@ def run(
     >>> round(float(run(FMRL(), tasks).tar), 4)
     0.0125
     """
-    if keep not in ("all", "scalars", "totals"):
-        raise FMRLError(f"keep must be 'all', 'scalars' or 'totals', not {keep!r}")
+    if keep not in KEEP:
+        raise FMRLError(f"keep must be one of {', '.join(map(repr, KEEP))}, not {keep!r}")
     if not isinstance(algo, FMRL):
         raise FMRLError(f"algo must be an FMRL, not {type(algo).__name__}", fix="see fmrl.presets")
     if isinstance(tasks, Task):
