@@ -13,6 +13,7 @@ rows and scored on the rest, for n = 1, 2, 4, …; then the halves change places
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,12 +21,14 @@ import numpy as np
 
 from fmrl.core.domains import Ball, Euclidean
 from fmrl.core.losses import Loss
+from fmrl.core.majorise import Rotation, majorise
 from fmrl.core.solver import minimise
 from fmrl.core.tasks import Rounds
 from fmrl.estimators.chart import Chart
 from fmrl.estimators.pack import Table, groups, stack
 
 PILOT = 96  # tasks at most
+HELD = 64  # rows of a task to score on, at most
 STEPS = 4.0 ** np.arange(6, -2, -1)  # of eta·√n·length², largest first
 
 
@@ -111,28 +114,43 @@ def _choices(pilot: Table, chart: Chart, loss: Loss, regression: bool, seed: int
     return Rule(lipschitz, tuple(choices))
 
 
-def _scores(
-    pilot: Table, order: list, n: int, phi: np.ndarray, chart: Chart, loss: Loss, regression: bool
-) -> np.ndarray:
+def _scores(pilot: Table, order: list, n: int, phi: np.ndarray, chart: Chart, loss: Loss, regression: bool) -> np.ndarray:
     """Mean score over tasks of adapting to n rows, [2 (from phi, from the origin), steps]."""
     (able,) = np.nonzero(pilot.sizes >= n + max(1, n // 3))
     game = stack(pilot.take(np.stack([order[t][:n] for t in able])), chart, loss, regression)
-    held = Table(pilot.X, pilot.y, pilot.weight, pilot.starts, pilot.sizes)
+    held = _held([order[t][n : n + HELD] for t in able], pilot, chart, regression)
     scores = np.zeros((2, len(STEPS)))
     for i, start in enumerate((1.0, 0.0)):
-        for j, step in enumerate(STEPS):
-            eta = np.full(len(able), step / (chart.length**2 * math.sqrt(n)))
-            theta = leader(game, chart.domain, start * phi[able], eta)
-            scores[i, j] = np.mean([_score(held, order[t][n:], w, chart, loss, regression) for t, w in zip(able, theta, strict=True)])
+        for j, theta in _path(game, start * phi[able], chart, n):
+            z = held[0] @ np.swapaxes(theta.reshape(len(able), loss.outputs, -1), 1, 2)
+            scores[i, j] = _score(z, *held[1:], regression)
     return scores
 
 
-def _score(tasks: Table, rows: np.ndarray, theta: np.ndarray, chart: Chart, loss: Loss, regression: bool) -> float:
-    z = chart.rows(tasks.X[rows]) @ theta.reshape(loss.outputs, -1).T
-    weight = None if tasks.weight is None else tasks.weight[rows]
-    if weight is not None and not weight.sum():
-        return 0.0
+def _path(game: Rounds, phi: np.ndarray, chart: Chart, n: int) -> Iterator[tuple[int, np.ndarray]]:
+    """FTRL's actions [B, d] for one step after another, the smallest first and each from the one before, to three digits."""
+    rotation = Rotation(game, Euclidean(), phi)
+    v: np.ndarray = rotation.phi  # type: ignore[assignment]
+    for j in reversed(range(len(STEPS))):
+        problem, curvature = rotation.objective(n, np.full(len(phi), STEPS[j] / (chart.length**2 * math.sqrt(n))))
+        v = majorise(problem, curvature, v, 1e-3)[0]
+        yield j, chart.domain.project(rotation.up(v))
+
+
+def _held(rows: list[np.ndarray], tasks: Table, chart: Chart, regression: bool) -> tuple[np.ndarray, ...]:
+    """Rows to score on, padded: X [B, H, width], y [B, H] and weights [B, H] that sum to one in every task."""
+    index = np.zeros((len(rows), max(map(len, rows))), dtype=int)
+    weight = np.zeros(index.shape)
+    for b, r in enumerate(rows):
+        index[b, : len(r)], weight[b, : len(r)] = r, 1.0 if tasks.weight is None else tasks.weight[r]
+    weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-290)
+    y = tasks.y[index]
+    return chart.rows(tasks.X[index]), chart.target(y) if regression else y, weight
+
+
+def _score(z: np.ndarray, y: np.ndarray, weight: np.ndarray, regression: bool) -> float:
+    """Accuracy, or minus the mean squared error, of margins [B, H, outputs]."""
     if regression:
-        return -float(np.average((z[:, 0] - chart.target(tasks.y[rows])) ** 2, weights=weight))
-    guess = z.argmax(axis=1) if loss.outputs > 1 else z[:, 0] > 0
-    return float(np.average(guess == tasks.y[rows], weights=weight))
+        return -float(((z[..., 0] - y) ** 2 * weight).sum(axis=1).mean())
+    guess = z.argmax(axis=-1) if z.shape[-1] > 1 else z[..., 0] > 0
+    return float(((guess == y) * weight).sum(axis=1).mean())
