@@ -1,0 +1,154 @@
+"""What each chart shows, as data for page.js: series with their own x and y, axes, and no string that is not text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fmrl.core.errors import FMRLError
+from fmrl.report.facts import Curves, Facts, HeldOut, SimilarityMap
+from fmrl.report.text import as_number, clean, count, number
+from fmrl.report.thin import CLOUD, MOST, thin, thin_cloud
+
+Spec = dict[str, Any]
+DASHES, MARKS = ("", "7 4", "2 3", "9 3 2 3"), ("circle", "square", "triangle", "diamond")
+
+
+def column(values: Sequence[Any], rows: int, what: str) -> list[float | None]:
+    """Numbers to six digits, None where there is none; refuses a column of another length."""
+    if len(values) != rows:
+        raise FMRLError(f"the report's {what} has {len(values)} values where {rows} are needed", fix="give one per row")
+    found = map(as_number, values)
+    return [None if x is None else float(f"{x:.6g}") for x in found]
+
+
+def _kept(curves: Curves) -> tuple[list[int], dict[str, list[Any]]]:
+    """The columns of the curves, thinned once more if somebody embedded them whole."""
+    rows = len(curves["task"])
+    columns = {k: v for k, v in curves.items() if isinstance(v, (list, tuple)) and k not in ("task", "name")}
+    found = {k: column(v, rows, f"curves.{k}") for k, v in columns.items()}
+    kept = thin([np.array(v, dtype=float) for v in found.values()], MOST).tolist() if rows else []
+    found = {k: [v[i] for i in kept] for k, v in found.items()}
+    names = curves.get("name")
+    if names is not None:
+        column([None] * len(names), rows, "curves.name")
+        found["name"] = [clean(names[i]) for i in kept]
+    return [int(curves["task"][i]) for i in kept], found
+
+
+def tar(facts: Facts) -> Spec:
+    """TAR against tasks seen. A bound is drawn only where no assumption of it is known to be false."""
+    curves = facts["curves"]
+    task, found = _kept(curves)
+    first = {"name": "measured TAR", "ink": 0, "x": task, "y": found["tar"], "style": "line", "names": found.get("name")}
+    series, certificate = [first], facts.get("certificate")
+    if certificate is None:
+        if "bound" in found:
+            series.append({"name": "bound, assumptions unchecked", "ink": 5, "x": task, "y": found["bound"], "style": "line", "dash": 1})
+    elif any(b["name"] == "per-task sum" for b in certificate.get("bounds", ())):
+        drawn = certificate.get("curves") or {}
+        x = [int(t) for t in drawn.get("task", ())]
+        y = column(drawn.get("bound", ()), len(x), "certificate.curves.bound")
+        series.append({"name": "proved bound", "ink": 1, "x": x, "y": y, "style": "line", "dash": 1})
+        last = [curves.get("of") or (task[-1] if task else 1)]
+        named = [b for b in certificate["bounds"] if not b["name"].startswith("per-task")]
+        for i, b in enumerate(named[:2]):
+            name = f"{clean(b['name'])} (whole run)"
+            series.append({"name": name, "ink": 2 + i, "x": last, "y": [as_number(b["total"])], "style": "dots", "mark": 3 - i})
+    if found.get("tar_at_most") and any(_apart(a, b) for a, b in zip(found["tar"], found["tar_at_most"], strict=True)):
+        series.append({"name": "TAR at most", "ink": 5, "x": task, "y": found["tar_at_most"], "style": "line", "dash": 2})
+    return {
+        "id": "tar",
+        "x": {"label": "tasks seen", "log": len(task) > 20, "toggle": "log tasks", "whole": True},
+        "y": {"label": "regret per task", "log": False, "toggle": "log regret", "zero": True},
+        "series": [s for s in series if s["x"]],
+    }
+
+
+def _apart(low: float | None, high: float | None) -> bool:
+    return low is not None and high is not None and high - low > 1e-3 * abs(high)
+
+
+def guess(curves: Curves) -> Spec:
+    """The guess D_t and, task by task, the distance it guessed."""
+    task, found = _kept(curves)
+    series = []
+    if "distance" in found:
+        series.append({"name": "distance of the task", "ink": 5, "x": task, "y": found["distance"], "style": "dots", "mark": 0, "small": True})
+    series.append({"name": "guess D_t", "ink": 0, "x": task, "y": found["guess"], "style": "line"})
+    for s in series:
+        s["names"] = found.get("name")
+    return {
+        "id": "guess",
+        "x": {"label": "tasks seen", "log": len(task) > 20, "toggle": "log tasks", "whole": True},
+        "y": {"label": "distance, √B", "log": False, "toggle": "log distance", "zero": True},
+        "series": series,
+    }
+
+
+def similarity(found: SimilarityMap) -> Spec:
+    """The map: a dot per task, outliers as crosses, phi and the enclosing ball."""
+    points = found["points"]
+    if len(points) > CLOUD:
+        xy = np.array([[as_number(p["x"]), as_number(p["y"])] for p in points], dtype=float)
+        odd = np.array([i for i, p in enumerate(points) if p.get("outlier")], dtype=int)
+        points = [points[i] for i in thin_cloud(xy, odd)]
+    series = []
+    for label, odd, look in (
+        ("tasks", False, {"ink": 0, "mark": 0, "faint": True}),
+        ("outliers", True, {"ink": 2, "mark": 4}),
+    ):
+        chosen = [p for p in points if bool(p.get("outlier")) == odd and as_number(p["x"]) is not None]
+        columns = {k: column([p[k] for p in chosen], len(chosen), f"similarity.{k}") for k in ("x", "y", "distance")}
+        names = [clean(p["name"]) for p in chosen]
+        notes = [f"distance {number(d)}" for d in columns["distance"]]
+        if chosen:
+            series.append({"name": label, "style": "dots", "x": columns["x"], "y": columns["y"], "names": names, "notes": notes, **look})
+    phi = found.get("phi")
+    if phi is not None and None not in map(as_number, phi):
+        at = column(phi, 2, "similarity.phi")
+        series.append({"name": "phi", "ink": 1, "style": "dots", "mark": 3, "x": at[:1], "y": at[1:], "names": ["phi, the learned start"]})
+    ball = found.get("ball")
+    return {
+        "id": "similarity",
+        "equal": True,
+        "x": {"label": _axis("first direction", found, 0)},
+        "y": {"label": _axis("second direction", found, 1)},
+        "circle": None if ball is None or None in map(as_number, ball) else column(ball, 3, "similarity.ball"),
+        "series": series,
+    }
+
+
+def _axis(label: str, found: SimilarityMap, i: int) -> str:
+    share = as_number((found.get("explained") or (None, None))[i])
+    return label if share is None else f"{label}, {100 * share:.0f} % of variance"
+
+
+def heldout(found: HeldOut) -> Spec:
+    """Score against shots with intervals, a line per method."""
+    shots, series = [int(s) for s in found["shots"]], []
+    for i, method in enumerate(found["methods"]):
+        what = f"heldout {method['name']}"
+        entry = {"name": clean(method["name"]), "ink": i % 5, "dash": i % 4, "mark": i % 4, "style": "both", "x": shots}
+        entry["y"] = column(method["mean"], len(shots), what)
+        for end in ("low", "high"):
+            if end in method:
+                entry[end] = column(method[end], len(shots), what)
+        series.append(entry)
+    accuracy = found["metric"] == "accuracy"
+    return {
+        "id": "heldout",
+        "x": {"label": "shots (rows of the new task learned from)", "log": True, "ticks": shots, "whole": True},
+        "y": {"label": "accuracy" if accuracy else "R²", "percent": accuracy, "floor": None if accuracy else -1},
+        "series": series,
+    }
+
+
+def thinned(drawn: int, of: Any) -> str:
+    """One sentence where not every task is drawn, else nothing."""
+    whole = as_number(of)
+    if whole is None or whole <= drawn:
+        return ""
+    return f"{count(drawn)} of {count(whole)} tasks are drawn"
