@@ -1,6 +1,6 @@
 """Two example reports from real runs: python scripts/example_report.py FOLDER writes digits.html, regression.html and their facts.
 
-digits: scikit-learn's handwritten digits, a task per block of 40 consecutive ones; every fifth task is held out.
+digits: scikit-learn's handwritten digits, a task per block of 64 consecutive ones; every fourth task is held out.
 regression: 400 synthetic regressions whose solutions scatter around a mean, three of them planted far off; 60 more are held out.
 FMRL is Algorithm 2 from the core; a new task is learned by one pass of its within-task learner from phi, with the learned step.
 The baselines here are plain (one regularisation, no tuning): this script shows the page, it is no benchmark.
@@ -34,7 +34,7 @@ class Block(NamedTuple):
     y: np.ndarray
 
 
-def digits_facts(rounds: int = 40) -> report.Facts:
+def digits_facts(rounds: int = 64) -> report.Facts:
     """Ten classes, 64 pixels."""
     from sklearn.datasets import load_digits
 
@@ -42,7 +42,7 @@ def digits_facts(rounds: int = 40) -> report.Facts:
     X = X / np.linalg.norm(X, axis=1, keepdims=True)
     starts = range(0, len(y) - rounds + 1, rounds)
     tasks = [Block(f"digits {i}–{i + rounds - 1}", X[i : i + rounds], y[i : i + rounds]) for i in starts]
-    train, new = [t for i, t in enumerate(tasks) if i % 5], tasks[::5]
+    train, new = [t for i, t in enumerate(tasks) if i % 4], tasks[::4]
     pixels = [f"pixel {row},{column}" for row in range(8) for column in range(8)]
     classes = [str(c) for c in range(10)]
 
@@ -95,7 +95,9 @@ def regression_facts(tasks: int = 400, seed: int = 0) -> report.Facts:
     )
 
 
-def _facts(title: str, train: list, new: list, *, metric, score, predict, per_task, pooled, features, classes, domain, loss) -> Any:
+def _facts(
+    title: str, train: list, new: list, *, metric, score, predict, per_task, pooled, features, classes, domain, loss
+) -> Any:
     began = time.perf_counter()
     algo = fmrl.FMRL(domain, fmrl.OMD(), fmrl.FAL(), fmrl.FollowLeader(), fmrl.AverageDeviation())
     played = [fmrl.Task(t.X, t.y, loss=loss, name=t.name) for t in train]
@@ -106,7 +108,10 @@ def _facts(title: str, train: list, new: list, *, metric, score, predict, per_ta
         shots = [k if k <= half else None for k in SHOTS]
         A, b, C, d = task.X[:half], task.y[:half], task.X[half:], task.y[half:]
         lone = [None if k is None else score(d, per_task(A[:k], b[:k], C)) for k in shots]
-        ours = [None if k is None else score(d, predict(_adapt(algo, history, fmrl.Task(A[:k], b[:k], loss=loss)), C)) for k in shots]
+        ours = [
+            None if k is None else score(d, predict(_adapt(algo, history, fmrl.Task(A[:k], b[:k], loss=loss)), C))
+            for k in shots
+        ]
         rows["FMRL"].append(ours)
         rows["per-task"].append(lone)
         rows["pooled"].append([None if k is None else score(d, pooled(C)) for k in shots])
@@ -114,12 +119,14 @@ def _facts(title: str, train: list, new: list, *, metric, score, predict, per_ta
     lengths = [len(t.y) for t in train]
     data: dict[str, Any] = {"kind": "regression" if classes is None else "classification", "tasks": len(train)}
     data |= {"heldout_tasks": len(new), "rows": sum(lengths), "features": len(features), "source": title}
-    data |= {"rows_per_task": (min(lengths), float(np.median(lengths)), max(lengths))} | ({"classes": classes} if classes else {})
+    data |= {"rows_per_task": (min(lengths), float(np.median(lengths)), max(lengths))} | (
+        {"classes": classes} if classes else {}
+    )
     return {
         "title": title,
         "data": data,
         "heldout": report.held_out(scores, SHOTS, metric),
-        "learned": report.coefficients(history.state.phi, features, classes, note="of the features as given"),
+        "learned": report.coefficients(history.state.phi, features, classes, note="per unit of the feature"),
         "curves": report.curves(history, [t.name for t in train]),
         "similarity": report.similarity_map(history.optimum, [t.name for t in train], phi=history.state.phi),
         "certificate": report.certificate_facts(certify(history, played)),

@@ -13,7 +13,7 @@ from fmrl.report.text import as_number, clean, count, number
 from fmrl.report.thin import CLOUD, MOST, thin, thin_cloud
 
 Spec = dict[str, Any]
-DASHES, MARKS = ("", "7 4", "2 3", "9 3 2 3"), ("circle", "square", "triangle", "diamond")
+# Inks, dashes and marks are numbers: page.css and page.js say what they look like. Mark 4 is a cross.
 
 
 def column(values: Sequence[Any], rows: int, what: str) -> list[float | None]:
@@ -38,6 +38,11 @@ def _kept(curves: Curves) -> tuple[list[int], dict[str, list[Any]]]:
     return [int(curves["task"][i]) for i in kept], found
 
 
+def holding(certificate: dict[str, Any]) -> list[dict[str, Any]]:
+    """The bounds of a certificate that may be shown as guarantees: no assumption of theirs is known to be false."""
+    return [b for b in certificate.get("bounds", ()) if all(a["status"] != "false" for a in b.get("assumptions", ()))]
+
+
 def tar(facts: Facts) -> Spec:
     """TAR against tasks seen. A bound is drawn only where no assumption of it is known to be false."""
     curves = facts["curves"]
@@ -46,23 +51,39 @@ def tar(facts: Facts) -> Spec:
     series, certificate = [first], facts.get("certificate")
     if certificate is None:
         if "bound" in found:
-            series.append({"name": "bound, assumptions unchecked", "ink": 5, "x": task, "y": found["bound"], "style": "line", "dash": 1})
-    elif any(b["name"] == "per-task sum" for b in certificate.get("bounds", ())):
+            series.append(
+                {"name": "bound, assumptions unchecked", "ink": 5, "x": task, "y": found["bound"], "style": "line", "dash": 1}
+            )
+    elif summed := next((b for b in holding(certificate) if b["name"] == "per-task sum"), None):
+        trusted = any(a["status"] == "assumed" for a in summed.get("assumptions", ()))
         drawn = certificate.get("curves") or {}
         x = [int(t) for t in drawn.get("task", ())]
         y = column(drawn.get("bound", ()), len(x), "certificate.curves.bound")
-        series.append({"name": "proved bound", "ink": 1, "x": x, "y": y, "style": "line", "dash": 1})
+        series.append(
+            {
+                "name": "bound, partly on trust" if trusted else "proved bound",
+                "ink": 1,
+                "x": x,
+                "y": y,
+                "style": "line",
+                "dash": 1,
+            }
+        )
         last = [curves.get("of") or (task[-1] if task else 1)]
-        named = [b for b in certificate["bounds"] if not b["name"].startswith("per-task")]
+        named = [b for b in holding(certificate) if not b["name"].startswith("per-task")]
         for i, b in enumerate(named[:2]):
-            name = f"{clean(b['name'])} (whole run)"
+            name = f"{clean(b['name'])}, whole run"
             series.append({"name": name, "ink": 2 + i, "x": last, "y": [as_number(b["total"])], "style": "dots", "mark": 3 - i})
     if found.get("tar_at_most") and any(_apart(a, b) for a, b in zip(found["tar"], found["tar_at_most"], strict=True)):
         series.append({"name": "TAR at most", "ink": 5, "x": task, "y": found["tar_at_most"], "style": "line", "dash": 2})
+    positive = [y for s in series for y in s["y"] if y is not None and y > 0]
+    wide = len(positive) == sum(y is not None for s in series for y in s["y"]) and max(positive, default=1) > 30 * min(
+        positive, default=1
+    )
     return {
         "id": "tar",
-        "x": {"label": "tasks seen", "log": len(task) > 20, "toggle": "log tasks", "whole": True},
-        "y": {"label": "regret per task", "log": False, "toggle": "log regret", "zero": True},
+        "x": {"label": "tasks seen", "unit": "task", "log": len(task) > 20, "toggle": "log tasks", "whole": True},
+        "y": {"label": "regret per task", "log": wide, "toggle": "log regret", "zero": True},
         "series": [s for s in series if s["x"]],
     }
 
@@ -76,13 +97,23 @@ def guess(curves: Curves) -> Spec:
     task, found = _kept(curves)
     series = []
     if "distance" in found:
-        series.append({"name": "distance of the task", "ink": 5, "x": task, "y": found["distance"], "style": "dots", "mark": 0, "small": True})
-    series.append({"name": "guess D_t", "ink": 0, "x": task, "y": found["guess"], "style": "line"})
+        series.append(
+            {
+                "name": "distance of the task",
+                "ink": 5,
+                "x": task,
+                "y": found["distance"],
+                "style": "dots",
+                "mark": 0,
+                "faint": True,
+            }
+        )
+    series.append({"name": "guess Dₜ", "ink": 0, "x": task, "y": found["guess"], "style": "line"})
     for s in series:
         s["names"] = found.get("name")
     return {
         "id": "guess",
-        "x": {"label": "tasks seen", "log": len(task) > 20, "toggle": "log tasks", "whole": True},
+        "x": {"label": "tasks seen", "unit": "task", "log": len(task) > 20, "toggle": "log tasks", "whole": True},
         "y": {"label": "distance, √B", "log": False, "toggle": "log distance", "zero": True},
         "series": series,
     }
@@ -105,11 +136,15 @@ def similarity(found: SimilarityMap) -> Spec:
         names = [clean(p["name"]) for p in chosen]
         notes = [f"distance {number(d)}" for d in columns["distance"]]
         if chosen:
-            series.append({"name": label, "style": "dots", "x": columns["x"], "y": columns["y"], "names": names, "notes": notes, **look})
+            series.append(
+                {"name": label, "style": "dots", "x": columns["x"], "y": columns["y"], "names": names, "notes": notes, **look}
+            )
     phi = found.get("phi")
     if phi is not None and None not in map(as_number, phi):
         at = column(phi, 2, "similarity.phi")
-        series.append({"name": "phi", "ink": 1, "style": "dots", "mark": 3, "x": at[:1], "y": at[1:], "names": ["phi, the learned start"]})
+        series.append(
+            {"name": "phi", "ink": 1, "style": "dots", "mark": 3, "x": at[:1], "y": at[1:], "names": ["phi, the learned start"]}
+        )
     ball = found.get("ball")
     return {
         "id": "similarity",
@@ -140,8 +175,14 @@ def heldout(found: HeldOut) -> Spec:
     accuracy = found["metric"] == "accuracy"
     return {
         "id": "heldout",
-        "x": {"label": "shots (rows of the new task learned from)", "log": True, "ticks": shots, "whole": True},
-        "y": {"label": "accuracy" if accuracy else "R²", "percent": accuracy, "floor": None if accuracy else -1},
+        "x": {
+            "label": "shots (rows of the new task learned from)",
+            "unit": "shots",
+            "log": True,
+            "ticks": shots,
+            "whole": True,
+        },
+        "y": {"label": "accuracy" if accuracy else "R²", "percent": accuracy, "digits": 4, "floor": None if accuracy else -1},
         "series": series,
     }
 

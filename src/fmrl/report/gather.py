@@ -100,9 +100,13 @@ def similarity_map(
     ]
     found = {"points": points, "of": total, "outliers": len(outlier), "explained": explained, "fence": fence, "rule": rule}
     if phi is not None:
+        if numbers(phi).size != middle.size:
+            raise FMRLError(f"phi has {numbers(phi).size} entries, the optima {middle.size}")
         found["phi"] = (numbers(phi).reshape(-1) - middle) @ plane.T
     if ball and good.sum() > 1:
-        steps = int(np.clip(2e9 / optima.size, 20, 2000))  # a ball found early is larger than need be, but encloses all the same
+        steps = int(
+            np.clip(2e9 / optima.size, 20, 2000)
+        )  # a ball found early is larger than need be, but encloses all the same
         least = enclosing_ball(optima[good], tolerance=1e-4, steps=steps)
         found["ball"] = [*((least.centre - middle) @ plane.T), least.radius]
     return plain(found)

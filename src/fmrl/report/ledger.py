@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fmrl.report.charts import holding
 from fmrl.report.facts import PAPER, Facts
 from fmrl.report.sections import details, table
 from fmrl.report.text import as_number, count, escape, name, number, plural
@@ -14,21 +15,21 @@ SIGNS = {"checked": "✓", "assumed": "○", "false": "✕"}
 def certificate(facts: Facts) -> str:
     """Bounds that hold, every assumption with its status, and what is no guarantee here."""
     found = facts["certificate"]
-    bounds, broken = [], [(r["name"], r["why"]) for r in found.get("refused", ())]
+    bounds, broken, parts = holding(found), [(r["name"], r["why"]) for r in found.get("refused", ())], []
     for b in found.get("bounds", ()):
         false = [a["name"] for a in b.get("assumptions", ()) if a["status"] == "false"]
-        if false:
-            broken.append((b["name"], f"false here: {', '.join(false)}"))
-        else:
-            bounds.append(b)
-    parts = []
+        broken += [(b["name"], f"false here: {', '.join(false)}")] if false else []
     if bounds:
         if found.get("reading"):
             parts.append(f"<p>{escape(found['reading'], None)}</p>")
         low, high = (as_number(x) for x in found.get("tar", (None, None)))
-        measured = number(high, 4) if low == high or low is None else f"{number(low, 4)} to {number(high, 4)}"
+        ends = list(dict.fromkeys(number(x, 4) for x in (low, high) if x is not None))
+        measured = " to ".join(ends) or "–"
         head = ["guarantee on TAR", "value", "times measured", "largest term", "proved in"]
-        rows = [[name(b["name"]), number(b["total"], 4), number(b.get("ratio")), _largest(b), escape(b.get("place"))] for b in bounds]
+        rows = [
+            [name(b["name"]), number(b["total"], 4), number(b.get("ratio")), _largest(b), escape(b.get("place"))]
+            for b in bounds
+        ]
         parts.append(table(head, rows, (1, 2), f"Measured TAR: {measured} over {plural(found.get('tasks'), 'task')}."))
         terms = [[name(b["name"]), escape(term), number(v, 4)] for b in bounds for term, v in b["terms"].items()]
         parts.append(details("Term by term", table(["guarantee", "term", "value"], terms, [2])))
@@ -37,7 +38,9 @@ def certificate(facts: Facts) -> str:
         parts.append(f'<p class="missing">No guarantee can be given for this run: {why}.</p>')
     limit = found.get("limit")
     if limit:
-        parts.append(f"<p>With tasks as dissimilar as these an adversary could force a TAR of {number(limit['total'], 4)} on anyone.</p>")
+        parts.append(
+            f"<p>With tasks as dissimilar as these an adversary could force a TAR of {number(limit['total'], 4)} on anyone.</p>"
+        )
     listed = found.get("assumptions", ())
     if listed:
         order = {"false": 0, "assumed": 1, "checked": 2}
@@ -79,7 +82,10 @@ def run(facts: Facts) -> str:
             tables.append(table([title, ""], rows))
     parts.append(f'<div class="columns">{"".join(tables)}</div>' if tables else "")
     if found.get("data"):
-        rows = [[name(d["name"]), count(d["rows"]) if "rows" in d else "", f"<code>{escape(d['sha256'])}</code>"] for d in found["data"]]
+        rows = [
+            [name(d["name"]), count(d["rows"]) if "rows" in d else "", f"<code>{escape(d['sha256'])}</code>"]
+            for d in found["data"]
+        ]
         parts.append(table(["data", "rows", "sha256"], rows, [1]))
     if as_number(found.get("seconds")) is not None:
         parts.append(f'<p class="quiet">The run took {_time(found["seconds"])}.</p>')

@@ -18,7 +18,7 @@
 
   function show(value, digits = 6, percent = false) {
     if (!real(value)) return "–";
-    if (percent) return `${(100 * value).toFixed(digits > 4 ? 2 : 0).replace("-", "−")} %`;
+    if (percent) return `${(100 * value).toFixed(digits > 2 ? 2 : 0).replace("-", "−")} %`;
     if (value === 0) return "0";
     const size = Math.floor(Math.log10(Math.abs(value)));
     if (size < -4 || size > 14) return Number(value.toPrecision(digits)).toExponential().replace("-", "−").replace("e+", "e");
@@ -71,10 +71,10 @@
   function paint(node, series) {
     const ink = `var(--ink${series.ink})`;
     const open = series.mark === CROSS;
-    node.style.stroke = open ? ink : "var(--paper)";
-    node.style.strokeWidth = open ? 2 : series.small ? 0 : 1;
+    node.style.stroke = open ? ink : series.faint ? "none" : "var(--paper)";
+    node.style.strokeWidth = open ? 2 : 1;
     node.style.fill = open ? "none" : ink;
-    if (series.faint || series.small) node.style.fillOpacity = series.small ? 0.45 : 0.7;
+    if (series.faint) node.style.fillOpacity = clamp(1.6 - 0.4 * Math.log10(series.x.length), 0.35, 0.85);
   }
 
   class Chart {
@@ -96,7 +96,9 @@
     }
 
     tools() {
-      const bar = html("div", { class: "tools" });
+      this.controls = html("div", { class: "controls" });
+      this.figure.insertBefore(this.controls, this.plot);
+      const bar = html("div", { class: "tools" }, this.controls);
       const toggle = (label, on, change) => {
         const button = html("button", { type: "button", "aria-pressed": on }, bar, label);
         button.addEventListener("click", () => {
@@ -122,7 +124,6 @@
         toggle("whole range", false, (on) => (this.whole = on));
       this.reset = html("button", { type: "button", disabled: "" }, bar, "reset zoom");
       this.reset.addEventListener("click", () => this.zoom(null));
-      this.figure.insertBefore(bar, this.plot);
     }
 
     legend() {
@@ -131,7 +132,7 @@
         const button = html("button", { type: "button", "aria-pressed": true }, list);
         const swatch = draw("svg", { width: 26, height: 12, viewBox: "0 0 26 12", "aria-hidden": true, style: "width:26px" }, button);
         if (series.style !== "dots") this.stroke(draw("path", { d: "M1,6h24" }, swatch), series);
-        if (series.style !== "line") paint(draw("path", { d: MARKS[series.mark || 0](13, 6, 4) }, swatch), { ...series, small: false });
+        if (series.style !== "line") paint(draw("path", { d: MARKS[series.mark || 0](13, 6, 4) }, swatch), series);
         html("bdi", {}, button, series.name);
         button.addEventListener("click", () => {
           const shown = this.hidden.delete(series);
@@ -141,7 +142,7 @@
           this.render();
         });
       }
-      this.figure.insertBefore(list, this.plot);
+      this.controls.prepend(list);
     }
 
     stroke(node, series) {
@@ -205,7 +206,7 @@
     render() {
       const width = (this.width = this.plot.clientWidth);
       if (!width) return;
-      const height = this.spec.equal ? clamp(width * 0.72, 280, 520) : clamp(width * 0.5, 250, 400);
+      const height = this.spec.equal ? clamp(width * 0.85, 280, 560) : clamp(width * 0.5, 250, 400);
       const box = { left: 50, right: width - 12, top: 28, bottom: height - 44 };
       const { x, y } = this.domains(box.right - box.left, box.bottom - box.top);
       const rows = Math.max(3, Math.round((box.bottom - box.top) / 62));
@@ -270,7 +271,7 @@
       const at = (i) => [limit(this.sx(series.x[i]) + shift), limit(this.sy(series.y[i]))];
       const ends = [];
       let path = "";
-      let marks = "";
+      const marks = [];
       let pen = false;
       for (let i = 0; i < series.x.length; i++) {
         if (!this.fits(series, i)) {
@@ -281,7 +282,7 @@
         path += `${pen ? "L" : "M"}${x},${y}`;
         pen = true;
         if (!this.within(series, i)) continue;
-        marks += MARKS[series.mark || 0](x, y, series.small ? 2 : series.mark === CROSS ? 4.5 : 4);
+        marks.push(MARKS[series.mark || 0](x, y, series.faint ? 3 : series.mark === CROSS ? 4.5 : 4));
         if (bars && real(series.low[i]) && real(series.high[i])) {
           const low = this.log.y && series.low[i] <= 0 ? this.box.bottom + 20 : limit(this.sy(series.low[i]));
           ends.push(`M${x},${low}V${limit(this.sy(series.high[i]))}`);
@@ -290,7 +291,9 @@
       if (ends.length) this.stroke(draw("path", { d: ends.join("") }, group), { ink: series.ink });
       if (series.style !== "dots" && path) this.stroke(draw("path", { d: path, class: "line" }, group), series);
       const lone = series.style === "line" && series.x.length === 1;
-      if ((series.style !== "line" || lone) && marks) paint(draw("path", { d: marks, class: "marks" }, group), series);
+      // Faint dots lie over each other; drawn one by one their density shows.
+      const dots = series.faint ? marks : [marks.join("")];
+      if (series.style !== "line" || lone) for (const d of dots) paint(draw("path", { d, class: "marks" }, group), series);
       series.shift = shift;
     }
 
@@ -309,8 +312,9 @@
           if (real(s.y[i]) && this.log.y && s.y[i] <= 0) lost++;
           else if (real(s.y[i]) && real(this.spec.y.floor) && !this.whole && s.y[i] < this.spec.y.floor) cut++;
         }
+      const first = this.figure === document.querySelector("figure[data-chart]");
       const drag = window.matchMedia("(pointer: coarse)").matches ? "Tap a point for its values; drag sideways to zoom." : "Hover for values; drag to zoom, double-click to reset.";
-      const notes = [drag];
+      const notes = first ? [drag] : [];
       if (lost) notes.push(`${lost} values of 0 or less have no place on a log axis.`);
       if (cut) notes.push(`${cut} means below ${show(this.spec.y.floor)} are cut off; “whole range” shows them.`);
       this.hint.textContent = notes.join(" ");
@@ -345,7 +349,7 @@
         html("i", {}, line).style.background = `var(--ink${s.ink})`;
         html("span", {}, line, text);
       };
-      const name = series.names && series.names[i];
+      let name = series.names && series.names[i];
       if (this.spec.equal) {
         html("b", {}, this.tip, name || series.name);
         if (series.notes) row(series, series.notes[i]);
@@ -353,20 +357,23 @@
         ring(series, i);
       } else {
         draw("line", { class: "cursor", x1: x, x2: x, y1: this.box.top, y2: this.box.bottom }, this.over);
-        const unit = this.spec.x.label.split(" ")[0];
-        html("b", {}, this.tip, `${unit === "shots" ? "shots" : "task"} ${show(series.x[i])}${name ? ` · ${name}` : ""}`);
+        const { unit } = this.spec.x;
+        const { percent } = this.spec.y;
+        const head = html("b", {}, this.tip);
         for (const s of this.shown) {
           let j = -1;
           for (let q = 0; q < s.x.length; q++)
             if (this.fits(s, q) && (j < 0 || Math.abs(this.sx(s.x[q]) - x) < Math.abs(this.sx(s.x[j]) - x))) j = q;
           if (s === series) j = i;
           if (j < 0 || Math.abs(this.sx(s.x[j]) - x) > NEAR) continue;
-          const value = (v) => show(v, 6, this.spec.y.percent);
+          const value = (v) => show(v, this.spec.y.digits || 6, percent);
           const span = s.low && real(s.low[j]) ? ` (${value(s.low[j])} to ${value(s.high[j])})` : "";
           const where = s.x[j] === series.x[i] ? "" : `, at ${show(s.x[j])}`;
           row(s, `${s.name}: ${value(s.y[j])}${span}${where}`);
           ring(s, j);
+          if (!where) name ||= s.names && s.names[j];
         }
+        head.textContent = `${unit} ${show(series.x[i])}${name ? ` · ${name}` : ""}`;
       }
       this.tip.hidden = false;
       const right = x > (this.box.left + this.box.right) / 2;
@@ -451,7 +458,8 @@
         this.drag = null;
         this.hide();
       });
-      svg.addEventListener("pointerleave", () => !this.drag && this.hide());
+      // A finger leaves as soon as it is lifted; what it pointed at stays.
+      svg.addEventListener("pointerleave", (event) => event.pointerType === "mouse" && !this.drag && this.hide());
       svg.addEventListener("dblclick", () => this.zoom(null));
       svg.addEventListener("blur", () => this.hide());
       svg.addEventListener("keydown", (event) => {

@@ -31,6 +31,16 @@ def render(facts: Facts) -> str:
     """
     if not isinstance(facts, Mapping) or not facts.get("title"):
         raise FMRLError("a report needs facts with at least a title", fix='give {"title": "…"}')
+    try:
+        return _filled(facts)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        if isinstance(error, FMRLError):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        raise FMRLError(f"the report's facts are not as fmrl.report.facts says ({what})", fix="gather them again") from error
+
+
+def _filled(facts: Facts) -> str:
     script, style = _asset("page.js"), _asset("page.css")
     parts = {
         "title": escape(facts["title"]),
@@ -91,8 +101,12 @@ def _sections(facts: Facts) -> str:
         ("heldout", "New tasks, by shots", sections.optional(facts, "heldout", "heldout" in facts, sections.comparison)),
         ("learned", "What was learned", sections.optional(facts, "learned", "learned" in facts, sections.learned)),
         ("tar", "Regret as tasks arrive", sections.optional(facts, "curves", "curves" in facts, sections.tar)),
-        ("guess", "The guess D_t", sections.optional(facts, "guess", has_guess, sections.guess)),
-        ("similarity", "How alike the tasks are", sections.optional(facts, "similarity", "similarity" in facts, sections.similarity)),
+        ("guess", "The guess D<sub>t</sub>", sections.optional(facts, "guess", has_guess, sections.guess)),
+        (
+            "similarity",
+            "How alike the tasks are",
+            sections.optional(facts, "similarity", "similarity" in facts, sections.similarity),
+        ),
         ("certificate", "Certificate", sections.optional(facts, "certificate", "certificate" in facts, ledger.certificate)),
         ("run", "How it was made", sections.optional(facts, "run", "run" in facts, ledger.run)),
         ("citation", "Citation", ledger.citation(facts)),

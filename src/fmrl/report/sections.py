@@ -7,9 +7,10 @@ from typing import Any
 
 from fmrl.report import charts
 from fmrl.report.facts import Data, Facts, HeldOut
-from fmrl.report.text import as_number, change, count, escape, name, number, plural, score
+from fmrl.report.text import aligned, as_number, change, count, escape, name, number, plural, score
 from fmrl.report.verdict import verdict
 
+LISTED = 100  # outliers named on the page
 TRAIN = "fmrl train TABLE --task COLUMN --target COLUMN"
 MISSING = {
     "heldout": ("No tasks were held out, so nothing can be said about new ones.", f"{TRAIN} --holdout 0.2 --out RUN"),
@@ -35,11 +36,12 @@ def missing(facts: Facts, section: str) -> str:
 def table(head: Iterable[str], rows: Iterable[Iterable[str]], numeric: Iterable[int] = (), caption: str = "") -> str:
     """A table from cells that are HTML already; columns of ``numeric`` are aligned to the right."""
     right = set(numeric)
-    cell = lambda tag, i, text, more="": f'<{tag}{more}{" class=n" if i in right else ""}>{text}</{tag}>'  # noqa: E731
+    cell = lambda tag, i, text, more="": f"<{tag}{more}{' class=n' if i in right else ''}>{text}</{tag}>"  # noqa: E731
     top = "".join(cell("th", i, text, ' scope="col"') for i, text in enumerate(head))
     body = "".join(f"<tr>{''.join(cell('td', i, text) for i, text in enumerate(row))}</tr>" for row in rows)
-    said = f"<caption>{caption}</caption>" if caption else ""
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="table"><table>{said}<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+    said = f'<p class="caption">{caption}</p>' if caption else ""  # outside, so that it wraps where a wide table scrolls
+    frame = '<div class="scroll" tabindex="0" role="region" aria-label="table">'
+    return f"{said}{frame}<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
 def details(summary: str, body: str) -> str:
@@ -63,7 +65,19 @@ def headline(facts: Facts) -> str:
     else:
         answer = "Whether meta-learning helps on this data has not been measured."
         said = f'<div class="verdict unknown"><p class="answer">{answer}</p>{missing(facts, "heldout")}</div>'
-    return said + _sizes(facts.get("data", {}))
+    return said + _sizes(facts.get("data", {})) + _largest(facts)
+
+
+def _largest(facts: Facts) -> str:
+    """The start that was learned, in a sentence."""
+    listed = [c for c in facts.get("learned", {}).get("coefficients", []) if as_number(c["value"]) is not None][:3]
+    if not listed:
+        return ""
+    named = [
+        name(c["feature"]) + (f" for class {name(c['output'])}" if "output" in c else "") + f" ({number(c['value'])})"
+        for c in listed
+    ]
+    return f'<p class="quiet">phi, the start learned for every new task, leans most on {", ".join(named)}.</p>'
 
 
 def _sizes(data: Data) -> str:
@@ -80,7 +94,9 @@ def _sizes(data: Data) -> str:
     shown = "".join(f"<div><dt>{label}</dt><dd>{value}</dd></div>" for label, value in tiles if value is not None)
     lines = []
     if data.get("source"):
-        columns = [f"{what} {name(data[key])}" for what, key in (("task", "task_column"), ("target", "target_column")) if data.get(key)]
+        columns = [
+            f"{what} {name(data[key])}" for what, key in (("task", "task_column"), ("target", "target_column")) if data.get(key)
+        ]
         lines.append(f"From {name(data['source'])}" + (f" ({', '.join(columns)})" if columns else "") + ".")
     if classes:
         more = f" and {count(len(classes) - 20)} more" if len(classes) > 20 else ""
@@ -135,16 +151,21 @@ def learned(facts: Facts) -> str:
     listed = found["coefficients"]
     largest = max((abs(as_number(c["value"]) or 0.0) for c in listed), default=0.0) or 1.0
     several = any("output" in c for c in listed)
-    rows = []
-    for c in listed:
+    rows, shown = [], aligned(c["value"] for c in listed)
+    for c, text in zip(listed, shown, strict=True):
         value = as_number(c["value"]) or 0.0
         side, width = "down" if value < 0 else "up", 50 * abs(value) / largest
         bar = f'<span class="bar" aria-hidden="true"><i class="{side}" style="width:{width:.1f}%"></i></span>'
-        rows.append([name(c["feature"]), *([name(c.get("output", ""))] if several else []), number(c["value"]), bar])
+        rows.append([name(c["feature"]), *([name(c.get("output", ""))] if several else []), text, bar])
     head = ["feature", *(["class"] if several else []), "coefficient", '<span class="away">as a bar</span>']
     total = found.get("total")
-    rest = f"The {len(listed)} largest of {count(total)} coefficients of phi" if total and total > len(listed) else "phi, the learned start"
-    note = f"{rest}{', ' + escape(found['note']) if found.get('note') else ''}. Every new task starts from here."
+    rest = (
+        f"The {len(listed)} largest of {count(total)} coefficients of phi"
+        if total and total > len(listed)
+        else "phi, the learned start"
+    )
+    units = f" Units: {escape(found['note'])}." if found.get("note") else ""
+    note = f"{rest}. Every new task starts from here.{units}"
     return table(head, rows, [len(head) - 2], note)
 
 
@@ -152,9 +173,8 @@ def tar(facts: Facts) -> str:
     """TAR and its bound."""
     curves, certificate = facts["curves"], facts.get("certificate")
     spec = charts.tar(facts)
-    bounded = len(spec["series"]) > 1
-    why = ""
-    if certificate is not None and not any(s["name"] == "proved bound" for s in spec["series"]):
+    bounded, why = any("bound" in s["name"] for s in spec["series"]), ""
+    if certificate is not None and not bounded:
         why = "No bound is drawn: none of this run has its assumptions met (see the certificate)."
     elif certificate is None and bounded:
         why = "The bound rests on assumptions nobody checked yet: <code>fmrl certify RUN</code>."
@@ -170,13 +190,15 @@ def guess(facts: Facts) -> str:
     """The guess and what it guessed."""
     curves = facts["curves"]
     spec = charts.guess(curves)
-    note = "D_t is how far from phi the next optimum is believed to lie; it sets the step."
+    note = "D<sub>t</sub> is how far from phi the next optimum is believed to lie; it sets the step."
     broken = f"{plural(curves['violations'], 'task')} lay farther off than guessed." if "violations" in curves else ""
     keys = [key for key in ("guess", "distance") if key in curves]
     where = {t: i for i, t in enumerate(curves["task"])}
     rows = [[count(t), *(number(curves[key][where[t]], 4) for key in keys)] for t in _sample(curves["task"])]
     body = table(["tasks seen", *keys], rows, range(len(keys) + 1))
-    return figure("guess", "The guess D_t against tasks seen", note, broken, _thinned(spec, curves.get("of"))) + details("Values", body)
+    return figure("guess", "The guess D_t against tasks seen", note, broken, _thinned(spec, curves.get("of"))) + details(
+        "Values", body
+    )
 
 
 def _sample(task: list[int]) -> list[int]:
@@ -202,12 +224,16 @@ def similarity(facts: Facts) -> str:
     ball = "The circle is the smallest ball around all optima." if spec["circle"] else ""
     odd = [p for p in found["points"] if p.get("outlier")]
     total = found.get("outliers", len(odd))
-    rows = [[name(p["name"]), number(p["distance"])] for p in odd[:20]]
+    far = aligned(p["distance"] for p in odd[:LISTED])
+    rows = [[name(p["name"]), d] for p, d in zip(odd, far, strict=False)]
     if rows:
-        more = f" The {len(rows)} farthest are listed." if total > len(rows) else ""
         rule = f", {escape(found['rule'])}" if found.get("rule") else ""
-        caption = f"{plural(total, 'outlier')}{rule}: beyond {number(found.get('fence'))}.{more}"
-        below = table(["task", "distance"], rows, [1], caption)
+        caption = f"{plural(total, 'outlier')}{rule}: beyond {number(found.get('fence'))}."
+        below = f'<div class="narrow">{table(["task", "distance"], rows[:8], [1], caption)}'
+        if len(rows) > 8:
+            most = f"The {len(rows)} farthest of them" if total > len(rows) else "All of them"
+            below += details(most, table(["task", "distance"], rows, [1]))
+        below += "</div>"
     else:
         below = '<p class="quiet">No task lies far from the others.</p>'
     shown = f"{said}: outliers, the outermost and a random share." if said else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import re
+from collections.abc import Iterable
 from typing import Any
 
 # Control characters and lone surrogates have no place in HTML; U+2028 and U+2029 would end a line of script.
@@ -71,6 +72,21 @@ def number(value: Any, digits: int = 3) -> str:
     return text.replace("-", "−")
 
 
+def aligned(values: Iterable[Any], digits: int = 3) -> list[str]:
+    """A column of numbers with as many decimals as the largest needs.
+
+    >>> aligned([-0.53412, 0.0528, 0.0, None])
+    ['−0.534', '0.053', '0.000', '–']
+    """
+    found = [as_number(v) for v in values]
+    largest = max((abs(v) for v in found if v is not None), default=0.0)
+    size = math.floor(math.log10(largest)) if largest else 0
+    if not -5 < size < 12:
+        return [number(v, digits) for v in found]
+    decimals = max(0, digits - 1 - size)
+    return ["–" if v is None else f"{v:,.{decimals}f}".replace("-", "−") for v in found]
+
+
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -98,12 +114,12 @@ def score(value: Any, metric: str) -> str:
     """A score: accuracy in per cent, R² as a number.
 
     >>> score(0.8125, "accuracy"), score(-0.3333, "r2")
-    ('81.2 %', '−0.333')
+    ('81.2\\xa0%', '−0.333')
     """
     found = as_number(value)
     if found is None:
         return "–"
-    text = f"{100 * found:.1f} %" if metric == "accuracy" else f"{found:.3f}" if abs(found) < 100 else number(found)
+    text = f"{100 * found:.1f}\xa0%" if metric == "accuracy" else f"{found:.3f}" if abs(found) < 100 else number(found)
     return text.replace("-", "−")
 
 

@@ -24,7 +24,9 @@ def thin(columns: list[np.ndarray], most: int = MOST) -> np.ndarray:
         return np.arange(length)
     stretches = max(2, (most - 2) // (1 + 2 * len(columns)))
     half = stretches // 2
-    edges = np.unique(np.concatenate([[0], np.geomspace(1, length, half + 1), np.linspace(0, length, stretches - half)]).astype(int))
+    edges = np.unique(
+        np.concatenate([[0], np.geomspace(1, length, half + 1), np.linspace(0, length, stretches - half)]).astype(int)
+    )
     edges = edges[edges < length]
     kept = [edges, [length - 1]]
     for column in columns:
