@@ -157,9 +157,9 @@ class Page:
 
     def screenshot(self, path: Path, selector: str | None = None) -> None:
         """The whole page, or one element of it, as a PNG."""
-        whole = "(() => { const r = document.documentElement; return [0, 0, r.clientWidth, r.scrollHeight]; })()"
-        one = f"(() => {{ const r = document.querySelector({json.dumps(selector)}).getBoundingClientRect(); return [r.x, r.y + scrollY, r.width, r.height]; }})()"
-        x, y, width, height = self.js(one if selector else whole)
+        node = "document.documentElement" if selector is None else f"document.querySelector({json.dumps(selector)})"
+        box = f"(() => {{ const r = {node}.getBoundingClientRect(); return [r.x, r.y + scrollY, r.width, r.height]; }})()"
+        x, y, width, height = self.js(box)
         clip = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
         data = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)["data"]
         Path(path).write_bytes(base64.b64decode(data))

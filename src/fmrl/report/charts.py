@@ -1,4 +1,4 @@
-"""What each chart shows, as data for page.js: series with their own x and y, axes, and no string that is not text."""
+"""What each chart shows, as data for the page's script: series with their own x and y, and axes. Facts come `slim`."""
 
 from __future__ import annotations
 
@@ -24,18 +24,32 @@ def column(values: Sequence[Any], rows: int, what: str) -> list[float | None]:
     return [None if x is None else float(f"{x:.6g}") for x in found]
 
 
-def _kept(curves: Curves) -> tuple[list[int], dict[str, list[Any]]]:
-    """The columns of the curves, thinned once more if somebody embedded them whole."""
-    rows = len(curves["task"])
-    columns = {k: v for k, v in curves.items() if isinstance(v, (list, tuple)) and k not in ("task", "name")}
-    found = {k: column(v, rows, f"curves.{k}") for k, v in columns.items()}
-    kept = thin([np.array(v, dtype=float) for v in found.values()], MOST).tolist() if rows else []
-    found = {k: [v[i] for i in kept] for k, v in found.items()}
-    names = curves.get("name")
-    if names is not None:
-        column([None] * len(names), rows, "curves.name")
-        found["name"] = [clean(names[i]) for i in kept]
-    return [int(curves["task"][i]) for i in kept], found
+def slim(facts: Facts) -> Facts:
+    """The facts with curves and map thinned, if somebody gave them whole."""
+    found: dict[str, Any] = dict(facts)
+    curves = facts.get("curves")
+    if curves is not None:
+        rows = len(curves["task"])
+        columns = {k: v for k, v in curves.items() if isinstance(v, (list, tuple)) and k != "name"}
+        whole = {k: column(v, rows, f"curves.{k}") for k, v in columns.items()}
+        names = {"name": list(curves["name"])} if curves.get("name") is not None else {}
+        if names and len(names["name"]) != rows:
+            raise FMRLError(f"the report's curves name {len(names['name'])} of {rows} tasks", fix="name each task")
+        kept = thin([np.array(v, dtype=float) for k, v in whole.items() if k != "task"], MOST) if rows else ()
+        short = {k: [v[i] for i in kept] for k, v in {**whole, **names}.items()}
+        found["curves"] = {"of": rows, **curves, **short, "task": [int(curves["task"][i]) for i in kept]}
+    cloud = facts.get("similarity")
+    if cloud is not None and len(cloud["points"]) > CLOUD:
+        points = cloud["points"]
+        xy = np.array([[as_number(p["x"]), as_number(p["y"])] for p in points], dtype=float)
+        odd = np.array([i for i, p in enumerate(points) if p.get("outlier")], dtype=int)
+        found["similarity"] = {
+            "of": len(points),
+            "outliers": odd.size,
+            **cloud,
+            "points": [points[i] for i in thin_cloud(xy, odd)],
+        }
+    return found  # type: ignore[return-value]
 
 
 def holding(certificate: dict[str, Any]) -> list[dict[str, Any]]:
@@ -46,13 +60,13 @@ def holding(certificate: dict[str, Any]) -> list[dict[str, Any]]:
 def tar(facts: Facts) -> Spec:
     """TAR against tasks seen. A bound is drawn only where no assumption of it is known to be false."""
     curves = facts["curves"]
-    task, found = _kept(curves)
-    first = {"name": "measured TAR", "ink": 0, "x": task, "y": found["tar"], "style": "line", "names": found.get("name")}
+    task, names = curves["task"], _names(curves)
+    first = {"name": "measured TAR", "ink": 0, "x": task, "y": curves["tar"], "style": "line", "names": names}
     series, certificate = [first], facts.get("certificate")
     if certificate is None:
-        if "bound" in found:
+        if "bound" in curves:
             series.append(
-                {"name": "bound, assumptions unchecked", "ink": 5, "x": task, "y": found["bound"], "style": "line", "dash": 1}
+                {"name": "bound, assumptions unchecked", "ink": 5, "x": task, "y": curves["bound"], "style": "line", "dash": 1}
             )
     elif summed := next((b for b in holding(certificate) if b["name"] == "per-task sum"), None):
         trusted = any(a["status"] == "assumed" for a in summed.get("assumptions", ()))
@@ -74,8 +88,8 @@ def tar(facts: Facts) -> Spec:
         for i, b in enumerate(named[:2]):
             name = f"{clean(b['name'])}, whole run"
             series.append({"name": name, "ink": 2 + i, "x": last, "y": [as_number(b["total"])], "style": "dots", "mark": 3 - i})
-    if found.get("tar_at_most") and any(_apart(a, b) for a, b in zip(found["tar"], found["tar_at_most"], strict=True)):
-        series.append({"name": "TAR at most", "ink": 5, "x": task, "y": found["tar_at_most"], "style": "line", "dash": 2})
+    if any(_apart(*ends) for ends in zip(curves["tar"], curves.get("tar_at_most", ()), strict=False)):
+        series.append({"name": "TAR at most", "ink": 5, "x": task, "y": curves["tar_at_most"], "style": "line", "dash": 2})
     positive = [y for s in series for y in s["y"] if y is not None and y > 0]
     wide = len(positive) == sum(y is not None for s in series for y in s["y"]) and max(positive, default=1) > 30 * min(
         positive, default=1
@@ -88,29 +102,21 @@ def tar(facts: Facts) -> Spec:
     }
 
 
+def _names(curves: Curves) -> list[str] | None:
+    return None if curves.get("name") is None else [clean(name) for name in curves["name"]]
+
+
 def _apart(low: float | None, high: float | None) -> bool:
     return low is not None and high is not None and high - low > 1e-3 * abs(high)
 
 
 def guess(curves: Curves) -> Spec:
     """The guess D_t and, task by task, the distance it guessed."""
-    task, found = _kept(curves)
-    series = []
-    if "distance" in found:
-        series.append(
-            {
-                "name": "distance of the task",
-                "ink": 5,
-                "x": task,
-                "y": found["distance"],
-                "style": "dots",
-                "mark": 0,
-                "faint": True,
-            }
-        )
-    series.append({"name": "guess Dₜ", "ink": 0, "x": task, "y": found["guess"], "style": "line"})
-    for s in series:
-        s["names"] = found.get("name")
+    task, series = curves["task"], []
+    if "distance" in curves:
+        look = {"ink": 5, "style": "dots", "mark": 0, "faint": True}
+        series.append({"name": "distance of the task", "x": task, "y": curves["distance"], **look})
+    series.append({"name": "guess Dₜ", "ink": 0, "x": task, "y": curves["guess"], "style": "line", "names": _names(curves)})
     return {
         "id": "guess",
         "x": {"label": "tasks seen", "unit": "task", "log": len(task) > 20, "toggle": "log tasks", "whole": True},
@@ -122,10 +128,6 @@ def guess(curves: Curves) -> Spec:
 def similarity(found: SimilarityMap) -> Spec:
     """The map: a dot per task, outliers as crosses, phi and the enclosing ball."""
     points = found["points"]
-    if len(points) > CLOUD:
-        xy = np.array([[as_number(p["x"]), as_number(p["y"])] for p in points], dtype=float)
-        odd = np.array([i for i, p in enumerate(points) if p.get("outlier")], dtype=int)
-        points = [points[i] for i in thin_cloud(xy, odd)]
     series = []
     for label, odd, look in (
         ("tasks", False, {"ink": 0, "mark": 0, "faint": True}),

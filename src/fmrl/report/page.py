@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from fmrl.records import plain
 from fmrl.report import charts, ledger, sections
 from fmrl.report.facts import Facts
 from fmrl.report.text import escape
+
+SCRIPTS = ("axes.js", "chart.js", "explore.js", "page.js")  # one scope, in this order
 
 
 def render(facts: Facts) -> str:
@@ -41,7 +44,8 @@ def render(facts: Facts) -> str:
 
 
 def _filled(facts: Facts) -> str:
-    script, style = _asset("page.js"), _asset("page.css")
+    facts = charts.slim(facts)
+    script, style = "".join(['"use strict";\n(() => {\n', *map(_asset, SCRIPTS), "})();\n"]), _asset("page.css")
     parts = {
         "title": escape(facts["title"]),
         "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src '{_digest(script)}'; img-src data:",
@@ -66,7 +70,8 @@ def write(facts: Facts, path: str | os.PathLike) -> Path:
     except OSError as error:
         raise FMRLError(f"cannot write {path}: {error.strerror}", fix="choose another folder or free some space") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder that is none has nothing to clean up
+            partial.unlink(missing_ok=True)
     return path
 
 

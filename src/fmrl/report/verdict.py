@@ -67,7 +67,7 @@ def _side(d: Difference) -> str:
     low, high = as_number(d["low"]), as_number(d["high"])
     if low is None or high is None:
         return "unknown"
-    if -MATTERS < low and high < MATTERS:
+    if low > -MATTERS and high < MATTERS:
         return "same"
     return "better" if low > 0 else "worse" if high < 0 else "unclear"
 
@@ -114,8 +114,9 @@ def _behind(heldout: HeldOut) -> tuple[str, ...]:
         if ahead:
             most = max(-(as_number(d["mean"]) or 0.0) for d in ahead)
             size = change(most, metric)[1:] + (" points" if metric == "accuracy" else "")
-            shots = ", ".join(str(d["shots"]) for d in ahead)
-            lines.append(f"But with {shots} shots {_called(other)} is ahead, by {size}{' at most' if len(ahead) > 1 else ''}.")
+            *some, last = (str(d["shots"]) for d in ahead)
+            shots = f"{', '.join(some)} and {last} shots" if some else plural(last, "shot")
+            lines.append(f"But with {shots} {_called(other)} is ahead, by {size}{' at most' if len(ahead) > 1 else ''}.")
     return tuple(lines)
 
 
