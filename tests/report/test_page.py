@@ -71,7 +71,7 @@ def test_is_a_pure_function_and_needs_nothing_else(real):
 def test_only_a_title():
     seen = Seen(report.render({"title": "bare"}))
     lines = [attrs for _, attrs in seen.tags if attrs.get("class") == "missing"]
-    assert len(lines) == 8  # seven sections and the headline
+    assert len(lines) == 7
     for command in ("fmrl certify RUN", "--holdout 0.2 --out RUN", "fmrl report RUN"):
         assert command in seen.words
     assert json.loads(seen.data) == []

@@ -77,7 +77,7 @@ def run(facts: Facts) -> str:
         parts.append(f"<p>The composition that ran:</p><pre><code>{escape(found['composition'], None)}</code></pre>")
     tables = []
     for title, key in (("configuration", "configuration"), ("versions", "versions")):
-        rows = [[escape(k), name(_shown(v))] for k, v in (found.get(key) or {}).items()]
+        rows = [[name(k), name(_shown(v))] for k, v in (found.get(key) or {}).items()]
         if rows:
             tables.append(table([title, ""], rows))
     parts.append(f'<div class="columns">{"".join(tables)}</div>' if tables else "")

@@ -64,7 +64,7 @@ def headline(facts: Facts) -> str:
         said = f'<div class="verdict {found.tone}"><p class="answer">{escape(found.answer, 500)}</p>{reasons}</div>'
     else:
         answer = "Whether meta-learning helps on this data has not been measured."
-        said = f'<div class="verdict unknown"><p class="answer">{answer}</p>{missing(facts, "heldout")}</div>'
+        said = f'<div class="verdict unknown"><p class="answer">{answer}</p></div>'
     return said + _sizes(facts.get("data", {})) + _largest(facts)
 
 
@@ -211,7 +211,7 @@ def _sample(task: list[int]) -> list[int]:
 
 def _thinned(spec: charts.Spec, of: Any) -> str:
     said = charts.thinned(max((len(s["x"]) for s in spec["series"]), default=0), of)
-    return f"{said}: of every stretch the first and the extremes." if said else ""
+    return f"{said}: of every stretch the first and the extremes, which look more frequent than they are." if said else ""
 
 
 def similarity(facts: Facts) -> str:

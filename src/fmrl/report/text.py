@@ -73,17 +73,18 @@ def number(value: Any, digits: int = 3) -> str:
 
 
 def aligned(values: Iterable[Any], digits: int = 3) -> list[str]:
-    """A column of numbers with as many decimals as the largest needs.
+    """A column of numbers with the same decimals: as many as the largest needs, or the smallest for two digits, at most four.
 
     >>> aligned([-0.53412, 0.0528, 0.0, None])
     ['−0.534', '0.053', '0.000', '–']
+    >>> aligned([146.2, 6.03])
+    ['146.2', '6.0']
     """
     found = [as_number(v) for v in values]
-    largest = max((abs(v) for v in found if v is not None), default=0.0)
-    size = math.floor(math.log10(largest)) if largest else 0
-    if not -5 < size < 12:
+    sizes = [math.floor(math.log10(abs(v))) for v in found if v]
+    if sizes and not -5 < max(sizes) < 12:
         return [number(v, digits) for v in found]
-    decimals = max(0, digits - 1 - size)
+    decimals = min(digits + 1, max(0, digits - 1 - max(sizes), 1 - min(sizes))) if sizes else 0
     return ["–" if v is None else f"{v:,.{decimals}f}".replace("-", "−") for v in found]
 
 
