@@ -276,3 +276,11 @@ def test_prints_whole(open_page, real):
     page.call("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
     assert luminance(page) > 0.999
     assert page.js("[...document.querySelectorAll('.tools, nav')].every(e => getComputedStyle(e).display === 'none')") is True
+
+
+def test_log_axis_leaves_out_what_has_no_logarithm(open_page):
+    page = open_page({"title": "t", "curves": {"task": [1, 2, 3, 4, 5], "tar": [-1.0, 0.0, 2.0, None, 3.0]}})
+    page.js("document.querySelectorAll('[data-chart=tar] .tools button')[1].click()")
+    assert "2 values of 0 or less" in page.js("document.querySelector('[data-chart=tar] .hint').textContent")
+    path = page.js("document.querySelector('[data-chart=tar] path.line').getAttribute('d')")
+    assert path.count("M") == 2 and "L" not in path and "NaN" not in path and page.complaints == []  # two points, a gap between
