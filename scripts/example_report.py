@@ -19,9 +19,8 @@ from sklearn.metrics import r2_score
 
 import fmrl
 from fmrl import report
-from fmrl.certificate import certify
 from fmrl.data.synthetic import linear_regressions
-from fmrl.records import checksum, versions, write_json
+from fmrl.records import checksum, write_json
 
 SHOTS = (1, 2, 4, 8, 16, 32)
 
@@ -117,28 +116,20 @@ def _facts(
         rows["pooled"].append([None if k is None else score(d, pooled(C)) for k in shots])
     scores = {key: np.array(value, dtype=float) for key, value in rows.items()}
     lengths = [len(t.y) for t in train]
-    data: dict[str, Any] = {"kind": "regression" if classes is None else "classification", "tasks": len(train)}
-    data |= {"heldout_tasks": len(new), "rows": sum(lengths), "features": len(features), "source": title}
-    data |= {"rows_per_task": (min(lengths), float(np.median(lengths)), max(lengths))} | (
-        {"classes": classes} if classes else {}
-    )
-    return {
-        "title": title,
-        "data": data,
-        "heldout": report.held_out(scores, SHOTS, metric),
-        "learned": report.coefficients(history.state.phi, features, classes, note="per unit of the feature"),
-        "curves": report.curves(history, [t.name for t in train]),
-        "similarity": report.similarity_map(history.optimum, [t.name for t in train], phi=history.state.phi),
-        "certificate": report.certificate_facts(certify(history, played)),
-        "run": {
-            "composition": repr(algo),
-            "configuration": {"domain": repr(domain), "shots": ", ".join(map(str, SHOTS)), "holdout": len(new)},
-            "versions": versions(),
-            "data": [{"name": title, "rows": sum(lengths), "sha256": checksum(*(a for t in train for a in (t.X, t.y)))}],
-            "command": "python scripts/example_report.py FOLDER",
-            "seconds": time.perf_counter() - began,
-        },
+    made = report.facts_of(history, played, title=title, features=features, outputs=classes)
+    del made["missing"]
+    made["data"] |= {"kind": "regression" if classes is None else "classification", "heldout_tasks": len(new), "source": title}
+    made["data"] |= {"features": len(features), "rows_per_task": (min(lengths), float(np.median(lengths)), max(lengths))}
+    made["data"] |= {"classes": classes} if classes else {}
+    made["learned"]["note"] = "per unit of the feature"
+    made["heldout"] = report.held_out(scores, SHOTS, metric)
+    made["run"] |= {
+        "configuration": {"domain": repr(domain), "shots": ", ".join(map(str, SHOTS)), "holdout": len(new)},
+        "data": [{"name": title, "rows": sum(lengths), "sha256": checksum(*(a for t in train for a in (t.X, t.y)))}],
+        "command": "python scripts/example_report.py FOLDER",
+        "seconds": time.perf_counter() - began,
     }
+    return made
 
 
 def _adapt(algo: fmrl.FMRL, history: fmrl.History, task: fmrl.Task) -> np.ndarray:

@@ -219,6 +219,17 @@ def test_curves_are_the_history(real):
         report.curves(fmrl.run(fmrl.presets.paper(), tasks, keep="totals"))
 
 
+@pytest.mark.parametrize("keep", ["all", "scalars", "totals"])
+def test_facts_of_any_history(keep):
+    tasks = [fmrl.Task(np.eye(2), [0.1 * t, 0.2], loss=fmrl.Squared()) for t in range(6)]
+    history = fmrl.run(fmrl.presets.paper(), tasks, keep=keep)
+    facts = report.facts_of(history, tasks)
+    seen = Seen(report.render(facts))
+    assert ("similarity" in facts, "curves" in facts) == (keep == "all", keep != "totals")
+    assert ("keep='all'" in seen.words) == (keep != "all") and "6" in seen.words
+    assert facts["certificate"]["tasks"] == (0 if keep == "totals" else 6)
+
+
 def test_outliers_are_rare_among_alike_tasks_and_found_when_planted():
     for dim in (1, 2, 20):
         alike = np.random.default_rng(dim).normal(size=(3000, dim))

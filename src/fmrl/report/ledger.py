@@ -7,7 +7,7 @@ from typing import Any
 from fmrl.report.charts import holding
 from fmrl.report.facts import PAPER, Facts
 from fmrl.report.sections import details, table
-from fmrl.report.text import as_number, count, escape, name, number, plural
+from fmrl.report.text import aligned, as_number, count, escape, name, number, plural
 
 SIGNS = {"checked": "✓", "assumed": "○", "false": "✕"}
 
@@ -26,10 +26,8 @@ def certificate(facts: Facts) -> str:
         ends = list(dict.fromkeys(number(x, 4) for x in (low, high) if x is not None))
         measured = " to ".join(ends) or "–"
         head = ["guarantee on TAR", "value", "times measured", "largest term", "proved in"]
-        rows = [
-            [name(b["name"]), number(b["total"], 4), number(b.get("ratio")), _largest(b), escape(b.get("place"))]
-            for b in bounds
-        ]
+        values = zip(bounds, aligned((b["total"] for b in bounds), 4), aligned(b.get("ratio") for b in bounds), strict=True)
+        rows = [[name(b["name"]), total, ratio, _largest(b), escape(b.get("place"))] for b, total, ratio in values]
         parts.append(table(head, rows, (1, 2), f"Measured TAR: {measured} over {plural(found.get('tasks'), 'task')}."))
         terms = [[name(b["name"]), escape(term), number(v, 4)] for b in bounds for term, v in b["terms"].items()]
         parts.append(details("Term by term", table(["guarantee", "term", "value"], terms, [2])))
@@ -48,7 +46,8 @@ def certificate(facts: Facts) -> str:
             [_status(a["status"]), escape(a["name"]), escape(a.get("detail", ""), 400)]
             for a in sorted(listed, key=lambda a: order.get(a["status"], 0))
         ]
-        parts.append(table(["status", "assumption", "detail"], rows, caption="What the guarantees rest on."))
+        unused = " What is false here is used by none of them." if any(a["status"] == "false" for a in listed) else ""
+        parts.append(table(["status", "assumption", "detail"], rows, caption=f"What guarantees rest on.{unused}"))
     if broken:
         rows = [[name(title), escape(why, 600)] for title, why in broken]
         parts.append(details(f"Not guarantees here ({len(broken)})", table(["bound", "why not"], rows)))
