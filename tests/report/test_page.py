@@ -304,3 +304,53 @@ def test_specs_of_nothing():
     empty = {"task": [], "tar": [], "guess": []}
     assert specs({"title": "t", "curves": empty})[0]["series"] == []
     report.render({"title": "t", "curves": empty})
+
+
+def damaged(value, rng, chance):
+    """The same facts with some of their parts replaced by what does not belong there."""
+    if rng.random() < chance:
+        strange = (
+            None,
+            "x",
+            "<b>",
+            -1,
+            0,
+            1e308,
+            math.nan,
+            math.inf,
+            True,
+            [],
+            {},
+            [None],
+            {"a": 1},
+            [[1]],
+            b"bytes",
+            object(),
+        )
+        return strange[rng.integers(len(strange))]
+    if isinstance(value, dict):
+        return {key: damaged(v, rng, chance) for key, v in value.items() if rng.random() > chance / 2}
+    if isinstance(value, (list, tuple)):
+        return [damaged(v, rng, chance) for v in value if rng.random() > chance / 4]
+    return value
+
+
+def test_damaged_facts_give_a_page_or_a_clear_error(real):
+    """Nothing but FMRLError ever comes out, and what is rendered still holds two scripts and valid data."""
+    small = json.loads(json.dumps(real))
+    small["similarity"]["points"] = small["similarity"]["points"][:8]
+    small["curves"] = {k: v[:8] if isinstance(v, list) else v for k, v in small["curves"].items()}
+    small["certificate"]["curves"] = {k: v[:8] for k, v in small["certificate"]["curves"].items()}
+    rendered = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        facts = damaged(small, rng, 0.002 if seed % 2 else 0.02)
+        try:
+            page = report.render(facts)
+        except fmrl.FMRLError:
+            continue
+        rendered += 1
+        seen = Seen(page)
+        assert [tag for tag, _ in seen.tags].count("script") == 2
+        json.loads(seen.data)
+    assert rendered > 50  # the damage is mild enough that some pages survive

@@ -36,7 +36,7 @@ def render(facts: Facts) -> str:
         raise FMRLError("a report needs facts with at least a title", fix='give {"title": "…"}')
     try:
         return _filled(facts)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         if isinstance(error, FMRLError):
             raise
         what = f"{type(error).__name__}: {error}"
