@@ -12,7 +12,7 @@ from fmrl.records import versions
 from fmrl.report.facts import Facts
 from fmrl.report.gather import certificate_facts, coefficients, curves, similarity_map
 
-KEEP = "fmrl.run(algo, tasks, keep='all')"
+KEEP = "fmrl.run(algo, tasks, keep='vectors')"
 
 
 def facts_of(
@@ -20,10 +20,11 @@ def facts_of(
     tasks: Sequence[Any] | None = None,
     *,
     title: str = "FMRL run",
+    names: Sequence[Any] | None = None,
     features: Sequence[Any] | None = None,
     outputs: Sequence[Any] | None = None,
 ) -> Facts:
-    """Facts of one run; ``tasks`` let its certificate check what it would else assume, and name the points.
+    """Facts of one run; ``tasks`` let its certificate check what it would else assume, and name the points unless ``names`` do.
 
     features and outputs (classes) name the entries of phi. What the history did not keep is said to be missing, with the reason.
     Held-out scores, checksums and the command are the caller's to add.
@@ -38,7 +39,8 @@ def facts_of(
         "heldout": {"why": "A history knows only the tasks it was made of, so nothing can be said of new ones."}
     }
     found: dict[str, Any] = {"title": title, "data": {"tasks": len(history)}, "missing": missing}
-    names = None if tasks is None else [i if (name := getattr(t, "name", None)) is None else name for i, t in enumerate(tasks)]
+    if names is None and tasks is not None:
+        names = [i if (name := getattr(t, "name", None)) is None else name for i, t in enumerate(tasks)]
     if features is None:
         missing["learned"] = {"why": "The features were not named.", "command": "fmrl.report.facts_of(history, features=[…])"}
     else:
@@ -48,7 +50,7 @@ def facts_of(
     else:
         found["data"]["rows"] = int(numbers(history.rounds).sum())
         found["curves"] = curves(history, names)
-    if history.keep != "all" or not len(history):
+    if history.keep not in ("all", "vectors") or not len(history):
         missing["similarity"] = {"why": "The history did not keep the optima of its tasks.", "command": KEEP}
     else:
         found["similarity"] = similarity_map(history.optimum, names, phi=history.state.phi)
