@@ -146,7 +146,7 @@ class _Meta(BaseEstimator):
     def certificate_(self) -> Certificate:
         """What is proved about the regret of this run."""
         check_is_fitted(self, "history_")
-        return certify(self.history_)
+        return certify(self.history_, loss=self.prior_.loss)
 
     @property
     def similarity_(self) -> SimilarityReport:
