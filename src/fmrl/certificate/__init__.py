@@ -27,7 +27,8 @@ def certify(
     """Measure a run against every bound that applies to the composition which produced it.
 
     ``tasks``, in the order they were played, lets convexity and Lipschitz constants be checked rather than assumed; so does ``loss``,
-    for a run of the library's own linear models that were all played with it. ``growth`` is α, if the tasks' mean losses are known to grow quadratically (for FLI-Online). ``order`` picks one of several orders.
+    for a run of the library's own linear models that were all played with it. ``growth`` is α, if the tasks' mean losses are known to
+    grow quadratically (for FLI-Online). ``order`` picks one of several orders.
     A run that no theorem speaks of — foreign, non-convex, an unknown learner — yields a certificate that says so and why.
 
     >>> import numpy as np, fmrl
