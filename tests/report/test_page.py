@@ -266,6 +266,8 @@ def test_held_out_intervals_are_student_and_paired():
     low, high = stats.ttest_rel(ours[3:, 1], base[3:, 1]).confidence_interval(0.95)
     assert (d["low"], d["high"]) == (pytest.approx(low), pytest.approx(high))
     assert found["methods"][0]["tasks"] == [30, 27]
+    near = report.held_out({"FMRL": [[1.0], [0.9]], "pooled": [[0.0], [0.1]]}, [1], "accuracy")["methods"]
+    assert near[0]["high"] == [1.0] and near[1]["low"] == [0.0]
     with pytest.raises(fmrl.FMRLError, match="different tasks"):
         report.held_out({"FMRL": ours, "pooled": base[:9]}, [1, 2], "r2")
 

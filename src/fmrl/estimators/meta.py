@@ -7,12 +7,11 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets, type_of_target, unique_labels
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fmrl.certificate import Certificate, certify
-from fmrl.core.algorithm import FMRL, State
-from fmrl.core.domains import Ball
+from fmrl.core.algorithm import FMRL
 from fmrl.core.errors import FMRLError
 from fmrl.core.history import History
 from fmrl.core.meta import FollowLeader
@@ -24,7 +23,7 @@ from fmrl.estimators.inputs import as_numpy, back, positions, read, task_ids, we
 from fmrl.estimators.linear import Prior, TaskClassifier, TaskRegressor, probabilities
 from fmrl.estimators.pack import Table, table
 from fmrl.estimators.playing import play_tasks
-from fmrl.estimators.rule import Rule, learn
+from fmrl.estimators.rule import STEPS, Rule, learn, pool
 from fmrl.similar import SimilarityReport, similarity_report
 
 VECTORS = 10_000_000  # numbers of optima that a history may hold; beyond, it keeps scalars only
@@ -130,7 +129,8 @@ class _Meta(BaseEstimator):
     def prior_(self) -> Prior:
         """What adapting starts from."""
         state = self.history_.state
-        return Prior(self.chart_, self.rule_, state.phi, float(state.guess), getattr(self, "classes_", None))
+        classes = getattr(self, "classes_", None)
+        return Prior(self.chart_, self.rule_, state.phi, float(state.guess), classes, self.pooled_)
 
     @property
     def n_tasks_seen_(self) -> int:
@@ -151,18 +151,18 @@ class _Meta(BaseEstimator):
 
     @property
     def coef_(self) -> np.ndarray:
-        """phi in the user's units: the coefficients before any row of a task is seen."""
-        return self._phi()[0]
+        """Where tasks start, in the user's units: the coefficients before any row of a task is seen."""
+        return self._start()[0]
 
     @property
     def intercept_(self) -> Any:
         """The intercept that belongs to ``coef_``."""
-        return self._phi()[1]
+        return self._start()[1]
 
-    def _phi(self) -> tuple[np.ndarray, Any]:
+    def _start(self) -> tuple[np.ndarray, Any]:
         if not hasattr(self, "history_"):
             raise AttributeError("coef_ and intercept_ are there after fit")
-        return self._shape(*self.chart_.model(self.history_.state.phi, self.prior_.loss.outputs))
+        return self._shape(*self.chart_.model(self.prior_.start(0), self.prior_.loss.outputs))
 
     def _shape(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[np.ndarray, Any]:
         return coef, intercept
@@ -195,6 +195,7 @@ class _Meta(BaseEstimator):
         classes = None if regression else self.classes_
         loss = Prior(options[0], Rule(1.0), np.zeros(0), 0.0, classes).loss
         self.chart_, self.rule_ = learn(tasks, options, loss, regression, self._seed())
+        self._pool(tasks, loss)
         algo = FMRL(
             domain=self.chart_.domain,
             within=OMD() if self.within is None else self.within,
@@ -205,6 +206,13 @@ class _Meta(BaseEstimator):
         width = loss.outputs * self.chart_.width
         keep = "vectors" if (expected or len(tasks)) * width <= VECTORS else "scalars"
         self.history_ = History(algo, algo.init(np.zeros(width)), keep)
+
+    def _pool(self, tasks: Table, loss: Any) -> None:
+        """The pooled start, if some task may start there."""
+        self.pooled_ = None
+        if any(choice.start == "pooled" for choice in self.rule_.choices):
+            steps = [step for step in STEPS if step <= self.rule_.pooled]
+            self.pooled_ = pool(tasks, self.chart_, loss, not hasattr(self, "classes_"), steps)[-1]
 
     def _seed(self) -> int:
         if isinstance(self.random_state, np.random.RandomState):
@@ -222,7 +230,9 @@ class _Meta(BaseEstimator):
         sizes = np.array([len(p.y) for p in parts])
         X, y = np.concatenate([p.X for p in parts]), np.concatenate([p.y for p in parts])
         pilot = Table(X, y, weight, np.cumsum(sizes) - sizes, sizes)
-        _, self.rule_ = learn(pilot, [self.chart_], self.prior_.loss, not hasattr(self, "classes_"), self._seed())
+        loss = self.prior_.loss
+        _, self.rule_ = learn(pilot, [self.chart_], loss, not hasattr(self, "classes_"), self._seed())
+        self._pool(pilot, loss)
 
     def _play(self, tasks: Table, names: list, progress: Callable[[int], None] | None = None) -> None:
         twice = next((name for name in names if name in self._known), None)
@@ -251,7 +261,7 @@ class _Meta(BaseEstimator):
         rows = read(self, X)
         outputs = self.prior_.loss.outputs
         if task is None:
-            coef, intercept = self.chart_.model(self.history_.state.phi, outputs)
+            coef, intercept = self.chart_.model(self.prior_.start(0), outputs)
             return rows @ coef.T + intercept
         ids, out = task_ids(task, len(rows)), np.empty((len(rows), outputs))
         for name in np.unique(ids):
@@ -308,11 +318,11 @@ class MetaClassifier(ClassifierMixin, _Meta):
         return back(z[:, 0] if z.shape[1] == 1 else z, X)
 
     def predict_proba(self, X: Any, task: Any = None) -> Any:
-        """Class probabilities [n, classes] under the model of each row's task (phi, where no task is given)."""
+        """Class probabilities [n, classes] under the model of each row's task (the common start, where no task is given)."""
         return back(probabilities(self._margins(X, task), len(self.classes_)), X)
 
     def predict(self, X: Any, task: Any = None) -> Any:
-        """The most probable class [n] under the model of each row's task (phi, where no task is given)."""
+        """The most probable class [n] under the model of each row's task (the common start, where no task is given)."""
         p = probabilities(self._margins(X, task), len(self.classes_))
         return back(self.classes_[p.argmax(axis=1)], X)
 
@@ -348,7 +358,7 @@ class MetaRegressor(RegressorMixin, _Meta):
         return coef[0], float(intercept[0])
 
     def predict(self, X: Any, task: Any = None) -> Any:
-        """The prediction of every row [n] under the model of its task (phi, where no task is given)."""
+        """The prediction of every row [n] under the model of its task (the common start, where no task is given)."""
         return back(self._margins(X, task)[:, 0], X)
 
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:

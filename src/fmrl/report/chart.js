@@ -236,8 +236,8 @@ class Chart {
     const first = this.figure === document.querySelector("figure[data-chart]");
     const drag = window.matchMedia("(pointer: coarse)").matches ? "Tap a point for its values; drag sideways to zoom." : "Hover for values; drag to zoom, double-click to reset.";
     const notes = first ? [drag] : [];
-    if (lost) notes.push(`${lost} values of 0 or less have no place on a log axis.`);
-    if (cut) notes.push(`${cut} means below ${show(this.spec.y.floor)} are cut off; “whole range” shows them.`);
+    if (lost) notes.push(`Not on a log axis: ${lost} value${lost > 1 ? "s" : ""} of 0 or less.`);
+    if (cut) notes.push(`${cut} ${cut > 1 ? "means" : "mean"} below ${show(this.spec.y.floor)} ${cut > 1 ? "are" : "is"} cut off; see “whole range”.`);
     this.hint.textContent = notes.join(" ");
     this.reset.disabled = !this.view;
   }

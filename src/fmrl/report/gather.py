@@ -177,6 +177,8 @@ def held_out(
     methods = []
     for key, value in table.items():
         mean, low, high, tasks = _student(value, level)
+        if metric == "accuracy":  # a mean of accuracies is one; Student's interval may reach beyond
+            low, high = (np.clip(end, 0.0, 1.0).tolist() for end in (low, high))
         methods.append({"name": key, "mean": mean, "low": low, "high": high, "tasks": tasks})
     differences = []
     for other in others:

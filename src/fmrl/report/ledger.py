@@ -64,7 +64,7 @@ def _largest(bound: Any) -> str:
     if not terms:
         return ""
     top, total = max(terms, key=lambda k: terms[k]), as_number(bound["total"])
-    return escape(top) + (f" ({100 * terms[top] / total:.0f} %)" if total and total > 0 else "")
+    return escape(top) + (f" ({100 * terms[top] / total:.0f}&nbsp;%)" if total and total > 0 else "")
 
 
 def run(facts: Facts) -> str:
