@@ -59,7 +59,7 @@ def facts(run: Run) -> report.Facts:
 def _learned(run: Run) -> Any:
     """phi's coefficients, of the columns as they were encoded: scaled, they can be compared with each other."""
     prior = run.prior
-    coef, _ = prior.chart.model(prior.phi, prior.loss.outputs)
+    coef, _ = run.start
     note = {
         "standard": "per standard deviation of a feature",
         "range": "per range of a feature",

@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fmrl.core.checkpoint import load_history
 from fmrl.core.errors import FMRLError
 from fmrl.core.history import History
@@ -91,6 +93,11 @@ class Run:
     def prior(self) -> Prior:
         """What adapting starts from."""
         return self.estimator.prior_
+
+    @property
+    def start(self) -> tuple[np.ndarray, np.ndarray]:
+        """What is known before any row of a task: coefficients [outputs, f] and intercepts [outputs], of encoded columns."""
+        return np.atleast_2d(self.estimator.coef_), np.atleast_1d(self.estimator.intercept_)
 
     @property
     def encoder(self) -> Encoder:

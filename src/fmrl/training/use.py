@@ -137,7 +137,7 @@ class _Crowd:
     def __init__(self, run: Run, known: dict[str, Models]):
         prior, self.encoder = run.prior, unscaled(run.encoder)
         self.task, self.classes = run.settings.options.task, prior.classes
-        coef, intercept = in_user_units(run.encoder, *prior.chart.model(prior.phi, prior.loss.outputs))
+        coef, intercept = in_user_units(run.encoder, *run.start)
         self.coef = np.concatenate([coef[None], *(m.coef for m in known.values())])
         self.intercept = np.concatenate([intercept[None], *(m.intercept for m in known.values())])
         self.kinds = np.array(["phi", *(kind for kind, m in known.items() for _ in m.ids)])
