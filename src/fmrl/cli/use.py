@@ -75,8 +75,8 @@ def predict_command(
     """Predict every row of a table, in its order.
 
     A row is predicted by the model of its task: one that was adapted, else one
-    seen in training, else phi, what is known before any row of a task. The column
-    "model" says which. Classes come with their probabilities, p_….
+    seen in training, else the start, what is known before any row of a task. The
+    column "model" says which: adapted, seen or start. Classes come with their probabilities, p_….
 
     Examples:
 
@@ -103,7 +103,7 @@ def predict_command(
     if as_json:
         typer.echo(json.dumps({"rows": sum(counts.values()), "by": counts, "out": str(out)}))
     else:
-        parts = ", ".join(f"{n:,} by {'models ' + kind if kind != 'phi' else kind}" for kind, n in counts.items() if n)
+        parts = ", ".join(f"{n:,} by {'the start' if kind == 'start' else 'models ' + kind}" for kind, n in counts.items() if n)
         _say(f"{sum(counts.values()):,} rows in {out}: {parts}")
 
 

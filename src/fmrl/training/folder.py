@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -33,6 +34,7 @@ TASKS, HELDOUT, MODELS, ADAPTED, ENCODER, README = (
     "encoder.json",
     "README.txt",
 )
+LOCK, SCRATCH = ".lock", ".scratch"
 FORMAT = 1
 
 
@@ -107,12 +109,12 @@ def atomic(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Hold a run's folder for writing, made if need be; what a killed writer left half done is swept away.
+def writing(path: Path) -> Iterator[Path]:
+    """Hold a run's folder for writing, made if need be; yields a scratch folder in it.
 
-    A folder that stays empty does not stay.
+    What a killed writer left half done is swept away, and a folder that stays empty does not stay.
     """
-    lock = path / ".lock"
+    lock, scratch = path / LOCK, path / SCRATCH
     try:
         path.mkdir(parents=True, exist_ok=True)
         held = open(lock, "w")  # noqa: SIM115 - closed below, and the lock with it
@@ -121,11 +123,14 @@ def writing(path: Path) -> Iterator[None]:
     try:
         if not _locked(held, lock):
             raise FMRLError(f"another process is writing {path}", fix="wait for it, or choose another folder")
-        for stale in path.glob(".*.partial*"):
-            stale.unlink(missing_ok=True)
         try:
-            yield
+            shutil.rmtree(scratch, ignore_errors=True)
+            for stale in path.glob(".*.partial*"):
+                stale.unlink(missing_ok=True)
+            scratch.mkdir()
+            yield scratch
         finally:
+            shutil.rmtree(scratch, ignore_errors=True)
             lock.unlink(missing_ok=True)
             if not any(path.iterdir()):
                 path.rmdir()

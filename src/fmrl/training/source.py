@@ -103,13 +103,20 @@ def files(table: str) -> list[Path]:
 
 
 def open_source(
-    options: Options, encoder: Encoder | None = None, loss: Loss | None = None, expected: int | None = None
+    options: Options,
+    encoder: Encoder | None = None,
+    loss: Loss | None = None,
+    expected: int | None = None,
+    scratch: Path | None = None,
 ) -> Source:
-    """Open the table of a run. encoder, loss, expected: what an earlier session found out, so as not to look again."""
+    """Open the table of a run. encoder, loss, expected: what an earlier session found out, so as not to look again.
+
+    scratch: where rows that lie apart are gathered.
+    """
     files(options.table)
     share = 1.0 - options.holdout
     given: dict[str, Any] = {"task": options.task, "target": options.target, "order": options.order or None}
-    given |= {"apart": options.apart, "one_class": options.one_class, "rows": options.rows}
+    given |= {"apart": options.apart, "one_class": options.one_class, "rows": options.rows, "scratch": scratch}
     if encoder is None:
         given |= {"features": options.features or None, "policy": options.policy, "train": None if share >= 1 else share}
     try:

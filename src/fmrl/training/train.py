@@ -54,11 +54,11 @@ def train(
     """
     if checkpoint_every < 1 or evaluate_tasks < 0:
         raise FMRLError(f"checkpoint_every={checkpoint_every} and evaluate_tasks={evaluate_tasks} must be positive")
-    with folder.writing(out):
+    with folder.writing(out) as scratch:
         if (out / folder.RECORD).exists() and resume:
             _same(Settings.read(out).options, options, out)
             return Run.load(out).record
-        settings, source = _settings(options, out, resume, progress)
+        settings, source = _settings(options, out, scratch, resume, progress)
         with record("train", **settings.options.said()) as entry:
             session = _Session(settings, source, out, progress, evaluate_tasks)
             session.play(checkpoint_every, stop)
@@ -72,7 +72,7 @@ def train(
     return folder.read_sealed(out / folder.RECORD)
 
 
-def _settings(options: Options, out: Path, resume: bool, progress: Progress) -> tuple[Settings, Source]:
+def _settings(options: Options, out: Path, scratch: Path, resume: bool, progress: Progress) -> tuple[Settings, Source]:
     """The settings of the run in this folder, or new ones, written there."""
     progress("reading the table", 0, None)
     data = [{"name": path.name, "sha256": folder.sha256(path)} for path in files(options.table)]
@@ -84,10 +84,10 @@ def _settings(options: Options, out: Path, resume: bool, progress: Progress) -> 
         if found.data != data:
             changed = next((d["name"] for d in data if d not in found.data), "a file of the table")
             raise FMRLError(f"{changed} is not what this run began with", fix="train anew in another folder")
-        return found, open_source(options, found.encoder, found.loss, found.expected)
-    if any(p.name != ".lock" for p in out.iterdir()):
+        return found, open_source(options, found.encoder, found.loss, found.expected, scratch)
+    if any(p.name not in (folder.LOCK, folder.SCRATCH) for p in out.iterdir()):
         raise FMRLError(f"{out} is not empty, and holds no run", fix="choose another folder")
-    source = open_source(options)
+    source = open_source(options, scratch=scratch)
     found = Settings(options, data, source.encoder, source.loss, source.expected)
     folder.write_sealed(out / folder.SETTINGS, found.to_dict())
     return found, source

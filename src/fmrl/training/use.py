@@ -59,7 +59,7 @@ def predict(
     """Predict every row of a table, in its order, into a file; returns how many rows each kind of model predicted.
 
     A row is predicted by the model of its task: one that was ``adapted``, or one ``seen`` in training; where there is neither,
-    by ``phi``, what is known before any row of a task. The column ``model`` says which. The target column need not be there.
+    by the common ``start``, what is known before any row of a task. The column ``model`` says which. The target column need not be there.
     """
     if out.suffix not in (*TEXT, *BINARY):
         raise FMRLError(f"{out.name} is of no known kind", fix=f"name it {', '.join([*TEXT, *BINARY])}")
@@ -67,7 +67,7 @@ def predict(
         raise FMRLError("these models were adapted from another run", fix="adapt again: fmrl adapt RUN TABLE")
     known = {"seen": run.models, "adapted": adapted}
     crowd = _Crowd(run, {name: models for name, models in known.items() if models is not None})
-    counts = dict.fromkeys((*known, "phi"), 0)
+    counts = dict.fromkeys((*known, "start"), 0)
 
     def blocks() -> Iterator[pl.DataFrame]:
         for block in _rows(run, table, crowd.size):
@@ -140,7 +140,7 @@ class _Crowd:
         coef, intercept = in_user_units(run.encoder, *run.start)
         self.coef = np.concatenate([coef[None], *(m.coef for m in known.values())])
         self.intercept = np.concatenate([intercept[None], *(m.intercept for m in known.values())])
-        self.kinds = np.array(["phi", *(kind for kind, m in known.items() for _ in m.ids)])
+        self.kinds = np.array(["start", *(kind for kind, m in known.items() for _ in m.ids)])
         self.place: dict[str, int] = {}
         first = 1
         for models in known.values():  # the later ones, which were adapted, take precedence
