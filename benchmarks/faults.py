@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
 from fmrl.core.errors import FMRLError
 from fmrl.data import training_ids
@@ -337,6 +338,15 @@ class Prey:
         said = [row["prediction"] for row in csv.DictReader(io.StringIO(out.read_text(encoding="utf-8"), newline=""))]
         return "" if code == 0 and said == expected else f"exit {code}, {len(said)} predictions differ from those by hand"
 
+    def binary(self, suffix: str, rng: random.Random) -> str:
+        """Predict a mauled Parquet or Arrow file: changed values cannot be told, but it must end in order."""
+        path = self.scratch / f"mauled{suffix}"
+        frame = pl.read_csv(self.table)
+        (frame.write_parquet if suffix == ".parquet" else frame.write_ipc)(path)
+        path.write_bytes(mutate_bytes(path.read_bytes(), rng))
+        code, told = invoke("predict", self.run, path, "--out", self.scratch / "said.csv")
+        return "" if code == 0 or (code == 2 and "error" in told) else f"exit {code}: {told}"
+
     def train(self, data: bytes) -> str:
         """Train on a mauled table; what is wrong, or nothing."""
         path, out = self.scratch / "mauled.csv", self.scratch / "mauled"
@@ -384,6 +394,8 @@ def fuzz(count: int, seed: int, training: float = 0.15) -> list[str]:
                     name = rng.choice(names)
                     path = prey.scratch / name if name == "models.json" else prey.run / name
                     why = prey.model(name, mutate_bytes(path.read_bytes(), rng))
+                elif i % 10 == 4:
+                    why = prey.binary(rng.choice([".parquet", ".arrow"]), rng)
                 else:
                     why = (prey.train if rng.random() < training else prey.predict)(mutate_table(prey.text, rng))
             except Exception as error:

@@ -99,13 +99,16 @@ class _Meta(BaseEstimator):
         return self
 
     def play(self, tasks: Table, names: list, *, keep: bool = True) -> Self:
-        """Play further tasks. keep=False: do not hold their rows, so memory stays bounded and `model` does not know them.
+        """Play further tasks. keep=False: hold neither their rows nor their names, so that memory stays bounded.
+
+        `model` does not know such tasks then, and the caller sees to it that none comes twice.
 
         Called with `WINDOW` tasks at a time (the last time with fewer), a run gives the same bits wherever it was interrupted.
         """
         self._play(tasks, names)
         if not keep:
             self._waiting.pop()
+            self._known.difference_update(names)
         return self
 
     def adapt(self, X: Any, y: Any, sample_weight: Any = None) -> Any:

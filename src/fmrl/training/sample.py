@@ -72,7 +72,7 @@ class Heldout:
         for task in tasks:
             name = id_text(task.name)
             key = int.from_bytes(hashlib.sha256(f"{self.seed}/{name}".encode()).digest()[:8])
-            if len(self.kept) == self.most and key >= self.kept[-1][0]:
+            if len(self.kept) >= self.most and not any(key < other for other, _ in self.kept[-1:]):
                 continue
             order = np.random.default_rng([self.seed, key]).permutation(task.rounds)[:LONGEST]
             self.kept.append((key, Held(name, np.asarray(task.X)[order], targets(task)[order])))

@@ -82,8 +82,8 @@ def predict(
             (_write_text if out.suffix in TEXT else _write_binary)(blocks(), partial)
         except pl.exceptions.PolarsError as error:
             raise FMRLError(f"the predictions cannot be written: {str(error).splitlines()[0]}", fix="check the disk") from None
-    if not sum(counts.values()):
-        raise TableError("the table has no row", fix="give a table with rows")
+        if not sum(counts.values()):
+            raise TableError("the table has no row", fix="give a table with rows")
     return counts
 
 
