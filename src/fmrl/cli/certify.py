@@ -12,6 +12,7 @@ from fmrl.certificate import certify
 from fmrl.core.checkpoint import load_history
 from fmrl.core.errors import FMRLError
 from fmrl.core.history import History
+from fmrl.core.losses import Loss
 
 
 def certify_command(
@@ -35,7 +36,8 @@ def certify_command(
     """
     if as_json and as_markdown:
         raise FMRLError("--json and --markdown exclude each other")
-    certificate = certify(_history(run), growth=growth)
+    history, loss = _history(run)
+    certificate = certify(history, loss=loss, growth=growth)
     if figure is not None:
         certificate.figure(figure)
     if as_json:
@@ -46,10 +48,11 @@ def certify_command(
         Console().print(certificate)
 
 
-def _history(run: Path) -> History:
-    """Of a file, of a folder of fmrl train, or of any folder that holds history.npz."""
+def _history(run: Path) -> tuple[History, Loss | None]:
+    """Of a file, of a folder that fmrl train made (then the loss is known), or of any folder that holds history.npz."""
     if (run / "settings.json").is_file():
         from fmrl.training import Run
 
-        return Run.load(run).history
-    return load_history(run / "history.npz" if run.is_dir() else run)
+        found = Run.load(run)
+        return found.history, found.settings.loss
+    return load_history(run / "history.npz" if run.is_dir() else run), None

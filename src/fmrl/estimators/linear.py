@@ -48,7 +48,7 @@ class Prior:
         out = np.empty((len(tasks), self.phi.size))
         for n in np.unique(tasks.sizes):
             (index,) = np.nonzero(tasks.sizes == n)
-            start, eta = self.start(float(n)), self.rule.step(self.guess, float(n))
+            start, eta = self.start(float(n)), self.rule.eta(float(n))
             most = max(1, (1 << 19) // (int(n) * self.chart.width))
             for first in range(0, len(index), most):
                 part = index[first : first + most]

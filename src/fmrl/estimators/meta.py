@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -14,16 +15,18 @@ from fmrl.certificate import Certificate, certify
 from fmrl.core.algorithm import FMRL
 from fmrl.core.errors import FMRLError
 from fmrl.core.history import History
-from fmrl.core.meta import FollowLeader
+from fmrl.core.meta import End, FollowLeader
 from fmrl.core.similarity import AverageDeviation
 from fmrl.core.update import FAL
 from fmrl.core.within import OMD
+from fmrl.estimators import store
 from fmrl.estimators.chart import charts
 from fmrl.estimators.inputs import as_numpy, back, positions, read, task_ids, weights
 from fmrl.estimators.linear import Prior, TaskClassifier, TaskRegressor, probabilities
 from fmrl.estimators.pack import Table, table
 from fmrl.estimators.playing import play_tasks
 from fmrl.estimators.rule import STEPS, Rule, learn, pool
+from fmrl.estimators.stream import FirstTask, OpenTask, Streams
 from fmrl.similar import SimilarityReport, similarity_report
 
 VECTORS = 10_000_000  # numbers of optima that a history may hold; beyond, it keeps scalars only
@@ -128,23 +131,52 @@ class _Meta(BaseEstimator):
             model.feature_names_in_ = self.feature_names_in_
         return model
 
+    def save(self, path: str | os.PathLike) -> None:
+        """Write this estimator to one file (safetensors), whole or not at all."""
+        store.save(path, self)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> Self:
+        """Read an estimator written by `save`; a damaged or foreign file is refused."""
+        return store.load(path, cls)
+
     @property
     def prior_(self) -> Prior:
         """What adapting starts from."""
-        state = self.history_.state
+        state = self.state_
         classes = getattr(self, "classes_", None)
         return Prior(self.chart_, self.rule_, state.phi, float(state.guess), classes, self.pooled_)
 
     @property
     def n_tasks_seen_(self) -> int:
         """How many tasks were played, those of streams included."""
-        return self.history_.state.tasks if hasattr(self, "history_") else 0
+        return self.state_.tasks if hasattr(self, "history_") else 0
+
+    def task(self, rounds: int | None = None, *, name: Any = None, classes: Any = None) -> OpenTask:
+        """Open a task whose rows come one at a time; see `fmrl.estimators.stream`. Any number may be open at once.
+
+        rounds: how many rows are expected. classes: all labels, for a classifier that has seen no task.
+        """
+        if hasattr(self, "history_"):
+            return OpenTask(self, rounds, name)
+        if classes is None and isinstance(self, ClassifierMixin):
+            raise FMRLError("this classifier has seen no task", fix="name all labels: task(classes=[…])")
+        return FirstTask(self, name, classes)
+
+    def _close(self, task: OpenTask, end: End) -> None:
+        """A stream has ended: move the meta-level, and remember what it cost."""
+        low, high = task.regret
+        old = self.streams_
+        self.streams_ = Streams(
+            old.tasks + 1, old.rounds + task.rounds, old.loss + task.loss, (old.regret[0] + low, old.regret[1] + high)
+        )
+        self.state_ = self.history_.algo.advance(self.state_, end)
 
     @property
     def certificate_(self) -> Certificate:
         """What is proved about the regret of this run."""
         check_is_fitted(self, "history_")
-        return certify(self.history_)
+        return certify(self.history_, loss=self.prior_.loss)
 
     @property
     def similarity_(self) -> SimilarityReport:
@@ -173,9 +205,10 @@ class _Meta(BaseEstimator):
     # ---- the run ----------------------------------------------------------------------------------------------------------
 
     def _reset(self) -> None:
-        for name in ("history_", "chart_", "rule_"):
+        for name in ("history_", "state_", "chart_", "rule_", "pooled_"):
             if hasattr(self, name):
                 delattr(self, name)
+        self.streams_ = Streams()
         self._pilot: list[Table] = []
         self._piloted = 1
         self._waiting: list[tuple[Table, list]] = []
@@ -208,7 +241,8 @@ class _Meta(BaseEstimator):
         )
         width = loss.outputs * self.chart_.width
         keep = "vectors" if (expected or len(tasks)) * width <= VECTORS else "scalars"
-        self.history_ = History(algo, algo.init(np.zeros(width)), keep)
+        self.state_ = algo.init(np.zeros(width))
+        self.history_ = History(algo, self.state_, keep)
 
     def _pool(self, tasks: Table, loss: Any) -> None:
         """The pooled start, if some task may start there."""
@@ -241,7 +275,10 @@ class _Meta(BaseEstimator):
         twice = next((name for name in names if name in self._known), None)
         if twice is not None:
             raise FMRLError(f"the task {twice!r} was seen before", fix="give it another name, or adapt to its new rows")
+        if self.state_ is not self.history_.state:  # streams moved it: a new history begins
+            self.history_ = History(self.history_.algo, self.state_, self.history_.keep)
         play_tasks(self.history_, tasks, self.chart_, self.prior_.loss, not hasattr(self, "classes_"), progress)
+        self.state_ = self.history_.state
         self._known.update(names)
         self._waiting.append((tasks, names))
 
@@ -266,11 +303,12 @@ class _Meta(BaseEstimator):
         if task is None:
             coef, intercept = self.chart_.model(self.prior_.start(0), outputs)
             return rows @ coef.T + intercept
-        ids, out = task_ids(task, len(rows)), np.empty((len(rows), outputs))
-        for name in np.unique(ids):
-            (here,) = np.nonzero(ids == name)
-            coef, intercept = self.chart_.model(self._seen(name), outputs)
-            out[here] = rows[here] @ coef.T + intercept
+        names, which = np.unique(task_ids(task, len(rows)), return_inverse=True)
+        coef, intercept = self.chart_.model(np.stack([self._seen(name) for name in names]), outputs)
+        out, most = np.empty((len(rows), outputs)), max(1, (1 << 20) // coef[0].size)
+        for first in range(0, len(rows), most):
+            part, own = slice(first, first + most), which[first : first + most]
+            out[part] = (coef[own] @ rows[part, :, None])[..., 0] + intercept[own]
         return out
 
     def __getstate__(self) -> dict:

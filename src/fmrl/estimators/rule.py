@@ -2,10 +2,10 @@
 
 Adapting to n rows is FTRL's action after n rounds, argmin B_R(·‖start) + eta·(their losses), with
 
-    eta = scale·D / (G·√n),
+    eta = step / √n.
 
-the theory's step times a factor, because the theorem's G is the steepest a loss can be and losses are mostly flatter; Theorem A.1
-holds from any start and with any step. Two things are left open: the scale, and where tasks start:
+The theorem's step is D/G, but G is the steepest a loss can be and losses are mostly flatter; Theorem A.1 holds from any start and
+with any step. So two things are left open, the step (`scale` says how many times D/G it is) and where tasks start:
 
     phi      the mean of the optima, as Algorithm 2 has it
     origin   nothing: tasks that share nothing gain nothing by phi
@@ -44,7 +44,7 @@ class Choice(NamedTuple):
 
     rounds: int
     start: str  # one of STARTS
-    scale: float  # times the theory's step
+    step: float  # eta·√rounds
     score: float  # on the pilot: accuracy, or −(mean squared error)
 
 
@@ -68,9 +68,13 @@ class Rule:
         sizes = np.log([c.rounds for c in self.choices[1:]])
         return self.choices[1 + int(np.argmin(abs(sizes - math.log(rounds))))]
 
-    def step(self, guess: float, rounds: float) -> float:
-        """eta for this many rows."""
-        return self.at(rounds).scale * guess / (self.lipschitz * math.sqrt(rounds))
+    def eta(self, rounds: float) -> float:
+        """The step for this many rows."""
+        return self.at(rounds).step / math.sqrt(rounds)
+
+    def scale(self, rounds: float, guess: float) -> float:
+        """How many times the theory's step D/(G·√rounds) that is."""
+        return self.at(rounds).step * self.lipschitz / guess
 
 
 def optima(tasks: Table, chart: Chart, loss: Loss, regression: bool) -> np.ndarray:
@@ -128,14 +132,11 @@ def _choices(pilot: Table, tasks: Table, chart: Chart, loss: Loss, regression: b
     scores = np.stack([_scores(pilot, order, n, starts, chart, loss, regression) for n in sizes])  # [sizes, starts, steps]
     smooth = np.pad(scores, ((1, 1), (0, 0), (0, 0)), mode="edge")
     smooth = (smooth[:-2] + 2 * smooth[1:-1] + smooth[2:]) / 4  # neighbouring sizes want nearly the same
-    guess = math.sqrt(max(float(chart.domain.divergence(theta, theta.mean(axis=0)).mean()), 1e-300))
-    lipschitz = _lipschitz(pilot, chart, loss, regression)
     choices = [zero]
     for n, row, true in zip(sizes, smooth, scores, strict=True):
         best = np.unravel_index(np.argmax(row), row.shape)
-        scale = STEPS[best[1]] / chart.length**2 * lipschitz / guess
-        choices.append(Choice(n, STARTS[best[0]], float(scale), float(true[best])))
-    return Rule(lipschitz, tuple(choices), step)
+        choices.append(Choice(n, STARTS[best[0]], float(STEPS[best[1]]) / chart.length**2, float(true[best])))
+    return Rule(_lipschitz(pilot, chart, loss, regression), tuple(choices), step)
 
 
 def _unadapted(pilot: Table, order: list, half: np.ndarray, phi: np.ndarray, chart: Chart, loss: Loss, regression: bool):

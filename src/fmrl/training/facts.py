@@ -30,7 +30,7 @@ def facts(run: Run) -> report.Facts:
         },
         "learned": _learned(run),
         "curves": report.curves(history, names),
-        "certificate": report.certificate_facts(certify(history)),
+        "certificate": report.certificate_facts(certify(history, loss=run.settings.loss)),
         "run": {
             "composition": record["composition"],
             "configuration": record["configuration"],
