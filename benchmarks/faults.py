@@ -281,7 +281,7 @@ def by_hand(table: bytes, models: dict) -> list[str] | None:
             else:
                 x = models["fill"][name] if missing(cells[name]) else float(cells[name])
             z += weight * x
-        said.append(models["classes"][z > 0])
+        said.append(models["classes"][int(z > 0)])
     return said
 
 

@@ -88,7 +88,9 @@ def test_regression_classes_and_ingredients(tmp_path, table):
     with pytest.raises(fmrl.FMRLError, match="only 0 and 1"):
         train(Options(str(tmp_path / "grade.csv"), "user", "grade"), tmp_path / "no")
     assert not (tmp_path / "no").exists()
-    record = train(Options(str(tmp_path / "grade.csv"), "user", "grade", kind="classification"), tmp_path / "g", evaluate_tasks=0)
+    record = train(
+        Options(str(tmp_path / "grade.csv"), "user", "grade", kind="classification"), tmp_path / "g", evaluate_tasks=0
+    )
     assert record["classes"] == [0.0, 1.0]
 
 
@@ -222,5 +224,7 @@ def test_held_out_scores(run):
     assert names == ["FMRL", "per-task", "pooled"] and heldout["shots"] == [1, 2, 4]
     scores = {m["name"]: m["mean"] for m in heldout["methods"]}
     assert scores["FMRL"][0] > scores["per-task"][0] + 0.05  # users are alike, and one shot is little
-    assert all(low <= mean <= high for m in heldout["methods"] for low, mean, high in zip(m["low"], m["mean"], m["high"], strict=True))
+    assert all(
+        low <= mean <= high for m in heldout["methods"] for low, mean, high in zip(m["low"], m["mean"], m["high"], strict=True)
+    )
     assert {d["against"] for d in heldout["differences"]} == {"per-task", "pooled"}
