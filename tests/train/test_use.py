@@ -24,7 +24,8 @@ def test_models_are_those_of_the_estimator_in_the_units_of_the_table(run, table,
     frame = pl.read_csv(table)
     for name in ("u0", "u9", "u31"):
         rows = frame.filter(pl.col("user") == name)
-        model = run.estimator.adapt(run.encoder.transform(rows), rows["liked"].to_numpy())
+        X = pl.DataFrame(run.encoder.transform(rows), schema=run.encoder.names)
+        model = run.estimator.adapt(X, rows["liked"].to_numpy())
         i = adapted.ids.index(name)
         margin = unscaled(run.encoder).transform(rows) @ adapted.coef[i, 0] + adapted.intercept[i, 0]
         np.testing.assert_allclose(margin, model.decision_function(run.encoder.transform(rows)), rtol=1e-9, atol=1e-9)

@@ -94,7 +94,7 @@ class _Meta(BaseEstimator):
         """
         self._reset()
         if classes is not None:
-            self.classes_ = unique_labels(classes)
+            self.classes_ = np.unique(classes)
         self.n_features_in_ = tasks.X.shape[1]
         if features is not None:
             self.feature_names_in_ = np.array(features, dtype=object)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,12 +122,23 @@ def open_source(
     try:
         loss = _loss(options) if loss is None else loss
         stream = tasks_from_frame(options.table, loss=loss, encoder=encoder, **given)
+        stream = stream if encoder is not None else replace(stream, encoder=_rounded(stream.encoder))
         if expected is None:
             ids = stream.frame.lazy().select(pl.col(options.task).n_unique())
             expected = len(stream.trained) if stream.trained is not None else ids.collect(engine="streaming").item()
     except pl.exceptions.PolarsError as e:
         raise TableError(f"the table cannot be read: {str(e).splitlines()[0]}", fix="check the file and its encoding") from e
     return Source(stream, share, expected)
+
+
+def _rounded(encoder: Encoder) -> Encoder:
+    """Means and deviations to nine digits: the last bits of a stream's sums depend on how it was cut into blocks."""
+
+    def nine(x: float) -> float:
+        return float(f"{x:.9g}")
+
+    columns = (replace(c, fill=nine(c.fill), centre=nine(c.centre), spread=nine(c.spread)) for c in encoder.columns)
+    return Encoder(tuple(columns), encoder.policy)
 
 
 def _loss(options: Options) -> Loss | None:
