@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -85,7 +84,7 @@ def test_references_are_those_of_the_parts_used(shop, monkeypatch):
     ("words", "said"),
     [
         (["train", "none.csv", "--task", "a", "--target", "b", "--out", "x"], "none.csv does not exist"),
-        (["train", "visits.csv", "--task", "shop", "--target", "sold", "--out", "x", "--kind", "odd"], "kind='odd' is unknown"),
+        (["train", "visits.csv", "--task", "shop", "--target", "sold", "--out", "x", "--kind", "odd"], "--kind odd is unknown"),
         (
             ["train", "visits.csv", "--task", "shop", "--target", "day", "--out", "x", "--order", "[x]"],
             "there is no column '[x]'",
@@ -119,31 +118,27 @@ def test_fixes_name_options_of_the_command_line():
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory):
-    return write_table(tmp_path_factory.mktemp("long") / "table.csv", 14 * WINDOW, 4)
+    return write_table(tmp_path_factory.mktemp("long") / "table.csv", 8 * WINDOW, 3)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_saves_and_says_how_to_go_on(number, long, tmp_path):
+def test_ctrl_c_saves_and_says_how_to_go_on(long, tmp_path):
     words = ["train", str(long), "--task", "user", "--target", "liked", "--apart", "error", "--out", str(tmp_path / "run")]
     words += ["--holdout", "0", "--no-keep-models"]
     process = subprocess.Popen([*PROGRAM, *words, "--checkpoint-every", "1"], stderr=subprocess.PIPE, text=True)
     while process.poll() is None and not (tmp_path / "run" / folder.CHECKPOINT).exists():
         time.sleep(0.01)
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=120)
     assert process.returncode == 130, told
     assert "stopping after this window" in told and "Traceback" not in told
-    count, again = re.search(r"stopped; ([\d,]+) of 14,336 tasks are saved; go on with: (fmrl train .*)", told).groups()
+    count, again = re.search(r"stopped; ([\d,]+) of 8,192 tasks are saved; go on with: (fmrl train .*)", told).groups()
     assert int(count.replace(",", "")) % WINDOW == 0 < int(count.replace(",", ""))
-    shutil.copytree(tmp_path / "run", tmp_path / "copy")
-    if number == signal.SIGINT:
-        code, told = invoke(*shlex.split(again)[1:], "--no-keep-models", "--json")
-        assert code == 0 and json.loads(told)["resumed_after"] == int(count.replace(",", ""))
-        whole = tmp_path / "whole"
-        words[words.index("--out") + 1] = str(whole)
-        assert invoke(*words)[0] == 0
-        assert folder.sha256(whole / folder.MODEL) == folder.sha256(tmp_path / "run" / folder.MODEL)
+    code, told = invoke(*shlex.split(again)[1:], "--no-keep-models", "--json")
+    assert code == 0 and json.loads(told)["resumed_after"] == int(count.replace(",", ""))
+    words[words.index("--out") + 1] = str(tmp_path / "whole")
+    assert invoke(*words)[0] == 0
+    assert folder.sha256(tmp_path / "whole" / folder.MODEL) == folder.sha256(tmp_path / "run" / folder.MODEL)
 
 
 def test_commands_print_their_help():
