@@ -55,6 +55,7 @@ def plan_tables(job: Job, tables: Tables, block: int | None, mapper: Any) -> Pla
 def _plan_dataset(job: Job, tables: Tables, block: int | None, mapper: Any) -> Plan:
     """Whatever Ray Data reads: its blocks, in their order, stay where they are; only first and last ids come here."""
     ray = mapper.ray
+    tables.source.context.execution_options.preserve_order = True  # rows of a task lie together only in their own order
     refs = tables.source.to_arrow_refs()
     look = ray.remote(num_cpus=1)(lambda table, i: (index_table(table, tables.task, f"block {i}", 0, 0), table.schema))
     found = ray.get([look.remote(ref, i) for i, ref in enumerate(refs)])
