@@ -1,3 +1,5 @@
+import itertools
+
 import numpy as np
 import pytest
 
@@ -29,7 +31,7 @@ def write(folder, table, cuts, rows=67, **options):
     """The table in several files, cut anywhere, in small row groups."""
     folder.mkdir(exist_ok=True)
     edges = [0, *cuts, len(table)]
-    for i, (a, b) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+    for i, (a, b) in enumerate(itertools.pairwise(edges)):
         pq.write_table(table.slice(a, b - a), folder / f"part-{i:03d}.parquet", row_group_size=rows, **options)
     return folder
 

@@ -102,7 +102,7 @@ def test_the_scan_is_the_rule(gamma):
 
 
 def test_resume_reuses_finished_blocks(tmp_path):
-    tasks, table = make(60)
+    _tasks, table = make(60)
     folder, out = write(tmp_path / "data", table, (100, 250)), tmp_path / "out"
     for update, size in ((fmrl.FAL(), 1), (fmrl.FLIBatch(), 4), (fmrl.FLIBatch(), 30)):
         algo = fmrl.FMRL(update=update)
@@ -241,7 +241,7 @@ def test_tasks_that_cannot_travel(tmp_path):
 
 
 def test_the_ledger_counts(tmp_path):
-    tasks, table = make(60)
+    _tasks, table = make(60)
     played = here(tmp_path / "out", Tables(write(tmp_path / "data", table, ())), fmrl.FMRL(), block=10)
     ledger = played.ledger
     assert ledger.tasks["solve"] == ledger.tasks["deviate"] == ledger.tasks["play"] == 60
