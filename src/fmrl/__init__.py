@@ -83,6 +83,8 @@ __all__ = [
 # Names whose modules import more than numpy, loaded when first asked for.
 _LATER = {
     "Certificate": "fmrl.certificate:Certificate",
+    "MetaClassifier": "fmrl.estimators:MetaClassifier",
+    "MetaRegressor": "fmrl.estimators:MetaRegressor",
     "bounds": "fmrl.bounds",
     "certify": "fmrl.certificate:certify",
     "data": "fmrl.data",

@@ -41,6 +41,8 @@ def test_any_number_of_blocks(tmp_path, block):
     same(played.history(), expected)
     assert played.tasks == 60 and abs(played.tar - expected.tar) < 1e-12
     assert abs(played.history("totals").tar - expected.tar) < 1e-12
+    with pytest.raises(AttributeError, match="losses was not kept"):
+        _ = played.history("vectors").losses
     assert len(played.blocks) == {1: 60, 7: 9, 60: 1, 1000: 1, None: 1}[block]
 
 

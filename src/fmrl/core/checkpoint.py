@@ -12,7 +12,7 @@ import numpy as np
 from fmrl.core.algorithm import Round, State
 from fmrl.core.arrays import Array, as_array, device, namespace, to_numpy
 from fmrl.core.errors import FMRLError
-from fmrl.core.history import SCALARS, VECTORS, History
+from fmrl.core.history import KEEP, VECTORS, History
 from fmrl.core.parse import parse
 
 FORMAT = 1
@@ -37,9 +37,9 @@ def save_history(path: str | os.PathLike, history: History) -> None:
     """Write a whole history: its composition, its columns and the State after its last task."""
     if history.keep == "totals":
         raise FMRLError("this history kept totals only", fix="save its state: save_state(path, history.state)")
-    arrays: dict[str, np.ndarray] = {name: to_numpy(getattr(history, name)) for name in SCALARS}
+    columns = [name for name in KEEP[history.keep] if name != "losses"]
+    arrays: dict[str, np.ndarray] = {name: to_numpy(getattr(history, name)) for name in columns}
     if history.keep == "all":
-        arrays |= {name: to_numpy(getattr(history, name)) for name in VECTORS}
         longest = max((row.shape[-1] for row in history.losses), default=0)
         rows = [to_numpy(row) for row in history.losses]
         arrays["losses"] = np.stack([np.pad(r, [(0, 0)] * (r.ndim - 1) + [(0, longest - r.shape[-1])]) for r in rows], axis=-2)

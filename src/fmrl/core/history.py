@@ -12,13 +12,14 @@ from fmrl.core.arrays import Array, device, namespace
 
 SCALARS = ("regret", "gap", "guess", "eta", "divergence", "deviation", "lipschitz", "rounds")
 VECTORS = ("theta", "optimum")
+KEEP = {"all": (*SCALARS, *VECTORS, "losses"), "vectors": (*SCALARS, *VECTORS), "scalars": SCALARS, "totals": ()}
 
 
 class History:
     """Columns of every `Round` played, the State before the first (``start``) and after the last (``state``).
 
     ``regret``, ``gap``, ``guess``, ``eta``, ``divergence``, ``deviation``, ``lipschitz``, ``rounds`` have shape [T] (or
-    [orders, T]); ``theta`` and ``optimum`` [T, d] and the list ``losses`` are there unless only scalars were kept.
+    [orders, T]); ``theta`` and ``optimum`` [T, d] are there unless only scalars were kept, the list ``losses`` if all was.
     ``meta_batch``: how many tasks shared one phi; 1 is Algorithm 2.
     With keep="totals" there are no columns at all, only ``tar``, ``interval``, ``len`` and the states: memory does not grow with T.
     """
@@ -36,14 +37,14 @@ class History:
             sums = (namespace(rounds.regret).sum(column, axis=-1) for column in (rounds.regret, rounds.gap))
             self._totals = tuple(sums if self._totals is None else map(operator.add, self._totals, sums))  # type: ignore[assignment]
             return
-        for name in SCALARS if self.keep == "scalars" else (*SCALARS, *VECTORS, "losses"):
+        for name in KEEP[self.keep]:
             self._parts[name].append(getattr(rounds, name))
         self._joined.clear()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in (*SCALARS, *VECTORS, "losses"):
             raise AttributeError(name)
-        if self.keep == "totals" or (name not in SCALARS and self.keep == "scalars"):
+        if name not in KEEP[self.keep]:
             raise AttributeError(f"{name} was not kept: this history holds {self.keep} only (keep={self.keep!r})")
         if name not in self._joined:
             parts = self._parts[name]

@@ -9,7 +9,7 @@ from fmrl.core.algorithm import FMRL, Round, State, _step_size
 from fmrl.core.arrays import Array, as_array, as_float, namespace, to_numpy, zeros
 from fmrl.core.engine import Engine, find_engine
 from fmrl.core.errors import FMRLError
-from fmrl.core.history import History
+from fmrl.core.history import KEEP, History
 from fmrl.core.meta import End
 from fmrl.core.metabatch import meta_batches, play_together, widen
 from fmrl.core.solver import Solution
@@ -38,7 +38,7 @@ def run(
     orders: integers [S, T]; play the tasks in S orders at once, histories stacked on a leading axis.
     meta_batch: so many tasks play from the same phi and guess, then one weighted update follows; 1 is Algorithm 2.
     engine: "local", or "ray" or an Engine to run on a cluster; ``tasks`` may then be a folder of Parquet files (see fmrl.scale).
-    keep: "all"; "scalars" drops vectors and losses; "totals" keeps memory constant whatever T.
+    keep: "all"; "vectors" drops the losses; "scalars" the vectors too; "totals" keeps memory constant whatever T.
     progress: called with the number of tasks just played.
 
     If anything goes wrong at task t, or you press Ctrl-C, the exception carries ``.history`` with all tasks before it
@@ -50,8 +50,8 @@ def run(
     >>> round(float(run(FMRL(), tasks).tar), 4)
     0.0125
     """
-    if keep not in ("all", "scalars", "totals"):
-        raise FMRLError(f"keep must be 'all', 'scalars' or 'totals', not {keep!r}")
+    if keep not in KEEP:
+        raise FMRLError(f"keep must be one of {', '.join(map(repr, KEEP))}, not {keep!r}")
     if not isinstance(algo, FMRL):
         raise FMRLError(f"algo must be an FMRL, not {type(algo).__name__}", fix="see fmrl.presets")
     if isinstance(tasks, Task):

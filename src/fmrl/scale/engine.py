@@ -14,7 +14,7 @@ import numpy as np
 from fmrl.core.algorithm import FMRL, Round, State
 from fmrl.core.arrays import Array
 from fmrl.core.errors import FMRLError
-from fmrl.core.history import SCALARS, History
+from fmrl.core.history import KEEP, History
 from fmrl.core.losses import Loss
 from fmrl.data.encode import Encoder
 from fmrl.records import record, write_json
@@ -61,10 +61,10 @@ class Played:
             none = dict.fromkeys(Round._fields)
             history.append(Round(**none | {"regret": np.array([self.regret]), "gap": np.array([self.gap])}), self.state)
             return history
-        vectors = [] if keep == "scalars" else ["optimum", "losses"] + ([] if self.exact else ["theta"])
+        names = [n for n in KEEP[keep] if n != "theta" or not self.exact]  # of an exact rule, theta is the optimum
         for block in self.blocks:
             path = self.out / "rounds" / f"{block.number:08d}.parquet"
-            columns = store.read(path, [*SCALARS, *vectors])
+            columns = store.read(path, names)
             if columns is None:
                 raise FMRLError(f"{path} is gone or damaged", fix="run it again with resume: only that block is played")
             losses = columns.pop("losses", None)

@@ -14,7 +14,7 @@ import numpy as np
 from fmrl.core.algorithm import FMRL, State
 from fmrl.core.arrays import norm
 from fmrl.core.errors import FMRLError
-from fmrl.core.history import SCALARS
+from fmrl.core.history import KEEP
 from fmrl.data.errors import TableError
 from fmrl.scale import store
 from fmrl.scale.groups import Block, index_file
@@ -193,11 +193,12 @@ def _write(job: Job, done: Done, record: Record, best: dict[str, Any]) -> dict[s
     )
     if record.theta is not None:
         columns["theta"] = record.theta
-    if job.keep == "all":
-        columns |= {"optimum": best["optimum"], "losses": record.ragged()}
+    if "optimum" in KEEP[job.keep]:
+        columns["optimum"] = best["optimum"]
+    if "losses" in KEEP[job.keep]:
+        columns["losses"] = record.ragged()
     done.written = store.write(job.path("rounds", done.item), columns, job.about)
     return columns
 
 
 WORK = {"index": index, "solve": solve, "deviate": deviate, "play": play, "turn": turn}
-__all__ = ["SCALARS", "Done", "Job", "Start", "attend"]
