@@ -187,10 +187,8 @@ class _Meta(BaseEstimator):
     def _consider(self) -> None:
         """Choose the rule again, now that there are more tasks to choose by; the chart stays."""
         parts, self._piloted = self._pilot, len(self._pilot)
-        weight = (
-            None
-            if all(p.weight is None for p in parts)
-            else np.concatenate([np.ones(len(p.y)) if p.weight is None else p.weight for p in parts])
+        weight = None if all(p.weight is None for p in parts) else np.concatenate(
+            [np.ones(len(p.y)) if p.weight is None else p.weight for p in parts]
         )
         sizes = np.array([len(p.y) for p in parts])
         X, y = np.concatenate([p.X for p in parts]), np.concatenate([p.y for p in parts])

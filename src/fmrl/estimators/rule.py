@@ -111,7 +111,9 @@ def _choices(pilot: Table, chart: Chart, loss: Loss, regression: bool, seed: int
     return Rule(lipschitz, tuple(choices))
 
 
-def _scores(pilot: Table, order: list, n: int, phi: np.ndarray, chart: Chart, loss: Loss, regression: bool) -> np.ndarray:
+def _scores(
+    pilot: Table, order: list, n: int, phi: np.ndarray, chart: Chart, loss: Loss, regression: bool
+) -> np.ndarray:
     """Mean score over tasks of adapting to n rows, [2 (from phi, from the origin), steps]."""
     (able,) = np.nonzero(pilot.sizes >= n + max(1, n // 3))
     game = stack(pilot.take(np.stack([order[t][:n] for t in able])), chart, loss, regression)
@@ -121,9 +123,7 @@ def _scores(pilot: Table, order: list, n: int, phi: np.ndarray, chart: Chart, lo
         for j, step in enumerate(STEPS):
             eta = np.full(len(able), step / (chart.length**2 * math.sqrt(n)))
             theta = leader(game, chart.domain, start * phi[able], eta)
-            scores[i, j] = np.mean(
-                [_score(held, order[t][n:], w, chart, loss, regression) for t, w in zip(able, theta, strict=True)]
-            )
+            scores[i, j] = np.mean([_score(held, order[t][n:], w, chart, loss, regression) for t, w in zip(able, theta, strict=True)])
     return scores
 
 
