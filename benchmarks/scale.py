@@ -3,6 +3,7 @@
     python benchmarks/scale.py parity                  # 10^6 tasks × 20 samples × 20 features, one process against three nodes
     python benchmarks/scale.py kills                   # a worker killed at 20 random moments, and the driver once
     python benchmarks/scale.py speed                   # two workers against one, and Ray's overhead a task
+    python benchmarks/scale.py costs                   # what docs/scale.md plans with: time and bytes a task, the scan, a block
     python benchmarks/scale.py batch                   # what meta-batches do to TAR; draws docs/img/scale-meta-batch.png
     python benchmarks/scale.py parity --tasks 20000    # a small one
 
@@ -27,6 +28,7 @@ import fmrl
 from fmrl.records import record, write_json
 
 SAMPLES, FEATURES, GROUP, FILE = 20, 20, 5_000, 25_000  # tasks in a row group, in a file
+TURNS = 3
 HELPERS = Path(__file__).parents[1] / "tests" / "scale"
 LOSS = fmrl.Logistic((0, 1))
 DRIVER = """
@@ -42,28 +44,30 @@ scale.play(Path({folder!r}), Path({out!r}), block=500)
 """
 
 
-def make(folder: Path, tasks: int) -> Path:
+def make(folder: Path, tasks: int, features: int = FEATURES) -> Path:
     """Logistic tasks whose optima lie around one point, in Parquet files of whole row groups; float32, as tables often are."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     rng = np.random.default_rng(0)
-    centre = rng.normal(size=FEATURES) / np.sqrt(FEATURES)
+    centre = rng.normal(size=features) / np.sqrt(features)
     for first in range(0, tasks, FILE):
-        with pq.ParquetWriter(folder / f"part-{first // FILE:05d}.parquet", _schema(pa), compression="none") as writer:
+        with pq.ParquetWriter(
+            folder / f"part-{first // FILE:05d}.parquet", _schema(pa, features), compression="none"
+        ) as writer:
             for start in range(first, min(first + FILE, tasks), GROUP):
                 n = min(GROUP, tasks - start)
-                X = rng.standard_normal((n, SAMPLES, FEATURES), dtype=np.float32) / np.float32(np.sqrt(FEATURES))
-                truth = 4 * (centre + 0.3 * rng.normal(size=(n, FEATURES)) / np.sqrt(FEATURES))
+                X = rng.standard_normal((n, SAMPLES, features), dtype=np.float32) / np.float32(np.sqrt(features))
+                truth = 4 * (centre + 0.3 * rng.normal(size=(n, features)) / np.sqrt(features))
                 y = rng.random((n, SAMPLES)) < 1 / (1 + np.exp(-np.einsum("tmf,tf->tm", X, truth)))
                 columns = [np.repeat(np.arange(start, start + n), SAMPLES), y.ravel().astype(np.int8)]
-                columns += [X[..., k].ravel() for k in range(FEATURES)]
-                writer.write_table(pa.table(columns, schema=_schema(pa)))
+                columns += [X[..., k].ravel() for k in range(features)]
+                writer.write_table(pa.table(columns, schema=_schema(pa, features)))
     return folder
 
 
-def _schema(pa):
-    return pa.schema([("task", pa.int64()), ("target", pa.int8()), *((f"x{k}", pa.float32()) for k in range(FEATURES))])
+def _schema(pa, features):
+    return pa.schema([("task", pa.int64()), ("target", pa.int8()), *((f"x{k}", pa.float32()) for k in range(features))])
 
 
 class Nodes:
@@ -85,6 +89,24 @@ class Nodes:
     def __exit__(self, *_):
         self.ray.shutdown()
         self.cluster.shutdown()
+
+
+def cpu_of(cluster) -> float:
+    """Seconds of CPU that the cluster's own processes have used: workers, raylets, control store."""
+    import psutil
+
+    total = 0.0
+    for node in cluster.list_all_nodes():
+        for listed in node.all_processes.values():
+            for info in listed:
+                root = psutil.Process(info.process.pid)
+                for process in (root, *root.children(recursive=True)):
+                    try:
+                        times = process.cpu_times()
+                    except psutil.Error:
+                        continue
+                    total += times.user + times.system
+    return total
 
 
 def play(folder: Path, out: Path, mapper=None, **options):
@@ -159,33 +181,75 @@ def speed(entry: dict, work: Path, tasks: int) -> None:
     """One node, two nodes and no Ray at all, in turn, three times over the same files; warm workers."""
     from fmrl.scale.maps import Here
 
-    folder = make(_new(work / "data"), tasks)
+    folder, warm = make(_new(work / "data"), tasks), make(_new(work / "warm"), 1000)
     rows = []
-    for turn in range(3):
+    for turn in range(TURNS):
         started = time.perf_counter()
         played = play(folder, work / f"here-{turn}", mapper=Here())
         rows.append({"workers": 0, "seconds": time.perf_counter() - started} | _phases(played))
         for workers in (1, 2):
-            with Nodes(workers):
-                play(folder, work / f"warm-{turn}-{workers}", block=50_000 if tasks > 50_000 else None)  # starts the workers
-                started = time.perf_counter()
+            with Nodes(workers) as cluster:
+                play(warm, work / f"warm-{turn}-{workers}", block=100)  # starts the workers
+                before, started, mine = cpu_of(cluster), time.perf_counter(), time.process_time()
                 played = play(folder, work / f"ray-{turn}-{workers}")
-                rows.append({"workers": workers, "seconds": time.perf_counter() - started} | _phases(played))
-        rows[-1]["load"] = os.getloadavg()[0]
+                row = {"workers": workers, "seconds": time.perf_counter() - started} | _phases(played)
+                beside = cpu_of(cluster) - before + time.process_time() - mine - sum(played.ledger.cpu.values())
+                rows.append(row | {"cpu beside work": beside, "load": os.getloadavg()[0]})
     entry["runs"] = rows
     by = {w: [r for r in rows if r["workers"] == w] for w in (0, 1, 2)}
     ratios = [a["maps"] / b["maps"] for a, b in zip(by[1], by[2], strict=True)]
     cost = [1e6 * (a["seconds"] - b["seconds"]) / tasks for a, b in zip(by[1], by[0], strict=True)]
     idle = [1e6 * (a["seconds"] - a["work"]) / tasks for a in by[1]]
     entry["two workers against one, map phases"] = {"each": ratios, "median": float(np.median(ratios))}
-    entry["overhead a task, us"] = {"against no Ray": cost, "median": float(np.median(cost)), "time no worker worked": idle}
+    beside = [1e6 * a["cpu beside work"] / tasks for a in by[1]]
+    entry["overhead of one worker, us a task"] = {
+        "wall time against no Ray": cost,
+        "wall time without a block in work": idle,
+        "CPU beside the blocks' work": beside,
+        "CPU, median": float(np.median(beside)),
+    }
 
 
 def _phases(played) -> dict:
     found = played.ledger.to_dict()
     # "play" pulls "deviate" along, so its wall time holds both.
     maps = found["seconds"]["solve"] + found["seconds"]["play"]
-    return {"phases": found["seconds"], "maps": maps, "work": sum(found["work_seconds"].values())}
+    return {
+        "phases": found["seconds"],
+        "maps": maps,
+        "work": sum(found["work_seconds"].values()),
+        "cpu": sum(found["cpu_seconds"].values()),
+    }
+
+
+def costs(entry: dict, work: Path, tasks: int) -> None:
+    """Time and bytes a task of every phase in one process, the scan's time, and what a block costs beside its work."""
+    from fmrl.scale.maps import Here
+    from fmrl.scale.scan import Ends, scan
+
+    for features in (20, 50):
+        played = play(make(_new(work / f"data-{features}"), tasks, features), work / f"out-{features}", mapper=Here())
+        found = played.ledger.to_dict()
+        entry[f"{SAMPLES} x {features}"] = {
+            "us of CPU a task": {phase: 1e6 * s / tasks for phase, s in found["cpu_seconds"].items()},
+            "bytes a task": {name: size / tasks for name, size in found["bytes"].items()},
+        }
+    far = np.random.default_rng(0).random(1_000_000) * 0.02
+    ends = Ends(far**2 / 2, far, np.ones_like(far))
+    for rule in (fmrl.Doubling(0.001, 1.1), fmrl.AverageDeviation(first=1.0)):
+        guess, memory = rule.init(fmrl.Ball(1.0), np.zeros(2))
+        started = time.process_time()
+        for _ in range(10):
+            scan(rule, guess, memory, ends)
+        entry.setdefault("scan, ns of CPU a task", {})[type(rule).__name__] = 1e2 * (time.process_time() - started)
+    small = make(_new(work / "small"), 1000)
+    with Nodes(1) as cluster:
+        play(small, work / "small-warm", block=100)
+        before, mine = cpu_of(cluster), time.process_time()
+        played = play(small, work / "small-ray", block=2)
+        mine, theirs = time.process_time() - mine, cpu_of(cluster) - before - sum(played.ledger.cpu.values())
+        # Three Ray tasks a block: solve, deviate, play.
+        entry["ms of CPU a block beside its work"] = {"driver": 2 * mine, "Ray": 2 * theirs, "blocks": 500}
 
 
 def batch(entry: dict, work: Path, tasks: int) -> None:
@@ -236,17 +300,17 @@ def _new(folder: Path) -> Path:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("parity", "kills", "speed", "batch"))
+    parser.add_argument("what", choices=("parity", "kills", "speed", "costs", "batch"))
     parser.add_argument("--tasks", type=int)
     parser.add_argument("--out", type=Path, default=Path("results/scale"))
     given = parser.parse_args()
-    tasks = given.tasks or {"parity": 1_000_000, "kills": 50_000, "speed": 100_000, "batch": 2_000}[given.what]
+    tasks = given.tasks or {"parity": 1_000_000, "kills": 50_000, "speed": 100_000, "costs": 20_000, "batch": 2_000}[given.what]
     with (
         tempfile.TemporaryDirectory(prefix="fmrl-scale-") as work,
         record(f"scale {given.what}", tasks=tasks, samples=SAMPLES, features=FEATURES, cores=os.cpu_count()) as entry,
     ):
         entry["load before"] = os.getloadavg()[0]
-        {"parity": parity, "kills": kills, "speed": speed, "batch": batch}[given.what](entry, Path(work), tasks)
+        {"parity": parity, "kills": kills, "speed": speed, "costs": costs, "batch": batch}[given.what](entry, Path(work), tasks)
         entry["load after"] = os.getloadavg()[0]
     path = write_json(given.out / f"{given.what}.json", entry)
     if given.what == "batch":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-SLOW = 2.0  # a block is a straggler when it takes so many times the median of its phase
+SLOW, LEAST = 2.0, 1.0  # a block is a straggler when it takes so many times the median of its phase, and so many seconds
 
 
 @dataclass
@@ -32,6 +32,7 @@ class Ledger:
     moved: int = 0  # bytes between workers and the driver
     seconds: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))  # phase: one number a block
     workers: dict[str, list[float]] = field(default_factory=lambda: defaultdict(lambda: [0.0, 0.0]))  # tasks, seconds
+    cpu: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # phase: seconds of processors
     waiting: list[tuple[Any, float]] = field(default_factory=list)  # blocks under way, and for how long
     slow: list[tuple[str, Any, float, str]] = field(default_factory=list)  # phase, block, seconds, worker
     wall: dict[str, float] = field(default_factory=dict)  # phase: from its first block to its last
@@ -53,9 +54,10 @@ class Ledger:
             self.reused += 1
             return
         usual = self.usual(done.phase)
-        if usual and done.seconds > SLOW * usual:
+        if usual and done.seconds > max(LEAST, SLOW * usual):
             self.slow.append((done.phase, getattr(done.item, "number", done.item), done.seconds, done.worker))
         self.seconds[done.phase].append(done.seconds)
+        self.cpu[done.phase] += done.cpu
         mine = self.workers[done.worker]
         mine[0], mine[1] = mine[0] + done.tasks, mine[1] + done.seconds
 
@@ -68,9 +70,9 @@ class Ledger:
         return {name: tasks / seconds for name, (tasks, seconds) in sorted(self.workers.items()) if seconds > 0}
 
     def stragglers(self, phase: str) -> list[tuple[Any, float]]:
-        """Blocks under way for more than `SLOW` times the median."""
+        """Blocks given out more than `SLOW` medians ago (and `LEAST` seconds): they wait, or their worker is slow."""
         usual = self.usual(phase)
-        return [(block, age) for block, age in self.waiting if usual and age > SLOW * usual]
+        return [(block, age) for block, age in self.waiting if usual and age > max(LEAST, SLOW * usual)]
 
     def table(self) -> Any:
         """A rich table of the present state."""
@@ -104,6 +106,7 @@ class Ledger:
             "bytes": {"read": self.read, "written": self.written, "moved": self.moved},
             "seconds": {phase: round(s, 3) for phase, s in self.wall.items()},
             "work_seconds": {phase: round(sum(s), 3) for phase, s in self.seconds.items()},
+            "cpu_seconds": {phase: round(s, 3) for phase, s in self.cpu.items()},
             "tasks_per_second": {name: round(rate, 1) for name, rate in self.rates().items()},
             "stragglers": [{"phase": p, "block": b, "seconds": round(s, 3), "worker": w} for p, b, s, w in self.slow],
         }

@@ -60,6 +60,7 @@ class Done:
     value: Any = None
     tasks: int = 0
     seconds: float = 0.0
+    cpu: float = 0.0  # seconds of the processor, which other programs do not lengthen
     worker: str = ""
     read: int = 0
     written: int = 0
@@ -71,12 +72,12 @@ class Done:
 def attend(function: str, job: Job, item: Any, held: Any, *rest: Any) -> Done:
     """Do one piece of work and say who did it and how long it took. A user's mistake comes back as a value: it is not retried."""
     done = Done(item, function, worker=f"{socket.gethostname()}:{os.getpid()}")
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     try:
         WORK[function](job, done, held, *rest)
     except FMRLError as error:
         done.error = error
-    done.seconds = time.perf_counter() - started
+    done.seconds, done.cpu = time.perf_counter() - started, time.process_time() - cpu
     return done
 
 
