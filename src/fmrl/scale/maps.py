@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -34,8 +35,8 @@ class Here:
 class OnRay:
     """Blocks on the workers of a Ray cluster.
 
-    address: of a running cluster ("auto" finds one on this machine); None uses the one this process is connected to, or else
-    starts one here that ends with the run.
+    address: of a running cluster ("auto" finds one on this machine); None uses the one this process is connected to, or that
+    RAY_ADDRESS names, or else starts one here that ends with the run.
     """
 
     def __init__(self, address: str | None = None, ledger: Ledger | None = None, view: Callable[[Ledger], None] | None = None):
@@ -46,8 +47,9 @@ class OnRay:
         self.ray, self.ledger, self.view = ray, ledger or Ledger(), view
         self.started = not ray.is_initialized()
         if self.started:
+            address = address or os.environ.get("RAY_ADDRESS") or "local"
             try:
-                ray.init(address=address, include_dashboard=None if address else False, log_to_driver=False)
+                ray.init(address, log_to_driver=False, **({"include_dashboard": False} if address == "local" else {}))
             except ConnectionError as error:
                 raise FMRLError(
                     f"there is no Ray cluster at {address!r} ({error})", fix="start one: ray start --head"
