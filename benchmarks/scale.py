@@ -1,7 +1,7 @@
 """Tasks on a local Ray cluster of three nodes: parity at size, workers killed, two workers against one, Ray's own cost.
 
     python benchmarks/scale.py parity                  # 10^6 tasks × 20 samples × 20 features, one process against three nodes
-    python benchmarks/scale.py kills                   # a worker killed at 20 random moments, and the driver once
+    python benchmarks/scale.py kills                   # a worker killed at 20 random moments, the driver once, the head once
     python benchmarks/scale.py speed                   # two workers against one, and Ray's overhead a task
     python benchmarks/scale.py costs                   # what docs/scale.md plans with: time and bytes a task, the scan, a block
     python benchmarks/scale.py batch                   # what meta-batches do to TAR; draws docs/img/scale-meta-batch.png
@@ -175,6 +175,28 @@ def kills(entry: dict, work: Path, tasks: int) -> None:
         entry["driver"] = {"blocks finished": finished, "blocks reused": resumed.ledger.reused} | differences(
             resumed, reference
         )
+
+    _head_is_lost(entry, work, folder, reference)
+
+
+def _head_is_lost(entry: dict, work: Path, folder: Path, reference: dict) -> None:
+    """Kill the control store of a cluster while a run is under way; go on with that run on another cluster."""
+    out = work / "head"
+    nodes = Nodes(1)
+    nodes.ray.shutdown()  # only the driver is connected
+    code = DRIVER.format(here=str(Path(__file__).parent), address=nodes.cluster.address, folder=str(folder), out=str(out))
+    driver = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while len(list(out.glob("optima/*.parquet"))) < 5 and driver.poll() is None:
+        time.sleep(0.05)
+    os.kill(nodes.cluster.head_node.all_processes["gcs_server"][0].process.pid, signal.SIGKILL)
+    started = time.perf_counter()
+    code = driver.wait(timeout=300)
+    seconds, finished = time.perf_counter() - started, len(list(out.glob("*/*.parquet")))
+    nodes.cluster.shutdown()
+    with Nodes(1):
+        resumed = play(folder, out, block=500)
+    entry["head"] = {"driver's exit code": code, "seconds until it gave up": seconds, "blocks finished": finished}
+    entry["head"] |= {"blocks reused": resumed.ledger.reused} | differences(resumed, reference)
 
 
 def speed(entry: dict, work: Path, tasks: int) -> None:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 SLOW, LEAST = 2.0, 1.0  # a block is a straggler when it takes so many times the median of its phase, and so many seconds
+
+
+@contextmanager
+def watch(console: Any = None):
+    """A live table on the terminal: ``with watch() as view: play(…, view=view)``."""
+    from rich.live import Live
+
+    with Live(console=console, refresh_per_second=2, transient=True) as live:
+        yield lambda ledger: live.update(ledger.table())
 
 
 @dataclass
