@@ -1,9 +1,13 @@
 """A training to be started by torchrun, and by the test itself in one process: digits, float64, three compositions."""
 
+# ruff: noqa: E402
+
 import sys
 from pathlib import Path
 
-import torch
+import pytest
+
+torch = pytest.importorskip("torch")
 from sklearn.datasets import load_digits
 from torch import nn
 

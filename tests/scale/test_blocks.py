@@ -202,7 +202,8 @@ def test_categories_and_missing_values_use_the_encoder(tmp_path):
 
     _, table = make(30)
     colour = pa.array([("red", "blue", None)[i % 3] for i in range(len(table))])
-    folder = write(tmp_path / "data", table.append_column("colour", colour), (50,))
+    names = pa.array([f"shop {t.as_py():03d}" for t in table["task"]])
+    folder = write(tmp_path / "data", table.set_column(0, "task", names).append_column("colour", colour), (50,))
     files = str(folder / "*.parquet")
     stream = tasks_from_frame(files, task="task", target="target", policy=Policy(missing="indicator", scale="standard"))
     expected = fmrl.run(fmrl.FMRL(), stream)
@@ -229,6 +230,16 @@ def test_what_is_no_table(tmp_path, given, what):
     folder = write(tmp_path / "data", table, ())
     with pytest.raises(fmrl.FMRLError, match=what):
         here(tmp_path / "out", Tables(**{"source": folder} | given), fmrl.FMRL())
+
+
+def test_single_precision_and_lists_of_files(tmp_path):
+    tasks, table = make(20)
+    short = [fmrl.Task(t.X.astype(np.float32), t.open().target[:, 0].astype(np.float32), loss=t.loss) for t in tasks]
+    found, expected = here(tmp_path / "a", short, fmrl.FMRL(), block=6).history(), fmrl.run(fmrl.FMRL(), short)
+    assert found.regret.dtype == found.state.phi.dtype == expected.state.phi.dtype == np.float32
+    np.testing.assert_allclose(found.regret, expected.regret, atol=1e-5)
+    files = sorted(map(str, write(tmp_path / "data", table, (50,)).iterdir()))
+    same(here(tmp_path / "b", files, fmrl.FMRL()).history(), fmrl.run(fmrl.FMRL(), tasks))
 
 
 def test_tasks_that_cannot_travel(tmp_path):

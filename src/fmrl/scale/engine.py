@@ -136,7 +136,8 @@ class Ray:
         alone: bool = False,
     ) -> Played:
         """The run without its history. mapper: another way to map than Ray; alone: ``out`` is seen by this machine only."""
-        if isinstance(tasks, (str, Path)) or type(tasks).__module__.startswith("ray.data"):
+        files = isinstance(tasks, (list, tuple)) and bool(tasks) and all(isinstance(t, (str, Path)) for t in tasks)
+        if files or isinstance(tasks, (str, Path)) or type(tasks).__module__.startswith("ray.data"):
             tasks = Tables(tasks)
         own, mapper = mapper is None, mapper or OnRay(self.address, view=self.view)
         try:
@@ -153,7 +154,7 @@ class Ray:
             job = Job(algo, str(out), meta_batch=meta_batch, keep=keep, skip=self.skip_bad_tasks)
             make = plan_tables if isinstance(tasks, Tables) else plan_tasks
             plan: Plan = make(job, tasks, self.block, mapper)
-            start = state or algo.init(algo.domain.middle(np.zeros(plan.dim)) if phi is None else np.asarray(phi))
+            start = state or algo.init(algo.domain.middle(np.zeros(plan.dim, plan.dtype)) if phi is None else np.asarray(phi))
             job = settle(plan, start, out, self.resume)
             driver = Driver(job, plan.blocks, plan.held, mapper, progress)
             driver.skipped += plan.skipped

@@ -34,6 +34,7 @@ class Plan:
     held: Callable[[Block], Any]
     dim: int
     data: Any
+    dtype: Any = np.float64
     skipped: list[Skipped] = field(default_factory=list)
 
 
@@ -77,7 +78,7 @@ def _plan(job: Job, tables: Tables, groups: list[Group], bad: list[Group], block
     what = {"files": data, "task": tables.task, "target": tables.target, "loss": repr(tables.loss)}
     what |= {"encoder": tables.encoder.to_json(), "one_class": tables.one_class}
     dim = tables.loss.outputs * len(tables.encoder.names)
-    return Plan(replace(job, tables=tables), blocks, held, dim, what, skipped)
+    return Plan(replace(job, tables=tables), blocks, held, dim, what, skipped=skipped)
 
 
 def plan_tasks(job: Job, tasks: Iterable[Any], block: int | None, mapper: Any) -> Plan:
@@ -97,7 +98,7 @@ def plan_tasks(job: Job, tasks: Iterable[Any], block: int | None, mapper: Any) -
         first += len(some)
     if not blocks:
         raise FMRLError("there are no tasks", fix="give at least one Task")
-    return Plan(job, blocks, lambda b: held[b.number], dim, digests)
+    return Plan(job, blocks, lambda b: held[b.number], dim, digests, pack.X.dtype)
 
 
 def settle(plan: Plan, start: State, out: Path, resume: bool) -> Job:

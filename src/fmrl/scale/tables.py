@@ -86,7 +86,7 @@ class Tables:
             encoder, loss = stream.encoder, stream.loss
         empty = pl.DataFrame()
         reader = TaskStream(empty, self.task, self.target, (), loss, encoder, "split", self.one_class, row="fmrl row")
-        return replace(self, features=features, loss=loss, encoder=encoder, reader=reader, source=str(self.source))
+        return replace(self, features=features, loss=loss, encoder=encoder, reader=reader, source=None)
 
     @property
     def columns(self) -> list[str]:
