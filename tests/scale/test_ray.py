@@ -78,7 +78,8 @@ def test_three_nodes(cluster, tmp_path):
         algo, folder, out=tmp_path / "lost", block=20, keep="all", progress=lose, view=lambda l: view.append(l.line())
     )
     same(played.history(), expected)
-    assert lost not in cluster.worker_nodes and len(cluster.worker_nodes) == 1 and "solve" in view[0]
+    assert lost not in cluster.worker_nodes and len(cluster.worker_nodes) == 1
+    assert any("solve" in line for line in view)
 
     (folder / "part-001.parquet").write_bytes(b"torn")
     with pytest.raises(fmrl.FMRLError, match=r"part-001\.parquet cannot be read"):
