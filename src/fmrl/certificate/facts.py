@@ -76,7 +76,7 @@ def gather(history: History, tasks: Iterable[Any] | None, order: int | None) -> 
     listed = None if tasks is None else list(tasks)
     if listed is not None:
         _same(listed, columns["rounds"])
-        if kept and not several:
+        if history.keep == "all" and not several:
             _played(listed, history)
     constants = None if listed is None else np.array([float(t.open().lipschitz(history.algo.domain)) for t in listed])
     played = int(history.state.tasks)

@@ -26,6 +26,7 @@ class Prior:
     phi: np.ndarray  # [d]
     guess: float  # D
     classes: np.ndarray | None  # None: a regression
+    pooled: np.ndarray | None = None  # [d], where some task may start there
 
     @property
     def loss(self) -> Loss:
@@ -33,6 +34,11 @@ class Prior:
         if self.classes is None:
             return Squared()
         return Logistic() if len(self.classes) == 2 else OneVsAll(max(len(self.classes), 1))
+
+    def start(self, rounds: float) -> np.ndarray:
+        """Where a task with this many rows starts, [d]."""
+        choice = self.rule.at(rounds).start if self.rule.choices else "phi"
+        return {"phi": self.phi, "origin": np.zeros_like(self.phi), "pooled": self.pooled}[choice]  # type: ignore[return-value]
 
     def adapt(self, tasks: Table) -> np.ndarray:
         """The models of some tasks, [T, d]: FTRL's action after their rows; the optimum where nothing is known of the step."""
@@ -42,13 +48,12 @@ class Prior:
         out = np.empty((len(tasks), self.phi.size))
         for n in np.unique(tasks.sizes):
             (index,) = np.nonzero(tasks.sizes == n)
-            start, eta = self.rule.step(self.guess, float(n))
+            start, eta = self.start(float(n)), self.rule.eta(float(n))
             most = max(1, (1 << 19) // (int(n) * self.chart.width))
             for first in range(0, len(index), most):
                 part = index[first : first + most]
                 game = stack(tasks.select(part), self.chart, self.loss, regression)
-                phi = np.broadcast_to(start * self.phi, (len(part), self.phi.size))
-                out[part] = leader(game, self.chart.domain, phi, np.full(len(part), eta))
+                out[part] = leader(game, self.chart.domain, np.tile(start, (len(part), 1)), np.full(len(part), eta))
         return out
 
 

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets, type_of_target, unique_labels
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fmrl.certificate import Certificate, certify
-from fmrl.core.algorithm import FMRL, State
-from fmrl.core.domains import Ball
+from fmrl.core.algorithm import FMRL
 from fmrl.core.errors import FMRLError
 from fmrl.core.history import History
-from fmrl.core.meta import FollowLeader
+from fmrl.core.meta import End, FollowLeader
 from fmrl.core.similarity import AverageDeviation
 from fmrl.core.update import FAL
 from fmrl.core.within import OMD
+from fmrl.estimators import store
 from fmrl.estimators.chart import charts
 from fmrl.estimators.inputs import as_numpy, back, positions, read, task_ids, weights
 from fmrl.estimators.linear import Prior, TaskClassifier, TaskRegressor, probabilities
 from fmrl.estimators.pack import Table, table
 from fmrl.estimators.playing import play_tasks
-from fmrl.estimators.rule import Rule, learn
+from fmrl.estimators.rule import STEPS, Rule, learn, pool
+from fmrl.estimators.stream import FirstTask, OpenTask, Streams
 from fmrl.similar import SimilarityReport, similarity_report
 
 VECTORS = 10_000_000  # numbers of optima that a history may hold; beyond, it keeps scalars only
@@ -99,16 +101,46 @@ class _Meta(BaseEstimator):
             model.feature_names_in_ = self.feature_names_in_
         return model
 
+    def save(self, path: str | os.PathLike) -> None:
+        """Write this estimator to one file (safetensors), whole or not at all."""
+        store.save(path, self)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> Self:
+        """Read an estimator written by `save`; a damaged or foreign file is refused."""
+        return store.load(path, cls)
+
     @property
     def prior_(self) -> Prior:
         """What adapting starts from."""
-        state = self.history_.state
-        return Prior(self.chart_, self.rule_, state.phi, float(state.guess), getattr(self, "classes_", None))
+        state = self.state_
+        classes = getattr(self, "classes_", None)
+        return Prior(self.chart_, self.rule_, state.phi, float(state.guess), classes, self.pooled_)
 
     @property
     def n_tasks_seen_(self) -> int:
         """How many tasks were played, those of streams included."""
-        return self.history_.state.tasks if hasattr(self, "history_") else 0
+        return self.state_.tasks if hasattr(self, "history_") else 0
+
+    def task(self, rounds: int | None = None, *, name: Any = None, classes: Any = None) -> OpenTask:
+        """Open a task whose rows come one at a time; see `fmrl.estimators.stream`. Any number may be open at once.
+
+        rounds: how many rows are expected. classes: all labels, for a classifier that has seen no task.
+        """
+        if hasattr(self, "history_"):
+            return OpenTask(self, rounds, name)
+        if classes is None and isinstance(self, ClassifierMixin):
+            raise FMRLError("this classifier has seen no task", fix="name all labels: task(classes=[…])")
+        return FirstTask(self, name, classes)
+
+    def _close(self, task: OpenTask, end: End) -> None:
+        """A stream has ended: move the meta-level, and remember what it cost."""
+        low, high = task.regret
+        old = self.streams_
+        self.streams_ = Streams(
+            old.tasks + 1, old.rounds + task.rounds, old.loss + task.loss, (old.regret[0] + low, old.regret[1] + high)
+        )
+        self.state_ = self.history_.algo.advance(self.state_, end)
 
     @property
     def certificate_(self) -> Certificate:
@@ -124,18 +156,18 @@ class _Meta(BaseEstimator):
 
     @property
     def coef_(self) -> np.ndarray:
-        """phi in the user's units: the coefficients before any row of a task is seen."""
-        return self._phi()[0]
+        """Where tasks start, in the user's units: the coefficients before any row of a task is seen."""
+        return self._start()[0]
 
     @property
     def intercept_(self) -> Any:
         """The intercept that belongs to ``coef_``."""
-        return self._phi()[1]
+        return self._start()[1]
 
-    def _phi(self) -> tuple[np.ndarray, Any]:
+    def _start(self) -> tuple[np.ndarray, Any]:
         if not hasattr(self, "history_"):
             raise AttributeError("coef_ and intercept_ are there after fit")
-        return self._shape(*self.chart_.model(self.history_.state.phi, self.prior_.loss.outputs))
+        return self._shape(*self.chart_.model(self.prior_.start(0), self.prior_.loss.outputs))
 
     def _shape(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[np.ndarray, Any]:
         return coef, intercept
@@ -143,9 +175,10 @@ class _Meta(BaseEstimator):
     # ---- the run ----------------------------------------------------------------------------------------------------------
 
     def _reset(self) -> None:
-        for name in ("history_", "chart_", "rule_"):
+        for name in ("history_", "state_", "chart_", "rule_", "pooled_"):
             if hasattr(self, name):
                 delattr(self, name)
+        self.streams_ = Streams()
         self._pilot: list[Table] = []
         self._piloted = 1
         self._waiting: list[tuple[Table, list]] = []
@@ -168,6 +201,7 @@ class _Meta(BaseEstimator):
         classes = None if regression else self.classes_
         loss = Prior(options[0], Rule(1.0), np.zeros(0), 0.0, classes).loss
         self.chart_, self.rule_ = learn(tasks, options, loss, regression, self._seed())
+        self._pool(tasks, loss)
         algo = FMRL(
             domain=self.chart_.domain,
             within=OMD() if self.within is None else self.within,
@@ -177,7 +211,15 @@ class _Meta(BaseEstimator):
         )
         width = loss.outputs * self.chart_.width
         keep = "vectors" if len(tasks) * width <= VECTORS else "scalars"
-        self.history_ = History(algo, algo.init(np.zeros(width)), keep)
+        self.state_ = algo.init(np.zeros(width))
+        self.history_ = History(algo, self.state_, keep)
+
+    def _pool(self, tasks: Table, loss: Any) -> None:
+        """The pooled start, if some task may start there."""
+        self.pooled_ = None
+        if any(choice.start == "pooled" for choice in self.rule_.choices):
+            steps = [step for step in STEPS if step <= self.rule_.pooled]
+            self.pooled_ = pool(tasks, self.chart_, loss, not hasattr(self, "classes_"), steps)[-1]
 
     def _seed(self) -> int:
         if isinstance(self.random_state, np.random.RandomState):
@@ -187,19 +229,26 @@ class _Meta(BaseEstimator):
     def _consider(self) -> None:
         """Choose the rule again, now that there are more tasks to choose by; the chart stays."""
         parts, self._piloted = self._pilot, len(self._pilot)
-        weight = None if all(p.weight is None for p in parts) else np.concatenate(
-            [np.ones(len(p.y)) if p.weight is None else p.weight for p in parts]
+        weight = (
+            None
+            if all(p.weight is None for p in parts)
+            else np.concatenate([np.ones(len(p.y)) if p.weight is None else p.weight for p in parts])
         )
         sizes = np.array([len(p.y) for p in parts])
         X, y = np.concatenate([p.X for p in parts]), np.concatenate([p.y for p in parts])
         pilot = Table(X, y, weight, np.cumsum(sizes) - sizes, sizes)
-        _, self.rule_ = learn(pilot, [self.chart_], self.prior_.loss, not hasattr(self, "classes_"), self._seed())
+        loss = self.prior_.loss
+        _, self.rule_ = learn(pilot, [self.chart_], loss, not hasattr(self, "classes_"), self._seed())
+        self._pool(pilot, loss)
 
     def _play(self, tasks: Table, names: list, progress: Callable[[int], None] | None = None) -> None:
         twice = next((name for name in names if name in self._known), None)
         if twice is not None:
             raise FMRLError(f"the task {twice!r} was seen before", fix="give it another name, or adapt to its new rows")
+        if self.state_ is not self.history_.state:  # streams moved it: a new history begins
+            self.history_ = History(self.history_.algo, self.state_, self.history_.keep)
         play_tasks(self.history_, tasks, self.chart_, self.prior_.loss, not hasattr(self, "classes_"), progress)
+        self.state_ = self.history_.state
         self._known.update(names)
         self._waiting.append((tasks, names))
 
@@ -222,7 +271,7 @@ class _Meta(BaseEstimator):
         rows = read(self, X)
         outputs = self.prior_.loss.outputs
         if task is None:
-            coef, intercept = self.chart_.model(self.history_.state.phi, outputs)
+            coef, intercept = self.chart_.model(self.prior_.start(0), outputs)
             return rows @ coef.T + intercept
         ids, out = task_ids(task, len(rows)), np.empty((len(rows), outputs))
         for name in np.unique(ids):
@@ -279,11 +328,11 @@ class MetaClassifier(ClassifierMixin, _Meta):
         return back(z[:, 0] if z.shape[1] == 1 else z, X)
 
     def predict_proba(self, X: Any, task: Any = None) -> Any:
-        """Class probabilities [n, classes] under the model of each row's task (phi, where no task is given)."""
+        """Class probabilities [n, classes] under the model of each row's task (the common start, where no task is given)."""
         return back(probabilities(self._margins(X, task), len(self.classes_)), X)
 
     def predict(self, X: Any, task: Any = None) -> Any:
-        """The most probable class [n] under the model of each row's task (phi, where no task is given)."""
+        """The most probable class [n] under the model of each row's task (the common start, where no task is given)."""
         p = probabilities(self._margins(X, task), len(self.classes_))
         return back(self.classes_[p.argmax(axis=1)], X)
 
@@ -319,7 +368,7 @@ class MetaRegressor(RegressorMixin, _Meta):
         return coef[0], float(intercept[0])
 
     def predict(self, X: Any, task: Any = None) -> Any:
-        """The prediction of every row [n] under the model of its task (phi, where no task is given)."""
+        """The prediction of every row [n] under the model of its task (the common start, where no task is given)."""
         return back(self._margins(X, task)[:, 0], X)
 
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:
