@@ -1,14 +1,17 @@
 """Blocks in one process: the same numbers as `run` however the tasks are cut, and what happens to tables that are not whole."""
 
 import dataclasses
+import io
+import sys
 
 import numpy as np
 import pytest
 from folders import make, pa, pq, same, write
+from rich.console import Console
 
 import fmrl
 from fmrl.core.similarity import Doubling
-from fmrl.scale import Ray, Tables
+from fmrl.scale import Ray, Tables, watch
 from fmrl.scale.maps import Here
 from fmrl.scale.scan import Ends, scan
 
@@ -262,3 +265,13 @@ def test_the_ledger_counts(tmp_path):
     written = sum(f.stat().st_size for kind in ("optima", "rounds") for f in (tmp_path / "out" / kind).iterdir())
     assert ledger.written == written and ledger.read > 2 * table.nbytes
     assert "play 6/6" in ledger.line() and ledger.table().row_count == 1
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    with watch(console) as view:
+        view(ledger)
+    assert "tasks/s" in console.file.getvalue()
+
+
+def test_without_ray(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(fmrl.FMRLError, match=r"fmrl\[ray\]"):
+        fmrl.run(fmrl.FMRL(), make(3)[0], engine="ray")
