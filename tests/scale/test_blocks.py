@@ -200,6 +200,15 @@ def test_bad_tasks_are_named_or_skipped(tmp_path):
     assert again.skipped == played.skipped  # a resumed run still says what it left out
 
 
+def test_a_task_in_two_places(tmp_path):
+    _, table = make(12)
+    twice = pa.concat_tables([table, table.slice(0, 2)])
+    folder = write(tmp_path / "data", twice, ())
+    with pytest.raises(fmrl.FMRLError, match=r"task 0: the task 0 appears again at row .* sort the table"):
+        here(tmp_path / "stops", Tables(folder), fmrl.FMRL())
+    assert here(tmp_path / "skips", Tables(folder), fmrl.FMRL(), skip_bad_tasks=True).tasks == 12
+
+
 def test_categories_and_missing_values_use_the_encoder(tmp_path):
     from fmrl.data import Policy, tasks_from_frame
 

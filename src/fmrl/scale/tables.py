@@ -125,15 +125,16 @@ class Tables:
             return self._at_once(block), []
         except FMRLError:
             pass  # one by one, to say which task it was
-        good, bad, starts = [], [], np.append(_starts(block[self.task]), len(block))
+        good, bad, seen, starts = [], [], set(), np.append(_starts(block[self.task]), len(block))
         for begin, end in itertools.pairwise(starts):
             rows = block[int(begin) : int(end)]
             try:
-                good.extend(self.reader._tasks(rows, None))  # type: ignore[union-attr]
+                good.extend(self.reader._tasks(rows, seen))  # type: ignore[union-attr]
             except FMRLError as error:
                 where = f"{spans[rows['fmrl place'][0]].place}, task {rows[self.task][0]!r}"
                 if not skip:
-                    raise TableError(f"{where}: {error.what}", round=error.round, fix=error.fix) from None
+                    fix = "sort the table by task" if "appears again" in error.what else error.fix
+                    raise TableError(f"{where}: {error.what}", round=error.round, fix=fix) from None
                 bad.append(Skipped(where, error.what))
         return (Pack.of(good) if good else None), bad
 
