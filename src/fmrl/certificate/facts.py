@@ -14,9 +14,11 @@ from fmrl.core.algorithm import FMRL
 from fmrl.core.errors import FMRLError
 from fmrl.core.history import SCALARS, History
 from fmrl.core.tasks import Task
+from fmrl.core.weighted import Weighted
 from fmrl.core.within import FTRL, OGD, OMD
 
 CONVEX_LOSSES = tuple(value for value in vars(library).values() if isinstance(value, type) and issubclass(value, library.Loss))
+CONVEX_LOSSES += (Weighted,)
 LEARNERS = {
     OMD: "Theorem A.1 (lazy mirror descent)",
     FTRL: "Theorem A.1 (follow the regularised leader)",
@@ -59,7 +61,7 @@ class Facts:
         return tuple(np.flatnonzero(self.guess < np.sqrt(self.deviation)).tolist())
 
 
-def gather(history: History, tasks: Iterable[Any] | None, order: int | None) -> Facts:
+def gather(history: History, tasks: Iterable[Any] | None, order: int | None, loss: Any = None) -> Facts:
     """Columns of the history (of one order, where it holds several) and every assumption that can be looked at."""
     columns = {name: numbers(getattr(history, name)) for name in SCALARS}
     kept = history.keep != "scalars"
@@ -92,7 +94,7 @@ def gather(history: History, tasks: Iterable[Any] | None, order: int | None) -> 
         history.meta_batch,
     )
     ours = listed is not None and all(isinstance(t, Task) for t in listed)
-    checks = (_convex(listed), _lipschitz(facts, ours), _learner(facts), *_inside(facts))
+    checks = (_convex(listed, loss), _lipschitz(facts, ours, loss), _learner(facts), *_inside(facts))
     facts.assumptions.update({a.name: a for a in checks})
     return facts
 
@@ -117,8 +119,10 @@ def _played(tasks: list[Any], history: History) -> None:
                 raise FMRLError("is not the task that was played", task=t, fix="give the tasks in the order they were played")
 
 
-def _convex(tasks: list[Any] | None) -> Assumption:
+def _convex(tasks: list[Any] | None, loss: Any) -> Assumption:
     name = "convex losses"
+    if tasks is None and type(loss) in CONVEX_LOSSES:
+        return Assumption(name, CHECKED, f"{type(loss).__name__}: convex in the margins of a linear model")
     if tasks is None:
         return Assumption(name, ASSUMED, "give tasks= to check")
     claims = []
@@ -137,8 +141,11 @@ def _convex(tasks: list[Any] | None) -> Assumption:
     return Assumption(name, ASSUMED, "tasks of a kind this library does not know")
 
 
-def _lipschitz(facts: Facts, ours: bool) -> Assumption:
+def _lipschitz(facts: Facts, ours: bool, loss: Any) -> Assumption:
     name = "Lipschitz losses"
+    if facts.constants is None and facts.algo.lipschitz is None and type(loss) in CONVEX_LOSSES:
+        span = f"{facts.lipschitz.min():.4g} to {facts.lipschitz.max():.4g}"
+        return Assumption(name, CHECKED, f"G_t from the rows as they were played, {span}")
     if facts.constants is not None:
         short = np.flatnonzero(facts.lipschitz < facts.constants * (1 - 1e-9))
         if short.size:

@@ -146,7 +146,7 @@ class _Meta(BaseEstimator):
     def certificate_(self) -> Certificate:
         """What is proved about the regret of this run."""
         check_is_fitted(self, "history_")
-        return certify(self.history_)
+        return certify(self.history_, loss=self.prior_.loss)
 
     @property
     def similarity_(self) -> SimilarityReport:
@@ -273,11 +273,12 @@ class _Meta(BaseEstimator):
         if task is None:
             coef, intercept = self.chart_.model(self.prior_.start(0), outputs)
             return rows @ coef.T + intercept
-        ids, out = task_ids(task, len(rows)), np.empty((len(rows), outputs))
-        for name in np.unique(ids):
-            (here,) = np.nonzero(ids == name)
-            coef, intercept = self.chart_.model(self._seen(name), outputs)
-            out[here] = rows[here] @ coef.T + intercept
+        names, which = np.unique(task_ids(task, len(rows)), return_inverse=True)
+        coef, intercept = self.chart_.model(np.stack([self._seen(name) for name in names]), outputs)
+        out, most = np.empty((len(rows), outputs)), max(1, (1 << 20) // coef[0].size)
+        for first in range(0, len(rows), most):
+            part, own = slice(first, first + most), which[first : first + most]
+            out[part] = (coef[own] @ rows[part, :, None])[..., 0] + intercept[own]
         return out
 
     def __getstate__(self) -> dict:
