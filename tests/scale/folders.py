@@ -9,12 +9,12 @@ pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
 
-def make(count, features=5, seed=0, loss="squared", longest=12):
+def make(count, features=5, seed=0, loss="squared", longest=14):
     """Ragged tasks, and the same as one Arrow table."""
     rng = np.random.default_rng(seed)
     tasks, parts = [], []
     for t in range(count):
-        m = int(rng.integers(2, longest))
+        m = int(rng.integers(6, longest))  # more rounds than features: optima that fit every round are slow to prove
         X = rng.normal(size=(m, features)) / 2
         y = X @ (0.3 + 0.1 * rng.normal(size=features)) + 0.1 * rng.normal(size=m)
         if loss == "logistic":

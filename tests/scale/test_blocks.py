@@ -33,42 +33,51 @@ class Own(Doubling):
         return found / 2, memory
 
 
-@pytest.mark.parametrize("block", [1, 7, 60, 1000, None])
+@pytest.mark.parametrize("block", [1, 7, 20, 1000, None])
 def test_any_number_of_blocks(tmp_path, block):
-    tasks, table = make(60)
+    tasks, table = make(20)
     algo = fmrl.FMRL()
     expected = fmrl.run(algo, tasks)
     same(here(tmp_path / "list", tasks, algo, block=block).history(), expected)
-    folder = write(tmp_path / "data", table, (100, 101, 250))
+    folder = write(tmp_path / "data", table, (40, 41, 80), rows=23)
     played = here(tmp_path / "folder", Tables(folder), algo, block=block)
     same(played.history(), expected)
-    assert played.tasks == 60 and abs(played.tar - expected.tar) < 1e-12
+    assert played.tasks == 20 and abs(played.tar - expected.tar) < 1e-12
     assert abs(played.history("totals").tar - expected.tar) < 1e-12
     with pytest.raises(AttributeError, match="losses was not kept"):
         _ = played.history("vectors").losses
-    assert len(played.blocks) == {1: 60, 7: 9, 60: 1, 1000: 1, None: 1}[block]
+    assert len(played.blocks) == {1: 20, 7: 3, 20: 1, 1000: 1, None: 1}[block]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 @pytest.mark.parametrize("meta", METAS, ids=repr)
 def test_every_meta_update_and_similarity_rule(tmp_path, meta, rule):
-    tasks, _ = make(25)
+    tasks, _ = make(14)
     algo = fmrl.FMRL(fmrl.Ball(1.0), meta=meta, similarity=rule)
-    same(here(tmp_path / "out", tasks, algo, block=6).history(), fmrl.run(algo, tasks))
+    same(here(tmp_path / "out", tasks, algo, block=5).history(), fmrl.run(algo, tasks))
 
 
 def test_rules_of_the_users_own(tmp_path):
-    tasks, _ = make(30)
-    for i, (update, size) in enumerate(((fmrl.FAL(), 1), (fmrl.FLIBatch(), 1), (fmrl.FLIOnline(), 20))):
+    tasks, _ = make(18)
+    for i, (update, size) in enumerate(((fmrl.FAL(), 1), (fmrl.FLIBatch(), 1), (fmrl.FLIOnline(), 12))):
         algo = fmrl.FMRL(update=update, similarity=Own(0.1, 1.3))
         found = here(tmp_path / str(i), tasks, algo, block=6, meta_batch=size).history()
         same(found, fmrl.run(algo, tasks, meta_batch=size))
 
 
-@pytest.mark.parametrize(("block", "size"), [(10, 1), (10, 4), (10, 10), (3, 10), (7, 100)])
-@pytest.mark.parametrize("update", [fmrl.FLIOnline(), fmrl.FLIBatch(), fmrl.FAL()], ids=repr)
+@pytest.mark.parametrize(
+    ("update", "block", "size"),
+    [
+        (fmrl.FLIOnline(), 10, 1),
+        (fmrl.FLIBatch(), 10, 4),
+        (fmrl.FLIOnline(), 10, 10),
+        (fmrl.FLIBatch(), 3, 10),
+        (fmrl.FAL(), 3, 10),
+        (fmrl.FLIOnline(), 7, 100),
+    ],
+)
 def test_meta_batches(tmp_path, update, block, size):
-    tasks, table = make(45)
+    tasks, table = make(24)
     algo = fmrl.FMRL(update=update, similarity=fmrl.Doubling(0.05, 1.3))
     expected = fmrl.run(algo, tasks, meta_batch=size)
     folder = write(tmp_path / "data", table, (120,))
@@ -107,18 +116,18 @@ def test_the_scan_is_the_rule(gamma):
 
 
 def test_resume_reuses_finished_blocks(tmp_path):
-    _tasks, table = make(60)
+    _tasks, table = make(32)
     folder, out = write(tmp_path / "data", table, (100, 250)), tmp_path / "out"
-    for update, size in ((fmrl.FAL(), 1), (fmrl.FLIBatch(), 4), (fmrl.FLIBatch(), 30)):
+    for update, size in ((fmrl.FAL(), 1), (fmrl.FLIBatch(), 2), (fmrl.FLIBatch(), 16)):
         algo = fmrl.FMRL(update=update)
-        first = here(out, Tables(folder), algo, block=8, meta_batch=size, resume=False)
+        first = here(out, Tables(folder), algo, block=4, meta_batch=size, resume=False)
         files = sorted((out / "rounds").iterdir())
         for file in files[3:]:
             file.unlink()
         files[2].write_bytes(files[2].read_bytes()[:-60])  # damaged: must be made again
         (out / "optima" / files[5].name).unlink()
         times = {f: f.stat().st_mtime_ns for f in files[:2]}
-        again = here(out, Tables(folder), algo, block=8, meta_batch=size)
+        again = here(out, Tables(folder), algo, block=4, meta_batch=size)
         assert {f: f.stat().st_mtime_ns for f in files[:2]} == times
         assert again.ledger.reused == len(files) - 1 + 2  # optima, and two rounds
         same(again.history(), first.history(), 1e-14)
