@@ -22,7 +22,7 @@ from fmrl.scale import Ray, Tables, play
 SCRIPT = """
 import sys, fmrl
 from fmrl.scale import play
-play(fmrl.FMRL(), sys.argv[2], out=sys.argv[3], address=sys.argv[1], block=20)
+play(fmrl.FMRL(), sys.argv[2], out=sys.argv[3], address=sys.argv[1], block=10)
 """
 
 
@@ -41,24 +41,25 @@ def cluster():
 
 def test_three_nodes(cluster, tmp_path):
     """One test, because starting a cluster takes longer than everything it is used for."""
-    tasks, table = make(1200)
-    folder = write(tmp_path / "data", table, (1000, 1003, 4000), rows=500)
+    tasks, table = make(400)
+    folder = write(tmp_path / "data", table, (1000, 1003, 2500), rows=500)
     algo = fmrl.FMRL()
     expected = fmrl.run(algo, tasks)
 
     same(fmrl.run(algo, folder, engine="ray"), expected)  # whole row groups
     seen = []
     same(fmrl.run(algo, iter(tasks), engine=Ray(block=101), progress=seen.append), expected)
-    assert sum(seen) == 1200 and len(seen) == 12
-    for update, block, size in ((fmrl.FLIBatch(), 400, 1), (fmrl.FLIOnline(), 100, 400)):
+    assert sum(seen) == 400 and len(seen) == 4
+    some = tasks[:90]
+    for update, block, size in ((fmrl.FLIBatch(), 40, 1), (fmrl.FLIOnline(), 20, 60)):
         other = fmrl.FMRL(update=update)
-        same(fmrl.run(other, tasks, meta_batch=size, engine=Ray(block=block)), fmrl.run(other, tasks, meta_batch=size))
-    dataset = ray.data.from_arrow([table.slice(0, 3000), table.slice(3000)])
-    same(fmrl.run(algo, Tables(dataset, loss=fmrl.Squared()), engine=Ray(block=300)), expected)
+        same(fmrl.run(other, some, meta_batch=size, engine=Ray(block=block)), fmrl.run(other, some, meta_batch=size))
+    dataset = ray.data.from_arrow([table.slice(0, 1500), table.slice(1500)])
+    same(fmrl.run(algo, Tables(dataset, loss=fmrl.Squared()), engine=Ray(block=100)), expected)
 
     killer = Killer(cluster, 4)
     killer.start()
-    played = play(algo, folder, out=tmp_path / "killed", block=20, keep="all")
+    played = play(algo, folder, out=tmp_path / "killed", block=10, keep="all")
     killer.over.set()
     killer.join()
     assert killer.killed >= 2
@@ -91,13 +92,13 @@ def test_three_nodes(cluster, tmp_path):
 def _the_driver_dies(cluster, folder, tmp_path, expected):
     out = tmp_path / "driver"
     driver = subprocess.Popen([sys.executable, "-c", SCRIPT, cluster.address, str(folder), str(out)])
-    while len(list(out.glob("optima/*.parquet"))) < 15 and driver.poll() is None:
+    while len(list(out.glob("optima/*.parquet"))) < 8 and driver.poll() is None:
         time.sleep(0.02)
     driver.send_signal(signal.SIGKILL)
     assert driver.wait() == -signal.SIGKILL
     finished = {f: f.stat().st_mtime_ns for f in Path(out).glob("*/*.parquet")}
-    assert 15 <= len(finished) < 120
-    played = play(fmrl.FMRL(), folder, out=out, block=20)
+    assert 8 <= len(finished) < 80
+    played = play(fmrl.FMRL(), folder, out=out, block=10)
     assert played.ledger.reused >= len(finished)
     assert {f: f.stat().st_mtime_ns for f in finished} == finished
     np.testing.assert_allclose(played.history("scalars").regret, expected.regret, atol=1e-10)
