@@ -151,7 +151,8 @@ def _loop(learner, module, within, source, size, steps):
     held = learner.__dict__.setdefault("_evaluations", {}) if isinstance(learner, MetaTrainer) else {}
     key = (size, steps, source.batch, id(source.inputs))
     if key not in held:
-        options = {"path": learner.path, "precision": learner.precision} if isinstance(learner, MetaTrainer) else {}
+        shared = ("path", "precision", "loss")
+        options = {name: getattr(learner, name) for name in shared} if isinstance(learner, MetaTrainer) else {}
         piece = size
         while True:
             try:

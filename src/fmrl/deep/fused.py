@@ -156,7 +156,7 @@ class FusedStep:
 
     def __init__(
         self, plan: Plan, tasks: int, batch: int, within: Any, precision: str, device: Any, tiles: Tiles | None = None,
-        wide: int | None = None,
+        wide: int | None = None, scale: float | None = None,
     ):  # fmt: skip
         self.plan, self.tasks, self.batch, self.within, self.tiles = (
             plan,
@@ -166,6 +166,7 @@ class FusedStep:
             tiles or (HALF if precision == "bf16" else FULL),
         )
         self.wide = wide or tasks  # the stack size that tiles are chosen for
+        self.scale = 1.0 / batch if scale is None else scale  # of one sample in the loss
         store = torch.bfloat16 if precision == "bf16" else torch.float32
         self.precision = "tf32" if precision == "bf16" else precision
         rows = [batch * b.out**2 for b in plan.blocks]
@@ -210,7 +211,7 @@ class FusedStep:
             )  # fmt: skip
         kernels.head[(n,)](
             self.xhat[last], self.rstd[last], label, theta, second, average, loss, self.dy[last], self.small, eta, bias,
-            size, p.dense, 2 * last * f, beta2, eps, B=batch, HW=p.blocks[last].out ** 2, F=f, WAYS=p.ways,
+            size, p.dense, 2 * last * f, beta2, eps, self.scale, B=batch, HW=p.blocks[last].out ** 2, F=f, WAYS=p.ways,
             BP=_power(batch), WP=_power(p.ways), LAYER=last, SMALL=small, num_warps=8 if batch <= 16 else 16, **math_, **rule,
         )  # fmt: skip
         for i in range(last, 0, -1):

@@ -123,7 +123,7 @@ def forward(
 
 @triton.jit
 def head(
-    xhat, rstd, label, theta, second, average, loss, dy, small, eta, bias, P, offset, norms, beta2, eps,
+    xhat, rstd, label, theta, second, average, loss, dy, small, eta, bias, P, offset, norms, beta2, eps, scale,
     B: tl.constexpr, HW: tl.constexpr, F: tl.constexpr, WAYS: tl.constexpr, BP: tl.constexpr, WP: tl.constexpr,
     LAYER: tl.constexpr, SMALL: tl.constexpr,
     PRECISION: tl.constexpr, TYPE: tl.constexpr, ADAM: tl.constexpr, AVERAGE: tl.constexpr,
@@ -149,9 +149,9 @@ def head(
     total = tl.sum(tl.exp(logits), 1)
     y = tl.load(label + t * B + b, mask=b < B, other=0)
     hit = (o[None, :] == y[:, None]) & live
-    tl.store(loss + t, tl.sum(tl.where(live & hit, tl.log(total)[:, None] - logits, 0.0)) / B)
+    tl.store(loss + t, tl.sum(tl.where(live & hit, tl.log(total)[:, None] - logits, 0.0)) * scale)
     d = tl.where(live, tl.exp(logits) / total[:, None], 0.0)
-    d = (d - tl.where(hit, 1.0, 0.0)) / B
+    d = (d - tl.where(hit, 1.0, 0.0)) * scale
     da = tl.dot(d.to(TYPE), tl.trans(weight).to(TYPE), input_precision=PRECISION)
     dw = tl.dot(tl.trans(a).to(TYPE), d.to(TYPE), input_precision=PRECISION)
     rate, correction = tl.load(eta + t), tl.load(bias)

@@ -1,17 +1,16 @@
 """The paper's deep experiments: the authors' 48 Reptile runs, ours beside theirs.
 
-The settings and the authors' logged accuracies are in ``reference/deep_runs.json``. Runs that differ only in samples or seed have
-one shape and are trained as one stack. A study stops when its time is over and goes on from its checkpoints when called again.
+Runs that differ only in samples or seed have one shape and are trained as one stack. A study stops when its time is over and goes on
+from its checkpoints when called again. Losses are summed over a mini-batch, as the authors' are: moments carried from training to a
+test task with mini-batches of another size make the difference felt.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,78 +22,18 @@ from fmrl.core.update import FLIOnline
 from fmrl.data.episodes import shuffled
 from fmrl.deep.checkpoint import load, save
 from fmrl.deep.evaluate import PROTOCOLS, evaluate
+from fmrl.deep.inner import summed_cross_entropy
 from fmrl.deep.models import mini_imagenet_net, omniglot_net
+from fmrl.deep.settings import Run, compare, reference, runs
 from fmrl.deep.tasks import Pool
 from fmrl.deep.together import Job, train_together
 from fmrl.deep.trainer import MetaTrainer
 from fmrl.deep.within import Adam
 from fmrl.records import record, write_json
 
+__all__ = ["Plan", "Run", "Study", "compare", "reference", "runs", "split"]
+
 TRAIN_CHARACTERS = 1200
-SWEEPS = {"shots": "train-shots", "iterations": "inner-iters"}
-
-
-@dataclass(frozen=True)
-class Run:
-    """One of the authors' runs, at one seed."""
-
-    name: str
-    dataset: str
-    sweep: str
-    ways: int
-    shots: int
-    train_shots: int
-    batch: int
-    steps: int
-    rate: float
-    meta_batch: int
-    iterations: int
-    eval_batch: int
-    eval_steps: int
-    seed: int = 0
-
-    @property
-    def key(self) -> str:
-        """Name with the seed."""
-        return self.name if self.seed == 0 else f"{self.name}@{self.seed}"
-
-    @property
-    def shape(self) -> tuple:
-        """Runs of equal shape are trained side by side."""
-        return self.dataset, self.ways, self.batch, self.steps, self.meta_batch, self.iterations
-
-
-def reference() -> dict[str, dict]:
-    """The authors' runs by name."""
-    text = resources.files("fmrl.deep").joinpath("reference/deep_runs.json").read_text(encoding="utf-8")
-    return json.loads(text)["runs"]
-
-
-def runs(dataset: str = "Omniglot", sweep: str | None = None, seeds: dict[str, int] | None = None) -> list[Run]:
-    """The runs of one data set, of one sweep ("shots" or "iterations") or of both. seeds: more seeds for some, {name: how many}.
-
-    >>> len(runs()), len(runs(sweep="shots")), len(runs("Mini-ImageNet"))
-    (32, 20, 16)
-    """
-    found = []
-    for name, r in reference().items():
-        if r["dataset"] != dataset or (sweep and SWEEPS[sweep] != r["sweep"] and not _shared(name, sweep)):
-            continue
-        for seed in range((seeds or {}).get(name, 1)):
-            found.append(
-                Run(
-                    name, dataset, r["sweep"], r["classes"], r["shots"], r["train_shots"], r["inner_batch"], r["inner_iters"],
-                    r["learning_rate"], r["meta_batch"], r["meta_iters"], r["eval_batch"], r["eval_iters"], seed,
-                )
-            )  # fmt: skip
-    return found
-
-
-def _shared(name: str, sweep: str) -> bool:
-    """The run at both sweeps' crossing is logged under the sweep over inner steps."""
-    r = reference()[name]
-    middle = {("Omniglot", 5): 5, ("Omniglot", 20): 10, ("Mini-ImageNet", 5): 8}[r["dataset"], r["classes"]]
-    return sweep == "shots" and r["inner_iters"] == middle
 
 
 @dataclass(frozen=True)
@@ -175,7 +114,7 @@ class Study:
         nets = [build(q.ways, channels=shape[0], side=shape[1], seed=_number(q)) for q in group]
         trainer = MetaTrainer(
             nets, Adam(r.rate, carry=True), FLIOnline(), Interpolate(1.0, 0.0, iterations), meta_batch=r.meta_batch,
-            device=self.device, precision=plan.precision,
+            device=self.device, precision=plan.precision, loss=summed_cross_entropy,
         )  # fmt: skip
         trainer.group = group
         tasks = [
@@ -243,22 +182,3 @@ def _number(run: Run) -> int:
 
 def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-
-
-def compare(results: dict[str, dict]) -> list[dict]:
-    """Run by run: ours, theirs, the allowed difference max(2 standard errors of both, 1.5 points), and whether it is kept."""
-    rows = []
-    for key, ours in results.items():
-        name, _, seed = key.partition("@")
-        if "final" not in ours:
-            continue
-        theirs = reference()[name]
-        mine = ours["final"]["transductive"]
-        allowed = max(2 * theirs["test_se"], 2 * math.hypot(theirs["test_se"], mine["error"]) if seed else 0.0, 0.015)
-        difference = mine["accuracy"] - theirs["accuracy"]["test"]
-        rows.append({
-            "run": name, "seed": int(seed or 0), "ours": mine["accuracy"], "error": mine["error"],
-            "inductive": ours["final"]["inductive"]["accuracy"], "theirs": theirs["accuracy"]["test"], "their error": theirs["test_se"],
-            "difference": round(difference, 5), "allowed": round(allowed, 5), "within": abs(difference) <= allowed,
-        })  # fmt: skip
-    return rows

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from fmrl.deep.trainer import CHUNK, MetaTrainer
+from fmrl.deep.iteration import CHUNK
+from fmrl.deep.trainer import MetaTrainer
 
 AHEAD = 2  # slices a training may have waiting
 LAUNCHES = 512  # kernels in a slice: a longer queue would block the host, and with it the other trainings
@@ -48,12 +49,13 @@ class Job:
         trainer._prepare(self.tasks)
         if self.loaded == 0:
             self.loaded = self.chunk = min(CHUNK, stop - trainer.iteration)
-            trainer._load(self.tasks, self.chunk)
-        count = self.loaded if self.stream is None else min(self.loaded, max(1, LAUNCHES // (14 * trainer.loop.steps)))
-        trainer._replay(count)
+            trainer.engine.load(self.tasks, trainer.firsts(self.tasks), self.chunk)
+        launches = 14 * trainer.loop.steps * trainer.engine.turns  # in one meta-iteration
+        count = self.loaded if self.stream is None else min(self.loaded, max(1, LAUNCHES // launches))
+        trainer.engine.replay(count)
         self.loaded -= count
         if self.loaded == 0:
-            trainer.losses.append(trainer._losses[: self.chunk].clone())
+            trainer.losses.append(trainer.engine.losses[: self.chunk].clone())
         if self.stream is not None:
             self.waiting.append(torch.cuda.Event())
             self.waiting[-1].record(self.stream)
