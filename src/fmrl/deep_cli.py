@@ -69,14 +69,15 @@ def _study(sweep, out, data, seconds, device, iterations) -> None:
     from fmrl.deep.tasks import Pool
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    pool = Pool.of_images(load_omniglot(data=data).rotated(), device)
+    images = load_omniglot(data=data)
+    pool = Pool.of_images(images.rotated(), device)
     seeds = {"o15_i5": 3, "o55_i5": 3, "o120_i10": 3, "o520_i10": 3} if sweep is None else None
     plan = Plan(iterations=iterations)
     kept: dict = {}
 
     def classes(run):
         if run.seed not in kept:
-            kept[run.seed] = split(run, pool)
+            kept[run.seed] = split(run, images.names)
         return kept[run.seed]
 
     study = Study(runs(sweep=sweep, seeds=seeds), pool, pool, classes, out, plan, device)

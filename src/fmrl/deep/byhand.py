@@ -48,6 +48,10 @@ class Plan:
     ways: int
     order: torch.Tensor
 
+    def patches(self, batch: int) -> int:
+        """Numbers in the patches of one task."""
+        return sum(batch * b.out**2 * 9 * b.channels for b in self.blocks)
+
 
 def plan(module: nn.Module, shape: tuple[int, ...]) -> Plan | None:
     """The plan for inputs of ``shape`` (C, H, W), or None when the network is another one.
@@ -78,7 +82,18 @@ def plan(module: nn.Module, shape: tuple[int, ...]) -> Plan | None:
         out = math.ceil(side / stride)
         after = (math.ceil(out / 2) if body[at + 2].ceil_mode else out // 2) if pool else out
         blocks.append(
-            Block(start, start + len(numbers.reshape(-1)), channels, filters, side, out, after, stride, conv.pads(side, side), norm.eps)
+            Block(
+                start,
+                start + len(numbers.reshape(-1)),
+                channels,
+                filters,
+                side,
+                out,
+                after,
+                stride,
+                conv.pads(side, side),
+                norm.eps,
+            )
         )
         channels, side, at = filters, after, at + 3 + pool
     if dense.in_features != channels * side * side:
@@ -91,7 +106,12 @@ def plan(module: nn.Module, shape: tuple[int, ...]) -> Plan | None:
 
 
 def _halves(pool: nn.MaxPool2d) -> bool:
-    return pool.kernel_size in (2, (2, 2)) and pool.stride in (2, (2, 2)) and pool.padding in (0, (0, 0)) and pool.dilation in (1, (1, 1))
+    return (
+        pool.kernel_size in (2, (2, 2))
+        and pool.stride in (2, (2, 2))
+        and pool.padding in (0, (0, 0))
+        and pool.dilation in (1, (1, 1))
+    )
 
 
 def _fits(conv: nn.Module, norm: nn.Module | None, channels: int) -> bool:

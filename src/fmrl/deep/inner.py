@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from fmrl.deep.within import Adam
 from fmrl.deep.workers import share
 
 CPU_TASKS = 5
+PATCHES = 2**30  # numbers that the patches of a piece may take on a GPU
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -69,6 +71,8 @@ class InnerLoop:
         self.hand = _by_hand(module, inputs, path, loss) if self.plan is None else None
         if device.type == "cpu" and path == "auto":  # as many tasks as the caches hold
             self.piece = min(self.piece, CPU_TASKS)
+        elif self.hand is not None:
+            self.piece = min(self.piece, max(1, PATCHES // self.hand.patches(batch)))
         found = self.plan or self.hand
         self.order = None if found is None else found.order.to(device)
         self.images = inputs.permute(0, 2, 3, 1).contiguous() if self.hand is not None else None
@@ -85,15 +89,16 @@ class InnerLoop:
         self.made: dict[Any, Any] = {}  # buffers of the kernels or of the passes by hand, by worker and stack size
 
     def play(self) -> None:
-        """All steps of all tasks, a piece of the stack at a time; on a CPU every thread has pieces of its own."""
+        """All steps of all tasks, a piece of the stack at a time; on a CPU, by hand, every thread has pieces of its own."""
         pieces = [slice(i, min(i + self.piece, self.tasks)) for i in range(0, self.tasks, self.piece)]
-        threads = 1 if self.theta.is_cuda else min(torch.get_num_threads(), len(pieces))
+        threads = 1 if self.theta.is_cuda or self.hand is None else min(torch.get_num_threads(), len(pieces))
 
         def job(worker: int) -> None:
             for rows in pieces[worker::threads]:
                 self._piece(worker, rows)
 
-        share([partial(job, worker) for worker in range(threads)], threads)
+        with _products(self.precision):
+            share([partial(job, worker) for worker in range(threads)], threads)
 
     def _piece(self, worker: int, rows: slice) -> None:
         theta, second, average = (None if a is None else a[rows] for a in (self.theta, self.second, self.average))
@@ -147,6 +152,17 @@ def _plan(module, inputs, batch, path, loss, device, dtype):
     if not wanted or loss not in (cross_entropy, summed_cross_entropy) or inputs.ndim != 4:
         return None
     return fused.plan(module, tuple(inputs.shape[1:]), batch)
+
+
+@contextmanager
+def _products(precision: str):
+    """Matrix products of float32 on CUDA in tf32, unless full precision is asked for."""
+    kept = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = kept or precision != "ieee"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = kept
 
 
 def _by_hand(module, inputs, path, loss):
@@ -212,13 +228,13 @@ def capture(body: Callable[[], None], device: torch.device) -> Callable[[], None
     """``body`` as one CUDA graph, after two plain calls of it; on a CPU ``body`` itself, called twice no less."""
     if device.type != "cuda":
         return body
-    side = torch.cuda.Stream(device)
+    side = torch.cuda.Stream(device, priority=torch.cuda.current_stream(device).priority)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
         body()
         body()
     torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=side):  # the launches keep the stream's priority
         body()
     return graph.replay

@@ -50,7 +50,9 @@ class MetaIteration:
         with self._aside():
             drawn = [s.draw(f + done * K, count * K) for s, f in zip(sources, first, strict=True)]
         for table, parts in zip((self.index, self.label), zip(*drawn, strict=True), strict=True):
-            stacked = torch.stack([p.unflatten(0, (count, turns, K // turns)) for p in parts], 2)  # [count, turns, R, K', steps, batch]
+            stacked = torch.stack(
+                [p.unflatten(0, (count, turns, K // turns)) for p in parts], 2
+            )  # [count, turns, R, K', steps, batch]
             table[:count].copy_(stacked.flatten(2, 3).transpose(2, 3))
         if self.side is not None:  # the next draw may use this memory again once it has been copied
             self.side.wait_stream(torch.cuda.current_stream(self.at.device))
@@ -60,7 +62,9 @@ class MetaIteration:
                 fraction, self.state.meta = self.level.fraction(self.state.meta, K)
                 fractions.append(fraction)
             self._send(self.fraction, torch.tensor(fractions, dtype=torch.float64)[:, None].expand(-1, self.runs))
-        before = torch.arange(done * turns, (done + count) * turns).view(count, turns) * (K // turns * steps if self.carried else 0)
+        before = torch.arange(done * turns, (done + count) * turns).view(count, turns) * (
+            K // turns * steps if self.carried else 0
+        )
         self._send(self.bias, self.loop.bias_at(before[..., None]))
         self.at.zero_()
 

@@ -66,9 +66,10 @@ class Job:
 def train_together(jobs: Sequence[Job], seconds: float | None = None) -> bool:
     """Run all jobs, side by side on CUDA and in turn on a CPU; True when all are done, False when ``seconds`` were over first."""
     started = time.monotonic()
+    longest = sorted({job.tasks[0].steps for job in jobs}, reverse=True)
     for job in jobs:
-        if job.trainer.device.type == "cuda":
-            job.stream = torch.cuda.Stream(job.trainer.device)
+        if job.trainer.device.type == "cuda":  # those with most steps to take one after the other go first
+            job.stream = torch.cuda.Stream(job.trainer.device, priority=min(0, longest.index(job.tasks[0].steps) - 3))
             with torch.cuda.stream(job.stream):
                 job.trainer._prepare(job.tasks)
     while open_ := [job for job in jobs if not job.done]:

@@ -30,7 +30,8 @@ class MetaTrainer:
     within: `SGD` or `Adam`, or a list of R that differ in ``step`` alone. update: FLIOnline (last iterate), FLIBatch (average) or
     LongRun(steps). meta: Interpolate, FollowLeader, AdaptiveOGD or any meta-update of the core. similarity: None for the fixed step
     of ``within``, else Doubling, AverageDeviation or Known. runs: R copies of one module. path: "auto", "fused" (Triton kernels),
-    "by hand" (no autograd), "stacked" (batched products) or "functional" (torch.func, any module). precision of the kernels: "bf16", "tf32" or "ieee" (float32).
+    "by hand" (no autograd), "stacked" (batched products) or "functional" (torch.func, any module). precision on CUDA: of the kernels
+    "bf16", "tf32" or "ieee" (float32), of other products tf32 unless "ieee".
     piece: tasks that go through the network at once (default all; halved when memory runs out). seed: which stretch of a task
     sequence is played; runs that share a sequence play seed, seed + 1, …, so that they are independent.
 
