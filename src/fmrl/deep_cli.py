@@ -86,6 +86,8 @@ def _study(sweep, out, data, seconds, device, iterations, quick, on) -> None:
     study = Study(chosen, train, test, classes, out, plan, device)
     done = _go(study, seconds) if study.work() else True
     (_beside if on is not Set.tiny else _alone)(study)
+    if plan.iterations and plan.iterations < chosen[0].iterations:
+        console.print(f"{plan.iterations:,} meta-iterations; the authors' runs have {chosen[0].iterations:,}", highlight=False)
     console.print(f"record: {study.path}", highlight=False)
     if not done:
         console.print("not finished: run the same command again to go on")

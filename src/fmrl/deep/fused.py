@@ -181,7 +181,7 @@ class FusedStep:
         """Move theta [T, P] (kernel order) by one step, in place. index, label [T, B]; eta [T]; bias [1]; loss [T] is written."""
         import triton.language as tl
 
-        from fmrl.deep import kernels
+        from fmrl.deep import kernels, kernels_backward
 
         p, g, n, size = self.plan, self.tiles, self.tasks, self.plan.size
         f, batch, last = p.filters, self.batch, len(p.blocks) - 1
@@ -219,21 +219,21 @@ class FusedStep:
             most = batch * math.ceil(b.side / 2) ** 2
             rows, tile = _power(most), g.of("data", most, self.wide, f)
             nb = tile.channels
-            kernels.backward_data[(n, f // nb)](
+            kernels_backward.backward_data[(n, f // nb)](
                 self.dy[i], self.xhat[i - 1], self.rstd[i - 1], theta, self.dy[i - 1], self.small, size, b.offset, 2 * (i - 1) * f,
                 MC=rows, NB=nb, KB=min(tile.depth, f), SB=min(rows, g.sweep), LAYER=i - 1, SMALL=small,
                 num_warps=tile.warps(rows), num_stages=tile.stages, **shape(b), **math_,
             )  # fmt: skip
             rows, tile = _power(batch * b.out**2), g.of("weight", batch * b.out**2, self.wide, f)
             nb = tile.channels
-            kernels.backward_weight[(n, 9, f // nb)](
+            kernels_backward.backward_weight[(n, 9, f // nb)](
                 self.dy[i], self.act[i - 1], theta, second, average, eta, bias, size, b.offset, beta2, eps, RB=min(tile.depth, rows),
                 NB=nb, PRECISION=self.precision, num_warps=4, num_stages=tile.stages, **shape(b), **rule,
             )  # fmt: skip
-        kernels.first_weight[(n, f // taps["NB"])](
+        kernels_backward.first_weight[(n, f // taps["NB"])](
             inputs, index, self.dy[0], theta, second, average, eta, bias, size, first.offset, beta2, eps, **taps,
             **shape(first), **math_, **rule,
         )  # fmt: skip
-        kernels.small_step[(n,)](
+        kernels_backward.small_step[(n,)](
             theta, second, average, self.small, eta, bias, size, beta2, eps, SMALL=small, SP=_power(small), num_warps=4, **rule
         )

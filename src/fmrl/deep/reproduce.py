@@ -95,14 +95,42 @@ class Study:
         for run in self.runs:
             self.groups.setdefault((*run.shape, run.rate), []).append(run)
 
-    def go(self, seconds: float | None = None, progress: Any = None) -> bool:
-        """Train and evaluate what is not finished; True when everything is."""
+    def work(self) -> int:
+        """Task-steps of training and evaluation that are left, with those of stacks that were begun."""
+        total = 0
+        for group in (g for g in self.groups.values() if not self._finished(g)):
+            iterations = self.plan.iterations or group[0].iterations
+            looks = (
+                self.plan.curve * (iterations // min(self.plan.every, iterations) - 1) + self.plan.final + self.plan.inductive
+            )
+            total += sum(iterations * q.meta_batch * q.steps + looks * q.eval_steps for q in group)
+        return total
+
+    def speed(self, seconds: float = 2.0) -> float:
+        """Task-steps a second of the first unfinished stack alone, measured for about ``seconds``."""
+        group = next(g for g in self.groups.values() if not self._finished(g))
+        job = self._job(group, None, fresh=True)
+        job.trainer.fit(job.tasks, 1)
+        started, done = time.monotonic(), 0
+        while time.monotonic() - started < seconds:
+            done += 1
+            job.trainer.fit(job.tasks, 1 + done)
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+        return done * len(group) * group[0].meta_batch * group[0].steps / (time.monotonic() - started)
+
+    def go(self, seconds: float | None = None, progress: Any = None, tick: Any = None) -> bool:
+        """Train and evaluate what is not finished; True when everything is.
+
+        progress(group, iteration, iterations) is called after every look at the test tasks, tick(task_steps) after every slice.
+        """
         started, before = time.monotonic(), self.seconds
         with record("deep study", plan=self.plan, runs=len(self.runs), device=_device_name(self.device)) as entry:
             jobs = [self._job(group, progress) for group in self.groups.values() if not self._finished(group)]
             self._clock = (started, before)
             self._entry = entry
-            done = train_together(jobs, seconds)
+            steps = None if tick is None else lambda job, n: tick(n * sum(q.meta_batch * q.steps for q in job.trainer.group))
+            done = train_together(jobs, seconds, steps)
             for job in jobs:
                 if not job.done:
                     save(job.trainer, self._checkpoint(job.trainer.group))
@@ -116,7 +144,7 @@ class Study:
         r = group[0]
         return self.folder / f"{r.ways}-way-{r.steps}-steps.safetensors"
 
-    def _job(self, group: list[Run], progress: Any) -> Job:
+    def _job(self, group: list[Run], progress: Any, fresh: bool = False) -> Job:
         r, plan = group[0], self.plan
         iterations = plan.iterations or r.iterations
         shape = tuple(self.pool.inputs.shape[1:])
@@ -131,7 +159,7 @@ class Study:
             self.pool.tasks(q.ways, q.train_shots, batch=q.batch, steps=q.steps, seed=_number(q), classes=self.classes(q)[0])
             for q in group
         ]
-        if self._checkpoint(group).exists():
+        if self._checkpoint(group).exists() and not fresh:
             load(trainer, self._checkpoint(group))
 
         def each(trainer: MetaTrainer) -> None:

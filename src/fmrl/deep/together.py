@@ -51,7 +51,7 @@ class Job:
             self.loaded = self.chunk = min(CHUNK, stop - trainer.iteration)
             trainer.engine.load(self.tasks, trainer.firsts(self.tasks), self.chunk)
         launches = 14 * trainer.loop.steps * trainer.engine.turns  # in one meta-iteration
-        count = self.loaded if self.stream is None else min(self.loaded, max(1, LAUNCHES // launches))
+        count = 1 if self.stream is None else min(self.loaded, max(1, LAUNCHES // launches))
         trainer.engine.replay(count)
         self.loaded -= count
         if self.loaded == 0:
@@ -63,8 +63,11 @@ class Job:
             self.each(trainer)
 
 
-def train_together(jobs: Sequence[Job], seconds: float | None = None) -> bool:
-    """Run all jobs, side by side on CUDA and in turn on a CPU; True when all are done, False when ``seconds`` were over first."""
+def train_together(jobs: Sequence[Job], seconds: float | None = None, tick: Callable[[Job, int], None] | None = None) -> bool:
+    """Run all jobs, side by side on CUDA and in turn on a CPU; True when all are done, False when ``seconds`` were over first.
+
+    tick: called with a job and the meta-iterations it has just been given, after every slice.
+    """
     started = time.monotonic()
     longest = sorted({job.tasks[0].steps for job in jobs}, reverse=True)
     for job in jobs:
@@ -77,13 +80,13 @@ def train_together(jobs: Sequence[Job], seconds: float | None = None) -> bool:
             return False
         moved = False
         for job in open_:
-            if job.stream is None:
+            if job.stream is not None and not job.ready():
+                continue
+            before, moved = job.trainer.iteration, True
+            with torch.cuda.stream(job.stream):  # None: nothing
                 job.advance()
-                moved = True
-            elif job.ready():
-                with torch.cuda.stream(job.stream):
-                    job.advance()
-                moved = True
+            if tick is not None:
+                tick(job, job.trainer.iteration - before)
         if not moved:
             time.sleep(0.0005)
     return True
