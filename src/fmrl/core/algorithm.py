@@ -180,7 +180,7 @@ def _form(memory: Any) -> Any:
     """What a memory is made of: its tuples, counts and shapes of arrays."""
     if isinstance(memory, tuple):
         return tuple(map(_form, memory))
-    return getattr(memory, "shape", type(memory))
+    return ("array", memory.shape) if hasattr(memory, "shape") else type(memory)
 
 
 def _step_size(guess: Array, sigma: Array) -> Array:
