@@ -70,6 +70,11 @@ class OnRay:
         """The machines of the cluster."""
         return {node["NodeManagerHostname"] for node in self.ray.nodes() if node["Alive"]}
 
+    def size(self) -> dict[str, int]:
+        """Of the cluster, for a record: Ray's nodes, the machines they are on, and their CPUs."""
+        nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        return {"nodes": len(nodes), "machines": len(self.hosts), "cpus": int(self.ray.cluster_resources().get("CPU", 0))}
+
     def map(self, function: str, job: Job, items: Iterable[tuple], ordered: bool = False) -> Iterator[Done]:
         """``function`` on every (item, held, …), as they end or in their own order; at most a few for each CPU are given out."""
         ray, source = self.ray, enumerate(items)

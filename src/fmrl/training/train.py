@@ -46,11 +46,14 @@ def train(
     evaluate_tasks: int = 100,
     progress: Progress = lambda what, done, total: None,
     stop: Callable[[], bool] = lambda: False,
+    address: str | None = None,
+    view: Callable[[Any], None] = lambda ledger: None,
 ) -> dict[str, Any]:
     """Train on a table and leave a run in the folder ``out``; returns its record.
 
     checkpoint_every: tasks, rounded up to whole windows. resume: go on with the run in ``out``, if there is one. keep_models: store the
-    models of the tasks trained on (default: if they are at most ten million numbers). stop: asked after every window.
+    models of the tasks trained on (default: if they are at most ten million numbers). stop: asked after every window. address, view:
+    of the cluster and its progress, as in `fmrl.scale.play`, for options with engine="ray".
     """
     if checkpoint_every < 1 or evaluate_tasks < 0:
         raise FMRLError(f"checkpoint_every={checkpoint_every} and evaluate_tasks={evaluate_tasks} must be positive")
@@ -60,7 +63,9 @@ def train(
             return Run.load(out).record
         settings, source = _settings(options, out, scratch, resume, progress)
         with record("train", **settings.options.said()) as entry:
-            session = _Session(settings, source, out, progress, evaluate_tasks)
+            session = _session(options)(settings, source, out, progress, evaluate_tasks)
+            if options.engine == "ray":
+                session.address, session.view = address, view
             session.play(checkpoint_every, stop)
             entry |= {"command": settings.options.command(str(out)), "data": settings.data}
             try:
@@ -72,10 +77,34 @@ def train(
     return folder.read_sealed(out / folder.RECORD)
 
 
+def _session(options: Options) -> Any:
+    if options.engine == "local":
+        return _Session
+    from fmrl.training.cluster import Session
+
+    return Session
+
+
+def _open(options: Options, scratch: Path, *known: Any) -> Source:
+    if options.engine == "local":
+        return open_source(options, *known, scratch=scratch)
+    from fmrl.training.cluster import open_tables
+
+    return open_tables(options, *known)
+
+
+def _files(options: Options) -> list[Path]:
+    if options.engine == "local":
+        return files(options.table)
+    from fmrl.training.cluster import parquet_files
+
+    return parquet_files(options.table)
+
+
 def _settings(options: Options, out: Path, scratch: Path, resume: bool, progress: Progress) -> tuple[Settings, Source]:
     """The settings of the run in this folder, or new ones, written there."""
     progress("reading the table", 0, None)
-    data = [{"name": path.name, "sha256": folder.sha256(path)} for path in files(options.table)]
+    data = [{"name": path.name, "sha256": folder.sha256(path)} for path in _files(options)]
     if (out / folder.SETTINGS).exists():
         if not resume:
             raise FMRLError(f"{out} holds a run already", fix="give --resume to go on with it, or another folder")
@@ -84,10 +113,10 @@ def _settings(options: Options, out: Path, scratch: Path, resume: bool, progress
         if found.data != data:
             changed = next((d["name"] for d in data if d not in found.data), "a file of the table")
             raise FMRLError(f"{changed} is not what this run began with", fix="train anew in another folder")
-        return found, open_source(options, found.encoder, found.loss, found.expected, scratch)
+        return found, _open(options, scratch, found.encoder, found.loss, found.expected)
     if any(p.name not in (folder.LOCK, folder.SCRATCH) for p in out.iterdir()):
         raise FMRLError(f"{out} is not empty, and holds no run", fix="choose another folder")
-    source = open_source(options, scratch=scratch)
+    source = _open(options, scratch)
     found = Settings(options, data, source.encoder, source.loss, source.expected)
     folder.write_sealed(out / folder.SETTINGS, found.to_dict())
     return found, source
@@ -147,11 +176,19 @@ class _Session:
 
     def _window(self, tasks: Any, names: list[str]) -> None:
         if self.estimator is None:
-            self.estimator = self.settings.kind(**self.settings.options.estimator())
-            given = {"classes": classes_of(self.settings.loss), "features": self.settings.encoder.names}
-            self.estimator.begin(tasks, **given, expected=self.source.expected)
+            self._begin(tasks)
         self.estimator.play(tasks, names, keep=False)
         self.done += len(names)
+
+    def _begin(self, tasks: Any) -> None:
+        """The first window decides chart and rule."""
+        self.estimator = self.settings.kind(**self.settings.options.estimator())
+        given = {"classes": classes_of(self.settings.loss), "features": self.settings.encoder.names}
+        self.estimator.begin(tasks, **given, expected=self.source.expected)
+
+    def about(self) -> dict[str, Any]:
+        """Where tasks were played, for the record."""
+        return {"engine": {"name": "local"}}
 
     def _save(self) -> None:
         self.estimator.save(self.out / folder.CHECKPOINT)
@@ -204,6 +241,7 @@ class _Session:
             "bound": float(history.bound.mean()),
             "guess": float(history.state.guess),
             "resumed_after": self.before,
+            **self.about(),
             "heldout": found,
             "files": {name: folder.sha256(out / name) for name in written},
         }
