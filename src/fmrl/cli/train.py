@@ -181,7 +181,7 @@ def _summary(record: dict[str, Any], out: Path) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
     say(f"[bold]{record['tasks']:,}[/] tasks, {record['rows']:,} rows, {len(record['features'])} features, {record['kind']}")
-    if (engine := record["engine"])["name"] == "ray":
+    if (engine := record.get("engine", {})).get("name") == "ray":
         batch = "" if engine["meta_batch"] == 1 else f", meta-batches of {engine['meta_batch']:,}"
         say(f"played on Ray: {engine['nodes']:,} nodes, {engine['workers']:,} workers{batch}")
         for place in record["skipped"][:10]:

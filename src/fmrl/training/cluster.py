@@ -97,7 +97,7 @@ def open_tables(
             for g in groups:  # polars does not say where; the first place that cannot be read is it, if there is one
                 _try(g, columns)
             raise
-        if not bad and ids != (runs := sum(g.runs - g.joined for g in groups)):
+        if not skip and ids != (runs := sum(g.runs - g.joined for g in groups)):
             what = f"the rows of {ids:,} tasks lie in {runs:,} places" if ids < runs else "a row has no task id"
             raise TableError(what, fix="on Ray the rows of a task lie together: sort the table by task, or use --engine local")
         encoder, loss, expected = found.encoder, found.loss, found.expected
