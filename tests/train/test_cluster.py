@@ -78,7 +78,9 @@ def same(ours, theirs):
     means = ([m["mean"] for m in run.record["heldout"]["methods"]] for run in (ours, theirs))
     np.testing.assert_allclose(*(np.array(m, dtype=float) for m in means), atol=1e-8)
     assert ours.models.ids == theirs.models.ids
-    if ours.record["kind"] == "regression":  # closed form; an iterative solver may stop elsewhere when phi differs by a rounding
+    if (
+        ours.record["kind"] == "regression"
+    ):  # closed form; an iterative solver may stop elsewhere when phi differs by a rounding
         np.testing.assert_allclose(ours.models.coef, theirs.models.coef, atol=1e-8)
 
 
@@ -101,7 +103,7 @@ def test_a_stopped_run_goes_on_from_its_finished_blocks(cluster, small_blocks, p
     asked, out = options(parts, "amount", engine="ray"), tmp_path / "run"
     whole = train(asked, tmp_path / "whole")
     asked_to_stop = []
-    with pytest.raises(FMRLError, match="stopped; .* --resume") as stopped:
+    with pytest.raises(FMRLError, match=r"stopped; .* --resume") as stopped:
         train(asked, out, progress=lambda what, done, total: done and asked_to_stop.append(1), stop=lambda: bool(asked_to_stop))
     assert stopped.value.exit_code == 130 and not (out / "record.json").exists()
     finished = sum(len(pl.read_parquet(p)) for p in (out / "rounds").glob("*.parquet"))

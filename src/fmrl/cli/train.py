@@ -20,7 +20,9 @@ Text = Annotated[str | None, typer.Option()]
 
 
 def train_command(
-    table: Annotated[str, typer.Argument(help="CSV, TSV, Parquet or Arrow file, or a quoted glob of several; for Ray a folder, too.")],
+    table: Annotated[
+        str, typer.Argument(help="CSV, TSV, Parquet or Arrow file, or a quoted glob of several; for Ray a folder, too.")
+    ],
     task: Annotated[str, typer.Option(help="Column that names the task of a row: a user, a shop, a sensor.")],
     target: Annotated[str, typer.Option(help="Column to predict: class names, or numbers.")],
     out: Annotated[Path, typer.Option(help="Folder of the run, to be made.")],
@@ -114,7 +116,7 @@ def train_command(
 
     if address is not None and engine != "ray":
         raise typer.BadParameter("is of a Ray cluster: give --engine ray with it", param_hint="--address")
-    with guarded(), Stop().listening() as stop, (_cluster() if engine == "ray" else _here()) as (show, view):
+    with guarded(), Stop().listening() as stop, _cluster() if engine == "ray" else _here() as (show, view):
         names = (
             "table",
             "task",

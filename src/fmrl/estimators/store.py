@@ -163,7 +163,9 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
     lipschitz, choices, pooled = layout["rule"]
     est.rule_ = Rule(lipschitz, tuple(Choice(*c) for c in choices), pooled)
     est.pooled_ = arrays.get("pooled")
-    history = History(parse(layout["algo"]), unflatten(layout["start"], arrays, None), layout["keep"], layout.get("meta_batch", 1))
+    history = History(
+        parse(layout["algo"]), unflatten(layout["start"], arrays, None), layout["keep"], layout.get("meta_batch", 1)
+    )
     columns = {name: arrays.get(f"history.{name}") for name in Round._fields}
     if columns["regret"] is not None:
         history.append(Round(**columns), unflatten(layout["end"], arrays, None))

@@ -80,16 +80,20 @@ class Blocks:
 
 
 def open_tables(
-    options: Options, encoder: Encoder | None = None, loss: Loss | None = None, expected: int | None = None
+    options: Options,
+    encoder: Encoder | None = None,
+    loss: Loss | None = None,
+    expected: int | None = None,
+    scratch: Path | None = None,
 ) -> Source:
-    """Open the Parquet files of a run; encoder, loss, expected as in `open_source`."""
+    """Open the Parquet files of a run; the arguments are those of `open_source`, and nothing is gathered in ``scratch``."""
     files, skip = [str(f) for f in parquet_files(options.table)], options.skip_bad_tasks
     groups, bad = join([g for f in files for g in index_file(f, options.task)], skip)
     if not groups:
         raise TableError("no file of the table can be read", fix="; ".join(g.error or "" for g in bad[:3]) or "check the path")
     if encoder is None:
         columns = None if not options.features else [options.task, options.target, *options.features]
-        frame = _readable(groups, columns, options.task) if skip else pl.scan_parquet(files)
+        frame = _readable(groups, columns) if skip else pl.scan_parquet(files)
         try:
             found = open_source(options, frame=frame)
             ids = frame.select(pl.col(options.task).n_unique()).collect(engine="streaming").item()
@@ -117,7 +121,7 @@ def _try(g: Group, columns: list[str] | None) -> None:
         raise TableError(f"{g.place} cannot be read: {str(error).splitlines()[0]}", fix=FIX) from None
 
 
-def _readable(groups: list[Group], columns: list[str] | None, task: str) -> pl.LazyFrame:
+def _readable(groups: list[Group], columns: list[str] | None) -> pl.LazyFrame:
     """The row groups that can be read, as one table: what encoding and loss are learned from."""
     parts = []
     for g in groups:
@@ -203,7 +207,10 @@ class Session(_Session):
 
     def _windows(self) -> None:
         self.names, self.rows = [], 0
-        self.pooled, self.heldout = type(self.pooled)(seed=self.pooled.seed), type(self.heldout)(self.heldout.most, self.heldout.seed)
+        self.pooled, self.heldout = (
+            type(self.pooled)(seed=self.pooled.seed),
+            type(self.heldout)(self.heldout.most, self.heldout.seed),
+        )
         for number, window in enumerate(self.source.windows()):
             self.heldout.add(window.held)
             if window.tasks is not None:

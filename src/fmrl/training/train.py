@@ -63,7 +63,7 @@ def train(
             return Run.load(out).record
         settings, source = _settings(options, out, scratch, resume, progress)
         with record("train", **settings.options.said()) as entry:
-            session = _session(options)(settings, source, out, progress, evaluate_tasks)
+            session = _engine(options)[2](settings, source, out, progress, evaluate_tasks)
             if options.engine == "ray":
                 session.address, session.view = address, view
             session.play(checkpoint_every, stop)
@@ -77,34 +77,20 @@ def train(
     return folder.read_sealed(out / folder.RECORD)
 
 
-def _session(options: Options) -> Any:
+def _engine(options: Options) -> tuple[Any, Any, Any]:
+    """How the engine asked for lists the files of a table, opens it, and plays it."""
     if options.engine == "local":
-        return _Session
-    from fmrl.training.cluster import Session
+        return files, open_source, _Session
+    from fmrl.training import cluster
 
-    return Session
-
-
-def _open(options: Options, scratch: Path, *known: Any) -> Source:
-    if options.engine == "local":
-        return open_source(options, *known, scratch=scratch)
-    from fmrl.training.cluster import open_tables
-
-    return open_tables(options, *known)
-
-
-def _files(options: Options) -> list[Path]:
-    if options.engine == "local":
-        return files(options.table)
-    from fmrl.training.cluster import parquet_files
-
-    return parquet_files(options.table)
+    return cluster.parquet_files, cluster.open_tables, cluster.Session
 
 
 def _settings(options: Options, out: Path, scratch: Path, resume: bool, progress: Progress) -> tuple[Settings, Source]:
     """The settings of the run in this folder, or new ones, written there."""
     progress("reading the table", 0, None)
-    data = [{"name": path.name, "sha256": folder.sha256(path)} for path in _files(options)]
+    listed, opened, _ = _engine(options)
+    data = [{"name": path.name, "sha256": folder.sha256(path)} for path in listed(options.table)]
     if (out / folder.SETTINGS).exists():
         if not resume:
             raise FMRLError(f"{out} holds a run already", fix="give --resume to go on with it, or another folder")
@@ -113,10 +99,10 @@ def _settings(options: Options, out: Path, scratch: Path, resume: bool, progress
         if found.data != data:
             changed = next((d["name"] for d in data if d not in found.data), "a file of the table")
             raise FMRLError(f"{changed} is not what this run began with", fix="train anew in another folder")
-        return found, _open(options, scratch, found.encoder, found.loss, found.expected)
+        return found, opened(options, found.encoder, found.loss, found.expected, scratch)
     if any(p.name not in (folder.LOCK, folder.SCRATCH) for p in out.iterdir()):
         raise FMRLError(f"{out} is not empty, and holds no run", fix="choose another folder")
-    source = _open(options, scratch)
+    source = opened(options, scratch=scratch)
     found = Settings(options, data, source.encoder, source.loss, source.expected)
     folder.write_sealed(out / folder.SETTINGS, found.to_dict())
     return found, source
