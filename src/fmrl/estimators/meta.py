@@ -84,6 +84,36 @@ class _Meta(BaseEstimator):
         self._play(tasks, [self.n_tasks_seen_ if task is None else task])
         return self
 
+    def begin(
+        self, tasks: Table, *, classes: Any = None, features: list[str] | None = None, expected: int | None = None
+    ) -> Self:
+        """Choose the chart and the rule from the first tasks of a run too long to be held; `play` then plays them and the rest.
+
+        tasks: rows whose y are positions among the sorted ``classes`` (numbers, for a regression). features: their names.
+        expected: how many tasks will come, which decides what the history can afford to keep.
+        """
+        self._reset()
+        if classes is not None:
+            self.classes_ = np.unique(classes)
+        self.n_features_in_ = tasks.X.shape[1]
+        if features is not None:
+            self.feature_names_in_ = np.array(features, dtype=object)
+        self._begin(tasks, expected)
+        return self
+
+    def play(self, tasks: Table, names: list, *, keep: bool = True) -> Self:
+        """Play further tasks. keep=False: hold neither their rows nor their names, so that memory stays bounded.
+
+        `model` does not know such tasks then, and the caller sees to it that none comes twice.
+
+        Called with `WINDOW` tasks at a time (the last time with fewer), a run gives the same bits wherever it was interrupted.
+        """
+        self._play(tasks, names)
+        if not keep:
+            self._waiting.pop()
+            self._known.difference_update(names)
+        return self
+
     def adapt(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """An ordinary linear model of a new task from a few of its rows; this estimator stays as it is."""
         check_is_fitted(self, "history_")
@@ -185,8 +215,8 @@ class _Meta(BaseEstimator):
         self._thetas: dict[Any, np.ndarray] = {}
         self._known: set = set()
 
-    def _begin(self, tasks: Table) -> None:
-        """Choose the chart and the rule from these tasks, and start a run."""
+    def _begin(self, tasks: Table, expected: int | None = None) -> None:
+        """Choose the chart and the rule from these tasks, and start a run of that many tasks (default: these)."""
         regression = not hasattr(self, "classes_")
         few = tasks.select(np.unique(np.linspace(0, len(tasks) - 1, min(len(tasks), 1024)).astype(int)))
         rows = few.rows()
@@ -210,7 +240,7 @@ class _Meta(BaseEstimator):
             similarity=AverageDeviation() if self.similarity is None else self.similarity,
         )
         width = loss.outputs * self.chart_.width
-        keep = "vectors" if len(tasks) * width <= VECTORS else "scalars"
+        keep = "vectors" if (expected or len(tasks)) * width <= VECTORS else "scalars"
         self.state_ = algo.init(np.zeros(width))
         self.history_ = History(algo, self.state_, keep)
 

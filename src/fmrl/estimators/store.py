@@ -33,9 +33,9 @@ def save(path: str | os.PathLike, estimator: Any) -> Path:
     estimator._settle()
     arrays: dict[str, np.ndarray] = {}
     layout = _describe(estimator, arrays)
-    text = json.dumps(layout, allow_nan=True, ensure_ascii=False)
     arrays = {name: np.array(a, order="C") for name, a in arrays.items()}
-    body = to_bytes(arrays, {"fmrl": text, "sha256": _digest(text, arrays)})
+    # One entry: the library writes several in random order, and the same estimator is to be the same bytes.
+    body = to_bytes(arrays, {"fmrl": _text(layout | {"sha256": _digest(_text(layout), arrays)})})
     return write_whole(Path(path), body)
 
 
@@ -70,6 +70,10 @@ def load(path: str | os.PathLike, kind: type) -> Any:
         raise _damaged(path) from None
 
 
+def _text(layout: dict[str, Any]) -> str:
+    return json.dumps(layout, allow_nan=True, ensure_ascii=False)
+
+
 def _digest(text: str, arrays: dict[str, np.ndarray]) -> str:
     digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):
@@ -83,18 +87,16 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         if not path.is_file():
             raise FileNotFoundError
         with safe_open(path, framework="numpy") as file:
-            header = file.metadata() or {}
+            layout = json.loads((file.metadata() or {})["fmrl"])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        text = header["fmrl"]
-        layout = json.loads(text)
-        version = layout["format"]
+        version, digest = layout["format"], layout.pop("sha256", None)
     except FileNotFoundError:
         raise FMRLError(f"there is no file {path}") from None
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, OverflowError, MemoryError):
         raise _damaged(path) from None
     if version != FORMAT:
         raise FMRLError(f"{path} has format {version}, this version reads {FORMAT}", fix="use the version that wrote it")
-    if header.get("sha256") != _digest(text, arrays):
+    if digest != _digest(_text(layout), arrays):
         raise _damaged(path)
     return layout, arrays
 
@@ -138,7 +140,7 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "features": est.feature_names_in_.tolist() if hasattr(est, "feature_names_in_") else None,
         "n_features": int(est.n_features_in_),
         "tasks": names,
-        "known": [n for n in est._known if n not in est._thetas],
+        "known": sorted((n for n in est._known if n not in est._thetas), key=repr),
         "streams": [*est.streams_[:3], list(est.streams_.regret)],
         "pilot": [len(est._pilot), est._piloted],
     }
