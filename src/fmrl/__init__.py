@@ -88,6 +88,7 @@ _LATER = {
     "bounds": "fmrl.bounds",
     "certify": "fmrl.certificate:certify",
     "data": "fmrl.data",
+    "scale": "fmrl.scale",
     "tasks_from_frame": "fmrl.data:tasks_from_frame",
 }
 __all__ += _LATER

@@ -63,8 +63,12 @@ def test_a_stream_from_nothing():
         clf.task()
     with clf.task(classes=[0, 1, 2]) as t:
         for i in range(12):
-            t.predict(X[i])
-            t.learn(X[i], y[i])
+            if i % 2:
+                t.predict(X[i])
+                t.learn(X[i], y[i])
+            else:
+                assert t.play(X[i], y[i]) in (0, 1, 2)
+        assert t.rounds == 12
     assert clf.n_tasks_seen_ == 1
     with clf.task(rounds=12) as t:
         right = [t.play(X[i], y[i]) == y[i] for i in range(12, 24)]

@@ -38,6 +38,7 @@ class Facts:
     constants: np.ndarray | None  # G_t of the tasks, [T]
     assumptions: dict[str, Assumption]
     linear: bool  # all losses are linear
+    meta_batch: int = 1  # tasks that shared one phi
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in SCALARS:
@@ -90,6 +91,7 @@ def gather(history: History, tasks: Iterable[Any] | None, order: int | None, los
         constants,
         {},
         bool(listed) and all(isinstance(getattr(t, "loss", None), library.Linear) for t in listed),
+        history.meta_batch,
     )
     ours = listed is not None and all(isinstance(t, Task) for t in listed)
     checks = (_convex(listed, loss), _lipschitz(facts, ours, loss), _learner(facts), *_inside(facts))

@@ -20,11 +20,12 @@ class History:
 
     ``regret``, ``gap``, ``guess``, ``eta``, ``divergence``, ``deviation``, ``lipschitz``, ``rounds`` have shape [T] (or
     [orders, T]); ``theta`` and ``optimum`` [T, d] are there unless only scalars were kept, the list ``losses`` if all was.
+    ``meta_batch``: how many tasks shared one phi; 1 is Algorithm 2.
     With keep="totals" there are no columns at all, only ``tar``, ``interval``, ``len`` and the states: memory does not grow with T.
     """
 
-    def __init__(self, algo: FMRL, state: State, keep: str = "all"):
-        self.algo, self.start, self.state, self.keep = algo, state, state, keep
+    def __init__(self, algo: FMRL, state: State, keep: str = "all", meta_batch: int = 1):
+        self.algo, self.start, self.state, self.keep, self.meta_batch = algo, state, state, keep, meta_batch
         self._parts: dict[str, list[Array]] = {name: [] for name in (*SCALARS, *VECTORS, "losses")}
         self._joined: dict[str, Array] = {}
         self._totals: tuple[Array, Array] | None = None  # Σ regret and Σ gap, when only totals are kept
@@ -72,7 +73,8 @@ class History:
         if not len(self):
             return "History(tasks=0)"
         tar = np.asarray(self.tar.tolist() if hasattr(self.tar, "tolist") else self.tar)
-        return f"History(tasks={len(self)}, tar={np.array2string(tar, precision=6)})"
+        batch = "" if self.meta_batch == 1 else f", meta_batch={self.meta_batch}"
+        return f"History(tasks={len(self)}{batch}, tar={np.array2string(tar, precision=6)})"
 
     @property
     def tar(self) -> Array:

@@ -7,6 +7,7 @@ from fmrl.deep.checkpoint import load, save
 from fmrl.deep.evaluate import Evaluation, adapt, evaluate, gradient_norm
 from fmrl.deep.layout import Layout
 from fmrl.deep.models import SameConv2d, mini_imagenet_net, omniglot_net
+from fmrl.deep.ranks import Ranks
 from fmrl.deep.state import LongRun
 from fmrl.deep.tasks import Arrays, FewShot, Pool
 from fmrl.deep.trainer import MetaTrainer
@@ -30,6 +31,7 @@ __all__ = [
     "LongRun",
     "MetaTrainer",
     "Pool",
+    "Ranks",
     "SameConv2d",
     "adapt",
     "evaluate",

@@ -15,6 +15,7 @@ from fmrl.core.meta import Interpolate
 from fmrl.core.update import FLIBatch, FLIOnline
 from fmrl.deep.inner import InnerLoop, Loss, capture, cross_entropy
 from fmrl.deep.layout import Layout
+from fmrl.deep.ranks import Ranks, shared
 from fmrl.deep.state import LongRun, MetaLevel
 from fmrl.deep.tasks import Tasks
 from fmrl.deep.within import Adam
@@ -33,7 +34,8 @@ class MetaTrainer:
     LongRun(steps). meta: Interpolate, FollowLeader, AdaptiveOGD or any meta-update of the core. similarity: None for the fixed step
     of ``within``, else Doubling, AverageDeviation or Known. runs: R copies of one module. path: "auto", "fused" (Triton kernels),
     "stacked" (batched products) or "functional" (torch.func, any module). precision of the kernels: "bf16", "tf32" or "ieee" (float32).
-    piece: tasks that go through the network at once (default all; halved when memory runs out).
+    piece: tasks that go through the network at once (default all; halved when memory runs out). ranks: `Ranks.start()` under
+    torchrun, to share every meta-batch among processes.
 
     >>> from fmrl.deep import Arrays, SGD
     >>> tasks = Arrays([(torch.eye(2), [0, 1]), (torch.eye(2), [1, 0])], batch=2, steps=5)
@@ -45,7 +47,7 @@ class MetaTrainer:
     def __init__(
         self, module: nn.Module | Sequence[nn.Module], within: Any = None, update: Any = None, meta: Any = None,
         similarity: Any = None, *, meta_batch: int = 5, runs: int | None = None, seed: int = 0, device: Any = None,
-        loss: Loss = cross_entropy, path: str = "auto", precision: str = "bf16", piece: int | None = None,
+        loss: Loss = cross_entropy, path: str = "auto", precision: str = "bf16", piece: int | None = None, ranks: Ranks | None = None,
     ):  # fmt: skip
         modules = [module] if isinstance(module, nn.Module) else list(module)
         device = torch.device(device or next(modules[0].parameters()).device)
@@ -60,6 +62,9 @@ class MetaTrainer:
         self.similarity, self.meta_batch, self.runs, self.seed = similarity, meta_batch, len(modules), seed
         self.device, self.loss, self.path, self.precision, self.piece = device, loss, path, precision, piece
         flat = torch.stack([self.layout.flat(m) for m in modules]).to(device)
+        self.ranks, (self.mine, self.own) = ranks, shared(ranks, meta_batch)
+        if ranks is not None:
+            ranks.same(flat)
         self.level = MetaLevel(self.within, self.update, self.meta, similarity)
         self.state = self.level.init(flat)
         self.rates = torch.tensor([w.step or 1.0 for w in withins], dtype=flat.dtype, device=device)
@@ -120,13 +125,17 @@ class MetaTrainer:
             stop = iterations if every is None else min(iterations, (self.iteration // every + 1) * every)
             while self.iteration < stop:
                 self._chunk(sources, min(CHUNK, stop - self.iteration))
-                if deadline is not None and time.monotonic() > deadline:
+                if self._late(deadline):
                     break
             if each is not None and (self.iteration == iterations or (every and self.iteration % every == 0)):
                 each(self)
-            if deadline is not None and time.monotonic() > deadline:
+            if self._late(deadline):
                 break
         return self
+
+    def _late(self, deadline: float | None) -> bool:
+        late = deadline is not None and time.monotonic() > deadline
+        return late if deadline is None or self.ranks is None else self.ranks.agree(late)
 
     def _chunk(self, sources: Sequence[Tasks], count: int) -> None:
         """``count`` meta-iterations: draw their tasks in bulk, then replay."""
@@ -145,7 +154,7 @@ class MetaTrainer:
         with self._aside():
             drawn = [s.draw(self.iteration * K, count * K) for s in sources]
         for table, parts in zip((self._index, self._label), zip(*drawn, strict=True), strict=True):
-            stacked = torch.stack([p.unflatten(0, (count, K)) for p in parts], 1)  # [count, R, K, steps, batch]
+            stacked = torch.stack([p.unflatten(0, (count, K))[:, self.mine] for p in parts], 1)  # [count, R, K, steps, batch]
             table[:count].copy_(stacked.flatten(1, 2).transpose(1, 2))
         if self._side is not None:  # the next draw may use this memory again once it has been copied
             self._side.wait_stream(torch.cuda.current_stream(self.device))
@@ -187,7 +196,7 @@ class MetaTrainer:
         self._put(None)
         targets = sources[0].draw(0, 1)[1].dtype
         self.loop = InnerLoop(
-            self.module, self.within, source.inputs, tasks=self.runs * self.meta_batch, steps=steps, batch=source.batch,
+            self.module, self.within, source.inputs, tasks=self.runs * self.own, steps=steps, batch=source.batch,
             path=self.path, precision=self.precision, loss=self.loss, average=isinstance(self.update, FLIBatch), piece=self.piece,
             targets=targets,
         )  # fmt: skip
@@ -218,7 +227,7 @@ class MetaTrainer:
 
     def _body(self) -> None:
         """One meta-iteration, on buffers alone, so that it can be captured."""
-        loop, state, level, R, K = self.loop, self.state, self.level, self.runs, self.meta_batch
+        loop, state, level, R, K = self.loop, self.state, self.level, self.runs, self.own
         loop.index.copy_(self._index.index_select(0, self._at)[0])
         loop.label.copy_(self._label.index_select(0, self._at)[0])
         loop.bias.copy_(self._bias.index_select(0, self._at)[0])
@@ -234,10 +243,17 @@ class MetaTrainer:
         loop.play()
         ends = loop.theta if loop.average is None else loop.average / loop.steps
         fraction = self._fraction.index_select(0, self._at)[0] if isinstance(state.meta, int) else None
-        level.advance(state, ends.view(R, K, -1), fraction)
-        if carried:
-            level.carry(state.second, loop.second.view(R, K, -1), loop.steps)
-        self._losses.index_copy_(0, self._at, loop.losses.view(loop.steps, R, K).mean((0, 2))[None])
+        losses = loop.losses.view(loop.steps, R, K).mean((0, 2))
+        if self.ranks is not None:
+            second = loop.second.view(R, K, -1) if carried else None
+            losses = self.ranks.meet(
+                level, state, ends.view(R, K, -1), second, K * losses, self.meta_batch, loop.steps, fraction
+            )
+        else:
+            level.advance(state, ends.view(R, K, -1), fraction)
+            if carried:
+                level.carry(state.second, loop.second.view(R, K, -1), loop.steps)
+        self._losses.index_copy_(0, self._at, losses[None])
         self._at += 1
 
     def _tensors(self) -> list[torch.Tensor]:

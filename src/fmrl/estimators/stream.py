@@ -240,6 +240,12 @@ class FirstTask(OpenTask):
         self.rounds += 1
         return math.nan
 
+    def play(self, x: Any, y: Any) -> Any:
+        """`predict`, then `learn`."""
+        answer = self.predict(x)
+        self.learn(x, y)
+        return answer
+
     @property
     def regret(self) -> tuple[float, float]:
         """Unknown."""
