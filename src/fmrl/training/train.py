@@ -111,7 +111,10 @@ class _Session:
         self.estimator: Any = None
         checkpoint = out / folder.CHECKPOINT
         if checkpoint.exists():
-            self.estimator = settings.kind.load(checkpoint)
+            try:
+                self.estimator = settings.kind.load(checkpoint)
+            except FMRLError:
+                raise FMRLError(f"{checkpoint} is damaged", fix="delete it, and --resume starts over") from None
         self.done = self.saved = self.before = 0 if self.estimator is None else self.estimator.n_tasks_seen_
 
     def play(self, every: int, stop: Callable[[], bool]) -> None:
