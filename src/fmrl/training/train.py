@@ -51,6 +51,14 @@ def train(
 
     checkpoint_every: tasks, rounded up to whole windows. resume: go on with the run in ``out``, if there is one. keep_models: store the
     models of the tasks trained on (default: if they are at most ten million numbers). stop: asked after every window.
+
+    >>> import tempfile
+    >>> home = Path(tempfile.mkdtemp())
+    >>> rows = pl.DataFrame({"shop": np.repeat(np.arange(20), 6), "x": np.tile(np.arange(6.0), 20)})
+    >>> rows.with_columns(y=0.5 * pl.col("x") + pl.col("shop")).write_csv(home / "rows.csv")
+    >>> record = train(Options(str(home / "rows.csv"), "shop", "y"), home / "run")
+    >>> record["kind"], record["tasks"], record["heldout_tasks"], record["rows"]
+    ('regression', 19, 1, 114)
     """
     if checkpoint_every < 1 or evaluate_tasks < 0:
         raise FMRLError(f"checkpoint_every={checkpoint_every} and evaluate_tasks={evaluate_tasks} must be positive")
