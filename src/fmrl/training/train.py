@@ -65,7 +65,9 @@ def train(
     with folder.writing(out) as scratch:
         if (out / folder.RECORD).exists() and resume:
             _same(Settings.read(out).options, options, out)
-            return Run.load(out).record
+            found = Run.load(out).record
+            (out / folder.CHECKPOINT).unlink(missing_ok=True)  # of a run that was killed as it finished
+            return found
         settings, source = _settings(options, out, scratch, resume, progress)
         with record("train", **settings.options.said()) as entry:
             session = _Session(settings, source, out, progress, evaluate_tasks)
