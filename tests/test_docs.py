@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 import typer
+from typer.testing import CliRunner
 
 import fmrl
 from fmrl.cli.main import app
@@ -21,11 +22,20 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import snippets  # noqa: E402
 import write_practice  # noqa: E402
 
-PAGES = {str(p.relative_to(ROOT)): p.read_text(encoding="utf-8") for p in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]}
+PAGES = {
+    str(p.relative_to(ROOT)): p.read_text(encoding="utf-8") for p in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+}
 WITH_CODE = [name for name, text in PAGES.items() if snippets.blocks(text)]
 # Long runs are made short, and a GPU is not asked for: each of these must be there to be replaced.
 SMALLER = {
-    "docs/deep.md": {"cuda": "cpu", ".cpu()": "", "20_000": "2", "steps=50": "steps=2", "test, 50,": "test, 2,", "count=1000": "count=4"},
+    "docs/deep.md": {
+        "cuda": "cpu",
+        ".cpu()": "",
+        "20_000": "2",
+        "steps=50": "steps=2",
+        "test, 50,": "test, 2,",
+        "count=1000": "count=4",
+    },
     "docs/data/README.md": {"count=100_000": "count=1_000"},
 }
 
@@ -67,6 +77,13 @@ def test_snippets_run_and_print_what_the_page_shows(name, folder):
     for block, now in zip(snippets.blocks(text), printed, strict=True):
         if block.output is not None:
             assert snippets.same(block.output, now), f"{name}, line {block.line} prints\n{now}"
+
+
+@pytest.mark.parametrize("name", [name for name, text in PAGES.items() if snippets.scripts(text)])
+def test_scripts_run(name, folder):
+    for words in snippets.scripts(PAGES[name]):
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, f"fmrl {' '.join(words)}: {result.output} {result.exception}"
 
 
 def _command(words: list[str]) -> tuple[click.Command, list[str]]:

@@ -28,7 +28,8 @@ def game_of(loss, weighted=False, tasks=7, rounds=9, width=12, seed=0):
 
 @pytest.mark.parametrize("eta", [0.01, 0.3, 30.0])  # the last is held back by the ball in every round
 @pytest.mark.parametrize(
-    ("loss", "weighted"), [(Logistic(), False), (OneVsAll(4), False), (Squared(), False), (OneVsAll(3), True), (Logistic(), True)]
+    ("loss", "weighted"),
+    [(Logistic(), False), (OneVsAll(4), False), (Squared(), False), (OneVsAll(3), True), (Logistic(), True)],
 )
 def test_losses_are_those_of_play(loss, weighted, eta):
     game, domain = game_of(loss, weighted), Ball(1.5)
