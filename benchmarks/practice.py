@@ -142,7 +142,7 @@ def permuted_mixture() -> Iterator[Draw]:
 
 
 BENCHES = (
-    Bench("mini-wiki-rebuilt", "Mini-Wiki (rebuilt): 517 training pages' sentences, 4 classes", False, True, mini_wiki),
+    Bench("mini-wiki-rebuilt", "Mini-Wiki (rebuilt): sentences of 517 training tasks, 4 classes", False, True, mini_wiki),
     Bench(
         "digit-pairs",
         "digits, one against another: 30 training pairs, other images and pairs in the test",
