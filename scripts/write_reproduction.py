@@ -1,6 +1,6 @@
 """Write docs/reproduction.md and its pictures from the records of a full run.
 
-python scripts/write_reproduction.py                                  # from results/convex
+python scripts/write_reproduction.py                                  # from results/convex and results/deep (needs fmrl[deep])
 python scripts/write_reproduction.py --take fmrl-reproduce            # first copy a run's records into results/convex
 python scripts/write_reproduction.py --judge                          # first decide the verdicts again from the rows
 """
@@ -9,6 +9,7 @@ import argparse
 import shutil
 from pathlib import Path
 
+from fmrl.deep import report
 from fmrl.records import write_json
 from fmrl.study.claims import judge
 from fmrl.study.document import FIGURES, PICTURES, document, read
@@ -35,6 +36,7 @@ def main() -> None:
     """Take the records, draw, write."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--records", type=Path, default=ROOT / "results" / "convex", help="folder of records")
+    options.add_argument("--deep", type=Path, default=ROOT / "results" / "deep", help="folder of the deep experiments' records")
     options.add_argument("--take", type=Path, help="folder of a finished `fmrl reproduce convex` to copy the records from")
     options.add_argument("--docs", type=Path, default=ROOT / "docs", help="where reproduction.md and img/ go")
     options.add_argument(
@@ -55,7 +57,9 @@ def main() -> None:
             if path.suffix == ".png" and path.stem in PICTURES[figure]:
                 shutil.copyfile(path, given.docs / "img" / f"convex-{path.stem}.png")
     shutil.rmtree(given.docs / "img" / ".drawn")
-    (given.docs / "reproduction.md").write_text(document(given.records), encoding="utf-8")
+    report.draw(report.read(given.deep)["omniglot-record"]["runs"], given.docs / "img")
+    page = document(given.records) + "\n" + report.document(given.deep)
+    (given.docs / "reproduction.md").write_text(page, encoding="utf-8")
     print(given.docs / "reproduction.md")
 
 

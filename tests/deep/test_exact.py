@@ -27,11 +27,14 @@ from fmrl.deep import (
     LongRun,
     MetaTrainer,
     Pool,
+    adapt,
+    cross_entropy,
     evaluate,
     load,
     mini_imagenet_net,
     omniglot_net,
     save,
+    summed_cross_entropy,
 )
 
 torch.set_num_threads(1)
@@ -195,3 +198,104 @@ def test_running_statistics_are_refused():
         MetaTrainer(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), SGD(0.1)).fit(
             Arrays([(np.zeros((4, 4)), [0, 1, 0, 1])], batch=2, steps=1), 1
         )
+
+
+def test_moments_in_turn_equal_one_optimiser_for_all_tasks():
+    """The authors' loop: one Adam whose moments and step count go on, theta put back to phi before each task."""
+    tasks = make_pool().tasks(3, 4, batch=5, steps=4, seed=3)
+    net = omniglot_net(3, filters=8, side=14, seed=0).double()
+    layout, module = Layout.of(net), copy.deepcopy(net)
+    phi = layout.flat(net)
+    optimiser = torch.optim.Adam(module.parameters(), lr=1e-3, betas=(0.0, 0.999))
+    for iteration in range(ITERATIONS):
+        index, label = tasks.draw(iteration * K, K)
+        ends = []
+        for k in range(K):
+            module.load_state_dict(layout.split(phi))
+            for s in range(tasks.steps):
+                optimiser.zero_grad()
+                F.cross_entropy(module(tasks.inputs[index[k, s]]), label[k, s]).backward()
+                optimiser.step()
+            ends.append(layout.flat(module))
+        phi = phi + (1 - iteration / 5) * (torch.stack(ends).mean(0) - phi)
+    nets = [copy.deepcopy(net), omniglot_net(3, filters=8, side=14, seed=1).double()]
+    trainer = MetaTrainer(nets, Adam(1e-3, carry="in turn"), meta=Interpolate(1.0, 0.0, 5), meta_batch=K)
+    trainer.fit([tasks, make_pool_like(tasks)], ITERATIONS)
+    assert (trainer.phi[0] - phi).abs().max() < 1e-8
+    together = MetaTrainer(net, Adam(1e-3), meta=Interpolate(1.0, 0.0, 5), meta_batch=K).fit(tasks, ITERATIONS)
+    assert (together.phi[0] - phi).abs().max() > 1e-6  # another algorithm
+
+
+def make_pool_like(tasks):
+    """Other tasks over the same table."""
+    return tasks.pool.tasks(3, 4, batch=5, steps=4, seed=4)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("loss", [cross_entropy, summed_cross_entropy])
+@pytest.mark.parametrize("build", [omniglot_net, mini_imagenet_net])
+def test_passes_by_hand_equal_autograd(build, loss, threads):
+    tasks = make_pool().tasks(3, 4, batch=5, steps=4, seed=3)
+    net = build(3, filters=4, side=14, channels=1, seed=0).double()
+    found = {}
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads)
+        for path in ("by hand", "functional"):
+            trainer = MetaTrainer(copy.deepcopy(net), SGD(0.1), meta_batch=K, path=path, piece=2, loss=loss).fit(tasks, 2)
+            assert (trainer.loop.hand is not None) == (path == "by hand")
+            found[path] = trainer.phi
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert (found["by hand"] - found["functional"]).abs().max() < 1e-8
+    with pytest.raises(FMRLError, match="by hand"):
+        MetaTrainer(Odd().double(), SGD(0.1), path="by hand").fit(tasks, 1)
+
+
+def test_a_summed_loss_matters_where_moments_meet_another_batch():
+    pool = make_pool()
+    tasks, test = pool.tasks(3, 4, batch=6, steps=4), pool.tasks(3, 1, batch=3, steps=4, queries=1, seed=9)
+    ends = {}
+    for loss in (cross_entropy, summed_cross_entropy):
+        net = omniglot_net(3, filters=8, side=14, seed=0).double()
+        trainer = MetaTrainer(net, Adam(1e-3, eps=1e-20), meta_batch=K, loss=loss).fit(tasks, 2)
+        X, y = pool.inputs[:30:10], [0, 1, 2]
+        ends[loss] = trainer.phi[0], Layout.of(net).flat(adapt(trainer, X, y, steps=1)) - trainer.phi[0]
+        assert evaluate(trainer, test, 2, protocol="transductive", count=2).steps == 2
+    (phi, mean), (same, summed) = ends[cross_entropy], ends[summed_cross_entropy]
+    assert (phi - same).abs().max() < 1e-9  # Adam does not feel the scale
+    assert 0.5 < summed.norm() / mean.norm() < 0.7  # but 3 samples weigh half of 6; their own squares are in the moments too
+
+
+def test_runs_that_share_a_sequence_are_independent():
+    tasks = make_pool().tasks(3, 4, batch=5, steps=4, seed=3)
+    net = omniglot_net(3, filters=8, side=14, seed=0).double()
+    both = MetaTrainer(net, Adam(1e-3), meta_batch=K, runs=2, seed=5).fit(tasks, 2)
+    assert not torch.equal(both.phi[0], both.phi[1])
+    for i in range(2):
+        alone = MetaTrainer(net, Adam(1e-3), meta_batch=K, seed=5 + i).fit(tasks, 2)
+        assert (both.phi[i] - alone.phi[0]).abs().max() < 1e-12
+
+
+def test_less_memory_means_smaller_pieces(monkeypatch):
+    """Memory that runs out halves the tasks that go through the network at once, and changes no number."""
+    from fmrl.deep import iteration as module
+
+    tasks = make_pool().tasks(3, 4, batch=5, steps=4, seed=3)
+    net = omniglot_net(3, filters=8, side=14, seed=0).double()
+    plenty = MetaTrainer(copy.deepcopy(net), Adam(1e-3), meta_batch=4).fit(tasks, 2)
+    tried = []
+
+    def scarce(body, device):
+        tried.append(trainer.loop.piece)
+        body()  # what a capture does before it fails: the state has moved
+        if trainer.loop.piece > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory (simulated)")
+        return body
+
+    monkeypatch.setattr(module, "capture", scarce)
+    trainer = MetaTrainer(copy.deepcopy(net), Adam(1e-3), meta_batch=4)
+    trainer.fit(tasks, 2)
+    assert tried == [4, 2, 1] and trainer.piece == 1
+    assert (trainer.phi - plenty.phi).abs().max() < 1e-12

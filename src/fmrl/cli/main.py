@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import fmrl
+from fmrl.cli.bench import bench_command
 from fmrl.cli.certify import certify_command
 from fmrl.cli.train import train_command
 from fmrl.cli.use import adapt_command, cite_command, predict_command, report_command
@@ -32,6 +33,7 @@ for name, command in {
     "cite": cite_command,
 }.items():
     app.command(name)(command)
+app.command("bench", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench_command)
 app.add_typer(data_app, name="data")
 reproduce_app.registered_commands += deep_app.registered_commands
 app.add_typer(reproduce_app, name="reproduce")

@@ -58,8 +58,8 @@ def run(
         raise FMRLError("run takes several tasks", fix="give a list: run(algo, [task])")
     if state is not None and phi is not None:
         raise FMRLError("phi and state exclude each other: a state holds its own phi")
-    if state is not None and not bool(namespace(state.phi).all(algo.domain.contains(state.phi))):
-        raise FMRLError(f"the phi of this state lies outside {algo.domain!r}", fix="resume with the domain it was made in")
+    if state is not None:
+        algo.check(state)
     if not isinstance(meta_batch, int) or meta_batch < 1:
         raise FMRLError(f"meta_batch must be a whole number of at least 1, not {meta_batch!r}")
     if orders is not None:

@@ -5,6 +5,7 @@ from fmrl.core.similarity import AverageDeviation, Doubling, Known
 from fmrl.core.update import FLIBatch, FLIOnline
 from fmrl.deep.checkpoint import load, save
 from fmrl.deep.evaluate import Evaluation, adapt, evaluate, gradient_norm
+from fmrl.deep.inner import cross_entropy, squared_error, summed_cross_entropy
 from fmrl.deep.layout import Layout
 from fmrl.deep.models import SameConv2d, mini_imagenet_net, omniglot_net
 from fmrl.deep.ranks import Ranks
@@ -34,10 +35,13 @@ __all__ = [
     "Ranks",
     "SameConv2d",
     "adapt",
+    "cross_entropy",
     "evaluate",
     "gradient_norm",
     "load",
     "mini_imagenet_net",
     "omniglot_net",
     "save",
+    "squared_error",
+    "summed_cross_entropy",
 ]

@@ -26,6 +26,8 @@ def _made(trainer: MetaTrainer) -> dict:
         "similarity": repr(trainer.similarity),
         "meta_batch": trainer.meta_batch,
         "runs": trainer.runs,
+        "seed": trainer.seed,
+        "loss": trainer.loss.__name__,
     }
 
 

@@ -21,7 +21,7 @@ from fmrl.deep.within import Adam
 
 PROTOCOLS = ("transductive", "inductive")
 STACK = 640  # tasks adapted at once
-SAMPLES = 8192  # samples predicted at once
+PIXELS = 8192 * 28 * 28  # of the samples predicted at once
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,8 @@ def _loop(learner, module, within, source, size, steps):
     held = learner.__dict__.setdefault("_evaluations", {}) if isinstance(learner, MetaTrainer) else {}
     key = (size, steps, source.batch, id(source.inputs))
     if key not in held:
-        options = {"path": learner.path, "precision": learner.precision} if isinstance(learner, MetaTrainer) else {}
+        shared = ("path", "precision", "loss")
+        options = {name: getattr(learner, name) for name in shared} if isinstance(learner, MetaTrainer) else {}
         piece = size
         while True:
             try:
@@ -191,7 +192,8 @@ def _predict(apply, theta, inputs, support, query, protocol) -> torch.Tensor:
     """Predicted class of each query [T, Q], a bounded number of samples at a time."""
     whole = query.shape[1] if protocol == "transductive" else support.shape[1] + 1
     found = []
-    for rows in torch.arange(len(theta), device="cpu").split(max(1, SAMPLES // whole)):
+    size = whole * math.prod(inputs.shape[-2:])
+    for rows in torch.arange(len(theta), device="cpu").split(max(1, PIXELS // size)):
         rows = slice(int(rows[0]), int(rows[-1]) + 1)
         if protocol == "transductive":
             found.append(apply(theta[rows], inputs[query[rows]].to(theta.dtype)).argmax(-1))

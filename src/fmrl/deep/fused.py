@@ -156,7 +156,7 @@ class FusedStep:
 
     def __init__(
         self, plan: Plan, tasks: int, batch: int, within: Any, precision: str, device: Any, tiles: Tiles | None = None,
-        wide: int | None = None,
+        wide: int | None = None, scale: float | None = None,
     ):  # fmt: skip
         self.plan, self.tasks, self.batch, self.within, self.tiles = (
             plan,
@@ -166,6 +166,7 @@ class FusedStep:
             tiles or (HALF if precision == "bf16" else FULL),
         )
         self.wide = wide or tasks  # the stack size that tiles are chosen for
+        self.scale = 1.0 / batch if scale is None else scale  # of one sample in the loss
         store = torch.bfloat16 if precision == "bf16" else torch.float32
         self.precision = "tf32" if precision == "bf16" else precision
         rows = [batch * b.out**2 for b in plan.blocks]
@@ -180,7 +181,7 @@ class FusedStep:
         """Move theta [T, P] (kernel order) by one step, in place. index, label [T, B]; eta [T]; bias [1]; loss [T] is written."""
         import triton.language as tl
 
-        from fmrl.deep import kernels
+        from fmrl.deep import kernels, kernels_backward
 
         p, g, n, size = self.plan, self.tiles, self.tasks, self.plan.size
         f, batch, last = p.filters, self.batch, len(p.blocks) - 1
@@ -210,7 +211,7 @@ class FusedStep:
             )  # fmt: skip
         kernels.head[(n,)](
             self.xhat[last], self.rstd[last], label, theta, second, average, loss, self.dy[last], self.small, eta, bias,
-            size, p.dense, 2 * last * f, beta2, eps, B=batch, HW=p.blocks[last].out ** 2, F=f, WAYS=p.ways,
+            size, p.dense, 2 * last * f, beta2, eps, self.scale, B=batch, HW=p.blocks[last].out ** 2, F=f, WAYS=p.ways,
             BP=_power(batch), WP=_power(p.ways), LAYER=last, SMALL=small, num_warps=8 if batch <= 16 else 16, **math_, **rule,
         )  # fmt: skip
         for i in range(last, 0, -1):
@@ -218,21 +219,21 @@ class FusedStep:
             most = batch * math.ceil(b.side / 2) ** 2
             rows, tile = _power(most), g.of("data", most, self.wide, f)
             nb = tile.channels
-            kernels.backward_data[(n, f // nb)](
+            kernels_backward.backward_data[(n, f // nb)](
                 self.dy[i], self.xhat[i - 1], self.rstd[i - 1], theta, self.dy[i - 1], self.small, size, b.offset, 2 * (i - 1) * f,
                 MC=rows, NB=nb, KB=min(tile.depth, f), SB=min(rows, g.sweep), LAYER=i - 1, SMALL=small,
                 num_warps=tile.warps(rows), num_stages=tile.stages, **shape(b), **math_,
             )  # fmt: skip
             rows, tile = _power(batch * b.out**2), g.of("weight", batch * b.out**2, self.wide, f)
             nb = tile.channels
-            kernels.backward_weight[(n, 9, f // nb)](
+            kernels_backward.backward_weight[(n, 9, f // nb)](
                 self.dy[i], self.act[i - 1], theta, second, average, eta, bias, size, b.offset, beta2, eps, RB=min(tile.depth, rows),
                 NB=nb, PRECISION=self.precision, num_warps=4, num_stages=tile.stages, **shape(b), **rule,
             )  # fmt: skip
-        kernels.first_weight[(n, f // taps["NB"])](
+        kernels_backward.first_weight[(n, f // taps["NB"])](
             inputs, index, self.dy[0], theta, second, average, eta, bias, size, first.offset, beta2, eps, **taps,
             **shape(first), **math_, **rule,
         )  # fmt: skip
-        kernels.small_step[(n,)](
+        kernels_backward.small_step[(n,)](
             theta, second, average, self.small, eta, bias, size, beta2, eps, SMALL=small, SP=_power(small), num_warps=4, **rule
         )

@@ -8,6 +8,8 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,17 +17,28 @@ from torch import nn
 from torch.nn import functional as F
 
 from fmrl.core.errors import FMRLError
-from fmrl.deep import fused
+from fmrl.deep import byhand, fused
 from fmrl.deep.stacked import stack
 from fmrl.deep.within import Adam
+from fmrl.deep.workers import share
 
 CPU_TASKS = 5
+PATCHES = 2**30  # numbers that the patches of a piece may take on a GPU
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def cross_entropy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """Mean softmax cross-entropy of every task: outputs [T, B, classes], labels [T, B] -> [T]."""
     return F.cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape).mean(1)
+
+
+def summed_cross_entropy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Softmax cross-entropy summed over every task's mini-batch, as in Reptile's code: [T, B, classes], [T, B] -> [T].
+
+    Adam does not feel the scale of a loss, except through moments carried from mini-batches of another size: with the sum, a
+    test task of half the mini-batch takes half the step.
+    """
+    return cross_entropy(outputs, labels) * labels.shape[1]
 
 
 def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -51,14 +64,18 @@ class InnerLoop:
         self.module, self.within, self.inputs, self.loss = module, within, inputs, loss
         self.tasks, self.steps, self.batch, self.piece = tasks, steps, batch, piece or tasks
         self.precision = precision
-        if path == "auto" and device.type == "cpu" and any(isinstance(m, nn.Conv2d) for m in module.modules()):
-            # The CPU's own convolution beats patches and products, for as many tasks as its caches hold.
-            path, self.piece = "functional", min(self.piece, CPU_TASKS)
-        self.apply = stack(module, "auto" if path == "fused" else path)
+        self.apply = stack(module, path if path in ("stacked", "functional") else "auto")
         self.plan = _plan(module, inputs, batch, path, loss, device, dtype)
         if self.plan is not None and not agrees(self, min(self.piece, tasks), path == "fused"):
             self.plan = None
-        self.order = None if self.plan is None else self.plan.order.to(device)
+        self.hand = _by_hand(module, inputs, path, loss) if self.plan is None else None
+        if device.type == "cpu" and path == "auto":  # as many tasks as the caches hold
+            self.piece = min(self.piece, CPU_TASKS)
+        elif self.hand is not None:
+            self.piece = min(self.piece, max(1, PATCHES // self.hand.patches(batch)))
+        found = self.plan or self.hand
+        self.order = None if found is None else found.order.to(device)
+        self.images = inputs.permute(0, 2, 3, 1).contiguous() if self.hand is not None else None
 
         def floats(*shape):
             return torch.zeros(shape, dtype=dtype, device=device)
@@ -69,37 +86,57 @@ class InnerLoop:
         self.eta, self.bias, self.losses = floats(tasks), floats(steps), floats(steps, tasks)
         self.index = torch.zeros(steps, tasks, batch, dtype=torch.int64, device=device)
         self.label = torch.zeros(steps, tasks, batch, dtype=targets, device=device)
-        self.fused: dict[int, fused.FusedStep] = {}
+        self.made: dict[Any, Any] = {}  # buffers of the kernels or of the passes by hand, by worker and stack size
 
     def play(self) -> None:
-        """All steps of all tasks, a piece of the stack at a time."""
-        for start in range(0, self.tasks, self.piece):
-            rows = slice(start, min(start + self.piece, self.tasks))
-            theta, second, average = (None if a is None else a[rows] for a in (self.theta, self.second, self.average))
-            for s in range(self.steps):
-                where = (self.index[s, rows], self.label[s, rows])
-                self._step(theta, second, average, *where, self.eta[rows], self.bias[s : s + 1], self.losses[s, rows])
+        """All steps of all tasks, a piece of the stack at a time; on a CPU, by hand, every thread has pieces of its own."""
+        pieces = [slice(i, min(i + self.piece, self.tasks)) for i in range(0, self.tasks, self.piece)]
+        threads = 1 if self.theta.is_cuda or self.hand is None else min(torch.get_num_threads(), len(pieces))
 
-    def _step(self, theta, second, average, index, label, eta, bias, loss) -> None:
-        if self.plan is not None:
-            step = self.fused.get(len(theta))
-            if step is None:
-                step = fused.FusedStep(self.plan, len(theta), self.batch, self.within, self.precision, theta.device)
-                self.fused[len(theta)] = step
-            step(self.inputs, theta, second, average, index, label, eta, bias, loss)
-            return
-        leaf = theta.detach().requires_grad_()
-        x = self.inputs[index].to(theta.dtype)
-        values = self.loss(self.apply(leaf, x), label)
-        (gradient,) = torch.autograd.grad(values.sum(), leaf)
-        loss.copy_(values.detach())
-        if average is not None:
-            average += theta
-        if second is None:
-            theta -= eta[:, None] * gradient
-        else:
+        def job(worker: int) -> None:
+            for rows in pieces[worker::threads]:
+                self._piece(worker, rows)
+
+        with _products(self.precision):
+            share([partial(job, worker) for worker in range(threads)], threads)
+
+    def _piece(self, worker: int, rows: slice) -> None:
+        theta, second, average = (None if a is None else a[rows] for a in (self.theta, self.second, self.average))
+        for s in range(self.steps):
+            index, label, bias, loss = self.index[s, rows], self.label[s, rows], self.bias[s : s + 1], self.losses[s, rows]
+            if self.plan is not None:
+                step = self._once(worker, len(theta))
+                step(self.inputs, theta, second, average, index, label, self.eta[rows], bias, loss)
+                continue
+            values, gradient = self._gradient(worker, theta, index, label)
+            loss.copy_(values)
+            if average is not None:
+                average += theta
+            if second is None:
+                theta -= gradient.mul_(self.eta[rows, None])
+                continue
             second.mul_(self.within.beta2).addcmul_(gradient, gradient, value=1 - self.within.beta2)
-            theta -= eta[:, None] * gradient.div_((second.sqrt() / bias).add_(self.within.eps))
+            gradient.mul_(self.eta[rows, None] * bias)  # eta·g/(√v/bias + eps) in as few passes as possible
+            theta.addcdiv_(gradient, second.sqrt().add_(self.within.eps * bias), value=-1)
+
+    def _gradient(self, worker: int, theta, index, label) -> tuple[torch.Tensor, torch.Tensor]:
+        """Losses [T] and gradient [T, P] of one mini-batch; the gradient may be written to."""
+        if self.hand is not None:
+            return self._once(worker, len(theta))(theta, self.images[index], label)
+        leaf = theta.detach().requires_grad_()
+        values = self.loss(self.apply(leaf, self.inputs[index].to(theta.dtype)), label)
+        return values.detach(), torch.autograd.grad(values.sum(), leaf)[0]
+
+    def _once(self, worker: int, tasks: int) -> Any:
+        """The kernels' step or the gradient by hand for stacks of this size, made once."""
+        key = worker, tasks
+        if key not in self.made:
+            scale, device = _scale(self.loss, self.batch), self.theta.device
+            if self.plan is not None:
+                self.made[key] = fused.FusedStep(self.plan, tasks, self.batch, self.within, self.precision, device, scale=scale)
+            else:
+                self.made[key] = byhand.Gradient(self.hand, tasks, self.batch, scale, device, self.theta.dtype)
+        return self.made[key]
 
     def bias_at(self, before: int | torch.Tensor) -> torch.Tensor:
         """sqrt(1 − beta2^t) of the loop's steps, on the host, when ``before`` steps were taken before them. [..., steps]"""
@@ -112,9 +149,34 @@ class InnerLoop:
 def _plan(module, inputs, batch, path, loss, device, dtype):
     """The kernels' plan where they apply: asked for, or on CUDA in single precision."""
     wanted = path == "fused" or (path == "auto" and device.type == "cuda" and dtype == torch.float32 and fused.available())
-    if not wanted or loss is not cross_entropy or inputs.ndim != 4:
+    if not wanted or loss not in (cross_entropy, summed_cross_entropy) or inputs.ndim != 4:
         return None
     return fused.plan(module, tuple(inputs.shape[1:]), batch)
+
+
+@contextmanager
+def _products(precision: str):
+    """Matrix products of float32 on CUDA in tf32, unless full precision is asked for."""
+    kept = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = kept or precision != "ieee"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = kept
+
+
+def _by_hand(module, inputs, path, loss):
+    """The plan of the passes by hand where they apply."""
+    wanted = path in ("auto", "by hand") and loss in (cross_entropy, summed_cross_entropy) and inputs.ndim == 4
+    found = byhand.plan(module, tuple(inputs.shape[1:])) if wanted else None
+    if path == "by hand" and found is None:
+        raise FMRLError("this network has no passes by hand", fix="use path='auto'")
+    return found
+
+
+def _scale(loss: Loss, batch: int) -> float:
+    """The weight of one sample in the loss."""
+    return 1.0 if loss is summed_cross_entropy else 1.0 / batch
 
 
 def agrees(loop: InnerLoop, wide: int, insist: bool) -> bool:
@@ -137,7 +199,7 @@ def agrees(loop: InnerLoop, wide: int, insist: bool) -> bool:
     (gradient,) = torch.autograd.grad(loop.loss(loop.apply(leaf, loop.inputs[index].float()), label).sum(), leaf)
     order = plan.order.to(device)
     moved, second, gradient = theta[:, order].contiguous(), torch.zeros_like(theta), gradient[:, order]
-    step = fused.FusedStep(plan, 2, loop.batch, within, loop.precision, device, wide=wide)
+    step = fused.FusedStep(plan, 2, loop.batch, within, loop.precision, device, wide=wide, scale=_scale(loop.loss, loop.batch))
     one = torch.ones(2, device=device)
     step(loop.inputs, moved, second, None, index, label, one, one[:1].clone(), one.clone())
     if isinstance(within, Adam):
@@ -166,13 +228,13 @@ def capture(body: Callable[[], None], device: torch.device) -> Callable[[], None
     """``body`` as one CUDA graph, after two plain calls of it; on a CPU ``body`` itself, called twice no less."""
     if device.type != "cuda":
         return body
-    side = torch.cuda.Stream(device)
+    side = torch.cuda.Stream(device, priority=torch.cuda.current_stream(device).priority)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
         body()
         body()
     torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, stream=side):  # the launches keep the stream's priority
         body()
     return graph.replay

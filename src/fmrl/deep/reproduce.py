@@ -1,17 +1,17 @@
 """The paper's deep experiments: the authors' 48 Reptile runs, ours beside theirs.
 
-The settings and the authors' logged accuracies are in ``reference/deep_runs.json``. Runs that differ only in samples or seed have
-one shape and are trained as one stack. A study stops when its time is over and goes on from its checkpoints when called again.
+Runs that differ only in samples or seed have one shape and are trained as one stack. A study stops when its time is over and goes on
+from its checkpoints when called again. Losses are summed over a mini-batch, as the authors' are: moments carried from training to a
+test task with mini-batches of another size make the difference felt.
 """
 
 from __future__ import annotations
 
 import json
-import math
+import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -23,78 +23,18 @@ from fmrl.core.update import FLIOnline
 from fmrl.data.episodes import shuffled
 from fmrl.deep.checkpoint import load, save
 from fmrl.deep.evaluate import PROTOCOLS, evaluate
+from fmrl.deep.inner import summed_cross_entropy
 from fmrl.deep.models import mini_imagenet_net, omniglot_net
+from fmrl.deep.settings import Run, compare, reference, runs
 from fmrl.deep.tasks import Pool
 from fmrl.deep.together import Job, train_together
 from fmrl.deep.trainer import MetaTrainer
 from fmrl.deep.within import Adam
 from fmrl.records import record, write_json
 
+__all__ = ["Plan", "Run", "Study", "compare", "reference", "runs", "split"]
+
 TRAIN_CHARACTERS = 1200
-SWEEPS = {"shots": "train-shots", "iterations": "inner-iters"}
-
-
-@dataclass(frozen=True)
-class Run:
-    """One of the authors' runs, at one seed."""
-
-    name: str
-    dataset: str
-    sweep: str
-    ways: int
-    shots: int
-    train_shots: int
-    batch: int
-    steps: int
-    rate: float
-    meta_batch: int
-    iterations: int
-    eval_batch: int
-    eval_steps: int
-    seed: int = 0
-
-    @property
-    def key(self) -> str:
-        """Name with the seed."""
-        return self.name if self.seed == 0 else f"{self.name}@{self.seed}"
-
-    @property
-    def shape(self) -> tuple:
-        """Runs of equal shape are trained side by side."""
-        return self.dataset, self.ways, self.batch, self.steps, self.meta_batch, self.iterations
-
-
-def reference() -> dict[str, dict]:
-    """The authors' runs by name."""
-    text = resources.files("fmrl.deep").joinpath("reference/deep_runs.json").read_text(encoding="utf-8")
-    return json.loads(text)["runs"]
-
-
-def runs(dataset: str = "Omniglot", sweep: str | None = None, seeds: dict[str, int] | None = None) -> list[Run]:
-    """The runs of one data set, of one sweep ("shots" or "iterations") or of both. seeds: more seeds for some, {name: how many}.
-
-    >>> len(runs()), len(runs(sweep="shots")), len(runs("Mini-ImageNet"))
-    (32, 20, 16)
-    """
-    found = []
-    for name, r in reference().items():
-        if r["dataset"] != dataset or (sweep and SWEEPS[sweep] != r["sweep"] and not _shared(name, sweep)):
-            continue
-        for seed in range((seeds or {}).get(name, 1)):
-            found.append(
-                Run(
-                    name, dataset, r["sweep"], r["classes"], r["shots"], r["train_shots"], r["inner_batch"], r["inner_iters"],
-                    r["learning_rate"], r["meta_batch"], r["meta_iters"], r["eval_batch"], r["eval_iters"], seed,
-                )
-            )  # fmt: skip
-    return found
-
-
-def _shared(name: str, sweep: str) -> bool:
-    """The run at both sweeps' crossing is logged under the sweep over inner steps."""
-    r = reference()[name]
-    middle = {("Omniglot", 5): 5, ("Omniglot", 20): 10, ("Mini-ImageNet", 5): 8}[r["dataset"], r["classes"]]
-    return sweep == "shots" and r["inner_iters"] == middle
 
 
 @dataclass(frozen=True)
@@ -109,11 +49,20 @@ class Plan:
     precision: str = "bf16"
 
 
-def split(run: Run, pool: Pool) -> tuple[list[int], list[int]]:
-    """Training and test classes. Omniglot: 1,200 characters of all 1,623 in four rotations, the others as they are."""
-    characters = (len(pool.starts) - 1) // 4
-    order = shuffled(characters, run.seed).tolist()
-    train = [c + turn * characters for turn in range(4) for c in order[:TRAIN_CHARACTERS]]
+def split(run: Run, names: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Training and test classes of Omniglot: 1,200 of the characters ``names`` in four rotations, the others as they are.
+
+    Seed 0 is the authors' own split: their characters by alphabet and number, shuffled by Python's generator at its seed 0.
+
+    >>> train, test = split(runs()[0], [f"A/character{i:04}" for i in range(1623)])
+    >>> len(train), len(test), test[:3]
+    (4800, 423, [1062, 1139, 806])
+    """
+    order = shuffled(len(names), run.seed).tolist()
+    if run.seed == 0:
+        order = sorted(range(len(names)), key=lambda i: names[i].split("/"))
+        random.Random(0).shuffle(order)
+    train = [c + turn * len(names) for turn in range(4) for c in order[:TRAIN_CHARACTERS]]
     return train, order[TRAIN_CHARACTERS:]
 
 
@@ -146,14 +95,42 @@ class Study:
         for run in self.runs:
             self.groups.setdefault((*run.shape, run.rate), []).append(run)
 
-    def go(self, seconds: float | None = None, progress: Any = None) -> bool:
-        """Train and evaluate what is not finished; True when everything is."""
+    def work(self) -> int:
+        """Task-steps of training and evaluation that are left, with those of stacks that were begun."""
+        total = 0
+        for group in (g for g in self.groups.values() if not self._finished(g)):
+            iterations = self.plan.iterations or group[0].iterations
+            looks = (
+                self.plan.curve * (iterations // min(self.plan.every, iterations) - 1) + self.plan.final + self.plan.inductive
+            )
+            total += sum(iterations * q.meta_batch * q.steps + looks * q.eval_steps for q in group)
+        return total
+
+    def speed(self, seconds: float = 2.0) -> float:
+        """Task-steps a second of the first unfinished stack alone, measured for about ``seconds``."""
+        group = next(g for g in self.groups.values() if not self._finished(g))
+        job = self._job(group, None, fresh=True)
+        job.trainer.fit(job.tasks, 1)
+        started, done = time.monotonic(), 0
+        while time.monotonic() - started < seconds:
+            done += 1
+            job.trainer.fit(job.tasks, 1 + done)
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+        return done * len(group) * group[0].meta_batch * group[0].steps / (time.monotonic() - started)
+
+    def go(self, seconds: float | None = None, progress: Any = None, tick: Any = None) -> bool:
+        """Train and evaluate what is not finished; True when everything is.
+
+        progress(group, iteration, iterations) is called after every look at the test tasks, tick(task_steps) after every slice.
+        """
         started, before = time.monotonic(), self.seconds
         with record("deep study", plan=self.plan, runs=len(self.runs), device=_device_name(self.device)) as entry:
             jobs = [self._job(group, progress) for group in self.groups.values() if not self._finished(group)]
             self._clock = (started, before)
             self._entry = entry
-            done = train_together(jobs, seconds)
+            steps = None if tick is None else lambda job, n: tick(n * sum(q.meta_batch * q.steps for q in job.trainer.group))
+            done = train_together(jobs, seconds, steps)
             for job in jobs:
                 if not job.done:
                     save(job.trainer, self._checkpoint(job.trainer.group))
@@ -167,7 +144,7 @@ class Study:
         r = group[0]
         return self.folder / f"{r.ways}-way-{r.steps}-steps.safetensors"
 
-    def _job(self, group: list[Run], progress: Any) -> Job:
+    def _job(self, group: list[Run], progress: Any, fresh: bool = False) -> Job:
         r, plan = group[0], self.plan
         iterations = plan.iterations or r.iterations
         shape = tuple(self.pool.inputs.shape[1:])
@@ -175,14 +152,14 @@ class Study:
         nets = [build(q.ways, channels=shape[0], side=shape[1], seed=_number(q)) for q in group]
         trainer = MetaTrainer(
             nets, Adam(r.rate, carry=True), FLIOnline(), Interpolate(1.0, 0.0, iterations), meta_batch=r.meta_batch,
-            device=self.device, precision=plan.precision,
+            device=self.device, precision=plan.precision, loss=summed_cross_entropy,
         )  # fmt: skip
         trainer.group = group
         tasks = [
             self.pool.tasks(q.ways, q.train_shots, batch=q.batch, steps=q.steps, seed=_number(q), classes=self.classes(q)[0])
             for q in group
         ]
-        if self._checkpoint(group).exists():
+        if self._checkpoint(group).exists() and not fresh:
             load(trainer, self._checkpoint(group))
 
         def each(trainer: MetaTrainer) -> None:
@@ -243,22 +220,3 @@ def _number(run: Run) -> int:
 
 def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-
-
-def compare(results: dict[str, dict]) -> list[dict]:
-    """Run by run: ours, theirs, the allowed difference max(2 standard errors of both, 1.5 points), and whether it is kept."""
-    rows = []
-    for key, ours in results.items():
-        name, _, seed = key.partition("@")
-        if "final" not in ours:
-            continue
-        theirs = reference()[name]
-        mine = ours["final"]["transductive"]
-        allowed = max(2 * theirs["test_se"], 2 * math.hypot(theirs["test_se"], mine["error"]) if seed else 0.0, 0.015)
-        difference = mine["accuracy"] - theirs["accuracy"]["test"]
-        rows.append({
-            "run": name, "seed": int(seed or 0), "ours": mine["accuracy"], "error": mine["error"],
-            "inductive": ours["final"]["inductive"]["accuracy"], "theirs": theirs["accuracy"]["test"], "their error": theirs["test_se"],
-            "difference": round(difference, 5), "allowed": round(allowed, 5), "within": abs(difference) <= allowed,
-        })  # fmt: skip
-    return rows

@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from fmrl.deep.trainer import CHUNK, MetaTrainer
+from fmrl.deep.iteration import CHUNK
+from fmrl.deep.trainer import MetaTrainer
 
 AHEAD = 2  # slices a training may have waiting
 LAUNCHES = 512  # kernels in a slice: a longer queue would block the host, and with it the other trainings
@@ -48,12 +49,13 @@ class Job:
         trainer._prepare(self.tasks)
         if self.loaded == 0:
             self.loaded = self.chunk = min(CHUNK, stop - trainer.iteration)
-            trainer._load(self.tasks, self.chunk)
-        count = self.loaded if self.stream is None else min(self.loaded, max(1, LAUNCHES // (14 * trainer.loop.steps)))
-        trainer._replay(count)
+            trainer.engine.load(self.tasks, trainer.firsts(self.tasks), self.chunk)
+        launches = 14 * trainer.loop.steps * trainer.engine.turns  # in one meta-iteration
+        count = 1 if self.stream is None else min(self.loaded, max(1, LAUNCHES // launches))
+        trainer.engine.replay(count)
         self.loaded -= count
         if self.loaded == 0:
-            trainer.losses.append(trainer._losses[: self.chunk].clone())
+            trainer.losses.append(trainer.engine.losses[: self.chunk].clone())
         if self.stream is not None:
             self.waiting.append(torch.cuda.Event())
             self.waiting[-1].record(self.stream)
@@ -61,12 +63,16 @@ class Job:
             self.each(trainer)
 
 
-def train_together(jobs: Sequence[Job], seconds: float | None = None) -> bool:
-    """Run all jobs, side by side on CUDA and in turn on a CPU; True when all are done, False when ``seconds`` were over first."""
+def train_together(jobs: Sequence[Job], seconds: float | None = None, tick: Callable[[Job, int], None] | None = None) -> bool:
+    """Run all jobs, side by side on CUDA and in turn on a CPU; True when all are done, False when ``seconds`` were over first.
+
+    tick: called with a job and the meta-iterations it has just been given, after every slice.
+    """
     started = time.monotonic()
+    longest = sorted({job.tasks[0].steps for job in jobs}, reverse=True)
     for job in jobs:
-        if job.trainer.device.type == "cuda":
-            job.stream = torch.cuda.Stream(job.trainer.device)
+        if job.trainer.device.type == "cuda":  # those with most steps to take one after the other go first
+            job.stream = torch.cuda.Stream(job.trainer.device, priority=min(0, longest.index(job.tasks[0].steps) - 3))
             with torch.cuda.stream(job.stream):
                 job.trainer._prepare(job.tasks)
     while open_ := [job for job in jobs if not job.done]:
@@ -74,13 +80,13 @@ def train_together(jobs: Sequence[Job], seconds: float | None = None) -> bool:
             return False
         moved = False
         for job in open_:
-            if job.stream is None:
+            if job.stream is not None and not job.ready():
+                continue
+            before, moved = job.trainer.iteration, True
+            with torch.cuda.stream(job.stream):  # None: nothing
                 job.advance()
-                moved = True
-            elif job.ready():
-                with torch.cuda.stream(job.stream):
-                    job.advance()
-                moved = True
+            if tick is not None:
+                tick(job, job.trainer.iteration - before)
         if not moved:
             time.sleep(0.0005)
     return True

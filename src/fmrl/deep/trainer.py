@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,14 +12,13 @@ from torch import nn
 from fmrl.core.errors import FMRLError
 from fmrl.core.meta import Interpolate
 from fmrl.core.update import FLIBatch, FLIOnline
-from fmrl.deep.inner import InnerLoop, Loss, capture, cross_entropy
+from fmrl.deep.inner import InnerLoop, Loss, cross_entropy
+from fmrl.deep.iteration import CHUNK, STRETCH, MetaIteration
 from fmrl.deep.layout import Layout
 from fmrl.deep.ranks import Ranks, shared
 from fmrl.deep.state import LongRun, MetaLevel
 from fmrl.deep.tasks import Tasks
 from fmrl.deep.within import Adam
-
-CHUNK = 256  # meta-iterations whose tasks are drawn at once
 
 
 class MetaTrainer:
@@ -33,8 +31,10 @@ class MetaTrainer:
     within: `SGD` or `Adam`, or a list of R that differ in ``step`` alone. update: FLIOnline (last iterate), FLIBatch (average) or
     LongRun(steps). meta: Interpolate, FollowLeader, AdaptiveOGD or any meta-update of the core. similarity: None for the fixed step
     of ``within``, else Doubling, AverageDeviation or Known. runs: R copies of one module. path: "auto", "fused" (Triton kernels),
-    "stacked" (batched products) or "functional" (torch.func, any module). precision of the kernels: "bf16", "tf32" or "ieee" (float32).
-    piece: tasks that go through the network at once (default all; halved when memory runs out). ranks: `Ranks.start()` under
+    "by hand" (no autograd), "stacked" (batched products) or "functional" (torch.func, any module). precision on CUDA: of the kernels
+    "bf16", "tf32" or "ieee" (float32), of other products tf32 unless "ieee".
+    piece: tasks that go through the network at once (default all; halved when memory runs out). seed: which stretch of a task
+    sequence is played; runs that share a sequence play seed, seed + 1, …, so that they are independent. ranks: `Ranks.start()` under
     torchrun, to share every meta-batch among processes.
 
     >>> from fmrl.deep import Arrays, SGD
@@ -62,17 +62,19 @@ class MetaTrainer:
         self.similarity, self.meta_batch, self.runs, self.seed = similarity, meta_batch, len(modules), seed
         self.device, self.loss, self.path, self.precision, self.piece = device, loss, path, precision, piece
         flat = torch.stack([self.layout.flat(m) for m in modules]).to(device)
-        self.ranks, (self.mine, self.own) = ranks, shared(ranks, meta_batch)
+        self.ranks, (_, self.own) = ranks, shared(ranks, meta_batch)
         if ranks is not None:
             ranks.same(flat)
+            if ranks.world > 1 and isinstance(self.within, Adam) and self.within.carry == "in turn":
+                raise FMRLError(f"{self.within!r}: moments that pass from task to task cannot be shared", fix="use carry=True")
         self.level = MetaLevel(self.within, self.update, self.meta, similarity)
         self.state = self.level.init(flat)
         self.rates = torch.tensor([w.step or 1.0 for w in withins], dtype=flat.dtype, device=device)
         self.losses: list[torch.Tensor] = []  # [iterations, R] per chunk
         self.loop: InnerLoop | None = None
+        self.engine: MetaIteration | None = None
         self.order: torch.Tensor | None = None  # of state's parameters: None is the module's
         self._shape: tuple = ()
-        self._side = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     @property
     def iteration(self) -> int:
@@ -139,52 +141,17 @@ class MetaTrainer:
 
     def _chunk(self, sources: Sequence[Tasks], count: int) -> None:
         """``count`` meta-iterations: draw their tasks in bulk, then replay."""
-        self._load(sources, count)
-        self._replay(count)
-        self.losses.append(self._losses[:count].clone())
+        self.engine.load(sources, self.firsts(sources), count)
+        self.engine.replay(count)
+        self.losses.append(self.engine.losses[:count].clone())
 
-    def _replay(self, count: int) -> None:
-        for _ in range(count):
-            self._iterate()
-        self.state.iteration += count
-
-    def _load(self, sources: Sequence[Tasks], count: int) -> None:
-        """Draw the tasks of the next ``count`` meta-iterations. Nothing here waits for the device."""
-        level, K, steps = self.level, self.meta_batch, self.loop.steps
-        with self._aside():
-            drawn = [s.draw(self.iteration * K, count * K) for s in sources]
-        for table, parts in zip((self._index, self._label), zip(*drawn, strict=True), strict=True):
-            stacked = torch.stack([p.unflatten(0, (count, K))[:, self.mine] for p in parts], 1)  # [count, R, K, steps, batch]
-            table[:count].copy_(stacked.flatten(1, 2).transpose(1, 2))
-        if self._side is not None:  # the next draw may use this memory again once it has been copied
-            self._side.wait_stream(torch.cuda.current_stream(self.device))
-        if isinstance(self.state.meta, int):
-            fractions = []
-            for _ in range(count):
-                fraction, self.state.meta = level.fraction(self.state.meta, K)
-                fractions.append(fraction)
-            self._send(self._fraction, torch.tensor(fractions, dtype=torch.float64)[:, None].expand(-1, self.runs))
-        before = torch.arange(self.iteration, self.iteration + count) * (K * steps if self.second is not None else 0)
-        self._send(self._bias, self.loop.bias_at(before[:, None]))
-        self._at.zero_()
-
-    def _send(self, table: torch.Tensor, values: torch.Tensor) -> None:
-        values = values.to(table.dtype).contiguous()
-        table[: len(values)].copy_(values.pin_memory() if table.is_cuda else values, non_blocking=True)
-
-    @contextmanager
-    def _aside(self):
-        """A stream of its own for drawing tasks, which copies small tables from the host and would wait for the training."""
-        if self.device.type != "cuda":
-            yield
-            return
-        main = torch.cuda.current_stream(self.device)
-        with torch.cuda.stream(self._side):
-            yield
-        main.wait_stream(self._side)
+    def firsts(self, sources: Sequence[Tasks]) -> list[int]:
+        """Each run's first task number: runs that share one sequence play different stretches of it."""
+        shared = len({id(s) for s in sources}) == 1
+        return [(self.seed + (r if shared else 0)) * STRETCH for r in range(self.runs)]
 
     def _prepare(self, sources: Sequence[Tasks]) -> None:
-        """Buffers and the captured meta-iteration, unless those at hand fit."""
+        """Buffers and the captured meta-iteration, unless those at hand fit; half as many tasks at once where memory runs out."""
         source = sources[0]
         steps = self.update.steps if isinstance(self.update, LongRun) else source.steps
         shape = (steps, source.batch, id(source.inputs), self.piece)
@@ -193,83 +160,27 @@ class MetaTrainer:
         if isinstance(self.update, LongRun) and source.steps != steps:
             raise FMRLError(f"{self.update!r} needs tasks drawn with steps={steps}, not {source.steps}")
         object.__setattr__(self.level, "rounds", source.steps)
+        in_turn = isinstance(self.within, Adam) and self.within.carry == "in turn"
         self._put(None)
-        targets = sources[0].draw(0, 1)[1].dtype
-        self.loop = InnerLoop(
-            self.module, self.within, source.inputs, tasks=self.runs * self.own, steps=steps, batch=source.batch,
-            path=self.path, precision=self.precision, loss=self.loss, average=isinstance(self.update, FLIBatch), piece=self.piece,
-            targets=targets,
-        )  # fmt: skip
-        self._put(self.loop.order)
-        loop, R = self.loop, self.runs
-        dtype, device = loop.theta.dtype, self.device
-        self._index = torch.zeros(CHUNK, *loop.index.shape, dtype=torch.int64, device=device)
-        self._label = torch.zeros(CHUNK, *loop.label.shape, dtype=targets, device=device)
-        self._bias = torch.ones(CHUNK, steps, dtype=dtype, device=device)
-        self._fraction = torch.zeros(CHUNK, R, dtype=dtype, device=device)
-        self._losses = torch.zeros(CHUNK, R, dtype=dtype, device=device)
-        self._at = torch.zeros(1, dtype=torch.int64, device=device)
-        kept = [t.clone() for t in self._tensors()]
+        self.loop = self.engine = None
         try:
-            self._iterate = capture(self._body, device)
-        except torch.cuda.OutOfMemoryError:
-            if loop.piece == 1:
+            self.loop = InnerLoop(
+                self.module, self.within, source.inputs, tasks=self.runs * (1 if in_turn else self.own), steps=steps,
+                batch=source.batch, path=self.path, precision=self.precision, loss=self.loss, piece=self.piece,
+                average=isinstance(self.update, FLIBatch), targets=source.draw(0, 1)[1].dtype,
+            )  # fmt: skip
+            self._put(self.loop.order)
+            self.engine = MetaIteration(self.level, self.state, self.loop, self.meta_batch, self.rates, self.ranks)
+        except torch.OutOfMemoryError:
+            tasks = self.piece or (self.loop.piece if self.loop is not None else self.runs * self.own)
+            if tasks == 1:
                 raise
-            self.piece, self._shape, self.loop = (loop.piece + 1) // 2, (), None
-            del loop
-            torch.cuda.empty_cache()
-            for tensor, value in zip(self._tensors(), kept, strict=True):
-                tensor.copy_(value)
+            self.piece, self._shape, self.loop = (tasks + 1) // 2, (), None
+        if self.engine is None:  # outside the handler, whose traceback would hold the memory
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
             return self._prepare(sources)
-        for tensor, value in zip(self._tensors(), kept, strict=True):  # capturing moved them
-            tensor.copy_(value)
-        self._shape = shape
-
-    def _body(self) -> None:
-        """One meta-iteration, on buffers alone, so that it can be captured."""
-        loop, state, level, R, K = self.loop, self.state, self.level, self.runs, self.own
-        loop.index.copy_(self._index.index_select(0, self._at)[0])
-        loop.label.copy_(self._label.index_select(0, self._at)[0])
-        loop.bias.copy_(self._bias.index_select(0, self._at)[0])
-        loop.theta.view(R, K, -1).copy_(state.phi[:, None].expand(-1, K, -1))
-        loop.eta.view(R, K).copy_(level.eta(state.guess, self.layout.size, self.rates)[:, None].expand(-1, K))
-        carried = isinstance(self.within, Adam) and self.within.carry
-        if carried:
-            loop.second.view(R, K, -1).copy_(state.second[:, None].expand(-1, K, -1))
-        elif loop.second is not None:
-            loop.second.zero_()
-        if loop.average is not None:
-            loop.average.zero_()
-        loop.play()
-        ends = loop.theta if loop.average is None else loop.average / loop.steps
-        fraction = self._fraction.index_select(0, self._at)[0] if isinstance(state.meta, int) else None
-        losses = loop.losses.view(loop.steps, R, K).mean((0, 2))
-        if self.ranks is not None:
-            second = loop.second.view(R, K, -1) if carried else None
-            losses = self.ranks.meet(
-                level, state, ends.view(R, K, -1), second, K * losses, self.meta_batch, loop.steps, fraction
-            )
-        else:
-            level.advance(state, ends.view(R, K, -1), fraction)
-            if carried:
-                level.carry(state.second, loop.second.view(R, K, -1), loop.steps)
-        self._losses.index_copy_(0, self._at, losses[None])
-        self._at += 1
-
-    def _tensors(self) -> list[torch.Tensor]:
-        """Every tensor of the state."""
-        found: list[torch.Tensor] = []
-
-        def collect(value):
-            if isinstance(value, torch.Tensor):
-                found.append(value)
-            elif isinstance(value, tuple):
-                for v in value:
-                    collect(v)
-
-        for name in ("phi", "second", "guess", "meta", "similarity"):
-            collect(getattr(self.state, name))
-        return found
+        self._shape = (*shape[:3], self.piece)
 
     def _from_loop(self, values: torch.Tensor) -> torch.Tensor:
         if self.order is None:

@@ -30,21 +30,24 @@ class SGD:
 class Adam:
     """Adam with beta1 = 0, Reptile's: second ← beta2·second + (1 − beta2)·g², theta ← theta − eta·g / (√(second/(1 − beta2^t)) + eps).
 
-    ``carry``: second moments go on from task to task, as in the authors' code, instead of starting at zero in every task. All
-    tasks of a meta-batch start from the same moments and their squared gradients are folded in one task after the other, as if
-    each had gone on from the one before. With a similarity rule, G defaults to √P: a step of Adam moves every number by about eta.
+    ``carry``: False starts the second moments at zero in every task. "in turn" lets them go on from task to task, as in the
+    authors' code: the tasks of a meta-batch are then played one after the other (runs still side by side). True plays them side
+    by side: all start from the same moments, and their squared gradients are folded in one task after the other, as if each had
+    gone on from the one before. With a similarity rule, G defaults to √P: a step of Adam moves every number by about eta.
     """
 
     step: float | None = 1e-3
     beta2: float = 0.999
     eps: float = 1e-8
-    carry: bool = True
+    carry: bool | str = True
     lipschitz: float | None = None
 
     def __post_init__(self):
         _check(self)
         if not 0 < self.beta2 < 1 or not self.eps > 0:
             raise FMRLError(f"{self!r}: beta2 must lie between 0 and 1 and eps above 0")
+        if self.carry not in (True, False, "in turn"):
+            raise FMRLError(f"{self!r}: carry must be True, False or 'in turn'")
 
     def gradient_bound(self, size: int) -> float | None:
         """G for a network of ``size`` parameters."""
