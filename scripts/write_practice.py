@@ -154,7 +154,7 @@ def _stream(record: dict[str, Any]) -> list[str]:
         _paragraph(
             f"{found['tasks']:,} tasks × {found['rounds']} rounds, {found['features']} features, each row predicted and then learned;",
             f"opening and closing tasks included; river {found['river']}, its rows made into dictionaries before the clock starts; one",
-            "thread, CPU time, medians of five turns (`python benchmarks/practice.py --parts stream`):",
+            "thread, CPU time, medians of five turns; ratios are medians of the turns' own (`python benchmarks/practice.py --parts stream`):",
         ),
         "",
         "| classes | how | rounds a second | accuracy |",
