@@ -141,6 +141,12 @@ def _fit(record: dict[str, Any]) -> list[str]:
         f"| `LogisticRegression().fit` for each task ({found['scikit-learn tasks']} tasks spread over all, extrapolated) "
         f"| {peer:.0f} | {1e6 * peer / tasks:.0f} | 1 |",
         "",
+        _paragraph(
+            "One run on a busy 2-core machine; CPU time still depends on what else runs there, and on the peers more than on us. The runs",
+            "before it gave 25.3 and 19.0 (before the last speed-ups) and 29.3; streams with four classes 3.5, 2.9 and 3.6 times river.",
+            "Read the ratios to about a quarter.",
+        ),
+        "",
         "Where `fit`'s time goes: " + ", ".join(f"{stage} {share:.0%}" for stage, share in found["share"].items()) + ".",
         "",
     ]
@@ -154,7 +160,8 @@ def _stream(record: dict[str, Any]) -> list[str]:
         _paragraph(
             f"{found['tasks']:,} tasks × {found['rounds']} rounds, {found['features']} features, each row predicted and then learned;",
             f"opening and closing tasks included; river {found['river']}, its rows made into dictionaries before the clock starts; one",
-            "thread, CPU time, medians of five turns; ratios are medians of the turns' own (`python benchmarks/practice.py --parts stream`):",
+            "thread, CPU time, medians of five turns; ratios are medians of the turns' own",
+            "(`python benchmarks/practice.py --parts stream`):",
         ),
         "",
         "| classes | how | rounds a second | accuracy |",
