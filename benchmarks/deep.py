@@ -27,8 +27,24 @@ from fmrl.records import record, write_json
 WAYS, BATCH, STEPS = 5, 10, 5
 # Multiply-adds of the four convolutions and the dense layer, forward; twice as many again backward; two operations each.
 FLOP = 2 * 3 * BATCH * (14 * 14 * 9 * 64 + (49 + 16 + 4) * 9 * 64 * 64 + 256 * WAYS)
-
+# The fewest bytes: parameters and second moments read and written in float32; xhat, activation and gradient of the four blocks
+# written once and read once in bf16.
+BYTES = 4 * 4 * 112_965 + 3 * 2 * 2 * BATCH * 64 * (196 + 49 + 16 + 4)
 CLOCK = [time.perf_counter]
+
+
+def limit(bandwidth, tflops):
+    """Task-steps per second that memory (GB/s) and matrix units (TFLOP/s) would allow; measured here where not given, on CUDA."""
+    if bandwidth is None or tflops is None:
+        big = torch.empty(2**31, dtype=torch.uint8, device="cuda").random_()
+        other, square = torch.empty_like(big), torch.randn(8192, 8192, device="cuda").bfloat16()
+        bandwidth = 2 * len(big) * timed(lambda: other.copy_(big), "cuda", 1.0) / 1e9
+        tflops = 2 * 8192**3 * timed(lambda: square @ square, "cuda", 1.0) / 1e12
+    memory, products = bandwidth * 1e9 / BYTES, tflops * 1e12 / FLOP
+    print(f"a task-step: {FLOP / 1e9:.3f} GFLOP, at least {BYTES / 1e6:.2f} MB")
+    print(
+        f"memory at {bandwidth:,.0f} GB/s allows {memory:,.0f} task-steps/s, bf16 products at {tflops:,.0f} TFLOP/s {products:,.0f}"
+    )
 
 
 def timed(body, device, seconds):
@@ -123,8 +139,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=3, help="rounds of everything, of which the best counts")
     parser.add_argument("--threads", type=int, default=None, help="on a CPU (default: all cores)")
     parser.add_argument("--processor-time", action="store_true", help="count processor time: for one thread on a busy machine")
+    parser.add_argument("--limit", action="store_true", help="only print what memory and matrix units would allow")
+    parser.add_argument("--bandwidth", type=float, help="GB/s, for --limit (default: measured)")
+    parser.add_argument("--tflops", type=float, help="bf16 TFLOP/s, for --limit (default: measured)")
     parser.add_argument("--out")
     args = parser.parse_args()
+    if args.limit:
+        return limit(args.bandwidth, args.tflops)
     device, cuda = args.device, args.device == "cuda"
     if args.processor_time:
         CLOCK[0] = time.process_time
