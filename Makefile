@@ -1,10 +1,10 @@
-# make demo | test | lint | bench | clean — each makes .venv by itself; only Python 3.11+ is needed.
+# make demo | test | lint | docs | bench | clean — each makes .venv by itself; only Python 3.11+ is needed.
 PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench clean
 
 demo: .venv/.runtime
 	$(BIN)/fmrl demo
@@ -18,12 +18,18 @@ lint: .venv/.dev
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
 
-bench: .venv/.dev
+bench: .venv/.bench
 	$(BIN)/python benchmarks/convex.py
 	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/practice.py --out build/practice
+
+# The pages come from the docstrings and the records as they are; a broken link or name is an error.
+docs: .venv/.docs
+	$(BIN)/python scripts/write_practice.py --check
+	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf .venv fmrl-demo build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv fmrl-demo build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -34,4 +40,12 @@ clean:
 
 .venv/.dev: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	touch $@ .venv/.runtime
+
+.venv/.bench: .venv/.dev
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[bench]"
+	touch $@
+
+.venv/.docs: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[docs]"
 	touch $@ .venv/.runtime

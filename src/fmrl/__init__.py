@@ -83,9 +83,12 @@ __all__ = [
 # Names whose modules import more than numpy, loaded when first asked for.
 _LATER = {
     "Certificate": "fmrl.certificate:Certificate",
+    "MetaClassifier": "fmrl.estimators:MetaClassifier",
+    "MetaRegressor": "fmrl.estimators:MetaRegressor",
     "bounds": "fmrl.bounds",
     "certify": "fmrl.certificate:certify",
     "data": "fmrl.data",
+    "scale": "fmrl.scale",
     "tasks_from_frame": "fmrl.data:tasks_from_frame",
 }
 __all__ += _LATER

@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -88,5 +88,6 @@ def write_json(path: str | os.PathLike, value: Any) -> Path:
     except OSError as error:
         raise FMRLError(f"cannot write {path}: {error.strerror}", fix="choose another folder or free some space") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # a parent that is a file holds nothing to clean up
+            partial.unlink(missing_ok=True)
     return path

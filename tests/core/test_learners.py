@@ -143,3 +143,29 @@ def test_ftrl_with_no_step_stands_still(kind):
     result = played(fmrl.FTRL(), game, domain, phi, 0.0)
     np.testing.assert_allclose(result.actions, np.broadcast_to(phi, result.actions.shape), atol=1e-9)
     assert make_loss(kind) == game.loss
+
+
+class _Foreign:
+    """A learner of a user's own, which plays what it is told to."""
+
+    def __init__(self, actions):
+        self.plays = actions
+
+    def __repr__(self):
+        return "Foreign()"
+
+    def actions(self, game, domain, phi, eta):
+        for theta in self.plays:
+            yield phi + theta
+
+
+@pytest.mark.parametrize(
+    ("plays", "message", "at"),
+    [([0.0, 5.0, 0.0], "left Ball", 1), ([0.0, 0.1], "stopped", 2), ([[[0.0]]] * 3, "not an array of phi's shape", 0)],
+)
+def test_a_foreign_learner_is_held_to_its_word(plays, message, at):
+    task = fmrl.Task(np.eye(2), [0.0, 1.0], loss=fmrl.Squared())
+    algo = fmrl.FMRL(within=_Foreign([np.asarray(p) for p in plays]))
+    with pytest.raises(fmrl.FMRLError, match=message) as error:
+        algo.step(algo.init(np.zeros(2)), task)
+    assert error.value.round == at

@@ -151,3 +151,21 @@ def test_a_failed_save_keeps_the_old_file(saved, monkeypatch):
     monkeypatch.undo()
     assert fmrl.load_state(path).tasks == 3
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"meta": fmrl.Interpolate(1.0, 0.0, 9)},
+        {"meta": fmrl.LastUpdate()},
+        {"similarity": fmrl.AverageDeviation()},
+        {"similarity": fmrl.Known(0.3)},
+        {"domain": fmrl.Ball(0.01)},
+    ],
+)
+def test_a_state_of_another_composition_is_refused(change):
+    tasks = [fmrl.Task(np.eye(2), [0.5, t / 4], loss=fmrl.Squared()) for t in range(4)]
+    state = fmrl.run(fmrl.FMRL(), tasks).state
+    assert len(fmrl.run(fmrl.FMRL(), tasks, state=state)) == 4
+    with pytest.raises(fmrl.FMRLError, match=r"another|outside"):
+        fmrl.run(fmrl.FMRL(**change), tasks, state=state)

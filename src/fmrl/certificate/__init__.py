@@ -17,12 +17,18 @@ __all__ = ["Certificate", "certify"]
 
 
 def certify(
-    history: History, tasks: Iterable[Any] | None = None, *, growth: float | None = None, order: int | None = None
+    history: History,
+    tasks: Iterable[Any] | None = None,
+    *,
+    loss: Any = None,
+    growth: float | None = None,
+    order: int | None = None,
 ) -> Certificate:
     """Measure a run against every bound that applies to the composition which produced it.
 
-    ``tasks``, in the order they were played, lets convexity and Lipschitz constants be checked rather than assumed. ``growth`` is
-    α, if the tasks' mean losses are known to grow quadratically (for FLI-Online). ``order`` picks one of several orders.
+    ``tasks``, in the order they were played, lets convexity and Lipschitz constants be checked rather than assumed; so does ``loss``,
+    for a run of the library's own linear models that were all played with it. ``growth`` is α, if the tasks' mean losses are known to
+    grow quadratically (for FLI-Online). ``order`` picks one of several orders.
     A run that no theorem speaks of — foreign, non-convex, an unknown learner — yields a certificate that says so and why.
 
     >>> import numpy as np, fmrl
@@ -44,7 +50,7 @@ def certify(
         return Certificate(composition=repr(history.algo), reason="no task was played")
     if history.keep == "totals":
         return Certificate(composition=repr(history.algo), reason="only totals were kept; run with keep='scalars' or 'all'")
-    facts = gather(history, tasks, order)
+    facts = gather(history, tasks, order, loss)
     bounds, refused, optima = choose(facts, growth)
     bounds.sort(key=lambda b: b.total)
     similarity = {}

@@ -76,6 +76,10 @@ def _meta_level(facts: Facts, optima: Spread, updates: Spread, growth: float | N
     what = f"{type(algo.update).__name__} + {type(algo.meta).__name__} + {type(algo.similarity).__name__}"
     if facts.earlier:
         return [], [("meta-level theorems", f"the history begins after {facts.earlier} tasks; they speak of whole runs")]
+    if facts.meta_batch > 1:
+        return [], [
+            ("meta-level theorems", f"phi moved once in {facts.meta_batch} tasks (meta_batch); they need it after every task")
+        ]
     if not isinstance(algo.meta, LEADS):
         return [], [
             ("meta-level theorems", f"phi must be the running mean of the update vectors, not {type(algo.meta).__name__}()")

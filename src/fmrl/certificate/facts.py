@@ -14,9 +14,11 @@ from fmrl.core.algorithm import FMRL
 from fmrl.core.errors import FMRLError
 from fmrl.core.history import SCALARS, History
 from fmrl.core.tasks import Task
+from fmrl.core.weighted import Weighted
 from fmrl.core.within import FTRL, OGD, OMD
 
 CONVEX_LOSSES = tuple(value for value in vars(library).values() if isinstance(value, type) and issubclass(value, library.Loss))
+CONVEX_LOSSES += (Weighted,)
 LEARNERS = {
     OMD: "Theorem A.1 (lazy mirror descent)",
     FTRL: "Theorem A.1 (follow the regularised leader)",
@@ -36,6 +38,7 @@ class Facts:
     constants: np.ndarray | None  # G_t of the tasks, [T]
     assumptions: dict[str, Assumption]
     linear: bool  # all losses are linear
+    meta_batch: int = 1  # tasks that shared one phi
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in SCALARS:
@@ -58,7 +61,7 @@ class Facts:
         return tuple(np.flatnonzero(self.guess < np.sqrt(self.deviation)).tolist())
 
 
-def gather(history: History, tasks: Iterable[Any] | None, order: int | None) -> Facts:
+def gather(history: History, tasks: Iterable[Any] | None, order: int | None, loss: Any = None) -> Facts:
     """Columns of the history (of one order, where it holds several) and every assumption that can be looked at."""
     columns = {name: numbers(getattr(history, name)) for name in SCALARS}
     kept = history.keep != "scalars"
@@ -75,7 +78,7 @@ def gather(history: History, tasks: Iterable[Any] | None, order: int | None) -> 
     listed = None if tasks is None else list(tasks)
     if listed is not None:
         _same(listed, columns["rounds"])
-        if kept and not several:
+        if history.keep == "all" and not several:
             _played(listed, history)
     constants = None if listed is None else np.array([float(t.open().lipschitz(history.algo.domain)) for t in listed])
     played = int(history.state.tasks)
@@ -88,9 +91,10 @@ def gather(history: History, tasks: Iterable[Any] | None, order: int | None) -> 
         constants,
         {},
         bool(listed) and all(isinstance(getattr(t, "loss", None), library.Linear) for t in listed),
+        history.meta_batch,
     )
     ours = listed is not None and all(isinstance(t, Task) for t in listed)
-    checks = (_convex(listed), _lipschitz(facts, ours), _learner(facts), *_inside(facts))
+    checks = (_convex(listed, loss), _lipschitz(facts, ours, loss), _learner(facts), *_inside(facts))
     facts.assumptions.update({a.name: a for a in checks})
     return facts
 
@@ -115,8 +119,10 @@ def _played(tasks: list[Any], history: History) -> None:
                 raise FMRLError("is not the task that was played", task=t, fix="give the tasks in the order they were played")
 
 
-def _convex(tasks: list[Any] | None) -> Assumption:
+def _convex(tasks: list[Any] | None, loss: Any) -> Assumption:
     name = "convex losses"
+    if tasks is None and type(loss) in CONVEX_LOSSES:
+        return Assumption(name, CHECKED, f"{type(loss).__name__}: convex in the margins of a linear model")
     if tasks is None:
         return Assumption(name, ASSUMED, "give tasks= to check")
     claims = []
@@ -135,8 +141,11 @@ def _convex(tasks: list[Any] | None) -> Assumption:
     return Assumption(name, ASSUMED, "tasks of a kind this library does not know")
 
 
-def _lipschitz(facts: Facts, ours: bool) -> Assumption:
+def _lipschitz(facts: Facts, ours: bool, loss: Any) -> Assumption:
     name = "Lipschitz losses"
+    if facts.constants is None and facts.algo.lipschitz is None and type(loss) in CONVEX_LOSSES:
+        span = f"{facts.lipschitz.min():.4g} to {facts.lipschitz.max():.4g}"
+        return Assumption(name, CHECKED, f"G_t from the rows as they were played, {span}")
     if facts.constants is not None:
         short = np.flatnonzero(facts.lipschitz < facts.constants * (1 - 1e-9))
         if short.size:

@@ -11,6 +11,8 @@ from rich.console import Console
 from fmrl.certificate import certify
 from fmrl.core.checkpoint import load_history
 from fmrl.core.errors import FMRLError
+from fmrl.core.history import History
+from fmrl.core.losses import Loss
 
 
 def certify_command(
@@ -28,13 +30,14 @@ def certify_command(
 
     Examples:
 
-        fmrl certify fmrl-demo/digits-FAL.npz
+        fmrl certify run
 
         fmrl certify fmrl-demo/digits-FAL.npz --figure certificate.svg --json > certificate.json
     """
     if as_json and as_markdown:
         raise FMRLError("--json and --markdown exclude each other")
-    certificate = certify(load_history(run / "history.npz" if run.is_dir() else run), growth=growth)
+    history, loss = _history(run)
+    certificate = certify(history, loss=loss, growth=growth)
     if figure is not None:
         certificate.figure(figure)
     if as_json:
@@ -43,3 +46,13 @@ def certify_command(
         typer.echo(certificate.markdown())
     else:
         Console().print(certificate)
+
+
+def _history(run: Path) -> tuple[History, Loss | None]:
+    """Of a file, of a folder that fmrl train made (then the loss is known), or of any folder that holds history.npz."""
+    if (run / "settings.json").is_file():
+        from fmrl.training import Run
+
+        found = Run.load(run)
+        return found.history, found.settings.loss
+    return load_history(run / "history.npz" if run.is_dir() else run), None

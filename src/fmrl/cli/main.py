@@ -13,7 +13,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import fmrl
+from fmrl.cli.bench import bench_command
 from fmrl.cli.certify import certify_command
+from fmrl.cli.train import train_command
+from fmrl.cli.use import adapt_command, cite_command, predict_command, report_command
 from fmrl.data_cli import app as data_app
 from fmrl.deep_cli import app as deep_app
 from fmrl.demo import SPREADS, demo
@@ -21,7 +24,16 @@ from fmrl.records import plain
 from fmrl.study_cli import app as reproduce_app
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
-app.command("certify")(certify_command)
+for name, command in {
+    "train": train_command,
+    "adapt": adapt_command,
+    "predict": predict_command,
+    "report": report_command,
+    "certify": certify_command,
+    "cite": cite_command,
+}.items():
+    app.command(name)(command)
+app.command("bench", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench_command)
 app.add_typer(data_app, name="data")
 reproduce_app.registered_commands += deep_app.registered_commands
 app.add_typer(reproduce_app, name="reproduce")

@@ -113,6 +113,19 @@ class FMRL:
         guess, similarity = self.similarity.init(self.domain, phi)
         return State(0, phi, guess, meta, similarity)
 
+    def check(self, state: State) -> None:
+        """Refuse a state that another composition made: its phi, or the memories of its rules, do not fit."""
+        if not bool(namespace(state.phi).all(self.domain.contains(state.phi))):
+            raise FMRLError(f"the phi of this state lies outside {self.domain!r}", fix="resume with the domain it was made in")
+        meta = self.meta.init(self.domain, state.phi)[1]
+        similarity = self.similarity.init(self.domain, state.phi)[1]
+        for name, fresh, found in (("meta", meta, state.meta), ("similarity", similarity, state.similarity)):
+            if _form(fresh) != _form(found):
+                raise FMRLError(
+                    f"this state was made by another {name} than {getattr(self, name)!r}",
+                    fix="resume with the composition it was made by",
+                )
+
     def step(self, state: State, task: Any) -> tuple[State, Round]:
         """Play one task: Algorithm 2's loop body."""
         return self.meet(state, task.open())
@@ -161,6 +174,13 @@ class FMRL:
             lipschitz=sigma / xp.sqrt(game.rounds),
             rounds=game.rounds,
         )
+
+
+def _form(memory: Any) -> Any:
+    """What a memory is made of: its tuples, counts and shapes of arrays."""
+    if isinstance(memory, tuple):
+        return tuple(map(_form, memory))
+    return ("array", memory.shape) if hasattr(memory, "shape") else type(memory)
 
 
 def _step_size(guess: Array, sigma: Array) -> Array:

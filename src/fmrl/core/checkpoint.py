@@ -12,7 +12,7 @@ import numpy as np
 from fmrl.core.algorithm import Round, State
 from fmrl.core.arrays import Array, as_array, device, namespace, to_numpy
 from fmrl.core.errors import FMRLError
-from fmrl.core.history import SCALARS, VECTORS, History
+from fmrl.core.history import KEEP, VECTORS, History
 from fmrl.core.parse import parse
 
 FORMAT = 1
@@ -37,14 +37,14 @@ def save_history(path: str | os.PathLike, history: History) -> None:
     """Write a whole history: its composition, its columns and the State after its last task."""
     if history.keep == "totals":
         raise FMRLError("this history kept totals only", fix="save its state: save_state(path, history.state)")
-    arrays: dict[str, np.ndarray] = {name: to_numpy(getattr(history, name)) for name in SCALARS}
+    columns = [name for name in KEEP[history.keep] if name != "losses"]
+    arrays: dict[str, np.ndarray] = {name: to_numpy(getattr(history, name)) for name in columns}
     if history.keep == "all":
-        arrays |= {name: to_numpy(getattr(history, name)) for name in VECTORS}
         longest = max((row.shape[-1] for row in history.losses), default=0)
         rows = [to_numpy(row) for row in history.losses]
         arrays["losses"] = np.stack([np.pad(r, [(0, 0)] * (r.ndim - 1) + [(0, longest - r.shape[-1])]) for r in rows], axis=-2)
     states = {name: _flatten(getattr(history, name), arrays) for name in ("start", "state")}
-    layout = {"history": repr(history.algo), "keep": history.keep} | states
+    layout = {"history": repr(history.algo), "keep": history.keep, "meta_batch": history.meta_batch} | states
     _write(path, layout, arrays)
 
 
@@ -52,7 +52,8 @@ def load_history(path: str | os.PathLike, names: dict[str, type] | None = None) 
     """Read a history, as NumPy arrays. ``names``: classes of your own that its composition is made of."""
     layout, arrays = _read(path, "history")
     try:
-        history = History(parse(layout["history"], names), _state(layout["start"], arrays, None), layout["keep"])
+        algo, start = parse(layout["history"], names), _state(layout["start"], arrays, None)
+        history = History(algo, start, layout["keep"], layout.get("meta_batch", 1))
         columns = dict.fromkeys((*VECTORS, "losses")) | {name: arrays[name] for name in Round._fields if name in arrays}
         history.append(Round(**columns), _state(layout["state"], arrays, None))
     except (KeyError, TypeError):

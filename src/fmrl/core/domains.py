@@ -145,6 +145,8 @@ class Ball(Domain):
 
     def lowest(self, z):
         xp = namespace(z)
+        size = xp.max(xp.abs(z), axis=-1, keepdims=True)  # the squares of a faint z could underflow
+        z = z / xp.where(size > 0, size, xp.ones_like(size))
         length = norm(z)[..., None]
         furthest = constant(self.centre, z) - self.radius * z / xp.where(length > 0, length, xp.ones_like(length))
         return furthest if self.centre == 0.0 else xp.where(length > 0, furthest, self.project(xp.zeros_like(z)))

@@ -16,6 +16,8 @@ from fmrl.core.arrays import Array, device, dot, namespace
 from fmrl.core.domains import Domain, Euclidean
 from fmrl.core.samples import Samples
 
+TINY = 1e-300  # a value below it has underflowed
+
 
 class Objective(NamedTuple):
     """min over ``domain`` of eta·F + B_R(·‖phi), or of F alone when ``phi`` is None."""
@@ -54,6 +56,29 @@ class Objective(NamedTuple):
             rest = rest + (corner if self.phi is None else self.eta * corner)
         return xp.maximum(rest, xp.zeros_like(rest))
 
+    def proved(self, value: Array, gap: Array) -> Array:
+        """The gap, or the value where it is less and no loss is negative: u = 0 is a proof too."""
+        return namespace(gap).minimum(gap, value) if self.samples.loss.lowest == 0 else gap
+
+    def rounding(self, theta: Array, z: Array, u: Array) -> Array:
+        """What the value changes by when the margins' terms are rounded: no gap below it means anything; shape [B].
+
+        To first order Σ |u|·δ with δ = 4·eps·(|X||θ| + |u|), so about eps·|z| of the value where losses are small; to second
+        order Σ ½ℓ″δ², all that is left of squared losses of value 0.
+        """
+        xp, samples = namespace(z), self.samples
+        eps = 4 * xp.finfo(z.dtype).eps
+        bent = samples.loss.curvature(z, samples.target)
+        bent = xp.linalg.diagonal(bent) if samples.loss.coupled else bent
+        off = eps * (replace(samples, X=xp.abs(samples.X)).margins(xp.abs(theta), offset=False) + xp.abs(u))
+        if samples.offset is not None:
+            off = off + eps * xp.abs(samples.offset)
+        total = dot(samples.weight, xp.sum(xp.abs(u) * off + bent * off**2 / 2, axis=-1)) + TINY
+        if self.phi is not None:
+            pull = xp.abs(self.domain.mirror(theta) - self.domain.mirror(self.phi))
+            total = self.eta * total + eps * dot(pull, xp.abs(theta) + xp.abs(self.phi))
+        return total + eps * xp.abs(self.value(theta, z))
+
     def _corner(self, z: Array, u: Array) -> Array:
         loss, target = self.samples.loss, self.samples.target
         terms = loss.value(z, target) + loss.conjugate(u, target) - dot(u, z)
@@ -69,5 +94,4 @@ class Objective(NamedTuple):
         for _ in range(2):  # the second pass removes what rounding left of the first
             u = u - xp.matmul(X, xp.linalg.solve(gram + ridge, xp.matmul(xp.matrix_transpose(X), u)))
         corner = self._corner(z, u)
-        # u = 0 is a proof too: no loss here is negative.
-        return xp.maximum(xp.minimum(corner, self.value(u, z)), xp.zeros_like(corner))
+        return xp.maximum(xp.minimum(corner, self.value(u, z)), xp.zeros_like(corner))  # u = 0 is a proof too

@@ -12,18 +12,20 @@ from fmrl.core.arrays import Array, device, namespace
 
 SCALARS = ("regret", "gap", "guess", "eta", "divergence", "deviation", "lipschitz", "rounds")
 VECTORS = ("theta", "optimum")
+KEEP = {"all": (*SCALARS, *VECTORS, "losses"), "vectors": (*SCALARS, *VECTORS), "scalars": SCALARS, "totals": ()}
 
 
 class History:
     """Columns of every `Round` played, the State before the first (``start``) and after the last (``state``).
 
     ``regret``, ``gap``, ``guess``, ``eta``, ``divergence``, ``deviation``, ``lipschitz``, ``rounds`` have shape [T] (or
-    [orders, T]); ``theta`` and ``optimum`` [T, d] and the list ``losses`` are there unless only scalars were kept.
+    [orders, T]); ``theta`` and ``optimum`` [T, d] are there unless only scalars were kept, the list ``losses`` if all was.
+    ``meta_batch``: how many tasks shared one phi; 1 is Algorithm 2.
     With keep="totals" there are no columns at all, only ``tar``, ``interval``, ``len`` and the states: memory does not grow with T.
     """
 
-    def __init__(self, algo: FMRL, state: State, keep: str = "all"):
-        self.algo, self.start, self.state, self.keep = algo, state, state, keep
+    def __init__(self, algo: FMRL, state: State, keep: str = "all", meta_batch: int = 1):
+        self.algo, self.start, self.state, self.keep, self.meta_batch = algo, state, state, keep, meta_batch
         self._parts: dict[str, list[Array]] = {name: [] for name in (*SCALARS, *VECTORS, "losses")}
         self._joined: dict[str, Array] = {}
         self._totals: tuple[Array, Array] | None = None  # Σ regret and Σ gap, when only totals are kept
@@ -35,14 +37,14 @@ class History:
             sums = (namespace(rounds.regret).sum(column, axis=-1) for column in (rounds.regret, rounds.gap))
             self._totals = tuple(sums if self._totals is None else map(operator.add, self._totals, sums))  # type: ignore[assignment]
             return
-        for name in SCALARS if self.keep == "scalars" else (*SCALARS, *VECTORS, "losses"):
+        for name in KEEP[self.keep]:
             self._parts[name].append(getattr(rounds, name))
         self._joined.clear()
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name not in (*SCALARS, *VECTORS, "losses"):
             raise AttributeError(name)
-        if self.keep == "totals" or (name not in SCALARS and self.keep == "scalars"):
+        if name not in KEEP[self.keep]:
             raise AttributeError(f"{name} was not kept: this history holds {self.keep} only (keep={self.keep!r})")
         if name not in self._joined:
             parts = self._parts[name]
@@ -71,7 +73,8 @@ class History:
         if not len(self):
             return "History(tasks=0)"
         tar = np.asarray(self.tar.tolist() if hasattr(self.tar, "tolist") else self.tar)
-        return f"History(tasks={len(self)}, tar={np.array2string(tar, precision=6)})"
+        batch = "" if self.meta_batch == 1 else f", meta_batch={self.meta_batch}"
+        return f"History(tasks={len(self)}{batch}, tar={np.array2string(tar, precision=6)})"
 
     @property
     def tar(self) -> Array:

@@ -6,6 +6,13 @@ The domain is h(θ) ≥ 0 (and ⟨1, θ⟩ = 1 on the simplex). With multipliers
 
 where each step solves one symmetric system per class (one for all classes when the loss couples them) plus a rank-one border.
 A smooth loss enters by its slope and curvature; the hinge, which has neither at its corner, by a path of its own (`curves`).
+
+Where all samples are on their right side, F = Σ losses falls like e^(−margin), and Newton's method on F, exact for parabolas,
+gains a factor e a step. So once F is below FOLD, which only separable samples reach, the path is that of log F, with
+
+    ∇log F = q/F,    ∇²log F = H/F − qqᵀ/F²,
+
+whose steps are long again; mu and w change to its units. The certificate is F's own throughout.
 """
 
 from __future__ import annotations
@@ -14,9 +21,11 @@ import math
 
 from fmrl.core.arrays import Array, device, dot, full, namespace, zeros
 from fmrl.core.curves import Corner, Smooth, least, room
-from fmrl.core.gap import Objective
+from fmrl.core.gap import TINY, Objective
 
 LIMIT = 200
+AHEAD = 0.02
+FOLD = 0.1  # separable samples alone have losses below log 2; the rest is room for the first steps
 
 
 def interior(problem: Objective, tol: float) -> tuple[Array, Array, Array, Array]:
@@ -24,26 +33,27 @@ def interior(problem: Objective, tol: float) -> tuple[Array, Array, Array, Array
     path = _Path(problem)
     xp = namespace(path.theta)
     best, value, gap = path.theta, full(path.batch, math.inf, path.theta), full(path.batch, math.inf, path.theta)
-    stalled, finished = xp.zeros_like(value), value < 0
+    floor, stalled, finished, done = xp.zeros_like(value), xp.zeros_like(value), value < 0, value < 0
     for _ in range(LIMIT):
         new_value, new_gap = path.certificate()
         better = (new_gap < gap) & ~finished  # a finished problem keeps its answer, so that it is the one it has alone
         stalled = xp.where(new_gap < 0.9 * gap, xp.zeros_like(stalled), stalled + 1)
         best = xp.where(better[..., None], path.theta, best)
-        value, gap = xp.where(better, new_value, value), xp.where(better, new_gap, gap)
+        value, gap, floor = (xp.where(better, *pair) for pair in ((new_value, value), (new_gap, gap), (path.floor, floor)))
         # Past the tolerance there is more to gain (theta is only as exact as √gap), until rounding stops the descent.
-        done = gap <= xp.maximum(tol * xp.abs(value), path.floor)
-        finished = finished | (stalled >= 3) & done | (stalled >= 15) | (gap <= path.floor)
+        proved = problem.proved(value, gap)
+        done = done & finished | (proved <= xp.maximum(tol * xp.abs(value), floor)) & ~finished
+        finished = finished | (stalled >= 3) & done | (stalled >= 15) | (proved <= floor)
         if bool(xp.all(finished)):
             break
         path.advance()
-    return best, value, gap, gap <= xp.maximum(tol * xp.abs(value), path.floor)
+    return best, value, problem.proved(value, gap), done
 
 
 class _Path:
     """The central path of one stack of problems: theta, the multipliers, and one Newton step at a time."""
 
-    SHRINK = 0.15
+    SHRINK, LESS = 0.15, 0.4
 
     def __init__(self, problem: Objective):
         samples = problem.samples
@@ -57,7 +67,9 @@ class _Path:
         if problem.phi is not None and not slack.shape[-1]:
             self.theta = problem.phi
         scale = xp.abs(problem.value(self.theta, samples.margins(self.theta))) + 1e-3
-        self.floor = 4 * xp.finfo(scale.dtype).eps * scale  # the rounding of the value: no gap below it means anything
+        # The rounding of the value, below which no gap means anything; for a hinge, whose slopes do not vanish, that at the start.
+        self.floor, self.gap = 4 * xp.finfo(scale.dtype).eps * scale, xp.zeros_like(scale)
+        self.folded = scale < 0  # whether the path is that of log F
         self.mu = scale / max(slack.shape[-1], 1)
         self.length = full(self.batch, 1.0, self.theta)
         self.w = self.mu[..., None] / slack
@@ -74,12 +86,43 @@ class _Path:
         samples = self.problem.samples
         z = samples.margins(self.theta)
         u = self.curve.slope(z)
-        return self.problem.value(self.theta, z), self.problem.gap(self.theta, z, u, samples.gather(u))
+        q = samples.gather(u)
+        value = self.problem.value(self.theta, z)
+        if isinstance(self.curve, Smooth):
+            self.floor = self.problem.rounding(self.theta, z, u)
+        if self.problem.phi is None and not samples.loss.attained and self.w.shape[-1]:
+            self._fold(value, q)
+        self.gap = self.problem.gap(self.theta, z, u, q)
+        return value, self.gap
+
+    def _fold(self, value: Array, q: Array) -> None:
+        """Go over to log F where F has become small: a new path, which starts at the mu whose point is nearest."""
+        xp, domain = self.xp, self.problem.domain
+        new = (value < FOLD) & ~self.folded
+        if not bool(xp.any(new)):
+            return
+        slack = domain.slack(self.theta)
+        g, away = q / xp.maximum(value, full((), TINY, value))[..., None], domain.pull(self.theta, 1 / slack)
+        fall = dot(g, self.theta - domain.lowest(q)) / slack.shape[-1]
+        mu = xp.maximum(fall, dot(domain.tangent(self.theta, g), away) / (dot(away, away) + TINY))
+        self.mu = xp.where(new, mu, self.mu)
+        self.w = xp.where(new[..., None], mu[..., None] / slack, self.w)
+        self.folded = self.folded | new
+
+    def _unit(self, theta: Array) -> Array:
+        """What F is measured in: F itself on the path of log F, else 1; shape [B]."""
+        xp = self.xp
+        if not bool(xp.any(self.folded)):
+            return xp.ones_like(self.mu)
+        value = self.problem.value(theta, self.problem.samples.margins(theta))
+        return xp.where(self.folded, xp.maximum(value, full((), TINY, value)), xp.ones_like(value))
 
     def _gradient(self, theta: Array, slope: Array) -> Array:
         problem, samples = self.problem, self.problem.samples
         g = samples.gather(slope)
-        if problem.phi is not None:
+        if problem.phi is None:
+            g = g / self._unit(theta)[..., None]
+        else:
             g = problem.eta[..., None] * g + problem.domain.mirror(theta) - problem.domain.mirror(problem.phi)  # type: ignore[index]
         return g
 
@@ -102,8 +145,14 @@ class _Path:
         total, count = self.curve.complementarity()
         count = count + slack.shape[-1]
         reached = xp.where(count > 0, (dot(slack, w) + self.eta * total) / xp.maximum(count, xp.ones_like(count)), self.mu)
-        self.mu = xp.where(self.length > 0.4, self.SHRINK * reached, xp.maximum(self.mu, self.SHRINK * reached))
-        self.mu = xp.maximum(self.mu, 1e-3 * self.floor / xp.maximum(count, xp.ones_like(count)))
+        early = self.folded & (self.mu * slack.shape[-1] > 1)  # log F has corners as sharp as 1
+        shrink = xp.where(early, full((), self.LESS, reached), full((), self.SHRINK, reached))
+        self.mu = xp.where(self.length > 0.4, shrink * reached, xp.maximum(self.mu, shrink * reached))
+        # On the path the gap is mu·count. Where it is far more, mu waits: multipliers near 0 would make steps short.
+        # (The hinge's own multipliers keep in step by themselves.)
+        ahead = AHEAD * self.gap if isinstance(self.curve, Smooth) and w.shape[-1] else xp.zeros_like(self.gap)
+        least_mu = xp.maximum(ahead, 1e-3 * self.floor)
+        self.mu = xp.maximum(self.mu, least_mu / (self._unit(theta) * xp.maximum(count, xp.ones_like(count))))
         step, dw = self._newton(slack)
         curve_step = self.curve.newton(
             self.problem.samples.margins(step, offset=False), self._mu, self.problem.samples.margins(theta)
@@ -136,6 +185,9 @@ class _Path:
             slope = dot(self._lost(theta, w, self.curve.slope(z)), step)
         else:
             before, slope = self._residual(theta, w, self.curve), None
+            # log F is not convex where F is large, and its slope is small there; what the barrier may win bounds what F may lose.
+            spare = xp.exp(xp.minimum(0.4 + self.mu * w.shape[-1], full((), 300.0, self.mu)))
+            most = xp.where(self.folded, xp.minimum(spare * self._unit(theta), full((), 0.5, spare)), xp.ones_like(spare))
         for _ in range(40 if plain else 12):
             moved = self.problem.domain.retract(theta, length[..., None] * step)
             if plain:
@@ -143,7 +195,7 @@ class _Path:
                 worse = ~(self.problem.value(moved, samples.margins(moved)) <= enough)
             else:
                 after = self._residual(moved, w + length[..., None] * dw, self.curve.move(curve_step, length))
-                worse = ~(after <= (1 - 0.01 * length) * before)
+                worse = ~(after <= (1 - 0.01 * length) * before) | (self._unit(moved) > most)
             if not bool(xp.any(worse)):
                 break
             length = xp.where(worse, length * 0.5, length)
@@ -174,7 +226,8 @@ class _Path:
     def _system(self, diagonal: Array):
         """Solver for (H + diagonal) x = b by blocks; returns one solution per right-hand side given."""
         xp, problem, samples = self.xp, self.problem, self.problem.samples
-        blocks = _hessian(samples, self.curve.curvature(samples.margins(self.theta)))
+        z = samples.margins(self.theta)
+        blocks = _hessian(samples, self.curve.curvature(z)) / self._unit(self.theta)[..., None, None, None]
         if problem.phi is not None:
             blocks = problem.eta[..., None, None, None] * blocks  # type: ignore[index]
             diagonal = diagonal + problem.domain.metric(self.theta)
@@ -192,7 +245,18 @@ class _Path:
             solved = xp.linalg.solve(matrix, right) * scale[..., None]
             return [xp.reshape(solved[..., j], columns[0].shape) for j in range(len(columns))]
 
-        return solve
+        if not bool(xp.any(self.folded)):
+            return solve
+        g = self._gradient(self.theta, self.curve.slope(z))
+
+        def folded(*columns: Array) -> list[Array]:
+            """(matrix − share·ggᵀ)⁻¹ by Sherman and Morrison; the share is 1 or what keeps the matrix positive."""
+            *plain, along = solve(*columns, g)
+            bent = dot(g, along)
+            share = xp.where(self.folded, xp.minimum(xp.ones_like(bent), 0.999 / (bent + TINY)), xp.zeros_like(bent))
+            return [x + (share * dot(g, x) / (1 - share * bent))[..., None] * along for x in plain]
+
+        return folded
 
 
 def _hessian(samples, curvature: Array) -> Array:

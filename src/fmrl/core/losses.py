@@ -25,7 +25,7 @@ def _softplus(z: Array) -> Array:
 
 def _sigmoid(z: Array) -> Array:
     xp = namespace(z)
-    return 1 / (1 + xp.exp(xp.minimum(-z, full((), 80.0, z))))  # beyond 80 float32 would overflow
+    return 1 / (1 + xp.exp(xp.minimum(-z, full((), 708.0 if z.dtype == xp.float64 else 80.0, z))))  # beyond, exp overflows
 
 
 def _entropy(p: Array) -> Array:
@@ -42,6 +42,7 @@ class Loss(ABC):
     bend: ClassVar[float] = math.inf
     coupled: ClassVar[bool] = False  # True: curvature is a full matrix over the outputs
     attained: ClassVar[bool] = True  # False: the infimum may lie at infinity (separable data)
+    lowest: ClassVar[float] = 0.0  # no value is below it
 
     @abstractmethod
     def encode(self, y: Any, like: Array) -> Array:
@@ -103,13 +104,15 @@ class OneVsAll(Loss):
         return xp.astype(index[:, None] == xp.arange(self.outputs, device=device(like))[None, :], like.dtype)
 
     def value(self, z, target):
-        return namespace(z).sum(_softplus(z) - target * z, axis=-1)
+        # log(1 + e^z) − target·z with its larger terms already cancelled: a loss of e^−50 is still one.
+        return namespace(z).sum(_softplus((1 - 2 * target) * z), axis=-1)
 
     def slope(self, z, target):
-        return _sigmoid(z) - target
+        away = 1 - 2 * target
+        return away * _sigmoid(away * z)
 
     def curvature(self, z, target):
-        p = _sigmoid(z)
+        p = _sigmoid(-namespace(z).abs(z))
         return p * (1 - p)
 
     def conjugate(self, u, target):
@@ -137,23 +140,30 @@ class Softmax(OneVsAll):
     bend: ClassVar[float] = 0.5
     coupled: ClassVar[bool] = True
 
-    def _probabilities(self, z):
+    def _odds(self, z, target):
+        """e^(z_c − top) of the classes that are not y (0 at y), their sum, and z_y − top ≤ 0: nothing that cancels later."""
         xp = namespace(z)
-        weight = xp.exp(z - xp.max(z, axis=-1, keepdims=True))
-        return weight / xp.sum(weight, axis=-1, keepdims=True)
+        own = dot(target, z)[..., None]
+        top = xp.maximum(xp.max(z, axis=-1, keepdims=True), own)
+        odds = (1 - target) * xp.exp(z - top)
+        return odds, xp.sum(odds, axis=-1, keepdims=True), own - top
 
     def value(self, z, target):
         xp = namespace(z)
-        top = xp.max(z, axis=-1, keepdims=True)
-        return xp.log(xp.sum(xp.exp(z - top), axis=-1)) + top[..., 0] - dot(target, z)
+        _, rest, behind = self._odds(z, target)
+        return (xp.log1p(rest + xp.expm1(behind)) - behind)[..., 0]
 
     def slope(self, z, target):
-        return self._probabilities(z) - target
+        odds, rest, behind = self._odds(z, target)
+        return (odds - target * rest) / (rest + namespace(z).exp(behind))
 
     def curvature(self, z, target):
-        p = self._probabilities(z)
         xp = namespace(z)
-        return p[..., :, None] * (xp.eye(self.outputs, dtype=z.dtype, device=device(z)) - p[..., None, :])
+        odds, rest, behind = self._odds(z, target)
+        own = xp.exp(behind)
+        p, lacking = (odds + target * own) / (rest + own), (rest + (1 - target) * own - odds) / (rest + own)
+        eye = xp.eye(self.outputs, dtype=z.dtype, device=device(z))
+        return eye * (p * lacking)[..., :, None] - (1 - eye) * p[..., :, None] * p[..., None, :]
 
     def conjugate(self, u, target):
         xp = namespace(u)
@@ -298,6 +308,7 @@ class Linear(Loss):
     """
 
     bend: ClassVar[float] = 0.0
+    lowest: ClassVar[float] = -math.inf
 
     def encode(self, y, like):
         if y is not None:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fmrl.core.algorithm import FMRL, Round, State, _step_size
-from fmrl.core.arrays import Array, as_array, as_float, device, namespace, to_numpy, zeros
+from fmrl.core.arrays import Array, as_array, as_float, namespace, to_numpy, zeros
+from fmrl.core.engine import Engine, find_engine
 from fmrl.core.errors import FMRLError
-from fmrl.core.history import SCALARS, History
+from fmrl.core.history import KEEP, History
 from fmrl.core.meta import End
+from fmrl.core.metabatch import meta_batches, play_together, widen
 from fmrl.core.solver import Solution
 from fmrl.core.tasks import Rounds, Task, stack
 from fmrl.core.within import play
@@ -25,6 +27,8 @@ def run(
     *,
     state: State | None = None,
     orders: Any = None,
+    meta_batch: int = 1,
+    engine: str | Engine = "local",
     keep: str = "all",
     progress: Callable[[int], None] | None = None,
 ) -> History:
@@ -32,7 +36,9 @@ def run(
 
     phi: where to start, flat [d]; by default the middle of the domain. state: resume from a saved State instead.
     orders: integers [S, T]; play the tasks in S orders at once, histories stacked on a leading axis.
-    keep: "all"; "scalars" drops vectors and losses; "totals" keeps memory constant whatever T.
+    meta_batch: so many tasks play from the same phi and guess, then one weighted update follows; 1 is Algorithm 2.
+    engine: "local", or "ray" or an Engine to run on a cluster; ``tasks`` may then be a folder of Parquet files (see fmrl.scale).
+    keep: "all"; "vectors" drops the losses; "scalars" the vectors too; "totals" keeps memory constant whatever T.
     progress: called with the number of tasks just played.
 
     If anything goes wrong at task t, or you press Ctrl-C, the exception carries ``.history`` with all tasks before it
@@ -44,26 +50,41 @@ def run(
     >>> round(float(run(FMRL(), tasks).tar), 4)
     0.0125
     """
-    if keep not in ("all", "scalars", "totals"):
-        raise FMRLError(f"keep must be 'all', 'scalars' or 'totals', not {keep!r}")
+    if keep not in KEEP:
+        raise FMRLError(f"keep must be one of {', '.join(map(repr, KEEP))}, not {keep!r}")
     if not isinstance(algo, FMRL):
         raise FMRLError(f"algo must be an FMRL, not {type(algo).__name__}", fix="see fmrl.presets")
     if isinstance(tasks, Task):
         raise FMRLError("run takes several tasks", fix="give a list: run(algo, [task])")
     if state is not None and phi is not None:
         raise FMRLError("phi and state exclude each other: a state holds its own phi")
-    if state is not None and not bool(namespace(state.phi).all(algo.domain.contains(state.phi))):
-        raise FMRLError(f"the phi of this state lies outside {algo.domain!r}", fix="resume with the domain it was made in")
+    if state is not None:
+        algo.check(state)
+    if not isinstance(meta_batch, int) or meta_batch < 1:
+        raise FMRLError(f"meta_batch must be a whole number of at least 1, not {meta_batch!r}")
     if orders is not None:
         if state is not None:
             raise FMRLError("orders start afresh and cannot resume a state", fix="give phi, or run one order with state")
-        return _run_orders(algo, list(tasks), phi, to_numpy(as_array(orders)), keep, progress)
+        if meta_batch > 1 or engine != "local":
+            raise FMRLError("orders are played on one machine, task after task", fix="leave meta_batch and engine out")
+        from fmrl.core.orders import run_orders
+
+        return run_orders(algo, list(tasks), phi, to_numpy(as_array(orders)), keep, progress)
+    if engine != "local":
+        return find_engine(engine).run(algo, tasks, phi, state=state, meta_batch=meta_batch, keep=keep, progress=progress)
     history: History | None = None
+    first = phi if state is None else state.phi
     try:
-        for block in _blocks(tasks, phi if state is None else state.phi):
+        for block in _blocks(tasks, first) if meta_batch == 1 else meta_batches(tasks, meta_batch):
             if history is None:
-                history = History(algo, state or algo.init(_start(algo, block[0], phi)), keep)
-            _play_block(algo, block, history, progress)
+                history = History(algo, state or algo.init(_start(algo, block[0], phi)), keep, meta_batch)
+            if meta_batch == 1:
+                _play_block(algo, block, history, progress)
+                continue
+            for happened, new in play_together(algo, history.state, list(_blocks(block, first))):
+                history.append(happened, new)
+            if progress:
+                progress(len(block))
     except BaseException as error:
         _carry(error, history, state)
         raise
@@ -131,11 +152,6 @@ def _optima(algo: FMRL, block: list[Any]) -> list[Solution | None]:
     return [Solution(*(a[t, ...] for a in best)) for t in range(len(block))]
 
 
-def _widen(happened: Round) -> Round:
-    """One task's round as a block of one."""
-    return Round(*(a[..., None] if n in SCALARS else a[..., None, :] for n, a in zip(Round._fields, happened, strict=True)))
-
-
 def _play_block(algo: FMRL, block: list[Any], history: History, progress: Callable[[int], None] | None) -> None:
     """Play a block at once if the composition allows, else (or if that fails, to find out where) one by one."""
     if len(block) > 1 and algo.update.exact and isinstance(block[0], Task):
@@ -147,7 +163,7 @@ def _play_block(algo: FMRL, block: list[Any], history: History, progress: Callab
             return progress(len(block)) if progress else None
     for task, best in zip(block, _optima(algo, block), strict=True):
         new, happened = algo.meet(history.state, task.open(), best)
-        history.append(_widen(happened), new)
+        history.append(widen(happened), new)
         if progress:
             progress(1)
 
@@ -173,69 +189,3 @@ def _side_by_side(states: list[State]) -> State:
 def _play_from(algo: FMRL, state: State, game: Rounds, best: Solution, sigma: Array) -> Round:
     played = play(algo.within, game, algo.domain, state.phi, _step_size(state.guess, sigma))
     return algo.record(state, game, played, best, algo.update.vector(played, best), sigma)
-
-
-def _run_orders(algo, tasks: list[Task], phi, orders, keep, progress) -> History:
-    """Several orders of the same tasks side by side: optima are solved once, every position is played in all orders at once."""
-    if not tasks or not all(isinstance(task, Task) for task in tasks):
-        raise FMRLError("orders needs a list of Task values", fix="run reactive tasks one order at a time")
-    if orders.ndim != 2 or not orders.size or orders.dtype.kind not in "iu" or orders.min() < 0 or orders.max() >= len(tasks):
-        raise FMRLError(f"orders must be integers [S, T] below {len(tasks)}")
-    keys = {(task.loss, task.X.shape[1], task.X.dtype) for task in tasks}
-    if len(keys) > 1:
-        raise FMRLError("orders needs tasks of one loss, width and dtype")
-    game = stack(tasks)
-    xp = namespace(game.X)
-    runs, best = orders.shape[0], _hindsight(algo, game)
-    start = as_float(_start(algo, tasks[0], phi), "phi")
-    namespace(start, game.X)
-    if start.shape[-1:] != (tasks[0].dim,):
-        raise FMRLError(f"the tasks need phi of length {tasks[0].dim}, but phi has shape {tuple(start.shape)}")
-    state = algo.init(zeros((runs, tasks[0].dim), game.X) + start)
-    history = History(algo, state, keep)
-    sigma = algo.sigma(zeros((len(tasks), tasks[0].dim), game.X), game, 0)
-    positions = xp.asarray(orders.T.copy(), device=device(game.X))
-    per_block = max(1, MOST // runs) if algo.update.exact else 1
-    try:
-        for first in range(0, orders.shape[1], per_block):
-            index = positions[first : min(first + per_block, orders.shape[1]), :]  # [n, S]
-            flat = xp.reshape(index, (-1,))
-            these, optima = game.take(flat), Solution(*(xp.take(a, flat, axis=0) for a in best))
-            weight = xp.take(sigma, flat, axis=0)
-            states = []
-            if algo.update.exact:
-                for t in range(index.shape[0]):
-                    states.append(state)
-                    theta = xp.take(best.theta, index[t, :], axis=0)
-                    state = algo.advance(state, End(theta, theta, xp.take(sigma, index[t, :], axis=0)))
-                before = State(0, xp.concat([s.phi for s in states]), xp.concat([s.guess for s in states]), (), ())
-                happened = _play_from(algo, before, these, optima, weight)
-            else:
-                happened = _play_from(algo, state, these, optima, weight)
-                state = algo.advance(state, End(happened.theta, optima.theta, weight))
-            history.append(_by_run(happened, index.shape), state)
-            if progress:
-                progress(index.shape[0])
-    except BaseException as error:
-        _carry(error, history, None)
-        raise
-    return history
-
-
-def _by_run(happened: Round, shape: tuple[int, int]) -> Round:
-    """Columns [n·S, …] as [S, n, …]."""
-    xp = namespace(happened.regret)
-
-    def turn(a):
-        return xp.moveaxis(xp.reshape(a, (*shape, *a.shape[1:])), 0, 1)
-
-    return Round(*(turn(a) for a in happened))
-
-
-def _hindsight(algo: FMRL, game: Rounds) -> Solution:
-    """Optima of a large stack, solved in blocks that stay in cache."""
-    xp = namespace(game.X)
-    count, size = game.X.shape[0], max(1, ELEMENTS // (game.X.shape[1] * game.X.shape[2]))
-    every = xp.arange(count, device=device(game.X))
-    parts = [game.take(every[i : min(i + size, count)]).hindsight(algo.domain) for i in range(0, count, size)]
-    return Solution(*(xp.concat(column) for column in zip(*parts, strict=True)))

@@ -152,7 +152,8 @@ class _Open(Simplex):
     def retract(self, theta, step):
         xp = namespace(theta)
         power = step / _positive(theta)
-        grown = theta * xp.exp(xp.minimum(power, full((), 50.0, theta)))
+        # A step too far down would leave an expert without mass, from where there is no return.
+        grown = theta * xp.exp(xp.maximum(xp.minimum(power, full((), 50.0, theta)), full((), -600.0, theta)))
         return grown / xp.sum(grown, axis=-1, keepdims=True)
 
 

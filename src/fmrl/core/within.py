@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from fmrl.core.arrays import Array, namespace
 from fmrl.core.domains import Domain
+from fmrl.core.errors import FMRLError
 from fmrl.core.tasks import Game
 
 Actions = Generator[Array, Array, None]
@@ -73,6 +74,30 @@ class Play(NamedTuple):
     actions: Array | None  # [..., length, d] every action, if recorded
 
 
+def _watched(learner: Learner, game: Game, domain: Domain, phi: Array, eta: Array) -> Actions:
+    """The learner's actions. One that is not the library's is held to its word: an action in the domain for every round."""
+    actions = learner.actions(game, domain, phi, eta)
+    return actions if type(learner) in (OMD, OGD, FTRL) else _held_to_its_word(learner, actions, domain, phi)
+
+
+def _held_to_its_word(learner: Learner, actions: Actions, domain: Domain, phi: Array) -> Actions:
+    xp, i = namespace(phi), 0
+    gradient: Any = None
+    while True:
+        try:
+            theta = next(actions) if i == 0 else actions.send(gradient)
+        except (StopIteration, AttributeError, TypeError) as error:
+            what = "stopped" if isinstance(error, StopIteration) else f"is no generator of actions ({error})"
+            fix = "yield an action for every gradient, and one after the last"
+            raise FMRLError(f"{learner!r} {what}", round=i, fix=fix) from None
+        if getattr(theta, "shape", None) != phi.shape:
+            raise FMRLError(f"{learner!r} played {theta!r}, which is not an array of phi's shape", round=i)
+        if not bool(xp.all(domain.contains(theta))):
+            raise FMRLError(f"{learner!r} left {domain!r}", round=i, fix="end with domain.project or domain.argmin")
+        gradient = yield theta
+        i += 1
+
+
 def play(learner: Learner, game: Game, domain: Domain, phi: Array, eta: Array, record: bool = False) -> Play:
     """Play all rounds of ``game`` from phi [..., d] with step eta [...].
 
@@ -85,7 +110,7 @@ def play(learner: Learner, game: Game, domain: Domain, phi: Array, eta: Array, r
     array([0.5 , 0.25])
     """
     xp = namespace(phi)
-    actions = learner.actions(game, domain, phi, eta)
+    actions = _watched(learner, game, domain, phi, eta)
     theta, losses, played = next(actions), [], []
     ragged = bool(xp.any(game.rounds != game.length))
     total, last = xp.zeros_like(phi), theta

@@ -8,6 +8,7 @@ from fmrl.deep.evaluate import Evaluation, adapt, evaluate, gradient_norm
 from fmrl.deep.inner import cross_entropy, squared_error, summed_cross_entropy
 from fmrl.deep.layout import Layout
 from fmrl.deep.models import SameConv2d, mini_imagenet_net, omniglot_net
+from fmrl.deep.ranks import Ranks
 from fmrl.deep.state import LongRun
 from fmrl.deep.tasks import Arrays, FewShot, Pool
 from fmrl.deep.trainer import MetaTrainer
@@ -31,6 +32,7 @@ __all__ = [
     "LongRun",
     "MetaTrainer",
     "Pool",
+    "Ranks",
     "SameConv2d",
     "adapt",
     "cross_entropy",

@@ -43,11 +43,14 @@ def _memories(trainer: MetaTrainer) -> dict[str, torch.Tensor]:
 
 
 def save(trainer: MetaTrainer, path: str | os.PathLike) -> Path:
-    """Write everything the next meta-iteration needs, whole or not at all.
+    """Write everything the next meta-iteration needs, whole or not at all; of several ranks the first writes, once.
 
     Tasks are functions of their number, so the number of meta-iterations done is all the randomness there is to keep.
     """
     path = Path(path)
+    if trainer.ranks is not None and not trainer.ranks.first:
+        trainer.ranks.wait()
+        return path
     tensors = {"phi": trainer.phi, "guess": trainer.state.guess} | _memories(trainer)
     if trainer.state.second is not None:
         tensors["second"] = trainer._from_loop(trainer.state.second)
@@ -63,6 +66,8 @@ def save(trainer: MetaTrainer, path: str | os.PathLike) -> Path:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
+        if trainer.ranks is not None:  # the others go on when the file is there
+            trainer.ranks.wait()
     return path
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from fmrl.deep.inner import InnerLoop, capture
+from fmrl.deep.ranks import Ranks, shared
 from fmrl.deep.state import MetaLevel, MetaState
 from fmrl.deep.tasks import Tasks
 from fmrl.deep.within import Adam
@@ -23,11 +24,20 @@ class MetaIteration:
     without a word from the host. The state is moved in place; ``losses`` [CHUNK, R] are the mean losses of those replayed.
     """
 
-    def __init__(self, level: MetaLevel, state: MetaState, loop: InnerLoop, meta_batch: int, rates: torch.Tensor):
+    def __init__(
+        self,
+        level: MetaLevel,
+        state: MetaState,
+        loop: InnerLoop,
+        meta_batch: int,
+        rates: torch.Tensor,
+        ranks: Ranks | None = None,
+    ):
         self.level, self.state, self.loop, self.meta_batch, self.rates = level, state, loop, meta_batch, rates
+        self.ranks, (self.mine, self.own) = ranks, shared(ranks, meta_batch)
         self.runs, self.size = state.phi.shape
         self.carried = isinstance(level.within, Adam) and bool(level.within.carry)
-        self.turns = self.runs * meta_batch // loop.tasks  # 1, or meta_batch when tasks are played in turn
+        self.turns = self.runs * self.own // loop.tasks  # 1, or meta_batch when tasks are played in turn
         device, dtype = loop.theta.device, loop.theta.dtype
         self.index = torch.zeros(CHUNK, self.turns, *loop.index.shape, dtype=torch.int64, device=device)
         self.label = torch.zeros(CHUNK, self.turns, *loop.label.shape, dtype=loop.label.dtype, device=device)
@@ -51,7 +61,7 @@ class MetaIteration:
             drawn = [s.draw(f + done * K, count * K) for s, f in zip(sources, first, strict=True)]
         for table, parts in zip((self.index, self.label), zip(*drawn, strict=True), strict=True):
             stacked = torch.stack(
-                [p.unflatten(0, (count, turns, K // turns)) for p in parts], 2
+                [p.unflatten(0, (count, K))[:, self.mine].unflatten(1, (turns, self.own // turns)) for p in parts], 2
             )  # [count, turns, R, K', steps, batch]
             table[:count].copy_(stacked.flatten(2, 3).transpose(2, 3))
         if self.side is not None:  # the next draw may use this memory again once it has been copied
@@ -76,7 +86,7 @@ class MetaIteration:
 
     def body(self) -> None:
         """One meta-iteration, on buffers alone, so that it can be captured."""
-        loop, state, level, R, K = self.loop, self.state, self.level, self.runs, self.meta_batch
+        loop, state, level, R, K = self.loop, self.state, self.level, self.runs, self.own
         per = K // self.turns
         index, label, bias = (t.index_select(0, self.at)[0] for t in (self.index, self.label, self.bias))
         loop.eta.view(R, per).copy_(level.eta(state.guess, self.size, self.rates)[:, None].expand(-1, per))
@@ -98,12 +108,17 @@ class MetaIteration:
                 self.ends[:, turn : turn + 1].copy_(ends)
             losses += loop.losses.view(loop.steps, R, per).mean((0, 2))
         fraction = self.fraction.index_select(0, self.at)[0] if isinstance(state.meta, int) else None
-        level.advance(state, ends if self.ends is None else self.ends, fraction)
-        if self.carried and self.turns > 1:
-            state.second.copy_(loop.second)
-        elif self.carried:
-            level.carry(state.second, loop.second.view(R, K, -1), loop.steps)
-        self.losses.index_copy_(0, self.at, (losses / self.turns)[None])
+        ends, losses = ends if self.ends is None else self.ends, losses / self.turns
+        if self.ranks is not None and self.turns == 1:
+            second = loop.second.view(R, K, -1) if self.carried else None
+            losses = self.ranks.meet(level, state, ends, second, K * losses, self.meta_batch, loop.steps, fraction)
+        else:
+            level.advance(state, ends, fraction)
+            if self.carried and self.turns > 1:
+                state.second.copy_(loop.second)
+            elif self.carried:
+                level.carry(state.second, loop.second.view(R, K, -1), loop.steps)
+        self.losses.index_copy_(0, self.at, losses[None])
         self.at += 1
 
     def _send(self, table: torch.Tensor, values: torch.Tensor) -> None:

@@ -102,7 +102,11 @@ class MetaLevel:
                 guess, memory = self.similarity.update(DOMAIN, state.phi, guess, memory, end)
             write(state.guess, guess)
             write(state.similarity, memory)
-        mean = theta.mean(1)
+        self.move(state, theta.mean(1), count, fraction)
+
+    def move(self, state: MetaState, mean: torch.Tensor, count: int, fraction: torch.Tensor | None) -> None:
+        """Move phi, in place, after ``count`` tasks whose update vectors have the mean [R, P]."""
+        sigma = torch.full_like(state.guess, self.sigma(mean.shape[1]))
         if fraction is not None:
             state.phi.lerp_(mean, fraction[:, None])
         else:
@@ -115,9 +119,17 @@ class MetaLevel:
 
         ends [R, K, P]: moments where the tasks ended, each of which began at ``second`` [R, P].
         """
-        count, decay = ends.shape[1], self.within.beta2**steps
-        weights = [decay ** (count - 1 - k) for k in range(count)]
-        total = sum(w * ends[:, k] for k, w in enumerate(weights))
+        count = ends.shape[1]
+        self.fold(second, sum(w * ends[:, k] for k, w in enumerate(self.weights(count, steps))), count, steps)
+
+    def weights(self, count: int, steps: int) -> list[float]:
+        """What is left of each task's squared gradients after the tasks that follow it in a meta-batch."""
+        decay = self.within.beta2**steps
+        return [decay ** (count - 1 - k) for k in range(count)]
+
+    def fold(self, second: torch.Tensor, total: torch.Tensor, count: int, steps: int) -> None:
+        """`carry` from the weighted sum of the tasks' moments [R, P] alone, in place."""
+        decay, weights = self.within.beta2**steps, self.weights(count, steps)
         second.mul_(decay**count - decay * sum(weights)).add_(total).clamp_min_(0)
 
 

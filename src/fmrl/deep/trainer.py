@@ -15,6 +15,7 @@ from fmrl.core.update import FLIBatch, FLIOnline
 from fmrl.deep.inner import InnerLoop, Loss, cross_entropy
 from fmrl.deep.iteration import CHUNK, STRETCH, MetaIteration
 from fmrl.deep.layout import Layout
+from fmrl.deep.ranks import Ranks, shared
 from fmrl.deep.state import LongRun, MetaLevel
 from fmrl.deep.tasks import Tasks
 from fmrl.deep.within import Adam
@@ -33,7 +34,8 @@ class MetaTrainer:
     "by hand" (no autograd), "stacked" (batched products) or "functional" (torch.func, any module). precision on CUDA: of the kernels
     "bf16", "tf32" or "ieee" (float32), of other products tf32 unless "ieee".
     piece: tasks that go through the network at once (default all; halved when memory runs out). seed: which stretch of a task
-    sequence is played; runs that share a sequence play seed, seed + 1, …, so that they are independent.
+    sequence is played; runs that share a sequence play seed, seed + 1, …, so that they are independent. ranks: `Ranks.start()` under
+    torchrun, to share every meta-batch among processes.
 
     >>> from fmrl.deep import Arrays, SGD
     >>> tasks = Arrays([(torch.eye(2), [0, 1]), (torch.eye(2), [1, 0])], batch=2, steps=5)
@@ -45,7 +47,7 @@ class MetaTrainer:
     def __init__(
         self, module: nn.Module | Sequence[nn.Module], within: Any = None, update: Any = None, meta: Any = None,
         similarity: Any = None, *, meta_batch: int = 5, runs: int | None = None, seed: int = 0, device: Any = None,
-        loss: Loss = cross_entropy, path: str = "auto", precision: str = "bf16", piece: int | None = None,
+        loss: Loss = cross_entropy, path: str = "auto", precision: str = "bf16", piece: int | None = None, ranks: Ranks | None = None,
     ):  # fmt: skip
         modules = [module] if isinstance(module, nn.Module) else list(module)
         device = torch.device(device or next(modules[0].parameters()).device)
@@ -60,6 +62,11 @@ class MetaTrainer:
         self.similarity, self.meta_batch, self.runs, self.seed = similarity, meta_batch, len(modules), seed
         self.device, self.loss, self.path, self.precision, self.piece = device, loss, path, precision, piece
         flat = torch.stack([self.layout.flat(m) for m in modules]).to(device)
+        self.ranks, (_, self.own) = ranks, shared(ranks, meta_batch)
+        if ranks is not None:
+            ranks.same(flat)
+            if ranks.world > 1 and isinstance(self.within, Adam) and self.within.carry == "in turn":
+                raise FMRLError(f"{self.within!r}: moments that pass from task to task cannot be shared", fix="use carry=True")
         self.level = MetaLevel(self.within, self.update, self.meta, similarity)
         self.state = self.level.init(flat)
         self.rates = torch.tensor([w.step or 1.0 for w in withins], dtype=flat.dtype, device=device)
@@ -120,13 +127,17 @@ class MetaTrainer:
             stop = iterations if every is None else min(iterations, (self.iteration // every + 1) * every)
             while self.iteration < stop:
                 self._chunk(sources, min(CHUNK, stop - self.iteration))
-                if deadline is not None and time.monotonic() > deadline:
+                if self._late(deadline):
                     break
             if each is not None and (self.iteration == iterations or (every and self.iteration % every == 0)):
                 each(self)
-            if deadline is not None and time.monotonic() > deadline:
+            if self._late(deadline):
                 break
         return self
+
+    def _late(self, deadline: float | None) -> bool:
+        late = deadline is not None and time.monotonic() > deadline
+        return late if deadline is None or self.ranks is None else self.ranks.agree(late)
 
     def _chunk(self, sources: Sequence[Tasks], count: int) -> None:
         """``count`` meta-iterations: draw their tasks in bulk, then replay."""
@@ -154,14 +165,14 @@ class MetaTrainer:
         self.loop = self.engine = None
         try:
             self.loop = InnerLoop(
-                self.module, self.within, source.inputs, tasks=self.runs * (1 if in_turn else self.meta_batch), steps=steps,
+                self.module, self.within, source.inputs, tasks=self.runs * (1 if in_turn else self.own), steps=steps,
                 batch=source.batch, path=self.path, precision=self.precision, loss=self.loss, piece=self.piece,
                 average=isinstance(self.update, FLIBatch), targets=source.draw(0, 1)[1].dtype,
             )  # fmt: skip
             self._put(self.loop.order)
-            self.engine = MetaIteration(self.level, self.state, self.loop, self.meta_batch, self.rates)
+            self.engine = MetaIteration(self.level, self.state, self.loop, self.meta_batch, self.rates, self.ranks)
         except torch.OutOfMemoryError:
-            tasks = self.piece or (self.loop.piece if self.loop is not None else self.runs * self.meta_batch)
+            tasks = self.piece or (self.loop.piece if self.loop is not None else self.runs * self.own)
             if tasks == 1:
                 raise
             self.piece, self._shape, self.loop = (tasks + 1) // 2, (), None

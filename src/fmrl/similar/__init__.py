@@ -192,8 +192,8 @@ def _gather(data: Any, domain: Domain | None, start: Any) -> tuple[np.ndarray, n
     """Optima [T, d], weights sigma [T], the domain and phi_1 [d], as NumPy arrays."""
     weight = None
     if isinstance(data, History):
-        if data.keep != "all" or data.regret.ndim != 1:
-            raise FMRLError("the report needs one run with its optima", fix="run one order, with keep='all'")
+        if data.keep not in ("all", "vectors") or data.regret.ndim != 1:
+            raise FMRLError("the report needs one run with its optima", fix="run one order, with keep='vectors' or 'all'")
         domain = data.algo.domain if domain is None else domain
         start = data.start.phi if start is None else start
         optima, weight = to_numpy(data.optimum), to_numpy(data.lipschitz) * np.sqrt(to_numpy(data.rounds))

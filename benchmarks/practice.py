@@ -1,0 +1,441 @@
+"""The estimators without tuning, against what one would do without them: accuracy, speed of fit, speed of streams. One thread.
+
+accuracy  held-out tasks at 1, 2, 4, … 32 shots (rows per class; rows of a regression): `adapt` against one scikit-learn model per
+          task (LogisticRegressionCV, RidgeCV) and against one such model for the rows of all training tasks together.
+fit       100,000 tasks × 20 rows × 50 features, 4 classes, against one LogisticRegression per task.
+stream    predict and learn, row by row, against river on the same stream.
+
+    python benchmarks/practice.py                                  # all, 12 minutes on a busy machine; --quick one minute
+    python benchmarks/practice.py --parts fit,stream --out DIR     # some; records go to DIR (default results/practice)
+
+Times are CPU seconds of the one thread. Peers get the default settings of their own library.
+"""
+
+from __future__ import annotations
+
+import os
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[name] = "1"  # read when numpy is imported
+
+import argparse
+import copy
+import cProfile
+import pstats
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge, RidgeCV
+from sklearn.metrics import r2_score
+
+import fmrl
+from fmrl.records import record, write_json
+from fmrl.study.intervals import t_interval
+
+ROOT = Path(__file__).resolve().parents[1]
+SHOTS = (1, 2, 4, 8, 16, 32)
+POOLED_ROWS = 20_000  # rows of the pooled model, at most, drawn evenly
+Rows = tuple[np.ndarray, np.ndarray]
+
+
+# ---- accuracy -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Training tasks, and test tasks as (rows to adapt to, rows to score on)."""
+
+    train: list[Rows]
+    test: list[tuple[Rows, Rows]]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One line of the table; several draws of training and test tasks count as one longer list of test tasks."""
+
+    name: str
+    what: str
+    regression: bool
+    similar: bool  # whether the tasks share anything
+    draws: Callable[[], Iterator[Draw]]
+
+
+def held(X: np.ndarray, y: np.ndarray, most: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    """A task's rows in random order, split: at most ``most`` of every class to adapt to, the others to score on."""
+    order = rng.permutation(len(y))
+    X, y = X[order], y[order]
+    rank = np.array([(y[:i] == label).sum() for i, label in enumerate(y)])
+    return (X[rank < most], y[rank < most]), (X[rank >= most], y[rank >= most])
+
+
+def mini_wiki() -> Iterator[Draw]:
+    from fmrl.study.sets import load
+
+    data = load("mini-wiki-rebuilt")
+    X, y = data.arrays(32, "train")
+    test = [((data.X[32][t], data.y[32][t]), data.held[t]) for t in data.index("test").tolist() if t in data.held]
+    yield Draw(list(zip(X, y, strict=True)), test)
+
+
+def digit_pairs() -> Iterator[Draw]:
+    X, y = load_digits(return_X_y=True)
+    pairs = [(a, b) for a in range(10) for b in range(a + 1, 10)]
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        mixed, order = rng.permutation(len(y)), rng.permutation(45)
+
+        def task(pair: int, images: np.ndarray, rng: np.random.Generator = rng) -> tuple[Rows, Rows]:
+            a, b = pairs[pair]
+            rows = images[np.isin(y[images], (a, b))]
+            return held(X[rows], (y[rows] == b).astype(int), 32, rng)
+
+        half = len(y) // 2
+        yield Draw([task(p, mixed[:half])[0] for p in order[:30]], [task(p, mixed[half:]) for p in order[30:]])
+
+
+def digit_blocks() -> Iterator[Draw]:
+    X, y = load_digits(return_X_y=True)
+    blocks = [(X[i : i + 85], y[i : i + 85]) for i in range(0, 21 * 85, 85)]
+    rng = np.random.default_rng(0)
+    for part in range(3):  # every block is tested once, with the others to learn from
+        test = [held(*blocks[i], 4, rng) for i in range(part, 21, 3)]
+        yield Draw([b for i, b in enumerate(blocks) if i % 3 != part], test)
+
+
+def regression(spread: float, radius: float) -> Callable[[], Iterator[Draw]]:
+    """y = ⟨w_t, x⟩ + noise, w_t Gaussian with deviation ``spread`` about a vector of length ``radius``."""
+
+    def draws() -> Iterator[Draw]:
+        rng = np.random.default_rng(0)
+        centre = rng.normal(size=10)
+        centre *= radius / np.linalg.norm(centre)
+
+        def task(*sizes: int) -> list[Rows]:
+            w = centre + spread * rng.normal(size=10) / np.sqrt(10)
+            rows = [rng.normal(size=(n, 10)) for n in sizes]
+            return [(X, X @ w + 0.3 * rng.normal(size=len(X))) for X in rows]
+
+        yield Draw([task(16)[0] for _ in range(150)], [tuple(task(32, 200)) for _ in range(60)])
+
+    return draws
+
+
+def permuted_mixture() -> Iterator[Draw]:
+    rng = np.random.default_rng(0)
+    classes, dim = 4, 30
+    means = rng.normal(size=(classes, dim))
+
+    def task(*shots: int) -> list[Rows]:
+        here = rng.permutation(means + rng.normal(size=means.shape))
+        labels = [rng.permutation(np.repeat(np.arange(classes), n)) for n in shots]
+        return [((here[y] + 3 * rng.normal(size=(len(y), dim))) / np.sqrt(dim), y) for y in labels]
+
+    yield Draw([task(16)[0] for _ in range(150)], [tuple(task(32, 50)) for _ in range(60)])
+
+
+BENCHES = (
+    Bench("mini-wiki-rebuilt", "Mini-Wiki (rebuilt): 517 training pages' sentences, 4 classes", False, True, mini_wiki),
+    Bench(
+        "digit-pairs",
+        "digits, one against another: 30 training pairs, other images and pairs in the test",
+        False,
+        True,
+        digit_pairs,
+    ),
+    Bench("digit-blocks", "digits, all ten, in blocks of 85 consecutive images: 14 training blocks", False, True, digit_blocks),
+    Bench("regression-close", "regression, optima close together (spread 0.1)", True, True, regression(0.1, 1.0)),
+    Bench(
+        "regression-near",
+        "regression, optima at half the distance to the origin (spread 0.5)",
+        True,
+        True,
+        regression(0.5, 1.0),
+    ),
+    Bench(
+        "regression-far",
+        "regression, optima twice as far apart as from the origin (spread 2)",
+        True,
+        True,
+        regression(2.0, 1.0),
+    ),
+    Bench("regression-dissimilar", "regression without a common centre", True, False, regression(2.0, 0.0)),
+    Bench("mixture-permuted", "four Gaussians, labels permuted in every task", False, False, permuted_mixture),
+)
+
+
+def support(rows: Rows, shots: int, regression: bool) -> Rows | None:
+    """The first ``shots`` rows (of every class), or None where the task has not that many."""
+    X, y = rows
+    if regression:
+        return (X[:shots], y[:shots]) if len(y) >= shots else None
+    rank = np.array([(y[:i] == label).sum() for i, label in enumerate(y)])
+    keep = rank < shots
+    enough = len(np.unique(y)) * shots == keep.sum()
+    return (X[keep], y[keep]) if enough else None
+
+
+def plain(X: np.ndarray, y: np.ndarray, regression: bool) -> Any:
+    """What one would fit without meta-learning: cross-validated where there are rows enough for that."""
+    if regression:
+        return (RidgeCV(np.logspace(-4, 4, 17)) if len(y) > 1 else Ridge()).fit(X, y)
+    least = int(np.unique(y, return_counts=True)[1].min())
+    if least < 2:
+        return LogisticRegression(max_iter=1000).fit(X, y)
+    folds = min(5, least)
+    settings = {"scoring": "accuracy", "l1_ratios": (0.0,), "use_legacy_attributes": False}  # its defaults, made explicit
+    return LogisticRegressionCV(cv=folds, max_iter=1000, **settings).fit(X, y)
+
+
+def score(model: Any, rows: Rows, regression: bool) -> float:
+    X, y = rows
+    return float(r2_score(y, model.predict(X)) if regression else np.mean(model.predict(X) == y))
+
+
+def together(tasks: list[Rows]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ids = np.repeat(np.arange(len(tasks)), [len(y) for _, y in tasks])
+    return np.concatenate([X for X, _ in tasks]), np.concatenate([y for _, y in tasks]), ids
+
+
+def compared(bench: Bench, quick: bool) -> dict[str, Any]:
+    """Scores of every test task by every method at every number of shots, as means with intervals and paired differences."""
+    scores: dict[int, list[tuple[float, float, float]]] = {k: [] for k in SHOTS}
+    rules, began = [], time.process_time()
+    for draw in bench.draws():
+        X, y, ids = together(draw.train[:40] if quick else draw.train)
+        meta = (fmrl.MetaRegressor() if bench.regression else fmrl.MetaClassifier()).fit(X, y, task=ids)
+        rules.append([list(choice) for choice in meta.rule_.choices])
+        some = np.random.default_rng(0).permutation(len(y))[: POOLED_ROWS // (10 if quick else 1)]
+        pooled = plain(X[some], y[some], bench.regression)
+        for rows, queries in draw.test[:4] if quick else draw.test:
+            of_pooled = score(pooled, queries, bench.regression)
+            for shots in SHOTS:
+                if (few := support(rows, shots, bench.regression)) is not None:
+                    ours, alone = meta.adapt(*few), plain(*few, bench.regression)
+                    scores[shots].append(
+                        (score(ours, queries, bench.regression), score(alone, queries, bench.regression), of_pooled)
+                    )
+    cells = [summary(shots, np.array(found)) for shots, found in scores.items() if found]
+    return {
+        "name": bench.name,
+        "what": bench.what,
+        "score": "R²" if bench.regression else "accuracy",
+        "similar": bench.similar,
+        "cells": cells,
+        "rules": rules,
+        "seconds": round(time.process_time() - began, 1),
+    }
+
+
+def summary(shots: int, scores: np.ndarray) -> dict[str, Any]:
+    """One number of shots; scores [tasks, (fmrl, per task, pooled)]."""
+    ours, alone, pooled = scores.T
+    better = alone if alone.mean() >= pooled.mean() else pooled
+    lines = {"fmrl": ours, "per-task": alone, "pooled": pooled, "fmrl − per-task": ours - alone}
+    lines |= {"fmrl − pooled": ours - pooled, "fmrl − better": ours - better}
+    return {"shots": shots, "tasks": len(ours)} | {name: list(t_interval(values)) for name, values in lines.items()}
+
+
+def accuracy(quick: bool) -> dict[str, Any]:
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    sets, skipped = [], []
+    for bench in BENCHES:
+        try:
+            sets.append(compared(bench, quick))
+        except fmrl.FMRLError as error:
+            if bench.name != "mini-wiki-rebuilt":
+                raise
+            skipped.append(bench.name)
+            print(f"skipped {bench.name}: {error}")
+            continue
+        found = sets[-1]
+        print(f"\n{found['what']} — mean {found['score']} over held-out tasks, ± half of a 95 % interval")
+        print(f"{'shots':>16}" + "".join(f"{cell['shots']:>16}" for cell in found["cells"]))
+        for line in ("fmrl", "per-task", "pooled", "fmrl − better"):
+            print(
+                f"{line:>16}" + "".join(f"{m:9.3f} ± {high - m:.3f}" for m, _, high in (c[line] for c in found["cells"])),
+                flush=True,
+            )
+    worst = min((cell["fmrl − better"][0], found["name"], cell["shots"]) for found in sets for cell in found["cells"])
+    print(f"\nworst difference to the better of the two: {worst[0]:+.4f} ({worst[1]}, {worst[2]} shots)")
+    return {"sets": sets, "skipped": skipped, "worst": {"difference": worst[0], "set": worst[1], "shots": worst[2]}}
+
+
+# ---- speed ----------------------------------------------------------------------------------------------------------------
+
+ROUNDS, FEATURES, CLASSES = 20, 50, 4
+
+
+def similar_tasks(tasks: int, seed: int = 0) -> Iterator[Rows]:
+    """Four Gaussians whose means differ from task to task by half of what they differ from each other; 20 rows."""
+    rng = np.random.default_rng(seed)
+    means = rng.normal(size=(CLASSES, FEATURES))
+    for _ in range(tasks):
+        here, y = means + 0.5 * rng.normal(size=means.shape), rng.integers(0, CLASSES, ROUNDS)
+        yield here[y] / 2 + rng.normal(size=(ROUNDS, FEATURES)), y
+
+
+def fit(quick: bool) -> dict[str, Any]:
+    tasks, sample = (2_000, 50) if quick else (100_000, 400)
+    X, y = np.empty((tasks * ROUNDS, FEATURES)), np.empty(tasks * ROUNDS, dtype=int)
+    for t, (rows, labels) in enumerate(similar_tasks(tasks)):
+        X[t * ROUNDS : (t + 1) * ROUNDS], y[t * ROUNDS : (t + 1) * ROUNDS] = rows, labels
+    ids = np.repeat(np.arange(tasks), ROUNDS)
+    fmrl.MetaClassifier().fit(X[:2000], y[:2000], task=ids[:2000])  # imports and first calls
+    LogisticRegression().fit(X[:ROUNDS], y[:ROUNDS])
+
+    def alone(tasks: np.ndarray) -> float:
+        began = time.process_time()
+        for t in tasks:
+            LogisticRegression().fit(X[t * ROUNDS : (t + 1) * ROUNDS], y[t * ROUNDS : (t + 1) * ROUNDS])
+        return time.process_time() - began
+
+    some = np.linspace(0, tasks - 1, sample).astype(int)
+    before = alone(some[::2])  # half before and half after, so that a machine that changes its pace favours neither
+    began = time.process_time()
+    clf = fmrl.MetaClassifier().fit(X, y, task=ids)
+    ours = time.process_time() - began
+    peer = (before + alone(some[1::2])) * tasks / sample
+    profile = cProfile.Profile()
+    profile.runcall(fmrl.MetaClassifier().fit, X, y, task=ids)
+    found = {
+        "tasks": tasks,
+        "rows": ROUNDS,
+        "features": FEATURES,
+        "classes": CLASSES,
+        "fmrl s": ours,
+        "scikit-learn s": peer,
+        "scikit-learn tasks": sample,
+        "ratio": peer / ours,
+        "TAR": float(clf.history_.tar),
+        "share": shares(profile),
+    }
+    print(f"\nfit, {tasks:,} tasks × {ROUNDS} rows × {FEATURES} features, {CLASSES} classes")
+    print(f"  fmrl.MetaClassifier.fit   {ours:8.1f} s   {1e6 * ours / tasks:8.0f} µs a task")
+    print(f"  LogisticRegression a task {peer:8.1f} s   {1e6 * peer / tasks:8.0f} µs a task, from {sample} tasks, extrapolated")
+    print(f"  ratio {found['ratio']:.1f}")
+    print(
+        "  of fit's time (profiled, in a second run):", ", ".join(f"{k} {v:.0%}" for k, v in found["share"].items()), flush=True
+    )
+    return found
+
+
+STAGES = {  # functions that do not call each other: their cumulative times are shares of fit's
+    "checking rows": ("validate_data",),
+    "choosing the rule": ("learn", "_pool"),
+    "stacking": ("stack",),
+    "optima in hindsight": ("hindsight",),
+    "phi and D": ("scan",),
+    "playing": ("play",),
+    "recording": ("record", "append"),
+}
+
+
+def shares(profile: cProfile.Profile) -> dict[str, float]:
+    """Shares of fit's time by stage; stacking and optima inside the choice of the rule count there."""
+    stats: dict = pstats.Stats(profile).stats  # type: ignore[attr-defined]
+    total = max(cumulative for (*_, name), (_, _, _, cumulative, _) in stats.items() if name == "fit")
+    out = {}
+    for stage, names in STAGES.items():
+        here = 0.0
+        for (file, _, name), (*_, callers) in stats.items():
+            if name in names and ("fmrl" in file or name == "validate_data"):
+                inside = ("learn", "_choices", "_scores", "_unadapted", "pool", "optima", "_lipschitz")
+                here += sum(c[3] for (*_, caller), c in callers.items() if stage == "choosing the rule" or caller not in inside)
+        out[stage] = here / total
+    return out
+
+
+def stream(quick: bool) -> dict[str, Any]:
+    import river
+    from river import linear_model, multiclass
+
+    tasks = 50 if quick else 1000
+    data = [(X, y.tolist()) for X, y in similar_tasks(tasks + 100)]
+    seen, stream_ = data[:100], data[100:]
+    rows = [[dict(enumerate(x)) for x in X.tolist()] for X, _ in stream_]  # river's own form, made before the clock starts
+    binary = [[label % 2 for label in y] for _, y in stream_]
+    found: dict[str, Any] = {"river": river.__version__, "tasks": tasks, "rounds": ROUNDS, "features": FEATURES, "lines": []}
+
+    def line(classes: int, how: str, model: Any, play: Callable[[Any], int]) -> float:
+        speeds = []
+        for _ in range(1 if quick else 3):
+            again = copy.deepcopy(model)  # every run meets the stream for the first time
+            began = time.process_time()
+            right = play(again)
+            speeds.append(tasks * ROUNDS / (time.process_time() - began))
+        found["lines"].append({"classes": classes, "how": how, "rounds/s": max(speeds), "accuracy": right / (tasks * ROUNDS)})
+        print(
+            f"  {classes} classes, {how:<42} {max(speeds):>10,.0f} rounds/s   accuracy {right / (tasks * ROUNDS):.3f}",
+            flush=True,
+        )
+        return max(speeds)
+
+    def ours(clf: fmrl.MetaClassifier, labels: list, whole: bool) -> int:
+        right = 0
+        for (X, _), y in zip(stream_, labels, strict=True):
+            with clf.task(rounds=ROUNDS) as task:
+                if whole:
+                    for x, label in zip(X, y, strict=True):
+                        right += task.play(x, label) == label
+                else:
+                    for x, label in zip(X, y, strict=True):
+                        right += task.predict(x) == label
+                        task.learn(x, label)
+        return right
+
+    def theirs(model: Any, labels: list) -> int:
+        right = 0
+        for X, y in zip(rows, labels, strict=True):
+            for x, label in zip(X, y, strict=True):
+                right += model.predict_one(x) == label
+                model.learn_one(x, label)
+        return right
+
+    print(f"\nstream, {tasks} tasks × {ROUNDS} rounds, {FEATURES} features: predict, then learn (best of {1 if quick else 3})")
+    X, _, ids = together(seen)
+    for classes, labels in ((CLASSES, [y for _, y in stream_]), (2, binary)):
+        past = np.concatenate([np.array(y) % classes for _, y in seen])
+        clf = fmrl.MetaClassifier().fit(X, past, task=ids)
+        one = "LogisticRegression" if classes == 2 else "OneVsRestClassifier(LogisticRegression)"
+
+        peer_model = linear_model.LogisticRegression()
+        peer_model = peer_model if classes == 2 else multiclass.OneVsRestClassifier(peer_model)
+        calls = line(classes, "fmrl: t.predict(x), t.learn(x, y)", clf, lambda m, labels=labels: ours(m, labels, False))
+        whole = line(classes, "fmrl: t.play(x, y)", clf, lambda m, labels=labels: ours(m, labels, True))
+        peer = line(classes, f"river: {one}", peer_model, lambda m, labels=labels: theirs(m, labels))
+        found[f"ratio, {classes} classes"] = {"predict, learn": calls / peer, "play": whole / peer}
+        print(f"  {classes} classes: {calls / peer:.2f} times river, {whole / peer:.2f} with play")
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parts", default="accuracy,fit,stream", help="which, separated by commas")
+    parser.add_argument("--quick", action="store_true", help="a small look; writes no record unless --out is given")
+    parser.add_argument("--out", type=Path, help="folder of the records (default results/practice)")
+    args = parser.parse_args()
+    parts = {"accuracy": accuracy, "fit": fit, "stream": stream}
+    chosen = args.parts.split(",")
+    if wrong := set(chosen) - set(parts):
+        parser.error(f"there is no part {', '.join(sorted(wrong))}")
+    for part in chosen:
+        with record(f"practice-{part}", quick=args.quick) as entry:
+            entry["results"] = parts[part](args.quick)
+        entry["versions"]["river"] = version("river") if part == "stream" else None
+        out = args.out or (None if args.quick else ROOT / "results" / "practice")
+        if out:
+            out.mkdir(parents=True, exist_ok=True)
+            write_json(out / f"{part}.json", entry)
+            print(f"wrote {part}.json")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,259 @@
+"""Streaming: tasks whose rows come one at a time, many tasks open at once, each holding O(d).
+
+Inside a task the learner is lazy OMD from phi (Algorithm 2's choice). When a task closes, its last action moves phi and the guess
+(FLI-Online): the optimum in hindsight would need the rows. Regret is bracketed without them, too: convexity gives
+
+    Σ ℓ_i(θ_i) − Σ ℓ_i(phi)  ≤  regret  ≤  Σ ⟨∇_i, θ_i⟩ + R·‖Σ ∇_i‖         (R the radius of the ball).
+"""
+
+from __future__ import annotations
+
+import math
+from math import exp, log1p, sqrt
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from fmrl.core.errors import FMRLError
+from fmrl.core.meta import End
+from fmrl.estimators.linear import probabilities
+
+if TYPE_CHECKING:
+    from fmrl.estimators.meta import _Meta
+
+
+class Streams(NamedTuple):
+    """All closed streams together: what was suffered, and an interval for the summed regret."""
+
+    tasks: int = 0
+    rounds: int = 0
+    loss: float = 0.0
+    regret: tuple[float, float] = (0.0, 0.0)
+
+
+class OpenTask:
+    """One task being played: ``predict(x)``, then ``learn(x, y)``. Close it (or leave its ``with`` block) to learn across tasks.
+
+    rounds: how many are expected; the step is D/(G·√rounds). Without it the step is D/(G·√i) in round i.
+
+    The action is θ = s·(phi − eta·total), total the sum of gradients and s what keeps it in the ball. One product of the row with
+    phi and total gives the margins of θ and of phi, and all that ‖θ‖ needs to follow.
+    """
+
+    def __init__(self, owner: _Meta, rounds: int | None, name: Any):
+        if rounds is not None and not (isinstance(rounds, (int, np.integer)) and rounds >= 1):
+            raise FMRLError(f"rounds must be a positive integer, not {rounds!r}", fix="or leave it out")
+        prior = owner.prior_
+        chart, k = prior.chart, prior.loss.outputs
+        self.name, self.rounds, self.open = name, 0, True
+        self.loss, self.loss_of_phi = 0.0, 0.0
+        self._owner, self._chart, self._outputs = owner, chart, k
+        self._classes, self._features = prior.classes, chart.centre.size
+        self._place = None if prior.classes is None else {label: i for i, label in enumerate(prior.classes.tolist())}
+        self._both = np.zeros((2 * k, chart.width))  # phi above, total below
+        self._both[:k] = prior.phi.reshape(k, chart.width)
+        self._total = self._both[k:]
+        self._radius, self._rate = float(chart.domain.radius), prior.guess / prior.rule.lipschitz
+        self._fixed = 0.0 if rounds is None else self._rate / math.sqrt(rounds)
+        self._eta, self._shrink = 0.0, 1.0
+        self._played = 0.0  # Σ ⟨∇_i, θ_i⟩
+        self._phi2, self._cross, self._total2 = float(prior.phi @ prior.phi), 0.0, 0.0  # ‖phi‖², ⟨phi, total⟩, ‖total‖²
+        self._row = np.full(chart.width, chart.constant)
+        self._head = self._row[: self._features]
+        self._slope, self._buffer = np.zeros((k, 1)), np.zeros((k, chart.width))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None:
+            self.close()
+        self.open = False
+
+    def _look(self, x: Any) -> list[float]:
+        """Margins of a row under phi, and its products with total."""
+        if not self.open:
+            raise FMRLError("this task is closed", fix="open another: estimator.task()")
+        try:
+            fits = len(x) == self._features
+            np.subtract(x, self._chart.centre, out=self._head)
+        except (TypeError, ValueError):
+            raise FMRLError(f"a row is a vector of {self._features} numbers", round=self.rounds) from None
+        found = self._both.dot(self._row).tolist()
+        if not (fits and math.isfinite(sum(found))):
+            raise FMRLError(f"a row is a vector of {self._features} finite numbers", round=self.rounds, fix="drop or impute it")
+        return found
+
+    def _margins(self, found: list[float]) -> list[float]:
+        """Margins of θ."""
+        k, eta, shrink = self._outputs, self._eta, self._shrink
+        return [shrink * (found[c] - eta * found[k + c]) for c in range(k)]
+
+    def predict(self, x: Any) -> Any:
+        """The prediction for one row x [f], from what this task has taught so far."""
+        return self._answer(self._margins(self._look(x)))
+
+    def _answer(self, z: list[float]) -> Any:
+        if self._classes is None:
+            return self._chart.shift + self._chart.unit * z[0]
+        return self._classes[z.index(max(z)) if len(z) > 1 else int(z[0] > 0)]
+
+    def predict_proba(self, x: Any) -> np.ndarray:
+        """Class probabilities [classes] for one row."""
+        if self._classes is None:
+            raise FMRLError("a regressor has no probabilities", fix="use predict")
+        return probabilities(np.array([self._margins(self._look(x))]), len(self._classes))[0]
+
+    def learn(self, x: Any, y: Any) -> float:
+        """Play one round: suffer the loss of the present action on (x, y), return it, and move."""
+        return self._move(self._look(x), y)
+
+    def play(self, x: Any, y: Any) -> Any:
+        """One whole round: the prediction for x, made before y is looked at; then learn from y."""
+        found = self._look(x)
+        answer = self._answer(self._margins(found))
+        self._move(found, y)
+        return answer
+
+    def _move(self, found: list[float], y: Any) -> float:
+        """Suffer, and move against the gradient slope ⊗ row. One loop over the outputs, because this is where the time goes."""
+        if self._place is None:
+            return self._regress(found, y)
+        place = self._place.get(y)
+        if place is None:
+            known = list(self._place)[:10]
+            raise FMRLError(f"the label {y!r} is not one of the classes {known}", round=self.rounds)
+        k, eta, shrink = self._outputs, self._eta, self._shrink
+        own = 0 if k == 1 else place
+        truth = place if k == 1 else 1  # of output ``own``; the others have 0
+        slopes, loss, base, played, cross, change, square = [], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        for c in range(k):
+            under_phi, under_total = found[c], found[k + c]
+            z = shrink * (under_phi - eta * under_total)
+            if z >= 0:  # sigmoid and softplus of one margin from one exponential
+                e = exp(-z)
+                g = 1 / (1 + e)
+                loss += z + log1p(e)
+            else:
+                e = exp(z)
+                g = e / (1 + e)
+                loss += log1p(e)
+            base += under_phi + log1p(exp(-under_phi)) if under_phi >= 0 else log1p(exp(under_phi))
+            if c == own:
+                g -= truth
+                loss -= truth * z
+                base -= truth * under_phi
+            slopes.append(g)
+            played += g * z
+            cross += g * under_phi
+            change += g * under_total
+            square += g * g
+        self.loss_of_phi += base
+        self._follow(slopes, loss, played, cross, 2 * change, square)
+        return loss
+
+    def _regress(self, found: list[float], y: Any) -> float:
+        """``_move`` for the squared loss."""
+        chart = self._chart
+        target = (float(y) - chart.shift) / chart.unit
+        z = self._shrink * (found[0] - self._eta * found[1])
+        g = z - target
+        if not math.isfinite(g):
+            raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number")
+        self.loss_of_phi += (found[0] - target) ** 2 / 2
+        self._follow([g], g * g / 2, g * z, g * found[0], 2 * g * found[1], g * g)
+        return g * g / 2
+
+    def _follow(self, slopes: list[float], loss: float, played: float, cross: float, change: float, square: float) -> None:
+        """Add the gradient to total, and keep ‖θ‖ = ‖phi − eta·total‖ in the ball by numbers already at hand."""
+        row = self._row
+        self.loss += loss
+        self.rounds += 1
+        self._played += played
+        self._cross += cross
+        self._total2 += change + square * float(row.dot(row))
+        if len(slopes) == 1:
+            np.multiply(row, slopes[0], out=self._buffer[0])
+        else:
+            self._slope[:, 0] = slopes
+            np.multiply(self._slope, row, out=self._buffer)
+        self._total += self._buffer
+        self._eta = eta = self._fixed or self._rate / sqrt(self.rounds)
+        size = sqrt(max(self._phi2 - 2 * eta * self._cross + eta * eta * self._total2, 0.0))
+        self._shrink = self._radius / size if size > self._radius else 1.0
+
+    @property
+    def theta(self) -> np.ndarray:
+        """The present action [d], in the chart's coordinates."""
+        theta = (self._both[: self._outputs] - self._eta * self._total).ravel()
+        size = float(np.sqrt(theta @ theta))
+        return theta * (self._radius / size) if size > self._radius else theta
+
+    @property
+    def regret(self) -> tuple[float, float]:
+        """An interval that holds the regret of predict-then-learn so far, against the best fixed model of the ball."""
+        low = self.loss - self.loss_of_phi
+        return low, max(low, self._played + self._radius * float(np.sqrt((self._total**2).sum())))
+
+    def close(self) -> None:
+        """End the task: its last action moves phi and the guess. A task without rounds leaves no trace."""
+        if self.open and self.rounds:
+            theta, sigma = self.theta, np.asarray(self._owner.rule_.lipschitz * math.sqrt(self.rounds))
+            self._owner._close(self, End(theta, theta, sigma))
+        self.open = False
+
+
+class FirstTask(OpenTask):
+    """A task of an estimator that has seen none: nothing is known of the scale yet, so its rows are kept and learned at the end.
+
+    Until then it predicts the commonest label so far, or the mean.
+    """
+
+    def __init__(self, owner: _Meta, name: Any, classes: Any):
+        self.name, self.rounds, self.open = name, 0, True
+        self._owner, self._given, self._rows, self._labels = owner, classes, [], []
+
+    def predict(self, x: Any) -> Any:
+        """The commonest label so far, or the mean; the first class, or 0, before any."""
+        if self._given is None:
+            return float(np.mean(self._labels)) if self._labels else 0.0
+        if not self._labels:
+            return np.asarray(self._given)[0]
+        values, counts = np.unique(self._labels, return_counts=True)
+        return values[counts.argmax()]
+
+    def predict_proba(self, x: Any) -> np.ndarray:
+        """How often each class came so far, with one more of each."""
+        classes = np.unique(self._given)
+        counts = np.array([1 + self._labels.count(c) for c in classes.tolist()])
+        return counts / counts.sum()
+
+    def learn(self, x: Any, y: Any) -> float:
+        """Keep the row; nothing is suffered before there is a model."""
+        row = np.asarray(x, dtype=np.float64)
+        if row.ndim != 1 or not np.isfinite(row).all() or (self._rows and len(row) != len(self._rows[0])):
+            raise FMRLError("a row must be a vector of finite numbers, as many as before", round=self.rounds)
+        if self._given is not None and y not in self._given:
+            raise FMRLError(f"the label {y!r} is not one of the classes {list(self._given)[:10]}", round=self.rounds)
+        self._rows.append(row)
+        self._labels.append(y)
+        self.rounds += 1
+        return math.nan
+
+    def play(self, x: Any, y: Any) -> Any:
+        """`predict`, then `learn`."""
+        answer = self.predict(x)
+        self.learn(x, y)
+        return answer
+
+    @property
+    def regret(self) -> tuple[float, float]:
+        """Unknown."""
+        return math.nan, math.nan
+
+    def close(self) -> None:
+        """Learn the task from its rows."""
+        if self.open and self.rounds:
+            given = {} if self._given is None or hasattr(self._owner, "history_") else {"classes": self._given}
+            self._owner.partial_fit(np.array(self._rows), np.array(self._labels), task=self.name, **given)
+        self.open = False

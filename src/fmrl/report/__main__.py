@@ -1,0 +1,27 @@
+"""python -m fmrl.report facts.json report.html."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from fmrl.core.errors import FMRLError
+from fmrl.report.page import write
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0, or 2 with one line on what is wrong."""
+    if len(arguments) != 2:
+        print("usage: python -m fmrl.report FACTS.json REPORT.html", file=sys.stderr)
+        return 2
+    try:
+        print(write(json.loads(Path(arguments[0]).read_text(encoding="utf-8")), arguments[1]))
+    except (OSError, ValueError, FMRLError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,164 @@
+"""Facts: everything a report page shows, as one dictionary that JSON can hold.
+
+Every section but the title is optional; a page says of a missing one why it is missing and which command would fill it.
+Numbers may be None (or NaN, or infinite): they are shown as such and left out of the charts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Required, TypedDict
+
+PAPER = """\
+@inproceedings{khodak2019provable,
+  title     = {Provable Guarantees for Gradient-Based Meta-Learning},
+  author    = {Khodak, Mikhail and Balcan, Maria-Florina and Talwalkar, Ameet},
+  booktitle = {Proceedings of the 36th International Conference on Machine Learning},
+  series    = {Proceedings of Machine Learning Research},
+  volume    = {97},
+  pages     = {424--433},
+  publisher = {PMLR},
+  year      = {2019}
+}"""
+
+Number = float | None
+Section = Literal["heldout", "learned", "curves", "guess", "similarity", "certificate", "run"]
+
+
+class Missing(TypedDict, total=False):
+    """Why a section is missing."""
+
+    why: Required[str]  # one sentence
+    command: str  # what would fill it
+
+
+class Data(TypedDict, total=False):
+    """What was learned from."""
+
+    kind: Literal["classification", "regression"]
+    tasks: int  # training tasks
+    heldout_tasks: int  # whole tasks never trained on
+    rows: int  # of the training tasks
+    rows_per_task: tuple[int, float, int]  # least, median, most
+    features: int
+    classes: list[str]  # labels, for classification
+    source: str  # file name or description of the table
+    task_column: str
+    target_column: str
+
+
+class Coefficient(TypedDict, total=False):
+    """One entry of phi."""
+
+    feature: Required[str]
+    value: Required[Number]
+    output: str  # the class it speaks for, where there are several
+
+
+class Learned(TypedDict, total=False):
+    """phi, as far as a reader can take it in."""
+
+    coefficients: Required[list[Coefficient]]  # the largest first
+    total: int  # how many phi has
+    note: str  # the units, e.g. "of features scaled to unit deviation"
+
+
+class Curves(TypedDict, total=False):
+    """Columns over tasks, possibly thinned; all have the length of ``task``."""
+
+    task: Required[list[int]]  # tasks seen, counted from 1
+    name: list[str]  # of the task
+    tar: Required[list[Number]]  # running mean of the regret, its lower end
+    tar_at_most: list[Number]  # its upper end: what the solver may have left undone added
+    bound: list[Number]  # running mean of the per-task bound, as the run trusted its constants
+    guess: list[Number]  # D_t
+    distance: list[Number]  # sqrt(B_R(θ_t‖phi_t)): what D_t guessed
+    of: int  # tasks before thinning
+    violations: int  # tasks farther off than guessed, of all
+
+
+class Point(TypedDict, total=False):
+    """One task of the similarity map."""
+
+    name: Required[str]
+    x: Required[Number]
+    y: Required[Number]
+    distance: Required[Number]  # ‖θ*_t − median of the optima‖₂, in all dimensions
+    outlier: bool
+
+
+class SimilarityMap(TypedDict, total=False):
+    """The optima in the plane of their two main directions."""
+
+    points: Required[list[Point]]  # outliers first, farthest first
+    of: int  # tasks before thinning
+    outliers: int  # among all
+    explained: tuple[Number, Number]  # share of the variance along x and y
+    fence: Number  # the distance from which a task is an outlier
+    rule: str  # how the fence was set
+    phi: tuple[Number, Number]  # the learned initialisation in this plane
+    ball: tuple[Number, Number, Number]  # smallest enclosing ball of the optima: centre in this plane, and radius
+
+
+class Method(TypedDict, total=False):
+    """Scores on held-out tasks, one per number of shots."""
+
+    name: Required[str]
+    mean: Required[list[Number]]
+    low: list[Number]  # 95 % interval of the mean
+    high: list[Number]
+    tasks: list[int]  # how many held-out tasks had enough rows
+
+
+class Difference(TypedDict):
+    """FMRL minus a baseline on the same held-out tasks (paired)."""
+
+    against: str
+    shots: int | None  # None: each task's mean over all shots
+    mean: Number
+    low: Number
+    high: Number
+
+
+class HeldOut(TypedDict, total=False):
+    """The comparison on held-out tasks; the first method is FMRL."""
+
+    metric: Required[Literal["accuracy", "r2"]]
+    shots: Required[list[int]]
+    methods: Required[list[Method]]
+    differences: list[Difference]
+    tasks: int
+
+
+class Checksum(TypedDict, total=False):
+    """What identifies an input."""
+
+    name: Required[str]
+    sha256: Required[str]
+    rows: int
+
+
+class Run(TypedDict, total=False):
+    """How it was made, and how to make it again."""
+
+    composition: str  # repr of the FMRL value
+    configuration: dict[str, Any]
+    versions: dict[str, str]
+    data: list[Checksum]
+    command: str  # that reproduces the run
+    seconds: Number
+    created: str  # date and time, as the page shall say it
+
+
+class Facts(TypedDict, total=False):
+    """One report."""
+
+    title: Required[str]
+    data: Data
+    heldout: HeldOut
+    learned: Learned
+    curves: Curves
+    similarity: SimilarityMap
+    certificate: dict[str, Any]  # Certificate.to_dict()
+    run: Run
+    bibtex: str  # instead of the paper's
+    missing: dict[Section, Missing]  # instead of the usual reasons

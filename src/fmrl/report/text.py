@@ -1,0 +1,137 @@
+"""Values as the page prints them: escaped strings, numbers with sensible digits."""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+# Control characters and lone surrogates have no place in HTML; U+2028 and U+2029 would end a line of script.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+LONGEST = 200  # characters of a name that the page keeps
+
+
+def clean(value: Any, longest: int | None = LONGEST) -> str:
+    """Any value as text that a page can hold, cut where it is too long to read.
+
+    >>> clean("a\\x00b"), clean("x" * 300)[-3:], clean(None)
+    ('a\ufffdb', 'xx…', '')
+    """
+    text = _UNPRINTABLE.sub("\ufffd", "" if value is None else str(value))
+    return text if longest is None or len(text) <= longest else text[: longest - 1] + "…"
+
+
+def escape(value: Any, longest: int | None = LONGEST) -> str:
+    """Text for HTML, elements and quoted attributes alike.
+
+    >>> escape("</script><b a='1'>")
+    '&lt;/script&gt;&lt;b a=&#x27;1&#x27;&gt;'
+    """
+    return html.escape(clean(value, longest), quote=True)
+
+
+def name(value: Any) -> str:
+    """A string of the user's, isolated so that its writing direction cannot reorder what stands around it."""
+    return f"<bdi>{escape(value)}</bdi>"
+
+
+def as_number(value: Any) -> float | None:
+    """A finite float, or None.
+
+    >>> as_number("1e3"), as_number(float("inf")), as_number("x"), as_number(True)
+    (1000.0, None, None, 1.0)
+    """
+    try:
+        found = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def number(value: Any, digits: int = 3) -> str:
+    """Significant digits, a true minus sign, thousands apart; – for what is not known.
+
+    >>> number(0.012345), number(-1234567.0), number(None), number(float("inf")), number(2.0), number(4.1e-9)
+    ('0.0123', '−1,234,567', '–', '∞', '2', '4.1 × 10⁻⁹')
+    """
+    found = as_number(value)
+    if found is None:
+        infinite = isinstance(value, float) and math.isinf(value)
+        return ("∞" if value > 0 else "−∞") if infinite else "–"
+    if found == 0:
+        return "0"
+    size = math.floor(math.log10(abs(found)))
+    if size < -4 or size > 14:
+        lead, power = f"{found:.{digits - 1}e}".split("e")
+        lead = lead.rstrip("0").rstrip(".") if "." in lead else lead
+        return f"{lead} × 10{str(int(power)).translate(_RAISED)}".replace("-", "−")
+    text = f"{found:,.{max(0, digits - 1 - size)}f}"  # never a 0 in the place of a digit that was there
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return text.replace("-", "−")
+
+
+def aligned(values: Iterable[Any], digits: int = 3) -> list[str]:
+    """A column of numbers with the same decimals: as many as the largest needs, or the smallest for two digits, at most four.
+
+    >>> aligned([-0.53412, 0.0528, 0.0, None])
+    ['−0.534', '0.053', '0.000', '–']
+    >>> aligned([146.2, 6.03])
+    ['146.2', '6.0']
+    """
+    found = [as_number(v) for v in values]
+    sizes = [math.floor(math.log10(abs(v))) for v in found if v]
+    if sizes and not -5 < max(sizes) < 12:
+        return [number(v, digits) for v in found]
+    decimals = min(digits + 1, max(0, digits - 1 - max(sizes), 1 - min(sizes))) if sizes else 0
+    return ["–" if v is None else f"{v:,.{decimals}f}".replace("-", "−") for v in found]
+
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def count(value: Any) -> str:
+    """A whole number, thousands apart.
+
+    >>> count(100000), count(None), count(3.0)
+    ('100,000', '–', '3')
+    """
+    found = as_number(value)
+    return "–" if found is None else f"{round(found):,}".replace("-", "−")
+
+
+def plural(value: Any, word: str) -> str:
+    """A count with its noun.
+
+    >>> plural(1, "task"), plural(2000, "task"), plural(3, "class")
+    ('1 task', '2,000 tasks', '3 classes')
+    """
+    many = word + ("es" if word.endswith("s") else "s")
+    return f"{count(value)} {word if as_number(value) == 1 else many}"
+
+
+def score(value: Any, metric: str) -> str:
+    """A score: accuracy in per cent, R² as a number.
+
+    >>> score(0.8125, "accuracy"), score(-0.3333, "r2")
+    ('81.2\\xa0%', '−0.333')
+    """
+    found = as_number(value)
+    if found is None:
+        return "–"
+    text = f"{100 * found:.1f}\xa0%" if metric == "accuracy" else f"{found:.3f}" if abs(found) < 100 else number(found)
+    return text.replace("-", "−")
+
+
+def change(value: Any, metric: str) -> str:
+    """A difference of scores, signed: in percentage points for accuracy.
+
+    >>> change(0.0321, "accuracy"), change(-0.05, "r2"), change(None, "r2")
+    ('+3.2', '−0.050', '–')
+    """
+    found = as_number(value)
+    if found is None:
+        return "–"
+    text = f"{100 * found:+.1f}" if metric == "accuracy" else f"{found:+.3f}" if abs(found) < 100 else f"{found:+,.0f}"
+    return text.replace("-", "−")

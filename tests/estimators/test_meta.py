@@ -1,0 +1,186 @@
+"""What the estimators promise beyond scikit-learn's contract."""
+
+import numpy as np
+import pytest
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import fmrl
+from fmrl.estimators.pack import table
+from fmrl.estimators.playing import WINDOW
+from tests.estimators.data import classification, regression
+
+
+def test_fit_is_algorithm_2_as_run_plays_it():
+    X, y, task = classification()
+    clf = fmrl.MetaClassifier().fit(X, y, task=task)
+    rows, loss = clf.chart_.rows(X), fmrl.OneVsAll(3)
+    tasks = [fmrl.Task(rows[task == t], y[task == t], loss=loss) for t in range(30)]
+    algo = fmrl.FMRL(domain=clf.chart_.domain, similarity=fmrl.AverageDeviation())
+    history = fmrl.run(algo, tasks)
+    for name in ("regret", "guess", "eta", "divergence"):
+        np.testing.assert_allclose(getattr(clf.history_, name), getattr(history, name), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(clf.state_.phi, history.state.phi, atol=1e-10)
+
+
+@pytest.mark.parametrize("update", [fmrl.FAL(), fmrl.FLIOnline(), fmrl.FLIBatch()])
+def test_partial_fit_is_one_more_task(update):
+    X, y, task = regression(tasks=6)
+    whole = fmrl.MetaRegressor(update=update).fit(X, y, task=task)
+    part = fmrl.MetaRegressor(update=update)
+    for t in range(6):
+        part.partial_fit(X[task == t], y[task == t])
+    assert part.n_tasks_seen_ == whole.n_tasks_seen_ == 6
+    # The chart is fixed by what is seen first, so the runs are not the same; the models agree all the same.
+    np.testing.assert_allclose(part.adapt(X[:12], y[:12]).coef_, whole.adapt(X[:12], y[:12]).coef_, atol=0.3)
+
+
+def test_ragged_tasks_are_played_in_order_of_appearance():
+    X, y, task = regression(tasks=40, rows=20)
+    keep = np.random.default_rng(1).random(len(y)) < np.linspace(0.1, 1, 40)[task]
+    X, y, task = X[keep], y[keep], task[keep]
+    mixed = np.random.default_rng(2).permutation(len(y))
+    reg = fmrl.MetaRegressor().fit(X[mixed], y[mixed], task=task[mixed])
+    _, names = table(X[mixed], y[mixed], None, task[mixed])
+    assert names == list(dict.fromkeys(task[mixed].tolist()))
+    np.testing.assert_array_equal(reg.history_.rounds, [np.sum(task == t) for t in names])
+
+
+def test_more_than_one_window_gives_the_same_as_run():
+    X, y, task = regression(tasks=WINDOW + 50, rows=3)
+    reg = fmrl.MetaRegressor().fit(X, y, task=task)
+    rows, target = reg.chart_.rows(X), reg.chart_.target(y)
+    tasks = [fmrl.Task(rows[task == t], target[task == t], loss=fmrl.Squared()) for t in range(WINDOW + 50)]
+    history = fmrl.run(reg.history_.algo, tasks, keep="scalars")
+    np.testing.assert_allclose(reg.state_.phi, history.state.phi, atol=1e-10)
+    np.testing.assert_allclose(reg.history_.regret, history.regret, atol=1e-9)
+
+
+def test_adapting_is_ftrl_from_the_chosen_start():
+    X, y, task = classification()
+    clf = fmrl.MetaClassifier().fit(X, y, task=task)
+    prior, n = clf.prior_, 6
+    game = fmrl.Task(prior.chart.rows(X[:n]), y[:n], loss=prior.loss).open()
+    start, eta = prior.start(n), prior.rule.eta(n)
+    exact = fmrl.minimise(game, prior.chart.domain, start, np.asarray(eta)).theta
+    coef, intercept = prior.chart.model(exact, 3)
+    model = clf.adapt(X[:n], y[:n])
+    np.testing.assert_allclose(model.coef_, coef, atol=1e-7)
+    np.testing.assert_allclose(model.intercept_, intercept, atol=1e-7)
+
+
+def test_few_rows_go_further_with_the_other_tasks():
+    X, y, task = classification(tasks=80, rows=20, features=10, spread=0.2, size=0.6)
+    train = task < 60
+    clf = fmrl.MetaClassifier().fit(X[train], y[train], task=task[train])
+    ours, alone = [], []
+    for t in range(60, 80):
+        A, b = X[task == t], y[task == t]
+        shots = np.concatenate([np.flatnonzero(b == c)[:1] for c in np.unique(b)])
+        rest = np.setdiff1d(np.arange(len(b)), shots)
+        ours.append(clf.adapt(A[shots], b[shots]).score(A[rest], b[rest]))
+        alone.append(LogisticRegression().fit(A[shots], b[shots]).score(A[rest], b[rest]))
+    assert np.mean(ours) > np.mean(alone) + 0.1
+
+
+def test_tasks_that_share_nothing_start_from_nothing():
+    rng = np.random.default_rng(0)
+    task, X = np.repeat(np.arange(60), 30), rng.normal(size=(1800, 8))
+    y = (X * rng.normal(size=(60, 8))[task]).sum(axis=1) + 0.1 * rng.normal(size=1800)
+    reg = fmrl.MetaRegressor().fit(X, y, task=task)
+    assert reg.rule_.scale(16, float(reg.state_.guess)) > 10  # far beyond the theory's step, which would hold new tasks back
+    assert reg.adapt(X[:20], y[:20]).score(X[20:30], y[20:30]) > 0.95
+
+
+def test_seen_tasks_have_their_own_models():
+    X, y, task = classification(spread=2.0)
+    names = np.array([f"user {t}" for t in task])
+    clf = fmrl.MetaClassifier().fit(X, y, task=names)
+    assert clf.score(X, y, task=names) > clf.score(X, y) + 0.05
+    np.testing.assert_allclose(clf.predict_proba(X, task=names).sum(axis=1), 1)
+    one = clf.model("user 3")
+    np.testing.assert_array_equal(one.predict(X[task == 3]), clf.predict(X[task == 3], task=names[task == 3]))
+    with pytest.raises(fmrl.FMRLError, match="was not seen"):
+        clf.predict(X, task=np.full(len(y), "nobody"))
+
+
+def test_labels_of_any_kind_and_tasks_that_lack_some():
+    X, y, task = classification(classes=4)
+    y = np.array(["a", "b", "c", "d"])[y]
+    y[(task % 5 == 0) & (y == "d")] = "a"
+    clf = fmrl.MetaClassifier().fit(X, y, task=task)
+    assert clf.classes_.tolist() == ["a", "b", "c", "d"]
+    only = clf.adapt(X[:3], np.array(["a", "a", "a"]))
+    assert only.predict_proba(X).shape == (len(y), 4) and set(only.predict(X)) <= set("abcd")
+    with pytest.raises(fmrl.FMRLError, match="not one of the classes"):
+        clf.adapt(X[:2], np.array(["a", "z"]))
+
+
+def test_weights_count_as_copies_within_one_task():
+    X, y, _ = regression(tasks=1, rows=20)
+    weight = np.random.default_rng(0).integers(0, 4, 20)
+    copies = np.repeat(np.arange(20), weight)
+    a = fmrl.MetaRegressor().fit(X, y, sample_weight=weight)
+    b = fmrl.MetaRegressor().fit(X[copies], y[copies])
+    np.testing.assert_allclose(a.coef_, b.coef_, atol=1e-7)
+
+
+def test_frames_keep_their_names_and_pipelines_work():
+    pandas = pytest.importorskip("pandas")
+    X, y, task = classification()
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    clf = fmrl.MetaClassifier().fit(frame, y, task=task)
+    model = clf.adapt(frame[:6], y[:6])
+    assert model.feature_names_in_.tolist() == list("abcd")
+    with pytest.raises(ValueError, match="feature names"):
+        clf.adapt(frame[:6].rename(columns={"a": "z"}), y[:6])
+    with config_context(enable_metadata_routing=True):
+        pipe = make_pipeline(StandardScaler(), fmrl.MetaClassifier().set_fit_request(task=True))
+        assert pipe.fit(X, y, task=task)[-1].n_tasks_seen_ == 30
+    pipe = make_pipeline(StandardScaler(), fmrl.MetaClassifier()).fit(X, y, metaclassifier__task=task)
+    assert pipe[-1].n_tasks_seen_ == 30
+    assert cross_val_score(clone(model), X[:60], y[:60], cv=3).mean() > 0.6
+
+
+def test_torch_in_torch_out():
+    torch = pytest.importorskip("torch")
+    X, y, task = classification()
+    clf = fmrl.MetaClassifier().fit(torch.tensor(X), torch.tensor(y), task=torch.tensor(task))
+    p = clf.predict_proba(torch.tensor(X))
+    assert isinstance(p, torch.Tensor)
+    np.testing.assert_array_equal(p.numpy(), clf.predict_proba(X))
+    model = clf.adapt(X[:6], y[:6])
+    np.testing.assert_allclose(model.to_torch()(torch.tensor(X)).detach().numpy(), model.decision_function(X), atol=1e-12)
+
+
+def test_certificate_and_similarity_of_the_run():
+    X, y, task = regression(spread=0.05)
+    reg = fmrl.MetaRegressor().fit(X, y, task=task)
+    low, high = reg.certificate_.interval
+    assert reg.certificate_.applicable and 0 <= low <= high <= reg.certificate_.tightest.total
+    assert reg.similarity_.ratio_eventually < 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"task": np.arange(3)}, "3 ids"),
+        ({"task": np.r_[np.nan, np.zeros(359)]}, "row 0 has no task id"),
+        ({"sample_weight": np.zeros(360)}, "at least one non-zero"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    X, y, task = regression()
+    with pytest.raises(ValueError, match=message):
+        fmrl.MetaRegressor().fit(X, y, **({"task": task} | change))
+
+
+def test_a_task_seen_twice_is_refused():
+    X, y, _ = regression(tasks=2)
+    reg = fmrl.MetaRegressor().partial_fit(X[:12], y[:12], task="a")
+    with pytest.raises(fmrl.FMRLError, match="seen before"):
+        reg.partial_fit(X[12:], y[12:], task="a")

@@ -1,0 +1,101 @@
+"""Models on disk."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import fmrl
+from fmrl.estimators import store
+from tests.estimators.data import classification, regression
+
+
+@pytest.fixture
+def fitted(tmp_path):
+    X, y, task = classification()
+    clf = fmrl.MetaClassifier(similarity=fmrl.Doubling(0.1, 1.1)).fit(X, np.array(["x", "y", "z"])[y], task=task)
+    clf.save(tmp_path / "model")
+    return clf, X, task, tmp_path / "model"
+
+
+def test_what_comes_back_predicts_and_learns_the_same(fitted, tmp_path):
+    clf, X, task, path = fitted
+    again = fmrl.MetaClassifier.load(path)
+    assert repr(again) == repr(clf)
+    np.testing.assert_array_equal(again.predict_proba(X, task=task), clf.predict_proba(X, task=task))
+    np.testing.assert_array_equal(again.predict_proba(X), clf.predict_proba(X))
+    assert again.certificate_.to_dict() == clf.certificate_.to_dict()
+    for est in (clf, again):
+        est.partial_fit(X[:9], np.repeat(["x", "y", "z"], 3))
+        with est.task(3) as t:
+            t.learn(X[0], "x")
+    np.testing.assert_array_equal(again.state_.phi, clf.state_.phi)
+    again.save(tmp_path / "second")
+    third = fmrl.MetaClassifier.load(tmp_path / "second")
+    assert third.n_tasks_seen_ == 32 and third.streams_ == clf.streams_
+
+
+def test_partial_fit_goes_on_after_loading_as_if_nothing_had_happened(tmp_path):
+    X, y, task = regression(tasks=9)
+    whole, parts = fmrl.MetaRegressor(), fmrl.MetaRegressor()
+    for t in range(9):
+        whole.partial_fit(X[task == t], y[task == t])
+        parts.partial_fit(X[task == t], y[task == t])
+        parts.save(tmp_path / "model")
+        parts = fmrl.MetaRegressor.load(tmp_path / "model")
+    assert parts.rule_ == whole.rule_
+    np.testing.assert_array_equal(parts.state_.phi, whole.state_.phi)
+
+
+def test_every_flipped_byte_is_noticed(fitted):
+    *_, path = fitted
+    body, rng = path.read_bytes(), np.random.default_rng(0)
+    for place in rng.integers(0, len(body), 300):
+        damaged = bytearray(body)
+        damaged[place] ^= 1 << rng.integers(0, 8)
+        path.write_bytes(bytes(damaged))
+        with pytest.raises(fmrl.FMRLError):
+            fmrl.MetaClassifier.load(path)
+    for cut in rng.integers(0, len(body), 30):
+        path.write_bytes(body[:cut])
+        with pytest.raises(fmrl.FMRLError):
+            fmrl.MetaClassifier.load(path)
+
+
+def test_foreign_files_are_refused(fitted, tmp_path):
+    *_, path = fitted
+    with pytest.raises(fmrl.FMRLError, match="holds a MetaClassifier"):
+        fmrl.MetaRegressor.load(path)
+    with pytest.raises(fmrl.FMRLError, match="there is no file"):
+        fmrl.MetaClassifier.load(tmp_path / "nothing")
+    (tmp_path / "pickle").write_bytes(pickle.dumps({"a": 1}))
+    with pytest.raises(fmrl.FMRLError, match="not a stored FMRL model"):
+        fmrl.MetaClassifier.load(tmp_path / "pickle")
+
+
+def test_a_full_disk_leaves_the_old_file(fitted, monkeypatch):
+    clf, *_, path = fitted
+    old = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store.os, "fsync", full)
+    with pytest.raises(fmrl.FMRLError, match="No space left"):
+        clf.save(path)
+    assert path.read_bytes() == old and [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_the_file_is_plain_safetensors(fitted):
+    *_, path = fitted
+    assert load_file(path)["tasks.theta"].shape == (30, 15)
+    header = json.loads(path.read_bytes()[8 : 8 + int.from_bytes(path.read_bytes()[:8], "little")])
+    assert json.loads(header["__metadata__"]["fmrl"])["format"] == 1
+
+
+def test_pickles_hold_no_rows():
+    X, y, task = regression(tasks=50, rows=100)
+    reg = fmrl.MetaRegressor().fit(X, y, task=task)
+    assert len(pickle.dumps(reg)) < X.nbytes

@@ -1,0 +1,98 @@
+"""Rows one at a time."""
+
+import numpy as np
+import pytest
+
+import fmrl
+from tests.estimators.data import classification, regression
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_stream_is_omd_and_moves_the_meta_level_as_flionline(classes):
+    X, y, task = classification(classes=classes)
+    clf = fmrl.MetaClassifier().fit(X, y, task=task)
+    loss = fmrl.Logistic() if classes == 2 else fmrl.OneVsAll(classes)
+    state = clf.state_
+    game = fmrl.Task(clf.chart_.rows(X[:12]), y[:12], loss=loss).open()
+    eta = np.asarray(float(state.guess) / (clf.rule_.lipschitz * np.sqrt(12)))
+    played = fmrl.play(fmrl.OMD(), game, clf.chart_.domain, state.phi, eta, record=True)
+    with clf.task(rounds=12) as t:
+        for i in range(12):
+            np.testing.assert_allclose(t.theta, played.actions[i], atol=1e-10)
+            z = game.margins(played.actions[i])[i]
+            assert t.predict(X[i]) == (int(z[0] > 0) if classes == 2 else z.argmax())
+            assert t.learn(X[i], y[i]) == pytest.approx(played.losses[i], abs=1e-10)
+        best = game.hindsight(clf.chart_.domain)
+        low, high = t.regret
+        assert low - 1e-9 <= played.losses.sum() - best.value <= high + 1e-9
+    end = fmrl.core.meta.End(played.last, played.last, np.asarray(clf.rule_.lipschitz * np.sqrt(12)))
+    np.testing.assert_allclose(clf.state_.phi, clf.history_.algo.advance(state, end).phi, atol=1e-10)
+    assert clf.n_tasks_seen_ == 31 and clf.streams_.tasks == 1 and clf.streams_.rounds == 12
+
+
+def test_regression_streams_and_play():
+    X, y, task = regression()
+    reg = fmrl.MetaRegressor().fit(X, y, task=task)
+    with reg.task() as one, reg.task() as two:
+        for i in range(12):
+            guess = one.predict(X[i])
+            one.learn(X[i], y[i])
+            assert two.play(X[i], y[i]) == guess
+    assert one.loss == two.loss
+
+
+def test_thousands_open_at_once_close_in_any_order():
+    X, y, task = classification()
+    a, b = (fmrl.MetaClassifier().fit(X, y, task=task) for _ in range(2))
+    rng = np.random.default_rng(0)
+    for clf in (a, b):
+        tasks = [clf.task(rounds=3) for _ in range(2000)]
+        for i in range(3):
+            for k, t in enumerate(tasks):
+                t.learn(X[(k + i) % len(y)], y[(k + i) % len(y)])
+        for k in rng.permutation(2000) if clf is b else range(2000):
+            tasks[k].close()
+    assert a.n_tasks_seen_ == b.n_tasks_seen_ == 2030
+    np.testing.assert_allclose(a.state_.phi, b.state_.phi, atol=1e-10)  # all began at the same phi
+
+
+def test_a_stream_from_nothing():
+    X, y, _ = classification()
+    clf = fmrl.MetaClassifier()
+    with pytest.raises(fmrl.FMRLError, match="name all labels"):
+        clf.task()
+    with clf.task(classes=[0, 1, 2]) as t:
+        for i in range(12):
+            if i % 2:
+                t.predict(X[i])
+                t.learn(X[i], y[i])
+            else:
+                assert t.play(X[i], y[i]) in (0, 1, 2)
+        assert t.rounds == 12
+    assert clf.n_tasks_seen_ == 1
+    with clf.task(rounds=12) as t:
+        right = [t.play(X[i], y[i]) == y[i] for i in range(12, 24)]
+    assert np.mean(right) > 0.6
+
+
+def test_an_exception_inside_leaves_no_trace():
+    X, y, task = classification()
+    clf = fmrl.MetaClassifier().fit(X, y, task=task)
+    before = clf.state_
+    with pytest.raises(ZeroDivisionError), clf.task() as t:
+        t.learn(X[0], y[0])
+        _ = 1 / 0
+    assert clf.state_ is before
+
+
+@pytest.mark.parametrize("row", [[1.0, 2.0], [np.nan] * 4, "text", [[1.0] * 4], 3.0, [np.inf] * 4])
+def test_bad_rows_are_refused_and_change_nothing(row):
+    X, y, task = classification()
+    t = fmrl.MetaClassifier().fit(X, y, task=task).task()
+    t.learn(X[0], y[0])
+    theta = t.theta
+    with pytest.raises(fmrl.FMRLError):
+        t.learn(row, y[0])
+    with pytest.raises(fmrl.FMRLError, match="not one of the classes"):
+        t.learn(X[0], "nobody")
+    np.testing.assert_array_equal(t.theta, theta)

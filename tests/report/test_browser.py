@@ -1,0 +1,286 @@
+"""The page in headless Chromium: it renders without a complaint or a request, answers mouse, finger and keys, and fits a phone."""
+
+import json
+
+import pytest
+
+from fmrl import report
+
+CHARTS = ("heldout", "tar", "guess", "similarity")
+
+
+@pytest.fixture
+def open_page(browser, tmp_path):
+    pages = []
+
+    def opened(facts, **how):
+        path = report.write(facts, tmp_path / f"report-{len(pages)}.html")
+        pages.append(browser.page(path, **how))
+        return pages[-1]
+
+    yield opened
+    for page in pages:
+        page.close()
+
+
+def box(page, chart):
+    """The chart's svg, scrolled into view: x, y, width, height."""
+    node = f"document.querySelector('[data-chart={chart}] .plot > svg')"
+    page.js(f"{node}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    return page.js(f"(r => [r.x, r.y, r.width, r.height])({node}.getBoundingClientRect())")
+
+
+def tip(page, chart):
+    """Text of the tooltip, or None."""
+    return page.js(f"(t => t.hidden ? null : t.innerText)(document.querySelector('[data-chart={chart}] .tip'))")
+
+
+def ticks(page, chart):
+    return page.js(f"[...document.querySelectorAll('[data-chart={chart}] .plot > svg > text')].map(t => t.textContent)")
+
+
+def hover(page, chart, x, y):
+    left, top, width, height = box(page, chart)
+    page.mouse("mouseMoved", left + x * width, top + y * height)
+    page.frames()
+
+
+def drag(page, chart, start, stop):
+    left, top, width, height = box(page, chart)
+    at = lambda p: (left + p[0] * width, top + p[1] * height)  # noqa: E731
+    page.mouse("mouseMoved", *at(start))
+    page.mouse("mousePressed", *at(start), 1)
+    page.mouse("mouseMoved", *at(stop), 1)
+    brushes = page.js(f"document.querySelectorAll('[data-chart={chart}] .brush').length")
+    page.mouse("mouseReleased", *at(stop), 1)
+    page.frames()
+    return brushes
+
+
+def test_renders_silently_and_alone(open_page, real):
+    page = open_page(real)
+    assert page.complaints == []
+    assert len(page.requests) == 1 and page.requests[0].startswith("file://")
+    for chart in CHARTS:
+        drawn = page.js(f"document.querySelectorAll('[data-chart={chart}] .plot > svg :is(path.line, path.marks)').length")
+        assert drawn >= 1, chart
+        _, _, width, height = box(page, chart)
+        assert width > 400 and height > 200
+    assert page.js("document.querySelectorAll('[data-chart=similarity] .marks').length") > 300  # a dot per task
+    names = page.js("[...document.querySelectorAll('svg text')].some(t => /NaN|undefined|Infinity/.test(t.textContent))")
+    assert names is False
+
+
+def test_content_policy_forbids_requests(open_page, real):
+    """The page cannot reach out even when asked to: not by image, not by fetch, not by a new script."""
+    page = open_page(real)
+    assert page.js("fetch('https://example.invalid/x').then(() => 'sent', () => 'refused')") == "refused"
+    image = "Object.assign(new Image(), {onerror: () => r('refused'), onload: () => r('sent'), src: 'https://example.invalid/i.png'})"
+    assert page.js(f"new Promise(r => {{ {image} }})") == "refused"
+    page.js("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.hacked = 1'}))")
+    assert page.js("window.hacked") is None
+    assert sum("Content Security Policy" in text for text in page.complaints) >= 3
+
+
+def test_hover_gives_the_exact_values(open_page, real):
+    page = open_page(real)
+    hover(page, "heldout", 0.99, 0.5)
+    lines = tip(page, "heldout").splitlines()
+    assert lines[0] == "shots 32"
+    method = real["heldout"]["methods"][1]
+    assert f"per-task: {method['mean'][-1]:.4g} ({method['low'][-1]:.4g} to {method['high'][-1]:.4g})" in lines
+    hover(page, "tar", 0.99, 0.5)
+    found = tip(page, "tar")
+    assert found.startswith("task 320 · sensor 319") and f"measured TAR: {real['curves']['tar'][-1]:.6g}"[:22] in found
+    page.mouse("mouseMoved", 2, 2)
+    page.frames()
+    assert tip(page, "tar") is None
+
+
+def test_hover_names_the_task_on_the_map(open_page, real):
+    page = open_page(real)
+    far = real["similarity"]["points"][0]
+    node = "document.querySelectorAll('[data-chart=similarity] path.marks')"
+    paths = f"[...{node}].map(p => p.getAttribute('d')).find(d => d.includes('m0,'))"  # the crosses
+    x, y = map(float, page.js(paths).split("l")[0][1:].split(","))
+    left, top, width, _ = box(page, "similarity")
+    scale = width / page.js("document.querySelector('[data-chart=similarity] .plot > svg').viewBox.baseVal.width")
+    page.mouse("mouseMoved", left + (x + 4.5) * scale, top + (y + 4.5) * scale)
+    page.frames()
+    found = tip(page, "similarity")
+    assert found.splitlines()[0] == far["name"] and f"distance {far['distance']:.3g}".rstrip("0").rstrip(".") in found
+
+
+@pytest.mark.parametrize("chart", CHARTS)
+def test_drag_zooms_and_double_click_resets(open_page, real, chart):
+    page = open_page(real)
+    before = ticks(page, chart)
+    reset = f"document.querySelector('[data-chart={chart}] .tools button:last-child')"
+    assert page.js(f"{reset}.disabled") is True
+    assert drag(page, chart, (0.4, 0.3), (0.7, 0.6)) == 1
+    zoomed = ticks(page, chart)
+    assert zoomed != before and page.js(f"{reset}.disabled") is False
+    left, top, width, height = box(page, chart)
+    for clicks in (1, 2):
+        page.mouse("mousePressed", left + width / 2, top + height / 2, clicks)
+        page.mouse("mouseReleased", left + width / 2, top + height / 2, clicks)
+    page.frames()
+    assert ticks(page, chart) == before
+    drag(page, chart, (0.4, 0.3), (0.7, 0.6))
+    assert ticks(page, chart) == zoomed
+    page.js(f"{reset}.click()")
+    assert ticks(page, chart) == before and page.complaints == []
+
+
+def test_legend_and_log_switches(open_page, real):
+    page = open_page(real)
+    lines = "document.querySelectorAll('[data-chart=tar] path.line').length"
+    legend = "document.querySelectorAll('[data-chart=tar] .legend button')"
+    assert page.js(lines) == 2
+    before = ticks(page, "tar")
+    page.js(f"{legend}[1].click()")
+    assert page.js(lines) == 1 and page.js(f"{legend}[1].getAttribute('aria-pressed')") == "false"
+    page.js(f"{legend}[1].click()")
+    assert page.js(lines) == 2 and ticks(page, "tar") == before
+    for i in (0, 1):
+        page.js(f"document.querySelectorAll('[data-chart=tar] .tools button')[{i}].click()")
+    linear = ticks(page, "tar")
+    assert linear != before and "0" in linear
+    page.js(f"[...{legend}].forEach(b => b.click())")  # nothing left to draw is no error
+    assert page.js(lines) == 0 and page.complaints == []
+
+
+def test_keys_reach_everything(open_page, real):
+    page = open_page(real)
+    reached = page.js(
+        "[...document.querySelectorAll('[data-chart] button, .plot > svg, a, summary')].every(e => e.tabIndex === 0)"
+    )
+    assert reached is True
+    page.js("document.querySelector('[data-chart=heldout] .plot > svg').focus()")
+    page.press("ArrowRight")
+    assert tip(page, "heldout").startswith("shots 1\n")
+    page.press("ArrowRight")
+    assert tip(page, "heldout").startswith("shots 2\n")
+    page.press("End")
+    assert tip(page, "heldout").startswith("shots 32\n")
+    before = ticks(page, "heldout")
+    page.press("+")
+    assert ticks(page, "heldout") != before
+    page.press("Escape")
+    assert ticks(page, "heldout") == before and tip(page, "heldout") is None
+    page.js("document.querySelector('[data-chart=similarity] .plot > svg').focus()")
+    page.press("ArrowDown")
+    page.press("ArrowRight")
+    assert "sensor" in tip(page, "similarity") and page.complaints == []
+
+
+def luminance(page, node="document.body", part="backgroundColor"):
+    red, green, blue = page.js(f"getComputedStyle({node}).{part}.match(/[0-9.]+/g).slice(0, 3).map(Number)")
+    return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255
+
+
+def test_light_and_dark(open_page, real):
+    page = open_page(real)
+    assert luminance(page) > 0.9 and luminance(page, part="color") < 0.2
+    page.scheme("dark")
+    page.frames()
+    assert luminance(page) < 0.15 and luminance(page, part="color") > 0.8
+    button = "document.getElementById('theme')"
+    page.js(f"{button}.click()")
+    assert page.js(f"{button}.textContent") == "Theme: light" and luminance(page) > 0.9
+    page.scheme("light")
+    page.js(f"{button}.click()")
+    assert page.js(f"{button}.textContent") == "Theme: dark" and luminance(page) < 0.15
+    page.js(f"{button}.click()")
+    assert page.js(f"{button}.textContent") == "Theme: auto" and luminance(page) > 0.9
+
+
+@pytest.mark.parametrize("width", [320, 360])
+def test_phone(open_page, real, hostile, width):
+    for facts in (real, hostile):
+        page = open_page(facts, width=width, height=740, touch=True)
+        assert page.js("document.documentElement.scrollWidth") <= width
+        wide = "[...document.querySelectorAll('section > *')].filter(e => e.getBoundingClientRect().right > innerWidth + 0.5).length"
+        assert page.js(wide) == 0
+    page = open_page(real, width=width, height=740, touch=True)
+    left, top, w, h = box(page, "tar")
+    assert w > 280
+    page.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": left + w / 2, "y": top + h / 2}])
+    page.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    page.frames()
+    assert tip(page, "tar").startswith("task ")
+    inside = (
+        "(r => r.left >= 0 && r.right <= innerWidth)(document.querySelector('[data-chart=tar] .tip').getBoundingClientRect())"
+    )
+    assert page.js(inside) is True and page.complaints == []
+
+
+def test_hostile_facts_do_nothing(open_page, hostile):
+    page = open_page(hostile)
+    assert page.js("window.hacked") is None and page.complaints == [] and len(page.requests) == 1
+    assert page.js("document.querySelectorAll('img, iframe, object, script:not([type]) ~ script').length") == 0
+    for chart in CHARTS:
+        box(page, chart)
+        page.js(f"document.querySelector('[data-chart={chart}] .plot > svg').focus()")
+        for key in ("ArrowRight", "ArrowRight", "ArrowDown", "+", "-", "Escape"):
+            page.press(key)
+        for i in range(page.js(f"document.querySelectorAll('[data-chart={chart}] .controls button').length")):
+            page.js(f"document.querySelectorAll('[data-chart={chart}] .controls button')[{i}].click()")
+        text = json.dumps(ticks(page, chart))
+        assert "NaN" not in text and "Infinity" not in text and "undefined" not in text
+    assert page.js("window.hacked") is None and page.complaints == []
+
+
+def test_very_negative_scores_are_cut_off_openly(open_page, hostile):
+    page = open_page(hostile)
+    note = "document.querySelector('[data-chart=heldout] .hint').textContent"
+    assert "below −1 are cut off" in page.js(note)
+    whole = "[...document.querySelectorAll('[data-chart=heldout] .tools button')].find(b => b.textContent === 'whole range')"
+    before = ticks(page, "heldout")
+    page.js(f"{whole}.click()")
+    assert ticks(page, "heldout") != before and "cut off" not in page.js(note)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"title": "bare"},
+        {"title": "none", "curves": {"task": [], "tar": [], "guess": []}},
+        {
+            "title": "one",
+            "curves": {"task": [1], "tar": [0.0], "guess": [0.5]},
+            "similarity": report.similarity_map([[1.0, 2.0]]),
+        },
+    ],
+    ids=["bare", "none", "one"],
+)
+def test_small_facts(open_page, facts):
+    page = open_page(facts)
+    assert page.complaints == []
+    assert page.js("[...document.querySelectorAll('svg *')].every(e => !/NaN/.test(e.outerHTML))") is True
+
+
+def test_large_run(open_page, large):
+    page = open_page(large)
+    hover(page, "guess", 0.9, 0.5)
+    assert tip(page, "guess").startswith("task ") and page.complaints == []
+    assert page.js("document.querySelectorAll('*').length") < 12_000
+
+
+def test_prints_whole(open_page, real):
+    page = open_page(real)
+    page.js("dispatchEvent(new Event('beforeprint'))")
+    assert page.js("document.querySelectorAll('details:not([open])').length") == 0
+    page.js("dispatchEvent(new Event('afterprint'))")
+    assert page.js("document.querySelectorAll('details[open]').length") == 0
+    page.call("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    assert luminance(page) > 0.999
+    assert page.js("[...document.querySelectorAll('.tools, nav')].every(e => getComputedStyle(e).display === 'none')") is True
+
+
+def test_log_axis_leaves_out_what_has_no_logarithm(open_page):
+    page = open_page({"title": "t", "curves": {"task": [1, 2, 3, 4, 5], "tar": [-1.0, 0.0, 2.0, None, 3.0]}})
+    page.js("document.querySelectorAll('[data-chart=tar] .tools button')[1].click()")
+    assert "2 values of 0 or less" in page.js("document.querySelector('[data-chart=tar] .hint').textContent")
+    path = page.js("document.querySelector('[data-chart=tar] path.line').getAttribute('d')")
+    assert path.count("M") == 2 and "L" not in path and "NaN" not in path and page.complaints == []  # two points, a gap between

@@ -1,0 +1,360 @@
+"""The page without a browser: what it says, what it escapes, what it leaves out."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import fmrl
+from fmrl import report
+from fmrl.report import charts, ledger, thin
+from fmrl.report.page import embed, specs
+from fmrl.report.verdict import verdict
+
+
+class Seen(HTMLParser):
+    """Tags with attributes, visible text, and the embedded data."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.text, self.data, self._inside = [], [], "", None
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag if tag in ("script", "style") else None
+        if (tag, dict(attrs).get("type")) == ("script", "application/json"):
+            self._inside = "data"
+
+    def handle_endtag(self, tag):
+        self._inside = None
+
+    def handle_data(self, data):
+        if self._inside == "data":
+            self.data += data
+        elif self._inside is None:
+            self.text.append(data)
+
+    @property
+    def words(self):
+        return re.sub(r"\s+", " ", "".join(self.text))
+
+
+def test_real_run_has_every_section(real):
+    seen = Seen(report.render(real))
+    ids = [attrs["id"] for tag, attrs in seen.tags if tag == "section"]
+    assert ids == ["summary", "heldout", "learned", "tar", "guess", "similarity", "certificate", "run", "citation"]
+    assert not [attrs for _, attrs in seen.tags if attrs.get("class") == "missing"]
+    assert {spec["id"] for spec in json.loads(seen.data)} == {"heldout", "tar", "guess", "similarity"}
+    assert "On 60 held-out tasks, averaged over all shots, FMRL is" in seen.words
+    for planted in ("sensor 037", "sensor 181", "sensor 302"):
+        assert planted in seen.words
+    d = next(d for d in real["heldout"]["differences"] if d["against"] == "per-task" and d["shots"] is None)
+    assert f"{abs(d['mean']):.3f} higher in R²" in seen.words  # the number of the facts, not one of the page's own
+    assert "@inproceedings{khodak2019provable" in seen.words
+
+
+def test_is_a_pure_function_and_needs_nothing_else(real):
+    page = report.render(real)
+    assert page == report.render(json.loads(json.dumps(real)))
+    links = [value for _, attrs in Seen(page).tags for key, value in attrs.items() if key in ("src", "href")]
+    assert links and all(value.startswith("#") or value == "data:," for value in links)
+    assert not re.search(r"@import|url\((?!#)|fetch\(|XMLHttpRequest|https?://(?!www\.w3\.org/2000/svg)", page)
+    assert "default-src 'none'" in page
+
+
+def test_only_a_title():
+    seen = Seen(report.render({"title": "bare"}))
+    lines = [attrs for _, attrs in seen.tags if attrs.get("class") == "missing"]
+    assert len(lines) == 7
+    for command in ("fmrl certify RUN", "--holdout 0.2 --out RUN", "fmrl report RUN"):
+        assert command in seen.words
+    assert json.loads(seen.data) == []
+    given = Seen(report.render({"title": "bare", "missing": {"similarity": {"why": "Too <many> features."}}}))
+    assert "Too <many> features." in given.words
+
+
+@pytest.mark.parametrize("section", ["data", "heldout", "learned", "curves", "similarity", "certificate", "run"])
+def test_any_section_may_be_missing(real, section):
+    page = report.render({key: value for key, value in real.items() if key != section})
+    assert ('class="missing"' in page) == (section != "data")
+
+
+def test_hostile_strings_stay_text(hostile):
+    page = report.render(hostile)
+    page.encode("utf-8")
+    seen = Seen(page)
+    tags = [tag for tag, _ in seen.tags]
+    assert tags.count("script") == 2 and "img" not in tags and "svg" not in tags
+    assert not [name for _, attrs in seen.tags for name in attrs if name.startswith("on")]
+    assert "\x00" not in page and "window.hacked" in seen.words
+    assert "{{script}}{{data}}" in seen.words  # a marker in a name is not a marker
+    names = json.loads(seen.data)[1]["series"][0]["names"]
+    assert names[0] == "</script><script>window.hacked = 1</script>" and max(map(len, names)) <= 200
+    assert "nan" not in seen.words.lower().split() and "NaN" not in seen.data and "Infinity" not in seen.data
+
+
+def test_embedded_json_cannot_leave_its_element():
+    text = embed({"</script>": "<!--", "a": [math.nan, math.inf, np.float64(2), "&\u2028"]})
+    assert "<" not in text and ">" not in text and "&" not in text and "\u2028" not in text
+    assert json.loads(text) == {"</script>": "<!--", "a": [None, None, 2.0, "&\u2028"]}
+
+
+def test_thinning_keeps_extremes_and_says_so(large):
+    page = report.render(large)
+    seen = Seen(page)
+    assert len(page) < 1_500_000
+    found = {spec["id"]: spec for spec in json.loads(seen.data)}
+    guess = next(s for s in found["guess"]["series"] if s["name"].startswith("guess"))
+    assert len(guess["x"]) <= thin.MOST and max(guess["y"]) == 9.0 and guess["x"][guess["y"].index(9.0)] == 77_778
+    distance = found["guess"]["series"][0]
+    whole = large["curves"]["distance"]
+    assert max(distance["y"]) == pytest.approx(max(whole), rel=1e-5) and min(distance["y"]) == pytest.approx(
+        min(whole), rel=1e-5
+    )
+    dots = sum(len(s["x"]) for s in found["similarity"]["series"])
+    assert dots <= thin.CLOUD and found["similarity"]["series"][1]["names"][0] == "user 500"
+    assert re.search(r"[\d,]+ of 100,000 tasks are drawn", seen.words)
+    assert "1,500 of 100,000 tasks are drawn: outliers, the outermost and a random share." in seen.words
+
+
+def test_thinned_curve_is_near_the_whole_one():
+    rng = np.random.default_rng(1)
+    y = np.cumsum(rng.normal(size=50_000))
+    kept = thin.thin([y])
+    assert kept[0] == 0 and kept[-1] == len(y) - 1 and np.all(np.diff(kept) > 0)
+    between = np.interp(np.arange(len(y)), kept, y[kept])
+    assert np.abs(between - y).max() < 0.05 * np.ptp(y)
+    gaps = np.where(np.arange(50_000) % 2, np.nan, y)
+    kept = thin.thin([gaps])
+    assert np.nanmax(gaps) in gaps[kept] and np.nanmin(gaps) in gaps[kept]
+
+
+def test_one_task():
+    task = fmrl.Task(np.eye(3), [0.1, 0.2, 0.3], loss=fmrl.Squared(), name="only")
+    history = fmrl.run(fmrl.presets.paper(), [task])
+    facts = {
+        "title": "one",
+        "curves": report.curves(history, ["only"]),
+        "similarity": report.similarity_map(history.optimum, ["only"], phi=history.state.phi),
+        "certificate": report.certificate_facts(fmrl.certify(history, [task])),
+        "heldout": report.held_out({"FMRL": [[0.5]], "pooled": [[0.4]]}, [1], "accuracy"),
+    }
+    seen = Seen(report.render(facts))
+    assert "only" in seen.data and "does not say whether meta-learning helped" in seen.words
+
+
+def difference(mean, low, high, against="pooled", shots=None):
+    return {"against": against, "shots": shots, "mean": mean, "low": low, "high": high}
+
+
+@pytest.mark.parametrize(
+    ("pairs", "answer", "tone"),
+    [
+        ([(0.2, 0.1, 0.3), (0.1, 0.05, 0.2)], "Yes: meta-learning helped", "yes"),
+        ([(0.2, 0.1, 0.3), (0.001, 0.0005, 0.002)], "one pooled model did as well", "mixed"),
+        ([(0.2, 0.1, 0.3), (0.01, -0.05, 0.1)], "no clear difference from one pooled", "mixed"),
+        ([(0.2, 0.1, 0.3), (-0.1, -0.2, -0.05)], "Partly: better than fitting each task alone, worse than", "mixed"),
+        ([(-0.2, -0.3, -0.1), (0.01, -0.05, 0.1)], "No: fitting each task alone did better", "no"),
+        ([(0.0, -0.002, 0.002), (0.0, -0.002, 0.002)], "No: fitting each task alone and one pooled model did as well", "no"),
+        ([(0.0, -0.1, 0.1), (0.0, -0.1, 0.1)], "No clear difference", "mixed"),
+        ([(None, None, None)], "does not say", "unknown"),
+        ([], "does not say", "unknown"),
+    ],
+)
+def test_verdict(pairs, answer, tone):
+    listed = [difference(*pair, against=name) for pair, name in zip(pairs, ("per-task", "pooled"), strict=False)]
+    found = verdict(
+        {"metric": "r2", "shots": [1], "methods": [{"name": "FMRL", "mean": [0.5]}], "differences": listed, "tasks": 9}
+    )
+    assert answer in found.answer and found.tone == tone
+
+
+def test_verdict_does_not_hide_where_it_loses():
+    listed = [difference(0.1, 0.05, 0.2), difference(-0.05, -0.06, -0.04, shots=16), difference(-0.03, -0.06, -0.02, shots=32)]
+    found = verdict({"metric": "accuracy", "shots": [1, 16, 32], "methods": [], "differences": listed, "tasks": 9})
+    assert (
+        found.tone == "yes"
+        and found.reasons[-1] == "But with 16 and 32 shots one pooled model is ahead, by 5.0 points at most."
+    )
+
+
+def test_a_false_assumption_is_no_guarantee(real):
+    broken = json.loads(json.dumps(real))
+    for bound in broken["certificate"]["bounds"]:
+        bound["assumptions"].append({"name": "the sun shines", "status": "false", "detail": ""})
+    html = ledger.certificate(broken)
+    assert "No guarantee can be given" in html and "guarantee on TAR" not in html
+    assert html.count("false here: the sun shines") == len(broken["certificate"]["bounds"])
+    assert [s["name"] for s in charts.tar(broken)["series"]] == ["measured TAR"]
+    assert "No bound is drawn" in report.render(broken)
+
+
+def test_bound_drawn_is_the_certified_one(real):
+    """It ends where the certificate says, and is called proved only if nothing under it is taken on trust."""
+    by_name = {s["name"]: s for s in charts.tar(real)["series"]}
+    last = next(b for b in real["certificate"]["bounds"] if b["name"] == "per-task sum")["total"]
+    assert by_name["bound, partly on trust"]["y"][-1] == pytest.approx(last, rel=1e-3)
+    checked = json.loads(json.dumps(real).replace('"assumed"', '"checked"'))
+    assert "proved bound" in [s["name"] for s in charts.tar(checked)["series"]]
+    trusting = {key: value for key, value in real.items() if key != "certificate"}
+    assert "bound, assumptions unchecked" in [s["name"] for s in charts.tar(trusting)["series"]]
+    assert "fmrl certify RUN" in report.render(trusting)
+
+
+def test_curves_are_the_history(real):
+    rng = np.random.default_rng(3)
+    tasks = [fmrl.Task(rng.normal(size=(5, 2)), rng.normal(size=5), loss=fmrl.Squared()) for _ in range(40)]
+    history = fmrl.run(fmrl.presets.paper(), tasks)
+    found = report.curves(history)
+    assert found["tar"][-1] == pytest.approx(float(history.tar)) and found["of"] == 40 and "name" not in found
+    assert found["violations"] == int(np.sum(history.violations))
+    assert found["tar_at_most"][-1] == pytest.approx(float(history.interval[1]))
+    with pytest.raises(fmrl.FMRLError, match="39 names were given for 40 tasks"):
+        report.curves(history, ["x"] * 39)
+    with pytest.raises(fmrl.FMRLError, match="totals only"):
+        report.curves(fmrl.run(fmrl.presets.paper(), tasks, keep="totals"))
+
+
+@pytest.mark.parametrize("keep", ["all", "vectors", "scalars", "totals"])
+def test_facts_of_any_history(keep):
+    tasks = [fmrl.Task(np.eye(2), [0.1 * t, 0.2], loss=fmrl.Squared()) for t in range(6)]
+    history = fmrl.run(fmrl.presets.paper(), tasks, keep=keep)
+    facts = report.facts_of(history, tasks)
+    seen = Seen(report.render(facts))
+    assert ("similarity" in facts, "curves" in facts) == (keep in ("all", "vectors"), keep != "totals")
+    assert ("keep='vectors'" in seen.words) == (keep in ("scalars", "totals")) and "6" in seen.words
+    assert facts["certificate"]["tasks"] == (0 if keep == "totals" else 6)
+
+
+def test_outliers_are_rare_among_alike_tasks_and_found_when_planted():
+    for dim in (1, 2, 20):
+        alike = np.random.default_rng(dim).normal(size=(3000, dim))
+        assert report.similarity_map(alike, ball=False)["outliers"] <= 3
+        planted = np.vstack([alike, 30 + np.zeros((2, dim))])
+        names = [p["name"] for p in report.similarity_map(planted, ball=False)["points"][:2]]
+        assert sorted(names) == ["task 3000", "task 3001"]
+    found = report.similarity_map([[1.0, 2.0]] * 9)
+    assert found["outliers"] == 0 and found["explained"] == [0.0, 0.0]
+
+
+def test_map_keeps_distances_in_the_plane():
+    """With two dimensions the map is the data turned: all distances stay, and the ball encloses every point."""
+    optima = np.random.default_rng(0).normal(size=(40, 2))
+    found = report.similarity_map(optima)
+    at = {int(p["name"].split()[1]): np.array([p["x"], p["y"]]) for p in found["points"]}
+    for i, j in ((0, 1), (5, 30), (12, 39)):
+        assert np.linalg.norm(at[i] - at[j]) == pytest.approx(np.linalg.norm(optima[i] - optima[j]))
+    x, y, r = found["ball"]
+    assert max(np.linalg.norm(p - [x, y]) for p in at.values()) <= r * (1 + 1e-9)
+    assert sum(found["explained"]) == pytest.approx(1)
+
+
+def test_held_out_intervals_are_student_and_paired():
+    from scipy import stats
+
+    rng = np.random.default_rng(0)
+    ours, base = rng.normal(size=(30, 2)), rng.normal(size=(30, 2))
+    ours[:3, 1] = base[:3, 1] = np.nan
+    found = report.held_out({"FMRL": ours, "pooled": base}, [1, 2], "r2")
+    d = next(d for d in found["differences"] if d["shots"] == 2)
+    low, high = stats.ttest_rel(ours[3:, 1], base[3:, 1]).confidence_interval(0.95)
+    assert (d["low"], d["high"]) == (pytest.approx(low), pytest.approx(high))
+    assert found["methods"][0]["tasks"] == [30, 27]
+    near = report.held_out({"FMRL": [[1.0], [0.9]], "pooled": [[0.0], [0.1]]}, [1], "accuracy")["methods"]
+    assert near[0]["high"] == [1.0] and near[1]["low"] == [0.0]
+    with pytest.raises(fmrl.FMRLError, match="different tasks"):
+        report.held_out({"FMRL": ours, "pooled": base[:9]}, [1, 2], "r2")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        None,
+        {},
+        {"title": ""},
+        {"title": "t", "curves": {"task": [1, 2], "tar": [1.0]}},
+        {"title": "t", "curves": {}},
+        {"title": "t", "heldout": {"metric": "r2", "shots": [1], "methods": [{"name": "x"}]}},
+        {"title": "t", "similarity": {"points": [3]}},
+        {"title": "t", "certificate": {"bounds": [{}]}},
+        {"title": "t", "run": 3},
+    ],
+)
+def test_wrong_facts_are_refused_in_words(facts):
+    with pytest.raises(fmrl.FMRLError):
+        report.render(facts)
+
+
+def test_command_and_atomic_write(real, tmp_path):
+    (tmp_path / "facts.json").write_text(json.dumps(real))
+    command = [sys.executable, "-m", "fmrl.report", str(tmp_path / "facts.json"), str(tmp_path / "out" / "r.html")]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip().endswith("r.html")
+    assert (tmp_path / "out" / "r.html").read_text(encoding="utf-8") == report.render(real)
+    (tmp_path / "facts.json").write_text("{")
+    failed = subprocess.run(command, capture_output=True, text=True)
+    assert failed.returncode == 2 and failed.stderr.startswith("error:") and "Traceback" not in failed.stderr
+    with pytest.raises(fmrl.FMRLError, match="cannot write"):
+        report.write({"title": "t"}, tmp_path / "facts.json" / "r.html")
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["r.html"]
+
+
+def test_specs_of_nothing():
+    empty = {"task": [], "tar": [], "guess": []}
+    assert specs({"title": "t", "curves": empty})[0]["series"] == []
+    report.render({"title": "t", "curves": empty})
+
+
+def damaged(value, rng, chance):
+    """The same facts with some of their parts replaced by what does not belong there."""
+    if rng.random() < chance:
+        strange = (
+            None,
+            "x",
+            "<b>",
+            -1,
+            0,
+            1e308,
+            math.nan,
+            math.inf,
+            True,
+            [],
+            {},
+            [None],
+            {"a": 1},
+            [[1]],
+            b"bytes",
+            object(),
+        )
+        return strange[rng.integers(len(strange))]
+    if isinstance(value, dict):
+        return {key: damaged(v, rng, chance) for key, v in value.items() if rng.random() > chance / 2}
+    if isinstance(value, (list, tuple)):
+        return [damaged(v, rng, chance) for v in value if rng.random() > chance / 4]
+    return value
+
+
+def test_damaged_facts_give_a_page_or_a_clear_error(real):
+    """Nothing but FMRLError ever comes out, and what is rendered still holds two scripts and valid data."""
+    small = json.loads(json.dumps(real))
+    small["similarity"]["points"] = small["similarity"]["points"][:8]
+    small["curves"] = {k: v[:8] if isinstance(v, list) else v for k, v in small["curves"].items()}
+    small["certificate"]["curves"] = {k: v[:8] for k, v in small["certificate"]["curves"].items()}
+    rendered = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        facts = damaged(small, rng, 0.002 if seed % 2 else 0.02)
+        try:
+            page = report.render(facts)
+        except fmrl.FMRLError:
+            continue
+        rendered += 1
+        seen = Seen(page)
+        assert [tag for tag, _ in seen.tags].count("script") == 2
+        json.loads(seen.data)
+    assert rendered > 50  # the damage is mild enough that some pages survive

@@ -1,0 +1,145 @@
+"""The site says what is: its snippets run and print what it shows, its commands exist, its names and links lead somewhere."""
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+import polars as pl
+import pytest
+import typer
+
+import fmrl
+from fmrl.cli.main import app
+from fmrl.data.fetch import locate
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import snippets  # noqa: E402
+import write_practice  # noqa: E402
+
+PAGES = {str(p.relative_to(ROOT)): p.read_text(encoding="utf-8") for p in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]}
+WITH_CODE = [name for name, text in PAGES.items() if snippets.blocks(text)]
+# Long runs are made short, and a GPU is not asked for: each of these must be there to be replaced.
+SMALLER = {
+    "docs/deep.md": {"cuda": "cpu", ".cpu()": "", "20_000": "2", "steps=50": "steps=2", "test, 50,": "test, 2,", "count=1000": "count=4"},
+    "docs/data/README.md": {"count=100_000": "count=1_000"},
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Where a page runs, with the tables it speaks of: 30 shops, twelve visits each."""
+    rng = np.random.default_rng(0)
+    shop, day = np.repeat(np.arange(30), 12), np.tile(np.arange(12), 30)
+    price = rng.normal(size=360)
+    sold = np.where(day < 2, day % 2, price + 0.3 * rng.normal(size=360) < 0).astype(int)
+    visits = pl.DataFrame({"shop": [f"shop{i}" for i in shop], "price": price, "weekday": day % 7, "sold": sold})
+    visits.write_csv(tmp_path / "visits.csv")
+    visits.filter(pl.col("shop").is_in(["shop3", "shop4"])).write_csv(tmp_path / "new-shops.csv")
+    sales = visits.with_columns(day=pl.Series(day))
+    sales.write_parquet(tmp_path / "sales.parquet")
+    sales.filter(pl.col("shop") == "shop7").write_parquet(tmp_path / "new.parquet")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", WITH_CODE)
+def test_snippets_run_and_print_what_the_page_shows(name, folder):
+    text = PAGES[name]
+    if "load_omniglot" in text and not locate("omniglot"):
+        pytest.skip("Omniglot is not here")
+    given = {"fmrl": fmrl}
+    if name == "docs/deep.md":
+        torch = pytest.importorskip("torch")
+        given |= {"X": torch.rand(5, 1, 28, 28), "y": torch.arange(5)}
+
+    def change(code: str) -> str:
+        for long, short in SMALLER.get(name, {}).items():
+            assert long in code or name != "docs/deep.md", f"{name} no longer says {long}"
+            code = code.replace(long, short)
+        return code
+
+    printed = snippets.play(text, name, change, given)
+    for block, now in zip(snippets.blocks(text), printed, strict=True):
+        if block.output is not None:
+            assert snippets.same(block.output, now), f"{name}, line {block.line} prints\n{now}"
+
+
+def _command(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command these words name, and the words that are left."""
+    command = typer.main.get_command(app)
+    while isinstance(getattr(command, "commands", None), dict) and words and words[0] in command.commands:
+        command, words = command.commands[words[0]], words[1:]
+    return command, words
+
+
+COMMANDS = sorted({(name, line) for name, text in PAGES.items() for line in snippets.commands(text)})
+
+
+@pytest.mark.parametrize(("name", "line"), COMMANDS)
+def test_commands_and_their_options_exist(name, line):
+    command, rest = _command(line.split()[1:])
+    options = {o for p in command.params for o in (*p.opts, *p.secondary_opts)} | {"--help"}
+    assert not hasattr(command, "commands") or not rest or rest[0].startswith("-"), f"{name}: there is no {line!r}"
+    unknown = [word for word in rest if word.startswith("--") and word.split("=")[0] not in options]
+    assert not unknown, f"{name}: {line!r} has no option {unknown}"
+
+
+def test_every_page_is_in_the_navigation():
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    assert [p for p in PAGES if p.startswith("docs/") and not re.search(rf": {re.escape(p[5:])}$", nav, re.M)] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links_lead_somewhere(name):
+    for target in re.findall(r"\]\((?!https?:)([^)#\s]+)", PAGES[name]):
+        assert (ROOT / name).parent.joinpath(target).exists(), f"{name} links to {target}"
+
+
+def _resolve(name: str):
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[cut:]:
+            found = getattr(found, part)
+        return found
+    raise AssertionError(f"{name} is nowhere")
+
+
+def test_api_pages_name_what_exists():
+    names = [n for page, text in PAGES.items() if page.startswith("docs/api") for n in re.findall(r"^::: (\S+)", text, re.M)]
+    assert len(names) > 30
+    for name in names:
+        _resolve(name)
+
+
+def test_the_theory_map_leads_to_functions_and_tests():
+    text = PAGES["docs/theory-map.md"]
+    names = set(re.findall(r"`(fmrl\.[\w.]+)`", text))
+    assert len(names) > 20
+    for name in names:
+        _resolve(name)
+    file, seen = None, 0
+    for path, test in re.findall(r"`(tests/\w+/\w+\.py)?(?:::(\w+))?`", text):
+        file = ROOT / path if path else file
+        if path or test:
+            assert file.exists(), path
+            seen += 1
+        if test:
+            assert f"def {test}(" in file.read_text(encoding="utf-8"), f"{path}::{test}"
+    assert seen > 20
+
+
+def test_the_table_and_the_readme_are_what_the_records_say():
+    records = write_practice.read()
+    assert PAGES["docs/practice.md"] == write_practice.page(records), "run python scripts/write_practice.py"
+    row = next(line for line in PAGES["README.md"].splitlines() if "benchmarks/practice.py" in line)
+    for what, number in write_practice.numbers(records).items():
+        assert number in row, f"{what}: the record says {number}"
