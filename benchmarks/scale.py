@@ -223,6 +223,12 @@ def speed(entry: dict, work: Path, tasks: int) -> None:
     cost = [1e6 * (a["seconds"] - b["seconds"]) / tasks for a, b in zip(by[1], by[0], strict=True)]
     idle = [1e6 * (a["seconds"] - a["work"]) / tasks for a in by[1]]
     entry["two workers against one, map phases"] = {"each": ratios, "median": float(np.median(ratios))}
+    # What other programs do not change: how much of two workers' time had a block in it, and the CPU their blocks took.
+    entry["two workers"] = {
+        "share of their time with a block in work": [r["work"] / (2 * r["seconds"]) for r in by[2]],
+        "the same of one worker": [r["work"] / r["seconds"] for r in by[1]],
+        "CPU of the blocks against one worker": [a["cpu"] / b["cpu"] for a, b in zip(by[2], by[1], strict=True)],
+    }
     beside = [1e6 * a["cpu beside work"] / tasks for a in by[1]]
     entry["overhead of one worker, us a task"] = {
         "wall time against no Ray": cost,

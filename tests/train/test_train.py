@@ -153,6 +153,11 @@ def test_a_stop_while_a_window_is_played_keeps_the_checkpoint_before(long, tmp_p
     monkeypatch.setattr(_Session, "_window", interrupted)
     with pytest.raises(Stopped, match=f"{WINDOW:,} of"):
         train(options, tmp_path / "run", checkpoint_every=1, evaluate_tasks=3)
+    whole = (tmp_path / "run" / folder.CHECKPOINT).read_bytes()
+    (tmp_path / "run" / folder.CHECKPOINT).write_bytes(whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])
+    with pytest.raises(fmrl.FMRLError, match=r"checkpoint\.safetensors is damaged; delete it"):
+        train(options, tmp_path / "run", resume=True)
+    (tmp_path / "run" / folder.CHECKPOINT).write_bytes(whole)
     assert train(options, tmp_path / "run", resume=True, evaluate_tasks=3)["resumed_after"] == WINDOW
     assert digests(tmp_path / "run") == digests(home / "whole")
 

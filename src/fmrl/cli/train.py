@@ -13,8 +13,6 @@ from rich.table import Table
 
 from fmrl.cli.guard import Stop, bar, guarded
 
-Text = Annotated[str | None, typer.Option()]
-
 
 def train_command(
     table: Annotated[str, typer.Argument(help="CSV, TSV, Parquet or Arrow file, or a quoted glob of several.")],
@@ -145,7 +143,8 @@ def _summary(record: dict[str, Any], out: Path) -> None:
     heldout = record["heldout"]
     if heldout["methods"]:
         what = "accuracy" if heldout["metric"] == "accuracy" else "R²"
-        shown = Table(title=f"{what} on {heldout['tasks']} held-out tasks, by shots", title_justify="left")
+        say(f"{what} on {heldout['tasks']} held-out tasks, by shots ({heldout['protocol']}):")
+        shown = Table()
         shown.add_column("")
         for shots in heldout["shots"]:
             shown.add_column(str(shots), justify="right")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -51,8 +52,10 @@ def facts(run: Run) -> report.Facts:
     if record["heldout"]["methods"]:
         found["heldout"] = record["heldout"]
     else:
-        why = "No task was held out." if not record["heldout_tasks"] else "The held-out tasks have too few rows."
-        missing["heldout"] = {"why": why, "command": options.command("RUN").replace("--out", "--holdout 0.2 --out")}
+        missing["heldout"] = {"why": "The held-out tasks have too few rows to learn from and to score on."}
+        if not record["heldout_tasks"]:
+            again = replace(options, holdout=0.2).command("RUN")
+            missing["heldout"] = {"why": "No task was held out.", "command": again}
     return found  # type: ignore[return-value]
 
 

@@ -109,8 +109,8 @@ class Options:
 def _ingredient(name: str, text: str) -> Any:
     """An ingredient of Algorithm 2 from its text, which must be one of its kind.
 
-    >>> _ingredient("similarity", "Doubling(0.1, 1.1)")
-    Doubling(epsilon=0.1, gamma=1.1)
+    >>> _ingredient("similarity", "Known(0.5)")
+    Known(D=0.5)
     """
     value = parse(text)
     if type(value).__module__ != f"fmrl.core.{name}":

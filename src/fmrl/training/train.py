@@ -51,13 +51,23 @@ def train(
 
     checkpoint_every: tasks, rounded up to whole windows. resume: go on with the run in ``out``, if there is one. keep_models: store the
     models of the tasks trained on (default: if they are at most ten million numbers). stop: asked after every window.
+
+    >>> import tempfile
+    >>> home = Path(tempfile.mkdtemp())
+    >>> rows = pl.DataFrame({"shop": np.repeat(np.arange(20), 6), "x": np.tile(np.arange(6.0), 20)})
+    >>> rows.with_columns(y=0.5 * pl.col("x") + pl.col("shop")).write_csv(home / "rows.csv")
+    >>> record = train(Options(str(home / "rows.csv"), "shop", "y"), home / "run")
+    >>> record["kind"], record["tasks"], record["heldout_tasks"], record["rows"]
+    ('regression', 19, 1, 114)
     """
     if checkpoint_every < 1 or evaluate_tasks < 0:
         raise FMRLError(f"checkpoint_every={checkpoint_every} and evaluate_tasks={evaluate_tasks} must be positive")
     with folder.writing(out) as scratch:
         if (out / folder.RECORD).exists() and resume:
             _same(Settings.read(out).options, options, out)
-            return Run.load(out).record
+            found = Run.load(out).record
+            (out / folder.CHECKPOINT).unlink(missing_ok=True)  # of a run that was killed as it finished
+            return found
         settings, source = _settings(options, out, scratch, resume, progress)
         with record("train", **settings.options.said()) as entry:
             session = _Session(settings, source, out, progress, evaluate_tasks)
@@ -111,7 +121,10 @@ class _Session:
         self.estimator: Any = None
         checkpoint = out / folder.CHECKPOINT
         if checkpoint.exists():
-            self.estimator = settings.kind.load(checkpoint)
+            try:
+                self.estimator = settings.kind.load(checkpoint)
+            except FMRLError:
+                raise FMRLError(f"{checkpoint} is damaged", fix="delete it, and --resume starts over") from None
         self.done = self.saved = self.before = 0 if self.estimator is None else self.estimator.n_tasks_seen_
 
     def play(self, every: int, stop: Callable[[], bool]) -> None:

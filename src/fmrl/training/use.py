@@ -118,7 +118,7 @@ def _rows(run: Run, table: str, size: int) -> Iterator[pl.DataFrame]:
             if schema[c.name] != pl.Null:
                 same_kind(c, schema[c.name])
         yield from batches(frame.select(needed), size, _row(needed), is_seekable(table))
-    except pl.exceptions.PolarsError as e:
+    except (pl.exceptions.PolarsError, OSError) as e:
         raise TableError(f"the table cannot be read: {str(e).splitlines()[0]}", fix="check the file and its encoding") from e
 
 

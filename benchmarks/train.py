@@ -1,0 +1,75 @@
+"""What fmrl train costs: tasks a second and peak memory against the number of tasks. python benchmarks/train.py [--tasks 20000 80000]
+
+Every size is a process of its own: Parquet with 20 rows a task and 10 features, two classes, no evaluation, models not kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+ROWS, FEATURES, CHUNK = 20, 10, 10_000
+
+
+def write(path: Path, tasks: int) -> Path:
+    """The table, made in chunks so that it is never held whole."""
+    import polars as pl
+
+    rng, parts = np.random.default_rng(0), []
+    common = rng.normal(size=FEATURES)
+    for first in range(0, tasks, CHUNK):
+        count = min(CHUNK, tasks - first)
+        X = rng.normal(size=(count, ROWS, FEATURES))
+        z = np.einsum("trf,tf->tr", X, common + 0.5 * rng.normal(size=(count, FEATURES))) + rng.normal(size=(count, ROWS))
+        columns = {"task": np.repeat(np.arange(first, first + count), ROWS), "y": (z > 0).astype(int).ravel()}
+        columns |= {f"x{j}": X[..., j].ravel() for j in range(FEATURES)}
+        parts.append(path.with_name(f"{first}.arrow"))
+        pl.DataFrame(columns).write_ipc(parts[-1])
+    pl.scan_ipc(parts).sink_parquet(path)
+    return path
+
+
+def measure(table: str, out: str, apart: str) -> None:
+    """Train, and print seconds and the peak of memory as JSON; before counts what importing alone takes."""
+    from fmrl.training import Options, train
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    began = time.perf_counter()
+    record = train(Options(table, "task", "y", apart=apart), Path(out), keep_models=False, evaluate_tasks=0)
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"tasks": record["tasks"], "seconds": seconds, "peak": peak, "before": before}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tasks", type=int, nargs="+", default=[20_000, 80_000])
+    parser.add_argument("--measure", nargs=3)
+    given = parser.parse_args()
+    if given.measure:
+        return measure(*given.measure)
+    for tasks in given.tasks:
+        with tempfile.TemporaryDirectory() as scratch:
+            code = f"import train, pathlib; train.write(pathlib.Path({scratch!r}) / 'table.parquet', {tasks})"
+            subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent)
+            for apart in ("error", "gather"):
+                words = [sys.executable, __file__, "--measure", f"{scratch}/table.parquet", f"{scratch}/{apart}", apart]
+                found = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+                rate = found["tasks"] / found["seconds"]
+                print(
+                    f"{found['tasks']:,} tasks, rows {'sorted' if apart == 'error' else 'gathered'}: {rate:,.0f} tasks/s, "
+                    f"peak {found['peak']:.0f} MB (imports alone {found['before']:.0f} MB)",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
