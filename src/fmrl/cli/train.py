@@ -138,7 +138,11 @@ def _summary(record: dict[str, Any], out: Path) -> None:
     def say(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
-    say(f"[bold]{record['tasks']:,}[/] tasks, {record['rows']:,} rows, {len(record['features'])} features, {record['kind']}")
+    classes = record["classes"]
+    kind = record["kind"] if classes is None else f"{record['kind']} of {len(classes):,} classes"
+    say(f"[bold]{record['tasks']:,}[/] tasks, {record['rows']:,} rows, {len(record['features'])} features, {kind}")
+    if classes is not None and len(classes) > 20 and all(isinstance(c, (int, float)) for c in classes):
+        say("the target is whole numbers: if it is a quantity, train with [bold]--kind regression[/]")
     say(f"TAR {record['tar'][1]:.4g} (bound {record['bound']:.4g})")
     heldout = record["heldout"]
     if heldout["methods"]:

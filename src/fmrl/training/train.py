@@ -71,7 +71,12 @@ def train(
         settings, source = _settings(options, out, scratch, resume, progress)
         with record("train", **settings.options.said()) as entry:
             session = _Session(settings, source, out, progress, evaluate_tasks)
-            session.play(checkpoint_every, stop)
+            try:
+                session.play(checkpoint_every, stop)
+            except FMRLError:
+                if not session.saved:  # a run that never began must not stand in the way of a corrected one
+                    (out / folder.SETTINGS).unlink(missing_ok=True)
+                raise
             entry |= {"command": settings.options.command(str(out)), "data": settings.data}
             try:
                 entry |= session.finish(keep_models)
