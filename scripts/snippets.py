@@ -13,6 +13,7 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import sys
 import tempfile
 import types
@@ -23,6 +24,9 @@ from typing import Any
 
 BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?", re.M | re.S)
 SHELL = re.compile(r"(?:^|`)(?:\$ )?(fmrl (?:[a-z]+)[^`\n|#>]*)", re.M)
+
+
+SCRIPT = re.compile(r"^```sh\n(.*?)^```\n", re.M | re.S)
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,16 @@ def commands(page: str) -> list[str]:
     ['fmrl demo --out here', 'fmrl certify run']
     """
     return [m.group(1).strip() for m in SHELL.finditer(page)]
+
+
+def scripts(page: str) -> list[list[str]]:
+    """The words of every ``fmrl …`` command in the ``sh`` blocks of a page, in their order.
+
+    >>> scripts('```sh\\nfmrl train a.csv --update "FAL()"  # learn\\n```\\n')
+    [['train', 'a.csv', '--update', 'FAL()']]
+    """
+    lines = [line for block in SCRIPT.findall(page) for line in block.splitlines()]
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("fmrl ")]
 
 
 def play(page: str, name: str, change: Callable[[str], str] = str, names: dict[str, Any] | None = None) -> list[str]:

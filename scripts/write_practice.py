@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def numbers(records: dict[str, dict[str, Any]]) -> dict[str, str]:
     cells = [cell for found in sets["sets"] for cell in found["cells"]]
     calls = stream["lines"][0]["rounds/s"]
     return {
-        "worst": f"{sets['worst']['difference']:+.3f}".replace("-", "−"),
+        "worst": _signed(sets["worst"]["difference"]),
         "cells": str(len(cells)),
         "won": str(sum(cell["fmrl − better"][1] > 0 for cell in cells)),
         "fit": f"{fit['ratio']:.0f}×",
@@ -41,6 +42,14 @@ def numbers(records: dict[str, dict[str, Any]]) -> dict[str, str]:
         "river": f"{stream['ratio, 4 classes']['predict, learn']:.1f}×",
         "river, binary": f"{stream['ratio, 2 classes']['predict, learn']:.1f}×",
     }
+
+
+def _paragraph(*parts: str) -> str:
+    return textwrap.fill(" ".join(parts), 140, break_long_words=False, break_on_hyphens=False)
+
+
+def _signed(value: float, digits: int = 3) -> str:
+    return f"{value:+.{digits}f}".replace("-", "−")
 
 
 def _value(cell: dict[str, Any] | None, line: str) -> str:
@@ -54,7 +63,7 @@ def _difference(cell: dict[str, Any] | None) -> str:
     if cell is None:
         return "–"
     mean, low, high = cell["fmrl − better"]
-    text = f"{mean:+.3f} ± {high - mean:.3f}".replace("-", "−")
+    text = f"{_signed(mean)} ± {high - mean:.3f}"
     return f"**{text}**" if low > 0 else text
 
 
@@ -63,6 +72,8 @@ def _accuracy(record: dict[str, Any]) -> list[str]:
     worst, cells = found["worst"], [cell for one in found["sets"] for cell in one["cells"]]
     few = [c for one in found["sets"] if one["similar"] for c in one["cells"] if c["shots"] <= 4]
     better = sum(c["fmrl − per-task"][1] > 0 for c in few)
+    above = sum(c["fmrl − better"][1] > 0 for c in cells)
+    below = sum(c["fmrl − better"][2] < 0 for c in cells)
     lines = [
         "# Measured against plain scikit-learn",
         "",
@@ -71,16 +82,21 @@ def _accuracy(record: dict[str, Any]) -> list[str]:
         "",
         "## Held-out tasks, nothing tuned",
         "",
-        "`MetaClassifier()` or `MetaRegressor()` is fitted to the training tasks and adapted to a few rows of every held-out task. *per-task* is one",
-        "`LogisticRegressionCV` or `RidgeCV` for each held-out task from the same rows (with one row a class, or one row: `LogisticRegression`, `Ridge`),",
-        "*pooled* is one for the rows of all training tasks together (at most 20,000 of them, drawn evenly). Shots are rows per class, or rows of a",
-        "regression; scores are means over held-out tasks on rows nobody learned from, ± half of a 95 % Student t interval over tasks. The last line",
-        "is the paired difference to the *better* of the two (the one with the higher mean in that column); bold where its interval lies above zero.",
+        _paragraph(
+            "`MetaClassifier()` or `MetaRegressor()` is fitted to the training tasks and adapted to a few rows of every held-out task.",
+            "*per-task* is one `LogisticRegressionCV` or `RidgeCV` for each held-out task from the same rows (with one row a class, or",
+            "one row: `LogisticRegression`, `Ridge`), *pooled* is one for the rows of all training tasks together (at most 20,000 of",
+            "them, drawn evenly). Shots are rows per class, or rows of a regression; scores are means over held-out tasks on rows nobody",
+            "learned from, ± half of a 95 % Student t interval over tasks. The last line is the paired difference to the *better* of the",
+            "two (the one with the higher mean in that column); bold where its interval lies above zero.",
+        ),
         "",
-        f"The worst of these {len(cells)} differences is **{worst['difference']:+.4f}** ({worst['set']}, {worst['shots']} shots); "
-        f"in {sum(c['fmrl − better'][1] > 0 for c in cells)} the whole interval".replace("-", "−", 1),
-        f"lies above zero, in {sum(c['fmrl − better'][2] < 0 for c in cells)} below. Against per-task fitting at up to 4 shots on the similar tasks, the whole interval lies above zero",
-        f"in {better} of {len(few)} columns, and the mean in {sum(c['fmrl − per-task'][0] > 0 for c in few)}.",
+        _paragraph(
+            f"The worst of these {len(cells)} differences is **{_signed(worst['difference'], 4)}** ({worst['set']}, {worst['shots']}",
+            f"shots); in {above} the whole interval lies above zero, in {below} below. Against per-task fitting at up to 4 shots on the",
+            f"similar tasks, the whole interval lies above zero in {better} of {len(few)} columns, and the mean in",
+            f"{sum(c['fmrl − per-task'][0] > 0 for c in few)}.",
+        ),
         "",
     ]
     if found["skipped"]:
@@ -100,9 +116,12 @@ def _accuracy(record: dict[str, Any]) -> list[str]:
         lines += ["| fmrl − better | " + " | ".join(_difference(by.get(k)) for k in SHOTS) + " |", ""]
     return [
         *lines,
-        "A column is left out (–) where a task has not that many rows of every class. Digit pairs come from three random halvings of the images, 15",
-        "test pairs each, and digit blocks from three turns in which every block is tested once; their tasks share images or writers with tasks of",
-        "another turn, so their intervals are a little too narrow. R² below zero is worse than predicting the task's mean.",
+        _paragraph(
+            "A column is left out (–) where a task has not that many rows of every class. Digit pairs come from three random halvings",
+            "of the images, 15 test pairs each, and digit blocks from three turns in which every block is tested once; their tasks share",
+            "images or writers with tasks of another turn, so their intervals are a little too narrow. R² below zero is worse than",
+            "predicting the task's mean.",
+        ),
         "",
     ]
 
@@ -122,6 +141,12 @@ def _fit(record: dict[str, Any]) -> list[str]:
         f"| `LogisticRegression().fit` for each task ({found['scikit-learn tasks']} tasks spread over all, extrapolated) "
         f"| {peer:.0f} | {1e6 * peer / tasks:.0f} | 1 |",
         "",
+        _paragraph(
+            "One run on a busy 2-core machine; CPU time still depends on what else runs there, and on the peers more than on us. The runs",
+            "before it gave 25.3 and 19.0 (before the last speed-ups) and 29.3; streams with four classes 3.5, 2.9 and 3.6 times river.",
+            "Read the ratios to about a quarter.",
+        ),
+        "",
         "Where `fit`'s time goes: " + ", ".join(f"{stage} {share:.0%}" for stage, share in found["share"].items()) + ".",
         "",
     ]
@@ -132,9 +157,12 @@ def _stream(record: dict[str, Any]) -> list[str]:
     lines = [
         "## Streaming",
         "",
-        f"{found['tasks']:,} tasks × {found['rounds']} rounds, {found['features']} features, each row predicted and then learned; opening and closing"
-        f" tasks included; river {found['river']}, its rows",
-        "made into dictionaries before the clock starts (`python benchmarks/practice.py --parts stream`):",
+        _paragraph(
+            f"{found['tasks']:,} tasks × {found['rounds']} rounds, {found['features']} features, each row predicted and then learned;",
+            f"opening and closing tasks included; river {found['river']}, its rows made into dictionaries before the clock starts; one",
+            "thread, CPU time, medians of five turns; ratios are medians of the turns' own",
+            "(`python benchmarks/practice.py --parts stream`):",
+        ),
         "",
         "| classes | how | rounds a second | accuracy |",
         "|---|---|---|---|",
@@ -144,9 +172,12 @@ def _stream(record: dict[str, Any]) -> list[str]:
     return [
         *lines,
         "",
-        f"With four classes that is **{four['predict, learn']:.1f}** times river ({four['play']:.1f} with `play`): its one-vs-rest does the work four times. With two classes it is",
-        f"{two['predict, learn']:.1f} times ({two['play']:.1f} with `play`): no faster to speak of, at 50 features both spend their time in the interpreter. river learns one model",
-        "over the whole stream; here every task starts from phi, and its regret is tracked.",
+        _paragraph(
+            f"With four classes that is **{four['predict, learn']:.1f}** times river ({four['play']:.1f} with `play`), whose one-vs-rest",
+            f"does the work four times. With two classes it is {two['predict, learn']:.1f} times ({two['play']:.1f} with `play`): at 50",
+            "features both spend their time in the interpreter. river learns one model over the whole stream; here every task starts",
+            "from phi, and its regret is tracked.",
+        ),
     ]
 
 

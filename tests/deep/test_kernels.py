@@ -59,6 +59,6 @@ def test_graph_replay_equals_eager():
     replayed = MetaTrainer(omniglot_net(5, seed=0).cuda(), Adam()).fit(tasks, 3)
     eager = MetaTrainer(omniglot_net(5, seed=0).cuda(), Adam())
     eager._prepare([tasks])
-    eager._iterate = eager._body
+    eager.engine.once = eager.engine.body
     eager._chunk([tasks], 3)
     assert torch.equal(replayed.phi, eager.phi)

@@ -96,3 +96,23 @@ def test_bad_rows_are_refused_and_change_nothing(row):
     with pytest.raises(fmrl.FMRLError, match="not one of the classes"):
         t.learn(X[0], "nobody")
     np.testing.assert_array_equal(t.theta, theta)
+
+
+def test_learning_what_was_just_predicted_is_learning_it():
+    X, y, task = classification()
+    clf = fmrl.MetaClassifier().fit(X, y, task=task)
+    plain, asked = clf.task(rounds=8), clf.task(rounds=8)
+    row = np.empty_like(X[0])  # one buffer for all rows, as readers of sensors do
+    for i in range(8):
+        loss = plain.learn(X[i].tolist(), y[i])
+        row[:] = X[i + 1] if i % 2 else X[i]
+        asked.predict(row)
+        row[:] = X[i]  # and changed between the two calls
+        if i % 3 == 0:
+            asked.predict_proba(X[i + 2])  # and another question between them
+        assert asked.learn(row, y[i]) == pytest.approx(loss, rel=1e-12)
+    np.testing.assert_allclose(asked.theta, plain.theta, rtol=1e-12, atol=1e-15)
+    with pytest.raises(fmrl.FMRLError, match="closed"):
+        asked.predict(row)
+        asked.close()
+        asked.learn(row, y[0])

@@ -14,7 +14,9 @@ RECORDS = ROOT / "results" / "convex"
 
 def test_the_page_is_what_the_records_give():
     page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
-    assert page.startswith(document(RECORDS) + "\n# Reproduction of the deep figures")  # its second half: tests/deep/test_report.py
+    assert page.startswith(
+        document(RECORDS) + "\n# Reproduction of the deep figures"
+    )  # its second half: tests/deep/test_report.py
 
 
 @pytest.mark.parametrize("figure", FIGURES)

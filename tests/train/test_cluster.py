@@ -168,3 +168,13 @@ def test_what_ray_cannot_do_is_said(parts, table, tmp_path, monkeypatch):
 def test_the_local_engine_does_not_import_ray():
     code = "import sys, fmrl.training, fmrl.cli.train; sys.exit('ray' in sys.modules or 'fmrl.scale' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_run_that_never_began_leaves_the_way_free(parts, tmp_path, monkeypatch):
+    def refuse(*args, **given):
+        raise FMRLError("there is no Ray cluster")
+
+    monkeypatch.setattr("fmrl.training.cluster.OnRay", refuse)
+    with pytest.raises(FMRLError, match="there is no Ray cluster"):
+        train(options(parts, engine="ray"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -229,3 +229,10 @@ def test_held_out_scores(run):
         low <= mean <= high for m in heldout["methods"] for low, mean, high in zip(m["low"], m["mean"], m["high"], strict=True)
     )
     assert {d["against"] for d in heldout["differences"]} == {"per-task", "pooled"}
+
+
+def test_a_run_that_never_began_leaves_the_way_free(table, tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(fmrl.FMRLError):
+        train(Options(str(table), "user", "colour", kind="regression"), out)
+    assert train(Options(str(table), "user", "liked", holdout=0.0), out)["tasks"] == 60

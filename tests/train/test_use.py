@@ -138,3 +138,22 @@ def test_ids_are_the_same_in_every_kind_of_file(tmp_path):
     assert predict(Run.load(tmp_path / "run"), str(tmp_path / "a.csv"), tmp_path / "said.csv")["seen"] == 160
     said = pl.read_csv(tmp_path / "said.csv")["prediction"].to_numpy()
     assert np.abs(said - frame["y"].to_numpy()).max() < 0.2
+
+
+def test_predicting_into_the_table_itself_is_refused(run, tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text("shop,x\na,1\n")
+    with pytest.raises(fmrl.FMRLError, match="is the table itself"):
+        predict(run, str(table), table)
+    assert table.read_text() == "shop,x\na,1\n"
+
+
+def test_adapting_again_adds_models_and_replaces_a_tasks_own(adapted):
+    first = Models(adapted.ids[:3], adapted.coef[:3], adapted.intercept[:3], adapted.features, adapted.classes, adapted.run)
+    again = Models(
+        adapted.ids[2:4], adapted.coef[2:4] + 1, adapted.intercept[2:4], *(adapted.features, adapted.classes, adapted.run)
+    )
+    both = again.over(first)
+    assert both.ids == adapted.ids[:4]
+    np.testing.assert_array_equal(both.coef[:2], adapted.coef[:2])
+    np.testing.assert_array_equal(both.coef[2:], adapted.coef[2:4] + 1)

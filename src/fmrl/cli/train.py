@@ -180,7 +180,11 @@ def _summary(record: dict[str, Any], out: Path) -> None:
     def say(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
-    say(f"[bold]{record['tasks']:,}[/] tasks, {record['rows']:,} rows, {len(record['features'])} features, {record['kind']}")
+    classes = record["classes"]
+    kind = record["kind"] if classes is None else f"{record['kind']} of {len(classes):,} classes"
+    say(f"[bold]{record['tasks']:,}[/] tasks, {record['rows']:,} rows, {len(record['features'])} features, {kind}")
+    if classes is not None and len(classes) > 20 and all(isinstance(c, (int, float)) for c in classes):
+        say("the target is whole numbers: if it is a quantity, train with [bold]--kind regression[/]")
     if (engine := record.get("engine", {})).get("name") == "ray":
         batch = "" if engine["meta_batch"] == 1 else f", meta-batches of {engine['meta_batch']:,}"
         say(f"played on Ray: {engine['nodes']:,} nodes, {engine['workers']:,} workers{batch}")

@@ -32,7 +32,8 @@ def adapt_command(
 
     The models are written with the names and in the units of the table's columns.
     Those in RUN's own adapted.safetensors, the default, are used by fmrl predict
-    without being named.
+    without being named; adapting again adds to them, and replaces a task's model by
+    its new one.
 
     Examples:
 
@@ -41,6 +42,7 @@ def adapt_command(
         fmrl adapt run new-shops.csv --out models.json
     """
     from fmrl.training import Run, folder
+    from fmrl.training.models import Models
     from fmrl.training.use import adapt
 
     with guarded(), bar("tasks") as show:
@@ -54,13 +56,19 @@ def adapt_command(
         found = Run.load(run)
         path = run / folder.ADAPTED if out is None else out
         models = adapt(found, table, progress)
+        kept = 0
+        if out is None and path.exists():
+            old = Models.load(path)
+            if old.run == models.run:
+                both = models.over(old)
+                kept, models = len(both.ids) - len(models.ids), both
         models.save(path)
     if as_json:
         typer.echo(
             json.dumps({"tasks": len(models.ids), "features": models.features, "classes": models.classes, "out": str(path)})
         )
     else:
-        _say(f"models of {len(models.ids):,} tasks in {path}")
+        _say(f"models of {len(models.ids):,} tasks in {path}" + (f", {kept:,} of them from before" if kept else ""))
 
 
 def predict_command(

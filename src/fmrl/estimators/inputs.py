@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import _check_sample_weight, column_or_1d, validate_data
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from fmrl.core.errors import FMRLError
 
@@ -56,7 +56,9 @@ def task_ids(task: Any, rows: int) -> np.ndarray | None:
     """Task ids [n] of any kind that can be sorted: numbers, text, dates."""
     if task is None:
         return None
-    ids = column_or_1d(np.asarray(as_numpy(task)))
+    ids = np.asarray(as_numpy(task))
+    if ids.ndim != 1:
+        raise FMRLError(f"task must hold one id for every row, not be of shape {ids.shape}", fix="give a vector of ids")
     if len(ids) != rows:
         raise FMRLError(f"task has {len(ids)} ids but X has {rows} rows", fix="give the id of every row's task")
     if ids.dtype.kind == "f" and np.isnan(ids).any():

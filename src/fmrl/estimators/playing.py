@@ -16,7 +16,8 @@ from fmrl.core.losses import Loss
 from fmrl.core.scan import scan
 from fmrl.core.solver import Solution
 from fmrl.core.tasks import Rounds
-from fmrl.core.within import play
+from fmrl.core.within import Play, play
+from fmrl.estimators import lazy
 from fmrl.estimators.chart import Chart
 from fmrl.estimators.pack import Table, groups, stack
 
@@ -52,9 +53,16 @@ def _at_once(algo: FMRL, state: State, stacks: list[tuple[np.ndarray, Rounds]], 
     happened = []
     for (index, game), optimum in zip(stacks, best, strict=True):
         here = State(0, before.phi[index], before.guess[index], (), ())
-        played = play(algo.within, game, algo.domain, here.phi, step_size(here.guess, sigma[index]))
+        played = _played(algo, game, here.phi, step_size(here.guess, sigma[index]))
         happened.append((index, algo.record(here, game, played, optimum, optimum.theta, sigma[index])))
     return _join(happened, count), after
+
+
+def _played(algo: FMRL, game: Rounds, phi: np.ndarray, eta: np.ndarray) -> Play:
+    """The losses; actions are not needed where the optimum moves phi."""
+    if lazy.applies(algo.within, algo.domain, game):
+        return Play(lazy.suffered(game, algo.domain, phi, eta), phi, phi, None)  # type: ignore[arg-type]
+    return play(algo.within, game, algo.domain, phi, eta)
 
 
 def _in_turn(algo: FMRL, state: State, stacks: list[tuple[np.ndarray, Rounds]], count: int) -> tuple[Round, State]:

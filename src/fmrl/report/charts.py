@@ -178,7 +178,7 @@ def heldout(found: HeldOut) -> Spec:
     return {
         "id": "heldout",
         "x": {
-            "label": "shots (rows of the new task learned from)",
+            "label": f"shots (rows of the new task learned from{', per class' if accuracy else ''})",
             "unit": "shots",
             "log": True,
             "ticks": shots,

@@ -7,6 +7,7 @@ the time, are Ray's.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -26,6 +27,7 @@ from fmrl.scale.groups import FIX, Block, Group, cut, index_file, join, open_fil
 from fmrl.scale.maps import OnRay
 from fmrl.scale.store import read
 from fmrl.scale.tables import Tables
+from fmrl.training import folder
 from fmrl.training.options import Options
 from fmrl.training.source import Source, not_empty, open_source
 from fmrl.training.train import Stopped, _Session
@@ -37,7 +39,7 @@ def parquet_files(table: str) -> list[Path]:
     """The Parquet files of a folder, a glob or a path, in the order they are read; anything else cannot be shared out."""
     if find_spec("ray") is None or find_spec("pyarrow") is None:
         raise FMRLError("the engine 'ray' needs Ray, which is not installed", fix='pip install "fmrl[ray]"')
-    found = [Path(f) for f in Tables(table).files()]
+    found = [Path(f).absolute() for f in Tables(table).files()]  # workers may run in another folder
     if wrong := [f for f in found if f.suffix.lower() not in KINDS or not f.is_file()]:
         what = f"the engine 'ray' reads Parquet files only, and {wrong[0]} is none"
         raise TableError(what, fix="convert it, give a folder of Parquet files or a quoted glob, or leave out --engine ray")
@@ -84,9 +86,8 @@ def open_tables(
     encoder: Encoder | None = None,
     loss: Loss | None = None,
     expected: int | None = None,
-    scratch: Path | None = None,
 ) -> Source:
-    """Open the Parquet files of a run; the arguments are those of `open_source`, and nothing is gathered in ``scratch``."""
+    """Open the Parquet files of a run; encoder, loss, expected as in `open_source`."""
     files, skip = [str(f) for f in parquet_files(options.table)], options.skip_bad_tasks
     groups, bad = join([g for f in files for g in index_file(f, options.task)], skip)
     if not groups:
@@ -102,7 +103,7 @@ def open_tables(
                 _try(g, columns)
             raise
         if not skip and ids != (runs := sum(g.runs - g.joined for g in groups)):
-            what = f"the rows of {ids:,} tasks lie in {runs:,} places" if ids < runs else "a row has no task id"
+            what = f"the rows of {ids:,} tasks lie in {runs:,} places"
             raise TableError(what, fix="on Ray the rows of a task lie together: sort the table by task, or use --engine local")
         encoder, loss, expected = found.encoder, found.loss, found.expected
     tables = Tables(files, options.task, options.target, None, loss, encoder, options.one_class)
@@ -223,6 +224,14 @@ class Session(_Session):
         """Tasks in finished blocks."""
         found = (read(path, ["regret"]) for path in sorted((self.out / "rounds").glob("*.parquet")))
         return sum(len(columns["regret"]) for columns in found if columns is not None)
+
+    def give_up(self) -> None:
+        """Optima take the time: a run that has some of them has begun."""
+        if not any((self.out / "optima").glob("*.parquet")):
+            for name in (folder.SETTINGS, folder.CHECKPOINT, "run.json"):
+                (self.out / name).unlink(missing_ok=True)
+            for name in ("optima", "rounds"):
+                shutil.rmtree(self.out / name, ignore_errors=True)
 
     def stopped(self) -> Stopped:
         """As of a local run; blocks are saved as they end."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,13 @@ class Models:
                 partial.write_bytes(save(arrays, {"fmrl": json.dumps(seal(head))}))
         else:
             raise FMRLError(f"{path.name} is no file of models", fix="name it .json or .safetensors")
+
+    def over(self, old: Models) -> Models:
+        """These models, and those of ``old`` whose tasks are not among them."""
+        ours = set(self.ids)
+        kept = [i for i, name in enumerate(old.ids) if name not in ours]
+        coef, intercept = (np.concatenate([a[kept], b]) for a, b in ((old.coef, self.coef), (old.intercept, self.intercept)))
+        return replace(self, ids=[old.ids[i] for i in kept] + self.ids, coef=coef, intercept=intercept)
 
     @classmethod
     def load(cls, path: Path) -> Models:

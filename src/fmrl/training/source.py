@@ -92,8 +92,12 @@ def classes_of(loss: Loss) -> list | None:
     return None if _quantity(loss) else list(loss.classes)  # type: ignore[attr-defined]
 
 
-def files(table: str) -> list[Path]:
+def files(table: str, engine: str = "local") -> list[Path]:
     """The files a path or glob names, sorted."""
+    if engine == "ray":
+        from fmrl.training.cluster import parquet_files
+
+        return parquet_files(table)
     found = [Path(table)] if Path(table).exists() else [Path(p) for p in sorted(glob.glob(table))]
     if not found:
         raise TableError(f"{table} does not exist", fix="check the path")
@@ -114,6 +118,10 @@ def open_source(
 
     scratch: where rows that lie apart are gathered. frame: what to read in place of the table's files.
     """
+    if frame is None and options.engine == "ray":
+        from fmrl.training.cluster import open_tables
+
+        return open_tables(options, encoder, loss, expected)
     if frame is None:
         files(options.table)
     table: Any = options.table if frame is None else frame

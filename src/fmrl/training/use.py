@@ -63,6 +63,8 @@ def predict(
     """
     if out.suffix not in (*TEXT, *BINARY):
         raise FMRLError(f"{out.name} is of no known kind", fix=f"name it {', '.join([*TEXT, *BINARY])}")
+    if any(out.resolve() == path.resolve() for path in files(table)):
+        raise FMRLError(f"{out} is the table itself", fix="name another file for the predictions")
     if adapted is not None and adapted.run != run.record["files"][folder.MODEL]:
         raise FMRLError("these models were adapted from another run", fix="adapt again: fmrl adapt RUN TABLE")
     known = {"seen": run.models, "adapted": adapted}
