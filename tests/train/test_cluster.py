@@ -4,6 +4,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -171,10 +172,10 @@ def test_the_local_engine_does_not_import_ray():
 
 
 def test_a_run_that_never_began_leaves_the_way_free(parts, tmp_path, monkeypatch):
-    def refuse(*args, **given):
-        raise FMRLError("there is no Ray cluster")
-
-    monkeypatch.setattr("fmrl.training.cluster.OnRay", refuse)
-    with pytest.raises(FMRLError, match="there is no Ray cluster"):
-        train(options(parts, engine="ray"), tmp_path / "run")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)  # else that cluster is used, whatever the address
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # and nobody listens
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        with pytest.raises(FMRLError, match=f"there is no Ray cluster at '{address}'"):
+            train(options(parts, engine="ray"), tmp_path / "run", address=address)
     assert not (tmp_path / "run").exists()
