@@ -17,6 +17,7 @@ pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: pi
 from typer.testing import CliRunner
 
 from fmrl.cli.main import app
+from fmrl.cli.train import train_command
 from fmrl.core.errors import FMRLError
 from fmrl.training import Options, Run, train
 
@@ -146,6 +147,14 @@ def test_a_broken_file_is_named_and_may_be_skipped(cluster, small_blocks, parts,
     names = pl.read_parquet(run.file("tasks.parquet"))["task"].to_list()
     assert not set(lost) & set(names) and len(names) + run.record["heldout_tasks"] == everyone - len(lost)
     assert run.record["tasks"] == len(run.history) == len(names) == len(run.models.ids)
+
+
+def test_the_example_of_help_runs(cluster, parts, tmp_path):
+    (line,) = [line for line in train_command.__doc__.splitlines() if "--engine ray" in line]
+    words = line.replace("visits/", str(parts)).replace("/shared/run", str(tmp_path / "run")).split()
+    done = CliRunner().invoke(app, words[1:])
+    assert done.exit_code == 0 and "played on Ray: 1 nodes" in done.output, done.output
+    assert Run.load(tmp_path / "run").record["features"][-1] == "amount"
 
 
 def test_what_ray_cannot_do_is_said(parts, table, tmp_path, monkeypatch):
