@@ -184,3 +184,84 @@ def test_a_task_seen_twice_is_refused():
     reg = fmrl.MetaRegressor().partial_fit(X[:12], y[:12], task="a")
     with pytest.raises(fmrl.FMRLError, match="seen before"):
         reg.partial_fit(X[12:], y[12:], task="a")
+
+
+def test_tasks_that_come_after_fit_do_not_throw_the_rule_away():
+    X, y, task = regression(tasks=40)
+    reg = fmrl.MetaRegressor().fit(X, y, task=task)
+    rule = reg.rule_
+    for i in range(4):
+        reg.partial_fit(X[3 * i : 3 * i + 3], y[3 * i : 3 * i + 3])
+    assert reg.rule_ is rule and reg.n_tasks_seen_ == 44
+
+
+def test_a_refused_task_changes_nothing():
+    X, y, task = regression(tasks=5)
+    reg = fmrl.MetaRegressor()
+    for t in range(3):
+        reg.partial_fit(X[task == t], y[task == t], task=t)
+    rule, state = reg.rule_, reg.state_
+    for bad in (0, np.int64(1), [1, 2]):
+        with pytest.raises(fmrl.FMRLError):
+            reg.partial_fit(X[task == 4], y[task == 4], task=bad)
+    assert reg.rule_ is rule and reg.state_ is state
+    reg.partial_fit(X[task == 4], y[task == 4])  # a name of its own, which nobody has
+    assert reg.n_tasks_seen_ == 4
+
+
+def test_asking_does_not_change_answers():
+    X, y, task = classification(spread=2.0)
+    asked, silent = (fmrl.MetaClassifier().fit(X[task < 20], y[task < 20], task=task[task < 20]) for _ in range(2))
+    asked.predict(X[task < 20], task=task[task < 20])
+    for clf in (asked, silent):
+        for t in range(20, 30):
+            clf.partial_fit(X[task == t], y[task == t], task=t)
+    np.testing.assert_array_equal(asked.predict_proba(X, task=task), silent.predict_proba(X, task=task))
+
+
+def test_columns_of_different_size():
+    rng = np.random.default_rng(0)
+    task, X = np.repeat(np.arange(60), 40), rng.normal(size=(2400, 4)) * [1.0, 10.0, 1e4, 0.1]
+    w = (np.array([1.0, -1.0, 2.0, 1.0]) + 0.2 * rng.normal(size=(60, 4))) / [1.0, 10.0, 1e4, 0.1]
+    y = (X * w[task]).sum(axis=1) + 0.1 * rng.normal(size=2400)
+    train = task < 50
+    reg = fmrl.MetaRegressor().fit(X[train], y[train], task=task[train])
+    assert reg.chart_.scale is not None
+    scores = [
+        reg.adapt(X[task == t][:20], y[task == t][:20]).score(X[task == t][20:], y[task == t][20:]) for t in range(50, 60)
+    ]
+    assert np.mean(scores) > 0.95
+
+
+def test_rows_of_weight_zero_are_not_there():
+    X, y, task = classification()
+    clf = fmrl.MetaClassifier().fit(X, y, task=task)
+    few, many = np.ones(4), np.r_[np.ones(4), np.zeros(60)]
+    np.testing.assert_array_equal(clf.adapt(X[:4], y[:4], few).coef_, clf.adapt(X[:64], y[:64], many).coef_)
+
+
+def test_ids_of_different_kinds_and_numbers_beyond_squaring_are_refused():
+    X, y, _ = regression(tasks=2, rows=4)
+    with pytest.raises(fmrl.FMRLError, match="different kinds"):
+        fmrl.MetaRegressor().fit(X, y, task=[1, "1"] * 4)
+    for scale in (1e-160, 1e160):
+        with pytest.raises(fmrl.FMRLError, match="too large or too small"):
+            fmrl.MetaRegressor().fit(scale * X, y)
+
+
+def test_the_rule_scores_a_task_only_with_starts_it_did_not_make(monkeypatch):
+    """Each half's start is the mean of the other half's optima."""
+    from fmrl.estimators import rule
+
+    X, y, task = regression(tasks=10)
+    seen = {}
+    true = rule._scores
+    monkeypatch.setattr(
+        rule, "_scores", lambda pilot, order, n, starts, *rest: seen.update(starts) or true(pilot, order, n, starts, *rest)
+    )
+    reg = fmrl.MetaRegressor().fit(X, y, task=task)
+    tasks, _ = table(X, y, None, task)
+    theta = rule.optima(tasks, reg.chart_, fmrl.Squared(), True)
+    if seen["phi"].shape[1] == theta.shape[1]:
+        own = theta[::2].mean(axis=0)
+        assert min(abs(row - own).max() for row in seen["phi"][::2]) > 1e-6

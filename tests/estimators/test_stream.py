@@ -1,5 +1,8 @@
 """Rows one at a time."""
 
+import sys
+import threading
+
 import numpy as np
 import pytest
 
@@ -28,6 +31,27 @@ def test_a_stream_is_omd_and_moves_the_meta_level_as_flionline(classes):
     end = fmrl.core.meta.End(played.last, played.last, np.asarray(clf.rule_.lipschitz * np.sqrt(12)))
     np.testing.assert_allclose(clf.state_.phi, clf.history_.algo.advance(state, end).phi, atol=1e-10)
     assert clf.n_tasks_seen_ == 31 and clf.streams_.tasks == 1 and clf.streams_.rounds == 12
+
+
+@pytest.mark.parametrize("radius", [None, 0.3])
+def test_a_regression_stream_is_omd_too_inside_the_ball_and_on_its_sphere(radius):
+    X, y, task = regression()
+    reg = fmrl.MetaRegressor(radius=radius).fit(X, y, task=task)
+    state = reg.state_
+    game = fmrl.Task(reg.chart_.rows(X[:12]), reg.chart_.target(y[:12]), loss=fmrl.Squared()).open()
+    eta = np.asarray(float(state.guess) / (reg.rule_.lipschitz * np.sqrt(12)))
+    played = fmrl.play(fmrl.OMD(), game, reg.chart_.domain, state.phi, eta, record=True)
+    stream = reg.task(rounds=12)
+    for i in range(12):
+        assert stream.predict(X[i]) == pytest.approx(reg.chart_.shift + reg.chart_.unit * game.margins(played.actions[i])[i, 0])
+        stream.learn(X[i], y[i])
+    assert stream.loss == pytest.approx(played.losses.sum())
+    assert stream.loss_of_phi == pytest.approx(game.losses(state.phi).sum())
+    low, high = stream.regret
+    exact = played.losses.sum() - float(game.hindsight(reg.chart_.domain).value)
+    assert low - 1e-9 <= exact <= high + 1e-9
+    if radius is not None:
+        assert np.linalg.norm(played.actions, axis=1).max() == pytest.approx(radius)
 
 
 def test_regression_streams_and_play():
@@ -116,3 +140,60 @@ def test_learning_what_was_just_predicted_is_learning_it():
         asked.predict(row)
         asked.close()
         asked.learn(row, y[0])
+
+
+def test_named_streams_are_tasks_seen():
+    X, y, task = classification()
+    clf = fmrl.MetaClassifier().fit(X, y, task=task)
+    with clf.task(name="new") as t:
+        for i in range(12):
+            t.learn(X[i], y[i])
+        theta = t.theta
+    coef, intercept = clf.chart_.model(theta, 3)
+    np.testing.assert_allclose(clf.model("new").decision_function(X), X @ coef.T + intercept)
+    with pytest.raises(fmrl.FMRLError, match="seen before"):
+        clf.task(name="new")
+    with pytest.raises(fmrl.FMRLError, match="differ"):
+        clf.task(classes=["q"])
+
+
+def test_a_stream_left_open_over_a_new_fit_is_refused():
+    X, y, task = classification()
+    clf = fmrl.MetaClassifier().fit(X, y, task=task)
+    stream = clf.task()
+    stream.learn(X[0], y[0])
+    clf.fit(1e6 * X, y, task=task)
+    with pytest.raises(fmrl.FMRLError, match="fitted anew"):
+        stream.close()
+
+
+def test_threads_lose_no_task():
+    X, y, task = classification()
+    clf = fmrl.MetaClassifier().fit(X, y, task=task)
+
+    def work():
+        for i in range(60):
+            with clf.task(rounds=1) as t:
+                t.learn(X[i], y[i])
+
+    old = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    finally:
+        sys.setswitchinterval(old)
+    assert clf.n_tasks_seen_ == 30 + 240 and clf.streams_.tasks == 240
+
+
+@pytest.mark.parametrize("label", [[1, 2], np.array([1, 2]), None])
+def test_labels_that_are_none(label):
+    X, y, task = classification()
+    with pytest.raises(fmrl.FMRLError):
+        fmrl.MetaClassifier().fit(X, y, task=task).task().learn(X[0], label)
+    X, y, task = regression()
+    with pytest.raises(fmrl.FMRLError):
+        fmrl.MetaRegressor().fit(X, y, task=task).task().learn(X[0], label)

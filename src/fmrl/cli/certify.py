@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from rich.console import Console
 
 from fmrl.certificate import certify
+from fmrl.cli.guard import guarded
 from fmrl.core.checkpoint import load_history
 from fmrl.core.errors import FMRLError
 from fmrl.core.history import History
@@ -34,12 +36,17 @@ def certify_command(
 
         fmrl certify fmrl-demo/digits-FAL.npz --figure certificate.svg --json > certificate.json
     """
-    if as_json and as_markdown:
-        raise FMRLError("--json and --markdown exclude each other")
-    history, loss = _history(run)
-    certificate = certify(history, loss=loss, growth=growth)
-    if figure is not None:
-        certificate.figure(figure)
+    with guarded():
+        if as_json and as_markdown:
+            raise FMRLError("--json and --markdown exclude each other")
+        if growth is not None and not 0 < growth < math.inf:
+            raise FMRLError(f"growth={growth} is no α", fix="give a positive number")
+        if figure is not None and figure.suffix not in (".png", ".svg", ".pdf"):
+            raise FMRLError(f"{figure.name} is no figure", fix="name it .png, .svg or .pdf")
+        history, loss = _history(run)
+        certificate = certify(history, loss=loss, growth=growth)
+        if figure is not None:
+            certificate.figure(figure)
     if as_json:
         typer.echo(certificate.json())
     elif as_markdown:

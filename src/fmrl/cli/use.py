@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fmrl.cli.guard import bar, guarded
+from fmrl.core.errors import FMRLError
 
 RunFolder = Annotated[Path, typer.Argument(help="Folder that fmrl train made.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -55,6 +56,8 @@ def adapt_command(
 
         found = Run.load(run)
         path = run / folder.ADAPTED if out is None else out
+        if path.resolve().parent == run.resolve() and path.name in found.record["files"]:
+            raise FMRLError(f"{path} belongs to the run", fix="name another file, or leave --out away")
         models = adapt(found, table, progress)
         kept = 0
         if out is None and path.exists():

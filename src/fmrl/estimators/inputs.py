@@ -47,15 +47,23 @@ def weights(given: Any, X: np.ndarray) -> np.ndarray | None:
     if given is None:
         return None
     weight = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
-    if not weight.sum() > 0:
-        raise FMRLError("all sample weights are zero", fix="give some row a weight")
     return weight
+
+
+def weighed(weight: np.ndarray | None, *columns: np.ndarray | None) -> tuple[Any, ...]:
+    """Weights and columns without the rows of weight 0, which are not there."""
+    if weight is None or weight.all():
+        return (weight, *columns)
+    kept = weight > 0
+    return (weight[kept], *(None if c is None else c[kept] for c in columns))
 
 
 def task_ids(task: Any, rows: int) -> np.ndarray | None:
     """Task ids [n] of any kind that can be sorted: numbers, text, dates."""
     if task is None:
         return None
+    if isinstance(task, (list, tuple)) and len({isinstance(v, str) for v in task}) > 1:
+        raise FMRLError("task ids are of different kinds", fix="convert them to text")
     ids = np.asarray(as_numpy(task))
     if ids.ndim != 1:
         raise FMRLError(f"task must hold one id for every row, not be of shape {ids.shape}", fix="give a vector of ids")

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.estimators.chart import Chart
-from fmrl.estimators.inputs import as_numpy, back, positions, read, weights
+from fmrl.estimators.inputs import as_numpy, back, positions, read, weighed, weights
 from fmrl.estimators.pack import Table, stack
 from fmrl.estimators.rule import Rule, leader, optima
 
@@ -67,7 +67,7 @@ class _Linear(BaseEstimator):
         """Adapt to the rows of one task, X [n, f] and y [n]."""
         classes = self.prior.classes
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=classes is None)
-        weight = weights(sample_weight, X)
+        weight, X, y = weighed(weights(sample_weight, X), X, y)
         target = y.astype(float) if classes is None else positions(y, classes)
         task = Table(X, target, weight, np.array([0]), np.array([len(y)]))
         self._set(self.prior.adapt(task)[0])

@@ -113,6 +113,8 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         raise FMRLError(f"the task id {odd!r} is neither a number nor text", fix="convert ids to text before fitting")
     chart, rule, history = est.chart_, est.rule_, est.history_
     arrays["chart.centre"] = chart.centre
+    if chart.scale is not None:
+        arrays["chart.scale"] = chart.scale
     if names:
         arrays["tasks.theta"] = np.stack([est._thetas[n] for n in names])
     if est.pooled_ is not None:
@@ -151,6 +153,8 @@ def _param(value: Any) -> Any:
         return value
     if isinstance(value, np.generic):
         return value.item()
+    if not hasattr(value, "__dataclass_params__"):
+        raise FMRLError(f"the parameter {value!r} cannot be stored", fix="use a number, text or one of the library's values")
     return {"repr": repr(value)}
 
 
@@ -159,7 +163,7 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
     est = kind(**params)
     est._reset()
     constant, shift, unit, length, radius = layout["chart"]
-    est.chart_ = Chart(arrays["chart.centre"], constant, shift, unit, length, radius)
+    est.chart_ = Chart(arrays["chart.centre"], constant, shift, unit, length, radius, arrays.get("chart.scale"))
     lipschitz, choices, pooled = layout["rule"]
     est.rule_ = Rule(lipschitz, tuple(Choice(*c) for c in choices), pooled)
     est.pooled_ = arrays.get("pooled")

@@ -20,7 +20,7 @@ from fmrl.core.meta import End
 from fmrl.estimators.linear import probabilities
 
 if TYPE_CHECKING:
-    from fmrl.estimators.meta import _Meta
+    from fmrl.estimators.base import Meta
 
 
 class Streams(NamedTuple):
@@ -41,7 +41,7 @@ class OpenTask:
     phi and total gives the margins of θ and of phi, and all that ‖θ‖ needs to follow.
     """
 
-    def __init__(self, owner: _Meta, rounds: int | None, name: Any):
+    def __init__(self, owner: Meta, rounds: int | None, name: Any):
         if rounds is not None and not (isinstance(rounds, (int, np.integer)) and rounds >= 1):
             raise FMRLError(f"rounds must be a positive integer, not {rounds!r}", fix="or leave it out")
         prior = owner.prior_
@@ -128,7 +128,10 @@ class OpenTask:
         """Suffer, and move against the gradient slope ⊗ row. One loop over the outputs, because this is where the time goes."""
         if self._place is None:
             return self._regress(found, y)
-        place = self._place.get(y)
+        try:
+            place = self._place.get(y)
+        except TypeError:  # an array or a list
+            place = None
         if place is None:
             known = list(self._place)[:10]
             raise FMRLError(f"the label {y!r} is not one of the classes {known}", round=self.rounds)
@@ -164,7 +167,10 @@ class OpenTask:
     def _regress(self, found: list[float], y: Any) -> float:
         """``_move`` for the squared loss."""
         chart = self._chart
-        target = (float(y) - chart.shift) / chart.unit
+        try:
+            target = (float(y) - chart.shift) / chart.unit
+        except (TypeError, ValueError):
+            raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number") from None
         z = self._shrink * (found[0] - self._eta * found[1])
         g = z - target
         if not math.isfinite(g):
@@ -202,6 +208,9 @@ class OpenTask:
 
     def close(self) -> None:
         """End the task: its last action moves phi and the guess. A task without rounds leaves no trace."""
+        if self.open and getattr(self._owner, "chart_", None) is not self._chart:
+            self.open = False
+            raise FMRLError("the estimator was fitted anew while this task was open", fix="open it again")
         if self.open and self.rounds:
             theta, sigma = self.theta, np.asarray(self._owner.rule_.lipschitz * math.sqrt(self.rounds))
             self._owner._close(self, End(theta, theta, sigma))
@@ -214,7 +223,7 @@ class FirstTask(OpenTask):
     Until then it predicts the commonest label so far, or the mean.
     """
 
-    def __init__(self, owner: _Meta, name: Any, classes: Any):
+    def __init__(self, owner: Meta, name: Any, classes: Any):
         self.name, self.rounds, self.open = name, 0, True
         self._owner, self._given, self._rows, self._labels = owner, classes, [], []
 

@@ -108,6 +108,11 @@ def atomic(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
 
 
+def _ours(path: Path) -> bool:
+    """Whether this is what a killed writer of ours left half done."""
+    return path.name.startswith(".") and ".partial" in path.name
+
+
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
     """Hold a run's folder for writing, made if need be; yields a scratch folder in it.
@@ -124,6 +129,8 @@ def writing(path: Path) -> Iterator[Path]:
         if not _locked(held, lock):
             raise FMRLError(f"another process is writing {path}", fix="wait for it, or choose another folder")
         try:
+            if not (path / SETTINGS).exists() and any(p.name not in (LOCK, SCRATCH) and not _ours(p) for p in path.iterdir()):
+                raise FMRLError(f"{path} is not empty, and holds no run", fix="choose another folder")
             shutil.rmtree(scratch, ignore_errors=True)
             for stale in path.glob(".*.partial*"):
                 stale.unlink(missing_ok=True)
