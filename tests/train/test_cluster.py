@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -105,12 +106,13 @@ def test_a_stopped_run_goes_on_from_its_finished_blocks(cluster, small_blocks, p
     with pytest.raises(FMRLError, match=r"stopped; .* --resume") as stopped:
         train(asked, out, progress=lambda what, done, total: done and asked_to_stop.append(1), stop=lambda: bool(asked_to_stop))
     assert stopped.value.exit_code == 130 and not (out / "record.json").exists()
-    finished = sum(len(pl.read_parquet(p)) for p in (out / "rounds").glob("*.parquet"))
-    assert f"{finished:,} of" in str(stopped.value) and finished > 0
+    said = int(re.search(r"stopped; (\d+) of", str(stopped.value)).group(1))
+    assert 0 < said <= whole["tasks"]
     with pytest.raises(FMRLError, match="holds a run already"):
         train(asked, out)
     record = train(asked, out, resume=True)
-    assert record["resumed_after"] == finished and record["engine"]["progress"]["blocks_reused"] > 0
+    assert record["resumed_after"] >= said  # a worker that had a block in hand finished it
+    assert record["engine"]["progress"]["blocks_reused"] > 0
     same(Run.load(out), Run.load(tmp_path / "whole"))
     assert record["tar"] == whole["tar"] and train(asked, out, resume=True) == record
 

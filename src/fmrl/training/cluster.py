@@ -174,6 +174,8 @@ class Session(_Session):
             nonlocal done
             done += tasks
             self.progress("playing", done, self.source.expected)
+            if stop():  # the last blocks may end together, with nothing left to view
+                raise KeyboardInterrupt
 
         files = [str(f) for f in parquet_files(options.table)]
         tables = Tables(
