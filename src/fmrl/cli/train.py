@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +18,9 @@ from fmrl.cli.guard import Stop, bar, guarded
 
 
 def train_command(
-    table: Annotated[str, typer.Argument(help="CSV, TSV, Parquet or Arrow file, or a quoted glob of several.")],
+    table: Annotated[
+        str, typer.Argument(help="CSV, TSV, Parquet or Arrow file, or a quoted glob of several; for Ray a folder, too.")
+    ],
     task: Annotated[str, typer.Option(help="Column that names the task of a row: a user, a shop, a sensor.")],
     target: Annotated[str, typer.Option(help="Column to predict: class names, or numbers.")],
     out: Annotated[Path, typer.Option(help="Folder of the run, to be made.")],
@@ -57,6 +62,18 @@ def train_command(
     ] = None,
     radius: Annotated[float | None, typer.Option(help="Of the ball of models (default: from the data).")] = None,
     intercept: Annotated[bool, typer.Option(help="Whether models have an intercept.")] = True,
+    engine: Annotated[
+        str, typer.Option(help="local, or ray: play the tasks on a Ray cluster (Parquet files sorted by task).")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster (default: RAY_ADDRESS, or one started here for the run).")
+    ] = None,
+    meta_batch: Annotated[
+        int, typer.Option(help="With --engine ray: tasks that share one phi, for FLI updates; 1 is Algorithm 2.")
+    ] = 1,
+    skip_bad_tasks: Annotated[
+        bool, typer.Option("--skip-bad-tasks", help="With --engine ray: leave out what cannot be read or used, and say so.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record instead of a summary.")] = False,
 ) -> None:
     """Learn across the tasks of a table, and leave a run in a folder.
@@ -90,10 +107,14 @@ def train_command(
         fmrl train 'visits-*.parquet' --task shop --target sold --similarity "Doubling(0.1, 1.1)" --out doubling --json
 
         fmrl train visits.csv --task shop --target sold --out run --resume
+
+        fmrl train visits/ --task shop --target sold --engine ray --address auto --out /shared/run
     """
     from fmrl.training import Options, train
 
-    with guarded(), Stop().listening() as stop, bar("tasks") as show:
+    if address is not None and engine != "ray":
+        raise typer.BadParameter("is of a Ray cluster: give --engine ray with it", param_hint="--address")
+    with guarded(), Stop().listening() as stop, _cluster() if engine == "ray" else _here() as (show, view):
         names = (
             "table",
             "task",
@@ -109,6 +130,7 @@ def train_command(
             "rows",
         )
         names = (*names, "holdout", "seed", "within", "update", "meta", "similarity", "radius", "intercept")
+        names = (*names, "engine", "meta_batch", "skip_bad_tasks")
         given = locals()
         options = Options(**{name: given[name] for name in names}, features=tuple(features or ()), order=tuple(order or ()))
 
@@ -125,11 +147,31 @@ def train_command(
             evaluate_tasks=evaluate,
             progress=progress,
             stop=stop,
+            address=address,
+            view=view,
         )
     if as_json:
         typer.echo(json.dumps(record, ensure_ascii=False))
     else:
         _summary(record, out)
+
+
+@contextmanager
+def _here() -> Iterator[tuple]:
+    with bar("tasks") as show:
+        yield show, lambda ledger: None
+
+
+@contextmanager
+def _cluster() -> Iterator[tuple]:
+    """The table of workers in place of the bar; nothing where stderr is no terminal."""
+    from fmrl.scale import watch
+
+    if not sys.stderr.isatty():
+        yield (lambda what, done, total: None), lambda ledger: None
+        return
+    with watch(Console(stderr=True)) as view:
+        yield (lambda what, done, total: None), view
 
 
 def _summary(record: dict[str, Any], out: Path) -> None:
@@ -143,6 +185,13 @@ def _summary(record: dict[str, Any], out: Path) -> None:
     say(f"[bold]{record['tasks']:,}[/] tasks, {record['rows']:,} rows, {len(record['features'])} features, {kind}")
     if classes is not None and len(classes) > 20 and all(isinstance(c, (int, float)) for c in classes):
         say("the target is whole numbers: if it is a quantity, train with [bold]--kind regression[/]")
+    if (engine := record.get("engine", {})).get("name") == "ray":
+        batch = "" if engine["meta_batch"] == 1 else f", meta-batches of {engine['meta_batch']:,}"
+        say(f"played on Ray: {engine['nodes']:,} nodes, {engine['workers']:,} workers{batch}")
+        for place in record["skipped"][:10]:
+            say(f"[yellow]skipped[/] {escape(place['where'])}: {escape(place['what'])}")
+        if len(record["skipped"]) > 10:
+            say(f"… and {len(record['skipped']) - 10:,} more places, in the record")
     say(f"TAR {record['tar'][1]:.4g} (bound {record['bound']:.4g})")
     heldout = record["heldout"]
     if heldout["methods"]:

@@ -120,10 +120,16 @@ class Rotation:
         """Unit vector along the part of phi that no sample sees (zero if there is none)."""
         xp = namespace(phi)
         phi = phi if self.centre is None else phi - self.centre
-        inside = xp.matmul(xp.matmul(self.samples.matrix(phi), self.basis), xp.matrix_transpose(self.basis))
-        rest = phi - xp.reshape(inside, phi.shape)
-        length = norm(rest)[..., None]
-        return rest / xp.where(length > 0, length, xp.ones_like(length))
+
+        def outside(theta: Array) -> Array:
+            inside = xp.matmul(xp.matmul(self.samples.matrix(theta), self.basis), xp.matrix_transpose(self.basis))
+            return theta - xp.reshape(inside, theta.shape)
+
+        # Taken off twice: of a phi inside the span the first time leaves rounding, which points anywhere, and the second says so.
+        once = outside(phi)
+        rest = outside(once)
+        length, real = norm(rest)[..., None], norm(rest)[..., None] > norm(once)[..., None] / 2
+        return xp.where(real, rest / xp.where(real, length, xp.ones_like(length)), xp.zeros_like(rest))
 
 
 def _eigenbasis(X: Array) -> tuple[Array, Array]:

@@ -145,7 +145,7 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "known": sorted((n for n in est._known if n not in est._thetas), key=repr),
         "streams": [*est.streams_[:3], list(est.streams_.regret)],
         "pilot": [len(est._pilot), est._piloted],
-    }
+    } | ({} if history.meta_batch == 1 else {"meta_batch": history.meta_batch})
 
 
 def _param(value: Any) -> Any:
@@ -167,7 +167,9 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
     lipschitz, choices, pooled = layout["rule"]
     est.rule_ = Rule(lipschitz, tuple(Choice(*c) for c in choices), pooled)
     est.pooled_ = arrays.get("pooled")
-    history = History(parse(layout["algo"]), unflatten(layout["start"], arrays, None), layout["keep"])
+    history = History(
+        parse(layout["algo"]), unflatten(layout["start"], arrays, None), layout["keep"], layout.get("meta_batch", 1)
+    )
     columns = {name: arrays.get(f"history.{name}") for name in Round._fields}
     if columns["regret"] is not None:
         history.append(Round(**columns), unflatten(layout["end"], arrays, None))

@@ -98,6 +98,7 @@ class Ray:
     """The engine ``fmrl.run(algo, dataset, engine="ray")``; the arguments are those of `fmrl.scale.play`.
 
     dataset: Task values, a folder of Parquet files with columns task, target and features, or `Tables` to name other columns.
+    guest: ``out`` is the folder of something larger, which writes its own record.
     """
 
     address: str | None = None
@@ -106,6 +107,7 @@ class Ray:
     resume: bool = True
     skip_bad_tasks: bool = False
     view: Callable[[Ledger], None] | None = None
+    guest: bool = False
 
     def run(self, algo, tasks, phi=None, *, state=None, meta_batch=1, keep="all", progress=None) -> History:
         """As `fmrl.run`: the history, read back from the rounds."""
@@ -155,7 +157,7 @@ class Ray:
             make = plan_tables if isinstance(tasks, Tables) else plan_tasks
             plan: Plan = make(job, tasks, self.block, mapper)
             start = state or algo.init(algo.domain.middle(np.zeros(plan.dim, plan.dtype)) if phi is None else np.asarray(phi))
-            job = settle(plan, start, out, self.resume)
+            job = settle(plan, start, out, self.resume, self.guest)
             driver = Driver(job, plan.blocks, plan.held, mapper, progress)
             driver.skipped += plan.skipped
             driver.solve()
@@ -169,7 +171,8 @@ class Ray:
             entry |= {"skipped": [vars(s) for s in played.skipped], "progress": ledger.to_dict()}
         for left in out.glob("*/.*.partial"):  # of workers that died while they wrote
             left.unlink(missing_ok=True)
-        write_json(out / "record.json", entry)
+        if not self.guest:
+            write_json(out / "record.json", entry)
         return played
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -49,8 +50,9 @@ class OnRay:
         if self.started:
             address = address or os.environ.get("RAY_ADDRESS") or "local"
             try:
+                _reach(address)
                 ray.init(address, log_to_driver=False, **({"include_dashboard": False} if address == "local" else {}))
-            except ConnectionError as error:
+            except (ConnectionError, TimeoutError, socket.gaierror) as error:
                 raise FMRLError(
                     f"there is no Ray cluster at {address!r} ({error})", fix="start one: ray start --head"
                 ) from None
@@ -69,6 +71,11 @@ class OnRay:
     def hosts(self) -> set[str]:
         """The machines of the cluster."""
         return {node["NodeManagerHostname"] for node in self.ray.nodes() if node["Alive"]}
+
+    def size(self) -> dict[str, int]:
+        """Of the cluster, for a record: Ray's nodes, the machines they are on, and their CPUs."""
+        nodes = [node for node in self.ray.nodes() if node["Alive"]]
+        return {"nodes": len(nodes), "machines": len(self.hosts), "cpus": int(self.ray.cluster_resources().get("CPU", 0))}
 
     def map(self, function: str, job: Job, items: Iterable[tuple], ordered: bool = False) -> Iterator[Done]:
         """``function`` on every (item, held, …), as they end or in their own order; at most a few for each CPU are given out."""
@@ -115,6 +122,13 @@ class OnRay:
         self.ledger.waiting = [(getattr(item, "number", item), now - since) for _, item, since in waiting.values()]
         if self.view is not None:
             self.view(self.ledger)
+
+
+def _reach(address: str) -> None:
+    """Whether anybody listens at host:port: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _attend(function: str, job: Job, item: Any, held: Any, *rest: Any) -> Done:

@@ -66,6 +66,13 @@ class Pack:
             np.array(names if len({type(n) for n in names}) == 1 else [str(n) for n in names]),
         )
 
+    def take(self, positions: np.ndarray) -> Pack:
+        """The tasks at ``positions`` alone."""
+        lengths = self.lengths[positions]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        rows = np.repeat(self.starts[positions] - starts[:-1], lengths) + np.arange(starts[-1])
+        return Pack(self.loss, self.X[rows], self.target[rows], starts, self.names[positions])
+
     def games(self, positions: np.ndarray) -> Iterator[tuple[np.ndarray, Rounds]]:
         """The tasks at ``positions`` as stacked games, tasks of similar length together, each small enough to stay in cache."""
         lengths = self.lengths[positions]

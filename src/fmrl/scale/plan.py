@@ -77,7 +77,11 @@ def _plan(job: Job, tables: Tables, groups: list[Group], bad: list[Group], block
     skipped = [Skipped(g.place, g.error or "", -1) for g in bad]
     what = {"files": data, "task": tables.task, "target": tables.target, "loss": repr(tables.loss)}
     what |= {"encoder": tables.encoder.to_json(), "one_class": tables.one_class}
-    dim = tables.loss.outputs * len(tables.encoder.names)
+    if tables.share < 1:
+        what["share"] = tables.share
+    if tables.chart is not None:  # an affine map is known by what it does to a basis
+        what["chart"] = checksum(tables.chart.rows(np.eye(len(tables.encoder.names))), tables.chart.target(np.arange(2.0)))
+    dim = tables.loss.outputs * tables.width
     return Plan(replace(job, tables=tables), blocks, held, dim, what, skipped=skipped)
 
 
@@ -101,8 +105,8 @@ def plan_tasks(job: Job, tasks: Iterable[Any], block: int | None, mapper: Any) -
     return Plan(job, blocks, lambda b: held[b.number], dim, digests, pack.X.dtype)
 
 
-def settle(plan: Plan, start: State, out: Path, resume: bool) -> Job:
-    """The job with its folder ready: new, or the beginning of this very run."""
+def settle(plan: Plan, start: State, out: Path, resume: bool, guest: bool = False) -> Job:
+    """The job with its folder ready: new, or the beginning of this very run. guest: other files in it are nobody's concern."""
     job = replace(plan.job, phi=np.asarray(start.phi))
     if start.phi.shape != (plan.dim,):
         raise FMRLError(f"the tasks need phi of length {plan.dim}, but phi has shape {tuple(start.phi.shape)}")
@@ -121,7 +125,7 @@ def settle(plan: Plan, start: State, out: Path, resume: bool) -> Job:
     elif manifest.exists():
         for kind in ("optima", "rounds"):
             shutil.rmtree(out / kind, ignore_errors=True)
-    elif out.exists() and any(out.iterdir()):
+    elif not guest and out.exists() and any(out.iterdir()):
         raise FMRLError(f"{out} is not empty and holds no run", fix="choose another folder")
     for kind in ("optima", "rounds"):
         (out / kind).mkdir(parents=True, exist_ok=True)

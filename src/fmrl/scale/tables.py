@@ -17,11 +17,12 @@ import numpy as np
 import polars as pl
 
 from fmrl.core.errors import FMRLError
-from fmrl.core.losses import Logistic, Loss, OneVsAll
+from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.data.encode import Column, Encoder, Policy, kind_of
 from fmrl.data.errors import TableError
 from fmrl.data.frames import tasks_from_frame
 from fmrl.data.taskstream import TaskStream, _starts
+from fmrl.data.training import training_ids
 from fmrl.scale.groups import Span, read_span
 from fmrl.scale.pack import Pack
 
@@ -41,7 +42,9 @@ class Tables:
 
     source: a folder, a glob, a file, a list of files, or a ray.data.Dataset. features: default all columns but task and target.
     loss and encoder: found as `tasks_from_frame` finds them if left out, which may take a pass over the data on this machine; number
-    columns need none. one_class: 'error', 'keep' or 'drop', as there.
+    columns need none. one_class: 'error', 'keep' or 'drop', as there. share: of the tasks, to play: those `fmrl.data.training_ids`
+    chooses. chart: a change of coordinates after the encoder, any value with ``width``, ``rows(X)`` and ``target(y)`` (for a
+    regression) that can be sent to a worker, such as that of an estimator.
     """
 
     source: Any
@@ -51,6 +54,8 @@ class Tables:
     loss: Loss | None = None
     encoder: Encoder | None = None
     one_class: str = "error"
+    share: float = 1.0
+    chart: Any = None
     reader: TaskStream | None = field(default=None, repr=False)  # made by `opened`
 
     def files(self) -> list[str]:
@@ -94,6 +99,12 @@ class Tables:
         assert self.encoder is not None
         return list(dict.fromkeys([self.task, *([self.target] if self.target else []), *self.encoder.inputs]))
 
+    @property
+    def width(self) -> int:
+        """Columns of a row as it is played."""
+        assert self.encoder is not None
+        return len(self.encoder.names) if self.chart is None else self.chart.width
+
     def pack(self, spans: tuple[Span, ...], skip: bool, held: Any = None) -> tuple[Pack | None, list[Skipped], int]:
         """The tasks of a block, what was left out of it, and the bytes read. held: tables in memory, by the name of their file."""
         frames: list[pl.DataFrame | None] = []
@@ -118,7 +129,16 @@ class Tables:
         if not sum(map(len, readable)):
             return None, skipped, size
         pack, bad = self._packed(pl.concat(readable, how="vertical_relaxed"), spans, skip)
-        return pack, skipped + bad, size
+        return None if pack is None else self._played(pack), skipped + bad, size
+
+    def _played(self, pack: Pack) -> Pack | None:
+        """The share of the tasks that is played, in the coordinates they are played in."""
+        if self.share < 1:
+            pack = pack.take(np.flatnonzero([bool(training_ids([name], self.share)) for name in pack.names.tolist()]))
+        if self.chart is None or not len(pack):
+            return pack if len(pack) else None
+        target = self.chart.target(pack.target) if isinstance(pack.loss, Squared) else pack.target
+        return replace(pack, X=self.chart.rows(pack.X), target=target)
 
     def _packed(self, block: pl.DataFrame, spans: tuple[Span, ...], skip: bool) -> tuple[Pack | None, list[Skipped]]:
         try:

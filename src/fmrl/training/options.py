@@ -16,6 +16,7 @@ _ALLOWED = {
     "kind": ("auto", "classification", "regression"),
     "apart": ("gather", "error"),
     "one_class": ("keep", "drop", "error"),
+    "engine": ("local", "ray"),
 }
 
 
@@ -52,6 +53,9 @@ class Options:
     similarity: str | None = None
     radius: float | None = None
     intercept: bool = True
+    engine: str = "local"
+    meta_batch: int = 1  # tasks that share one phi; 1 is Algorithm 2
+    skip_bad_tasks: bool = False
 
     def __post_init__(self):
         for name, allowed in _ALLOWED.items():
@@ -63,6 +67,13 @@ class Options:
             raise FMRLError(f"seed={self.seed} is no seed", fix="give a whole number from 0 to 4294967295")
         if self.radius is not None and not 0 < self.radius < math.inf:
             raise FMRLError(f"radius={self.radius} is no radius", fix="give a positive number")
+        if self.meta_batch < 1:
+            raise FMRLError(f"meta_batch={self.meta_batch} is no number of tasks", fix="give a whole number of at least 1")
+        if self.engine == "local" and (self.meta_batch > 1 or self.skip_bad_tasks):
+            what = "meta_batch" if self.meta_batch > 1 else "skip_bad_tasks"
+            raise FMRLError(f"{what} is for tasks on a cluster", fix="give engine='ray' with it")
+        if self.engine == "ray" and self.order:
+            raise FMRLError("on Ray the rows of a task are played as they lie", fix="sort the files, and leave out order=")
         self.policy  # noqa: B018 - complains about its fields
         self.estimator()
 
@@ -99,6 +110,8 @@ class Options:
                 continue
             if f.name == "intercept":
                 words.append("--no-intercept")
+            elif value is True:
+                words.append(flag)
             elif isinstance(value, tuple):
                 words += [word for name in value for word in (flag, name)]
             else:

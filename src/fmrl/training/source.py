@@ -36,7 +36,7 @@ class Window(NamedTuple):
 class Source:
     """A table opened for training; reading it again gives the same windows."""
 
-    stream: TaskStream
+    stream: TaskStream | Any  # or anything else that has a loss and an encoder, and gives the same tasks again
     share: float  # of the tasks, to train on
     expected: int  # training tasks, before any are dropped
 
@@ -92,8 +92,12 @@ def classes_of(loss: Loss) -> list | None:
     return None if _quantity(loss) else list(loss.classes)  # type: ignore[attr-defined]
 
 
-def files(table: str) -> list[Path]:
+def files(table: str, engine: str = "local") -> list[Path]:
     """The files a path or glob names, sorted."""
+    if engine == "ray":
+        from fmrl.training.cluster import parquet_files
+
+        return parquet_files(table)
     found = [Path(table)] if Path(table).exists() else [Path(p) for p in sorted(glob.glob(table))]
     if not found:
         raise TableError(f"{table} does not exist", fix="check the path")
@@ -108,20 +112,27 @@ def open_source(
     loss: Loss | None = None,
     expected: int | None = None,
     scratch: Path | None = None,
+    frame: pl.LazyFrame | None = None,
 ) -> Source:
     """Open the table of a run. encoder, loss, expected: what an earlier session found out, so as not to look again.
 
-    scratch: where rows that lie apart are gathered.
+    scratch: where rows that lie apart are gathered. frame: what to read in place of the table's files.
     """
-    files(options.table)
+    if frame is None and options.engine == "ray":
+        from fmrl.training.cluster import open_tables
+
+        return open_tables(options, encoder, loss, expected)
+    if frame is None:
+        files(options.table)
+    table: Any = options.table if frame is None else frame
     share = 1.0 - options.holdout
     given: dict[str, Any] = {"task": options.task, "target": options.target, "order": options.order or None}
     given |= {"apart": options.apart, "one_class": options.one_class, "rows": options.rows, "scratch": scratch}
     if encoder is None:
         given |= {"features": options.features or None, "policy": options.policy, "train": None if share >= 1 else share}
     try:
-        loss = _loss(options) if loss is None else loss
-        stream = tasks_from_frame(options.table, loss=loss, encoder=encoder, **given)
+        loss = _loss(options, table) if loss is None else loss
+        stream = tasks_from_frame(table, loss=loss, encoder=encoder, **given)
         stream = stream if encoder is not None else replace(stream, encoder=_rounded(stream.encoder))
         if expected is None:
             ids = stream.frame.lazy().select(pl.col(options.task).n_unique())
@@ -141,13 +152,13 @@ def _rounded(encoder: Encoder) -> Encoder:
     return Encoder(tuple(columns), encoder.policy)
 
 
-def _loss(options: Options) -> Loss | None:
+def _loss(options: Options, table: Any) -> Loss | None:
     """The loss asked for by kind; None: to be told from the target."""
     if options.kind == "auto":
         return None
     if options.kind == "regression":
         return Squared()
-    lazy = as_polars(options.table, {options.task: pl.String}).lazy()
+    lazy = as_polars(table, {options.task: pl.String}).lazy()
     schema = lazy.collect_schema()
     if options.target not in schema:
         raise TableError(f"there is no column {options.target!r}", fix=f"the columns are {', '.join(map(repr, schema))}")

@@ -18,16 +18,16 @@ from fmrl.core.checkpoint import save_history
 from fmrl.core.errors import FMRLError
 from fmrl.records import record, write_json
 from fmrl.training import folder
+from fmrl.training.begin import Progress, begin, same
 from fmrl.training.evaluate import evaluate
 from fmrl.training.models import adapt_all
 from fmrl.training.options import Options
 from fmrl.training.run import Run, Settings
 from fmrl.training.sample import Heldout, Reservoir
-from fmrl.training.source import Source, classes_of, files, not_empty, open_source
+from fmrl.training.source import Source, classes_of, not_empty
 
 KEPT = 10_000_000  # numbers in the models of tasks seen, which are kept up to this many
 EVERY = 16_384  # tasks between checkpoints
-Progress = Callable[[str, int, int | None], None]  # what is being done, how far it is, and of how much
 
 
 class Stopped(FMRLError):
@@ -46,11 +46,14 @@ def train(
     evaluate_tasks: int = 100,
     progress: Progress = lambda what, done, total: None,
     stop: Callable[[], bool] = lambda: False,
+    address: str | None = None,
+    view: Callable[[Any], None] = lambda ledger: None,
 ) -> dict[str, Any]:
     """Train on a table and leave a run in the folder ``out``; returns its record.
 
     checkpoint_every: tasks, rounded up to whole windows. resume: go on with the run in ``out``, if there is one. keep_models: store the
-    models of the tasks trained on (default: if they are at most ten million numbers). stop: asked after every window.
+    models of the tasks trained on (default: if they are at most ten million numbers). stop: asked after every window. address, view:
+    of the cluster and its progress, as in `fmrl.scale.play`, for options with engine="ray".
 
     >>> import tempfile
     >>> home = Path(tempfile.mkdtemp())
@@ -64,18 +67,19 @@ def train(
         raise FMRLError(f"checkpoint_every={checkpoint_every} and evaluate_tasks={evaluate_tasks} must be positive")
     with folder.writing(out) as scratch:
         if (out / folder.RECORD).exists() and resume:
-            _same(Settings.read(out).options, options, out)
+            same(Settings.read(out).options, options, out)
             found = Run.load(out).record
             (out / folder.CHECKPOINT).unlink(missing_ok=True)  # of a run that was killed as it finished
             return found
-        settings, source = _settings(options, out, scratch, resume, progress)
+        settings, source = begin(options, out, scratch, resume, progress)
         with record("train", **settings.options.said()) as entry:
-            session = _Session(settings, source, out, progress, evaluate_tasks)
+            session = _player(options)(settings, source, out, progress, evaluate_tasks)
+            if options.engine == "ray":
+                session.address, session.view = address, view
             try:
                 session.play(checkpoint_every, stop)
             except FMRLError:
-                if not session.saved:  # a run that never began must not stand in the way of a corrected one
-                    (out / folder.SETTINGS).unlink(missing_ok=True)
+                session.give_up()
                 raise
             entry |= {"command": settings.options.command(str(out)), "data": settings.data}
             try:
@@ -87,31 +91,12 @@ def train(
     return folder.read_sealed(out / folder.RECORD)
 
 
-def _settings(options: Options, out: Path, scratch: Path, resume: bool, progress: Progress) -> tuple[Settings, Source]:
-    """The settings of the run in this folder, or new ones, written there."""
-    progress("reading the table", 0, None)
-    data = [{"name": path.name, "sha256": folder.sha256(path)} for path in files(options.table)]
-    if (out / folder.SETTINGS).exists():
-        if not resume:
-            raise FMRLError(f"{out} holds a run already", fix="give --resume to go on with it, or another folder")
-        found = Settings.read(out)
-        _same(found.options, options, out)
-        if found.data != data:
-            changed = next((d["name"] for d in data if d not in found.data), "a file of the table")
-            raise FMRLError(f"{changed} is not what this run began with", fix="train anew in another folder")
-        return found, open_source(options, found.encoder, found.loss, found.expected, scratch)
-    if any(p.name not in (folder.LOCK, folder.SCRATCH) for p in out.iterdir()):
-        raise FMRLError(f"{out} is not empty, and holds no run", fix="choose another folder")
-    source = open_source(options, scratch=scratch)
-    found = Settings(options, data, source.encoder, source.loss, source.expected)
-    folder.write_sealed(out / folder.SETTINGS, found.to_dict())
-    return found, source
+def _player(options: Options) -> Any:
+    if options.engine == "local":
+        return _Session
+    from fmrl.training.cluster import Session
 
-
-def _same(held: Options, given: Options, out: Path) -> None:
-    if differs := [name for name, value in held.to_dict().items() if given.to_dict()[name] != value]:
-        what = f"the run in {out} was begun with another {differs[0]}"
-        raise FMRLError(what, fix=f"go on with: {held.command(str(out), '--resume')}")
+    return Session
 
 
 class _Session:
@@ -165,15 +150,28 @@ class _Session:
 
     def _window(self, tasks: Any, names: list[str]) -> None:
         if self.estimator is None:
-            self.estimator = self.settings.kind(**self.settings.options.estimator())
-            given = {"classes": classes_of(self.settings.loss), "features": self.settings.encoder.names}
-            self.estimator.begin(tasks, **given, expected=self.source.expected)
+            self._begin(tasks)
         self.estimator.play(tasks, names, keep=False)
         self.done += len(names)
+
+    def _begin(self, tasks: Any) -> None:
+        """The first window decides chart and rule."""
+        self.estimator = self.settings.kind(**self.settings.options.estimator())
+        given = {"classes": classes_of(self.settings.loss), "features": self.settings.encoder.names}
+        self.estimator.begin(tasks, **given, expected=self.source.expected)
+
+    def about(self) -> dict[str, Any]:
+        """Where tasks were played, for the record."""
+        return {"engine": {"name": "local"}}
 
     def _save(self) -> None:
         self.estimator.save(self.out / folder.CHECKPOINT)
         self.saved = self.done
+
+    def give_up(self) -> None:
+        """A run that never began must not stand in the way of a corrected one."""
+        if not self.saved:
+            (self.out / folder.SETTINGS).unlink(missing_ok=True)
 
     def stopped(self) -> Stopped:
         """The error that says what is saved and how to go on."""
@@ -222,6 +220,7 @@ class _Session:
             "bound": float(history.bound.mean()),
             "guess": float(history.state.guess),
             "resumed_after": self.before,
+            **self.about(),
             "heldout": found,
             "files": {name: folder.sha256(out / name) for name in written},
         }
