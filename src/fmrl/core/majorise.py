@@ -172,7 +172,7 @@ def majorise(
     xp = namespace(v)
     wide = (v.shape[0], samples.loss.outputs, samples.X.shape[-1])
     radius = problem.domain.radius if isinstance(problem.domain, Ball) else math.inf
-    model = curvature + (1e-290 if phi is None else 1.0)
+    model = curvature + (1e-150 if phi is None else 1.0)  # whose square does not vanish
     multiplier = zeros((v.shape[0],), v)
     step, done = full((v.shape[0],), math.inf, v), zeros((v.shape[0],), v) > 0
     slow, noise = done, max(still, 4e6 * xp.finfo(v.dtype).eps)

@@ -83,13 +83,14 @@ def _watched(learner: Learner, game: Game, domain: Domain, phi: Array, eta: Arra
 def _held_to_its_word(learner: Learner, actions: Actions, domain: Domain, phi: Array) -> Actions:
     xp, i = namespace(phi), 0
     gradient: Any = None
+    if not (hasattr(actions, "send") and hasattr(actions, "__next__")):
+        raise FMRLError(f"{learner!r} gave {actions!r}, which is no generator of actions", fix="yield them from actions()")
     while True:
         try:
             theta = next(actions) if i == 0 else actions.send(gradient)
-        except (StopIteration, AttributeError, TypeError) as error:
-            what = "stopped" if isinstance(error, StopIteration) else f"is no generator of actions ({error})"
+        except StopIteration:
             fix = "yield an action for every gradient, and one after the last"
-            raise FMRLError(f"{learner!r} {what}", round=i, fix=fix) from None
+            raise FMRLError(f"{learner!r} stopped", round=i, fix=fix) from None
         if getattr(theta, "shape", None) != phi.shape:
             raise FMRLError(f"{learner!r} played {theta!r}, which is not an array of phi's shape", round=i)
         if not bool(xp.all(domain.contains(theta))):
