@@ -293,3 +293,19 @@ def test_without_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(fmrl.FMRLError, match=r"fmrl\[ray\]"):
         fmrl.run(fmrl.FMRL(), make(3)[0], engine="ray")
+
+
+def test_a_block_of_another_run_and_another_loss_are_not_reused(tmp_path):
+    tasks = {}
+    for name, loss in (("one", fmrl.OneVsAll(3)), ("soft", fmrl.Softmax(3))):
+        rng = np.random.default_rng(0)
+        tasks[name] = [fmrl.Task(rng.normal(size=(6, 2)), rng.integers(0, 3, 6), loss=loss) for _ in range(8)]
+    ray = fmrl.scale.Ray(out=tmp_path / "a", block=4)
+    first = ray.play(fmrl.FMRL(), tasks["one"], mapper=Here())
+    with pytest.raises(fmrl.FMRLError, match="another run"):
+        ray.play(fmrl.FMRL(), tasks["soft"], mapper=Here())
+    other = fmrl.scale.Ray(out=tmp_path / "b", block=4)
+    other.play(fmrl.FMRL(fmrl.Ball(0.05)), tasks["one"], mapper=Here())
+    for kind in ("optima", "rounds"):
+        (tmp_path / "a" / kind / "00000001.parquet").write_bytes((tmp_path / "b" / kind / "00000001.parquet").read_bytes())
+    assert ray.play(fmrl.FMRL(), tasks["one"], mapper=Here()).tar == first.tar

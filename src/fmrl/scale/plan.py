@@ -96,7 +96,7 @@ def plan_tasks(job: Job, tasks: Iterable[Any], block: int | None, mapper: Any) -
         if dim and pack.dim != dim:
             raise FMRLError("tasks on a cluster need one loss, width and dtype", task=first)
         dim = pack.dim
-        digests.append(checksum(pack.X, pack.target, pack.starts))
+        digests.append([checksum(pack.X, pack.target, pack.starts), repr(some[0].loss)])
         blocks.append(Block(len(blocks), first, len(some), batch))
         held.append(mapper.put(pack))
         first += len(some)

@@ -33,8 +33,8 @@ def write(path: Path, columns: dict[str, Any], about: dict[str, Any]) -> int:
     return size
 
 
-def read(path: Path, names: list[str] | None = None) -> dict[str, Any] | None:
-    """The columns of a finished block; None when there is none, or a damaged one (which is then to be made again)."""
+def read(path: Path, names: list[str] | None = None, run: str | None = None) -> dict[str, Any] | None:
+    """The columns of a finished block; None when there is none, a damaged one, or one of another ``run``: it is then made again."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -44,6 +44,8 @@ def read(path: Path, names: list[str] | None = None) -> dict[str, Any] | None:
         return None
     except (pa.ArrowException, OSError):
         path.unlink(missing_ok=True)
+        return None
+    if run is not None and json.loads((table.schema.metadata or {}).get(b"fmrl", b"{}")).get("run") != run:
         return None
     return {name: _values(pa, table[name]) for name in table.column_names}
 

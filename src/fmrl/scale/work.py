@@ -99,7 +99,7 @@ def _pack(job: Job, block: Block, held: Any, done: Done) -> Pack | None:
 def solve(job: Job, done: Done, held: Any) -> None:
     """Optima of a block, written down; its sums come back."""
     path = job.path("optima", done.item)
-    columns = store.read(path)
+    columns = store.read(path, run=job.about.get("run"))
     if columns is None:
         pack = _pack(job, done.item, held, done)
         if pack is None:
@@ -162,7 +162,7 @@ def turn(job: Job, done: Done, held: Any, state: State) -> None:
 
 
 def _optima(job: Job, block: Block, names: list[str] | None) -> dict[str, Any]:
-    columns = store.read(job.path("optima", block), names)
+    columns = store.read(job.path("optima", block), names, job.about.get("run"))
     if columns is None:
         raise FMRLError(
             f"the optima of block {block.number} are gone or damaged", fix="run it again: only they are solved again"
@@ -171,7 +171,7 @@ def _optima(job: Job, block: Block, names: list[str] | None) -> dict[str, Any]:
 
 
 def _played(job: Job, done: Done) -> dict[str, Any] | None:
-    rounds = store.read(job.path("rounds", done.item))
+    rounds = store.read(job.path("rounds", done.item), run=job.about.get("run"))
     if rounds is not None:
         done.reused, done.tasks = True, len(rounds["regret"])
     return rounds
