@@ -309,3 +309,25 @@ def test_a_block_of_another_run_and_another_loss_are_not_reused(tmp_path):
     for kind in ("optima", "rounds"):
         (tmp_path / "a" / kind / "00000001.parquet").write_bytes((tmp_path / "b" / kind / "00000001.parquet").read_bytes())
     assert ray.play(fmrl.FMRL(), tasks["one"], mapper=Here()).tar == first.tar
+
+
+@pytest.mark.parametrize("bad", [[8], [9], [10], [12], [8, 10], [1, 3], [22, 24]])
+def test_beside_a_lost_row_group_no_task_is_played_in_part(tmp_path, bad):
+    """Tasks of 13 rows in groups of 5: one reaches into three or four of them."""
+    ids, rng = np.repeat(np.arange(10), 13), np.random.default_rng(0)
+    table = pa.table({"task": ids, "target": rng.normal(size=130), "x": rng.normal(size=130)})
+    file = tmp_path / "data" / "p.parquet"
+    file.parent.mkdir()
+    pq.write_table(table, file, row_group_size=5, write_page_checksum=True, use_dictionary=False)
+    for group in bad:
+        meta, body = pq.ParquetFile(file).metadata.row_group(group).column(0), bytearray(file.read_bytes())
+        middle = meta.data_page_offset + meta.total_compressed_size // 2
+        body[middle : middle + 8] = bytes(255 - b for b in body[middle : middle + 8])
+        file.write_bytes(body)
+    engine = Ray(out=tmp_path / "out", skip_bad_tasks=True)
+    played = engine.play(fmrl.FMRL(), Tables(file.parent, loss=fmrl.Squared()), keep="scalars", mapper=Here())
+    rounds = pa.concat_tables([pq.read_table(f) for f in sorted((tmp_path / "out" / "rounds").glob("*.parquet"))])
+    lost = {int(i) for g in bad for i in ids[5 * g : 5 * g + 5]}
+    assert set(rounds["rounds"].to_pylist()) == {13}
+    assert not lost & set(rounds["task"].to_pylist()) and len(rounds) >= 10 - len(lost) - 2 * len(bad)
+    assert all("are left out too" in s.what for s in played.skipped)

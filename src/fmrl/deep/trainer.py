@@ -11,6 +11,7 @@ from torch import nn
 
 from fmrl.core.errors import FMRLError
 from fmrl.core.meta import Interpolate
+from fmrl.core.similarity import AverageDeviation, Doubling, Known
 from fmrl.core.update import FLIBatch, FLIOnline
 from fmrl.deep.inner import InnerLoop, Loss, cross_entropy
 from fmrl.deep.iteration import CHUNK, STRETCH, MetaIteration
@@ -65,6 +66,11 @@ class MetaTrainer:
         self.ranks, (_, self.own) = ranks, shared(ranks, meta_batch)
         if ranks is not None:
             ranks.same(flat)
+            if ranks.world > 1 and type(similarity) not in (type(None), Known, Doubling, AverageDeviation):
+                raise FMRLError(
+                    f"ranks know how far tasks ended from phi, not where, and {similarity!r} may ask",
+                    fix="use one of the library's",
+                )
             if ranks.world > 1 and isinstance(self.within, Adam) and self.within.carry == "in turn":
                 raise FMRLError(f"{self.within!r}: moments that pass from task to task cannot be shared", fix="use carry=True")
         self.level = MetaLevel(self.within, self.update, self.meta, similarity)

@@ -122,29 +122,51 @@ def index_table(table: Any, task: str, file: str, group: int, offset: int) -> Gr
 def join(groups: list[Group], skip: bool) -> tuple[list[Group], list[Group]]:
     """Groups that follow each other, and those that cannot be read (``skip``; otherwise the first of them is an error).
 
-    Beside a row group that cannot be read, the tasks next to it in the file may have lost rows: they are left out with it.
+    Beside a row group that cannot be read, the tasks next to it may have lost rows: they are left out with it, in every row group
+    that they reach into.
     """
-    good: list[Group] = []
+    rows: list[Group] = []
     bad: list[Group] = []
-    torn: Group | None = None
-    for g in groups:
-        if g.error:
+    gaps: list[tuple[int, int, set[str]]] = []  # where in ``rows`` something is missing, its last place in ``bad``, its files
+    files: set[str] = set()
+    for g in [*groups, None]:
+        if g is not None and g.error:
             if not skip:
                 raise TableError(g.error, fix=FIX)
             bad.append(g)
-            if good and torn is None and good[-1].file == g.file:
-                good[-1] = replace(good[-1], high=good[-1].high - 1)
-            torn = g
+            files.add(g.file)
             continue
-        same = bool(good) and good[-1].last == g.first
-        if torn is None:
-            good.append(replace(g, joined=same))
-            continue
-        if same and good[-1].high == good[-1].runs:  # the same task on both sides of what is lost
-            good[-1] = replace(good[-1], high=good[-1].high - 1)
-        good.append(replace(g, low=1) if same or torn.file == g.file else g)
-        torn = None
-    return good, bad
+        if files:
+            gaps.append((len(rows), len(bad) - 1, files))
+        if g is not None:
+            rows.append(replace(g, joined=bool(rows) and not files and rows[-1].last == g.first))
+        files = set()
+    for at, last, files in gaps:
+        before, after = rows[at - 1] if at else None, rows[at] if at < len(rows) else None
+        same = before is not None and after is not None and before.last == after.first  # one task on both sides of what is lost
+        left = before is not None and (same or before.file in files)
+        right = after is not None and (same or after.file in files)
+        beside = ([before.last] if left else []) + ([after.first] if right else [])  # type: ignore[union-attr]
+        if left:
+            _leave_out(rows, at - 1, -1)
+        if right:
+            _leave_out(rows, at, 1)
+        if beside:
+            names = " and ".join(dict.fromkeys(map(repr, beside)))
+            bad[last] = replace(bad[last], error=f"{bad[last].error}; the tasks beside it, {names}, are left out too")
+    return [g for g in rows if g.low < g.high], bad
+
+
+def _leave_out(rows: list[Group], i: int, step: int) -> None:
+    """Leave out the last run of group i (step −1) or its first (1), and what the same task has in the groups beyond."""
+    while 0 <= i < len(rows):
+        g = rows[i]
+        beyond = g if step < 0 else rows[i + 1] if i + 1 < len(rows) else None
+        goes_on = g.runs == 1 and beyond is not None and beyond.joined
+        rows[i] = replace(g, high=min(g.high, g.runs - 1)) if step < 0 else replace(g, low=1, joined=False)
+        if not goes_on:
+            return
+        i += step
 
 
 def sizes(block: int, meta_batch: int) -> Iterator[tuple[int, int | None]]:

@@ -112,6 +112,10 @@ class OnRay:
             number, item, _ = waiting.pop(ref)
             try:
                 done = self.ray.get(ref)
+            except self.ray.exceptions.RayTaskError as error:
+                what = f"block {getattr(item, 'number', item)} failed: {str(error.cause or error).splitlines()[0]}"
+                fix = "if it is a file, every machine must see the folders of the table and of the run under the same path"
+                raise FMRLError(what, fix=fix) from error
             except self.ray.exceptions.RayError as error:
                 what = f"block {getattr(item, 'number', item)} was lost {RETRIES + 1} times ({type(error).__name__})"
                 fix = "look at that machine's memory; run it again with resume: finished blocks are kept"

@@ -58,15 +58,26 @@ def _plan_dataset(job: Job, tables: Tables, block: int | None, mapper: Any) -> P
     ray = mapper.ray
     tables.source.context.execution_options.preserve_order = True  # rows of a task lie together only in their own order
     refs = tables.source.to_arrow_refs()
-    look = ray.remote(num_cpus=1)(lambda table, i: (index_table(table, tables.task, f"block {i}", 0, 0), table.schema))
+    look = ray.remote(num_cpus=1)(
+        lambda table, i: (index_table(table, tables.task, f"block {i}", 0, 0), table.schema, _content(table))
+    )
     found = ray.get([look.remote(ref, i) for i, ref in enumerate(refs)])
-    groups, bad = join([g for g, _ in found if g.runs], job.skip)
+    groups, bad = join([g for g, *_ in found if g.runs], job.skip)
     if not groups:
         raise TableError("the Dataset has no rows", fix="give one with rows")
     held = {f"block {i}": ref for i, ref in enumerate(refs)}
     opened = tables.opened(found[0][1], None)
-    data = [(g.file, g.runs, str(g.first), str(g.last)) for g in groups]
+    data = [(g.file, g.runs, content) for g, _, content in found]
     return _plan(job, opened, groups, bad, block, data, lambda b: {s.file: held[s.file] for s in b.spans})
+
+
+def _content(table: Any) -> str:
+    """A digest of an Arrow table's values, whatever its chunks."""
+    digest = hashlib.sha256(str(table.schema).encode())
+    for column in table.columns:
+        for buffer in column.combine_chunks().buffers():
+            digest.update(b"" if buffer is None else memoryview(buffer))
+    return digest.hexdigest()
 
 
 def _plan(job: Job, tables: Tables, groups: list[Group], bad: list[Group], block: int | None, data: Any, held: Any) -> Plan:
