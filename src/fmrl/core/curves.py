@@ -14,16 +14,35 @@ from fmrl.core.samples import Samples
 
 
 class Smooth(NamedTuple):
-    """A differentiable loss: slope and curvature at the margins are all there is."""
+    """A differentiable loss: slope and curvature at the margins are all there is.
+
+    At a ``heat`` T > 1 the loss is T·ℓ(z/T): its slopes are as large, its bend T times as wide, so that margins of any size can
+    be led to where they belong before the bend is as sharp as it is.
+    """
 
     samples: Samples
+    heat: Array  # [B]
+
+    def value(self, z: Array) -> Array:
+        """Σ of the losses at margins z [B, n, outputs]; [B]."""
+        return self.heat * dot(self.samples.weight, self.samples.loss.value(z / self._wide, self.samples.target))
 
     def slope(self, z: Array) -> Array:
         """Slopes at margins z [B, n, outputs]."""
-        return self.samples.loss.slope(z, self.samples.target)
+        return self.samples.loss.slope(z / self._wide, self.samples.target)
 
     def curvature(self, z: Array) -> Array:
-        return self.samples.loss.curvature(z, self.samples.target)
+        bent = self.samples.loss.curvature(z / self._wide, self.samples.target)
+        return bent / (self._wide[..., None] if self.samples.loss.coupled else self._wide)
+
+    @property
+    def _wide(self) -> Array:
+        return self.heat[..., None, None]
+
+    def bend(self, z: Array, dz: Array) -> Array:
+        """The change of the slopes that their curvature foretells for a change dz of the margins."""
+        bent = self.curvature(z)
+        return namespace(z).matmul(bent, dz[..., None])[..., 0] if self.samples.loss.coupled else bent * dz
 
     def shift(self, mu: Array, z: Array) -> Array:
         return namespace(z).zeros_like(z)

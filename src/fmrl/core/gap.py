@@ -9,6 +9,7 @@ The first bracket is 0 for u = ∇F; the last minimum is the domain's ``lowest``
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -41,20 +42,33 @@ class Objective(NamedTuple):
         return total if self.phi is None else self.eta * total + self.domain.divergence(theta, self.phi)
 
     def gap(self, theta: Array, z: Array, u: Array, q: Array) -> Array:
-        """Upper bound on value − minimum from slopes u [B, n, outputs] and their gather q [B, d]; shape [B]."""
-        xp = namespace(z)
-        if self.phi is not None and self.eta is not None:
-            best = self.domain.argmin(self.phi, self.eta[..., None] * q)
-            rest = self.eta * dot(q, theta - best)
-            rest = rest + self.domain.divergence(theta, self.phi) - self.domain.divergence(best, self.phi)
-        elif isinstance(self.domain, Euclidean):
+        """Upper bound on value − minimum from the slopes u [B, n, outputs] at z and their gather q [B, d]; shape [B]."""
+        if self.phi is None and isinstance(self.domain, Euclidean):
             return self._free(z, u)
-        else:
-            rest = dot(q, theta - self.domain.lowest(q))
-        if self.samples.loss.bend == xp.inf:
-            corner = self._corner(z, u)
-            rest = rest + (corner if self.phi is None else self.eta * corner)
-        return xp.maximum(rest, xp.zeros_like(rest))
+        rest = self._rest(theta, q)
+        if self.samples.loss.bend == math.inf:
+            rest = rest + self._excess(z, u)
+        return namespace(rest).maximum(rest, namespace(rest).zeros_like(rest))
+
+    def bound(self, theta: Array, z: Array, u: Array) -> Array:
+        """The same from any slopes u, such as those a Newton step foretells; inf where no u has a conjugate; shape [B]."""
+        if self.phi is None and isinstance(self.domain, Euclidean):
+            return self._free(z, u)
+        rest = self._rest(theta, self.samples.gather(u)) 
+        return namespace(rest).maximum(rest, namespace(rest).zeros_like(rest)) + self._excess(z, u)
+
+    def _rest(self, theta: Array, q: Array) -> Array:
+        """The second bracket, [B]."""
+        if self.phi is None or self.eta is None:
+            return dot(q, theta - self.domain.lowest(q))
+        best = self.domain.argmin(self.phi, self.eta[..., None] * q)
+        rest = self.eta * dot(q, theta - best)
+        return rest + self.domain.divergence(theta, self.phi) - self.domain.divergence(best, self.phi)
+
+    def _excess(self, z: Array, u: Array) -> Array:
+        """The first bracket, [B]."""
+        total = dot(self.samples.weight, self.samples.loss.excess(z, u, self.samples.target))
+        return total if self.eta is None else self.eta * total
 
     def proved(self, value: Array, gap: Array) -> Array:
         """The gap, or the value where it is less and no loss is negative: u = 0 is a proof too."""
@@ -79,11 +93,6 @@ class Objective(NamedTuple):
             total = self.eta * total + eps * dot(pull, xp.abs(theta) + xp.abs(self.phi))
         return total + eps * xp.abs(self.value(theta, z))
 
-    def _corner(self, z: Array, u: Array) -> Array:
-        loss, target = self.samples.loss, self.samples.target
-        terms = loss.value(z, target) + loss.conjugate(u, target) - dot(u, z)
-        return namespace(z).sum(terms * self.samples.weight, axis=-1)
-
     def _free(self, z: Array, u: Array) -> Array:
         """Without bounds only slopes with Xᵀu = 0 prove anything: project u onto them first."""
         xp, X = namespace(z), self.samples.X * self.samples.weight[..., None]
@@ -93,5 +102,4 @@ class Objective(NamedTuple):
         )
         for _ in range(2):  # the second pass removes what rounding left of the first
             u = u - xp.matmul(X, xp.linalg.solve(gram + ridge, xp.matmul(xp.matrix_transpose(X), u)))
-        corner = self._corner(z, u)
-        return xp.maximum(xp.minimum(corner, self.value(u, z)), xp.zeros_like(corner))  # u = 0 is a proof too
+        return xp.minimum(self._excess(z, u), self.value(u, z))  # u = 0 is a proof too

@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fmrl.core.arrays import Array, dot, namespace, zeros
+from fmrl.core.arrays import Array, dot, full, namespace, zeros
 from fmrl.core.gap import TINY, Objective
 from fmrl.core.interior import interior
 from fmrl.core.losses import Loss
@@ -39,7 +39,7 @@ def shortest(problem: Objective, theta: Array, value: Array, gap: Array, tol: fl
     size = domain.divergence(theta, origin)
     known = (scale > 0) & (size > 0)
     eta = xp.where(known, size / xp.where(known, WEIGHT * scale, xp.ones_like(size)), xp.ones_like(size))
-    near = interior(model._replace(phi=origin, eta=eta), tol)[0]
+    near = interior(model._replace(phi=origin, eta=eta), tol).theta
     reached = problem.value(near, problem.samples.margins(near))
     lost = xp.maximum(reached - (value - gap), xp.zeros_like(gap))
     # Where the minimiser is unique the two agree up to the bias of ρ, and the plain solution has none.
@@ -82,4 +82,5 @@ class _Parabola(Loss):
         return namespace(z).reshape(A, (*z.shape, self.outputs)) if self.coupled else A
 
     def conjugate(self, u, target):
-        raise NotImplementedError("the gap of a differentiable loss on a bounded domain needs none")
+        """Not asked for: a parabola's slopes are exact, so that what a step foretells proves no more."""
+        return full(u.shape[:-1], math.inf, u)

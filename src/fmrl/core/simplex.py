@@ -152,9 +152,10 @@ class _Open(Simplex):
     def retract(self, theta, step):
         xp = namespace(theta)
         power = step / _positive(theta)
-        # A step too far down would leave an expert without mass, from where there is no return.
         grown = theta * xp.exp(xp.maximum(xp.minimum(power, full((), 50.0, theta)), full((), -600.0, theta)))
-        return grown / xp.sum(grown, axis=-1, keepdims=True)
+        # An expert without mass would have no way back; with too little to count it has.
+        kept = xp.where(theta > 0, _positive(grown / xp.sum(grown, axis=-1, keepdims=True)), theta)
+        return kept
 
 
 def _positive(theta: Array) -> Array:

@@ -166,12 +166,12 @@ class Leaders:
     def _robust(self, problem: Objective) -> tuple[Array, Array, Array]:
         """The interior-point method, and of many minimisers the one of least norm."""
         tol = tolerance(problem.samples.X)
-        *found, done = interior(problem, tol)
-        self._insist(done, found[2], found[1])
+        found = interior(problem, tol)
+        self._insist(found.done, found.gap, found.value)
         if problem.phi is None and not self.smooth and not isinstance(problem.domain, Euclidean):
             # (In a rotation's coordinates a smooth loss has one minimiser.)
-            return shortest(problem, found[0], found[1], found[2], tol)
-        return found[0], found[1], found[2]
+            return shortest(problem, found.theta, found.value, found.gap, tol)
+        return found.theta, found.value, found.gap
 
     def _insist(self, done: Array, gap: Array, value: Array) -> None:
         """Stop where no optimum exists; elsewhere an honest gap is enough."""

@@ -1,0 +1,281 @@
+"""The central path of a stack of problems, one Newton step at a time.
+
+The domain is h(θ) ≥ 0 (and ⟨1, θ⟩ = 1 on the simplex). With multipliers w, Newton's method follows
+
+    ∇f(θ) = Σ wⱼ∇hⱼ(θ),    wⱼhⱼ(θ) = mu,    mu → 0,
+
+where each step solves one symmetric system per class (one for all classes when the loss couples them) plus a rank-one border.
+A smooth loss enters by its slope and curvature; the hinge, which has neither at its corner, by a path of its own (`curves`).
+
+Two more things lead Newton's method, which is exact for parabolas, to logistic losses that are none:
+
+*Heat.* Where margins can be in the thousands, a logistic loss is a corner to any Newton step. So the path starts from the losses
+T·ℓ(z/T) with T as large as the margins, which are tame, and T falls to 1 along with mu.
+
+*Logarithm.* Where all samples are on their right side, F = Σ losses falls like e^(−margin), and Newton's method on F gains a
+factor e a step. So once F is below FOLD, which only separable samples reach, the path is that of T·log F(z/T), with
+
+    ∇ = q/F,    ∇² = H/F − qqᵀ/(T·F²),
+
+whose steps are long again; mu and w change to its units.
+"""
+
+from __future__ import annotations
+
+import math
+
+from fmrl.core.arrays import Array, dot, full, namespace, zeros
+from fmrl.core.curves import Corner, Smooth, least, room
+from fmrl.core.gap import TINY, Objective
+from fmrl.core.system import Solve, hessian, less, system
+
+SHRINK, LESS = 0.15, 0.4  # of mu in a step, and where log F is not yet smooth
+COOL = 0.3  # of the heat in a step
+AHEAD = 0.02
+FOLD = 0.1  # separable samples alone have losses below log 2; the rest is room for the first steps
+
+
+class Path:
+    """theta [B, d], the multipliers w [B, k], mu [B] and the heat, and the slopes that the last step foretold."""
+
+    def __init__(self, problem: Objective):
+        samples = problem.samples
+        if problem.phi is not None:
+            problem = problem._replace(domain=problem.domain.regularised())
+        self.problem, self.batch = problem, (samples.X.shape[0],)
+        self.kind = (problem.domain.border(samples.X) or ("",))[0]
+        self.xp = xp = namespace(samples.X)
+        self.theta = problem.domain.middle(zeros((*self.batch, samples.dim), samples.X))
+        slack = problem.domain.slack(self.theta)
+        if problem.phi is not None and not slack.shape[-1]:
+            self.theta = problem.phi
+        z = samples.margins(self.theta)
+        self.eta = xp.ones_like(z[..., 0, 0])
+        if problem.eta is not None:
+            self.eta = xp.where(problem.eta > 0, problem.eta, self.eta)
+        scale = xp.abs(problem.value(self.theta, z)) + 1e-3
+        # The rounding of the value, below which no gap means anything; for a hinge, whose slopes do not vanish, that at the start.
+        self.floor = 4 * xp.finfo(scale.dtype).eps * scale
+        if samples.loss.bend < math.inf:
+            self.curve = Smooth(samples, self._heat())
+            scale = xp.maximum(scale, self.eta * self.curve.value(z))
+        else:
+            self.curve = Corner.start(samples, z)
+        self.gap, self.foretold = xp.zeros_like(scale), None
+        self.folded = scale < 0  # whether the path is that of log F
+        self.mu = scale / max(slack.shape[-1], 1)
+        self.length = full(self.batch, 1.0, self.theta)
+        self.w = self.mu[..., None] / slack
+
+    def _heat(self) -> Array:
+        """A quarter of how far a margin can move, at least 1; [B]."""
+        xp, problem, samples = self.xp, self.problem, self.problem.samples
+        if samples.loss.attained:
+            return xp.ones_like(self.eta)
+        size = problem.domain.dual(samples.X)
+        # B_R ≥ ½‖·‖², so Θ is at most √2·diameter across, and the simplex 2; nor does FTRL move further than eta·Σ‖gradient‖.
+        width = 2.0 if problem.domain.norm == "l1" else math.sqrt(2) * problem.domain.diameter(samples.dim)
+        width = full(self.batch, width, self.theta)
+        if problem.phi is not None:
+            width = xp.minimum(width, problem.eta * samples.loss.steep(problem.domain.norm) * dot(size, samples.weight))
+        return xp.maximum(xp.max(size, axis=-1) * width / 4, xp.ones_like(width))
+
+    @property
+    def _mu(self) -> Array:
+        """mu in the units of one loss, which enters the objective eta times."""
+        return self.mu / self.eta
+
+    @property
+    def hot(self) -> Array:
+        """Whether the losses are not yet the problem's own, [B]."""
+        return self.curve.heat > 1 if isinstance(self.curve, Smooth) else self.folded & ~self.folded
+
+    def certificate(self) -> tuple[Array, Array, Array]:
+        """Value and gap of theta [B], and the slopes that prove it; infinite while the path is hot."""
+        xp, samples, theta = self.xp, self.problem.samples, self.theta
+        z = samples.margins(theta)
+        u = self.curve.slope(z)
+        q = samples.gather(u)
+        value = self.problem.value(theta, z)
+        if isinstance(self.curve, Smooth):
+            self.floor = self.problem.rounding(theta, z, u)
+        if self.problem.phi is None and not samples.loss.attained and self.w.shape[-1]:
+            self._fold(z, q)
+        self.gap = self.problem.gap(theta, z, u, q)
+        gap = xp.where(self.hot, full((), math.inf, value), self.gap)
+        if self.foretold is None:
+            return value, gap, u
+        other = self.problem.bound(theta, z, self.foretold)
+        other = xp.where(self.hot | ~(other < gap), full((), math.inf, value), other)
+        return value, xp.minimum(gap, other), xp.where((other < gap)[..., None, None], self.foretold, u)
+
+    def _fold(self, z: Array, q: Array) -> None:
+        """Go over to log F where F has become small: a new path, which starts at the mu whose point is nearest."""
+        xp, domain, curve = self.xp, self.problem.domain, self.curve
+        unit = curve.value(z) / curve.heat  # type: ignore[union-attr]
+        new = (unit < FOLD) & ~self.folded
+        if not bool(xp.any(new)):
+            return
+        slack = domain.slack(self.theta)
+        g, away = q / xp.maximum(unit, full((), TINY, unit))[..., None], domain.pull(self.theta, 1 / slack)
+        fall = dot(g, self.theta - domain.lowest(q)) / slack.shape[-1]
+        mu = xp.maximum(fall, dot(domain.tangent(self.theta, g), away) / (dot(away, away) + TINY))
+        self.mu = xp.where(new, mu, self.mu)
+        self.w = xp.where(new[..., None], mu[..., None] / slack, self.w)
+        self.folded = self.folded | new
+
+    def _unit(self, theta: Array) -> Array:
+        """What F is measured in: F(z/T) on the path of log F, else 1; shape [B]."""
+        xp, curve = self.xp, self.curve
+        if not bool(xp.any(self.folded)):
+            return xp.ones_like(self.mu)
+        value = curve.value(self.problem.samples.margins(theta)) / curve.heat  # type: ignore[union-attr]
+        return xp.where(self.folded, xp.maximum(value, full((), TINY, value)), xp.ones_like(value))
+
+    def _gradient(self, theta: Array, slope: Array) -> Array:
+        problem, samples = self.problem, self.problem.samples
+        g = samples.gather(slope)
+        if problem.phi is None:
+            g = g / self._unit(theta)[..., None]
+        else:
+            g = problem.eta[..., None] * g + problem.domain.mirror(theta) - problem.domain.mirror(problem.phi)  # type: ignore[index]
+        return g
+
+    def _lost(self, theta: Array, w: Array, slope: Array) -> Array:
+        """∇f − Σ wⱼ∇hⱼ, less what the equality constraint can absorb; shape [B, d]."""
+        lost = self._gradient(theta, slope) - self.problem.domain.pull(theta, w)
+        return self.problem.domain.tangent(theta, lost)
+
+    def _residual(self, theta: Array, w: Array, curve) -> Array:
+        """Norm of the perturbed optimality conditions, shape [B]."""
+        z = self.problem.samples.margins(theta)
+        lost = self._lost(theta, w, curve.slope(z))
+        centred = w * self.problem.domain.slack(theta) - self.mu[..., None]
+        return self.xp.sqrt(dot(lost, lost) + dot(centred, centred) + self.eta**2 * curve.residual(self._mu, z))
+
+    def _lower(self, slack: Array) -> None:
+        """Lower mu and the heat if the last step was a good one."""
+        xp, theta, smooth = self.xp, self.theta, isinstance(self.curve, Smooth)
+        total, count = self.curve.complementarity()
+        count = count + slack.shape[-1]
+        reached = xp.where(count > 0, (dot(slack, self.w) + self.eta * total) / xp.maximum(count, xp.ones_like(count)), self.mu)
+        heat = self.curve.heat if smooth else xp.ones_like(self.mu)
+        early = self.folded & (self.mu * slack.shape[-1] > heat)  # log F has corners as sharp as its heat
+        shrink = xp.where(early, full((), LESS, reached), full((), SHRINK, reached))
+        good = self.length > 0.4
+        self.mu = xp.where(good, shrink * reached, xp.maximum(self.mu, shrink * reached))
+        # On the path the gap is mu·count. Where it is far more, mu waits: multipliers near 0 would make steps short.
+        # (The hinge's own multipliers keep in step by themselves.)
+        ahead = AHEAD * self.gap if smooth and slack.shape[-1] else xp.zeros_like(self.gap)
+        least_mu = xp.maximum(ahead, 1e-3 * self.floor) / self._unit(theta)
+        if smooth and bool(xp.any(self.hot)):
+            cooler = xp.maximum(xp.where(good, COOL * heat, heat), xp.ones_like(heat))
+            self.curve = self.curve._replace(heat=cooler)
+            bent = 0.1 * self.eta * self.curve.value(self.problem.samples.margins(theta)) / self._unit(theta)
+            least_mu = xp.where(cooler > 1, xp.maximum(least_mu, bent), least_mu)
+        self.mu = xp.maximum(self.mu, least_mu / xp.maximum(count, xp.ones_like(count)))
+
+    def advance(self) -> None:
+        """One Newton step towards the point of the path at mu."""
+        xp, domain, samples, theta, w = self.xp, self.problem.domain, self.problem.samples, self.theta, self.w
+        slack = domain.slack(theta)
+        self._lower(slack)
+        step, dw = self._newton(slack)
+        curve_step = self.curve.newton(samples.margins(step, offset=False), self._mu, samples.margins(theta))
+        # The largest step that keeps slack and multipliers positive, then halve until the residual goes down.
+        length = xp.minimum(full(self.batch, 1.0, theta), 0.995 * least(room(w, dw), self.batch, theta))
+        length = xp.minimum(length, 0.995 * self.curve.longest(curve_step))
+        inside = length < 0
+        for _ in range(40):
+            inside = inside | xp.all(domain.slack(domain.retract(theta, length[..., None] * step)) > 0.002 * slack, axis=-1)
+            if bool(xp.all(inside)):
+                break
+            length = xp.where(inside, length, length * 0.8)
+        length = self._shorten(length, step, dw, curve_step)
+        new_theta, new_w = domain.retract(theta, length[..., None] * step), w + length[..., None] * dw
+        sound = xp.all(xp.isfinite(new_theta), axis=-1) & xp.all(xp.isfinite(new_w), axis=-1)
+        sound = sound & xp.all(domain.slack(new_theta) > 0, axis=-1)
+        self._foretell(step)
+        self.theta = xp.where(sound[..., None], new_theta, theta)
+        self.w = xp.where(sound[..., None], new_w, w)
+        self.curve = self.curve.move(curve_step, xp.where(sound, length, xp.zeros_like(length)))
+        self.length = length
+
+    def _foretell(self, step: Array) -> None:
+        """The slopes after a whole step, to first order: their gather balances the multipliers, whatever rounding does to theta."""
+        if not isinstance(self.curve, Smooth):
+            return
+        samples, theta = self.problem.samples, self.theta
+        z = samples.margins(theta)
+        u = self.curve.slope(z)
+        self.foretold = u + self.curve.bend(z, samples.margins(step, offset=False))
+        if bool(self.xp.any(self.folded)):
+            fall = dot(self._gradient(theta, u), step) / self.curve.heat
+            self.foretold = self.foretold - self.xp.where(self.folded, fall, self.xp.zeros_like(fall))[..., None, None] * u
+
+    def _shorten(self, length: Array, step: Array, dw: Array, curve_step) -> Array:
+        """Halve until the step pays: in the objective itself where nothing else is left, else in the residual."""
+        xp, theta, w, samples = self.xp, self.theta, self.w, self.problem.samples
+        plain = not w.shape[-1] and isinstance(self.curve, Smooth)
+        if plain:
+            before = self._value(theta)
+            slope = dot(self._lost(theta, w, self.curve.slope(samples.margins(theta))), step)
+        else:
+            before, slope = self._residual(theta, w, self.curve), None
+            # log F is not convex where F is large, and its slope is small there; what the barrier may win bounds what F may lose.
+            heat = self.curve.heat if isinstance(self.curve, Smooth) else xp.ones_like(self.mu)
+            spare = xp.exp(xp.minimum(0.4 + self.mu * w.shape[-1] / heat, full((), 300.0, self.mu)))
+            most = xp.where(self.folded, xp.minimum(spare * self._unit(theta), full((), 0.5, spare)), xp.ones_like(spare))
+        for _ in range(40 if plain else 12):
+            moved = self.problem.domain.retract(theta, length[..., None] * step)
+            if plain:
+                worse = ~(self._value(moved) <= before + 1e-4 * length * slope + 1e-15 * xp.abs(before))
+            else:
+                after = self._residual(moved, w + length[..., None] * dw, self.curve.move(curve_step, length))
+                worse = ~(after <= (1 - 0.01 * length) * before) | (self._unit(moved) > most)
+            if not bool(xp.any(worse)):
+                break
+            length = xp.where(worse, length * 0.5, length)
+        return length
+
+    def _value(self, theta: Array) -> Array:
+        """The objective at the present heat, where nothing but the losses and B_R is left; [B]."""
+        problem = self.problem
+        total = self.curve.value(problem.samples.margins(theta))  # type: ignore[union-attr]
+        return total if problem.phi is None else problem.eta * total + problem.domain.divergence(theta, problem.phi)
+
+    def _newton(self, slack: Array) -> tuple[Array, Array]:
+        """Steps of theta and of the multipliers. Written in residuals, which vanish, so that cancellation does no harm."""
+        domain, w = self.problem.domain, self.w
+        ratio, off = w / slack, self.mu[..., None] - w * slack
+        z = self.problem.samples.margins(self.theta)
+        rhs = -self._lost(self.theta, w, self.curve.slope(z))
+        shift = self.problem.samples.gather(self.curve.shift(self._mu, z))
+        rhs = rhs - (shift if self.problem.eta is None else self.problem.eta[..., None] * shift)
+        solve = self._system(domain.stiffness(self.theta, w, ratio))
+        border = domain.border(self.theta)
+        if border is None:
+            (step,) = solve(rhs + domain.pull(self.theta, off / slack))
+        elif self.kind == "equality":
+            straight, across = solve(rhs + domain.pull(self.theta, off / slack), border[1])
+            step = straight - (dot(border[1], straight) / dot(border[1], across))[..., None] * across
+        else:  # one curved constraint: its multiplier is an unknown of its own
+            normal = border[1]
+            straight, across = solve(rhs, normal)
+            dw = (off[..., 0] + w[..., 0] * dot(normal, straight)) / (slack[..., 0] + w[..., 0] * dot(normal, across))
+            return straight - dw[..., None] * across, dw[..., None]
+        return step, off / slack - ratio * domain.push(step)
+
+    def _system(self, diagonal: Array) -> Solve:
+        """Solver for (∇²f + diagonal) x = b."""
+        xp, problem, samples, curve = self.xp, self.problem, self.problem.samples, self.curve
+        z = samples.margins(self.theta)
+        blocks = hessian(samples, curve.curvature(z)) / self._unit(self.theta)[..., None, None, None]
+        if problem.phi is not None:
+            blocks = problem.eta[..., None, None, None] * blocks  # type: ignore[index]
+            diagonal = diagonal + problem.domain.metric(self.theta)
+        solve = system(blocks, diagonal)
+        if not bool(xp.any(self.folded)):
+            return solve
+        share = xp.where(self.folded, 1 / curve.heat, xp.zeros_like(self.mu))  # type: ignore[union-attr]
+        return less(solve, self._gradient(self.theta, curve.slope(z)), share)
