@@ -31,7 +31,7 @@ from fmrl.core.system import Solve, hessian, less, system
 
 SHRINK, LESS = 0.15, 0.4  # of mu in a step, and where log F is not yet smooth
 COOL = 0.3  # of the heat in a step
-AHEAD = 0.02
+NEAR = 5.0  # times mu·count: the gap of a point on the path
 FOLD = 0.1  # separable samples alone have losses below log 2; the rest is room for the first steps
 
 
@@ -99,30 +99,36 @@ class Path:
         value = self.problem.value(theta, z)
         if isinstance(self.curve, Smooth):
             self.floor = self.problem.rounding(theta, z, u)
-        if self.problem.phi is None and not samples.loss.attained and self.w.shape[-1]:
-            self._fold(z, q)
         self.gap = self.problem.gap(theta, z, u, q)
         gap = xp.where(self.hot, full((), math.inf, value), self.gap)
-        if self.foretold is None:
-            return value, gap, u
-        other = self.problem.bound(theta, z, self.foretold)
-        other = xp.where(self.hot | ~(other < gap), full((), math.inf, value), other)
-        return value, xp.minimum(gap, other), xp.where((other < gap)[..., None, None], self.foretold, u)
+        if self.foretold is not None:
+            other = self.problem.bound(theta, z, self.foretold)
+            closer = ~self.hot & (other < gap)
+            gap, u = xp.where(closer, other, gap), xp.where(closer[..., None, None], self.foretold, u)
+            self.gap = xp.where(closer, gap, self.gap)
+        if self.problem.phi is None and not samples.loss.attained and self.w.shape[-1]:
+            self._fold(z)
+        return value, gap, u
 
-    def _fold(self, z: Array, q: Array) -> None:
-        """Go over to log F where F has become small: a new path, which starts at the mu whose point is nearest."""
-        xp, domain, curve = self.xp, self.problem.domain, self.curve
+    def _fold(self, z: Array) -> None:
+        """Go over to log F where F has become small. A point of F's path at mu is one of log F's at mu/F."""
+        xp, curve = self.xp, self.curve
         unit = curve.value(z) / curve.heat  # type: ignore[union-attr]
-        new = (unit < FOLD) & ~self.folded
+        new = (unit < FOLD) & self._centred() & ~self.folded
         if not bool(xp.any(new)):
             return
-        slack = domain.slack(self.theta)
-        g, away = q / xp.maximum(unit, full((), TINY, unit))[..., None], domain.pull(self.theta, 1 / slack)
-        fall = dot(g, self.theta - domain.lowest(q)) / slack.shape[-1]
-        mu = xp.maximum(fall, dot(domain.tangent(self.theta, g), away) / (dot(away, away) + TINY))
-        self.mu = xp.where(new, mu, self.mu)
-        self.w = xp.where(new[..., None], mu[..., None] / slack, self.w)
+        size = xp.where(new, xp.maximum(unit, full((), TINY, unit)), xp.ones_like(unit))
+        self.mu, self.w = self.mu / size, self.w / size[..., None]
         self.folded = self.folded | new
+
+    def _centred(self) -> Array:
+        """Whether theta is near the path, where the gap is mu·count (or, without constraints, has gone); [B]."""
+        if not isinstance(self.curve, Smooth):
+            return self.folded | ~self.folded
+        z, k = self.problem.samples.margins(self.theta), self.w.shape[-1]
+        if k:
+            return self.gap <= NEAR * dot(self.problem.domain.slack(self.theta), self.w) * self._unit(self.theta)
+        return self.gap <= 0.1 * self.eta * self.curve.value(z)
 
     def _unit(self, theta: Array) -> Array:
         """What F is measured in: F(z/T) on the path of log F, else 1; shape [B]."""
@@ -162,12 +168,9 @@ class Path:
         heat = self.curve.heat if smooth else xp.ones_like(self.mu)
         early = self.folded & (self.mu * slack.shape[-1] > heat)  # log F has corners as sharp as its heat
         shrink = xp.where(early, full((), LESS, reached), full((), SHRINK, reached))
-        good = self.length > 0.4
-        self.mu = xp.where(good, shrink * reached, xp.maximum(self.mu, shrink * reached))
-        # On the path the gap is mu·count. Where it is far more, mu waits: multipliers near 0 would make steps short.
-        # (The hinge's own multipliers keep in step by themselves.)
-        ahead = AHEAD * self.gap if smooth and slack.shape[-1] else xp.zeros_like(self.gap)
-        least_mu = xp.maximum(ahead, 1e-3 * self.floor) / self._unit(theta)
+        good = (self.length > 0.4) & self._centred()
+        self.mu = xp.where(good, shrink * reached, self.mu if smooth else xp.maximum(self.mu, shrink * reached))
+        least_mu = 1e-3 * self.floor / self._unit(theta)
         if smooth and bool(xp.any(self.hot)):
             cooler = xp.maximum(xp.where(good, COOL * heat, heat), xp.ones_like(heat))
             self.curve = self.curve._replace(heat=cooler)
@@ -214,35 +217,43 @@ class Path:
             self.foretold = self.foretold - self.xp.where(self.folded, fall, self.xp.zeros_like(fall))[..., None, None] * u
 
     def _shorten(self, length: Array, step: Array, dw: Array, curve_step) -> Array:
-        """Halve until the step pays: in the objective itself where nothing else is left, else in the residual."""
-        xp, theta, w, samples = self.xp, self.theta, self.w, self.problem.samples
-        plain = not w.shape[-1] and isinstance(self.curve, Smooth)
-        if plain:
-            before = self._value(theta)
-            slope = dot(self._lost(theta, w, self.curve.slope(samples.margins(theta))), step)
+        """Halve until the step pays: for a smooth loss in f − mu·Σ log h, which is convex, else in the residual."""
+        xp, theta, w, samples, domain = self.xp, self.theta, self.w, self.problem.samples, self.problem.domain
+        smooth = isinstance(self.curve, Smooth)
+        if smooth:
+            before, noise = self._merit(theta), 1e-15 + self.floor / self._unit(theta)
+            slope = self._gradient(theta, self.curve.slope(samples.margins(theta)))
+            if w.shape[-1]:
+                slope = slope - domain.pull(theta, self.mu[..., None] / domain.slack(theta))
+            slope, noise = dot(domain.tangent(theta, slope), step), noise + 1e-15 * xp.abs(before)
         else:
-            before, slope = self._residual(theta, w, self.curve), None
-            # log F is not convex where F is large, and its slope is small there; what the barrier may win bounds what F may lose.
-            heat = self.curve.heat if isinstance(self.curve, Smooth) else xp.ones_like(self.mu)
-            spare = xp.exp(xp.minimum(0.4 + self.mu * w.shape[-1] / heat, full((), 300.0, self.mu)))
-            most = xp.where(self.folded, xp.minimum(spare * self._unit(theta), full((), 0.5, spare)), xp.ones_like(spare))
-        for _ in range(40 if plain else 12):
-            moved = self.problem.domain.retract(theta, length[..., None] * step)
-            if plain:
-                worse = ~(self._value(moved) <= before + 1e-4 * length * slope + 1e-15 * xp.abs(before))
+            before, slope, noise = self._residual(theta, w, self.curve), None, None
+        for _ in range(40 if smooth else 12):
+            moved = domain.retract(theta, length[..., None] * step)
+            if smooth:
+                worse = ~(self._merit(moved) <= before + 1e-4 * length * slope + noise)
+                worse = worse | self.folded & (self._unit(moved) > 0.5)  # log F is not convex where F is large
             else:
                 after = self._residual(moved, w + length[..., None] * dw, self.curve.move(curve_step, length))
-                worse = ~(after <= (1 - 0.01 * length) * before) | (self._unit(moved) > most)
+                worse = ~(after <= (1 - 0.01 * length) * before)
             if not bool(xp.any(worse)):
                 break
             length = xp.where(worse, length * 0.5, length)
         return length
 
-    def _value(self, theta: Array) -> Array:
-        """The objective at the present heat, where nothing but the losses and B_R is left; [B]."""
-        problem = self.problem
+    def _merit(self, theta: Array) -> Array:
+        """f − mu·Σ log h of a smooth loss, with f = eta·F + B_R or T·log F(z/T), at the present heat; [B]."""
+        xp, problem, slack = self.xp, self.problem, self.problem.domain.slack(theta)
         total = self.curve.value(problem.samples.margins(theta))  # type: ignore[union-attr]
-        return total if problem.phi is None else problem.eta * total + problem.domain.divergence(theta, problem.phi)
+        if problem.phi is not None:
+            total = problem.eta * total + problem.domain.divergence(theta, problem.phi)
+        if bool(xp.any(self.folded)):
+            heat = self.curve.heat  # type: ignore[union-attr]
+            total = xp.where(self.folded, heat * xp.log(xp.maximum(total / heat, full((), TINY, total))), total)
+        if not slack.shape[-1]:
+            return total
+        inside = xp.log(xp.where(slack > 0, slack, full((), math.nan, slack)))
+        return total - self.mu * xp.sum(inside, axis=-1)
 
     def _newton(self, slack: Array) -> tuple[Array, Array]:
         """Steps of theta and of the multipliers. Written in residuals, which vanish, so that cancellation does no harm."""
