@@ -13,11 +13,10 @@ Two more things lead Newton's method, which is exact for parabolas, to logistic 
 T·ℓ(z/T) with T as large as the margins, which are tame, and T falls to 1 along with mu.
 
 *Logarithm.* Where all samples are on their right side, F = Σ losses falls like e^(−margin), and Newton's method on F gains a
-factor e a step. So once F is below FOLD, which only separable samples reach, the path is that of T·log F(z/T), with
+factor e a step. So the path is that of f = T·log(e^F − 1) with F = Σ ℓ(z/T), which is F where F is large and log F where it is
+small. It is convex: e^F − 1 is a sum of products of e^z. With q = Xᵀ∂ℓ and the unit r = 1 − e^(−F),
 
-    ∇ = q/F,    ∇² = H/F − qqᵀ/(T·F²),
-
-whose steps are long again; mu and w change to its units.
+    ∇f = q/r,    ∇²f = H/r − (1 − r)·qqᵀ/(T·r²).
 """
 
 from __future__ import annotations
@@ -29,10 +28,9 @@ from fmrl.core.curves import Corner, Smooth, least, room
 from fmrl.core.gap import TINY, Objective
 from fmrl.core.system import Solve, hessian, less, system
 
-SHRINK, LESS = 0.15, 0.4  # of mu in a step, and where log F is not yet smooth
+SHRINK = 0.15  # of mu in a step
 COOL = 0.3  # of the heat in a step
 NEAR = 5.0  # times mu·count: the gap of a point on the path
-FOLD = 0.1  # separable samples alone have losses below log 2; the rest is room for the first steps
 
 
 class Path:
@@ -62,7 +60,7 @@ class Path:
         else:
             self.curve = Corner.start(samples, z)
         self.gap, self.foretold = xp.zeros_like(scale), None
-        self.folded = scale < 0  # whether the path is that of log F
+        self.log = problem.phi is None and not samples.loss.attained  # whether f is T·log(e^F − 1)
         self.mu = scale / max(slack.shape[-1], 1)
         self.length = full(self.batch, 1.0, self.theta)
         self.w = self.mu[..., None] / slack
@@ -88,7 +86,7 @@ class Path:
     @property
     def hot(self) -> Array:
         """Whether the losses are not yet the problem's own, [B]."""
-        return self.curve.heat > 1 if isinstance(self.curve, Smooth) else self.folded & ~self.folded
+        return self.curve.heat > 1 if isinstance(self.curve, Smooth) else self.mu < 0
 
     def certificate(self) -> tuple[Array, Array, Array]:
         """Value and gap of theta [B], and the slopes that prove it; infinite while the path is hot."""
@@ -106,37 +104,25 @@ class Path:
             closer = ~self.hot & (other < gap)
             gap, u = xp.where(closer, other, gap), xp.where(closer[..., None, None], self.foretold, u)
             self.gap = xp.where(closer, gap, self.gap)
-        if self.problem.phi is None and not samples.loss.attained and self.w.shape[-1]:
-            self._fold(z)
         return value, gap, u
-
-    def _fold(self, z: Array) -> None:
-        """Go over to log F where F has become small. A point of F's path at mu is one of log F's at mu/F."""
-        xp, curve = self.xp, self.curve
-        unit = curve.value(z) / curve.heat  # type: ignore[union-attr]
-        new = (unit < FOLD) & self._centred() & ~self.folded
-        if not bool(xp.any(new)):
-            return
-        size = xp.where(new, xp.maximum(unit, full((), TINY, unit)), xp.ones_like(unit))
-        self.mu, self.w = self.mu / size, self.w / size[..., None]
-        self.folded = self.folded | new
 
     def _centred(self) -> Array:
         """Whether theta is near the path, where the gap is mu·count (or, without constraints, has gone); [B]."""
         if not isinstance(self.curve, Smooth):
-            return self.folded | ~self.folded
+            return self.mu >= 0
         z, k = self.problem.samples.margins(self.theta), self.w.shape[-1]
         if k:
             return self.gap <= NEAR * dot(self.problem.domain.slack(self.theta), self.w) * self._unit(self.theta)
         return self.gap <= 0.1 * self.eta * self.curve.value(z)
 
     def _unit(self, theta: Array) -> Array:
-        """What F is measured in: F(z/T) on the path of log F, else 1; shape [B]."""
-        xp, curve = self.xp, self.curve
-        if not bool(xp.any(self.folded)):
-            return xp.ones_like(self.mu)
-        value = curve.value(self.problem.samples.margins(theta)) / curve.heat  # type: ignore[union-attr]
-        return xp.where(self.folded, xp.maximum(value, full((), TINY, value)), xp.ones_like(value))
+        """r = 1 − e^(−F), by which ∇f is more than q; shape [B]."""
+        return self.xp.maximum(-self.xp.expm1(-self._total(theta)), self.xp.full_like(self.mu, TINY)) if self.log else self.xp.ones_like(self.mu)
+
+    def _total(self, theta: Array) -> Array:
+        """F = Σ ℓ(z/T), [B]."""
+        curve = self.curve
+        return curve.value(self.problem.samples.margins(theta)) / curve.heat  # type: ignore[union-attr]
 
     def _gradient(self, theta: Array, slope: Array) -> Array:
         problem, samples = self.problem, self.problem.samples
@@ -166,17 +152,16 @@ class Path:
         count = count + slack.shape[-1]
         reached = xp.where(count > 0, (dot(slack, self.w) + self.eta * total) / xp.maximum(count, xp.ones_like(count)), self.mu)
         heat = self.curve.heat if smooth else xp.ones_like(self.mu)
-        early = self.folded & (self.mu * slack.shape[-1] > heat)  # log F has corners as sharp as its heat
-        shrink = xp.where(early, full((), LESS, reached), full((), SHRINK, reached))
+        shrink = SHRINK
         good = (self.length > 0.4) & self._centred()
         self.mu = xp.where(good, shrink * reached, self.mu if smooth else xp.maximum(self.mu, shrink * reached))
-        least_mu = 1e-3 * self.floor / self._unit(theta)
+        least_mu = 1e-3 * self.floor / (self._unit(theta) * xp.maximum(count, xp.ones_like(count)))
         if smooth and bool(xp.any(self.hot)):
-            cooler = xp.maximum(xp.where(good, COOL * heat, heat), xp.ones_like(heat))
+            cooler = xp.maximum(COOL * heat, xp.minimum(heat, self._mu))
+            cooler = xp.maximum(xp.where(good, cooler, heat), xp.ones_like(heat))
             self.curve = self.curve._replace(heat=cooler)
-            bent = 0.1 * self.eta * self.curve.value(self.problem.samples.margins(theta)) / self._unit(theta)
-            least_mu = xp.where(cooler > 1, xp.maximum(least_mu, bent), least_mu)
-        self.mu = xp.maximum(self.mu, least_mu / xp.maximum(count, xp.ones_like(count)))
+            least_mu = xp.where(cooler > 1, xp.maximum(least_mu, 0.1 * self.eta * cooler), least_mu)
+        self.mu = xp.maximum(self.mu, least_mu)
 
     def advance(self) -> None:
         """One Newton step towards the point of the path at mu."""
@@ -212,9 +197,9 @@ class Path:
         z = samples.margins(theta)
         u = self.curve.slope(z)
         self.foretold = u + self.curve.bend(z, samples.margins(step, offset=False))
-        if bool(self.xp.any(self.folded)):
-            fall = dot(self._gradient(theta, u), step) / self.curve.heat
-            self.foretold = self.foretold - self.xp.where(self.folded, fall, self.xp.zeros_like(fall))[..., None, None] * u
+        if self.log:
+            fall = (1 - self._unit(theta)) * dot(self._gradient(theta, u), step) / self.curve.heat
+            self.foretold = self.foretold - fall[..., None, None] * u
 
     def _shorten(self, length: Array, step: Array, dw: Array, curve_step) -> Array:
         """Halve until the step pays: for a smooth loss in f − mu·Σ log h, which is convex, else in the residual."""
@@ -232,7 +217,6 @@ class Path:
             moved = domain.retract(theta, length[..., None] * step)
             if smooth:
                 worse = ~(self._merit(moved) <= before + 1e-4 * length * slope + noise)
-                worse = worse | self.folded & (self._unit(moved) > 0.5)  # log F is not convex where F is large
             else:
                 after = self._residual(moved, w + length[..., None] * dw, self.curve.move(curve_step, length))
                 worse = ~(after <= (1 - 0.01 * length) * before)
@@ -247,9 +231,8 @@ class Path:
         total = self.curve.value(problem.samples.margins(theta))  # type: ignore[union-attr]
         if problem.phi is not None:
             total = problem.eta * total + problem.domain.divergence(theta, problem.phi)
-        if bool(xp.any(self.folded)):
-            heat = self.curve.heat  # type: ignore[union-attr]
-            total = xp.where(self.folded, heat * xp.log(xp.maximum(total / heat, full((), TINY, total))), total)
+        if self.log:  # log(e^F − 1) = F + log(1 − e^(−F))
+            total = total + self.curve.heat * xp.log(self._unit(theta))  # type: ignore[union-attr]
         if not slack.shape[-1]:
             return total
         inside = xp.log(xp.where(slack > 0, slack, full((), math.nan, slack)))
@@ -286,7 +269,7 @@ class Path:
             blocks = problem.eta[..., None, None, None] * blocks  # type: ignore[index]
             diagonal = diagonal + problem.domain.metric(self.theta)
         solve = system(blocks, diagonal)
-        if not bool(xp.any(self.folded)):
+        if not self.log:
             return solve
-        share = xp.where(self.folded, 1 / curve.heat, xp.zeros_like(self.mu))  # type: ignore[union-attr]
+        share = (1 - self._unit(self.theta)) / curve.heat  # type: ignore[union-attr]
         return less(solve, self._gradient(self.theta, curve.slope(z)), share)
