@@ -148,7 +148,7 @@ def _eigenbasis(X: Array) -> tuple[Array, Array]:
     return xp.matmul(Q, V), eig
 
 
-def descend(problem: Objective, still: float) -> tuple[Array, Array, Array]:
+def descend(problem: Objective, still: float) -> tuple[Array, ...]:
     """Majorise without a rotation, which is projected gradient descent; what shrinks slowly is given up at once.
 
     With multiplier λ and curvatures h of the loss, a step of 1/s shrinks the error by |s − h|/(s + λ): fast when the ball
@@ -163,10 +163,10 @@ def descend(problem: Objective, still: float) -> tuple[Array, Array, Array]:
 
 def majorise(
     problem: Objective, curvature: Array, v: Array, still: float, pace: float = math.inf
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, ...]:
     """Step from v [B, C·r] until a step is below ``still``·‖v‖, or longer than ``pace`` times the one before.
 
-    curvature: [B, r] or [B, 1], of the model. Returns v, value [B] and gap [B] (infinite where it was given up).
+    curvature: [B, r] or [B, 1], of the model. Returns v, value [B], gap [B] (infinite where it was given up) and the slopes at v.
     """
     samples, phi, eta = problem.samples, problem.phi, problem.eta
     xp = namespace(v)
@@ -199,7 +199,7 @@ def majorise(
     z = samples.margins(v)
     u = samples.loss.slope(z, samples.target)
     gap = problem.gap(v, z, u, samples.gather(u))
-    return v, problem.value(v, z), xp.where(slow, xp.full_like(gap, math.inf), gap)
+    return v, problem.value(v, z), xp.where(slow, xp.full_like(gap, math.inf), gap), u
 
 
 def _multiplier(square: Array, model: Array, radius: float, start: Array) -> Array:

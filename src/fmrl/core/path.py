@@ -59,7 +59,7 @@ class Path:
             scale = xp.maximum(scale, self.eta * self.curve.value(z))
         else:
             self.curve = Corner.start(samples, z)
-        self.gap, self.foretold = xp.zeros_like(scale), None
+        self.gap, self.noise, self.foretold = xp.zeros_like(scale), xp.zeros_like(scale), None
         self.log = problem.phi is None and not samples.loss.attained  # whether f is T·log(e^F − 1)
         self.mu = scale / max(slack.shape[-1], 1)
         self.length = full(self.batch, 1.0, self.theta)
@@ -97,6 +97,7 @@ class Path:
         value = self.problem.value(theta, z)
         if isinstance(self.curve, Smooth):
             self.floor = self.problem.rounding(theta, z, u)
+            self.noise = self.floor / self._unit(theta)
         self.gap = self.problem.gap(theta, z, u, q)
         gap = xp.where(self.hot, full((), math.inf, value), self.gap)
         if self.foretold is not None:
@@ -155,13 +156,16 @@ class Path:
         shrink = SHRINK
         good = (self.length > 0.4) & self._centred()
         self.mu = xp.where(good, shrink * reached, self.mu if smooth else xp.maximum(self.mu, shrink * reached))
-        least_mu = 1e-3 * self.floor / (self._unit(theta) * xp.maximum(count, xp.ones_like(count)))
+        unit, many = self._unit(theta), xp.maximum(count, xp.ones_like(count))
+        least_mu, most_mu = 1e-3 * self.floor / (unit * many), self.gap / (unit * many)
         if smooth and bool(xp.any(self.hot)):
             cooler = xp.maximum(COOL * heat, xp.minimum(heat, self._mu))
             cooler = xp.maximum(xp.where(good, cooler, heat), xp.ones_like(heat))
             self.curve = self.curve._replace(heat=cooler)
             least_mu = xp.where(cooler > 1, xp.maximum(least_mu, 0.1 * self.eta * cooler), least_mu)
         self.mu = xp.maximum(self.mu, least_mu)
+        if smooth:  # a barrier worth more than the gap would only push theta back
+            self.mu = xp.minimum(self.mu, xp.maximum(most_mu, 1e-3 * self.floor / (unit * many)))
 
     def advance(self) -> None:
         """One Newton step towards the point of the path at mu."""
@@ -206,7 +210,7 @@ class Path:
         xp, theta, w, samples, domain = self.xp, self.theta, self.w, self.problem.samples, self.problem.domain
         smooth = isinstance(self.curve, Smooth)
         if smooth:
-            before, noise = self._merit(theta), 1e-15 + self.floor / self._unit(theta)
+            before, noise = self._merit(theta), 1e-15 + self.noise
             slope = self._gradient(theta, self.curve.slope(samples.margins(theta)))
             if w.shape[-1]:
                 slope = slope - domain.pull(theta, self.mu[..., None] / domain.slack(theta))

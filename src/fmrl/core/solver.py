@@ -90,13 +90,14 @@ class Leaders:
 
     def solution(self, i: int) -> Solution:
         """The minimiser over the first i rounds with its value and gap."""
-        xp, (theta, value, gap) = namespace(self.samples.X), self._solve(i)
+        xp, (theta, value, gap, *slopes) = namespace(self.samples.X), self._solve(i)
         if self.smooth:  # proved in the user's own coordinates: a rotation drops features too faint for its rounding
             problem = Objective(self.samples.first(i), self.domain, self.phi, self.eta)
             z = problem.samples.margins(theta)
             u = problem.samples.loss.slope(z, problem.samples.target)
             value = problem.value(theta, z)
-            gap = problem.proved(value, problem.gap(theta, z, u, problem.samples.gather(u)))
+            gap = xp.minimum(problem.gap(theta, z, u, problem.samples.gather(u)), problem.bound(theta, z, slopes[0]))
+            gap = problem.proved(value, gap)
         if self.eta is not None:  # solved as eta·F + B_R, which stays finite as eta → 0
             scale = xp.where(self.eta > 0, self.eta, full((), math.inf, value))
             value, gap = value / scale, gap / scale
@@ -105,15 +106,15 @@ class Leaders:
             xp.reshape(theta, (*self.lead, self.samples.dim)), xp.reshape(value, self.lead), xp.reshape(gap, self.lead)
         )
 
-    def _solve(self, i: int) -> tuple[Array, Array, Array]:
-        """theta [B, d], value [B] and gap [B] of F, or of eta·F + B_R, on the first i rounds."""
+    def _solve(self, i: int) -> tuple[Array, ...]:
+        """theta [B, d], value [B] and gap [B] of F, or of eta·F + B_R, on the first i rounds, and the slopes that prove it."""
         if self.samples.loss.bend == 0:
             return self._linear(i)
         if self.smooth:
             return self._descended(i) if self.phi is None else self._majorised(i)
         return self._robust(Objective(self.samples.first(i), self.domain, self.phi, self.eta))
 
-    def _linear(self, i: int) -> tuple[Array, Array, Array]:
+    def _linear(self, i: int) -> tuple[Array, ...]:
         xp, samples = namespace(self.samples.X), self.samples.first(i)
         total = xp.sum(samples.X * samples.weight[..., None], axis=-2)
         if self.phi is None:
@@ -124,7 +125,7 @@ class Leaders:
             value = self.eta * dot(total, theta) + self.domain.divergence(theta, self.phi)
         return theta, value, xp.zeros_like(value)
 
-    def _descended(self, i: int) -> tuple[Array, Array, Array]:
+    def _descended(self, i: int) -> tuple[Array, ...]:
         """Plain descent where the ball makes it fast, and the eigenbasis for what it leaves."""
         samples = self.samples.first(i)
         few = i < samples.X.shape[-1]  # then the eigenbasis is small and cheap
@@ -132,13 +133,13 @@ class Leaders:
             return self._majorised(i)
         problem = Objective(samples, self.domain)
         found = descend(problem, self.still)
-        done = _certified(problem, *found)
+        done = _certified(problem, *found[:3])
         if bool(namespace(done).all(done)):
             return found
         (late,) = namespace(done).nonzero(~done)
         return _merge(done, found, Leaders(samples.take(late), self.domain)._majorised(i))
 
-    def _majorised(self, i: int) -> tuple[Array, Array, Array]:
+    def _majorised(self, i: int) -> tuple[Array, ...]:
         xp = namespace(self.samples.X)
         if self.rotation is None or i > self.rotation.X.shape[-2]:
             last = self.phi if self.rotation is None else self.rotation.up(self.v)
@@ -147,14 +148,14 @@ class Leaders:
             self.v = None if last is None else self.rotation.down(last)
         problem, curvature = self.rotation.objective(i, self.eta)
         start = zeros((curvature.shape[0], problem.samples.dim), curvature) if self.v is None else self.v
-        v, value, gap = majorise(problem, curvature, start, self.still)
-        done = _certified(problem, v, value, gap)
+        found = majorise(problem, curvature, start, self.still)
+        done = _certified(problem, *found[:3])
         if not bool(xp.all(done)):
-            v, value, gap = _merge(done, (v, value, gap), self._rescue(problem, done))
-        self.v = v if self.phi is not None else None
-        return self.rotation.up(v), value, gap
+            found = _merge(done, found, self._rescue(problem, done))
+        self.v = found[0] if self.phi is not None else None
+        return self.rotation.up(found[0]), *found[1:]
 
-    def _rescue(self, problem: Objective, done: Array) -> tuple[Array, Array, Array]:
+    def _rescue(self, problem: Objective, done: Array) -> tuple[Array, ...]:
         """Solve the stragglers of a stack by the interior-point method."""
         xp = namespace(done)
         (late,) = xp.nonzero(~done)
@@ -163,7 +164,7 @@ class Leaders:
         rest = Objective(problem.samples.take(late), problem.domain, phi, eta)
         return self._robust(rest)
 
-    def _robust(self, problem: Objective) -> tuple[Array, Array, Array]:
+    def _robust(self, problem: Objective) -> tuple[Array, ...]:
         """The interior-point method, and of many minimisers the one of least norm."""
         tol = tolerance(problem.samples.X)
         found = interior(problem, tol)
@@ -171,7 +172,7 @@ class Leaders:
         if problem.phi is None and not self.smooth and not isinstance(problem.domain, Euclidean):
             # (In a rotation's coordinates a smooth loss has one minimiser.)
             return shortest(problem, found.theta, found.value, found.gap, tol)
-        return found.theta, found.value, found.gap
+        return found.theta, found.value, found.gap, found.slopes
 
     def _insist(self, done: Array, gap: Array, value: Array) -> None:
         """Stop where no optimum exists; elsewhere an honest gap is enough."""
