@@ -27,6 +27,14 @@ class Smooth(NamedTuple):
         """Σ of the losses at margins z [B, n, outputs]; [B]."""
         return self.heat * dot(self.samples.weight, self.samples.loss.value(z / self._wide, self.samples.target))
 
+    def merit(self, mu: Array, z: Array) -> Array:
+        """What a step has to lower, [B]."""
+        return self.value(z)
+
+    def fall(self, mu: Array, z: Array, dz: Array, step: Any) -> Array:
+        """The merit's derivative along a step, [B]."""
+        return dot(self.samples.weight, dot(self.slope(z), dz))
+
     def slope(self, z: Array) -> Array:
         """Slopes at margins z [B, n, outputs]."""
         return self.samples.loss.slope(z / self._wide, self.samples.target)
@@ -81,6 +89,22 @@ class Corner(NamedTuple):
         s = xp.maximum(t, xp.zeros_like(t)) + 1
         return cls(samples, full(s.shape, 0.5, s), full(s.shape, 0.5, s), s, s - t)
 
+    def merit(self, mu: Array, z: Array) -> Array:
+        """Σ s − mu·(log s + log r) with r = s − t; nan where r ≤ 0."""
+        r = self.s - self._corner(z)
+        xp = namespace(z)
+        both = xp.log(self.s) + xp.log(xp.where(r > 0, r, full((), math.nan, r)))
+        return dot(self.samples.weight, self.s - mu[..., None] * both)
+
+    def fall(self, mu: Array, z: Array, dz: Array, step: Any) -> Array:
+        (_, ds, _), mu = step, mu[..., None]
+        along = ds * (1 - mu / self.s) - (ds + (self.samples.target * dz)[..., 0]) * mu / self.r
+        return dot(self.samples.weight, along)
+
+    def _corner(self, z: Array) -> Array:
+        """t, [B, n]."""
+        return 1 - (self.samples.target * z)[..., 0]
+
     def slope(self, z: Array) -> Array:
         return -self.samples.target * self.a[..., None]
 
@@ -98,7 +122,7 @@ class Corner(NamedTuple):
 
     def _behind(self, z: Array) -> Array:
         """t − (s − r): not 0 after a curved step of theta."""
-        return 1 - (self.samples.target * z)[..., 0] - (self.s - self.r)
+        return self._corner(z) - (self.s - self.r)
 
     def residual(self, mu: Array, z: Array) -> Array:
         one, two = self.s * self.b - mu[..., None], self.r * self.a - mu[..., None]

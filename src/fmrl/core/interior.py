@@ -31,13 +31,17 @@ def interior(problem: Objective, tol: float) -> Found:
     path = Path(problem)
     xp = namespace(path.theta)
     best, value, gap = path.theta, full(path.batch, math.inf, path.theta), full(path.batch, math.inf, path.theta)
-    slopes, floor, stalled, finished, done = None, xp.zeros_like(value), xp.zeros_like(value), value < 0, value < 0
+    slopes = xp.zeros_like(problem.samples.margins(best))
+    if problem.phi is not None:
+        best, value = problem.phi, problem.value(problem.phi, problem.samples.margins(problem.phi))
+        gap = value  # by slopes of 0, which it answers
+    floor, stalled, finished, done = xp.zeros_like(value), xp.zeros_like(value), value < 0, value < 0
     for _ in range(LIMIT):
-        new_value, new_gap, new_slopes = path.certificate()
+        theta, new_value, new_gap, new_slopes = path.certificate()
         better = ((new_gap < gap) | (new_value < value) & (gap == math.inf)) & ~finished  # a finished one keeps its answer
         stalled = xp.where((new_gap < 0.9 * gap) | path.hot, xp.zeros_like(stalled), stalled + 1)
-        best = xp.where(better[..., None], path.theta, best)
-        slopes = new_slopes if slopes is None else xp.where(better[..., None, None], new_slopes, slopes)
+        best = xp.where(better[..., None], theta, best)
+        slopes = xp.where(better[..., None, None], new_slopes, slopes)
         value, gap, floor = (xp.where(better, *pair) for pair in ((new_value, value), (new_gap, gap), (path.floor, floor)))
         # Past the tolerance there is more to gain (theta is only as exact as √gap), until rounding stops the descent.
         proved = problem.proved(value, gap)

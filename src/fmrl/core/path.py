@@ -52,14 +52,12 @@ class Path:
         if problem.eta is not None:
             self.eta = xp.where(problem.eta > 0, problem.eta, self.eta)
         scale = xp.abs(problem.value(self.theta, z)) + 1e-3
-        # The rounding of the value, below which no gap means anything; for a hinge, whose slopes do not vanish, that at the start.
-        self.floor = 4 * xp.finfo(scale.dtype).eps * scale
         if samples.loss.bend < math.inf:
             self.curve = Smooth(samples, self._heat())
             scale = xp.maximum(scale, self.eta * self.curve.value(z))
         else:
             self.curve = Corner.start(samples, z)
-        self.gap, self.noise, self.foretold = xp.zeros_like(scale), xp.zeros_like(scale), None
+        self.gap, self.floor, self.noise, self.foretold = scale, xp.zeros_like(scale), xp.zeros_like(scale), None
         self.log = problem.phi is None and not samples.loss.attained  # whether f is T·log(e^F − 1)
         self.mu = scale / max(slack.shape[-1], 1)
         self.length = full(self.batch, 1.0, self.theta)
@@ -88,24 +86,26 @@ class Path:
         """Whether the losses are not yet the problem's own, [B]."""
         return self.curve.heat > 1 if isinstance(self.curve, Smooth) else self.mu < 0
 
-    def certificate(self) -> tuple[Array, Array, Array]:
-        """Value and gap of theta [B], and the slopes that prove it; infinite while the path is hot."""
-        xp, samples, theta = self.xp, self.problem.samples, self.theta
+    def certificate(self) -> tuple[Array, Array, Array, Array]:
+        """An action, its value and gap [B], and the slopes that prove it; the gap is infinite while the path is hot."""
+        xp, problem, samples, theta = self.xp, self.problem, self.problem.samples, self.theta
         z = samples.margins(theta)
         u = self.curve.slope(z)
-        q = samples.gather(u)
-        value = self.problem.value(theta, z)
-        if isinstance(self.curve, Smooth):
-            self.floor = self.problem.rounding(theta, z, u)
-            self.noise = self.floor / self._unit(theta)
-        self.gap = self.problem.gap(theta, z, u, q)
+        value, self.gap = problem.value(theta, z), problem.gap(theta, z, u, samples.gather(u))
+        self.floor = problem.rounding(theta, z, u)
+        self.noise = self.floor / self._unit(theta)
         gap = xp.where(self.hot, full((), math.inf, value), self.gap)
         if self.foretold is not None:
-            other = self.problem.bound(theta, z, self.foretold)
+            other = problem.bound(theta, z, self.foretold)
             closer = ~self.hot & (other < gap)
             gap, u = xp.where(closer, other, gap), xp.where(closer[..., None, None], self.foretold, u)
             self.gap = xp.where(closer, gap, self.gap)
-        return value, gap, u
+        if problem.phi is not None:
+            near, near_value, near_gap = problem.answered(u)
+            closer = ~self.hot & (near_gap < gap)
+            theta = xp.where(closer[..., None], near, theta)
+            value, gap = xp.where(closer, near_value, value), xp.where(closer, near_gap, gap)
+        return theta, value, gap, u
 
     def _centred(self) -> Array:
         """Whether theta is near the path, where the gap is mu·count (or, without constraints, has gone); [B]."""
@@ -206,37 +206,35 @@ class Path:
             self.foretold = self.foretold - fall[..., None, None] * u
 
     def _shorten(self, length: Array, step: Array, dw: Array, curve_step) -> Array:
-        """Halve until the step pays: for a smooth loss in f − mu·Σ log h, which is convex, else in the residual."""
+        """Halve until the step pays: in the merit, which is convex, or for a loss with corners in the residual."""
         xp, theta, w, samples, domain = self.xp, self.theta, self.w, self.problem.samples, self.problem.domain
-        smooth = isinstance(self.curve, Smooth)
-        if smooth:
-            before, noise = self._merit(theta), 1e-15 + self.noise
-            slope = self._gradient(theta, self.curve.slope(samples.margins(theta)))
-            if w.shape[-1]:
-                slope = slope - domain.pull(theta, self.mu[..., None] / domain.slack(theta))
-            slope, noise = dot(domain.tangent(theta, slope), step), noise + 1e-15 * xp.abs(before)
-        else:
-            before, slope, noise = self._residual(theta, w, self.curve), None, None
-        for _ in range(40 if smooth else 12):
-            moved = domain.retract(theta, length[..., None] * step)
-            if smooth:
-                worse = ~(self._merit(moved) <= before + 1e-4 * length * slope + noise)
-            else:
-                after = self._residual(moved, w + length[..., None] * dw, self.curve.move(curve_step, length))
-                worse = ~(after <= (1 - 0.01 * length) * before)
+        z, dz, corner = samples.margins(theta), samples.margins(step, offset=False), not isinstance(self.curve, Smooth)
+        before, slope = self._merit(theta, self.curve), self.eta * self.curve.fall(self._mu, z, dz, curve_step) / self._unit(theta)
+        if self.problem.phi is not None:
+            slope = slope + dot(domain.mirror(theta) - domain.mirror(self.problem.phi), step)
+        if w.shape[-1]:
+            slope = slope - dot(domain.pull(theta, self.mu[..., None] / domain.slack(theta)), step)
+        noise = 1e-15 * (1 + xp.abs(before)) + self.noise
+        residual = self._residual(theta, w, self.curve) if corner else None
+        for _ in range(40):
+            moved, curve = domain.retract(theta, length[..., None] * step), self.curve.move(curve_step, length)
+            worse = ~(self._merit(moved, curve) <= before + 1e-4 * length * slope + noise)
+            if corner:
+                after = self._residual(moved, w + length[..., None] * dw, curve)
+                worse = worse & ~(after <= (1 - 0.01 * length) * residual)
             if not bool(xp.any(worse)):
                 break
             length = xp.where(worse, length * 0.5, length)
         return length
 
-    def _merit(self, theta: Array) -> Array:
-        """f − mu·Σ log h of a smooth loss, with f = eta·F + B_R or T·log F(z/T), at the present heat; [B]."""
+    def _merit(self, theta: Array, curve) -> Array:
+        """f − mu·Σ log h with f = eta·F + B_R or T·log(e^F − 1), at the present heat; [B]."""
         xp, problem, slack = self.xp, self.problem, self.problem.domain.slack(theta)
-        total = self.curve.value(problem.samples.margins(theta))  # type: ignore[union-attr]
+        total = self.eta * curve.merit(self._mu, problem.samples.margins(theta))
         if problem.phi is not None:
-            total = problem.eta * total + problem.domain.divergence(theta, problem.phi)
+            total = total + problem.domain.divergence(theta, problem.phi)
         if self.log:  # log(e^F − 1) = F + log(1 − e^(−F))
-            total = total + self.curve.heat * xp.log(self._unit(theta))  # type: ignore[union-attr]
+            total = total + curve.heat * xp.log(self._unit(theta))
         if not slack.shape[-1]:
             return total
         inside = xp.log(xp.where(slack > 0, slack, full((), math.nan, slack)))
