@@ -72,6 +72,9 @@ class Smooth(NamedTuple):
     def move(self, step: Any, length: Array) -> Smooth:
         return self
 
+    def settle(self, z: Array) -> Smooth:
+        return self
+
 
 class Corner(NamedTuple):
     """max(0, t) with t = 1 − y·z as min s subject to s ≥ 0 and r = s − t ≥ 0, whose multipliers are 1 − a and a."""
@@ -147,6 +150,14 @@ class Corner(NamedTuple):
     def move(self, step: Any, length: Array) -> Corner:
         da, ds, dr = (length[..., None] * d for d in step)
         return self._replace(a=self.a + da, b=self.b - da, s=self.s + ds, r=self.r + dr)
+
+    def settle(self, z: Array) -> Corner:
+        """s and r raised to s − r = t again after a curved step of theta, if more than rounding is amiss."""
+        xp, behind = namespace(z), self._behind(z)
+        real = xp.abs(behind) > 64 * xp.finfo(z.dtype).eps * (self.s + self.r)
+        behind = xp.where(real, behind * self.samples.weight, xp.zeros_like(behind))
+        nothing = xp.zeros_like(behind)
+        return self._replace(s=self.s + xp.maximum(behind, nothing), r=self.r + xp.maximum(-behind, nothing))
 
 
 def room(x: Array, dx: Array) -> Array:

@@ -57,14 +57,14 @@ class Objective(NamedTuple):
         rest = self._rest(theta, self.samples.gather(u)) 
         return namespace(rest).maximum(rest, namespace(rest).zeros_like(rest)) + self._excess(z, u)
 
-    def answered(self, u: Array) -> tuple[Array, Array, Array]:
-        """The action that answers slopes u, argmin B_R(·‖phi) + eta·⟨q, ·⟩, its value and its gap: the excess alone is left.
+    def answered(self, u: Array) -> tuple[Array, Array, Array, Array]:
+        """The action that answers slopes u, argmin B_R(·‖phi) + eta·⟨q, ·⟩, its margins, value and gap: the excess alone is left.
 
         Where losses are far below the rounding of phi this is phi itself, which no step in theta would find.
         """
         theta = self.domain.argmin(self.phi, self.eta[..., None] * self.samples.gather(u))  # type: ignore[index]
         z = self.samples.margins(theta)
-        return theta, self.value(theta, z), self._excess(z, u)
+        return theta, z, self.value(theta, z), self._excess(z, u)
 
     def _rest(self, theta: Array, q: Array) -> Array:
         """The second bracket, [B]."""

@@ -37,12 +37,12 @@ def interior(problem: Objective, tol: float) -> Found:
         gap = value  # by slopes of 0, which it answers
     floor, stalled, finished, done = xp.zeros_like(value), xp.zeros_like(value), value < 0, value < 0
     for _ in range(LIMIT):
-        theta, new_value, new_gap, new_slopes = path.certificate()
+        theta, new_value, new_gap, new_floor, new_slopes = path.certificate()
         better = ((new_gap < gap) | (new_value < value) & (gap == math.inf)) & ~finished  # a finished one keeps its answer
         stalled = xp.where((new_gap < 0.9 * gap) | path.hot, xp.zeros_like(stalled), stalled + 1)
         best = xp.where(better[..., None], theta, best)
         slopes = xp.where(better[..., None, None], new_slopes, slopes)
-        value, gap, floor = (xp.where(better, *pair) for pair in ((new_value, value), (new_gap, gap), (path.floor, floor)))
+        value, gap, floor = (xp.where(better, *pair) for pair in ((new_value, value), (new_gap, gap), (new_floor, floor)))
         # Past the tolerance there is more to gain (theta is only as exact as √gap), until rounding stops the descent.
         proved = problem.proved(value, gap)
         cold = ~path.hot

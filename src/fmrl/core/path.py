@@ -37,22 +37,21 @@ class Path:
     """theta [B, d], the multipliers w [B, k], mu [B] and the heat, and the slopes that the last step foretold."""
 
     def __init__(self, problem: Objective):
-        samples = problem.samples
-        if problem.phi is not None:
+        samples, smooth = problem.samples, problem.samples.loss.bend < math.inf
+        self.batch, self.xp = (samples.X.shape[0],), namespace(samples.X)
+        xp, self.theta = self.xp, problem.domain.middle(zeros((*self.batch, samples.dim), samples.X))
+        # Corners want straight steps, so there the constraints stay, unless phi lies on them.
+        if problem.phi is not None and (smooth or not bool(xp.all(xp.isfinite(problem.domain.divergence(self.theta, problem.phi))))):
             problem = problem._replace(domain=problem.domain.regularised())
-        self.problem, self.batch = problem, (samples.X.shape[0],)
-        self.kind = (problem.domain.border(samples.X) or ("",))[0]
-        self.xp = xp = namespace(samples.X)
-        self.theta = problem.domain.middle(zeros((*self.batch, samples.dim), samples.X))
+        self.problem, self.kind = problem, (problem.domain.border(samples.X) or ("",))[0]
         slack = problem.domain.slack(self.theta)
         if problem.phi is not None and not slack.shape[-1]:
             self.theta = problem.phi
         z = samples.margins(self.theta)
-        self.eta = xp.ones_like(z[..., 0, 0])
-        if problem.eta is not None:
-            self.eta = xp.where(problem.eta > 0, problem.eta, self.eta)
+        self.share = xp.ones_like(z[..., 0, 0]) if problem.eta is None else problem.eta
+        self.eta = xp.where(self.share > 0, self.share, xp.ones_like(self.share))
         scale = xp.abs(problem.value(self.theta, z)) + 1e-3
-        if samples.loss.bend < math.inf:
+        if smooth:
             self.curve = Smooth(samples, self._heat())
             scale = xp.maximum(scale, self.eta * self.curve.value(z))
         else:
@@ -86,8 +85,8 @@ class Path:
         """Whether the losses are not yet the problem's own, [B]."""
         return self.curve.heat > 1 if isinstance(self.curve, Smooth) else self.mu < 0
 
-    def certificate(self) -> tuple[Array, Array, Array, Array]:
-        """An action, its value and gap [B], and the slopes that prove it; the gap is infinite while the path is hot."""
+    def certificate(self) -> tuple[Array, Array, Array, Array, Array]:
+        """An action, its value, gap (infinite while the path is hot) and rounding [B], and the slopes that prove the gap."""
         xp, problem, samples, theta = self.xp, self.problem, self.problem.samples, self.theta
         z = samples.margins(theta)
         u = self.curve.slope(z)
@@ -100,21 +99,36 @@ class Path:
             closer = ~self.hot & (other < gap)
             gap, u = xp.where(closer, other, gap), xp.where(closer[..., None, None], self.foretold, u)
             self.gap = xp.where(closer, gap, self.gap)
+        floor = self.floor
         if problem.phi is not None:
-            near, near_value, near_gap = problem.answered(u)
+            near, z, near_value, near_gap = problem.answered(u)
             closer = ~self.hot & (near_gap < gap)
             theta = xp.where(closer[..., None], near, theta)
             value, gap = xp.where(closer, near_value, value), xp.where(closer, near_gap, gap)
-        return theta, value, gap, u
+            floor = xp.where(closer, problem.rounding(near, z, u), floor)
+        return theta, value, gap, floor, u
 
-    def _centred(self) -> Array:
-        """Whether theta is near the path, where the gap is mu·count (or, without constraints, has gone); [B]."""
-        if not isinstance(self.curve, Smooth):
-            return self.mu >= 0
-        z, k = self.problem.samples.margins(self.theta), self.w.shape[-1]
-        if k:
-            return self.gap <= NEAR * dot(self.problem.domain.slack(self.theta), self.w) * self._unit(self.theta)
-        return self.gap <= 0.1 * self.eta * self.curve.value(z)
+    def _products(self) -> tuple[Array, Array]:
+        """Σ of the products that are mu on the path, and how many there are; [B]."""
+        slack = self.problem.domain.slack(self.theta)
+        total, count = self.curve.complementarity()
+        return dot(slack, self.w) + self.eta * total, count + slack.shape[-1]
+
+    def _lower(self) -> None:
+        """Lower mu and the heat if the last step was a good one and theta is near the path, where the gap is mu·count."""
+        xp, unit, (total, count) = self.xp, self._unit(self.theta), self._products()
+        near = NEAR * total * unit
+        if isinstance(self.curve, Smooth) and not self.w.shape[-1]:  # no barrier: the gap itself has to go
+            near = 0.1 * self.share * self.curve.value(self.problem.samples.margins(self.theta))
+        good, count = (self.length > 0.4) & (self.gap <= near), xp.maximum(count, xp.ones_like(count))
+        mu = xp.where(good, SHRINK * total / count, self.mu)
+        if isinstance(self.curve, Smooth) and bool(xp.any(self.hot)):
+            heat = self.curve.heat
+            cooler = xp.where(good, xp.maximum(COOL * heat, xp.minimum(heat, mu / self.eta)), heat)
+            self.curve = self.curve._replace(heat=xp.maximum(cooler, xp.ones_like(cooler)))
+            mu = xp.where(self.hot, xp.maximum(mu, 0.1 * self.eta * cooler), mu)
+        # A barrier worth more than the gap would only push theta back, and one below rounding is none.
+        self.mu = xp.maximum(xp.minimum(mu, self.gap / (unit * count)), 1e-3 * self.floor / (unit * count))
 
     def _unit(self, theta: Array) -> Array:
         """r = 1 − e^(−F), by which ∇f is more than q; shape [B]."""
@@ -146,32 +160,11 @@ class Path:
         centred = w * self.problem.domain.slack(theta) - self.mu[..., None]
         return self.xp.sqrt(dot(lost, lost) + dot(centred, centred) + self.eta**2 * curve.residual(self._mu, z))
 
-    def _lower(self, slack: Array) -> None:
-        """Lower mu and the heat if the last step was a good one."""
-        xp, theta, smooth = self.xp, self.theta, isinstance(self.curve, Smooth)
-        total, count = self.curve.complementarity()
-        count = count + slack.shape[-1]
-        reached = xp.where(count > 0, (dot(slack, self.w) + self.eta * total) / xp.maximum(count, xp.ones_like(count)), self.mu)
-        heat = self.curve.heat if smooth else xp.ones_like(self.mu)
-        shrink = SHRINK
-        good = (self.length > 0.4) & self._centred()
-        self.mu = xp.where(good, shrink * reached, self.mu if smooth else xp.maximum(self.mu, shrink * reached))
-        unit, many = self._unit(theta), xp.maximum(count, xp.ones_like(count))
-        least_mu, most_mu = 1e-3 * self.floor / (unit * many), self.gap / (unit * many)
-        if smooth and bool(xp.any(self.hot)):
-            cooler = xp.maximum(COOL * heat, xp.minimum(heat, self._mu))
-            cooler = xp.maximum(xp.where(good, cooler, heat), xp.ones_like(heat))
-            self.curve = self.curve._replace(heat=cooler)
-            least_mu = xp.where(cooler > 1, xp.maximum(least_mu, 0.1 * self.eta * cooler), least_mu)
-        self.mu = xp.maximum(self.mu, least_mu)
-        if smooth:  # a barrier worth more than the gap would only push theta back
-            self.mu = xp.minimum(self.mu, xp.maximum(most_mu, 1e-3 * self.floor / (unit * many)))
-
     def advance(self) -> None:
         """One Newton step towards the point of the path at mu."""
         xp, domain, samples, theta, w = self.xp, self.problem.domain, self.problem.samples, self.theta, self.w
         slack = domain.slack(theta)
-        self._lower(slack)
+        self._lower()
         step, dw = self._newton(slack)
         curve_step = self.curve.newton(samples.margins(step, offset=False), self._mu, samples.margins(theta))
         # The largest step that keeps slack and multipliers positive, then halve until the residual goes down.
@@ -191,6 +184,7 @@ class Path:
         self.theta = xp.where(sound[..., None], new_theta, theta)
         self.w = xp.where(sound[..., None], new_w, w)
         self.curve = self.curve.move(curve_step, xp.where(sound, length, xp.zeros_like(length)))
+        self.curve = self.curve.settle(samples.margins(self.theta))
         self.length = length
 
     def _foretell(self, step: Array) -> None:
@@ -209,7 +203,7 @@ class Path:
         """Halve until the step pays: in the merit, which is convex, or for a loss with corners in the residual."""
         xp, theta, w, samples, domain = self.xp, self.theta, self.w, self.problem.samples, self.problem.domain
         z, dz, corner = samples.margins(theta), samples.margins(step, offset=False), not isinstance(self.curve, Smooth)
-        before, slope = self._merit(theta, self.curve), self.eta * self.curve.fall(self._mu, z, dz, curve_step) / self._unit(theta)
+        before, slope = self._merit(theta, self.curve), self.share * self.curve.fall(self._mu, z, dz, curve_step) / self._unit(theta)
         if self.problem.phi is not None:
             slope = slope + dot(domain.mirror(theta) - domain.mirror(self.problem.phi), step)
         if w.shape[-1]:
@@ -230,7 +224,7 @@ class Path:
     def _merit(self, theta: Array, curve) -> Array:
         """f − mu·Σ log h with f = eta·F + B_R or T·log(e^F − 1), at the present heat; [B]."""
         xp, problem, slack = self.xp, self.problem, self.problem.domain.slack(theta)
-        total = self.eta * curve.merit(self._mu, problem.samples.margins(theta))
+        total = self.share * curve.merit(self._mu, problem.samples.margins(theta))
         if problem.phi is not None:
             total = total + problem.domain.divergence(theta, problem.phi)
         if self.log:  # log(e^F − 1) = F + log(1 − e^(−F))

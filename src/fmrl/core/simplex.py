@@ -152,10 +152,12 @@ class _Open(Simplex):
     def retract(self, theta, step):
         xp = namespace(theta)
         power = step / _positive(theta)
-        grown = theta * xp.exp(xp.maximum(xp.minimum(power, full((), 50.0, theta)), full((), -600.0, theta)))
+        shrunk = xp.exp(xp.maximum(xp.minimum(power, full((), 50.0, theta)), full((), -600.0, theta)))
+        # Down by a factor, so that mass stays positive; up by the straight step, unless there is too little mass to matter yet.
+        straight = xp.maximum(theta + step, full((), 1e-3 / theta.shape[-1], theta))
+        grown = xp.minimum(theta * shrunk, xp.where(power > 0, straight, theta))
         # An expert without mass would have no way back; with too little to count it has.
-        kept = xp.where(theta > 0, _positive(grown / xp.sum(grown, axis=-1, keepdims=True)), theta)
-        return kept
+        return xp.where(theta > 0, _positive(grown / xp.sum(grown, axis=-1, keepdims=True)), theta)
 
 
 def _positive(theta: Array) -> Array:

@@ -98,7 +98,7 @@ class Leaders:
             value = problem.value(theta, z)
             gap = xp.minimum(problem.gap(theta, z, u, problem.samples.gather(u)), problem.bound(theta, z, slopes[0]))
             if self.phi is not None:
-                near, near_value, near_gap = problem.answered(slopes[0])
+                near, _, near_value, near_gap = problem.answered(slopes[0])
                 closer = near_gap < gap
                 theta = xp.where(closer[..., None], near, theta)
                 value, gap = xp.where(closer, near_value, value), xp.where(closer, near_gap, gap)
