@@ -33,13 +33,16 @@ def interior(problem: Objective, tol: float) -> Found:
     best, value, gap = path.theta, full(path.batch, math.inf, path.theta), full(path.batch, math.inf, path.theta)
     slopes = xp.zeros_like(problem.samples.margins(best))
     if problem.phi is not None:
-        best, value = problem.phi, problem.value(problem.phi, problem.samples.margins(problem.phi))
-        gap = value  # by slopes of 0, which it answers
+        inside = problem.domain.contains(problem.phi, slack=1e-15) & (problem.samples.loss.lowest == 0)
+        at_phi = problem.value(problem.phi, problem.samples.margins(problem.phi))
+        best = xp.where(inside[..., None], problem.phi, best)
+        value = gap = xp.where(inside, at_phi, value)  # by slopes of 0, which phi answers
     floor, stalled, finished, done = xp.zeros_like(value), xp.zeros_like(value), value < 0, value < 0
     for _ in range(LIMIT):
         theta, new_value, new_gap, new_floor, new_slopes = path.certificate()
         better = ((new_gap < gap) | (new_value < value) & (gap == math.inf)) & ~finished  # a finished one keeps its answer
-        stalled = xp.where((new_gap < 0.9 * gap) | path.hot, xp.zeros_like(stalled), stalled + 1)
+        waited = xp.where(path.length > 0.4, xp.ones_like(stalled), full((), 0.25, stalled))  # short steps may be on their way
+        stalled = xp.where((new_gap < 0.9 * gap) | path.hot, xp.zeros_like(stalled), stalled + waited)
         best = xp.where(better[..., None], theta, best)
         slopes = xp.where(better[..., None, None], new_slopes, slopes)
         value, gap, floor = (xp.where(better, *pair) for pair in ((new_value, value), (new_gap, gap), (new_floor, floor)))

@@ -25,11 +25,12 @@ import math
 
 from fmrl.core.arrays import Array, dot, full, namespace, zeros
 from fmrl.core.curves import Corner, Smooth, least, room
+from fmrl.core.domains import Euclidean
 from fmrl.core.gap import TINY, Objective
 from fmrl.core.system import Solve, hessian, less, system
 
 SHRINK = 0.15  # of mu in a step
-COOL = 0.3  # of the heat in a step
+COOL = 0.5  # of the heat in a step
 NEAR = 5.0  # times mu·count: the gap of a point on the path
 
 
@@ -65,8 +66,8 @@ class Path:
     def _heat(self) -> Array:
         """A quarter of how far a margin can move, at least 1; [B]."""
         xp, problem, samples = self.xp, self.problem, self.problem.samples
-        if samples.loss.attained:
-            return xp.ones_like(self.eta)
+        if samples.loss.attained or problem.phi is None and isinstance(problem.domain, Euclidean):
+            return xp.ones_like(self.eta)  # (without bounds Newton's method does not see the size of X)
         size = problem.domain.dual(samples.X)
         # B_R ≥ ½‖·‖², so Θ is at most √2·diameter across, and the simplex 2; nor does FTRL move further than eta·Σ‖gradient‖.
         width = 2.0 if problem.domain.norm == "l1" else math.sqrt(2) * problem.domain.diameter(samples.dim)
