@@ -76,8 +76,24 @@ class Objective(NamedTuple):
 
     def _excess(self, z: Array, u: Array) -> Array:
         """The first bracket, [B]."""
-        total = dot(self.samples.weight, self.samples.loss.excess(z, u, self.samples.target))
+        xp, weight, excess = namespace(z), self.samples.weight, self.samples.loss.excess(z, u, self.samples.target)
+        total = xp.sum(weight * xp.where(weight > 0, excess, xp.zeros_like(excess)), axis=-1)  # padding may have none
         return total if self.eta is None else self.eta * total
+
+    def prove(self, theta: Array, slopes: Array, tol: float) -> tuple[Array, Array, Array]:
+        """theta [B, d], value and gap [B] by its own slopes; where that is more than ``tol`` of the value, by those given."""
+        xp, z = namespace(theta), self.samples.margins(theta)
+        u = self.samples.loss.slope(z, self.samples.target)
+        value, gap = self.value(theta, z), self.gap(theta, z, u, self.samples.gather(u))
+        rough = gap > tol * xp.abs(value)
+        if bool(xp.any(rough)):
+            gap = xp.where(rough, xp.minimum(gap, self.bound(theta, z, slopes)), gap)
+            if self.phi is not None:
+                near, _, near_value, near_gap = self.answered(slopes)
+                closer = rough & (near_gap < gap)
+                theta = xp.where(closer[..., None], near, theta)
+                value, gap = xp.where(closer, near_value, value), xp.where(closer, near_gap, gap)
+        return theta, value, self.proved(value, gap)
 
     def proved(self, value: Array, gap: Array) -> Array:
         """The gap, or the value where it is less and no loss is negative: u = 0 is a proof too."""

@@ -44,11 +44,12 @@ def _kl(p: Array, off: Array, size: Array) -> Array:
     """
     xp = namespace(p)
     off = xp.where(xp.abs(off) <= 8 * xp.finfo(p.dtype).eps * size, xp.zeros_like(off), off)  # rounding
-    new, safe = p + off, xp.where(p > 0, p, xp.ones_like(p))
+    new, seen = p + off, p > 1e-290  # below, a ratio could overflow
+    safe = xp.where(seen, p, xp.ones_like(p))
     grown = xp.where(new > 0, off / safe, xp.zeros_like(p))
     # The sum cancels to the second order; Σ off²/p, always above it, does not.
     sums, square = xp.sum(new * xp.log1p(grown), axis=-1), xp.sum(off * off / safe, axis=-1)
-    outside = xp.any((new < 0) | (p == 0) & (new > 0), axis=-1)
+    outside = xp.any((new < 0) | ~seen & (off != 0), axis=-1)
     return xp.where(outside, full((), math.inf, p), xp.minimum(xp.maximum(sums, xp.zeros_like(sums)), square))
 
 

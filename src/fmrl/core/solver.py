@@ -93,16 +93,7 @@ class Leaders:
         xp, (theta, value, gap, *slopes) = namespace(self.samples.X), self._solve(i)
         if self.smooth:  # proved in the user's own coordinates: a rotation drops features too faint for its rounding
             problem = Objective(self.samples.first(i), self.domain, self.phi, self.eta)
-            z = problem.samples.margins(theta)
-            u = problem.samples.loss.slope(z, problem.samples.target)
-            value = problem.value(theta, z)
-            gap = xp.minimum(problem.gap(theta, z, u, problem.samples.gather(u)), problem.bound(theta, z, slopes[0]))
-            if self.phi is not None:
-                near, _, near_value, near_gap = problem.answered(slopes[0])
-                closer = near_gap < gap
-                theta = xp.where(closer[..., None], near, theta)
-                value, gap = xp.where(closer, near_value, value), xp.where(closer, near_gap, gap)
-            gap = problem.proved(value, gap)
+            theta, value, gap = problem.prove(theta, slopes[0], tolerance(value))
         if self.eta is not None:  # solved as eta·F + B_R, which stays finite as eta → 0
             scale = xp.where(self.eta > 0, self.eta, full((), math.inf, value))
             value, gap = value / scale, gap / scale
