@@ -13,7 +13,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-from fmrl.core.arrays import Array, device, dot, namespace
+from fmrl.core.arrays import Array, device, dot, full, namespace
 from fmrl.core.domains import Domain, Euclidean
 from fmrl.core.samples import Samples
 
@@ -58,13 +58,22 @@ class Objective(NamedTuple):
         return namespace(rest).maximum(rest, namespace(rest).zeros_like(rest)) + self._excess(z, u)
 
     def answered(self, u: Array) -> tuple[Array, Array, Array, Array]:
-        """The action that answers slopes u, argmin B_R(·‖phi) + eta·⟨q, ·⟩, its margins, value and gap: the excess alone is left.
+        """The action that answers slopes u, argmin B_R(·‖phi) + eta·⟨q, ·⟩, its value and gap (the excess alone) and margins.
 
         Where losses are far below the rounding of phi this is phi itself, which no step in theta would find.
         """
         theta = self.domain.argmin(self.phi, self.eta[..., None] * self.samples.gather(u))  # type: ignore[index]
         z = self.samples.margins(theta)
-        return theta, z, self.value(theta, z), self._excess(z, u)
+        return theta, self.value(theta, z), self._excess(z, u), z
+
+    def home(self) -> tuple[Array, Array, Array]:
+        """Value and gap of phi itself [B], infinite if it lies outside, and its slopes."""
+        xp, z = namespace(self.phi), self.samples.margins(self.phi)
+        u = self.samples.loss.slope(z, self.samples.target)
+        value = self.value(self.phi, z)  # type: ignore[arg-type]
+        gap = self.proved(value, self.gap(self.phi, z, u, self.samples.gather(u)))  # type: ignore[arg-type]
+        outside = xp.where(self.domain.contains(self.phi, slack=1e-15), xp.zeros_like(gap), xp.full_like(gap, math.inf))  # type: ignore[arg-type]
+        return value + outside, gap + outside, u
 
     def _rest(self, theta: Array, q: Array) -> Array:
         """The second bracket, [B]."""
@@ -77,7 +86,7 @@ class Objective(NamedTuple):
     def _excess(self, z: Array, u: Array) -> Array:
         """The first bracket, [B]."""
         xp, weight, excess = namespace(z), self.samples.weight, self.samples.loss.excess(z, u, self.samples.target)
-        total = xp.sum(weight * xp.where(weight > 0, excess, xp.zeros_like(excess)), axis=-1)  # padding may have none
+        total = xp.sum(weight * xp.where((weight > 0) & (excess > 0), excess, xp.zeros_like(excess)), axis=-1)  # padding may have none, rounding go below
         return total if self.eta is None else self.eta * total
 
     def prove(self, theta: Array, slopes: Array, tol: float) -> tuple[Array, Array, Array]:
@@ -88,8 +97,8 @@ class Objective(NamedTuple):
         rough = gap > tol * xp.abs(value)
         if bool(xp.any(rough)):
             gap = xp.where(rough, xp.minimum(gap, self.bound(theta, z, slopes)), gap)
-            if self.phi is not None:
-                near, _, near_value, near_gap = self.answered(slopes)
+            others = [] if self.phi is None else [(self.phi, *self.home()[:2]), self.answered(slopes)[:3]]
+            for near, near_value, near_gap in others:
                 closer = rough & (near_gap < gap)
                 theta = xp.where(closer[..., None], near, theta)
                 value, gap = xp.where(closer, near_value, value), xp.where(closer, near_gap, gap)
@@ -127,4 +136,6 @@ class Objective(NamedTuple):
         )
         for _ in range(2):  # the second pass removes what rounding left of the first
             u = u - xp.matmul(X, xp.linalg.solve(gram + ridge, xp.matmul(xp.matrix_transpose(X), u)))
+        if self.samples.loss.bend == math.inf:  # a corner's slopes are at most 1, and a multiple is as good
+            u = u / xp.maximum(xp.max(xp.abs(u), axis=(-2, -1), keepdims=True), full((), 1.0, u))
         return xp.minimum(self._excess(z, u), self.value(u, z))  # u = 0 is a proof too

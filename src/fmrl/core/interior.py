@@ -33,24 +33,24 @@ def interior(problem: Objective, tol: float) -> Found:
     best, value, gap = path.theta, full(path.batch, math.inf, path.theta), full(path.batch, math.inf, path.theta)
     slopes = xp.zeros_like(problem.samples.margins(best))
     if problem.phi is not None:
-        inside = problem.domain.contains(problem.phi, slack=1e-15) & (problem.samples.loss.lowest == 0)
-        at_phi = problem.value(problem.phi, problem.samples.margins(problem.phi))
-        best = xp.where(inside[..., None], problem.phi, best)
-        value = gap = xp.where(inside, at_phi, value)  # by slopes of 0, which phi answers
+        value, gap, slopes = problem.home()
+        best = xp.where((gap < math.inf)[..., None], problem.phi, best)
     floor, stalled, finished, done = xp.zeros_like(value), xp.zeros_like(value), value < 0, value < 0
+    least = xp.full_like(gap, math.inf)  # gap of the path
     for _ in range(LIMIT):
         theta, new_value, new_gap, new_floor, new_slopes = path.certificate()
         better = ((new_gap < gap) | (new_value < value) & (gap == math.inf)) & ~finished  # a finished one keeps its answer
         waited = xp.where(path.length > 0.4, xp.ones_like(stalled), full((), 0.25, stalled))  # short steps may be on their way
-        stalled = xp.where((new_gap < 0.9 * gap) | path.hot, xp.zeros_like(stalled), stalled + waited)
+        stalled = xp.where((new_gap < 0.9 * least) | path.hot, xp.zeros_like(stalled), stalled + waited)
+        least = xp.minimum(least, new_gap)
         best = xp.where(better[..., None], theta, best)
         slopes = xp.where(better[..., None, None], new_slopes, slopes)
         value, gap, floor = (xp.where(better, *pair) for pair in ((new_value, value), (new_gap, gap), (new_floor, floor)))
         # Past the tolerance there is more to gain (theta is only as exact as √gap), until rounding stops the descent.
         proved = problem.proved(value, gap)
-        cold = ~path.hot
-        done = done & finished | cold & (proved <= xp.maximum(tol * xp.abs(value), floor)) & ~finished
-        finished = finished | (stalled >= 3) & done | (stalled >= 15) | cold & (proved <= floor)
+        enough = proved <= tol * xp.abs(value)
+        done = done & finished | (enough | (proved <= floor)) & ~finished
+        finished = finished | (stalled >= 3) & done | (stalled >= 15) | enough & (proved <= floor)
         if bool(xp.all(finished)):
             break
         path.advance()

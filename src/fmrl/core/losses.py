@@ -295,7 +295,7 @@ class Hinge(_Binary):
     def conjugate(self, u, target):
         xp = namespace(u)
         alpha = -u * target
-        return xp.where((alpha >= 0) & (alpha <= 1), -alpha, full((), math.inf, u))[..., 0]
+        return xp.where((alpha >= -1e-15) & (alpha <= 1 + 1e-15), -alpha, full((), math.inf, u))[..., 0]  # up to rounding
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ class Path:
             self.gap = xp.where(closer, gap, self.gap)
         floor = self.floor
         if problem.phi is not None:
-            near, z, near_value, near_gap = problem.answered(u)
+            near, near_value, near_gap, z = problem.answered(u)
             closer = ~self.hot & (near_gap < gap)
             theta = xp.where(closer[..., None], near, theta)
             value, gap = xp.where(closer, near_value, value), xp.where(closer, near_gap, gap)
