@@ -49,7 +49,7 @@ def _kl(p: Array, off: Array, size: Array) -> Array:
     grown = xp.where(new > 0, off / safe, xp.zeros_like(p))
     # The sum cancels to the second order; Σ off²/p, always above it, does not.
     sums, square = xp.sum(new * xp.log1p(grown), axis=-1), xp.sum(off * off / safe, axis=-1)
-    outside = xp.any((new < 0) | ~seen & (off != 0), axis=-1)
+    outside = xp.any((new < 0) | ~seen & (xp.abs(off) > p), axis=-1)
     return xp.where(outside, full((), math.inf, p), xp.minimum(xp.maximum(sums, xp.zeros_like(sums)), square))
 
 

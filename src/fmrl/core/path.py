@@ -189,15 +189,21 @@ class Path:
         self.length = length
 
     def _foretell(self, step: Array) -> None:
-        """The slopes after a whole step, to first order: their gather balances the multipliers, whatever rounding does to theta."""
+        """The slopes after a whole step, to first order: their gather balances the multipliers, whatever rounding does to theta.
+
+        A logistic slope p changes by p(1 − p)·dz, and |dz| ≤ ½ keeps it in (0, 1): samples that hardly count may go further.
+        """
         if not isinstance(self.curve, Smooth):
             return
-        samples, theta = self.problem.samples, self.theta
-        z = samples.margins(theta)
+        xp, samples, theta = self.xp, self.problem.samples, self.theta
+        z, dz = samples.margins(theta), samples.margins(step, offset=False)
+        if not samples.loss.attained:
+            dz = xp.minimum(xp.maximum(dz, full((), -0.5, dz)), full((), 0.5, dz))
         u = self.curve.slope(z)
-        self.foretold = u + self.curve.bend(z, samples.margins(step, offset=False))
+        self.foretold = u + self.curve.bend(z, dz)
         if self.log:
             fall = (1 - self._unit(theta)) * dot(self._gradient(theta, u), step) / self.curve.heat
+            fall = xp.minimum(xp.maximum(fall, full((), -0.5, fall)), full((), 0.5, fall))
             self.foretold = self.foretold - fall[..., None, None] * u
 
     def _shorten(self, length: Array, step: Array, dw: Array, curve_step) -> Array:
