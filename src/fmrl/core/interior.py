@@ -50,7 +50,7 @@ def interior(problem: Objective, tol: float) -> Found:
         proved = problem.proved(value, gap)
         enough = proved <= tol * xp.abs(value)
         done = done & finished | (enough | (proved <= floor)) & ~finished
-        finished = finished | (stalled >= 3) & done | (stalled >= 15) | enough & (proved <= floor)
+        finished = finished | enough & ((stalled >= 3) | (proved <= floor)) | (stalled >= 15)
         if bool(xp.all(finished)):
             break
         path.advance()

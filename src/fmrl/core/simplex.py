@@ -43,6 +43,12 @@ class Simplex(Domain):
         infinite = xp.where(phi > 0, xp.zeros_like(phi), full((), math.inf, phi))
         # + phi − theta sums to zero on the simplex; it keeps every term non-negative, so rounding cannot make a divergence < 0.
         terms = xp.where(theta > 0, theta * ratio + infinite, xp.zeros_like(theta)) + phi - theta
+        # Near phi the terms cancel to the second order: phi·((1 + x)·log(1 + x) − x) with x = theta/phi − 1 has all its digits.
+        near = xp.abs(theta - phi) < 0.1 * phi
+        x = xp.where(near, (theta - phi) / xp.where(near, phi, one), xp.zeros_like(phi))
+        series = x * x * (1 / 2 - x * (1 / 6 - x * (1 / 12 - x * (1 / 20 - x / 30))))
+        exact = xp.where(xp.abs(x) < 1e-3, series, (1 + x) * xp.log1p(x) - x)
+        terms = xp.where(near, phi * exact, terms)
         total = xp.sum(terms, axis=-1)
         return xp.maximum(total, xp.zeros_like(total))
 
