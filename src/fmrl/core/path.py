@@ -58,6 +58,7 @@ class Path:
         else:
             self.curve = Corner.start(samples, z)
         self.gap, self.floor, self.noise, self.foretold = scale, xp.zeros_like(scale), xp.zeros_like(scale), None
+        self.loose = problem.phi is None and not smooth and isinstance(problem.domain, Euclidean)
         self.log = problem.phi is None and not samples.loss.attained  # whether f is T·log(e^F − 1)
         self.mu = scale / max(slack.shape[-1], 1)
         self.length = full(self.batch, 1.0, self.theta)
@@ -265,8 +266,10 @@ class Path:
 
     def _system(self, diagonal: Array) -> Solve:
         """Solver for (∇²f + diagonal) x = b."""
-        xp, problem, samples, curve = self.xp, self.problem, self.problem.samples, self.curve
+        problem, samples, curve = self.problem, self.problem.samples, self.curve
         z = samples.margins(self.theta)
+        if self.loose:  # between corners nothing is bent, and rounding would carry theta off along what no sample sees
+            diagonal = diagonal + 1e-13 * self.xp.max(self.xp.sum(samples.X**2, axis=-1), axis=-1)[..., None]
         blocks = hessian(samples, curve.curvature(z)) / self._unit(self.theta)[..., None, None, None]
         if problem.phi is not None:
             blocks = problem.eta[..., None, None, None] * blocks  # type: ignore[index]
