@@ -10,6 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, dot, full, namespace
+from fmrl.core.domains import Domain, Euclidean
 from fmrl.core.samples import Samples
 
 
@@ -22,6 +23,19 @@ class Smooth(NamedTuple):
 
     samples: Samples
     heat: Array  # [B]
+
+    @classmethod
+    def start(cls, samples: Samples, domain: Domain, eta: Array | None) -> Smooth:
+        """Heat of a quarter of how far a margin can move, at least 1."""
+        xp, one = namespace(samples.X), full(samples.X.shape[:-2], 1.0, samples.X)
+        if samples.loss.attained or (eta is None and isinstance(domain, Euclidean)):
+            return cls(samples, one)  # (without bounds Newton's method does not see the size of X)
+        size = domain.dual(samples.X)
+        # B_R ≥ ½‖·‖², so Θ is at most √2·diameter across, and the simplex 2; nor does FTRL move further than eta·Σ‖gradient‖.
+        width = one * (2.0 if domain.norm == "l1" else math.sqrt(2) * domain.diameter(samples.dim))
+        if eta is not None:
+            width = xp.minimum(width, eta * samples.loss.steep(domain.norm) * dot(size, samples.weight))
+        return cls(samples, xp.maximum(xp.max(size, axis=-1) * width / 4, one))
 
     def value(self, z: Array) -> Array:
         """Σ of the losses at margins z [B, n, outputs]; [B]."""

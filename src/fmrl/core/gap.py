@@ -17,7 +17,7 @@ from fmrl.core.arrays import Array, device, dot, full, namespace
 from fmrl.core.domains import Domain, Euclidean
 from fmrl.core.samples import Samples
 
-TINY = 1e-300  # a value below it has underflowed
+TINY = 1e-300  # a value below it has underflowed, and one below 1e-290 is on its way: float64 has no relative gap there
 
 
 class Objective(NamedTuple):
@@ -54,7 +54,7 @@ class Objective(NamedTuple):
         """The same from any slopes u, such as those a Newton step foretells; inf where no u has a conjugate; shape [B]."""
         if self.phi is None and isinstance(self.domain, Euclidean):
             return self._free(z, u)
-        rest = self._rest(theta, self.samples.gather(u)) 
+        rest = self._rest(theta, self.samples.gather(u))
         return namespace(rest).maximum(rest, namespace(rest).zeros_like(rest)) + self._excess(z, u)
 
     def answered(self, u: Array) -> tuple[Array, Array, Array, Array]:
@@ -86,7 +86,9 @@ class Objective(NamedTuple):
     def _excess(self, z: Array, u: Array) -> Array:
         """The first bracket, [B]."""
         xp, weight, excess = namespace(z), self.samples.weight, self.samples.loss.excess(z, u, self.samples.target)
-        total = xp.sum(weight * xp.where((weight > 0) & (excess > 0), excess, xp.zeros_like(excess)), axis=-1)  # padding may have none, rounding go below
+        total = xp.sum(
+            weight * xp.where((weight > 0) & (excess > 0), excess, xp.zeros_like(excess)), axis=-1
+        )  # padding may have none, rounding go below
         return total if self.eta is None else self.eta * total
 
     def prove(self, theta: Array, slopes: Array, tol: float) -> tuple[Array, Array, Array]:

@@ -38,7 +38,7 @@ def interior(problem: Objective, tol: float) -> Found:
     floor, stalled, finished, done = xp.zeros_like(value), xp.zeros_like(value), value < 0, value < 0
     least = xp.full_like(gap, math.inf)  # gap of the path
     for _ in range(LIMIT):
-        theta, new_value, new_gap, new_floor, new_slopes = path.certificate()
+        theta, new_value, new_gap, new_floor, new_slopes = _certificate(path)
         better = ((new_gap < gap) | (new_value < value) & (gap == math.inf)) & ~finished  # a finished one keeps its answer
         waited = xp.where(path.length > 0.4, xp.ones_like(stalled), full((), 0.25, stalled))  # short steps may be on their way
         stalled = xp.where((new_gap < 0.9 * least) | path.hot, xp.zeros_like(stalled), stalled + waited)
@@ -55,3 +55,27 @@ def interior(problem: Objective, tol: float) -> Found:
             break
         path.advance()
     return Found(best, value, problem.proved(value, gap), slopes, done)
+
+
+def _certificate(path: Path) -> tuple[Array, Array, Array, Array, Array]:
+    """An action, its value, gap (infinite while the path is hot) and rounding [B], and the slopes that prove the gap."""
+    xp, problem, samples, theta = path.xp, path.problem, path.problem.samples, path.theta
+    z = samples.margins(theta)
+    u = path.curve.slope(z)
+    value, path.gap = problem.value(theta, z), problem.gap(theta, z, u, samples.gather(u))
+    path.floor = problem.rounding(theta, z, u)
+    path.noise = path.floor / path.unit(theta)
+    gap = xp.where(path.hot, full((), math.inf, value), path.gap)
+    if path.foretold is not None:
+        other = problem.bound(theta, z, path.foretold)
+        closer = ~path.hot & (other < gap)
+        gap, u = xp.where(closer, other, gap), xp.where(closer[..., None, None], path.foretold, u)
+        path.gap = xp.where(closer, gap, path.gap)
+    floor = path.floor
+    if problem.phi is not None:
+        near, near_value, near_gap, z = problem.answered(u)
+        closer = ~path.hot & (near_gap < gap)
+        theta = xp.where(closer[..., None], near, theta)
+        value, gap = xp.where(closer, near_value, value), xp.where(closer, near_gap, gap)
+        floor = xp.where(closer, problem.rounding(near, z, u), floor)
+    return theta, value, gap, floor, u

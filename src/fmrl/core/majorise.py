@@ -161,9 +161,7 @@ def descend(problem: Objective, still: float) -> tuple[Array, ...]:
     return majorise(problem, samples.loss.bend / 2 * norm(gram)[..., None], start, still, pace=0.45)
 
 
-def majorise(
-    problem: Objective, curvature: Array, v: Array, still: float, pace: float = math.inf
-) -> tuple[Array, ...]:
+def majorise(problem: Objective, curvature: Array, v: Array, still: float, pace: float = math.inf) -> tuple[Array, ...]:
     """Step from v [B, C·r] until a step is below ``still``·‖v‖, or longer than ``pace`` times the one before.
 
     curvature: [B, r] or [B, 1], of the model. Returns v, value [B], gap [B] (infinite where it was given up) and the slopes at v.

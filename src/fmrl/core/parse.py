@@ -6,13 +6,13 @@ import ast
 import math
 from typing import Any
 
-from fmrl.core import domains, losses, meta, similarity, simplex, update, within
+from fmrl.core import domains, logistic, losses, meta, similarity, simplex, update, within
 from fmrl.core.algorithm import FMRL
 from fmrl.core.errors import FMRLError
 
 VALUES = {
     value.__name__: value
-    for module in (domains, simplex, losses, within, update, meta, similarity)
+    for module in (domains, simplex, logistic, losses, within, update, meta, similarity)
     for value in vars(module).values()
     if isinstance(value, type)
     and value.__module__ == module.__name__

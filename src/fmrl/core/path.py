@@ -41,9 +41,10 @@ class Path:
         samples, smooth = problem.samples, problem.samples.loss.bend < math.inf
         self.batch, self.xp = (samples.X.shape[0],), namespace(samples.X)
         xp, self.theta = self.xp, problem.domain.middle(zeros((*self.batch, samples.dim), samples.X))
-        # Corners want straight steps, so there the constraints stay, unless phi lies on them.
-        if problem.phi is not None and (smooth or not bool(xp.all(xp.isfinite(problem.domain.divergence(self.theta, problem.phi))))):
-            problem = problem._replace(domain=problem.domain.regularised())
+        if problem.phi is not None:  # corners want straight steps, so there the constraints stay, unless phi lies on them
+            away = problem.domain.divergence(self.theta, problem.phi)
+            if smooth or not bool(xp.all(xp.isfinite(away))):
+                problem = problem._replace(domain=problem.domain.regularised())
         self.problem, self.kind = problem, (problem.domain.border(samples.X) or ("",))[0]
         slack = problem.domain.slack(self.theta)
         if problem.phi is not None and not slack.shape[-1]:
@@ -53,7 +54,7 @@ class Path:
         self.eta = xp.where(self.share > 0, self.share, xp.ones_like(self.share))
         scale = xp.abs(problem.value(self.theta, z)) + 1e-3
         if smooth:
-            self.curve = Smooth(samples, self._heat())
+            self.curve = Smooth.start(samples, problem.domain, problem.eta)
             scale = xp.maximum(scale, self.eta * self.curve.value(z))
         else:
             self.curve = Corner.start(samples, z)
@@ -63,19 +64,6 @@ class Path:
         self.mu = scale / max(slack.shape[-1], 1)
         self.length = full(self.batch, 1.0, self.theta)
         self.w = self.mu[..., None] / slack
-
-    def _heat(self) -> Array:
-        """A quarter of how far a margin can move, at least 1; [B]."""
-        xp, problem, samples = self.xp, self.problem, self.problem.samples
-        if samples.loss.attained or problem.phi is None and isinstance(problem.domain, Euclidean):
-            return xp.ones_like(self.eta)  # (without bounds Newton's method does not see the size of X)
-        size = problem.domain.dual(samples.X)
-        # B_R ≥ ½‖·‖², so Θ is at most √2·diameter across, and the simplex 2; nor does FTRL move further than eta·Σ‖gradient‖.
-        width = 2.0 if problem.domain.norm == "l1" else math.sqrt(2) * problem.domain.diameter(samples.dim)
-        width = full(self.batch, width, self.theta)
-        if problem.phi is not None:
-            width = xp.minimum(width, problem.eta * samples.loss.steep(problem.domain.norm) * dot(size, samples.weight))
-        return xp.maximum(xp.max(size, axis=-1) * width / 4, xp.ones_like(width))
 
     @property
     def _mu(self) -> Array:
@@ -87,29 +75,6 @@ class Path:
         """Whether the losses are not yet the problem's own, [B]."""
         return self.curve.heat > 1 if isinstance(self.curve, Smooth) else self.mu < 0
 
-    def certificate(self) -> tuple[Array, Array, Array, Array, Array]:
-        """An action, its value, gap (infinite while the path is hot) and rounding [B], and the slopes that prove the gap."""
-        xp, problem, samples, theta = self.xp, self.problem, self.problem.samples, self.theta
-        z = samples.margins(theta)
-        u = self.curve.slope(z)
-        value, self.gap = problem.value(theta, z), problem.gap(theta, z, u, samples.gather(u))
-        self.floor = problem.rounding(theta, z, u)
-        self.noise = self.floor / self._unit(theta)
-        gap = xp.where(self.hot, full((), math.inf, value), self.gap)
-        if self.foretold is not None:
-            other = problem.bound(theta, z, self.foretold)
-            closer = ~self.hot & (other < gap)
-            gap, u = xp.where(closer, other, gap), xp.where(closer[..., None, None], self.foretold, u)
-            self.gap = xp.where(closer, gap, self.gap)
-        floor = self.floor
-        if problem.phi is not None:
-            near, near_value, near_gap, z = problem.answered(u)
-            closer = ~self.hot & (near_gap < gap)
-            theta = xp.where(closer[..., None], near, theta)
-            value, gap = xp.where(closer, near_value, value), xp.where(closer, near_gap, gap)
-            floor = xp.where(closer, problem.rounding(near, z, u), floor)
-        return theta, value, gap, floor, u
-
     def _products(self) -> tuple[Array, Array]:
         """Σ of the products that are mu on the path, and how many there are; [B]."""
         slack = self.problem.domain.slack(self.theta)
@@ -118,7 +83,7 @@ class Path:
 
     def _lower(self) -> None:
         """Lower mu and the heat if the last step was a good one and theta is near the path, where the gap is mu·count."""
-        xp, unit, (total, count) = self.xp, self._unit(self.theta), self._products()
+        xp, unit, (total, count) = self.xp, self.unit(self.theta), self._products()
         near = NEAR * total * unit
         if isinstance(self.curve, Smooth) and not self.w.shape[-1]:  # no barrier: the gap itself has to go
             near = 0.1 * self.share * self.curve.value(self.problem.samples.margins(self.theta))
@@ -132,20 +97,19 @@ class Path:
         # A barrier worth more than the gap would only push theta back, and one below rounding is none.
         self.mu = xp.maximum(xp.minimum(mu, self.gap / (unit * count)), 1e-3 * self.floor / (unit * count))
 
-    def _unit(self, theta: Array) -> Array:
-        """r = 1 − e^(−F), by which ∇f is more than q; shape [B]."""
-        return self.xp.maximum(-self.xp.expm1(-self._total(theta)), self.xp.full_like(self.mu, TINY)) if self.log else self.xp.ones_like(self.mu)
-
-    def _total(self, theta: Array) -> Array:
-        """F = Σ ℓ(z/T), [B]."""
-        curve = self.curve
-        return curve.value(self.problem.samples.margins(theta)) / curve.heat  # type: ignore[union-attr]
+    def unit(self, theta: Array) -> Array:
+        """r = 1 − e^(−F), by which ∇f is more than q; 1 if f is F; shape [B]."""
+        xp, curve = self.xp, self.curve
+        if not self.log:
+            return xp.ones_like(self.mu)
+        total = curve.value(self.problem.samples.margins(theta)) / curve.heat  # type: ignore[union-attr]
+        return xp.maximum(-xp.expm1(-total), xp.full_like(total, TINY))
 
     def _gradient(self, theta: Array, slope: Array) -> Array:
         problem, samples = self.problem, self.problem.samples
         g = samples.gather(slope)
         if problem.phi is None:
-            g = g / self._unit(theta)[..., None]
+            g = g / self.unit(theta)[..., None]
         else:
             g = problem.eta[..., None] * g + problem.domain.mirror(theta) - problem.domain.mirror(problem.phi)  # type: ignore[index]
         return g
@@ -203,7 +167,7 @@ class Path:
         u = self.curve.slope(z)
         self.foretold = u + self.curve.bend(z, dz)
         if self.log:
-            fall = (1 - self._unit(theta)) * dot(self._gradient(theta, u), step) / self.curve.heat
+            fall = (1 - self.unit(theta)) * dot(self._gradient(theta, u), step) / self.curve.heat
             fall = xp.minimum(xp.maximum(fall, full((), -0.5, fall)), full((), 0.5, fall))
             self.foretold = self.foretold - fall[..., None, None] * u
 
@@ -211,7 +175,8 @@ class Path:
         """Halve until the step pays: in the merit, which is convex, or for a loss with corners in the residual."""
         xp, theta, w, samples, domain = self.xp, self.theta, self.w, self.problem.samples, self.problem.domain
         z, dz, corner = samples.margins(theta), samples.margins(step, offset=False), not isinstance(self.curve, Smooth)
-        before, slope = self._merit(theta, self.curve), self.share * self.curve.fall(self._mu, z, dz, curve_step) / self._unit(theta)
+        before = self._merit(theta, self.curve)
+        slope = self.share * self.curve.fall(self._mu, z, dz, curve_step) / self.unit(theta)
         if self.problem.phi is not None:
             slope = slope + dot(domain.mirror(theta) - domain.mirror(self.problem.phi), step)
         if w.shape[-1]:
@@ -236,7 +201,7 @@ class Path:
         if problem.phi is not None:
             total = total + problem.domain.divergence(theta, problem.phi)
         if self.log:  # log(e^F − 1) = F + log(1 − e^(−F))
-            total = total + curve.heat * xp.log(self._unit(theta))
+            total = total + curve.heat * xp.log(self.unit(theta))
         if not slack.shape[-1]:
             return total
         inside = xp.log(xp.where(slack > 0, slack, full((), math.nan, slack)))
@@ -270,12 +235,12 @@ class Path:
         z = samples.margins(self.theta)
         if self.loose:  # between corners nothing is bent, and rounding would carry theta off along what no sample sees
             diagonal = diagonal + 1e-13 * self.xp.max(self.xp.sum(samples.X**2, axis=-1), axis=-1)[..., None]
-        blocks = hessian(samples, curve.curvature(z)) / self._unit(self.theta)[..., None, None, None]
+        blocks = hessian(samples, curve.curvature(z)) / self.unit(self.theta)[..., None, None, None]
         if problem.phi is not None:
             blocks = problem.eta[..., None, None, None] * blocks  # type: ignore[index]
             diagonal = diagonal + problem.domain.metric(self.theta)
         solve = system(blocks, diagonal)
         if not self.log:
             return solve
-        share = (1 - self._unit(self.theta)) / curve.heat  # type: ignore[union-attr]
+        share = (1 - self.unit(self.theta)) / curve.heat  # type: ignore[union-attr]
         return less(solve, self._gradient(self.theta, curve.slope(z)), share)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from fmrl.core.arrays import Array, device, full, namespace
-from fmrl.core.domains import Domain
+from fmrl.core.domain import Domain
 from fmrl.core.errors import FMRLError
 
 
