@@ -25,16 +25,18 @@ class Smooth(NamedTuple):
     heat: Array  # [B]
 
     @classmethod
-    def start(cls, samples: Samples, domain: Domain, eta: Array | None) -> Smooth:
+    def start(cls, samples: Samples, domain: Domain, phi: Array | None, eta: Array | None) -> Smooth:
         """Heat of a quarter of how far a margin can move, at least 1."""
         xp, one = namespace(samples.X), full(samples.X.shape[:-2], 1.0, samples.X)
         if samples.loss.attained or (eta is None and isinstance(domain, Euclidean)):
             return cls(samples, one)  # (without bounds Newton's method does not see the size of X)
         size = domain.dual(samples.X)
-        # B_R ≥ ½‖·‖², so Θ is at most √2·diameter across, and the simplex 2; nor does FTRL move further than eta·Σ‖gradient‖.
+        # B_R ≥ ½‖·‖², so Θ is at most √2·diameter across, and the simplex 2.
         width = one * (2.0 if domain.norm == "l1" else math.sqrt(2) * domain.diameter(samples.dim))
-        if eta is not None:
+        if phi is not None:  # FTRL moves no further than eta·Σ‖gradient‖, nor than what it can win pays for
+            won = eta * dot(samples.weight, samples.loss.value(samples.margins(phi), samples.target))
             width = xp.minimum(width, eta * samples.loss.steep(domain.norm) * dot(size, samples.weight))
+            width = xp.minimum(width, xp.sqrt(2 * won))
         return cls(samples, xp.maximum(xp.max(size, axis=-1) * width / 4, one))
 
     def value(self, z: Array) -> Array:

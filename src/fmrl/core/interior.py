@@ -13,7 +13,7 @@ from fmrl.core.arrays import Array, full, namespace
 from fmrl.core.gap import Objective
 from fmrl.core.path import Path
 
-LIMIT = 200
+LIMIT = 400
 
 
 class Found(NamedTuple):

@@ -45,7 +45,12 @@ class Hinge(Binary):
     def conjugate(self, u, target):
         xp = namespace(u)
         alpha = -u * target
-        return xp.where((alpha >= -1e-15) & (alpha <= 1 + 1e-15), -alpha, full((), math.inf, u))[..., 0]  # up to rounding
+        return xp.where((alpha >= 0) & (alpha <= 1), -alpha, full((), math.inf, u))[..., 0]
+
+    def excess(self, z, u, target):
+        xp, alpha = namespace(z), -u * target
+        most = xp.minimum(xp.maximum(alpha, xp.zeros_like(u)), xp.ones_like(u))
+        return super().excess(z, xp.where(xp.abs(alpha - most) <= 1e-15, -most * target, u), target)  # up to rounding
 
 
 @dataclass(frozen=True)

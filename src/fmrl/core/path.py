@@ -54,7 +54,7 @@ class Path:
         self.eta = xp.where(self.share > 0, self.share, xp.ones_like(self.share))
         scale = xp.abs(problem.value(self.theta, z)) + 1e-3
         if smooth:
-            self.curve = Smooth.start(samples, problem.domain, problem.eta)
+            self.curve = Smooth.start(samples, problem.domain, problem.phi, problem.eta)
             scale = xp.maximum(scale, self.eta * self.curve.value(z))
         else:
             self.curve = Corner.start(samples, z)
