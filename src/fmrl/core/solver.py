@@ -4,9 +4,9 @@ Three ways, chosen by what the problem is: linear losses have a closed form; smo
 `majorise`, and what saturates there, like everything else, to `interior`.
 
 The gap asked for is 1e-10 of the *value*, however far that is below the losses at the start (separable samples on a ball of
-radius 100 leave e^−100 and less), down to what rounding the margins changes in it (`Objective.rounding`: about 1e-15·|X||θ| of
-a small value) and to 1e-300. Where the least-norm minimiser of squared or hinge losses is wanted, 1e-13 of the losses at the start.
-A problem that misses it still returns the gap it proved.
+radius 100 leave e^−100 and less) and however large the margins. Three floors remain, all of float64: what rounding Xᵀu changes
+across the domain, about 1e-16·Σ|u|‖x‖·diameter; values below 1e-290, which underflow; and for squared and hinge losses, whose
+least value may be 0, 1e-13 of the losses at the start. A problem that misses it still returns the gap it proved.
 """
 
 from __future__ import annotations
