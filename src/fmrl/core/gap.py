@@ -123,6 +123,7 @@ class Objective(NamedTuple):
         off = eps * (replace(samples, X=xp.abs(samples.X)).margins(xp.abs(theta), offset=False) + xp.abs(u))
         if samples.offset is not None:
             off = off + eps * xp.abs(samples.offset)
+        off = xp.minimum(off, full((), 1e100, off))  # a finished problem of a stack may be anywhere
         total = dot(samples.weight, xp.sum(xp.abs(u) * off + bent * off**2 / 2, axis=-1)) + TINY
         if self.phi is not None:
             pull = xp.abs(self.domain.mirror(theta) - self.domain.mirror(self.phi))
