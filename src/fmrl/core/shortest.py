@@ -54,7 +54,8 @@ def _parabola(samples: Samples, theta: Array, value: Array) -> Samples:
     unit = xp.maximum(value, xp.full_like(value, TINY))[..., None, None]
     slope, bent = samples.loss.slope(z, samples.target), samples.loss.curvature(z, samples.target)
     around = samples.margins(theta, offset=False)
-    target = xp.concat([slope / unit, xp.reshape(bent, (*z.shape[:-1], -1)) / unit], axis=-1)
+    target = xp.concat([slope, xp.reshape(bent, (*z.shape[:-1], -1))], axis=-1)
+    target = target * samples.weight[..., None] / unit  # padding has slopes too, which a tiny unit would blow up
     return replace(samples, loss=_Parabola(samples.loss.outputs, samples.loss.coupled), target=target, offset=-around)
 
 
