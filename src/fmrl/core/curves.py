@@ -33,7 +33,7 @@ class Smooth(NamedTuple):
         size = domain.dual(samples.X)
         # B_R ≥ ½‖·‖², so Θ is at most √2·diameter across, and the simplex 2.
         width = one * (2.0 if domain.norm == "l1" else math.sqrt(2) * domain.diameter(samples.dim))
-        if phi is not None:  # FTRL moves no further than eta·Σ‖gradient‖, nor than what it can win pays for
+        if phi is not None and eta is not None:  # FTRL moves no further than eta·Σ‖gradient‖, nor than what it can win pays for
             won = eta * dot(samples.weight, samples.loss.value(samples.margins(phi), samples.target))
             width = xp.minimum(width, eta * samples.loss.steep(domain.norm) * dot(size, samples.weight))
             width = xp.minimum(width, xp.sqrt(2 * won))
