@@ -5,8 +5,6 @@ Every step differentiates one mini-batch and forgets the graph, so memory does n
 
 from __future__ import annotations
 
-import itertools
-import warnings
 from collections.abc import Callable
 from contextlib import contextmanager
 from functools import partial
@@ -17,7 +15,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from fmrl.core.errors import FMRLError
-from fmrl.deep import byhand, fused
+from fmrl.deep import byhand, fused, pooled
+from fmrl.deep.agreement import agrees, fused_error, pooled_error
 from fmrl.deep.stacked import stack
 from fmrl.deep.within import Adam
 from fmrl.deep.workers import share
@@ -63,19 +62,24 @@ class InnerLoop:
         size = sum(p.numel() for p in module.parameters())
         self.module, self.within, self.inputs, self.loss = module, within, inputs, loss
         self.tasks, self.steps, self.batch, self.piece = tasks, steps, batch, piece or tasks
-        self.precision = precision
+        self.precision, self.path = precision, path
         self.apply = stack(module, path if path in ("stacked", "functional") else "auto")
         self.plan = _plan(module, inputs, batch, path, loss, device, dtype)
-        if self.plan is not None and not agrees(self, min(self.piece, tasks), path == "fused"):
+        if self.plan is not None and not agrees(fused_error, self, min(self.piece, tasks)):
             self.plan = None
         self.hand = _by_hand(module, inputs, path, loss) if self.plan is None else None
+        self.images = inputs.permute(0, 2, 3, 1).contiguous() if self.hand is not None else None
+        self.pooled = (
+            self.hand is not None and _kernels(path, device, dtype) and pooled.fits(self.hand) and agrees(pooled_error, self)
+        )
+        if path == "fused" and self.plan is None and not self.pooled:
+            raise FMRLError("there are no kernels for this network, loss or mini-batch", fix="use path='auto'")
         if device.type == "cpu" and path == "auto":  # as many tasks as the caches hold
             self.piece = min(self.piece, CPU_TASKS)
-        elif self.hand is not None:
+        elif self.hand is not None and not self.pooled:
             self.piece = min(self.piece, max(1, PATCHES // self.hand.patches(batch)))
         found = self.plan or self.hand
         self.order = None if found is None else found.order.to(device)
-        self.images = inputs.permute(0, 2, 3, 1).contiguous() if self.hand is not None else None
 
         def floats(*shape):
             return torch.zeros(shape, dtype=dtype, device=device)
@@ -131,12 +135,25 @@ class InnerLoop:
         """The kernels' step or the gradient by hand for stacks of this size, made once."""
         key = worker, tasks
         if key not in self.made:
-            scale, device = _scale(self.loss, self.batch), self.theta.device
+            device = self.theta.device
             if self.plan is not None:
-                self.made[key] = fused.FusedStep(self.plan, tasks, self.batch, self.within, self.precision, device, scale=scale)
+                made = fused.FusedStep(self.plan, tasks, self.batch, self.within, self.precision, device, scale=self.scale)
+            elif self.pooled:
+                made = pooled.Gradient(self.hand, tasks, self.batch, self.scale, device, self.precision)
             else:
-                self.made[key] = byhand.Gradient(self.hand, tasks, self.batch, scale, device, self.theta.dtype)
+                made = byhand.Gradient(self.hand, tasks, self.batch, self.scale, device, self.theta.dtype)
+            self.made[key] = made
         return self.made[key]
+
+    @property
+    def scale(self) -> float:
+        """The weight of one sample in the loss."""
+        return 1.0 if self.loss is summed_cross_entropy else 1.0 / self.batch
+
+    @property
+    def launches(self) -> int:
+        """About how many kernels `play` launches on a GPU."""
+        return self.steps * (14 if self.plan is not None else 60)
 
     def bias_at(self, before: int | torch.Tensor) -> torch.Tensor:
         """sqrt(1 − beta2^t) of the loop's steps, on the host, when ``before`` steps were taken before them. [..., steps]"""
@@ -147,11 +164,15 @@ class InnerLoop:
 
 
 def _plan(module, inputs, batch, path, loss, device, dtype):
-    """The kernels' plan where they apply: asked for, or on CUDA in single precision."""
-    wanted = path == "fused" or (path == "auto" and device.type == "cuda" and dtype == torch.float32 and fused.available())
-    if not wanted or loss not in (cross_entropy, summed_cross_entropy) or inputs.ndim != 4:
+    """The plan of the fused step where it applies."""
+    if not _kernels(path, device, dtype) or loss not in (cross_entropy, summed_cross_entropy) or inputs.ndim != 4:
         return None
     return fused.plan(module, tuple(inputs.shape[1:]), batch)
+
+
+def _kernels(path, device, dtype) -> bool:
+    """Whether Triton kernels are wanted: asked for, or on CUDA in single precision."""
+    return path == "fused" or (path == "auto" and device.type == "cuda" and dtype == torch.float32 and fused.available())
 
 
 @contextmanager
@@ -167,61 +188,11 @@ def _products(precision: str):
 
 def _by_hand(module, inputs, path, loss):
     """The plan of the passes by hand where they apply."""
-    wanted = path in ("auto", "by hand") and loss in (cross_entropy, summed_cross_entropy) and inputs.ndim == 4
+    wanted = path in ("auto", "by hand", "fused") and loss in (cross_entropy, summed_cross_entropy) and inputs.ndim == 4
     found = byhand.plan(module, tuple(inputs.shape[1:])) if wanted else None
     if path == "by hand" and found is None:
         raise FMRLError("this network has no passes by hand", fix="use path='auto'")
     return found
-
-
-def _scale(loss: Loss, batch: int) -> float:
-    """The weight of one sample in the loss."""
-    return 1.0 if loss is summed_cross_entropy else 1.0 / batch
-
-
-def agrees(loop: InnerLoop, wide: int, insist: bool) -> bool:
-    """Whether the kernels, as compiled for stacks of ``wide`` tasks, give the plain path's gradient on random tasks.
-
-    Checked once for every shape: compilers err, and a wrong gradient trains quietly. In reduced precision single activations
-    cross zero, which moves a gradient by up to a tenth; a wrong kernel moves that of its layer by far more than a quarter.
-    """
-    plan, within = loop.plan, loop.within
-    key = (loop.precision, loop.batch, plan.blocks, plan.filters, plan.ways, type(within), wide < fused.PROGRAMS, wide)
-    if key in _AGREED:
-        return _AGREED[key]
-    device, size = loop.inputs.device, plan.size
-    generator = torch.Generator().manual_seed(0)
-    theta = torch.cat([p.detach().flatten() for p in loop.module.parameters()]).cpu()
-    theta = (theta + 0.02 * torch.randn(2, size, generator=generator)).to(device)
-    index = torch.randint(0, len(loop.inputs), (2, loop.batch), generator=generator).to(device)
-    label = torch.randint(0, plan.ways, (2, loop.batch), generator=generator).to(device)
-    leaf = theta.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(loop.loss(loop.apply(leaf, loop.inputs[index].float()), label).sum(), leaf)
-    order = plan.order.to(device)
-    moved, second, gradient = theta[:, order].contiguous(), torch.zeros_like(theta), gradient[:, order]
-    step = fused.FusedStep(plan, 2, loop.batch, within, loop.precision, device, wide=wide, scale=_scale(loop.loss, loop.batch))
-    one = torch.ones(2, device=device)
-    step(loop.inputs, moved, second, None, index, label, one, one[:1].clone(), one.clone())
-    if isinstance(within, Adam):
-        found, gradient = (second / (1 - within.beta2)).sqrt(), gradient.abs()
-    else:
-        found = theta[:, order] - moved
-    edges = [0, 2 * len(plan.blocks) * plan.filters, *(b.offset for b in plan.blocks[1:]), plan.dense, size]
-    parts = [(found[:, a:b], gradient[:, a:b]) for a, b in itertools.pairwise(edges)]
-    worst = max(float((x - y).norm() / y.norm()) for x, y in parts)
-    _AGREED[key] = worst < (1e-3 if loop.precision == "ieee" else 0.25)
-    if not _AGREED[key] and insist:
-        raise FMRLError(
-            f"the kernels' gradient differs by {worst:.0%} from the plain one at this shape", fix="use path='stacked'"
-        )
-    if not _AGREED[key]:
-        warnings.warn(
-            f"the kernels' gradient differs by {worst:.0%} here: using batched products", RuntimeWarning, stacklevel=4
-        )
-    return _AGREED[key]
-
-
-_AGREED: dict[tuple, bool] = {}
 
 
 def capture(body: Callable[[], None], device: torch.device) -> Callable[[], None]:

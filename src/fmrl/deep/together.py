@@ -50,7 +50,7 @@ class Job:
         if self.loaded == 0:
             self.loaded = self.chunk = min(CHUNK, stop - trainer.iteration)
             trainer.engine.load(self.tasks, trainer.firsts(self.tasks), self.chunk)
-        launches = 14 * trainer.loop.steps * trainer.engine.turns  # in one meta-iteration
+        launches = trainer.loop.launches * trainer.engine.turns  # in one meta-iteration
         count = 1 if self.stream is None else min(self.loaded, max(1, LAUNCHES // launches))
         trainer.engine.replay(count)
         self.loaded -= count
