@@ -7,8 +7,8 @@
 
 The work is the paper's 5-way Omniglot setting: mini-batches of 10, the four-block network, Adam with beta1 = 0, five inner steps a
 task; or the same with the Mini-ImageNet network. A task-step is one optimiser step on one task. Ours is timed through
-`MetaTrainer`, so drawing tasks, moving phi and carrying moments are in it; eager and vmap are given their mini-batches. All are measured ``--rounds`` times in turn and the best round counts:
-on a machine that others use, what a round loses it loses to them.
+`MetaTrainer`, so drawing tasks, moving phi and carrying moments are in it; eager and vmap are given their mini-batches. All are
+measured ``--rounds`` times in turn and the best round counts: on a machine that others use, what a round loses it loses to them.
 """
 
 import argparse
