@@ -31,7 +31,7 @@ def draw(results: dict[str, dict], out: Path, data: str = "Omniglot", sweep: str
     paths = []
     for name, families in PICTURES[data].items():
         shown = [(f, s) for f in families for s in sweeps]
-        figure = Figure(figsize=(3.75 * len(shown), 3.9), layout="constrained")
+        figure = Figure(figsize=(3.75 * len(shown), 4.3), layout="constrained")
         panels = figure.subplots(1, len(shown))
         for axes, (f, s) in zip(panels, shown, strict=True):
             _panel(axes, results, f, s, ours, theirs)
@@ -56,4 +56,5 @@ def _panel(axes: Any, results: dict[str, dict], name: str, sweep: str, ours: dic
         axes.plot(*zip(*logged[run.name]["test_curve"][1:], strict=True), color=colour, **theirs)
         keys.append(Line2D([], [], color=colour, label=str(value)))
     axes.set_xlabel("meta-iterations")
-    axes.legend(handles=keys, title=VARIED[sweep], fontsize=7, title_fontsize=7)
+    under = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": len(keys)}  # where no curve can be hidden
+    axes.legend(handles=keys, title=VARIED[sweep], fontsize=8, title_fontsize=8, frameon=False, handlelength=1.2, **under)
