@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -86,9 +87,10 @@ def _study(sweep, out, data, seconds, device, iterations, quick, on) -> None:
     study = Study(chosen, train, test, classes, out, plan, device)
     done = _go(study, seconds) if study.work() else True
     (_beside if on is not Set.tiny else _alone)(study)
+    drawn = _verdicts(study, on, sweep)
     if plan.iterations and plan.iterations < chosen[0].iterations:
         console.print(f"{plan.iterations:,} meta-iterations; the authors' runs have {chosen[0].iterations:,}", highlight=False)
-    console.print(f"record: {study.path}", highlight=False)
+    console.print(f"record: {study.path}", *(f"figure: {path}" for path in drawn), sep="\n", highlight=False, soft_wrap=True)
     if not done:
         console.print("not finished: run the same command again to go on")
 
@@ -176,3 +178,22 @@ def _alone(study) -> None:
             ]
             table.add_row(key, *cells, f"{r['curve'][-1][0]:,}")
     console.print(table)
+
+
+def _verdicts(study, on, sweep) -> list[Path]:
+    """The paper's claims, ours beside the authors' log by the same rules; written with the figures next to the record."""
+    from fmrl.deep import claims, figures
+    from fmrl.records import write_json
+
+    settings, data = {
+        Set.omniglot: ("Omniglot", "Omniglot"), Set.mini: ("Mini-ImageNet", "Mini-ImageNet"), Set.tiny: ("Mini-ImageNet", figures.TINY),
+    }[on]  # fmt: skip
+    found = claims.judge(study.results, settings, sweep)
+    words = {True: "yes", False: "no", None: "–"}
+    logged = "authors' log" if data == settings else f"authors' log, {settings}"
+    table = Table("task", "claim", "ours", "numbers", logged, "numbers", title="What the paper says", show_lines=True)
+    for c in found:
+        table.add_row(c.family, c.text, words[c.ours], c.ours_numbers, words[c.theirs], c.theirs_numbers)
+    console.print(table)
+    write_json(study.folder / "verdicts.json", [asdict(c) for c in found])
+    return figures.draw(study.results, study.folder, data, sweep)
