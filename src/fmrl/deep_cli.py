@@ -33,6 +33,7 @@ Iterations = Annotated[int | None, typer.Option(help="Meta-iterations (default: 
 Quick = Annotated[
     bool, typer.Option("--quick", help="10 meta-iterations and 8 test tasks a run: shows that it works, not what it finds.")
 ]
+Precision = Annotated[str, typer.Option(help="Of the kernels on CUDA: bf16, tf32 or ieee (float32).")]
 On = Annotated[Set, typer.Option("--set", help="Omniglot, or the 16 Mini-ImageNet settings on one of the other two.")]
 SEEDS = {"o15_i5": 3, "o55_i5": 3, "o120_i10": 3, "o520_i10": 3}
 
@@ -40,43 +41,46 @@ SEEDS = {"o15_i5": 3, "o55_i5": 3, "o120_i10": 3, "o520_i10": 3}
 @app.command()
 def shots(
     out: Out = None, data: Data = None, seconds: Seconds = None, device: Device = None, iterations: Iterations = None,
-    quick: Quick = False, on: On = Set.omniglot,
+    quick: Quick = False, on: On = Set.omniglot, precision: Precision = "bf16",
 ):  # fmt: skip
     """More training samples a task: the 20 Omniglot runs of that figure. About 5 minutes on an H200."""
-    _study("shots", out, data, seconds, device, iterations, quick, on)
+    _study("shots", out, data, seconds, device, iterations, quick, on, precision)
 
 
 @app.command("iterations")
 def iterations_(
     out: Out = None, data: Data = None, seconds: Seconds = None, device: Device = None, iterations: Iterations = None,
-    quick: Quick = False, on: On = Set.omniglot,
+    quick: Quick = False, on: On = Set.omniglot, precision: Precision = "bf16",
 ):  # fmt: skip
     """More inner steps a task: the 16 Omniglot runs of that figure. About 8 minutes on an H200."""
-    _study("iterations", out, data, seconds, device, iterations, quick, on)
+    _study("iterations", out, data, seconds, device, iterations, quick, on, precision)
 
 
 @app.command()
 def deep(
     out: Out = None, data: Data = None, seconds: Seconds = None, device: Device = None, iterations: Iterations = None,
-    quick: Quick = False, on: On = Set.omniglot,
+    quick: Quick = False, on: On = Set.omniglot, precision: Precision = "bf16",
 ):  # fmt: skip
     """All 32 Omniglot runs and two more seeds for four of them. About 10 minutes on an H200.
 
     Example: fmrl reproduce deep --seconds 540     (and once more to finish)
     """
-    _study(None, out, data, seconds, device, iterations, quick, on)
+    _study(None, out, data, seconds, device, iterations, quick, on, precision)
 
 
-def _study(sweep, out, data, seconds, device, iterations, quick, on) -> None:
+def _study(sweep, out, data, seconds, device, iterations, quick, on, precision) -> None:
     try:
         import torch
     except ImportError:
         raise FMRLError("torch is not installed", fix="pip install 'fmrl[deep]'") from None
+    from fmrl.deep.fused import PRECISIONS
     from fmrl.deep.reproduce import Plan, Study, runs
 
+    if precision not in PRECISIONS:
+        raise FMRLError(f"--precision {precision} is unknown", fix=f"say {', '.join(PRECISIONS)}")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     small = {"every": 10, "curve": 4, "final": 8, "inductive": 4} if quick else {}
-    plan = Plan(iterations=iterations or (10 if quick else None), **small)
+    plan = Plan(iterations=iterations or (10 if quick else None), precision=precision, **small)
     train, test, classes = _pools(on, data, device)
     chosen = (
         runs("Omniglot", sweep, SEEDS if sweep is None and not quick else None)

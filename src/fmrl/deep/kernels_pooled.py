@@ -3,8 +3,8 @@
 Images are too large for one program to see all rows of a channel, so every launch is cut into tiles of rows, and what batch norm
 must know of all rows is left as sums of tiles, added up between launches in a fixed order: results do not depend on timing.
 
-Layouts, per task t: channels last; y [t, B·H·H, F] is a convolution's output, overwritten by its gradient on the way back; the
-pooled activation a and its gradient da are [t, B·Q·Q, F] with Q = ceil(H/2). Which of four pixels won is found again from y.
+Layouts, per task t: channels last; y [t, B·H·H, F] is a convolution's output, whose memory dy takes on the way back; the pooled
+activation a and its gradient da are [t, B·Q·Q, F] with Q = ceil(H/2). Which of four pixels won is found again from y.
 """
 
 try:
@@ -145,14 +145,14 @@ def unpool_sums(
 
 @triton.jit
 def unpool(
-    y, theta, sums, back, da, P, M, N, norms, eps,
+    y, dy, theta, sums, back, da, P, M, N, norms, eps,
     H: tl.constexpr, Q: tl.constexpr, F: tl.constexpr, RB: tl.constexpr,
 ):  # fmt: skip
-    """dy = gamma·r·(dz − mean(dz) − xhat·mean(dz·xhat)) in the place of y; back [2, F] are the sums of dz and dz·xhat."""
+    """dy = gamma·r·(dz − mean(dz) − xhat·mean(dz·xhat)) in the memory of y; back [2, F] are the sums of dz and dz·xhat."""
     t = tl.program_id(0).to(tl.int64)
     rows, n = tl.program_id(1) * RB + tl.arange(0, RB), tl.arange(0, F)
     live = rows < N
-    y += t * M * F
+    y, dy = y + t * M * F, dy + t * M * F
     x0, x1, x2, x3, at0, at1, at2, at3, on0, on1, on2, on3, best, which, slope = _four(
         y, theta + t * P, sums + t * (2 * F), M, norms, eps, rows, live, n, H, Q, F
     )
@@ -160,11 +160,12 @@ def unpool(
     dz = tl.where(best > 0, d, 0.0)
     back += t * (2 * F)
     shift, bend, slope = (tl.load(back + n) / M)[None, :], (tl.load(back + F + n) / M)[None, :], slope[None, :]
-    kind = y.dtype.element_ty
-    tl.store(y + at0, (slope * (tl.where(which == 0, dz, 0.0) - shift - x0 * bend)).to(kind), mask=on0)
-    tl.store(y + at1, (slope * (tl.where(which == 1, dz, 0.0) - shift - x1 * bend)).to(kind), mask=on1)
-    tl.store(y + at2, (slope * (tl.where(which == 2, dz, 0.0) - shift - x2 * bend)).to(kind), mask=on2)
-    tl.store(y + at3, (slope * (tl.where(which == 3, dz, 0.0) - shift - x3 * bend)).to(kind), mask=on3)
+    kind = dy.dtype.element_ty
+    tl.debug_barrier()  # everyone has read y
+    tl.store(dy + at0, (slope * (tl.where(which == 0, dz, 0.0) - shift - x0 * bend)).to(kind), mask=on0)
+    tl.store(dy + at1, (slope * (tl.where(which == 1, dz, 0.0) - shift - x1 * bend)).to(kind), mask=on1)
+    tl.store(dy + at2, (slope * (tl.where(which == 2, dz, 0.0) - shift - x2 * bend)).to(kind), mask=on2)
+    tl.store(dy + at3, (slope * (tl.where(which == 3, dz, 0.0) - shift - x3 * bend)).to(kind), mask=on3)
 
 
 @triton.jit
@@ -185,7 +186,7 @@ def weigh(
         if FIRST:
             a = _patches(before, rows, live, k, H, C).to(TYPE)
         else:
-            a = _shifted(before, rows, live, tap // 3 - 1, tap % 3 - 1, k, H, C)
+            a = _shifted(before, rows, live, tap // 3 - 1, tap % 3 - 1, k, H, C).to(TYPE)
         d = tl.load(dy + rows[:, None] * F + n[None, :], mask=live[:, None], other=0.0)
         acc = tl.dot(tl.trans(a), d, acc, input_precision=PRECISION)
     out = grad + (t * splits + split) * P + offset + (tap * C + k[:, None]) * F + n[None, :]
@@ -214,7 +215,7 @@ def back(
 def classify(
     act, label, theta, grad, loss, da, P, splits, offset, scale,
     B: tl.constexpr, K: tl.constexpr, WAYS: tl.constexpr, BP: tl.constexpr, WP: tl.constexpr, KB: tl.constexpr,
-    TYPE: tl.constexpr, PRECISION: tl.constexpr,
+    TYPE: tl.constexpr, BACK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Dense layer and softmax cross-entropy, forward and back. Grid (tasks,)."""
     t = tl.program_id(0).to(tl.int64)
@@ -242,7 +243,7 @@ def classify(
         k = start + tl.arange(0, KB)
         a = tl.load(act + b[:, None] * K + k[None, :], mask=live & (k < K)[None, :], other=0.0)
         weight = tl.load(weights + k[:, None] * WAYS + o[None, :], mask=known & (k < K)[:, None], other=0.0)
-        dw = tl.dot(tl.trans(a), d.to(TYPE), input_precision=PRECISION)
+        dw = tl.dot(tl.trans(a).to(BACK), d.to(BACK), input_precision=PRECISION)
         tl.store(grad + k[:, None] * WAYS + o[None, :], dw, mask=known & (k < K)[:, None])
-        out = tl.dot(d.to(TYPE), tl.trans(weight).to(TYPE), input_precision=PRECISION)
+        out = tl.dot(d.to(BACK), tl.trans(weight).to(BACK), input_precision=PRECISION)
         tl.store(da + t * (B * K) + b[:, None] * K + k[None, :], out.to(da.dtype.element_ty), mask=live & (k < K)[None, :])
