@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -47,12 +48,12 @@ class MetaIteration:
         self.at = torch.zeros(1, dtype=torch.int64, device=device)
         self.ends = torch.zeros(self.runs, meta_batch, self.size, dtype=dtype, device=device) if self.turns > 1 else None
         self.side = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.memories: list[Any] = []  # the meta-update's after each meta-iteration loaded, where that is a plain number
         kept = [t.clone() for t in tensors(state)]
         try:
             self.once = capture(self.body, device)
         finally:  # capturing moved them
-            for tensor, value in zip(tensors(state), kept, strict=True):
-                tensor.copy_(value)
+            _restore(state, kept)
 
     def load(self, sources: Sequence[Tasks], first: Sequence[int], count: int) -> None:
         """Draw the tasks of the next ``count`` meta-iterations; first: each run's first task number. Nothing waits for the device."""
@@ -67,10 +68,11 @@ class MetaIteration:
         if self.side is not None:  # the next draw may use this memory again once it has been copied
             self.side.wait_stream(torch.cuda.current_stream(self.at.device))
         if isinstance(self.state.meta, int):
-            fractions = []
+            fractions, memory, self.memories = [], self.state.meta, []
             for _ in range(count):
-                fraction, self.state.meta = self.level.fraction(self.state.meta, K)
+                fraction, memory = self.level.fraction(memory, K)
                 fractions.append(fraction)
+                self.memories.append(memory)
             self._send(self.fraction, torch.tensor(fractions, dtype=torch.float64)[:, None].expand(-1, self.runs))
         before = torch.arange(done * turns, (done + count) * turns).view(count, turns) * (
             K // turns * steps if self.carried else 0
@@ -79,10 +81,26 @@ class MetaIteration:
         self.at.zero_()
 
     def replay(self, count: int) -> None:
-        """Run the next ``count`` of the meta-iterations that were loaded."""
-        for _ in range(count):
-            self.once()
-        self.state.iteration += count
+        """Run the next ``count`` of the meta-iterations that were loaded. Whatever stops it, the state is that after whole ones."""
+        together = count if self.at.is_cuda else 1  # on a GPU they take no time: all or none
+        for start in range(0, count, together):
+            self._some(min(together, count - start))
+
+    def _some(self, count: int) -> None:
+        state, kept = self.state, [t.clone() for t in tensors(self.state)]
+        before, memory = state.iteration, state.meta
+        try:
+            for _ in range(count):
+                self.once()
+            state.iteration += count
+            if self.memories:
+                state.meta, self.memories = self.memories[count - 1], self.memories[count:]
+        except BaseException:
+            if self.at.is_cuda:
+                torch.cuda.synchronize(self.at.device)
+            _restore(state, kept)
+            state.iteration, state.meta = before, memory
+            raise
 
     def body(self) -> None:
         """One meta-iteration, on buffers alone, so that it can be captured."""
@@ -134,6 +152,11 @@ class MetaIteration:
         with torch.cuda.stream(self.side):
             yield
         torch.cuda.current_stream(self.at.device).wait_stream(self.side)
+
+
+def _restore(state: MetaState, kept: Sequence[torch.Tensor]) -> None:
+    for tensor, value in zip(tensors(state), kept, strict=True):
+        tensor.copy_(value)
 
 
 def tensors(state: MetaState) -> list[torch.Tensor]:
