@@ -41,21 +41,26 @@ def summed_cross_entropy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.T
 
 
 def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean squared error of every task: outputs [T, B, 1], targets [T, B] -> [T]."""
-    return (outputs.flatten(1) - targets).square().mean(1)
+    """Mean squared error of every task: outputs [T, B, 1] and targets [T, B], or both [T, B, …] -> [T]."""
+    outputs = outputs.squeeze(-1) if outputs.ndim == targets.ndim + 1 and outputs.shape[-1] == 1 else outputs
+    if outputs.shape != targets.shape:
+        shapes = f"{list(outputs.shape[2:])} numbers for each sample, the targets {list(targets.shape[2:])}"
+        raise FMRLError(f"the network gives {shapes}", fix="give as many outputs as targets")
+    return (outputs - targets).square().flatten(1).mean(1)
 
 
 class InnerLoop:
     """``steps`` inner steps of ``tasks`` tasks side by side, with mini-batches of ``batch``.
 
-    Buffers: theta, second, average [T, P] · index, label [steps, T, B] · eta [T] · bias [steps] · losses [steps, T].
-    ``piece`` tasks go through the network at once. ``order`` is not None when theta is kept in the kernels' order.
+    Buffers: theta, second, average [T, P] · index [steps, T, B], label [steps, T, B, …] · eta [T] · bias [steps] · losses [steps, T].
+    ``piece`` tasks go through the network at once. ``order`` is not None when theta is kept in the kernels' order. targets: their
+    dtype, or some of them [·, steps, B, …], which tells also the shape of one.
     """
 
     def __init__(
         self, module: nn.Module, within: Any, inputs: torch.Tensor, *, tasks: int, steps: int, batch: int,
         path: str = "auto", precision: str = "bf16", loss: Loss = cross_entropy, average: bool = False, piece: int | None = None,
-        targets: torch.dtype = torch.int64,
+        targets: torch.dtype | torch.Tensor = torch.int64,
     ):  # fmt: skip
         first = next(module.parameters())
         device, dtype = first.device, first.dtype
@@ -89,7 +94,8 @@ class InnerLoop:
         self.average = floats(tasks, size) if average else None
         self.eta, self.bias, self.losses = floats(tasks), floats(steps), floats(steps, tasks)
         self.index = torch.zeros(steps, tasks, batch, dtype=torch.int64, device=device)
-        self.label = torch.zeros(steps, tasks, batch, dtype=targets, device=device)
+        kind, shape = (targets.dtype, targets.shape[3:]) if isinstance(targets, torch.Tensor) else (targets, ())
+        self.label = torch.zeros(steps, tasks, batch, *shape, dtype=kind, device=device)
         self.made: dict[Any, Any] = {}  # buffers of the kernels or of the passes by hand, by worker and stack size
 
     def play(self) -> None:

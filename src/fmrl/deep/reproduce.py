@@ -160,10 +160,7 @@ class Study:
             device=self.device, precision=plan.precision, loss=summed_cross_entropy,
         )  # fmt: skip
         trainer.group = group
-        tasks = [
-            self.pool.tasks(q.ways, q.train_shots, batch=q.batch, steps=q.steps, seed=_number(q), classes=self.classes(q)[0])
-            for q in group
-        ]
+        tasks = [self._train(q) for q in group]
         if not fresh:
             if self._checkpoint(group).exists():
                 load(trainer, self._checkpoint(group))
@@ -200,6 +197,11 @@ class Study:
         self._write()
         if last:
             self._checkpoint(group).unlink(missing_ok=True)
+
+    def _train(self, q: Run):
+        classes = self.classes(q)[0]
+        shots = min(q.train_shots, self.pool.smallest(classes))  # the authors ask for 25 samples of classes that have 20
+        return self.pool.tasks(q.ways, shots, batch=q.batch, steps=q.steps, seed=_number(q), classes=classes)
 
     def _test(self, q: Run):
         return self.test.tasks(

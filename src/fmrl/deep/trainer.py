@@ -13,6 +13,7 @@ from fmrl.core.errors import FMRLError
 from fmrl.core.meta import Interpolate
 from fmrl.core.similarity import AverageDeviation, Doubling, Known
 from fmrl.core.update import FLIBatch, FLIOnline
+from fmrl.deep.checks import suit
 from fmrl.deep.inner import InnerLoop, Loss, cross_entropy
 from fmrl.deep.iteration import CHUNK, STRETCH, MetaIteration
 from fmrl.deep.layout import Layout
@@ -167,13 +168,15 @@ class MetaTrainer:
             raise FMRLError(f"{self.update!r} needs tasks drawn with steps={steps}, not {source.steps}")
         object.__setattr__(self.level, "rounds", source.steps)
         in_turn = isinstance(self.within, Adam) and self.within.carry == "in turn"
+        for each in dict.fromkeys(sources):
+            suit(self.module, each, self.loss)
         self._put(None)
         self.loop = self.engine = None
         try:
             self.loop = InnerLoop(
                 self.module, self.within, source.inputs, tasks=self.runs * (1 if in_turn else self.own), steps=steps,
                 batch=source.batch, path=self.path, precision=self.precision, loss=self.loss, piece=self.piece,
-                average=isinstance(self.update, FLIBatch), targets=source.draw(0, 1)[1].dtype,
+                average=isinstance(self.update, FLIBatch), targets=source.draw(0, 1)[1],
             )  # fmt: skip
             self._put(self.loop.order)
             self.engine = MetaIteration(self.level, self.state, self.loop, self.meta_batch, self.rates, self.ranks)

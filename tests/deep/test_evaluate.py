@@ -1,0 +1,259 @@
+"""Evaluation and adaptation against loops over tasks, and what is refused."""
+# ruff: noqa: E402
+
+import copy
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn
+from torch.nn import functional as F
+
+from fmrl.core.errors import FMRLError
+from fmrl.deep import (
+    SGD,
+    Adam,
+    Arrays,
+    Evaluation,
+    Interpolate,
+    Layout,
+    MetaTrainer,
+    Pool,
+    adapt,
+    evaluate,
+    gradient_norm,
+    omniglot_net,
+    squared_error,
+)
+from fmrl.deep import adaptation as adapting
+
+torch.set_num_threads(1)
+EVALUATING = __import__("importlib").import_module("fmrl.deep.evaluate")  # the package's name is the function
+
+
+def make_pool(seed=0):
+    rng = np.random.default_rng(seed)
+    return Pool.of(rng.random((60, 4)), np.repeat(np.arange(6), 10))
+
+
+def make_net(outputs=3):
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Linear(4, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.Tanh(), nn.Linear(8, outputs)
+    ).double()
+
+
+def ragged(seed=0, outputs=None, classes=3):
+    """Tasks of different sizes, with different numbers of queries."""
+    rng, tasks = np.random.default_rng(seed), []
+    for n, q in ((5, 3), (8, 2), (5, 3), (7, 4)):
+        size = (n + q,) if outputs is None else (n + q, outputs)
+        X, y = rng.random((n + q, 4)), rng.integers(0, classes, n + q) if outputs == 0 else rng.normal(size=size)
+        tasks.append((X[:n], y[:n], X[n:], y[n:]))
+    return tasks
+
+
+def by_loop(net, tasks, steps, count, protocol, step, loss, score):
+    """What people write: one task at a time, torch.optim, the protocol spelled out."""
+    found = []
+    index, label, groups = tasks.with_steps(steps).queried(0, count)
+    where = {int(a): (g, i) for g in groups for i, a in enumerate(g.at)}
+    for k in range(count):
+        module = copy.deepcopy(net)
+        optimiser = torch.optim.SGD(module.parameters(), lr=step)
+        for s in range(steps):
+            optimiser.zero_grad()
+            loss(module(tasks.inputs[index[k, s]]), label[k, s]).backward()
+            optimiser.step()
+        g, i = where[k]
+        support, query = tasks.inputs[g.support[i]], tasks.inputs[g.query[i]]
+        alone = torch.stack([module(torch.cat([support, q[None]]))[-1] for q in query])
+        found.append(score(module(query) if protocol == "transductive" else alone, g.targets[i]).item())
+    return found
+
+
+@pytest.mark.parametrize("protocol", ["transductive", "inductive"])
+def test_own_tasks_with_queries(protocol):
+    tasks, net = Arrays(ragged(outputs=0), batch=3, steps=1), make_net()
+    found = evaluate(net, tasks, 6, protocol=protocol, count=9, within=SGD(0.3))
+    loop = by_loop(net, tasks, 6, 9, protocol, 0.3, F.cross_entropy, lambda out, y: (out.argmax(1) == y).double().mean())
+    assert found.what == "accuracy" and found.tasks.tolist() == pytest.approx(loop, abs=1e-12)
+    assert len(set(loop)) > 2
+    losses = evaluate(net, tasks, 6, protocol=protocol, count=9, within=SGD(0.3), what="loss")
+    expected = by_loop(net, tasks, 6, 9, protocol, 0.3, F.cross_entropy, F.cross_entropy)
+    assert losses.tasks.tolist() == pytest.approx(expected, abs=1e-12) and losses.loss == pytest.approx(np.mean(expected))
+
+
+@pytest.mark.parametrize("outputs", [None, 1, 2])
+def test_regression_is_judged_by_its_loss(outputs):
+    tasks, net = Arrays(ragged(outputs=outputs), batch=3, steps=2), make_net(outputs or 1)
+
+    def loss(out, y):
+        return F.mse_loss(out if y.ndim == 2 else out[:, 0], y)
+
+    found = evaluate(net, tasks, 6, protocol="inductive", count=9, within=SGD(0.1), loss=squared_error)
+    assert found.what == "loss"
+    assert found.tasks.tolist() == pytest.approx(by_loop(net, tasks, 6, 9, "inductive", 0.1, loss, loss), abs=1e-12)
+    with pytest.raises(FMRLError, match="measured the loss"):
+        _ = found.accuracy
+    with pytest.raises(FMRLError, match="no accuracy"):
+        evaluate(net, tasks, 6, protocol="inductive", within=SGD(0.1), loss=squared_error, what="accuracy")
+    trainer = MetaTrainer(net, SGD(0.1), loss=squared_error, meta_batch=2, meta=Interpolate(1.0, 1.0, 1)).fit(tasks, 3)
+    assert evaluate(trainer, tasks, 6, protocol="inductive", count=9) != found
+    X, y, _, _ = ragged(outputs=outputs)[1]
+    one = adapt(net, X, y, 1, within=SGD(0.1), loss=squared_error)
+    plain = copy.deepcopy(net)
+    loss(plain(torch.as_tensor(X)), torch.as_tensor(y)).backward()
+    expected = Layout.of(net).flat(net) - 0.1 * torch.cat([p.grad.flatten() for p in plain.parameters()])
+    assert (Layout.of(net).flat(one) - expected).abs().max() < 1e-12
+
+
+def test_every_run_has_its_own_step():
+    test, net = make_pool().tasks(3, 2, batch=3, steps=1, queries=2), make_net()
+    trainer = MetaTrainer([net, copy.deepcopy(net)], [SGD(0.01), SGD(1.0)])
+    for run, (found, step) in enumerate(
+        zip(evaluate(trainer, test, 4, protocol="inductive", count=5, what="loss"), (0.01, 1.0), strict=True)
+    ):
+        alone = evaluate(net, test, 4, protocol="inductive", count=5, what="loss", within=SGD(step))
+        assert (found.tasks - alone.tasks).abs().max() < 1e-12
+        assert evaluate(trainer, test, 4, protocol="inductive", count=5, what="loss", runs=[run]) == [found]
+
+
+def test_tasks_beyond_the_stack_are_others(monkeypatch):
+    test, net = make_pool().tasks(3, 2, batch=3, steps=1, queries=2), make_net()
+    trainer = MetaTrainer(net, SGD(0.1), runs=2)
+    whole = evaluate(trainer, test, 3, protocol="transductive", count=7, what="loss")
+    monkeypatch.setattr(EVALUATING, "STACK", 4)
+    pieces = evaluate(trainer, test, 3, protocol="transductive", count=7, what="loss")
+    later = evaluate(net, test, 3, protocol="transductive", count=3, start=4, what="loss", within=SGD(0.1))
+    assert len(set(whole[0].tasks.tolist())) == 7
+    for a, b in zip(whole, pieces, strict=True):
+        assert (a.tasks - b.tasks).abs().max() < 1e-12
+    assert (whole[0].tasks[4:] - later.tasks).abs().max() < 1e-12
+
+
+def test_few_samples_at_a_time_are_the_same(monkeypatch):
+    tasks, net = Arrays(ragged(outputs=0), batch=3, steps=1), make_net()
+    whole = evaluate(net, tasks, 2, protocol="inductive", count=9, within=SGD(0.3), what="loss")
+    monkeypatch.setattr(EVALUATING, "PIXELS", 1)
+    assert (
+        evaluate(net, tasks, 2, protocol="inductive", count=9, within=SGD(0.3), what="loss").tasks - whole.tasks
+    ).abs().max() < 1e-12
+
+
+def test_an_evaluation():
+    scores = torch.tensor([0.2, 0.4, 0.9, 0.5], dtype=torch.float64)
+    found = Evaluation(scores, "inductive", 5)
+    assert found.accuracy == pytest.approx(0.5)
+    half = 1.96 * np.std(scores.numpy(), ddof=1) / 2
+    assert found.interval == pytest.approx((0.5 - half, 0.5 + half), abs=1e-12)
+    assert found == Evaluation(scores.clone(), "inductive", 5) and found != Evaluation(scores, "transductive", 5)
+    assert found != Evaluation(scores, "inductive", 5, "loss") and found != 3
+    one = Evaluation(scores[:1], "inductive", 5)
+    assert "nan" not in repr(one) and "1 task," in repr(one) and np.isnan(one.interval).all()
+
+
+def test_zero_steps_judge_phi():
+    tasks, net = Arrays(ragged(outputs=0), batch=3, steps=1), make_net()
+    found = evaluate(net, tasks, 0, protocol="transductive", count=4, what="loss")
+    expected = [F.cross_entropy(net(torch.as_tensor(Xq)), torch.as_tensor(yq)).item() for _, _, Xq, yq in ragged(outputs=0)]
+    assert found.tasks.tolist() == pytest.approx(expected)
+    X, y, _, _ = ragged(outputs=0)[0]
+    assert torch.equal(Layout.of(net).flat(adapt(net, X, y, 0)), Layout.of(net).flat(net))
+
+
+def test_a_double_network_takes_a_double_step():
+    net = nn.Linear(2, 1, bias=False).double()
+    nn.init.zeros_(net.weight)
+    X, y = torch.tensor([[1.0, 0.0]]), [1.0]
+    adapted = adapt(net, X, y, 1, within=SGD(0.1), loss=squared_error)
+    assert adapted.weight.tolist() == [[0.2, 0.0]]  # 0.1 in single precision would be 1.5e-9 off
+
+
+def test_adaptation_takes_the_trainers_path_and_precision(monkeypatch):
+    made = []
+
+    class Spy(adapting.InnerLoop):
+        def __init__(self, *args, **options):
+            made.append((options.get("path"), options.get("precision")))
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(adapting, "InnerLoop", Spy)
+    trainer = MetaTrainer(make_net(), SGD(0.1), path="functional", precision="ieee")
+    adapt(trainer, np.eye(4), [0, 1, 2, 0], 1)
+    evaluate(trainer, make_pool().tasks(3, 2, batch=3, steps=1, queries=2), 1, protocol="inductive", count=1)
+    assert made == [("functional", "ieee")] * 2
+
+
+def test_a_trainer_keeps_few_loops():
+    trainer, test = MetaTrainer(make_net(), SGD(0.1)), make_pool().tasks(3, 2, batch=3, steps=1, queries=1)
+    first = evaluate(trainer, test, 1, protocol="transductive", count=1)
+    for count in range(1, 3 * EVALUATING.KEPT):
+        evaluate(trainer, test, 1, protocol="transductive", count=count)
+    assert len(trainer._evaluations) == EVALUATING.KEPT
+    assert evaluate(trainer, test, 1, protocol="transductive", count=1) == first
+
+
+def test_images_get_their_channel_axis():
+    rng = np.random.default_rng(0)
+    X, y, net = rng.random((6, 14, 14)), [0, 1, 2] * 2, omniglot_net(3, filters=4, side=14, seed=0).double()
+    flat = [Layout.of(net).flat(adapt(net, images, y, 2)) for images in (X, X[:, None])]
+    assert torch.equal(*flat)
+
+
+POOL, NET = make_pool(), make_net()
+TEST = POOL.tasks(3, 2, batch=3, steps=1, queries=1)
+EYE = np.eye(4)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: adapt(NET, EYE, [0, 1, 2, 3]), "labels go from 0 to 3, and the network tells 3 classes apart"),
+        (lambda: adapt(NET, EYE, [0, 1, -1, 2]), "labels go from -1 to 2"),
+        (lambda: adapt(NET, EYE, [0.0, 1.0, 2.0, 0.0]), "squared_error"),
+        (lambda: adapt(NET, EYE, list("abca")), "task 0: y is no array of numbers"),
+        (lambda: adapt(NET, np.zeros((0, 4)), []), "task 0: there are no samples"),
+        (lambda: adapt(NET, EYE, [0, 1]), "4 inputs but 2 targets"),
+        (lambda: adapt(NET, np.eye(5), [0, 1, 2, 0, 1]), r"does not take inputs of shape \(5,\)"),
+        (lambda: adapt(NET, EYE, EYE, loss=squared_error), r"gives \[3\] numbers for each sample, the targets \[4\]"),
+        (lambda: adapt(NET, EYE, [0, 1, 2, 0], loss=F.cross_entropy), "the loss"),
+        (lambda: adapt(NET, EYE, [0, 1, 2, 0], steps=-1), "steps=-1 must be a whole number, at least 0"),
+        (lambda: adapt(NET, EYE, [0, 1, 2, 0], batch=0), "batch=0"),
+        (lambda: adapt(NET, EYE, [0, 1, 2, 0], within=torch.optim.SGD), "within=SGD is no optimiser of fmrl.deep"),
+        (lambda: adapt(NET, EYE, [0, 1, 2, 0], run=1), "a module is one run"),
+        (lambda: adapt(MetaTrainer(NET, SGD(0.1)), EYE, [0, 1, 2, 0], run=5), "choose from 0 to 0"),
+        (lambda: adapt(MetaTrainer(NET, SGD(0.1)), EYE, [0, 1, 2, 0], loss=squared_error), "its own loss"),
+        (lambda: adapt(nn.ReLU(), EYE, [0, 1, 2, 0]), "no parameters"),
+        (lambda: adapt("net", EYE, [0, 1, 2, 0]), "str is neither"),
+        (lambda: evaluate(NET, TEST, protocol="both"), "protocol='both' is unknown"),
+        (lambda: evaluate(NET, TEST, protocol="inductive", what="f1"), "what='f1' is unknown"),
+        (lambda: evaluate(NET, TEST, protocol="inductive", count=0), "count=0"),
+        (lambda: evaluate(NET, TEST, steps=-1, protocol="inductive"), "steps=-1"),
+        (lambda: evaluate(NET, Arrays([(EYE, [0, 1, 2, 0])], batch=2, steps=1), protocol="inductive"), "no queries"),
+        (lambda: evaluate(NET, [(EYE, [0, 1, 2, 0])], protocol="inductive"), "tuple is no sequence of tasks"),
+        (lambda: evaluate(NET, [TEST, TEST], protocol="inductive"), "2 sequences of tasks for 1 runs"),
+        (lambda: evaluate(MetaTrainer(NET, SGD(0.1)), TEST, protocol="inductive", runs=[]), "no run"),
+        (lambda: evaluate(NET, POOL.tasks(4, 2, batch=3, steps=1, queries=1), protocol="inductive"), "labels go from 0 to 3"),
+        (
+            lambda: evaluate(
+                MetaTrainer(NET, SGD(0.1), runs=2), [TEST, make_pool(1).tasks(3, 2, batch=3, steps=1, queries=1)], protocol="inductive"
+            ),
+            "one table",
+        ),
+        (lambda: MetaTrainer(NET, SGD(0.1)).fit(POOL.tasks(4, 2, batch=3, steps=1), 1), "labels go from 0 to 3"),
+        (lambda: gradient_norm(NET, TEST, 0), "count=0"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(call, says):
+    with pytest.raises(FMRLError, match=says):
+        call()
+
+
+def test_a_trainers_carried_moments_are_used():
+    test = make_pool().tasks(3, 2, batch=3, steps=2, queries=2)
+    trainer = MetaTrainer(make_net(), Adam(1e-2), meta_batch=2).fit(make_pool().tasks(3, 4, batch=3, steps=2), 3)
+    kept = evaluate(trainer, test, 2, protocol="inductive", count=5, what="loss")
+    fresh = evaluate(trainer.trained(), test, 2, protocol="inductive", count=5, what="loss", within=Adam(1e-2))
+    assert kept.loss != fresh.loss
