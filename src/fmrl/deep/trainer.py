@@ -168,7 +168,7 @@ class MetaTrainer:
             raise FMRLError(f"{self.update!r} needs tasks drawn with steps={steps}, not {source.steps}")
         object.__setattr__(self.level, "rounds", source.steps)
         in_turn = isinstance(self.within, Adam) and self.within.carry == "in turn"
-        for each in dict.fromkeys(sources):
+        for each in {id(s): s for s in sources}.values():
             suit(self.module, each, self.loss)
         self._put(None)
         self.loop = self.engine = None
