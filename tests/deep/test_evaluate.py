@@ -252,8 +252,17 @@ def test_what_is_refused(call, says):
 
 
 def test_a_trainers_carried_moments_are_used():
-    test = make_pool().tasks(3, 2, batch=3, steps=2, queries=2)
+    """A test task goes on from the trainer's second moments and step count, as one torch.optim.Adam would."""
     trainer = MetaTrainer(make_net(), Adam(1e-2), meta_batch=2).fit(make_pool().tasks(3, 4, batch=3, steps=2), 3)
-    kept = evaluate(trainer, test, 2, protocol="inductive", count=5, what="loss")
-    fresh = evaluate(trainer.trained(), test, 2, protocol="inductive", count=5, what="loss", within=Adam(1e-2))
-    assert kept.loss != fresh.loss
+    X, y, module = torch.as_tensor(EYE), torch.tensor([0, 1, 2, 0]), trainer.trained()
+    optimiser = torch.optim.Adam(module.parameters(), lr=1e-2, betas=(0.0, 0.999))
+    for p, second in zip(module.parameters(), Layout.of(module).split(trainer.second[0]).values(), strict=True):
+        step = torch.tensor(3.0 * 2 * 2)
+        optimiser.state[p] = {"step": step, "exp_avg": torch.zeros_like(p), "exp_avg_sq": second.clone()}
+    for _ in range(2):
+        optimiser.zero_grad()
+        F.cross_entropy(module(X), y).backward()
+        optimiser.step()
+    flat = Layout.of(module).flat
+    assert (flat(adapt(trainer, X, y, 2)) - flat(module)).abs().max() < 1e-12
+    assert (flat(adapt(trainer.trained(), X, y, 2, within=Adam(1e-2))) - flat(module)).abs().max() > 1e-4
