@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.func import functional_call
 
 from fmrl.core.errors import FMRLError
 
@@ -81,6 +82,30 @@ class Layout:
             for name, value in self.split(theta).items():
                 out.get_parameter(name).copy_(value)
         return out
+
+
+def bind(module: nn.Module) -> Callable[..., torch.Tensor]:
+    """The module as a function of theta [P] and x, and of buffers by name in place of its own; it is left as it was.
+
+    Unlike torch's functional_call alone it takes modules that use one layer twice, whose parameters that would replace by tensors.
+
+    >>> net = nn.Linear(2, 1)
+    >>> bind(net)(torch.ones(3), torch.ones(1, 2)).tolist()
+    [[3.0]]
+    """
+    layout, first = Layout.of(module), {id(p): n for n, p in module.named_parameters()}
+    read = {  # every place that a parameter is read from: tied ones have several
+        f"{prefix}.{n}" if prefix else n: first[id(p)]
+        for prefix, part in module.named_modules()
+        for n, p in part._parameters.items()
+        if p is not None
+    }
+
+    def call(theta: torch.Tensor, x: torch.Tensor, buffers: dict[str, torch.Tensor] | None = None) -> torch.Tensor:
+        parameters = layout.split(theta)
+        return functional_call(module, {n: parameters[k] for n, k in read.items()} | (buffers or {}), (x,), tie_weights=False)
+
+    return call
 
 
 def alike(modules: Sequence[nn.Module]) -> Layout:

@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
 from fmrl.core.errors import FMRLError
 from fmrl.deep.layers import batched
-from fmrl.deep.layout import Layout
+from fmrl.deep.layout import Layout, bind
 
 Apply = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 PATHS = ("auto", "stacked", "functional")
@@ -46,14 +46,14 @@ class Stacked:
     """What `stack` returns. After `settle`: ``outputs`` is the shape of one sample's output, ``looped`` whether tasks take turns.
 
     Inputs are cast to the parameters' dtype: floats, bytes (images) and bools always; other whole numbers only where the network does
-    not take them as they are (a Linear does not, an Embedding does).
+    not take them as they are (a Linear does not, an Embedding does). Parameters that a mini-batch does not reach have gradient 0.
     """
 
     def __init__(self, module: nn.Module, path: str = "auto"):
         refuse_state(module)
         if path not in PATHS:
             raise FMRLError(f"path={path!r} is unknown", fix="use 'auto', 'stacked' or 'functional'")
-        self.module, self.path, self.layout = module, path, Layout.of(module)
+        self.module, self.path, self.layout, self.one = module, path, Layout.of(module), bind(module)
         if path == "stacked" and batched(module) is None:
             raise FMRLError(f"{type(module).__name__} has a layer without a stacked form", fix="use path='functional'")
         self.form: Apply | None = None
@@ -92,7 +92,7 @@ class Stacked:
             raise FMRLError(f"{self.name} has no stacked form for inputs {tuple(rows.shape[1:])}", fix="use path='functional'")
         if self.form is None:
             reason = self._no_vmap(rows)
-            self.form, self.looped = (vmap(self._one), False) if reason is None else (self._each, True)
+            self.form, self.looped = (vmap(self.one), False) if reason is None else (self._each, True)
             if reason is not None:  # stacklevel: one place, so that Python shows it once
                 warnings.warn(
                     f"{self.name} is run task by task, which is exact but slow: {reason}", RuntimeWarning, stacklevel=2
@@ -103,13 +103,10 @@ class Stacked:
         """For messages."""
         return type(self.module).__name__
 
-    def _one(self, theta: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        return functional_call(self.module, self.layout.split(theta), (x,))
-
     def _each(self, theta: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         if theta.is_cuda and torch.cuda.is_current_stream_capturing():
             raise Uncapturable  # a branch that depends on data would be frozen as it was
-        return torch.stack([self._one(t, own) for t, own in zip(theta, x, strict=True)])
+        return torch.stack([self.one(t, own) for t, own in zip(theta, x, strict=True)])
 
     @torch.no_grad()
     def _tried(self, rows: torch.Tensor) -> torch.Tensor:
@@ -117,7 +114,7 @@ class Stacked:
         buffers = {n: b.clone() for n, b in self.module.named_buffers()}
         versions = {n: b._version for n, b in buffers.items()}
         theta = self.layout.flat(self.module)
-        out = functional_call(self.module, self.layout.split(theta) | buffers, (self.cast(rows, theta.dtype),))
+        out = self.one(theta, self.cast(rows, theta.dtype), buffers)
         written = [n for n, b in buffers.items() if b._version != versions[n]]
         if written:
             raise FMRLError(f"its forward pass writes to {written[0]}, which mixes the tasks")
@@ -134,7 +131,7 @@ class Stacked:
         theta = self.layout.flat(twin) * torch.tensor([[1.0], [1.1]], dtype=torch.float64)
         x = torch.stack([rows, rows.flip(0)]).to("cpu", torch.float64)
         with torch.no_grad():
-            plain = torch.stack([functional_call(twin, self.layout.split(t), (own,)) for t, own in zip(theta, x, strict=True)])
+            plain = torch.stack([bind(twin)(t, own) for t, own in zip(theta, x, strict=True)])
             try:
                 return torch.allclose(fast(theta, x), plain, rtol=1e-6, atol=1e-6 * float(plain.abs().max()), equal_nan=True)
             except (RuntimeError, IndexError, KeyError):  # axes that no batched form knows
@@ -145,7 +142,7 @@ class Stacked:
         theta = self.layout.flat(self.module).repeat(2, 1).requires_grad_()
         try:
             with torch.enable_grad():
-                out = vmap(self._one)(theta, self.cast(torch.stack([rows, rows.flip(0)]), theta.dtype))
+                out = vmap(self.one)(theta, self.cast(torch.stack([rows, rows.flip(0)]), theta.dtype))
                 torch.autograd.grad(out.sum(), theta)
         except torch.OutOfMemoryError:
             raise
