@@ -100,6 +100,17 @@ def test_maml_learns_sines():
     assert torch.equal(ends[0], ends[1]) and not torch.equal(ends[0], ends[2])
 
 
+class Recurrent(nn.Module):
+    """A network that torch.func.vmap refuses."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.head = nn.GRU(1, 4, batch_first=True), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(self.rnn(x)[0][:, -1])
+
+
 def test_maml_leaves_frozen_parameters():
     net = small_net()
     net[0].weight.requires_grad_(False)
@@ -107,6 +118,7 @@ def test_maml_leaves_frozen_parameters():
     assert torch.equal(trained[0].weight, net[0].weight) and not torch.equal(trained[0].bias, net[0].bias)
 
 
+@pytest.mark.filterwarnings("ignore:Recurrent is run task by task")
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -114,7 +126,7 @@ def test_maml_leaves_frozen_parameters():
         (lambda: MAML(1, float("nan")), "outer=nan must be positive"),
         (lambda: MAML().fit(small_net(), Arrays([t[:2] for t in sines(2, 0)], batch=5, steps=1), 1), "MAML needs queries"),
         (lambda: MAML().fit(small_net(), [t[:2] for t in sines(2, 0)], 1), "MAML needs queries"),
-        (lambda: MAML().fit(small_net(), Arrays(sines(2, 0), batch=5, steps=1), 1), "cross-entropy needs one whole number"),
+        (lambda: MAML().fit(small_net(), Arrays(sines(2, 0), batch=5, steps=1), 1), "name no class"),
         (lambda: MAML().fit(small_net(), Arrays(sines(2, 0), batch=5, steps=1), 1, meta_batch=0), "meta_batch=0"),
         (
             lambda: MAML(loss=squared_error).fit(
@@ -127,6 +139,16 @@ def test_maml_leaves_frozen_parameters():
                 nn.Sequential(nn.Linear(1, 4), nn.Dropout(), nn.Linear(4, 1)), Arrays(sines(2, 0), batch=5, steps=1), 1
             ),
             "drops units",
+        ),
+        (
+            lambda: MAML(loss=lambda outputs, targets: outputs.mean()).fit(
+                small_net(), Arrays(sines(2, 0), batch=5, steps=1), 1
+            ),
+            "the loss returned",
+        ),
+        (
+            lambda: MAML().fit(Recurrent(), Arrays([(np.zeros((4, 3, 1)), [0] * 4) * 2] * 2, batch=4, steps=1), 1),
+            "vmap, which MAML needs",
         ),
         (lambda: SGD("fast"), "step must be positive"),
     ],

@@ -8,9 +8,9 @@ from fmrl.deep.arrays import Arrays
 from fmrl.deep.checkpoint import load, save
 from fmrl.deep.evaluate import evaluate
 from fmrl.deep.evaluation import Evaluation
-from fmrl.deep.inner import cross_entropy, squared_error, summed_cross_entropy
 from fmrl.deep.layout import Layout
 from fmrl.deep.logging import Progress, TensorBoard
+from fmrl.deep.losses import cross_entropy, squared_error, summed_cross_entropy
 from fmrl.deep.maml import MAML
 from fmrl.deep.models import SameConv2d, mini_imagenet_net, omniglot_net
 from fmrl.deep.ranks import Ranks

@@ -12,10 +12,10 @@ from torch import nn
 from fmrl.core.errors import FMRLError
 from fmrl.deep.arrays import Arrays
 from fmrl.deep.batches import table, whole
-from fmrl.deep.checks import suit
-from fmrl.deep.inner import InnerLoop, Loss, cross_entropy
+from fmrl.deep.checks import extent, suited
+from fmrl.deep.inner import InnerLoop
 from fmrl.deep.layout import Layout
-from fmrl.deep.stacked import stack
+from fmrl.deep.losses import Loss, cross_entropy
 from fmrl.deep.trainer import MetaTrainer
 from fmrl.deep.within import Adam, known
 
@@ -110,9 +110,9 @@ def adapt(
     if X.ndim == 3 and any(isinstance(m, nn.Conv2d) for m in start.module.modules()):
         X = X[:, None]
     tasks = Arrays([(X, y)], batch=min(batch or n, n), steps=1, seed=seed, device=start.phi.device)
-    suit(start.module, tasks, start.loss)
     index, label = tasks.with_steps(steps).draw(0, 1)
     loop = start.loop(tasks.inputs, label, 1)
+    loop.check(extent(tasks))
     loop.index.copy_(index.transpose(0, 1))
     loop.label.copy_(label.transpose(0, 1))
     start.put(loop, torch.zeros(1, dtype=torch.int64, device=start.phi.device))
@@ -131,9 +131,10 @@ def gradient_norm(module: nn.Module, tasks: Any, count: int = 20, loss: Loss = c
     4.2426
     """
     whole(1, count=count)
-    suit(module, tasks, loss)
-    phi = Layout.of(module).flat(module)
+    apply, layout = suited(module, tasks, loss), Layout.of(module)
+    phi, frozen = layout.flat(module), layout.mask(tasks.inputs.device)
     index, label = tasks.draw(0, count)
     theta = phi.expand(count, -1).clone().requires_grad_()
-    values = loss(stack(module)(theta, tasks.inputs[index[:, 0]].to(phi.dtype)), label[:, 0])
-    return float(torch.autograd.grad(values.sum(), theta)[0].norm(dim=1).max())
+    values = loss(apply(theta, tasks.inputs[index[:, 0]]), label[:, 0])
+    gradient = torch.autograd.grad(values.sum(), theta)[0]
+    return float((gradient if frozen is None else gradient * ~frozen).norm(dim=1).max())

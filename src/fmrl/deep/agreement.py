@@ -35,25 +35,31 @@ def agrees(error: Callable[..., tuple[tuple, Callable[[], float]]], loop: Any, *
     return _AGREED[key]
 
 
-def fused_error(loop: Any, wide: int) -> tuple[tuple, Callable[[], float]]:
-    """Of the fused step as compiled for stacks of ``wide`` tasks, against autograd: what the check depends on, and the check."""
+def fused_error(loop: Any, wide: int, averages: bool) -> tuple[tuple, Callable[[], float]]:
+    """Of the fused step as compiled for stacks of ``wide`` tasks, against autograd: what the check depends on, and the check.
+
+    averages: whether the step also sums the iterates it starts from, which is other code.
+    """
     plan, within, device = loop.plan, loop.within, loop.inputs.device
 
     def measure() -> float:
         theta, index, label = _random(loop, plan.ways)
         leaf = theta.clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(loop.loss(loop.apply(leaf, loop.inputs[index].float()), label).sum(), leaf)
+        (gradient,) = torch.autograd.grad(loop.loss(loop.apply(leaf, loop.inputs[index]), label).sum(), leaf)
         order = plan.order.to(device)
         moved, second, gradient = theta[:, order].contiguous(), torch.zeros_like(theta), gradient[:, order]
         step = fused.FusedStep(plan, 2, loop.batch, within, loop.precision, device, wide=wide, scale=loop.scale)
         one = torch.ones(2, device=device)
-        step(loop.inputs, moved, second, None, index, label, one, one[:1].clone(), one.clone())
+        total = theta[:, order].contiguous() if averages else None  # the sum is then twice theta
+        step(loop.inputs, moved, second, total, index, label, one, one[:1].clone(), one.clone())
         if isinstance(within, Adam):
             found, gradient = (second / (1 - within.beta2)).sqrt(), gradient.abs()
         else:
             found = theta[:, order] - moved
         norms = 2 * len(plan.blocks) * plan.filters
-        return _worst(found, gradient, [0, norms, *(b.offset for b in plan.blocks[1:]), plan.dense, plan.size])
+        edges = [0, norms, *(b.offset for b in plan.blocks[1:]), plan.dense, plan.size]
+        worst = _worst(found, gradient, edges)
+        return worst if total is None else max(worst, _worst(total, 2 * theta[:, order], edges))
 
     return (
         loop.precision,
@@ -61,9 +67,11 @@ def fused_error(loop: Any, wide: int) -> tuple[tuple, Callable[[], float]]:
         plan.blocks,
         plan.filters,
         plan.ways,
+        plan.channels,
         type(within),
-        wide < fused.PROGRAMS,
+        averages,
         wide,
+        loop.inputs.dtype,
     ), measure
 
 
@@ -73,13 +81,13 @@ def pooled_error(loop: Any) -> tuple[tuple, Callable[[], float]]:
 
     def measure() -> float:
         theta, index, label = _random(loop, plan.ways)
-        facts = theta[:, plan.order.to(device)], loop.images[index].float(), label
+        facts = theta[:, plan.order.to(device)], loop.images[index], label
         _, gradient = byhand.Gradient(plan, 2, loop.batch, loop.scale, device, theta.dtype)(*facts)
         _, found = pooled.Gradient(plan, 2, loop.batch, loop.scale, device, loop.precision)(*facts)
         edges = [edge for b in plan.blocks for edge in (b.weight, b.gamma)]
         return _worst(found, gradient, [*edges, plan.dense, theta.shape[1]])
 
-    return (loop.precision, loop.batch, plan.blocks, plan.ways), measure
+    return (loop.precision, loop.batch, plan.blocks, plan.ways, loop.images.dtype), measure
 
 
 def _random(loop: Any, ways: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

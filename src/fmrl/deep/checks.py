@@ -1,4 +1,4 @@
-"""Whether tasks suit a network and a loss, found out on one mini-batch before anything is trained."""
+"""Whether tasks suit a network and a loss, found out before anything is trained."""
 
 from __future__ import annotations
 
@@ -8,79 +8,42 @@ import torch
 from torch import nn
 
 from fmrl.core.errors import FMRLError
-from fmrl.deep.inner import Loss, cross_entropy, summed_cross_entropy
-from fmrl.deep.stacked import refuse_state
+from fmrl.deep.layout import Layout
+from fmrl.deep.losses import CLASSIFIES, Loss, check_labels, check_loss
+from fmrl.deep.stacked import Stacked, stack
 
-ENTROPIES = (cross_entropy, summed_cross_entropy)
 
+def sequence(tasks: Any, module: nn.Module) -> None:
+    """Refuse what is no sequence of tasks, and one on another device than the network.
 
-def suit(module: nn.Module, tasks: Any, loss: Loss = cross_entropy) -> None:
-    """Refuse tasks on another device, inputs the network does not take, and targets that do not suit its outputs or ``loss``.
-
-    >>> from fmrl.deep import Arrays
-    >>> suit(nn.Linear(2, 3), Arrays([(torch.eye(2), [0, 3])], batch=2, steps=1))
+    >>> sequence([(torch.eye(2), [0, 1])], nn.Linear(2, 2))
     Traceback (most recent call last):
         ...
-    fmrl.core.errors.FMRLError: labels go from 0 to 3, and the network tells 3 classes apart; number them 0 to 2, or widen the last layer
+    fmrl.core.errors.FMRLError: list is no sequence of tasks; use Pool.of(X, y).tasks(…) or Arrays([(X, y), …])
     """
     if not hasattr(tasks, "draw"):
-        raise FMRLError(
-            f"{type(tasks).__name__} is no sequence of tasks", fix="use Pool.of(X, y).tasks(…) or Arrays([(X, y), …])"
-        )
-    refuse_state(module)
-    first = next(module.parameters())
-    if tasks.inputs.device != first.device:
-        raise FMRLError(f"the tasks lie on {tasks.inputs.device}, the network on {first.device}", fix="put both on one device")
-    index, label = (a[0, :1] for a in tasks.draw(0, 1))
-    outputs = through(module, tasks.inputs[index[0]])
-    if loss in ENTROPIES:
-        _classes(outputs, label, getattr(tasks, "labels", (label.min().item(), label.max().item())))
-    try:
-        values = loss(outputs[None], label)
-    except FMRLError:
-        raise
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        shapes = f"outputs {list(outputs[None].shape)} and targets {list(label.shape)}"
-        raise FMRLError(f"the loss fails on {shapes}: {str(error).splitlines()[0]}") from None
-    if not isinstance(values, torch.Tensor) or tuple(values.shape) != (1,):
-        found = list(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
-        raise FMRLError(
-            f"the loss of one task must have shape [1], not {found}",
-            fix="take outputs [T, B, …], targets [T, B, …] and return [T]",
-        )
+        fix = "use Pool.of(X, y).tasks(…) or Arrays([(X, y), …])"
+        raise FMRLError(f"{type(tasks).__name__} is no sequence of tasks", fix=fix)
+    Layout.of(module)  # it has parameters, on one device
+    device = next(module.parameters()).device
+    if tasks.inputs.device != device:
+        raise FMRLError(f"the tasks lie on {tasks.inputs.device}, the network on {device}", fix="put both on one device")
 
 
-@torch.no_grad()
-def through(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
-    """The network's outputs on a mini-batch [B, ...], or an error that says which inputs it refused."""
-    shape = tuple(x.shape[1:])
-    indices = any(isinstance(m, (nn.Embedding, nn.EmbeddingBag)) for m in module.modules())  # these take whole numbers
-    try:
-        outputs = module(x if indices else x.to(next(module.parameters()).dtype))
-    except torch.OutOfMemoryError:
-        raise
-    except (RuntimeError, ValueError, IndexError, TypeError) as error:
-        raise FMRLError(f"the network does not take inputs of shape {shape}: {str(error).splitlines()[0]}") from None
-    if not isinstance(outputs, torch.Tensor) or outputs.ndim == 0 or len(outputs) != len(x):
-        found = list(outputs.shape) if isinstance(outputs, torch.Tensor) else type(outputs).__name__
-        raise FMRLError(
-            f"the network turns {len(x)} inputs of shape {shape} into {found}",
-            fix="it must return one tensor, a row for each input",
-        )
-    return outputs
+def extent(tasks: Any) -> torch.Tensor:
+    """The smallest and the largest label of all tasks where they are known, else the labels of the first task."""
+    return torch.tensor(tasks.labels) if hasattr(tasks, "labels") else tasks.draw(0, 1)[1]
 
 
-def _classes(outputs: torch.Tensor, label: torch.Tensor, extent: tuple[float, float]) -> None:
-    if label.is_floating_point() or label.ndim != 2:
-        kind = f"{str(label.dtype).removeprefix('torch.')} of shape {list(label.shape[2:])} for each sample"
-        raise FMRLError(
-            f"cross-entropy needs one whole number for each sample, y is {kind}", fix="use loss=squared_error for numbers"
-        )
-    if outputs.ndim != 2:
-        raise FMRLError(f"cross-entropy needs outputs [B, classes], the network's are {list(outputs.shape)}")
-    classes, (low, high) = outputs.shape[1], extent
-    if low < 0 or high >= classes:
-        raise FMRLError(
-            f"labels go from {low} to {high}, and the network tells {classes} classes apart",
-            fix=f"number them 0 to {classes - 1}, or widen the last layer",
-        )
+def suited(module: nn.Module, tasks: Any, loss: Loss, path: str = "auto") -> Stacked:
+    """The stacked form of ``module``; an error unless it takes the tasks' inputs, and ``loss`` its outputs and their targets."""
+    sequence(tasks, module)
+    apply, layout = stack(module, path, tasks.inputs), Layout.of(module)
+    index, label = (part[:, 0] for part in tasks.draw(0, 2))
+    if loss in CLASSIFIES:
+        check_labels(extent(tasks), apply.outputs[-1] if apply.outputs else 0)
+    flat = layout.flat(module)
+    with torch.no_grad():
+        outputs = apply(torch.stack([flat, 1.1 * flat]), tasks.inputs[index])
+    check_loss(loss, outputs, label)
+    return apply

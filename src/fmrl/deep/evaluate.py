@@ -13,9 +13,10 @@ from torch import nn
 from fmrl.core.errors import FMRLError
 from fmrl.deep.adaptation import Start, adapt, ends, gradient_norm
 from fmrl.deep.batches import Queried, TasksWithQueries, whole
-from fmrl.deep.checks import suit
+from fmrl.deep.checks import extent, sequence
 from fmrl.deep.evaluation import Evaluation
-from fmrl.deep.inner import InnerLoop, Loss, capture, squared_error
+from fmrl.deep.inner import InnerLoop, capture
+from fmrl.deep.losses import Loss, squared_error
 from fmrl.deep.trainer import MetaTrainer
 
 __all__ = ["PROTOCOLS", "Evaluation", "adapt", "evaluate", "gradient_norm"]
@@ -55,6 +56,8 @@ def evaluate(
     numbers = [(r, start + i) for r in range(chosen) for i in range(count)]
     size = min(len(numbers), STACK)
     loop, play = _loop(learner, begin, sources[0], size)
+    for source in {id(s): s for s in sources}.values():
+        loop.check(extent(source))
     answers = torch.empty(chosen, count, dtype=torch.float64)
     for at in range(0, len(numbers), size):
         piece = numbers[at : at + size]
@@ -81,7 +84,7 @@ def _sources(sources: list[Any], chosen: int, begin: Start) -> list[Any]:
         )
     if len(sources) != chosen:
         raise FMRLError(f"there are {len(sources)} sequences of tasks for {chosen} runs")
-    for source in dict.fromkeys(sources):
+    for source in sources:
         if source.queries < 1:
             raise FMRLError(
                 "the test tasks have no queries", fix="draw them with queries=1 or more, or give Arrays (X, y, Xq, yq)"
@@ -94,7 +97,7 @@ def _sources(sources: list[Any], chosen: int, begin: Start) -> list[Any]:
             raise FMRLError(
                 "runs are evaluated together on tasks with one batch", fix="evaluate those with another batch apart"
             )
-        suit(begin.module, source, begin.loss)
+        sequence(source, begin.module)
     return sources
 
 
@@ -157,12 +160,12 @@ def _outputs(apply, theta, inputs, group: Queried, protocol) -> torch.Tensor:
     for rows in torch.arange(len(theta)).split(max(1, PIXELS // size)):
         rows = slice(int(rows[0]), int(rows[-1]) + 1)
         if protocol == "transductive":
-            found.append(apply(theta[rows], inputs[group.query[rows]].to(theta.dtype)))
+            found.append(apply(theta[rows], inputs[group.query[rows]]))
             continue
         each = []
         for q in range(group.query.shape[1]):
             at = torch.cat([group.support[rows], group.query[rows, q : q + 1]], 1)
-            each.append(apply(theta[rows], inputs[at].to(theta.dtype))[:, -1])
+            each.append(apply(theta[rows], inputs[at])[:, -1])
         found.append(torch.stack(each, 1))
     return torch.cat(found)
 

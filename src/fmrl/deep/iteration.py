@@ -127,6 +127,7 @@ class MetaIteration:
             losses += loop.losses.view(loop.steps, R, per).mean((0, 2))
         fraction = self.fraction.index_select(0, self.at)[0] if isinstance(state.meta, int) else None
         ends, losses = ends if self.ends is None else self.ends, losses / self.turns
+        kept = None if loop.frozen is None else state.phi.clone()
         if self.ranks is not None and self.turns == 1:
             second = loop.second.view(R, K, -1) if self.carried else None
             losses = self.ranks.meet(level, state, ends, second, K * losses, self.meta_batch, loop.steps, fraction)
@@ -136,6 +137,8 @@ class MetaIteration:
                 state.second.copy_(loop.second)
             elif self.carried:
                 level.carry(state.second, loop.second.view(R, K, -1), loop.steps)
+        if kept is not None:  # means of equal numbers may differ in the last bit
+            state.phi.copy_(torch.where(loop.frozen, kept, state.phi))
         self.losses.index_copy_(0, self.at, losses[None])
         self.at += 1
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
 
 from fmrl.core.errors import FMRLError
 from fmrl.deep.batches import TasksWithQueries, whole
-from fmrl.deep.checks import suit
-from fmrl.deep.inner import Loss, cross_entropy
+from fmrl.deep.checks import suited
 from fmrl.deep.iteration import STRETCH
-from fmrl.deep.layout import Layout
+from fmrl.deep.layout import Layout, bind
+from fmrl.deep.losses import Loss, cross_entropy
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,9 @@ class MAML:
             raise FMRLError(
                 "MAML needs queries in its training tasks", fix="draw them with queries=1, or give Arrays (X, y, Xq, yq)"
             )
-        suit(module, tasks, self.loss)
+        apply = suited(module, tasks, self.loss, "functional")
+        if apply.looped:
+            raise FMRLError(f"{apply.name} does not go through torch.func.vmap, which MAML needs")
         layout, deadline = Layout.of(module), None if seconds is None else time.monotonic() + seconds
         phi = layout.flat(module).clone().requires_grad_()
         optimiser = torch.optim.Adam([phi], lr=self.outer)
@@ -60,8 +62,8 @@ class MAML:
             index, label, groups = tasks.queried(seed * STRETCH + i * meta_batch, meta_batch)
             phi.grad = torch.zeros_like(phi)
             for g in groups:  # tasks of one shape
-                batch = tasks.inputs[index[g.at]].to(phi.dtype), label[g.at], tasks.inputs[g.query].to(phi.dtype), g.targets
-                phi.grad += self.gradient(module, layout, phi, batch) * (len(g.at) / meta_batch)
+                X, Q = (apply.cast(tasks.inputs[rows], phi.dtype) for rows in (index[g.at], g.query))
+                phi.grad += self.gradient(module, layout, phi, (X, label[g.at], Q, g.targets)) * (len(g.at) / meta_batch)
             optimiser.step()
             late = deadline is not None and time.monotonic() > deadline
             if each is not None and (i + 1 == iterations or late or (every and (i + 1) % every == 0)):
@@ -72,11 +74,11 @@ class MAML:
 
     def gradient(self, module: nn.Module, layout: Layout, phi: torch.Tensor, batch: Any) -> torch.Tensor:
         """The mean meta-gradient [P] over tasks: batch = X [K, S, B, ...], y [K, S, B], queries [K, Q, ...], labels [K, Q]."""
-        named = dict(module.named_parameters())
-        free = layout.join({n: torch.full_like(named[n], float(named[n].requires_grad)) for n in layout.names}).detach()
+        call, frozen = bind(module), layout.mask(phi.device)
+        free = 1.0 if frozen is None else (~frozen).to(phi.dtype)
 
         def loss(theta, x, y):
-            return self.loss(functional_call(module, layout.split(theta), (x,))[None], y[None])[0]
+            return self.loss(call(theta, x)[None], y[None])[0]
 
         def adapted(start, x, y):
             theta = start

@@ -13,7 +13,7 @@ from fmrl.core.errors import FMRLError
 from fmrl.core.meta import Interpolate
 from fmrl.core.similarity import AverageDeviation, Doubling, Known
 from fmrl.core.update import FLIBatch, FLIOnline
-from fmrl.deep.checks import suit
+from fmrl.deep.checks import extent, sequence
 from fmrl.deep.inner import InnerLoop, Loss, cross_entropy
 from fmrl.deep.iteration import CHUNK, STRETCH, MetaIteration
 from fmrl.deep.layout import Layout
@@ -124,6 +124,8 @@ class MetaTrainer:
         meta-iterations (counted from the first one ever) and at the end: to log, evaluate or checkpoint.
         """
         sources = list(tasks) if isinstance(tasks, (list, tuple)) else [tasks] * self.runs
+        for source in sources:
+            sequence(source, self.module)
         if len(sources) != self.runs or any(s.inputs is not sources[0].inputs for s in sources):
             raise FMRLError(f"{self.runs} runs need {self.runs} task sequences over one table of inputs")
         if len({(s.steps, s.batch) for s in sources}) > 1:
@@ -168,8 +170,6 @@ class MetaTrainer:
             raise FMRLError(f"{self.update!r} needs tasks drawn with steps={steps}, not {source.steps}")
         object.__setattr__(self.level, "rounds", source.steps)
         in_turn = isinstance(self.within, Adam) and self.within.carry == "in turn"
-        for each in {id(s): s for s in sources}.values():
-            suit(self.module, each, self.loss)
         self._put(None)
         self.loop = self.engine = None
         try:
@@ -178,6 +178,8 @@ class MetaTrainer:
                 batch=source.batch, path=self.path, precision=self.precision, loss=self.loss, piece=self.piece,
                 average=isinstance(self.update, FLIBatch), targets=source.draw(0, 1)[1],
             )  # fmt: skip
+            for each in {id(s): s for s in sources}.values():
+                self.loop.check(extent(each))
             self._put(self.loop.order)
             self.engine = MetaIteration(self.level, self.state, self.loop, self.meta_batch, self.rates, self.ranks)
         except torch.OutOfMemoryError:
