@@ -243,7 +243,7 @@ EYE = np.eye(4)
             "one table",
         ),
         (lambda: MetaTrainer(NET, SGD(0.1)).fit(POOL.tasks(4, 2, batch=3, steps=1), 1), "labels go from 0 to 3"),
-        (lambda: MetaTrainer(NET, SGD(0.1)).fit([(EYE, [0, 1, 2, 0])], 1), r"tuple is no sequence of tasks; use Pool.of"),
+        (lambda: MetaTrainer(NET, SGD(0.1)).fit([(EYE, [0, 1, 2, 0])], 1), "drawn by number"),
         (lambda: gradient_norm(NET, TEST, 0), "count=0"),
         (lambda: gradient_norm(NET, TEST, loss=squared_error), "outputs"),
     ],

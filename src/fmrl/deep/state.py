@@ -43,6 +43,7 @@ class MetaState:
     meta: Any  # the meta-update's memory
     similarity: Any  # the similarity rule's memory
     iteration: int = 0  # meta-iterations done
+    taken: int = 0  # inner steps of each run, one task's after another's
 
 
 @dataclass(frozen=True)
