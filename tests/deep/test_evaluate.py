@@ -142,6 +142,21 @@ def test_few_samples_at_a_time_are_the_same(monkeypatch):
     ).abs().max() < 1e-12
 
 
+def test_less_memory_means_smaller_pieces(monkeypatch):
+    test, net, tried = make_pool().tasks(3, 2, batch=3, steps=1, queries=2), make_net(), []
+    plenty = evaluate(net, test, 2, protocol="transductive", count=4, within=SGD(0.1), what="loss")
+
+    def scarce(body, device):
+        tried.append(body.__self__.piece)
+        if tried[-1] > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory (simulated)")
+        return body
+
+    monkeypatch.setattr(EVALUATING, "capture", scarce)
+    found = evaluate(net, test, 2, protocol="transductive", count=4, within=SGD(0.1), what="loss")
+    assert tried == [4, 2, 1] and (found.tasks - plenty.tasks).abs().max() < 1e-12
+
+
 def test_an_evaluation():
     scores = torch.tensor([0.2, 0.4, 0.9, 0.5], dtype=torch.float64)
     found = Evaluation(scores, "inductive", 5)

@@ -1,6 +1,8 @@
 """MAML, logging, and the settings of the paper's runs."""
 # ruff: noqa: E402
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -23,7 +25,7 @@ from fmrl.deep import (
     gradient_norm,
     squared_error,
 )
-from fmrl.deep.reproduce import compare, reference, runs
+from fmrl.deep.reproduce import Plan, Study, compare, reference, runs
 
 
 def test_first_order_maml_is_the_gradient_at_the_end():
@@ -116,6 +118,19 @@ def test_maml_leaves_frozen_parameters():
     net[0].weight.requires_grad_(False)
     trained = MAML(loss=squared_error).fit(net, Arrays(sines(5, 0), batch=5, steps=1), 2)
     assert torch.equal(trained[0].weight, net[0].weight) and not torch.equal(trained[0].bias, net[0].bias)
+    tasks, module, layout = Arrays(sines(1, 0), batch=5, steps=3), copy.deepcopy(net), Layout.of(net)
+    index, label, (g,) = tasks.queried(0, 1)
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.1)  # leaves the frozen layer where it is in the task, too
+    for s in range(3):
+        optimiser.zero_grad()
+        F.mse_loss(module(tasks.inputs[index[0, s]]), label[0, s]).backward()
+        optimiser.step()
+    optimiser.zero_grad()
+    F.mse_loss(module(tasks.inputs[g.query[0]]), g.targets[0]).backward()
+    expected = layout.join({n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in module.named_parameters()})
+    batch = (tasks.inputs[index], label, tasks.inputs[g.query], g.targets)
+    found = MAML(0.1, first_order=True, loss=squared_error).gradient(net, layout, layout.flat(net), batch)
+    assert (found - expected).abs().max() < 1e-12
 
 
 @pytest.mark.filterwarnings("ignore:Recurrent is run task by task")
@@ -183,6 +198,16 @@ def tags(folder):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     return set(EventAccumulator(str(folder)).Reload().Tags()["scalars"])
+
+
+def test_a_study_takes_what_its_classes_have(tmp_path):
+    """The authors ask for 25 samples of Omniglot's classes, which have 20."""
+    pool, most = (
+        Pool.of(np.zeros((800, 8, 8), np.uint8), np.repeat(np.arange(40), 20)),
+        max(runs(), key=lambda q: q.train_shots),
+    )
+    study = Study([most], pool, pool, lambda run: (range(30), range(30, 40)), tmp_path, Plan(), "cpu")
+    assert most.train_shots == 25 and study._train(most).episodes.shots == 20
 
 
 def test_the_papers_runs():

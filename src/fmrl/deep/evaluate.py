@@ -43,6 +43,11 @@ def evaluate(
     several runs, a list comes back. steps=0 judges phi itself.
     what: "accuracy", the share of right answers, or "loss", that of the queries; left out, it is the accuracy where targets are
     whole numbers and the loss is not the squared error.
+
+    >>> from fmrl.deep import SGD, Arrays
+    >>> tasks = Arrays([(torch.eye(2), [0, 1], torch.eye(2), [0, 1])], batch=2, steps=1)
+    >>> evaluate(nn.Linear(2, 2), tasks, 100, protocol="inductive", count=2, within=SGD(0.5))
+    Evaluation(accuracy 1.0000 [1.0000, 1.0000], inductive, 2 tasks, 100 steps)
     """
     if protocol not in PROTOCOLS:
         raise FMRLError(f"protocol={protocol!r} is unknown", fix=f"say {' or '.join(map(repr, PROTOCOLS))}")

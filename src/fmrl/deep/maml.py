@@ -25,6 +25,12 @@ class MAML:
 
     ``first_order`` takes the gradient at theta_t instead of differentiating through the steps. The outer optimiser is Adam.
     ``loss`` is as for `MetaTrainer`: of outputs [T, B, …] and targets [T, B, …], one number for each task.
+
+    >>> from fmrl.deep import Arrays
+    >>> X, y = torch.eye(2), [0, 1]
+    >>> trained = MAML(0.1, 0.1).fit(nn.Linear(2, 2), Arrays([(X, y, X, y)], batch=2, steps=1), 100)
+    >>> trained(X).argmax(1).tolist()
+    [0, 1]
     """
 
     inner: float = 0.1
