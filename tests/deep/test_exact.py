@@ -299,3 +299,44 @@ def test_less_memory_means_smaller_pieces(monkeypatch):
     trainer.fit(tasks, 2)
     assert tried == [4, 2, 1] and trainer.piece == 1
     assert (trainer.phi - plenty.phi).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("wrong", [None, "average", "last piece"])
+def test_every_compiled_form_is_checked_before_use(monkeypatch, wrong):
+    """Kernels stood in for by torch: one that sums no iterates, or errs in the smaller last piece of a stack, is not used."""
+    from fmrl.deep import agreement, fused
+    from fmrl.deep.stacked import stack
+
+    net = omniglot_net(3, filters=16, side=14, seed=0)
+    apply = stack(net)
+
+    class Step:
+        def __init__(self, plan, tasks, batch, within, precision, device, wide=None, scale=None):
+            self.order, self.wide = plan.order, wide or tasks
+
+        def __call__(self, inputs, theta, second, average, index, label, eta, bias, loss):
+            leaf = torch.empty_like(theta)
+            leaf[:, self.order] = theta
+            values = cross_entropy(apply(leaf.requires_grad_(), inputs[index]), label)
+            (gradient,) = torch.autograd.grad(values.sum(), leaf)
+            if average is not None and wrong != "average":
+                average += theta
+            theta -= eta[:, None] * gradient[:, self.order] * (3 if wrong == "last piece" and self.wide == 1 else 1)
+            loss.copy_(values.detach())
+
+    monkeypatch.setattr(fused, "FusedStep", Step)
+    monkeypatch.setattr(agreement, "_AGREED", {})
+    images = np.random.default_rng(0).random((60, 14, 14), dtype=np.float32)
+    tasks = Pool.of(images, np.repeat(np.arange(6), 10)).tasks(3, 4, batch=5, steps=4, seed=3)
+
+    def fit(path, update, piece):
+        return MetaTrainer(copy.deepcopy(net), SGD(0.1), update, meta_batch=K, path=path, piece=piece, precision="ieee").fit(
+            tasks, 2
+        )
+
+    for update, piece, refused in ((FLIOnline(), None, None), (FLIBatch(), None, "average"), (FLIOnline(), 2, "last piece")):
+        if wrong is not None and wrong == refused:
+            with pytest.raises(FMRLError, match="differs"):
+                fit("fused", update, piece)
+        else:
+            assert (fit("fused", update, piece).phi - fit("stacked", update, piece).phi).abs().max() < 1e-5
