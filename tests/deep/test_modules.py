@@ -227,7 +227,22 @@ def test_plans_are_for_exact_networks():
         hooked[2].register_forward_hook(lambda *_: None)
         flat = copy.deepcopy(net)
         flat[-2].start_dim = 2
-        assert [plan(tied), plan(hooked), plan(flat)] == [None] * 3
+        other = copy.deepcopy(net)
+        other[2].forward = torch.tanh
+        assert [plan(tied), plan(hooked), plan(flat), plan(other)] == [None] * 4
+
+
+def test_a_stacked_form_with_other_numbers_is_not_used(monkeypatch):
+    """Whatever the rules about layers overlook is found on a few inputs."""
+    from fmrl.deep import stacked
+
+    right = stacked.batched
+    monkeypatch.setattr(stacked, "batched", lambda module: lambda theta, x: right(module)(theta, x) * 1.001)
+    net, x = nn.Linear(4, 2).double(), torch.randn(2, 3, 4, dtype=torch.float64)
+    theta = Layout.of(net).flat(net).expand(2, -1)
+    assert torch.allclose(stack(net)(theta, x), net(x), rtol=1e-12)
+    with pytest.raises(FMRLError, match="no stacked form"):
+        stack(net, "stacked")(theta, x)
 
 
 class Scaled(nn.Module):
