@@ -14,15 +14,16 @@ from fmrl.deep.state import MetaLevel, MetaState
 from fmrl.deep.tasks import Tasks
 from fmrl.deep.within import Adam
 
-CHUNK = 256  # meta-iterations whose tasks are drawn at once
+CHUNK = 256  # meta-iterations whose tasks are drawn at once, or fewer where that takes more than
+TABLES = 2**28  # bytes
 STRETCH = 2**32  # task numbers between the first tasks of two seeds
 
 
 class MetaIteration:
     """``meta_batch`` tasks of R runs, played by ``loop`` in one go, or in turn where Adam's moments pass from task to task.
 
-    ``load`` draws the tasks of up to CHUNK meta-iterations into tables on the device, ``replay`` then runs that many of them
-    without a word from the host. The state is moved in place; ``losses`` [CHUNK, R] are the mean losses of those replayed.
+    ``load`` draws the tasks of up to ``chunk`` meta-iterations into tables on the device, ``replay`` then runs that many of them
+    without a word from the host. The state is moved in place; ``losses`` [chunk, R] are the mean losses of those replayed.
     """
 
     def __init__(
@@ -40,11 +41,12 @@ class MetaIteration:
         self.carried = isinstance(level.within, Adam) and bool(level.within.carry)
         self.turns = self.runs * self.own // loop.tasks  # 1, or meta_batch when tasks are played in turn
         device, dtype = loop.theta.device, loop.theta.dtype
-        self.index = torch.zeros(CHUNK, self.turns, *loop.index.shape, dtype=torch.int64, device=device)
-        self.label = torch.zeros(CHUNK, self.turns, *loop.label.shape, dtype=loop.label.dtype, device=device)
-        self.bias = torch.ones(CHUNK, self.turns, loop.steps, dtype=dtype, device=device)
-        self.fraction = torch.zeros(CHUNK, self.runs, dtype=dtype, device=device)
-        self.losses = torch.zeros(CHUNK, self.runs, dtype=dtype, device=device)
+        self.chunk = chunk = max(1, min(CHUNK, TABLES // (16 * self.turns * loop.index.numel())))
+        self.index = torch.zeros(chunk, self.turns, *loop.index.shape, dtype=torch.int64, device=device)
+        self.label = torch.zeros(chunk, self.turns, *loop.label.shape, dtype=loop.label.dtype, device=device)
+        self.bias = torch.ones(chunk, self.turns, loop.steps, dtype=dtype, device=device)
+        self.fraction = torch.zeros(chunk, self.runs, dtype=dtype, device=device)
+        self.losses = torch.zeros(chunk, self.runs, dtype=dtype, device=device)
         self.at = torch.zeros(1, dtype=torch.int64, device=device)
         self.ends = torch.zeros(self.runs, meta_batch, self.size, dtype=dtype, device=device) if self.turns > 1 else None
         self.side = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -74,9 +76,7 @@ class MetaIteration:
                 fractions.append(fraction)
                 self.memories.append(memory)
             self._send(self.fraction, torch.tensor(fractions, dtype=torch.float64)[:, None].expand(-1, self.runs))
-        before = torch.arange(done * turns, (done + count) * turns).view(count, turns) * (
-            K // turns * steps if self.carried else 0
-        )
+        before = (self.state.taken + torch.arange(count * turns).view(count, turns) * (K // turns * steps)) * self.carried
         self._send(self.bias, self.loop.bias_at(before[..., None]))
         self.at.zero_()
 
@@ -88,18 +88,19 @@ class MetaIteration:
 
     def _some(self, count: int) -> None:
         state, kept = self.state, [t.clone() for t in tensors(self.state)]
-        before, memory = state.iteration, state.meta
+        before, taken, memory = state.iteration, state.taken, state.meta
         try:
             for _ in range(count):
                 self.once()
             state.iteration += count
+            state.taken += count * self.meta_batch * self.loop.steps
             if self.memories:
                 state.meta, self.memories = self.memories[count - 1], self.memories[count:]
         except BaseException:
             if self.at.is_cuda:
                 torch.cuda.synchronize(self.at.device)
             _restore(state, kept)
-            state.iteration, state.meta = before, memory
+            state.iteration, state.taken, state.meta = before, taken, memory
             raise
 
     def body(self) -> None:
