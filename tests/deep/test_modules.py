@@ -33,7 +33,6 @@ from fmrl.deep import (
 from fmrl.deep.byhand import plan as by_hand
 from fmrl.deep.fused import plan as fused
 from fmrl.deep.inner import InnerLoop
-from fmrl.deep.layout import alike
 from fmrl.deep.losses import check_labels
 from fmrl.deep.stacked import stack
 
@@ -179,10 +178,10 @@ def test_kept_statistics_are_used_as_they_are():
         check(net.eval(), tasks((4, 4)), path=path)
     assert net[1].running_mean.tolist() == pytest.approx([0.1, -0.2, 0.3, 0.0])
     other = copy.deepcopy(net)
-    assert alike([net, other]).size == Layout.of(net).size
-    other[1].running_mean += 1
+    assert MetaTrainer([net, other]).runs == 2
+    other[1].running_mean += 1  # runs side by side share the first one's statistics
     with pytest.raises(FMRLError, match="buffers"):
-        alike([net, other])
+        MetaTrainer([net, other])
 
 
 def conv_net(kind="flat"):
@@ -227,7 +226,22 @@ def test_plans_are_for_exact_networks():
         hooked[2].register_forward_hook(lambda *_: None)
         flat = copy.deepcopy(net)
         flat[-2].start_dim = 2
-        assert [plan(tied), plan(hooked), plan(flat)] == [None] * 3
+        other = copy.deepcopy(net)
+        other[2].forward = torch.tanh
+        assert [plan(tied), plan(hooked), plan(flat), plan(other)] == [None] * 4
+
+
+def test_a_stacked_form_with_other_numbers_is_not_used(monkeypatch):
+    """Whatever the rules about layers overlook is found on a few inputs."""
+    from fmrl.deep import stacked
+
+    right = stacked.batched
+    monkeypatch.setattr(stacked, "batched", lambda module: lambda theta, x: right(module)(theta, x) * 1.001)
+    net, x = nn.Linear(4, 2).double(), torch.randn(2, 3, 4, dtype=torch.float64)
+    theta = Layout.of(net).flat(net).expand(2, -1)
+    assert torch.allclose(stack(net)(theta, x), net(x), rtol=1e-12)
+    with pytest.raises(FMRLError, match="no stacked form"):
+        stack(net, "stacked")(theta, x)
 
 
 class Scaled(nn.Module):
@@ -339,8 +353,8 @@ def test_frozen_parameters_stay_to_the_last_bit(within, path):
         check(net, source)
         with pytest.raises(FMRLError, match="frozen"):
             trained(copy.deepcopy(net).requires_grad_(False), source)
-        with pytest.raises(FMRLError, match="frozen"):
-            alike([net, conv_net().double()])
+        with pytest.raises(FMRLError, match="one architecture"):
+            MetaTrainer([net, conv_net().double()])
 
 
 def test_a_loss_returns_a_number_for_every_task():
@@ -389,3 +403,40 @@ def test_targets_have_a_shape_and_labels_a_range():
             loop.check(wrong)
         with pytest.raises(FMRLError, match="2 outputs"):
             check_labels(wrong, 2)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("kind", [nn.GRU, None])
+def test_task_by_task_on_cuda_equals_cpu(kind):
+    """A branch that depends on data is in no CUDA graph: the meta-iteration is then not captured."""
+    torch.manual_seed(0)
+    net, shape = (Branching(), (4,)) if kind is None else (Recurrent(kind), (5, 3))
+    found = []
+    for device in ("cpu", "cuda"):
+        source = tasks(shape)
+        source = Arrays([(source.inputs, source.targets)], batch=BATCH, steps=2, device=device)
+        with pytest.warns(RuntimeWarning, match="task by task"):
+            found.append(trained(copy.deepcopy(net).double().to(device), source).phi.cpu())
+    assert (found[0] - found[1]).abs().max() < 1e-8
+
+
+def test_same_padding_and_glorot_weights():
+    """TensorFlow's convention: an odd pixel is padded below and to the right. Glorot: uniform on ±√(6/(fan in + fan out))."""
+    conv = SameConv2d(1, 1, 3, stride=2)
+    with torch.no_grad():
+        conv.weight.copy_(torch.arange(9.0).view(1, 1, 3, 3))
+    image = torch.zeros(1, 1, 4, 4)
+    image[0, 0, 0, 0] = 1
+    assert conv.pads(4, 4) == (0, 1, 0, 1) and conv.pads(5, 4) == (0, 1, 1, 1)
+    assert conv(image).flatten().tolist() == [0, 0, 0, 0]  # the corner meets the first tap; with the pixel above it would be 4
+    image[0, 0, 3, 3] = 1
+    assert conv(image).flatten().tolist() == [0, 0, 0, 4]
+    net = omniglot_net(5, seed=0)
+    assert sum(p.numel() for p in net.parameters()) == 112965
+    for layer, fans in ((net[0], 9 * (1 + 64)), (net[3], 9 * (64 + 64)), (net[-1], 256 + 5)):
+        bound = (6 / fans) ** 0.5
+        assert 0.98 * bound < layer.weight.abs().max() <= bound
+        assert layer.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
+    assert (net[-1].bias == 0).all() and all((n.weight == 1).all() and (n.bias == 0).all() for n in net[1:-2:3])
+    assert not torch.equal(net[0].weight, omniglot_net(5, seed=1)[0].weight)
+    assert torch.equal(net[0].weight, omniglot_net(5, seed=0)[0].weight)

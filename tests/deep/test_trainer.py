@@ -56,7 +56,7 @@ def test_what_stops_a_fit_leaves_whole_meta_iterations(tmp_path, error, at, meta
     stopped = trainer(meta=meta, loss=Interrupting(at, error), path="functional")
     with pytest.raises(type(error)):
         stopped.fit(arrays(), 40)
-    assert stopped.iteration == (at - 3) // 4  # two calls to try the loss, then four a meta-iteration
+    assert stopped.iteration == (at - 3) // 4  # two calls that check the loss, then four a meta-iteration
     save(stopped, tmp_path / "c.safetensors")
     fresh = load(trainer(meta=meta, loss=Interrupting(-1, error), path="functional"), tmp_path / "c.safetensors")
     assert torch.equal(fresh.fit(arrays(), 40).phi, whole.phi)

@@ -1,5 +1,8 @@
-"""Whether kernels, as compiled for this shape, give the plain path's gradient: checked once for every shape, on random tasks.
+"""Whether kernels, as compiled for this shape, give the plain path's gradient: checked on random tasks before they are used.
 
+Once for everything that makes other code of the fused step: network, mini-batch, precision, dtype of the inputs, optimiser, whether
+iterates are averaged, and the size of the stack, of its smaller last piece too. The pooled kernels do not depend on the last three.
+Not apart: what Triton compiles for other alignments of the same arguments.
 Compilers err, and a wrong gradient trains quietly. In reduced precision single activations cross zero, which moves a gradient by up
 to a tenth; a wrong kernel moves that of its layer by far more than a quarter.
 """

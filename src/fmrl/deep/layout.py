@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,17 +106,3 @@ def bind(module: nn.Module) -> Callable[..., torch.Tensor]:
         return functional_call(module, {n: parameters[k] for n, k in read.items()} | (buffers or {}), (x,), tie_weights=False)
 
     return call
-
-
-def alike(modules: Sequence[nn.Module]) -> Layout:
-    """The layout that all modules share; runs side by side use the first one's forward pass and buffers."""
-    layout, buffers = Layout.of(modules[0]), dict(modules[0].named_buffers())
-    for module in modules[1:]:
-        others = dict(module.named_buffers())
-        if Layout.of(module) != layout or others.keys() != buffers.keys():
-            raise FMRLError("runs side by side need one architecture, with the same parameters frozen")
-        if not all(torch.equal(b, others[n].to(b.device)) for n, b in buffers.items()):
-            raise FMRLError(
-                "runs side by side need equal buffers", fix="train modules with buffers of their own one after the other"
-            )
-    return layout

@@ -71,6 +71,8 @@ class Stacked:
 
     def settle(self, sample: torch.Tensor) -> None:
         """Choose the form by trying ``sample`` [n, ...]; an error that says so where the network itself refuses it."""
+        if len(sample) == 0:
+            raise FMRLError("there are no inputs")
         rows = sample[torch.arange(ROWS, device=sample.device) % len(sample)].to(next(self.module.parameters()).device)
         refused = []
         for self.whole in (True, False) if _whole(rows) else (False,):

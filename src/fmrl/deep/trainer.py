@@ -149,9 +149,11 @@ class MetaTrainer:
             raise FMRLError(f"{self.runs} runs need {self.runs} task sequences over one table of inputs")
         if len({(s.steps, s.batch) for s in sources}) > 1:
             raise FMRLError("runs side by side need tasks with the same steps and batch", fix="train them one after the other")
+        rounds = sources[0].steps
+        sources = self.update.longer(sources) if isinstance(self.update, LongRun) else sources
         deadline = None if seconds is None else time.monotonic() + seconds
         while self.iteration < iterations:
-            self._prepare(sources)
+            self._prepare(sources, rounds)
             stop = iterations if every is None else min(iterations, (self.iteration // every + 1) * every)
             late = False
             while self.iteration < stop and not late:
@@ -199,16 +201,14 @@ class MetaTrainer:
         shared = len({id(s) for s in sources}) == 1
         return [(self.seed + (r if shared else 0)) * STRETCH for r in range(self.runs)]
 
-    def _prepare(self, sources: Sequence[Tasks]) -> None:
+    def _prepare(self, sources: Sequence[Tasks], rounds: int | None = None) -> None:
         """Buffers and the captured meta-iteration, unless those at hand fit; half as many tasks at once where memory runs out."""
         source = sources[0]
-        steps = self.update.steps if isinstance(self.update, LongRun) else source.steps
-        shape = (steps, source.batch, id(source.inputs), self.piece)
+        steps, rounds = source.steps, rounds or source.steps
+        object.__setattr__(self.level, "rounds", rounds)
+        shape = (steps, rounds, source.batch, id(source.inputs), self.piece)
         if self._shape == shape:
             return
-        if isinstance(self.update, LongRun) and source.steps != steps:
-            raise FMRLError(f"{self.update!r} needs tasks drawn with steps={steps}, not {source.steps}")
-        object.__setattr__(self.level, "rounds", source.steps)
         in_turn = isinstance(self.within, Adam) and self.within.carry == "in turn"
         self._put(None)
         self.loop = self.engine = None
@@ -230,8 +230,8 @@ class MetaTrainer:
         if self.engine is None:  # outside the handler, whose traceback would hold the memory
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
-            return self._prepare(sources)
-        self._shape = (*shape[:3], self.piece)
+            return self._prepare(sources, rounds)
+        self._shape = (*shape[:4], self.piece)
 
     def _from_loop(self, values: torch.Tensor) -> torch.Tensor:
         if self.order is None:
