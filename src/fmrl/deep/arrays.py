@@ -46,6 +46,7 @@ class Arrays:
         self.starts = np.cumsum([0, *self.sizes, *self.asked])  # of the tasks' samples, then of their queries
         self.inputs = torch.cat([X.to(device) for X, _ in [*parts, *asked]])
         self.targets = torch.cat([y.to(device) for _, y in [*parts, *asked]])
+        self.labels = self.targets.min().item(), self.targets.max().item()  # what the network must have outputs for
 
     def __repr__(self):
         few, many = min(self.sizes), max(self.sizes)
@@ -58,11 +59,6 @@ class Arrays:
     def queries(self) -> int:
         """Queries of the task that has fewest; 0 when tasks have none."""
         return min(self.asked, default=0)
-
-    @property
-    def labels(self) -> tuple[float, float]:
-        """The smallest and the largest target."""
-        return self.targets.min().item(), self.targets.max().item()
 
     def draw(self, start: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Rows and targets of tasks ``start`` to ``start + count − 1``, [count, steps, batch(, …)]."""

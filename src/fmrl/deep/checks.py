@@ -13,8 +13,8 @@ from fmrl.deep.losses import CLASSIFIES, Loss, check_labels, check_loss
 from fmrl.deep.stacked import Stacked, stack
 
 
-def sequence(tasks: Any, module: nn.Module) -> None:
-    """Refuse what is no sequence of tasks, and one on another device than the network.
+def sequence(tasks: Any, module: nn.Module, loop: Any = None) -> None:
+    """Refuse what is no sequence of tasks, one on another device than the network, and labels that an inner loop at hand has no place for.
 
     >>> sequence([(torch.eye(2), [0, 1])], nn.Linear(2, 2))
     Traceback (most recent call last):
@@ -28,6 +28,8 @@ def sequence(tasks: Any, module: nn.Module) -> None:
     device = next(module.parameters()).device
     if tasks.inputs.device != device:
         raise FMRLError(f"the tasks lie on {tasks.inputs.device}, the network on {device}", fix="put both on one device")
+    if loop is not None:
+        loop.check(extent(tasks))
 
 
 def extent(tasks: Any) -> torch.Tensor:

@@ -144,7 +144,7 @@ class MetaTrainer:
             raise FMRLError(f"iterations={iterations}, every={every}: both are whole numbers, every at least 1")
         calls = list(each) if isinstance(each, (list, tuple)) else [] if each is None else [each]
         for source in sources:
-            sequence(source, self.module)
+            sequence(source, self.module, self.loop)
         if len(sources) != self.runs or any(s.inputs is not sources[0].inputs for s in sources):
             raise FMRLError(f"{self.runs} runs need {self.runs} task sequences over one table of inputs")
         if len({(s.steps, s.batch) for s in sources}) > 1:
