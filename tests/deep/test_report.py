@@ -167,9 +167,9 @@ def test_the_command_leaves_figures_and_verdicts_beside_its_record(
     tmp_path, monkeypatch, sweep, on, settings, pictures, claims
 ):
     plan = Plan(every=10, curve=4, final=8, inductive=4, iterations=10)  # that of --quick, and everything is done
-    record = made(settings, "Pool", 10, 48, 0) | {"plan": repr(plan)}
-    (tmp_path / "record.json").write_text(json.dumps(record), encoding="utf-8")
     pool = Pool.of(np.zeros((4, 8, 8), np.uint8), np.repeat(np.arange(2), 2))
+    record = made(settings, repr(pool), 10, 48, 0) | {"plan": repr(plan)}
+    (tmp_path / "record.json").write_text(json.dumps(record), encoding="utf-8")
     monkeypatch.setattr(deep_cli, "_pools", lambda on, data, device: (pool, pool, lambda run: (None, None)))
     result = CliRunner().invoke(app, ["reproduce", sweep, "--set", on, "--quick", "--device", "cpu", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output

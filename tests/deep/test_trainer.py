@@ -150,6 +150,11 @@ def test_a_checkpoint_of_other_settings_or_other_numbers_is_refused(tmp_path):
         load(trainer(), path)
 
 
+def test_large_seeds_play_other_tasks():
+    found = [trainer(seed=seed).fit(arrays(), 2).phi for seed in (0, 20261115, 2**30 - 1)]
+    assert not torch.equal(found[0], found[1]) and not torch.equal(found[1], found[2])
+
+
 def test_steps_of_all_runs_are_compared(tmp_path):
     def two(second):
         return MetaTrainer(net(), [SGD(0.1), SGD(second)], runs=2, meta_batch=2)

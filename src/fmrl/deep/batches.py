@@ -58,7 +58,8 @@ def mini_batches(start: int, shape: tuple[int, int], need: int, seed: int, devic
     """
     count, samples = shape
     passes = max(1, -(-need // samples))
-    at = torch.arange(start * passes * samples, (start + count) * passes * samples, device=device)
+    first = (start * passes * samples + 2**63) % 2**64 - 2**63  # far stretches wrap round
+    at = torch.arange(count * passes * samples, device=device) + first
     keys = _splitmix(at, seed ^ ORDER).view(count, passes, samples)
     return keys.argsort(-1).view(count, -1)[:, :need]
 

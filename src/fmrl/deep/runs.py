@@ -35,13 +35,6 @@ def side_by_side(
     return modules, withins, device
 
 
-def whole(**sizes: int | None) -> None:
-    """Refuse sizes that are given and are not whole numbers from 1 on."""
-    for name, value in sizes.items():
-        if value is not None and (isinstance(value, bool) or value != int(value) or value < 1):
-            raise FMRLError(f"{name}={value!r} must be a whole number, at least 1")
-
-
 def _built(module: nn.Module) -> tuple:
     """What modules of one architecture share besides the shapes of their parameters."""
     return repr(module), [(name, buffer.cpu().numpy().tobytes()) for name, buffer in module.named_buffers()]

@@ -27,8 +27,8 @@ DOMAIN = Euclidean()
 class LongRun:
     """A long inner run stands in for the optimum: a task of m steps is played on to ``steps`` of them, and the last iterate is taken.
 
-    The FAL variant, as far as a network allows it. Mini-batches go on cycling through the task's samples; the step and the weight
-    of a task stay those of its m steps.
+    The FAL variant, as far as a network allows it. Mini-batches cycle through the task's samples ``steps`` times; the step and the
+    weight of a task stay those of its m steps.
     """
 
     steps: int

@@ -13,13 +13,14 @@ from fmrl.core.errors import FMRLError
 from fmrl.core.meta import Interpolate
 from fmrl.core.similarity import AverageDeviation, Doubling, Known
 from fmrl.core.update import FLIBatch, FLIOnline
+from fmrl.deep.batches import whole
 from fmrl.deep.checks import extent, sequence
 from fmrl.deep.fused import PRECISIONS
 from fmrl.deep.inner import InnerLoop, Loss, cross_entropy
 from fmrl.deep.iteration import STRETCH, MetaIteration
 from fmrl.deep.layout import Layout
 from fmrl.deep.ranks import Ranks, shared
-from fmrl.deep.runs import side_by_side, whole
+from fmrl.deep.runs import side_by_side
 from fmrl.deep.state import LongRun, MetaLevel
 from fmrl.deep.tasks import Tasks
 from fmrl.deep.within import Adam
@@ -57,7 +58,7 @@ class MetaTrainer:
         similarity: Any = None, *, meta_batch: int = 5, runs: int | None = None, seed: int = 0, device: Any = None,
         loss: Loss = cross_entropy, path: str = "auto", precision: str = "bf16", piece: int | None = None, ranks: Ranks | None = None,
     ):  # fmt: skip
-        whole(meta_batch=meta_batch, runs=runs, piece=piece)
+        whole(1, meta_batch=meta_batch, runs=1 if runs is None else runs, piece=1 if piece is None else piece)
         if path not in PATHS or precision not in PRECISIONS:
             raise FMRLError(f"path={path!r}, precision={precision!r}", fix=f"a path is of {PATHS}, a precision of {PRECISIONS}")
         if not 0 <= seed < 2**30:
