@@ -57,7 +57,7 @@ def main() -> None:
             if path.suffix == ".png" and path.stem in PICTURES[figure]:
                 shutil.copyfile(path, given.docs / "img" / f"convex-{path.stem}.png")
     shutil.rmtree(given.docs / "img" / ".drawn")
-    report.draw(report.read(given.deep)["omniglot-record"]["runs"], given.docs / "img")
+    report.draw(given.deep, given.docs / "img")
     page = document(given.records) + "\n" + report.document(given.deep)
     (given.docs / "reproduction.md").write_text(page, encoding="utf-8")
     print(given.docs / "reproduction.md")

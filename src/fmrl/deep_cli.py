@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -32,6 +33,7 @@ Iterations = Annotated[int | None, typer.Option(help="Meta-iterations (default: 
 Quick = Annotated[
     bool, typer.Option("--quick", help="10 meta-iterations and 8 test tasks a run: shows that it works, not what it finds.")
 ]
+Precision = Annotated[str, typer.Option(help="Of the kernels on CUDA: bf16, tf32 or ieee (float32).")]
 On = Annotated[Set, typer.Option("--set", help="Omniglot, or the 16 Mini-ImageNet settings on one of the other two.")]
 SEEDS = {"o15_i5": 3, "o55_i5": 3, "o120_i10": 3, "o520_i10": 3}
 
@@ -39,43 +41,46 @@ SEEDS = {"o15_i5": 3, "o55_i5": 3, "o120_i10": 3, "o520_i10": 3}
 @app.command()
 def shots(
     out: Out = None, data: Data = None, seconds: Seconds = None, device: Device = None, iterations: Iterations = None,
-    quick: Quick = False, on: On = Set.omniglot,
+    quick: Quick = False, on: On = Set.omniglot, precision: Precision = "bf16",
 ):  # fmt: skip
     """More training samples a task: the 20 Omniglot runs of that figure. About 5 minutes on an H200."""
-    _study("shots", out, data, seconds, device, iterations, quick, on)
+    _study("shots", out, data, seconds, device, iterations, quick, on, precision)
 
 
 @app.command("iterations")
 def iterations_(
     out: Out = None, data: Data = None, seconds: Seconds = None, device: Device = None, iterations: Iterations = None,
-    quick: Quick = False, on: On = Set.omniglot,
+    quick: Quick = False, on: On = Set.omniglot, precision: Precision = "bf16",
 ):  # fmt: skip
     """More inner steps a task: the 16 Omniglot runs of that figure. About 8 minutes on an H200."""
-    _study("iterations", out, data, seconds, device, iterations, quick, on)
+    _study("iterations", out, data, seconds, device, iterations, quick, on, precision)
 
 
 @app.command()
 def deep(
     out: Out = None, data: Data = None, seconds: Seconds = None, device: Device = None, iterations: Iterations = None,
-    quick: Quick = False, on: On = Set.omniglot,
+    quick: Quick = False, on: On = Set.omniglot, precision: Precision = "bf16",
 ):  # fmt: skip
     """All 32 Omniglot runs and two more seeds for four of them. About 10 minutes on an H200.
 
     Example: fmrl reproduce deep --seconds 540     (and once more to finish)
     """
-    _study(None, out, data, seconds, device, iterations, quick, on)
+    _study(None, out, data, seconds, device, iterations, quick, on, precision)
 
 
-def _study(sweep, out, data, seconds, device, iterations, quick, on) -> None:
+def _study(sweep, out, data, seconds, device, iterations, quick, on, precision) -> None:
     try:
         import torch
     except ImportError:
         raise FMRLError("torch is not installed", fix="pip install 'fmrl[deep]'") from None
+    from fmrl.deep.fused import PRECISIONS
     from fmrl.deep.reproduce import Plan, Study, runs
 
+    if precision not in PRECISIONS:
+        raise FMRLError(f"--precision {precision} is unknown", fix=f"say {', '.join(PRECISIONS)}")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     small = {"every": 10, "curve": 4, "final": 8, "inductive": 4} if quick else {}
-    plan = Plan(iterations=iterations or (10 if quick else None), **small)
+    plan = Plan(iterations=iterations or (10 if quick else None), precision=precision, **small)
     train, test, classes = _pools(on, data, device)
     chosen = (
         runs("Omniglot", sweep, SEEDS if sweep is None and not quick else None)
@@ -86,9 +91,10 @@ def _study(sweep, out, data, seconds, device, iterations, quick, on) -> None:
     study = Study(chosen, train, test, classes, out, plan, device)
     done = _go(study, seconds) if study.work() else True
     (_beside if on is not Set.tiny else _alone)(study)
+    drawn = _verdicts(study, on, sweep)
     if plan.iterations and plan.iterations < chosen[0].iterations:
         console.print(f"{plan.iterations:,} meta-iterations; the authors' runs have {chosen[0].iterations:,}", highlight=False)
-    console.print(f"record: {study.path}", highlight=False)
+    console.print(f"record: {study.path}", *(f"figure: {path}" for path in drawn), sep="\n", highlight=False, soft_wrap=True)
     if not done:
         console.print("not finished: run the same command again to go on")
 
@@ -176,3 +182,22 @@ def _alone(study) -> None:
             ]
             table.add_row(key, *cells, f"{r['curve'][-1][0]:,}")
     console.print(table)
+
+
+def _verdicts(study, on, sweep) -> list[Path]:
+    """The paper's claims, ours beside the authors' log by the same rules; written with the figures next to the record."""
+    from fmrl.deep import claims, figures
+    from fmrl.records import write_json
+
+    settings, data = {
+        Set.omniglot: ("Omniglot", "Omniglot"), Set.mini: ("Mini-ImageNet", "Mini-ImageNet"), Set.tiny: ("Mini-ImageNet", figures.TINY),
+    }[on]  # fmt: skip
+    found = claims.judge(study.results, settings, sweep)
+    words = {True: "yes", False: "no", None: "–"}
+    logged = "authors' log" if data == settings else f"authors' log, {settings}"
+    table = Table("task", "claim", "ours", "numbers", logged, "numbers", title="What the paper says", show_lines=True)
+    for c in found:
+        table.add_row(c.family, c.text, words[c.ours], c.ours_numbers, words[c.theirs], c.theirs_numbers)
+    console.print(table)
+    write_json(study.folder / "verdicts.json", [asdict(c) for c in found])
+    return figures.draw(study.results, study.folder, data, sweep)

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from fmrl.core.errors import FMRLError
+from fmrl.core.meta import LastUpdate
 from fmrl.core.update import FAL
 from fmrl.deep import (
     SGD,
@@ -23,6 +24,7 @@ from fmrl.deep import (
     FLIOnline,
     FollowLeader,
     Interpolate,
+    Known,
     Layout,
     LongRun,
     MetaTrainer,
@@ -159,6 +161,26 @@ def test_ragged_tasks_and_long_runs():
     assert trainer.iteration == 4 and torch.isfinite(trainer.phi).all()
     with pytest.raises(FMRLError, match="LongRun"):
         MetaTrainer(nn.Linear(4, 2), SGD(0.1), FAL())
+
+
+def test_a_long_run_plays_on_with_the_step_of_the_task():
+    """Nine steps of which the task has four: eta is D/(G·√4), and theta is where nine steps of plain SGD end."""
+    rng = np.random.default_rng(1)
+    made = [(rng.random((5, 4)), rng.integers(0, 2, 5)) for _ in range(2)]
+    net = nn.Linear(4, 2).double()
+    rule = {"similarity": Known(0.3), "meta": LastUpdate(), "meta_batch": 1}
+    short = Arrays(made, batch=3, steps=4, seed=2)
+    trainer = MetaTrainer(net, SGD(lipschitz=2.0), LongRun(9), **rule).fit(short, 1)
+    assert float(trainer.eta) == pytest.approx(0.3 / 4) and trainer.state.taken == 9
+    index, label = Arrays(made, batch=3, steps=9, seed=2).draw(0, 1)
+    optimiser = torch.optim.SGD(net.parameters(), lr=0.3 / 4)
+    for i, y in zip(index[0], label[0], strict=True):
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(net(short.inputs[i]), y).backward()
+        optimiser.step()
+    assert (trainer.phi[0] - torch.cat([p.detach().flatten() for p in net.parameters()])).abs().max() < 1e-14
+    with pytest.raises(FMRLError, match="fewer steps"):
+        MetaTrainer(net, SGD(0.1), LongRun(3), meta_batch=1).fit(short, 1)
 
 
 def test_both_protocols_and_no_default():
@@ -299,3 +321,44 @@ def test_less_memory_means_smaller_pieces(monkeypatch):
     trainer.fit(tasks, 2)
     assert tried == [4, 2, 1] and trainer.piece == 1
     assert (trainer.phi - plenty.phi).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("wrong", [None, "average", "last piece"])
+def test_every_compiled_form_is_checked_before_use(monkeypatch, wrong):
+    """Kernels stood in for by torch: one that sums no iterates, or errs in the smaller last piece of a stack, is not used."""
+    from fmrl.deep import agreement, fused
+    from fmrl.deep.stacked import stack
+
+    net = omniglot_net(3, filters=16, side=14, seed=0)
+    apply = stack(net)
+
+    class Step:
+        def __init__(self, plan, tasks, batch, within, precision, device, wide=None, scale=None):
+            self.order, self.wide = plan.order, wide or tasks
+
+        def __call__(self, inputs, theta, second, average, index, label, eta, bias, loss):
+            leaf = torch.empty_like(theta)
+            leaf[:, self.order] = theta
+            values = cross_entropy(apply(leaf.requires_grad_(), inputs[index]), label)
+            (gradient,) = torch.autograd.grad(values.sum(), leaf)
+            if average is not None and wrong != "average":
+                average += theta
+            theta -= eta[:, None] * gradient[:, self.order] * (3 if wrong == "last piece" and self.wide == 1 else 1)
+            loss.copy_(values.detach())
+
+    monkeypatch.setattr(fused, "FusedStep", Step)
+    monkeypatch.setattr(agreement, "_AGREED", {})
+    images = np.random.default_rng(0).random((60, 14, 14), dtype=np.float32)
+    tasks = Pool.of(images, np.repeat(np.arange(6), 10)).tasks(3, 4, batch=5, steps=4, seed=3)
+
+    def fit(path, update, piece):
+        return MetaTrainer(copy.deepcopy(net), SGD(0.1), update, meta_batch=K, path=path, piece=piece, precision="ieee").fit(
+            tasks, 2
+        )
+
+    for update, piece, refused in ((FLIOnline(), None, None), (FLIBatch(), None, "average"), (FLIOnline(), 2, "last piece")):
+        if wrong is not None and wrong == refused:
+            with pytest.raises(FMRLError, match="differs"):
+                fit("fused", update, piece)
+        else:
+            assert (fit("fused", update, piece).phi - fit("stacked", update, piece).phi).abs().max() < 1e-5

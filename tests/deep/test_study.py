@@ -2,6 +2,7 @@
 # ruff: noqa: E402
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from fmrl.core.errors import FMRLError
 from fmrl.deep.reproduce import Plan, Study, runs
 from fmrl.deep.tasks import Pool
 
@@ -38,3 +40,66 @@ def test_a_study_goes_on_where_it_stopped(tmp_path):
         assert held["final"]["transductive"]["tasks"] == 3 and held["final"]["inductive"]["tasks"] == 2
         assert held == results[1][name]
     assert not list((tmp_path / "pieces").glob("*.safetensors"))  # finished stacks leave no checkpoint
+
+
+def _small(folder, iterations=12, every=4):
+    rng = np.random.default_rng(0)
+    pool = Pool.of((rng.random((40 * 20, 8, 8)) > 0.3).astype(np.uint8), np.repeat(np.arange(40), 20))
+    chosen = [replace(r, eval_steps=3) for r in runs() if r.name in ("o15_i5", "o15_i10")]
+    plan = Plan(every=every, curve=2, final=3, inductive=2, iterations=iterations)
+    return Study(chosen, pool, pool, lambda run: (range(30), range(30, 40)), folder, plan, "cpu")
+
+
+def _record(folder):
+    return json.loads((folder / "record.json").read_text(encoding="utf-8"))["runs"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    assert _small(folder).go()
+    return _record(folder)
+
+
+@pytest.mark.parametrize("slices", [3, 11, 18])
+def test_a_study_stopped_anywhere_ends_with_the_same_numbers(tmp_path, whole, slices):
+    """Between looks, in the middle of what was drawn ahead, where the outer step's schedule must not have run ahead too."""
+    left = [slices]
+
+    def tick(_):
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        _small(tmp_path).go(tick=tick)
+    assert list(tmp_path.glob("*.safetensors"))
+    assert _small(tmp_path).go()
+    assert _record(tmp_path) == whole
+
+
+def test_a_killed_study_goes_on_from_its_last_look(tmp_path, whole):
+    """The folder as kill -9 would leave it some iterations after a look: its record and its checkpoints agree."""
+    seen, copy = [], tmp_path / "copy"
+
+    def progress(group, at, total):
+        seen.append(at)
+        if seen.count(8) == 1 and not copy.exists():
+            shutil.copytree(tmp_path / "live", copy)
+
+    assert _small(tmp_path / "live").go(progress=progress)
+    held = _small(copy)
+    assert held.go() and _record(copy) == whole
+
+
+def test_a_folder_of_another_study_is_refused(tmp_path):
+    _small(tmp_path, 2, 2).go(seconds=0.0)
+    with pytest.raises(FMRLError, match="was begun with Plan"):
+        _small(tmp_path, 3, 2)
+    study = _small(tmp_path, 2, 2)
+    other = Pool.of(np.zeros((400, 8, 8), np.uint8), np.repeat(np.arange(40), 10))
+    with pytest.raises(FMRLError, match="was begun with Pool"):
+        Study(study.runs, other, other, study.classes, tmp_path, study.plan, "cpu")
+    (tmp_path / "record.json").write_text("{")
+    with pytest.raises(FMRLError, match="is no record"):
+        _small(tmp_path, 2, 2)

@@ -3,18 +3,24 @@
 from fmrl.core.meta import AdaptiveOGD, FollowLeader, Interpolate
 from fmrl.core.similarity import AverageDeviation, Doubling, Known
 from fmrl.core.update import FLIBatch, FLIOnline
+from fmrl.deep.adaptation import adapt, gradient_norm
+from fmrl.deep.arrays import Arrays
 from fmrl.deep.checkpoint import load, save
-from fmrl.deep.evaluate import Evaluation, adapt, evaluate, gradient_norm
-from fmrl.deep.inner import cross_entropy, squared_error, summed_cross_entropy
+from fmrl.deep.evaluate import evaluate
+from fmrl.deep.evaluation import Evaluation
 from fmrl.deep.layout import Layout
+from fmrl.deep.logging import Progress, TensorBoard
+from fmrl.deep.losses import cross_entropy, squared_error, summed_cross_entropy
+from fmrl.deep.maml import MAML
 from fmrl.deep.models import SameConv2d, mini_imagenet_net, omniglot_net
 from fmrl.deep.ranks import Ranks
 from fmrl.deep.state import LongRun
-from fmrl.deep.tasks import Arrays, FewShot, Pool
+from fmrl.deep.tasks import FewShot, Pool
 from fmrl.deep.trainer import MetaTrainer
 from fmrl.deep.within import SGD, Adam
 
 __all__ = [
+    "MAML",
     "SGD",
     "Adam",
     "AdaptiveOGD",
@@ -32,8 +38,10 @@ __all__ = [
     "LongRun",
     "MetaTrainer",
     "Pool",
+    "Progress",
     "Ranks",
     "SameConv2d",
+    "TensorBoard",
     "adapt",
     "cross_entropy",
     "evaluate",

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fmrl.deep.layout import Layout
 from fmrl.deep.models import SameConv2d
+from fmrl.deep.parts import Places, layers
 
 aten = torch.ops.aten
 
@@ -60,49 +60,35 @@ def plan(module: nn.Module, shape: tuple[int, ...]) -> Plan | None:
     >>> len(plan(omniglot_net(5), (1, 28, 28)).blocks), plan(nn.Linear(2, 2), (2,))
     (4, None)
     """
-    layers = list(module) if isinstance(module, nn.Sequential) else []
-    if len(layers) < 5 or len(shape) != 3 or shape[1] != shape[2]:
+    found = layers(module) or []
+    if len(found) < 5 or len(shape) != 3 or shape[1] != shape[2]:
         return None
-    *body, flatten, dense = layers
-    if type(flatten) is not nn.Flatten or type(dense) is not nn.Linear or dense.bias is None:
+    *body, flatten, dense = found
+    if not ends_dense(flatten, dense):
         return None
-    layout = Layout.of(module)
-    starts = dict(zip(layout.names, [sum(layout.sizes[:i]) for i in range(len(layout.sizes))], strict=True))
-    order, blocks, at, (channels, side, _) = [], [], 0, shape
+    places, blocks, at, (channels, side, _) = Places(module), [], 0, shape
     while at < len(body):
         conv, norm = body[at], body[at + 1] if at + 1 < len(body) else None
         pool = at + 2 < len(body) and type(body[at + 2]) is nn.MaxPool2d
         last = body[at + 2 + pool] if at + 2 + pool < len(body) else None
         if type(last) is not nn.ReLU or (pool and not _halves(body[at + 2])) or not _fits(conv, norm, channels):
             return None
-        filters, stride, start = conv.out_channels, conv.stride[0], sum(map(len, order))
-        numbers = torch.arange(math.prod(conv.weight.shape)).view(conv.weight.shape).permute(2, 3, 1, 0)
-        order += [starts[f"{at}.weight"] + numbers.reshape(-1)]
-        order += [starts[f"{at + 1}.{name}"] + torch.arange(filters) for name in ("weight", "bias")]
+        filters, stride = conv.out_channels, conv.stride[0]
+        weight, gamma, _ = places.take(conv.weight, 2, 3, 1, 0), places.take(norm.weight), places.take(norm.bias)
         out = math.ceil(side / stride)
         after = (math.ceil(out / 2) if body[at + 2].ceil_mode else out // 2) if pool else out
-        blocks.append(
-            Block(
-                start,
-                start + len(numbers.reshape(-1)),
-                channels,
-                filters,
-                side,
-                out,
-                after,
-                stride,
-                conv.pads(side, side),
-                norm.eps,
-            )
-        )
+        blocks.append(Block(weight, gamma, channels, filters, side, out, after, stride, conv.pads(side, side), norm.eps))
         channels, side, at = filters, after, at + 3 + pool
     if dense.in_features != channels * side * side:
         return None
-    start, name = sum(map(len, order)), str(len(layers) - 1)
-    place = torch.arange(dense.in_features).view(channels, side * side).mT.reshape(-1)  # (position, channel) instead
-    weights = starts[f"{name}.weight"] + torch.arange(dense.out_features)[None] * dense.in_features + place[:, None]
-    order += [weights.reshape(-1), starts[f"{name}.bias"] + torch.arange(dense.out_features)]
-    return Plan(tuple(blocks), start, dense.in_features, dense.out_features, torch.cat(order))
+    start, order = places.take_dense(dense, channels), places.order()
+    return None if order is None else Plan(tuple(blocks), start, dense.in_features, dense.out_features, order)
+
+
+def ends_dense(flatten: nn.Module, dense: nn.Module) -> bool:
+    """Whether a network ends with these: samples made flat, and a dense layer with a bias."""
+    flat = type(flatten) is nn.Flatten and (flatten.start_dim, flatten.end_dim) == (1, -1)
+    return flat and type(dense) is nn.Linear and dense.bias is not None
 
 
 def _halves(pool: nn.MaxPool2d) -> bool:
@@ -111,6 +97,7 @@ def _halves(pool: nn.MaxPool2d) -> bool:
         and pool.stride in (2, (2, 2))
         and pool.padding in (0, (0, 0))
         and pool.dilation in (1, (1, 1))
+        and not pool.return_indices
     )
 
 

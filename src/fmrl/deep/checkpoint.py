@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from pathlib import Path
 
 import torch
@@ -20,15 +21,26 @@ def _made(trainer: MetaTrainer) -> dict:
     return {
         "names": list(trainer.layout.names),
         "shapes": [list(s) for s in trainer.layout.shapes],
+        "module": zlib.crc32(repr(trainer.module).encode()),
+        "dtype": str(trainer.state.phi.dtype),
         "within": repr(trainer.within),
+        "steps": trainer.rates.tolist(),
         "update": repr(trainer.update),
         "meta": repr(trainer.meta),
         "similarity": repr(trainer.similarity),
         "meta_batch": trainer.meta_batch,
         "runs": trainer.runs,
         "seed": trainer.seed,
-        "loss": trainer.loss.__name__,
+        "loss": getattr(trainer.loss, "__name__", repr(trainer.loss)),
     }
+
+
+def _sum(tensors: dict[str, torch.Tensor]) -> int:
+    """A checksum of all numbers, in the order of their names."""
+    total = 0
+    for name in sorted(tensors):
+        total = zlib.crc32(tensors[name].detach().cpu().contiguous().view(torch.uint8).numpy(), total)
+    return total
 
 
 def _memories(trainer: MetaTrainer) -> dict[str, torch.Tensor]:
@@ -54,11 +66,13 @@ def save(trainer: MetaTrainer, path: str | os.PathLike) -> Path:
     tensors = {"phi": trainer.phi, "guess": trainer.state.guess} | _memories(trainer)
     if trainer.state.second is not None:
         tensors["second"] = trainer._from_loop(trainer.state.second)
-    about = {"format": 1, "fmrl": fmrl.__version__, "iteration": trainer.iteration, "rounds": trainer.level.rounds} | _made(
-        trainer
-    )
-    if isinstance(trainer.state.meta, int):
-        about["memory"] = trainer.state.meta
+    state = trainer.state
+    if not all(bool(torch.isfinite(t).all()) for t in tensors.values()):
+        raise FMRLError("the state has a NaN or an infinity, and is not saved", fix="go back to the checkpoint before")
+    about = {"format": 2, "fmrl": fmrl.__version__, "iteration": state.iteration, "taken": state.taken} | _made(trainer)
+    about |= {"rounds": trainer.level.rounds, "sum": _sum(tensors)}
+    if isinstance(state.meta, int):
+        about["memory"] = state.meta
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -79,8 +93,10 @@ def load(trainer: MetaTrainer, path: str | os.PathLike) -> MetaTrainer:
             tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, json.JSONDecodeError) as error:
         raise FMRLError(f"{path} cannot be read ({error})", fix="give a checkpoint written by fmrl.deep.save") from None
-    if about is None:
-        raise FMRLError(f"{path} holds no training state", fix="give a checkpoint written by fmrl.deep.save")
+    if not isinstance(about, dict) or about.get("format") != 2:
+        raise FMRLError(f"{path} holds no training state of this format", fix="give a checkpoint written by fmrl.deep.save")
+    if about["sum"] != _sum(tensors):
+        raise FMRLError(f"{path} is damaged: its numbers are not those that were saved", fix="go back to the checkpoint before")
     for name, value in _made(trainer).items():
         if about.get(name) != value:
             raise FMRLError(f"the checkpoint was made with {name} = {about.get(name)}, the trainer has {value}")
@@ -88,7 +104,7 @@ def load(trainer: MetaTrainer, path: str | os.PathLike) -> MetaTrainer:
     trainer._shape = ()
     object.__setattr__(trainer.level, "rounds", about["rounds"])
     state = trainer.state
-    state.iteration = about["iteration"]
+    state.iteration, state.taken = about["iteration"], about["taken"]
     if "memory" in about:
         state.meta = about["memory"]
     held = {"phi": state.phi, "guess": state.guess} | _memories(trainer)

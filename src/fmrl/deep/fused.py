@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from fmrl.deep.layout import Layout
+from fmrl.deep.byhand import ends_dense
 from fmrl.deep.models import SameConv2d
+from fmrl.deep.parts import Places, layers
 from fmrl.deep.within import Adam
 
 PRECISIONS = ("ieee", "tf32", "bf16")
@@ -56,13 +57,13 @@ class Plan:
 
 def plan(module: nn.Module, shape: tuple[int, ...], batch: int) -> Plan | None:
     """The plan for inputs of ``shape`` (C, H, W) in mini-batches of ``batch``, or None when the kernels do not fit the network."""
-    layers = list(module) if isinstance(module, nn.Sequential) else []
-    if len(layers) < 8 or len(layers) % 3 != 2 or len(shape) != 3 or shape[1] != shape[2]:
+    found = layers(module) or []
+    if len(found) < 8 or len(found) % 3 != 2 or len(shape) != 3 or shape[1] != shape[2]:
         return None
-    *blocks, flatten, dense = layers
-    if type(flatten) is not nn.Flatten or type(dense) is not nn.Linear or dense.bias is None:
-        return None
+    *blocks, flatten, dense = found
     convs, norms, relus = blocks[0::3], blocks[1::3], blocks[2::3]
+    if not ends_dense(flatten, dense) or type(convs[0]) is not SameConv2d or type(norms[0]) is not nn.BatchNorm2d:
+        return None
     filters, channels, side = convs[0].out_channels, shape[0], shape[1]
     fits = (
         all(type(r) is nn.ReLU for r in relus)
@@ -73,36 +74,22 @@ def plan(module: nn.Module, shape: tuple[int, ...], batch: int) -> Plan | None:
     )
     if not fits or filters not in (16, 32, 64) or 9 * channels > 32:
         return None
-    layout = Layout.of(module)
-    starts = dict(zip(layout.names, [sum(layout.sizes[:i]) for i in range(len(layout.sizes))], strict=True))
-    order: list[torch.Tensor] = []
-
-    def numbers(name: str, *axes: int) -> None:
-        """Take a parameter's numbers with its axes permuted."""
-        shape_ = layout.shapes[layout.names.index(name)]
-        at = torch.arange(math.prod(shape_)).reshape(shape_)
-        order.append((starts[name] + (at.permute(axes) if axes else at)).reshape(-1))
-
-    for i in range(len(convs)):
-        numbers(f"{3 * i + 1}.weight")
-        numbers(f"{3 * i + 1}.bias")
+    places = Places(module)
+    for norm in norms:
+        places.take(norm.weight)
+        places.take(norm.bias)
     specs = []
-    for i, conv in enumerate(convs):
+    for conv in convs:
         out = math.ceil(side / 2)
-        specs.append(Block(side, out, conv.pads(side, side)[0], sum(map(len, order))))
-        numbers(f"{3 * i}.weight", 2, 3, 1, 0)
+        specs.append(Block(side, out, conv.pads(side, side)[0], places.take(conv.weight, 2, 3, 1, 0)))
         side = out
     positions = side * side
     if dense.in_features != filters * positions or positions & (positions - 1) or dense.out_features > 64:
         return None
     if batch > 32 or batch * specs[0].out ** 2 > 8192:  # a program holds all rows of its channels
         return None
-    start, name = sum(map(len, order)), f"{len(layers) - 1}"
-    at = torch.arange(dense.in_features).reshape(filters, positions).mT.reshape(-1)  # (position, channel) instead
-    weights = starts[f"{name}.weight"] + torch.arange(dense.out_features)[None, :] * dense.in_features + at[:, None]
-    order.append(weights.reshape(-1))
-    numbers(f"{name}.bias")
-    return Plan(tuple(specs), channels, filters, dense.out_features, start, norms[0].eps, torch.cat(order))
+    start, order = places.take_dense(dense, filters), places.order()
+    return None if order is None else Plan(tuple(specs), channels, filters, dense.out_features, start, norms[0].eps, order)
 
 
 def _power(n: int, least: int = 16) -> int:

@@ -5,77 +5,76 @@ Every step differentiates one mini-batch and forgets the graph, so memory does n
 
 from __future__ import annotations
 
-import itertools
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from fmrl.core.errors import FMRLError
-from fmrl.deep import byhand, fused
-from fmrl.deep.stacked import stack
+from fmrl.deep import byhand, fused, pooled
+from fmrl.deep.agreement import agrees, fused_error, pooled_error
+from fmrl.deep.layout import Layout
+from fmrl.deep.losses import CLASSIFIES, Loss, check_labels, check_loss, cross_entropy, summed_cross_entropy
+from fmrl.deep.losses import squared_error as squared_error
+from fmrl.deep.stacked import Uncapturable, stack
 from fmrl.deep.within import Adam
 from fmrl.deep.workers import share
 
 CPU_TASKS = 5
 PATCHES = 2**30  # numbers that the patches of a piece may take on a GPU
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-def cross_entropy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Mean softmax cross-entropy of every task: outputs [T, B, classes], labels [T, B] -> [T]."""
-    return F.cross_entropy(outputs.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape).mean(1)
-
-
-def summed_cross_entropy(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Softmax cross-entropy summed over every task's mini-batch, as in Reptile's code: [T, B, classes], [T, B] -> [T].
-
-    Adam does not feel the scale of a loss, except through moments carried from mini-batches of another size: with the sum, a
-    test task of half the mini-batch takes half the step.
-    """
-    return cross_entropy(outputs, labels) * labels.shape[1]
-
-
-def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Mean squared error of every task: outputs [T, B, 1], targets [T, B] -> [T]."""
-    return (outputs.flatten(1) - targets).square().mean(1)
 
 
 class InnerLoop:
     """``steps`` inner steps of ``tasks`` tasks side by side, with mini-batches of ``batch``.
 
     Buffers: theta, second, average [T, P] · index, label [steps, T, B] · eta [T] · bias [steps] · losses [steps, T].
-    ``piece`` tasks go through the network at once. ``order`` is not None when theta is kept in the kernels' order.
+    ``piece`` tasks go through the network at once. ``order`` is not None when theta is kept in the kernels' order. ``frozen`` [P], in
+    that order, is True where theta must not move (requires_grad=False), None when all of it may. loss: outputs [T, B, ...], targets
+    [T, B, ...] -> [T] (`fmrl.deep.losses`). targets: their dtype, or some of them [..., steps, B, ...], which tells also the shape of one.
     """
 
     def __init__(
         self, module: nn.Module, within: Any, inputs: torch.Tensor, *, tasks: int, steps: int, batch: int,
         path: str = "auto", precision: str = "bf16", loss: Loss = cross_entropy, average: bool = False, piece: int | None = None,
-        targets: torch.dtype = torch.int64,
+        targets: torch.dtype | torch.Tensor = torch.int64,
     ):  # fmt: skip
-        first = next(module.parameters())
-        device, dtype = first.device, first.dtype
-        size = sum(p.numel() for p in module.parameters())
+        layout, first = Layout.of(module), next(module.parameters())
+        device, dtype, size = first.device, first.dtype, layout.size
+        if all(layout.frozen):
+            raise FMRLError("every parameter is frozen (requires_grad=False): there is nothing to train")
         self.module, self.within, self.inputs, self.loss = module, within, inputs, loss
         self.tasks, self.steps, self.batch, self.piece = tasks, steps, batch, piece or tasks
-        self.precision = precision
-        self.apply = stack(module, path if path in ("stacked", "functional") else "auto")
-        self.plan = _plan(module, inputs, batch, path, loss, device, dtype)
-        if self.plan is not None and not agrees(self, min(self.piece, tasks), path == "fused"):
+        self.precision, self.path = precision, path
+        self.apply = stack(module, path if path in ("stacked", "functional") else "auto", inputs)
+        kind, shape = (targets.dtype, targets.shape[3:]) if isinstance(targets, torch.Tensor) else (targets, ())
+        if loss in CLASSIFIES:
+            check_labels(torch.zeros((), dtype=kind), self.outputs)
+            kind = torch.int64
+        self._try_loss(layout, kind, shape)
+        frozen = layout.mask(device)
+        self.plan = _plan(module, inputs, batch, path, loss, device, dtype) if frozen is None else None  # kernels know no mask
+        sizes = {min(self.piece, tasks), tasks % self.piece or self.piece}  # stacks, also the last one
+        if self.plan is not None and not all([agrees(fused_error, self, wide, average) for wide in sizes]):
             self.plan = None
         self.hand = _by_hand(module, inputs, path, loss) if self.plan is None else None
+        self.images = inputs.permute(0, 2, 3, 1).contiguous() if self.hand is not None else None
+        self.pooled = (
+            self.hand is not None and _kernels(path, device, dtype) and pooled.fits(self.hand) and agrees(pooled_error, self)
+        )
+        if path == "fused" and self.plan is None and not self.pooled:
+            raise FMRLError(
+                "there are no kernels for this network, loss or mini-batch, or for frozen parameters", fix="use path='auto'"
+            )
         if device.type == "cpu" and path == "auto":  # as many tasks as the caches hold
             self.piece = min(self.piece, CPU_TASKS)
-        elif self.hand is not None:
+        elif self.hand is not None and not self.pooled:
             self.piece = min(self.piece, max(1, PATCHES // self.hand.patches(batch)))
         found = self.plan or self.hand
         self.order = None if found is None else found.order.to(device)
-        self.images = inputs.permute(0, 2, 3, 1).contiguous() if self.hand is not None else None
+        self.frozen = frozen if frozen is None or self.order is None else frozen[self.order]
 
         def floats(*shape):
             return torch.zeros(shape, dtype=dtype, device=device)
@@ -85,8 +84,29 @@ class InnerLoop:
         self.average = floats(tasks, size) if average else None
         self.eta, self.bias, self.losses = floats(tasks), floats(steps), floats(steps, tasks)
         self.index = torch.zeros(steps, tasks, batch, dtype=torch.int64, device=device)
-        self.label = torch.zeros(steps, tasks, batch, dtype=targets, device=device)
+        self.label = torch.zeros(steps, tasks, batch, *shape, dtype=kind, device=device)
         self.made: dict[Any, Any] = {}  # buffers of the kernels or of the passes by hand, by worker and stack size
+
+    @property
+    def outputs(self) -> int:
+        """Outputs of the network for one sample, where they stand for classes."""
+        if len(self.apply.outputs) != 1:
+            raise FMRLError(f"cross-entropy needs outputs [B, classes], but the network's are [B, *{self.apply.outputs}]")
+        return self.apply.outputs[0]
+
+    def check(self, targets: torch.Tensor) -> None:
+        """Refuse targets that the loss has no place for. It waits for the device: call it once for a table, not in a captured graph."""
+        if self.loss in CLASSIFIES:
+            check_labels(targets, self.outputs)
+
+    def _try_loss(self, layout: Layout, kind: torch.dtype, shape: Sequence[int]) -> None:
+        """The contract of the loss, on two tasks and targets of zero."""
+        rows = torch.arange(2 * self.batch, device=self.inputs.device).view(2, -1) % len(self.inputs)
+        theta = layout.flat(self.module) * torch.tensor([[1.0], [1.1]]).to(next(self.module.parameters()))
+        targets = torch.zeros(2, self.batch, *shape, dtype=kind, device=theta.device)
+        with torch.no_grad():
+            outputs = self.apply(theta, self.inputs[rows])
+        check_loss(self.loss, outputs, targets)
 
     def play(self) -> None:
         """All steps of all tasks, a piece of the stack at a time; on a CPU, by hand, every thread has pieces of its own."""
@@ -109,6 +129,8 @@ class InnerLoop:
                 step(self.inputs, theta, second, average, index, label, self.eta[rows], bias, loss)
                 continue
             values, gradient = self._gradient(worker, theta, index, label)
+            if self.frozen is not None:
+                gradient.masked_fill_(self.frozen, 0)  # then Adam's moments stay 0 too, and theta to the last bit
             loss.copy_(values)
             if average is not None:
                 average += theta
@@ -124,19 +146,32 @@ class InnerLoop:
         if self.hand is not None:
             return self._once(worker, len(theta))(theta, self.images[index], label)
         leaf = theta.detach().requires_grad_()
-        values = self.loss(self.apply(leaf, self.inputs[index].to(theta.dtype)), label)
+        values = self.loss(self.apply(leaf, self.inputs[index]), label)
         return values.detach(), torch.autograd.grad(values.sum(), leaf)[0]
 
     def _once(self, worker: int, tasks: int) -> Any:
         """The kernels' step or the gradient by hand for stacks of this size, made once."""
         key = worker, tasks
         if key not in self.made:
-            scale, device = _scale(self.loss, self.batch), self.theta.device
+            device = self.theta.device
             if self.plan is not None:
-                self.made[key] = fused.FusedStep(self.plan, tasks, self.batch, self.within, self.precision, device, scale=scale)
+                made = fused.FusedStep(self.plan, tasks, self.batch, self.within, self.precision, device, scale=self.scale)
+            elif self.pooled:
+                made = pooled.Gradient(self.hand, tasks, self.batch, self.scale, device, self.precision)
             else:
-                self.made[key] = byhand.Gradient(self.hand, tasks, self.batch, scale, device, self.theta.dtype)
+                made = byhand.Gradient(self.hand, tasks, self.batch, self.scale, device, self.theta.dtype)
+            self.made[key] = made
         return self.made[key]
+
+    @property
+    def scale(self) -> float:
+        """The weight of one sample in the loss."""
+        return 1.0 if self.loss is summed_cross_entropy else 1.0 / self.batch
+
+    @property
+    def launches(self) -> int:
+        """About how many kernels `play` launches on a GPU."""
+        return self.steps * (14 if self.plan is not None else 60 * (self.tasks if self.apply.looped else 1))
 
     def bias_at(self, before: int | torch.Tensor) -> torch.Tensor:
         """sqrt(1 − beta2^t) of the loop's steps, on the host, when ``before`` steps were taken before them. [..., steps]"""
@@ -147,11 +182,15 @@ class InnerLoop:
 
 
 def _plan(module, inputs, batch, path, loss, device, dtype):
-    """The kernels' plan where they apply: asked for, or on CUDA in single precision."""
-    wanted = path == "fused" or (path == "auto" and device.type == "cuda" and dtype == torch.float32 and fused.available())
-    if not wanted or loss not in (cross_entropy, summed_cross_entropy) or inputs.ndim != 4:
+    """The plan of the fused step where it applies."""
+    if not _kernels(path, device, dtype) or loss not in CLASSIFIES or inputs.ndim != 4:
         return None
     return fused.plan(module, tuple(inputs.shape[1:]), batch)
+
+
+def _kernels(path, device, dtype) -> bool:
+    """Whether Triton kernels are wanted: asked for, or on CUDA in single precision."""
+    return path == "fused" or (path == "auto" and device.type == "cuda" and dtype == torch.float32 and fused.available())
 
 
 @contextmanager
@@ -167,65 +206,15 @@ def _products(precision: str):
 
 def _by_hand(module, inputs, path, loss):
     """The plan of the passes by hand where they apply."""
-    wanted = path in ("auto", "by hand") and loss in (cross_entropy, summed_cross_entropy) and inputs.ndim == 4
+    wanted = path in ("auto", "by hand", "fused") and loss in CLASSIFIES and inputs.ndim == 4
     found = byhand.plan(module, tuple(inputs.shape[1:])) if wanted else None
     if path == "by hand" and found is None:
         raise FMRLError("this network has no passes by hand", fix="use path='auto'")
     return found
 
 
-def _scale(loss: Loss, batch: int) -> float:
-    """The weight of one sample in the loss."""
-    return 1.0 if loss is summed_cross_entropy else 1.0 / batch
-
-
-def agrees(loop: InnerLoop, wide: int, insist: bool) -> bool:
-    """Whether the kernels, as compiled for stacks of ``wide`` tasks, give the plain path's gradient on random tasks.
-
-    Checked once for every shape: compilers err, and a wrong gradient trains quietly. In reduced precision single activations
-    cross zero, which moves a gradient by up to a tenth; a wrong kernel moves that of its layer by far more than a quarter.
-    """
-    plan, within = loop.plan, loop.within
-    key = (loop.precision, loop.batch, plan.blocks, plan.filters, plan.ways, type(within), wide < fused.PROGRAMS, wide)
-    if key in _AGREED:
-        return _AGREED[key]
-    device, size = loop.inputs.device, plan.size
-    generator = torch.Generator().manual_seed(0)
-    theta = torch.cat([p.detach().flatten() for p in loop.module.parameters()]).cpu()
-    theta = (theta + 0.02 * torch.randn(2, size, generator=generator)).to(device)
-    index = torch.randint(0, len(loop.inputs), (2, loop.batch), generator=generator).to(device)
-    label = torch.randint(0, plan.ways, (2, loop.batch), generator=generator).to(device)
-    leaf = theta.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(loop.loss(loop.apply(leaf, loop.inputs[index].float()), label).sum(), leaf)
-    order = plan.order.to(device)
-    moved, second, gradient = theta[:, order].contiguous(), torch.zeros_like(theta), gradient[:, order]
-    step = fused.FusedStep(plan, 2, loop.batch, within, loop.precision, device, wide=wide, scale=_scale(loop.loss, loop.batch))
-    one = torch.ones(2, device=device)
-    step(loop.inputs, moved, second, None, index, label, one, one[:1].clone(), one.clone())
-    if isinstance(within, Adam):
-        found, gradient = (second / (1 - within.beta2)).sqrt(), gradient.abs()
-    else:
-        found = theta[:, order] - moved
-    edges = [0, 2 * len(plan.blocks) * plan.filters, *(b.offset for b in plan.blocks[1:]), plan.dense, size]
-    parts = [(found[:, a:b], gradient[:, a:b]) for a, b in itertools.pairwise(edges)]
-    worst = max(float((x - y).norm() / y.norm()) for x, y in parts)
-    _AGREED[key] = worst < (1e-3 if loop.precision == "ieee" else 0.25)
-    if not _AGREED[key] and insist:
-        raise FMRLError(
-            f"the kernels' gradient differs by {worst:.0%} from the plain one at this shape", fix="use path='stacked'"
-        )
-    if not _AGREED[key]:
-        warnings.warn(
-            f"the kernels' gradient differs by {worst:.0%} here: using batched products", RuntimeWarning, stacklevel=4
-        )
-    return _AGREED[key]
-
-
-_AGREED: dict[tuple, bool] = {}
-
-
 def capture(body: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """``body`` as one CUDA graph, after two plain calls of it; on a CPU ``body`` itself, called twice no less."""
+    """``body`` as one CUDA graph, after two plain calls of it; on a CPU, and where tasks go through a network in turn, ``body`` itself."""
     if device.type != "cuda":
         return body
     side = torch.cuda.Stream(device, priority=torch.cuda.current_stream(device).priority)
@@ -235,6 +224,9 @@ def capture(body: Callable[[], None], device: torch.device) -> Callable[[], None
         body()
     torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=side):  # the launches keep the stream's priority
-        body()
+    try:
+        with torch.cuda.graph(graph, stream=side):  # the launches keep the stream's priority
+            body()
+    except Uncapturable:
+        return body
     return graph.replay

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 
@@ -13,15 +14,16 @@ from fmrl.deep.state import MetaLevel, MetaState
 from fmrl.deep.tasks import Tasks
 from fmrl.deep.within import Adam
 
-CHUNK = 256  # meta-iterations whose tasks are drawn at once
+CHUNK = 256  # meta-iterations whose tasks are drawn at once, or fewer where that takes more than
+TABLES = 2**28  # bytes
 STRETCH = 2**32  # task numbers between the first tasks of two seeds
 
 
 class MetaIteration:
     """``meta_batch`` tasks of R runs, played by ``loop`` in one go, or in turn where Adam's moments pass from task to task.
 
-    ``load`` draws the tasks of up to CHUNK meta-iterations into tables on the device, ``replay`` then runs that many of them
-    without a word from the host. The state is moved in place; ``losses`` [CHUNK, R] are the mean losses of those replayed.
+    ``load`` draws the tasks of up to ``chunk`` meta-iterations into tables on the device, ``replay`` then runs that many of them
+    without a word from the host. The state is moved in place; ``losses`` [chunk, R] are the mean losses of those replayed.
     """
 
     def __init__(
@@ -39,20 +41,21 @@ class MetaIteration:
         self.carried = isinstance(level.within, Adam) and bool(level.within.carry)
         self.turns = self.runs * self.own // loop.tasks  # 1, or meta_batch when tasks are played in turn
         device, dtype = loop.theta.device, loop.theta.dtype
-        self.index = torch.zeros(CHUNK, self.turns, *loop.index.shape, dtype=torch.int64, device=device)
-        self.label = torch.zeros(CHUNK, self.turns, *loop.label.shape, dtype=loop.label.dtype, device=device)
-        self.bias = torch.ones(CHUNK, self.turns, loop.steps, dtype=dtype, device=device)
-        self.fraction = torch.zeros(CHUNK, self.runs, dtype=dtype, device=device)
-        self.losses = torch.zeros(CHUNK, self.runs, dtype=dtype, device=device)
+        self.chunk = chunk = max(1, min(CHUNK, TABLES // (16 * self.turns * loop.index.numel())))
+        self.index = torch.zeros(chunk, self.turns, *loop.index.shape, dtype=torch.int64, device=device)
+        self.label = torch.zeros(chunk, self.turns, *loop.label.shape, dtype=loop.label.dtype, device=device)
+        self.bias = torch.ones(chunk, self.turns, loop.steps, dtype=dtype, device=device)
+        self.fraction = torch.zeros(chunk, self.runs, dtype=dtype, device=device)
+        self.losses = torch.zeros(chunk, self.runs, dtype=dtype, device=device)
         self.at = torch.zeros(1, dtype=torch.int64, device=device)
         self.ends = torch.zeros(self.runs, meta_batch, self.size, dtype=dtype, device=device) if self.turns > 1 else None
         self.side = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.memories: list[Any] = []  # the meta-update's after each meta-iteration loaded, where that is a plain number
         kept = [t.clone() for t in tensors(state)]
         try:
             self.once = capture(self.body, device)
         finally:  # capturing moved them
-            for tensor, value in zip(tensors(state), kept, strict=True):
-                tensor.copy_(value)
+            _restore(state, kept)
 
     def load(self, sources: Sequence[Tasks], first: Sequence[int], count: int) -> None:
         """Draw the tasks of the next ``count`` meta-iterations; first: each run's first task number. Nothing waits for the device."""
@@ -67,22 +70,38 @@ class MetaIteration:
         if self.side is not None:  # the next draw may use this memory again once it has been copied
             self.side.wait_stream(torch.cuda.current_stream(self.at.device))
         if isinstance(self.state.meta, int):
-            fractions = []
+            fractions, memory, self.memories = [], self.state.meta, []
             for _ in range(count):
-                fraction, self.state.meta = self.level.fraction(self.state.meta, K)
+                fraction, memory = self.level.fraction(memory, K)
                 fractions.append(fraction)
+                self.memories.append(memory)
             self._send(self.fraction, torch.tensor(fractions, dtype=torch.float64)[:, None].expand(-1, self.runs))
-        before = torch.arange(done * turns, (done + count) * turns).view(count, turns) * (
-            K // turns * steps if self.carried else 0
-        )
+        before = (self.state.taken + torch.arange(count * turns).view(count, turns) * (K // turns * steps)) * self.carried
         self._send(self.bias, self.loop.bias_at(before[..., None]))
         self.at.zero_()
 
     def replay(self, count: int) -> None:
-        """Run the next ``count`` of the meta-iterations that were loaded."""
-        for _ in range(count):
-            self.once()
-        self.state.iteration += count
+        """Run the next ``count`` of the meta-iterations that were loaded. Whatever stops it, the state is that after whole ones."""
+        together = count if self.at.is_cuda else 1  # on a GPU they take no time: all or none
+        for start in range(0, count, together):
+            self._some(min(together, count - start))
+
+    def _some(self, count: int) -> None:
+        state, kept = self.state, [t.clone() for t in tensors(self.state)]
+        before, taken, memory = state.iteration, state.taken, state.meta
+        try:
+            for _ in range(count):
+                self.once()
+            state.iteration += count
+            state.taken += count * self.meta_batch * self.loop.steps
+            if self.memories:
+                state.meta, self.memories = self.memories[count - 1], self.memories[count:]
+        except BaseException:
+            if self.at.is_cuda:
+                torch.cuda.synchronize(self.at.device)
+            _restore(state, kept)
+            state.iteration, state.taken, state.meta = before, taken, memory
+            raise
 
     def body(self) -> None:
         """One meta-iteration, on buffers alone, so that it can be captured."""
@@ -109,6 +128,7 @@ class MetaIteration:
             losses += loop.losses.view(loop.steps, R, per).mean((0, 2))
         fraction = self.fraction.index_select(0, self.at)[0] if isinstance(state.meta, int) else None
         ends, losses = ends if self.ends is None else self.ends, losses / self.turns
+        kept = None if loop.frozen is None else state.phi.clone()
         if self.ranks is not None and self.turns == 1:
             second = loop.second.view(R, K, -1) if self.carried else None
             losses = self.ranks.meet(level, state, ends, second, K * losses, self.meta_batch, loop.steps, fraction)
@@ -118,6 +138,8 @@ class MetaIteration:
                 state.second.copy_(loop.second)
             elif self.carried:
                 level.carry(state.second, loop.second.view(R, K, -1), loop.steps)
+        if kept is not None:  # means of equal numbers may differ in the last bit
+            state.phi.copy_(torch.where(loop.frozen, kept, state.phi))
         self.losses.index_copy_(0, self.at, losses[None])
         self.at += 1
 
@@ -134,6 +156,11 @@ class MetaIteration:
         with torch.cuda.stream(self.side):
             yield
         torch.cuda.current_stream(self.at.device).wait_stream(self.side)
+
+
+def _restore(state: MetaState, kept: Sequence[torch.Tensor]) -> None:
+    for tensor, value in zip(tensors(state), kept, strict=True):
+        tensor.copy_(value)
 
 
 def tensors(state: MetaState) -> list[torch.Tensor]:

@@ -12,7 +12,7 @@ from fmrl.deep.trainer import MetaTrainer
 
 
 class TensorBoard:
-    """Write the training loss, the guess D, the step eta and any metrics to a TensorBoard folder.
+    """Write the training loss, the step eta, a similarity rule's guess D and any metrics to a TensorBoard folder.
 
     metrics: called with the trainer, returns {name: number}, e.g. an evaluation.
     """
@@ -28,16 +28,19 @@ class TensorBoard:
             self.seen = len(trainer.losses)
             for run, value in enumerate(recent.tolist()):
                 self.writer.add_scalar(f"loss/{run}", value, trainer.iteration)
-        for run, (guess, eta) in enumerate(zip(trainer.state.guess.tolist(), trainer.eta.tolist(), strict=True)):
-            self.writer.add_scalar(f"guess/{run}", guess, trainer.iteration)
-            self.writer.add_scalar(f"eta/{run}", eta, trainer.iteration)
+        scalars = {"eta": trainer.eta}
+        if trainer.similarity is not None:  # with a fixed step nothing is guessed
+            scalars["guess"] = trainer.state.guess
+        for name, values in scalars.items():
+            for run, value in enumerate(values.tolist()):
+                self.writer.add_scalar(f"{name}/{run}", value, trainer.iteration)
         for name, value in (self.metrics(trainer) if self.metrics else {}).items():
             self.writer.add_scalar(name, value, trainer.iteration)
         self.writer.flush()
 
 
 class Progress:
-    """Print one line each time: meta-iterations, loss, task-steps per second, time left."""
+    """Print one line each time: meta-iterations, loss, and from the second line on task-steps per second and time left."""
 
     def __init__(self, iterations: int, out: Any = print):
         self.iterations, self.out, self.start = iterations, out, None
@@ -46,9 +49,11 @@ class Progress:
         now, done = time.monotonic(), trainer.iteration
         if trainer.device.type == "cuda":
             torch.cuda.synchronize(trainer.device)
-        if self.start is None:
+        line = f"{done:,}/{self.iterations:,}  loss {float(trainer.losses[-1].mean()):.4f}"
+        if self.start is None:  # how long it took to come here is not known
             self.start = (now, done)
-        speed = (done - self.start[1]) / max(now - self.start[0], 1e-9)
-        rate = speed * trainer.runs * trainer.meta_batch * trainer.loop.steps
-        left = f"{(self.iterations - done) / speed:.0f} s left" if speed else "…"
-        self.out(f"{done:,}/{self.iterations:,}  loss {float(trainer.losses[-1].mean()):.4f}  {rate:,.0f} task-steps/s  {left}")
+        elif done > self.start[1]:
+            speed = (done - self.start[1]) / max(now - self.start[0], 1e-9)
+            rate = speed * trainer.runs * trainer.meta_batch * trainer.loop.steps
+            line += f"  {rate:,.0f} task-steps/s  {(self.iterations - done) / speed:.0f} s left"
+        self.out(line)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from fmrl.deep.claims import FAMILIES, MIDDLE, judge
+from fmrl.deep import figures, tiny
+from fmrl.deep.markdown import listed, pictures, stood, table, unfinished, verdicts
 from fmrl.deep.settings import compare, reference
 
-PICTURES = {"5-way": ("o15", "o55"), "20-way": ("o120", "o520")}
-COLOURS = ("firebrick", "navy", "darkgreen", "darkorange", "purple")
+PAGES = {"omniglot-record": "Omniglot", "tiny-imagenet-100-record": figures.TINY}  # records with pictures, and their data
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -19,41 +18,18 @@ def read(folder: Path) -> dict[str, Any]:
     return {p.stem: json.loads(p.read_text(encoding="utf-8")) for p in sorted(Path(folder).glob("*.json"))}
 
 
-def draw(results: dict[str, dict], out: Path) -> list[Path]:
-    """The appendix's figures: accuracy against meta-iterations, one curve a setting; ours solid, the authors' log dashed."""
-    from matplotlib.figure import Figure
-
-    paths = []
-    for name, families in PICTURES.items():
-        figure = Figure(figsize=(15, 3.6), layout="constrained")
-        panels = figure.subplots(1, 4)
-        for pair, family in zip((panels[:2], panels[2:]), families, strict=True):
-            middle = MIDDLE[family]
-            shots = {5: f"{family}_s5", 10: f"{family}_i{middle}"} | {n: f"{family}_s{n}" for n in (15, 20, 25)}
-            steps = {n: f"{family}_i{n}" for n in (5, 10, 20, 40)}
-            for axes, runs, what in zip(pair, (shots, steps), ("training samples a class", "inner steps"), strict=True):
-                for colour, (value, run) in zip(COLOURS, runs.items(), strict=False):
-                    if run in results:
-                        axes.plot(*zip(*results[run]["curve"], strict=True), color=colour, label=str(value), marker=".")
-                    axes.plot(
-                        *zip(*reference()[run]["test_curve"][1:], strict=True), color=colour, linestyle="--", linewidth=0.8
-                    )
-                axes.set_title(f"Omniglot {FAMILIES[family]}", fontsize=10)
-                axes.set_xlabel("meta-iterations")
-                axes.legend(title=what, fontsize=7, title_fontsize=7)
-        panels[0].set_ylabel("test accuracy, transductive")
-        paths.append(Path(out) / f"deep-omniglot-{name}.png")
-        figure.savefig(paths[-1], dpi=100, metadata={"Software": None})
-    return paths
+def draw(folder: Path, out: Path) -> list[Path]:
+    """The pictures of the page, from the records under ``folder``."""
+    records = read(folder)
+    return [path for name, data in PAGES.items() if name in records for path in figures.draw(records[name]["runs"], out, data)]
 
 
 def document(folder: Path) -> str:
     """The deep part of the page in Markdown."""
     records = read(folder)
     main = records["omniglot-record"]
-    rows = compare(main["runs"])
-    within, done = sum(r["within"] for r in rows), len(rows)
-    unfinished = [k for k, r in main["runs"].items() if "final" not in r]
+    rows = [r for r in compare(main["runs"]) if r["seed"] == 0]
+    left = unfinished("Omniglot", main["runs"])
     other = records["omniglot-other-splits"]
     before = [r for r in compare(other["runs"]) if r["seed"] == 0]
     parts = [
@@ -62,35 +38,34 @@ def document(folder: Path) -> str:
         "interpolating meta-step) in the authors' 32 Omniglot settings, on the authors' own split of the characters, one run each, on one "
         f"{main['configuration']['device']} in {main['training seconds']:.0f} seconds, training and evaluation "
         "(`fmrl reproduce deep` runs the same settings). Curves are transductive; solid lines are ours, dashed ones the authors' log.",
-        f"**{within} of 32 runs end within max(2 standard errors, 1.5 points) of the authors' test accuracy**; {done - within} "
-        f"of the {done} finished runs lies outside" + (f", and {_listed(unfinished)} did not finish." if unfinished else "."),
+        _agreement(rows, left),
         f"A first study of the same runs on another split took {other['training seconds']:.0f} seconds and had "
         f"{sum(r['within'] for r in before)} of {len(before)} finished runs within; those outside were all above the authors. Their "
         "split was rebuilt (`fmrl.deep.reproduce.split`) and used after that was seen.",
-        *(f"![Omniglot {name}](img/deep-omniglot-{name}.png)" for name in PICTURES),
+        *pictures("Omniglot"),
         "## Run by run",
         _runs(rows),
-        _left(unfinished, main["runs"]),
+        stood(left, main["runs"]),
         "## Seeds",
         _seeds(main["runs"], other["runs"]),
         "## Verdicts on the paper's claims",
-        _verdicts(main["runs"]),
+        verdicts(main["runs"], "Omniglot", "authors' log"),
         "## What decides the agreement",
         _causes(records["hypotheses"], records["summed-loss"]),
-        "## Not run",
-        "The 16 Mini-ImageNet settings on Tiny ImageNet-100: `fmrl reproduce deep --set tiny-imagenet-100` runs them; no record of a full "
-        "or shortened run exists, and none is claimed.",
+        *tiny.section(records.get("tiny-imagenet-100-record")),
     ]
     return "\n\n".join(p for p in parts if p) + "\n"
 
 
-def _table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
-    head = list(head)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *lines))
-
-
-def _listed(names: list[str]) -> str:
-    return " and ".join(f"`{n}`" for n in names)
+def _agreement(rows: list[dict], left: list[str]) -> str:
+    """How many runs agree, those that do not by name, and those that have no end."""
+    outside = [r["run"] for r in rows if not r["within"]]
+    count = "none" if not outside else f"{len(outside)} ({listed(outside)})"
+    return (
+        f"**{len(rows) - len(outside)} of {len(rows) + len(left)} runs end within max(2 standard errors, 1.5 points) of the "
+        f"authors' test accuracy**; {count} of the {len(rows)} finished runs {'lie' if len(outside) > 1 else 'lies'} outside"
+        + (f", and {listed(left)} did not finish." if left else ".")
+    )
 
 
 def _runs(rows: list[dict]) -> str:
@@ -103,18 +78,7 @@ def _runs(rows: list[dict]) -> str:
             f"{100 * r['theirs']:.1f} ± {196 * r['their error']:.1f}", f"{100 * r['difference']:+.1f}", "yes" if r["within"] else "**no**",
         ])  # fmt: skip
     head = ["run", "task", "training samples", "inner steps", "ours, transductive", "ours, inductive", "authors, transductive"]
-    return _table([*head, "difference", "within"], lines)
-
-
-def _left(unfinished: list[str], results: dict[str, dict]) -> str:
-    lines = []
-    for name in unfinished:
-        if results[name]["curve"]:
-            at, accuracy = results[name]["curve"][-1]
-            logged = dict(map(tuple, reference()[name]["test_curve"])).get(at)
-            beside = f" (authors {100 * logged:.1f})" if logged else ""
-            lines.append(f"`{name}` had {100 * accuracy:.1f} at meta-iteration {at:,}{beside}")
-    return "Stopped when the time was over: " + "; ".join(lines) + "." if lines else ""
+    return table([*head, "difference", "within"], lines)
 
 
 def _seeds(main: dict[str, dict], other: dict[str, dict]) -> str:
@@ -132,15 +96,7 @@ def _seeds(main: dict[str, dict], other: dict[str, dict]) -> str:
         "Transductive / inductive accuracy of one setting per family with other splits of the characters, other initialisations and "
         "other tasks. The authors ran one seed, and all their runs share one split: what the split does to one of them it does to all."
     )
-    return about + "\n\n" + _table(head, lines)
-
-
-def _verdicts(results: dict[str, dict]) -> str:
-    words = {True: "yes", False: "**no**", None: "–"}
-    return _table(
-        ["task", "claim", "ours", "numbers", "authors' log", "numbers"],
-        [[c.family, c.text, words[c.ours], c.ours_numbers, words[c.theirs], c.theirs_numbers] for c in judge(results)],
-    )
+    return about + "\n\n" + table(head, lines)
 
 
 def _logged() -> str:
@@ -165,5 +121,5 @@ def _causes(hypotheses: dict, summed: dict) -> str:
         f"{', '.join(f'{100 * a:.1f}' for a in ends)} (three seeds; authors {100 * reference()['o120_i10']['accuracy']['test']:.1f}).\n\n"
         "What else was tried, with the mean (accuracy at 1 shot, three seeds). How moments are handed on within a meta-batch, eps and the "
         "scale of pixels do not matter; the step, moments that start at zero and fewer tasks do, and none gives the authors' curve:\n\n"
-        + _table(["setting", "change", "at 1,000", "at 2,000", "authors at 1,000 / 2,000"], lines)
+        + table(["setting", "change", "at 1,000", "at 2,000", "authors at 1,000 / 2,000"], lines)
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import random
 import time
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,13 +85,15 @@ class Study:
         )
         self.device = torch.device(device)
         self.path = self.folder / "record.json"
-        held = json.loads(self.path.read_text(encoding="utf-8")) if self.path.exists() else {}
+        held = _read(self.path)
         self.results: dict[str, dict] = held.get("runs", {})
         self.seconds: float = held.get("training seconds", 0.0)
-        if held and held.get("plan") != repr(plan):
-            raise FMRLError(
-                f"{self.path} was begun with {held.get('plan')}", fix="go on with the same, or choose another folder"
-            )
+        for name, value in (("plan", repr(plan)), ("data", repr(pool))):
+            if held and held.get(name) != value:
+                raise FMRLError(
+                    f"{self.path} was begun with {held.get(name)}, this is {value}",
+                    fix="go on with the same, or choose another folder",
+                )
         self.groups: dict[tuple, list[Run]] = {}
         for run in self.runs:
             self.groups.setdefault((*run.shape, run.rate), []).append(run)
@@ -130,19 +133,21 @@ class Study:
             self._clock = (started, before)
             self._entry = entry
             steps = None if tick is None else lambda job, n: tick(n * sum(q.meta_batch * q.steps for q in job.trainer.group))
-            done = train_together(jobs, seconds, steps)
-            for job in jobs:
-                if not job.done:
-                    save(job.trainer, self._checkpoint(job.trainer.group))
-            self._write()
-        return done
+            try:
+                return train_together(jobs, seconds, steps)
+            finally:  # also when stopped by an error or Ctrl-C
+                for job in jobs:
+                    if not self._finished(job.trainer.group):
+                        save(job.trainer, self._checkpoint(job.trainer.group))
+                self._write()
 
     def _finished(self, group: list[Run]) -> bool:
         return all("final" in self.results.get(run.key, {}) for run in group)
 
     def _checkpoint(self, group: list[Run]) -> Path:
-        r = group[0]
-        return self.folder / f"{r.ways}-way-{r.steps}-steps.safetensors"
+        """Named after its runs, so that other runs of the same shape have another."""
+        r, runs = group[0], zlib.crc32(" ".join(q.key for q in group).encode())
+        return self.folder / f"{r.ways}-way-{r.steps}-steps-{runs:08x}.safetensors"
 
     def _job(self, group: list[Run], progress: Any, fresh: bool = False) -> Job:
         r, plan = group[0], self.plan
@@ -155,12 +160,13 @@ class Study:
             device=self.device, precision=plan.precision, loss=summed_cross_entropy,
         )  # fmt: skip
         trainer.group = group
-        tasks = [
-            self.pool.tasks(q.ways, q.train_shots, batch=q.batch, steps=q.steps, seed=_number(q), classes=self.classes(q)[0])
-            for q in group
-        ]
-        if self._checkpoint(group).exists() and not fresh:
-            load(trainer, self._checkpoint(group))
+        tasks = [self._train(q) for q in group]
+        if not fresh:
+            if self._checkpoint(group).exists():
+                load(trainer, self._checkpoint(group))
+            for q in group:  # looks at phis that were lost
+                held = self.results.get(q.key, {"curve": []})
+                held["curve"] = [point for point in held["curve"] if point[0] <= trainer.iteration]
 
         def each(trainer: MetaTrainer) -> None:
             self._look(trainer, group, iterations)
@@ -186,9 +192,16 @@ class Study:
                         held.setdefault("final", {})[protocol] = {
                             "accuracy": round(result.accuracy, 5), "error": round(result.error, 5), "tasks": count,
                         }  # fmt: skip
+        if not last:
+            save(trainer, self._checkpoint(group))
+        self._write()
         if last:
             self._checkpoint(group).unlink(missing_ok=True)
-        self._write()
+
+    def _train(self, q: Run):
+        classes = self.classes(q)[0]
+        shots = min(q.train_shots, self.pool.smallest(classes))  # the authors ask for 25 samples of classes that have 20
+        return self.pool.tasks(q.ways, shots, batch=q.batch, steps=q.steps, seed=_number(q), classes=classes)
 
     def _test(self, q: Run):
         return self.test.tasks(
@@ -211,6 +224,15 @@ class Study:
             "runs": self.results,
         }
         write_json(self.path, self._entry | extra)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A record, or nothing where there is none."""
+    try:
+        held = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    except json.JSONDecodeError as error:
+        raise FMRLError(f"{path} is no record ({error})", fix="choose another folder, or delete it to start again") from None
+    return held
 
 
 def _number(run: Run) -> int:

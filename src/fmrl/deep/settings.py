@@ -66,6 +66,17 @@ def runs(dataset: str = "Omniglot", sweep: str | None = None, seeds: dict[str, i
     return found
 
 
+def family(name: str, sweep: str) -> dict[int, Run]:
+    """One curve a run: the runs of a family ("o15": Omniglot, 1 shot, 5 ways) in one sweep, by samples a class or by inner steps.
+
+    >>> {samples: run.name for samples, run in family("m15", "shots").items()}
+    {5: 'm15_s5', 10: 'm15_s10', 15: 'm15_i8', 20: 'm15_s20', 25: 'm15_s25'}
+    """
+    dataset = "Omniglot" if name.startswith("o") else "Mini-ImageNet"
+    found = {r.train_shots if sweep == "shots" else r.steps: r for r in runs(dataset, sweep) if r.name.startswith(f"{name}_")}
+    return dict(sorted(found.items()))
+
+
 def _shared(name: str, sweep: str) -> bool:
     """The run at both sweeps' crossing is logged under the sweep over inner steps."""
     r = reference()[name]

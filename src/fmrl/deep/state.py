@@ -6,6 +6,7 @@ R^P. A meta-iteration hands them the tasks of a meta-batch, all of which started
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,13 +25,26 @@ DOMAIN = Euclidean()
 
 @dataclass(frozen=True)
 class LongRun:
-    """A long inner run stands in for the optimum: play on to ``steps`` steps and take the last iterate (the FAL variant)."""
+    """A long inner run stands in for the optimum: a task of m steps is played on to ``steps`` of them, and the last iterate is taken.
+
+    The FAL variant, as far as a network allows it. Mini-batches cycle through the task's samples ``steps`` times; the step and the
+    weight of a task stay those of its m steps.
+    """
 
     steps: int
 
     def __post_init__(self):
         if self.steps < 1:
             raise FMRLError(f"{self!r}: steps must be at least 1")
+
+    def longer(self, sources: list[Any]) -> list[Any]:
+        """The same tasks, drawn for ``steps`` steps; those that were one sequence stay one."""
+        if self.steps < sources[0].steps:
+            raise FMRLError(f"{self!r} plays fewer steps than the tasks' {sources[0].steps}", fix="give it more")
+        made = {id(s): copy.copy(s) for s in sources}
+        for source in made.values():
+            object.__setattr__(source, "steps", self.steps)  # tasks may be frozen values
+        return [made[id(s)] for s in sources]
 
 
 @dataclass
@@ -43,6 +57,7 @@ class MetaState:
     meta: Any  # the meta-update's memory
     similarity: Any  # the similarity rule's memory
     iteration: int = 0  # meta-iterations done
+    taken: int = 0  # inner steps of each run, one task's after another's
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from fmrl.deep.iteration import CHUNK
 from fmrl.deep.trainer import MetaTrainer
 
 AHEAD = 2  # slices a training may have waiting
@@ -48,9 +47,9 @@ class Job:
         stop = min(self.iterations, (trainer.iteration // self.every + 1) * self.every)
         trainer._prepare(self.tasks)
         if self.loaded == 0:
-            self.loaded = self.chunk = min(CHUNK, stop - trainer.iteration)
+            self.loaded = self.chunk = min(trainer.engine.chunk, stop - trainer.iteration)
             trainer.engine.load(self.tasks, trainer.firsts(self.tasks), self.chunk)
-        launches = 14 * trainer.loop.steps * trainer.engine.turns  # in one meta-iteration
+        launches = trainer.loop.launches * trainer.engine.turns  # in one meta-iteration
         count = 1 if self.stream is None else min(self.loaded, max(1, LAUNCHES // launches))
         trainer.engine.replay(count)
         self.loaded -= count

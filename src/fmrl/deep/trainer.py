@@ -13,13 +13,21 @@ from fmrl.core.errors import FMRLError
 from fmrl.core.meta import Interpolate
 from fmrl.core.similarity import AverageDeviation, Doubling, Known
 from fmrl.core.update import FLIBatch, FLIOnline
+from fmrl.deep.batches import whole
+from fmrl.deep.checks import extent, sequence
+from fmrl.deep.fused import PRECISIONS
 from fmrl.deep.inner import InnerLoop, Loss, cross_entropy
-from fmrl.deep.iteration import CHUNK, STRETCH, MetaIteration
+from fmrl.deep.iteration import STRETCH, MetaIteration
 from fmrl.deep.layout import Layout
 from fmrl.deep.ranks import Ranks, shared
+from fmrl.deep.runs import side_by_side
 from fmrl.deep.state import LongRun, MetaLevel
 from fmrl.deep.tasks import Tasks
 from fmrl.deep.within import Adam
+
+SLICE = 32  # meta-iterations between looks at the clock on a GPU
+PATHS = ("auto", "fused", "by hand", "stacked", "functional")
+Each = Callable[["MetaTrainer"], Any]
 
 
 class MetaTrainer:
@@ -50,16 +58,16 @@ class MetaTrainer:
         similarity: Any = None, *, meta_batch: int = 5, runs: int | None = None, seed: int = 0, device: Any = None,
         loss: Loss = cross_entropy, path: str = "auto", precision: str = "bf16", piece: int | None = None, ranks: Ranks | None = None,
     ):  # fmt: skip
-        modules = [module] if isinstance(module, nn.Module) else list(module)
-        device = torch.device(device or next(modules[0].parameters()).device)
-        modules = [m.to(device) for m in modules] * (runs or 1 if len(modules) == 1 else 1)
-        withins = list(within) if isinstance(within, (list, tuple)) else [within or Adam()] * len(modules)
-        if meta_batch < 1 or len(withins) != len(modules) or (runs and runs != len(modules)):
-            raise FMRLError("there must be one module and one within for every run, and a task in every meta-batch")
+        whole(1, meta_batch=meta_batch, runs=1 if runs is None else runs, piece=1 if piece is None else piece)
+        if path not in PATHS or precision not in PRECISIONS:
+            raise FMRLError(f"path={path!r}, precision={precision!r}", fix=f"a path is of {PATHS}, a precision of {PRECISIONS}")
+        if not 0 <= seed < 2**30:
+            raise FMRLError(f"seed={seed!r} must be a whole number from 0 to 2**30 - 1")
+        modules, withins, device = side_by_side(module, within or Adam(), runs, device)
         self.module, self.layout = modules[0], Layout.of(modules[0])
-        if any(Layout.of(m) != self.layout for m in modules):
-            raise FMRLError("runs side by side need one architecture")
         self.within, self.update, self.meta = withins[0], update or FLIOnline(), meta or Interpolate(1.0, 0.0, 20_000)
+        if not hasattr(self.meta, "update"):
+            raise FMRLError(f"meta={self.meta!r} is not a meta-update", fix="give Interpolate, FollowLeader or AdaptiveOGD")
         self.similarity, self.meta_batch, self.runs, self.seed = similarity, meta_batch, len(modules), seed
         self.device, self.loss, self.path, self.precision, self.piece = device, loss, path, precision, piece
         flat = torch.stack([self.layout.flat(m) for m in modules]).to(device)
@@ -82,6 +90,12 @@ class MetaTrainer:
         self.order: torch.Tensor | None = None  # of state's parameters: None is the module's
         self._shape: tuple = ()
 
+    def __repr__(self):
+        values = ", ".join(
+            f"{n}={getattr(self, n)!r}" for n in ("within", "update", "meta", "similarity", "meta_batch", "runs", "seed")
+        )
+        return f"MetaTrainer({type(self.module).__name__} of {self.layout.size:,} parameters, {values}, iteration={self.iteration})"
+
     @property
     def iteration(self) -> int:
         """Meta-iterations done."""
@@ -101,8 +115,7 @@ class MetaTrainer:
     @property
     def count(self) -> int:
         """Inner steps behind the carried moments."""
-        steps = self.update.steps if isinstance(self.update, LongRun) else self.level.rounds
-        return self.iteration * self.meta_batch * steps if self.second is not None else 0
+        return self.state.taken if self.second is not None else 0
 
     @property
     def eta(self) -> torch.Tensor:
@@ -111,61 +124,92 @@ class MetaTrainer:
 
     def trained(self, run: int = 0) -> nn.Module:
         """A plain module that starts at run ``run``'s phi."""
+        if not 0 <= run < self.runs:
+            raise FMRLError(f"run={run}: there are {self.runs} runs, counted from 0")
         return self.layout.module(self.module, self.phi[run])
 
     def fit(
-        self, tasks: Tasks | Sequence[Tasks], iterations: int, *, each: Callable[[MetaTrainer], None] | None = None,
+        self, tasks: Tasks | Sequence[Tasks], iterations: int, *, each: Each | Sequence[Each] | None = None,
         every: int | None = None, seconds: float | None = None,
     ) -> MetaTrainer:  # fmt: skip
         """Go on until ``iterations`` meta-iterations are done in all, or ``seconds`` are over; task numbers continue where they were.
 
         tasks: one sequence, or one for each run (over one table). each: called with the trainer after every ``every``
-        meta-iterations (counted from the first one ever) and at the end: to log, evaluate or checkpoint.
+        meta-iterations (counted from the first one ever) and when it stops: to log, evaluate or checkpoint; one function or several.
+        Ctrl-C leaves the trainer as it was after the last whole meta-iteration (on a GPU, of the last few), ready to be saved.
         """
         sources = list(tasks) if isinstance(tasks, (list, tuple)) else [tasks] * self.runs
+        if not all(hasattr(s, "draw") and hasattr(s, "inputs") for s in sources):
+            raise FMRLError("tasks must be drawn by number", fix="give pool.tasks(…), or Arrays([(X, y), …], batch=…, steps=…)")
+        if iterations != int(iterations) or (every is not None and every < 1):
+            raise FMRLError(f"iterations={iterations}, every={every}: both are whole numbers, every at least 1")
+        calls = list(each) if isinstance(each, (list, tuple)) else [] if each is None else [each]
+        for source in sources:
+            sequence(source, self.module, self.loop)
         if len(sources) != self.runs or any(s.inputs is not sources[0].inputs for s in sources):
             raise FMRLError(f"{self.runs} runs need {self.runs} task sequences over one table of inputs")
         if len({(s.steps, s.batch) for s in sources}) > 1:
             raise FMRLError("runs side by side need tasks with the same steps and batch", fix="train them one after the other")
+        rounds = sources[0].steps
+        sources = self.update.longer(sources) if isinstance(self.update, LongRun) else sources
         deadline = None if seconds is None else time.monotonic() + seconds
         while self.iteration < iterations:
-            self._prepare(sources)
+            self._prepare(sources, rounds)
             stop = iterations if every is None else min(iterations, (self.iteration // every + 1) * every)
-            while self.iteration < stop:
-                self._chunk(sources, min(CHUNK, stop - self.iteration))
-                if self._late(deadline):
-                    break
-            if each is not None and (self.iteration == iterations or (every and self.iteration % every == 0)):
-                each(self)
-            if self._late(deadline):
+            late = False
+            while self.iteration < stop and not late:
+                late = self._chunk(sources, min(self.engine.chunk, stop - self.iteration), deadline)
+            for call in calls if late or self.iteration == stop else []:
+                call(self)
+            if late:
                 break
+        if self.losses:
+            self._finite(-1)
         return self
 
     def _late(self, deadline: float | None) -> bool:
         late = deadline is not None and time.monotonic() > deadline
         return late if deadline is None or self.ranks is None else self.ranks.agree(late)
 
-    def _chunk(self, sources: Sequence[Tasks], count: int) -> None:
-        """``count`` meta-iterations: draw their tasks in bulk, then replay."""
+    def _chunk(self, sources: Sequence[Tasks], count: int, deadline: float | None = None) -> bool:
+        """Up to ``count`` meta-iterations: draw their tasks in bulk, then replay, until time is over. Whether it is."""
         self.engine.load(sources, self.firsts(sources), count)
-        self.engine.replay(count)
-        self.losses.append(self.engine.losses[:count].clone())
+        size, first, late = count if deadline is None else SLICE if self.device.type == "cuda" else 1, self.iteration, False
+        try:
+            while self.iteration < first + count and not late:
+                self.engine.replay(min(size, first + count - self.iteration))
+                if deadline is not None and self.device.type == "cuda":
+                    torch.cuda.synchronize(self.device)
+                late = self._late(deadline)
+        finally:
+            self.losses.append(self.engine.losses[: self.iteration - first].clone())
+        if len(self.losses) > 1:  # the chunk before, so that the device is not waited for
+            self._finite(-2)
+        return late
+
+    def _finite(self, chunk: int) -> None:
+        """Refuse to go on once a loss is no number."""
+        bad = (~torch.isfinite(self.losses[chunk])).nonzero()
+        if len(bad):
+            first = self.iteration - sum(map(len, self.losses[chunk:]))
+            raise FMRLError(
+                f"the loss of run {int(bad[0, 1])} is no number at meta-iteration {first + int(bad[0, 0]) + 1}",
+                fix="take a smaller step (or first guess), and look for NaN among the inputs",
+            )
 
     def firsts(self, sources: Sequence[Tasks]) -> list[int]:
         """Each run's first task number: runs that share one sequence play different stretches of it."""
         shared = len({id(s) for s in sources}) == 1
         return [(self.seed + (r if shared else 0)) * STRETCH for r in range(self.runs)]
 
-    def _prepare(self, sources: Sequence[Tasks]) -> None:
+    def _prepare(self, sources: Sequence[Tasks], rounds: int | None = None) -> None:
         """Buffers and the captured meta-iteration, unless those at hand fit; half as many tasks at once where memory runs out."""
         source = sources[0]
-        steps = self.update.steps if isinstance(self.update, LongRun) else source.steps
-        shape = (steps, source.batch, id(source.inputs), self.piece)
+        steps, rounds = source.steps, rounds or source.steps
+        object.__setattr__(self.level, "rounds", rounds)
+        shape = (steps, rounds, source.batch, id(source.inputs), self.piece)
         if self._shape == shape:
             return
-        if isinstance(self.update, LongRun) and source.steps != steps:
-            raise FMRLError(f"{self.update!r} needs tasks drawn with steps={steps}, not {source.steps}")
-        object.__setattr__(self.level, "rounds", source.steps)
         in_turn = isinstance(self.within, Adam) and self.within.carry == "in turn"
         self._put(None)
         self.loop = self.engine = None
@@ -173,8 +217,10 @@ class MetaTrainer:
             self.loop = InnerLoop(
                 self.module, self.within, source.inputs, tasks=self.runs * (1 if in_turn else self.own), steps=steps,
                 batch=source.batch, path=self.path, precision=self.precision, loss=self.loss, piece=self.piece,
-                average=isinstance(self.update, FLIBatch), targets=source.draw(0, 1)[1].dtype,
+                average=isinstance(self.update, FLIBatch), targets=source.draw(0, 1)[1],
             )  # fmt: skip
+            for each in {id(s): s for s in sources}.values():
+                self.loop.check(extent(each))
             self._put(self.loop.order)
             self.engine = MetaIteration(self.level, self.state, self.loop, self.meta_batch, self.rates, self.ranks)
         except torch.OutOfMemoryError:
@@ -185,8 +231,8 @@ class MetaTrainer:
         if self.engine is None:  # outside the handler, whose traceback would hold the memory
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
-            return self._prepare(sources)
-        self._shape = (*shape[:3], self.piece)
+            return self._prepare(sources, rounds)
+        self._shape = (*shape[:4], self.piece)
 
     def _from_loop(self, values: torch.Tensor) -> torch.Tensor:
         if self.order is None:

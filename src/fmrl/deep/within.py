@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 
 from fmrl.core.errors import FMRLError
 
@@ -54,8 +55,16 @@ class Adam:
         return self.lipschitz if self.lipschitz is not None else size**0.5
 
 
+def known(within: SGD | Adam) -> SGD | Adam:
+    """``within`` itself, when it is one of the two above."""
+    if not isinstance(within, (SGD, Adam)):
+        name = within.__name__ if isinstance(within, type) else type(within).__name__
+        raise FMRLError(f"within={name} is no optimiser of fmrl.deep", fix="use fmrl.deep.SGD(step) or fmrl.deep.Adam(step)")
+    return within
+
+
 def _check(value) -> None:
     for name in ("step", "lipschitz"):
         given = getattr(value, name)
-        if given is not None and not 0 < given < float("inf"):
+        if given is not None and not (isinstance(given, Real) and 0 < given < float("inf")):
             raise FMRLError(f"{value!r}: {name} must be positive and finite")

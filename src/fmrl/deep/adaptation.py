@@ -1,0 +1,140 @@
+"""Adaptation of phi to one task, from a trainer or from any module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from fmrl.core.errors import FMRLError
+from fmrl.deep.arrays import Arrays
+from fmrl.deep.batches import table, whole
+from fmrl.deep.checks import extent, suited
+from fmrl.deep.inner import InnerLoop
+from fmrl.deep.layout import Layout
+from fmrl.deep.losses import Loss, cross_entropy
+from fmrl.deep.trainer import MetaTrainer
+from fmrl.deep.within import Adam, known
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """What a test task starts from, for each chosen run: phi, Adam's carried moments and the steps behind them, and eta."""
+
+    module: nn.Module
+    within: Any
+    loss: Loss
+    phi: torch.Tensor  # [R, P]
+    second: torch.Tensor | None  # [R, P]
+    taken: int
+    eta: torch.Tensor  # [R]
+    options: dict[str, Any]  # path and precision
+
+    @classmethod
+    def of(cls, learner: MetaTrainer | nn.Module, runs: Sequence[int] | None, within: Any, loss: Loss | None) -> Start:
+        """The start of a trainer's ``runs`` (None: all), with its own within and loss, or of a module with those given."""
+        if isinstance(learner, MetaTrainer):
+            for name, value in (("within", within), ("loss", loss)):
+                if value is not None:
+                    raise FMRLError(f"a trainer adapts with its own {name}", fix="give trainer.trained() to use another")
+            chosen = list(range(learner.runs)) if runs is None else list(runs)
+            if not chosen or any(isinstance(r, bool) or r not in range(learner.runs) for r in chosen):
+                raise FMRLError(f"there is no run {runs!r}", fix=f"choose from 0 to {learner.runs - 1}")
+            second = None if learner.second is None else learner.second[chosen]
+            options = {"path": learner.path, "precision": learner.precision}
+            return cls(
+                learner.module, learner.within, learner.loss, learner.phi[chosen], second, learner.count, learner.eta[chosen], options
+            )  # fmt: skip
+        if not isinstance(learner, nn.Module):
+            raise FMRLError(f"{type(learner).__name__} is neither a MetaTrainer nor an nn.Module")
+        if runs is not None and list(runs) != [0]:
+            raise FMRLError("a module is one run", fix="leave runs out")
+        within = known(within or Adam())
+        if within.step is None:
+            raise FMRLError(f"{within!r} has no step", fix="give step=")
+        phi = Layout.of(learner).flat(learner)[None]
+        eta = torch.full((1,), within.step, dtype=phi.dtype, device=phi.device)
+        return cls(learner, within, loss or cross_entropy, phi, None, 0, eta, {})
+
+    def put(self, loop: InnerLoop, pick: torch.Tensor) -> None:
+        """Set the loop's tasks to begin where runs ``pick`` [T] stand."""
+        order = slice(None) if loop.order is None else loop.order
+        loop.theta.copy_(self.phi[pick][:, order])
+        if loop.second is not None and self.second is None:
+            loop.second.zero_()
+        elif loop.second is not None:
+            loop.second.copy_(self.second[pick][:, order])
+        loop.eta.copy_(self.eta[pick])
+        loop.bias.copy_(loop.bias_at(self.taken))
+
+    def loop(self, inputs: torch.Tensor, label: torch.Tensor, tasks: int, piece: int | None = None) -> InnerLoop:
+        """An inner loop for ``tasks`` tasks whose targets look like ``label`` [·, steps, batch, ...]."""
+        return InnerLoop(
+            self.module, self.within, inputs, tasks=tasks, steps=label.shape[1], batch=label.shape[2], loss=self.loss, piece=piece,
+            targets=label, **self.options,
+        )  # fmt: skip
+
+
+def ends(loop: InnerLoop) -> torch.Tensor:
+    """theta [T, P] after the loop's steps, in the module's own order."""
+    if loop.order is None:
+        return loop.theta
+    theta = torch.empty_like(loop.theta)
+    theta[:, loop.order] = loop.theta
+    return theta
+
+
+def adapt(
+    learner: MetaTrainer | nn.Module, X: Any, y: Any, steps: int = 50, *, batch: int | None = None, within: Any = None,
+    run: int = 0, seed: int = 0, loss: Loss | None = None,
+) -> nn.Module:  # fmt: skip
+    """A plain nn.Module adapted to one task's X [n, ...] and y [n] (or [n, k] numbers) by ``steps`` inner steps from phi.
+
+    learner: a trainer (run ``run`` with its own within, step, moments, loss, path and precision) or a module (with ``within`` and
+    ``loss``, else Adam() and cross-entropy). batch: samples in a step, all of them unless said. X [n, H, W] gets its channel axis
+    where the network has 2-D convolutions. A network whose batch norm uses the batch at hand answers for the batch it is given: for
+    one query at a time, put it in one batch with X ("inductive"); all queries together are "transductive".
+
+    >>> module = adapt(nn.Linear(2, 2), torch.eye(2), [0, 1], steps=100, within=Adam(0.1))
+    >>> module(torch.eye(2)).argmax(1).tolist()
+    [0, 1]
+    """
+    start = Start.of(learner, [run], within, loss)
+    whole(0, steps=steps)
+    X = table(X, "X")
+    n = max(len(X), 1)
+    whole(1, batch=n if batch is None else batch)
+    if X.ndim == 3 and any(isinstance(m, nn.Conv2d) for m in start.module.modules()):
+        X = X[:, None]
+    tasks = Arrays([(X, y)], batch=min(batch or n, n), steps=1, seed=seed, device=start.phi.device)
+    index, label = tasks.with_steps(steps).draw(0, 1)
+    loop = start.loop(tasks.inputs, label, 1)
+    loop.check(extent(tasks))
+    loop.index.copy_(index.transpose(0, 1))
+    loop.label.copy_(label.transpose(0, 1))
+    start.put(loop, torch.zeros(1, dtype=torch.int64, device=start.phi.device))
+    loop.play()
+    return Layout.of(start.module).module(start.module, ends(loop)[0])
+
+
+def gradient_norm(module: nn.Module, tasks: Any, count: int = 20, loss: Loss = cross_entropy) -> float:
+    """The largest norm of the gradient at ``module`` over first mini-batches of ``count`` tasks: a G for SGD(lipschitz=…).
+
+    >>> tasks = Arrays([(torch.eye(2), [0.0, 0.0])], batch=2, steps=1)
+    >>> net = nn.Linear(2, 1, bias=False)
+    >>> _ = nn.init.constant_(net.weight, 3.0)
+    >>> from fmrl.deep import squared_error
+    >>> round(gradient_norm(net, tasks, loss=squared_error), 4)  # (3, 3)
+    4.2426
+    """
+    whole(1, count=count)
+    apply, layout = suited(module, tasks, loss), Layout.of(module)
+    phi, frozen = layout.flat(module), layout.mask(tasks.inputs.device)
+    index, label = tasks.draw(0, count)
+    theta = phi.expand(count, -1).clone().requires_grad_()
+    values = loss(apply(theta, tasks.inputs[index[:, 0]]), label[:, 0])
+    gradient = torch.autograd.grad(values.sum(), theta)[0]
+    return float((gradient if frozen is None else gradient * ~frozen).norm(dim=1).max())

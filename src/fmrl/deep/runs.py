@@ -1,0 +1,40 @@
+"""Which runs may share a stack: one architecture, and inner rules that differ in their step alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from fmrl.core.errors import FMRLError
+from fmrl.deep.layout import Layout
+from fmrl.deep.within import SGD, Adam
+
+
+def side_by_side(
+    module: nn.Module | Sequence[nn.Module], within: Any, runs: int | None, device: Any
+) -> tuple[list[nn.Module], list[SGD | Adam], torch.device]:
+    """One module and one inner rule for every run, on one device."""
+    modules = [module] if isinstance(module, nn.Module) else list(module)
+    if not modules or not all(isinstance(m, nn.Module) and any(True for _ in m.parameters()) for m in modules):
+        raise FMRLError("there is nothing to train", fix="give a module with parameters, or a list of such modules")
+    device = torch.device(device or next(modules[0].parameters()).device)
+    modules = [m.to(device) for m in modules] * (runs or 1 if len(modules) == 1 else 1)
+    withins = list(within) if isinstance(within, (list, tuple)) else [within] * len(modules)
+    if len(withins) != len(modules) or (runs and runs != len(modules)):
+        raise FMRLError("there must be one module and one within for every run")
+    if not all(isinstance(w, (SGD, Adam)) for w in withins):
+        raise FMRLError(f"within={withins[0]!r} is not an inner rule", fix="give fmrl.deep.SGD(step) or fmrl.deep.Adam(step)")
+    if len({repr(replace(w, step=1.0)) for w in withins}) > 1:
+        raise FMRLError(f"{withins!r}: runs side by side differ in step alone", fix="train them one after the other")
+    if any(_built(m) != _built(modules[0]) or Layout.of(m) != Layout.of(modules[0]) for m in modules[1:]):
+        raise FMRLError("runs side by side need one architecture, and equal buffers", fix="train them one after the other")
+    return modules, withins, device
+
+
+def _built(module: nn.Module) -> tuple:
+    """What modules of one architecture share besides the shapes of their parameters."""
+    return repr(module), [(name, buffer.cpu().numpy().tobytes()) for name, buffer in module.named_buffers()]

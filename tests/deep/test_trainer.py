@@ -1,0 +1,177 @@
+"""MetaTrainer under bad input, interruptions and short time: nothing is misread, and what was done can be gone on with."""
+# ruff: noqa: E402
+
+import math
+import time
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn
+
+from fmrl.core.domains import Euclidean
+from fmrl.core.errors import FMRLError
+from fmrl.core.meta import End
+from fmrl.deep import SGD, Adam, Arrays, AverageDeviation, FollowLeader, Interpolate, MetaTrainer, cross_entropy, load, save
+from fmrl.deep import iteration as iteration_module
+
+torch.set_num_threads(1)
+
+
+def arrays(steps=4, seed=0):
+    rng = np.random.default_rng(0)
+    return Arrays([(rng.normal(size=(6, 3)), rng.integers(0, 2, 6)) for _ in range(7)], batch=3, steps=steps, seed=seed)
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+
+
+def trainer(within=None, meta=None, **options):
+    return MetaTrainer(net(), within or Adam(0.01, carry=True), meta=meta or Interpolate(1.0, 0.0, 40), meta_batch=3, **options)
+
+
+class Interrupting:
+    """A loss that raises at its n-th call."""
+
+    __name__ = "interrupting"
+
+    def __init__(self, at, error):
+        self.at, self.error, self.calls = at, error, 0
+
+    def __call__(self, outputs, labels):
+        self.calls += 1
+        if self.calls == self.at:
+            raise self.error
+        return cross_entropy(outputs, labels)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("boom")])
+@pytest.mark.parametrize("at", [9, 62, 101])
+@pytest.mark.parametrize("meta", [Interpolate(1.0, 0.0, 40), FollowLeader()])
+def test_what_stops_a_fit_leaves_whole_meta_iterations(tmp_path, error, at, meta):
+    whole = trainer(meta=meta, loss=Interrupting(-1, error), path="functional").fit(arrays(), 40)
+    stopped = trainer(meta=meta, loss=Interrupting(at, error), path="functional")
+    with pytest.raises(type(error)):
+        stopped.fit(arrays(), 40)
+    assert stopped.iteration == (at - 3) // 4  # two calls that check the loss, then four a meta-iteration
+    save(stopped, tmp_path / "c.safetensors")
+    fresh = load(trainer(meta=meta, loss=Interrupting(-1, error), path="functional"), tmp_path / "c.safetensors")
+    assert torch.equal(fresh.fit(arrays(), 40).phi, whole.phi)
+    assert torch.equal(stopped.fit(arrays(), 40).phi, whole.phi)
+    assert sum(map(len, stopped.losses)) == 40
+
+
+def test_time_is_looked_at_within_a_chunk():
+    calls, seen = [], []
+
+    def slow(outputs, labels):
+        time.sleep(0.01)
+        return cross_entropy(outputs, labels)
+
+    t = trainer(loss=slow, path="functional")
+    started = time.monotonic()
+    t.fit(arrays(), 200, seconds=0.2, each=[calls.append, lambda t: seen.append(t.iteration)], every=150)
+    assert time.monotonic() - started < 2.0 and 0 < t.iteration < 150
+    assert calls == [t] and seen == [t.iteration]  # called when it stops, so that a checkpoint can be written
+
+
+def test_carried_moments_count_the_steps_that_were_taken():
+    t = trainer().fit(arrays(4), 3).fit(arrays(9), 6)
+    assert t.count == 3 * 3 * 4 + 3 * 3 * 9
+    assert t.engine.bias[0, 0, 0].item() == math.sqrt(1 - 0.999 ** (3 * 3 * 4 + 1))
+
+
+def test_tables_of_long_tasks_are_cut(monkeypatch):
+    whole = trainer().fit(arrays(), 10)
+    monkeypatch.setattr(iteration_module, "TABLES", 16 * 3 * 4 * 3 * 2)
+    cut = trainer().fit(arrays(), 10)
+    assert cut.engine.chunk == 2 and torch.equal(cut.phi, whole.phi)
+
+
+def test_a_loss_that_is_no_number_is_named():
+    with pytest.raises(FMRLError, match="no number at meta-iteration"):
+        trainer(SGD(1e300), loss=lambda o, y: o.square().sum((1, 2))).fit(arrays(), 30)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"path": "foo"}, "path='foo'"),
+        ({"precision": "fp8"}, "precision='fp8'"),
+        ({"piece": -1}, "piece=-1"),
+        ({"piece": 0}, "piece=0"),
+        ({"runs": 0}, "runs=0"),
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": 2**31}, "seed="),
+        ({"within": [SGD(0.1), Adam(0.1)], "runs": 2}, "step alone"),
+        ({"within": [Adam(0.1, carry=False), Adam(0.1, carry=True)], "runs": 2}, "step alone"),
+        ({"within": torch.optim.SGD}, "inner rule"),
+        ({"meta": [Interpolate(1.0, 0.0, 3)]}, "meta-update"),
+        ({"module": nn.ReLU()}, "nothing to train"),
+        ({"module": []}, "nothing to train"),
+        ({"module": [nn.Sequential(nn.Linear(3, 2), nn.ReLU()), nn.Sequential(nn.Linear(3, 2), nn.Tanh())]}, "architecture"),
+        ({"meta_batch": 2.5}, "meta_batch=2.5"),
+    ],
+)
+def test_settings_that_would_be_misread_are_refused(options, message):
+    with pytest.raises(FMRLError, match=message):
+        MetaTrainer(options.pop("module", net()), **options)
+
+
+def test_calls_that_would_be_misread_are_refused():
+    t = trainer()
+    with pytest.raises(FMRLError, match="every"):
+        t.fit(arrays(), 3, every=-1, each=print)
+    with pytest.raises(FMRLError, match="Arrays"):
+        t.fit([(np.zeros((2, 3)), [0, 1])], 3)
+    with pytest.raises(FMRLError, match="run=5"):
+        t.trained(5)
+
+
+def test_a_checkpoint_of_other_settings_or_other_numbers_is_refused(tmp_path):
+    path = tmp_path / "c.safetensors"
+    save(trainer().fit(arrays(), 2), path)
+    other_net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+    rest = {"within": Adam(0.01, carry=True), "meta": Interpolate(1.0, 0.0, 40), "meta_batch": 3}
+    others = [
+        MetaTrainer(net().float(), **rest), MetaTrainer(other_net, **rest), trainer(Adam(0.02, carry=True)),
+        trainer(meta=FollowLeader()), trainer(loss=Interrupting(-1, None)),
+    ]  # fmt: skip
+    for other in others:
+        with pytest.raises(FMRLError, match="was made with"):
+            load(other, path)
+    data = bytearray(path.read_bytes())
+    data[-20] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(FMRLError, match="damaged"):
+        load(trainer(), path)
+
+
+def test_large_seeds_play_other_tasks():
+    found = [trainer(seed=seed).fit(arrays(), 2).phi for seed in (0, 20261115, 2**30 - 1)]
+    assert not torch.equal(found[0], found[1]) and not torch.equal(found[1], found[2])
+
+
+def test_steps_of_all_runs_are_compared(tmp_path):
+    def two(second):
+        return MetaTrainer(net(), [SGD(0.1), SGD(second)], runs=2, meta_batch=2)
+
+    path = save(two(0.2).fit(arrays(), 2), tmp_path / "c.safetensors")
+    with pytest.raises(FMRLError, match="steps"):
+        load(two(0.3), path)
+
+
+def test_the_inner_step_is_the_guess_over_sigma():
+    """eta_t = D_t/(G·√m), m the steps of a task; the guess is what the core's rule makes of all tasks of a meta-batch in turn."""
+    rule, within = AverageDeviation(first=0.5), SGD(lipschitz=2.0)
+    t = MetaTrainer(net(), within, similarity=rule, meta=FollowLeader(), meta_batch=3)
+    phi, ends = t.phi.clone(), []
+    t.fit(arrays(4), 1, each=lambda t: ends.append(t._from_loop(t.loop.theta)))
+    guess, memory = rule.init(Euclidean(), phi)
+    for end in ends[0][:, None]:
+        guess, memory = rule.update(Euclidean(), phi, guess, memory, End(end, end, torch.tensor([2.0 * math.sqrt(4)])))
+    assert torch.allclose(t.state.guess, guess, rtol=1e-12) and not torch.allclose(guess, torch.tensor(0.5).double())
+    assert torch.allclose(t.eta, guess / (2.0 * math.sqrt(4)), rtol=1e-12)
