@@ -30,6 +30,7 @@ from fmrl.core.gap import TINY, Objective
 from fmrl.core.system import Solve, hessian, less, system
 
 SHRINK = 0.15  # of mu in a step
+GENTLY = 0.3  # the same where a loss has corners: many may lie in one place, and a fast descent loses them from sight
 COOL = 0.5  # of the heat in a step
 NEAR = 5.0  # times mu·count: the gap of a point on the path
 
@@ -88,7 +89,7 @@ class Path:
         if isinstance(self.curve, Smooth) and not self.w.shape[-1]:  # no barrier: the gap itself has to go
             near = 0.1 * self.share * self.curve.value(self.problem.samples.margins(self.theta))
         good, count = (self.length > 0.4) & (self.gap <= near), xp.maximum(count, xp.ones_like(count))
-        mu = xp.where(good, SHRINK * total / count, self.mu)
+        mu = xp.where(good, (SHRINK if isinstance(self.curve, Smooth) else GENTLY) * total / count, self.mu)
         if isinstance(self.curve, Smooth) and bool(xp.any(self.hot)):
             heat = self.curve.heat
             cooler = xp.where(good, xp.maximum(COOL * heat, xp.minimum(heat, mu / self.eta)), heat)
