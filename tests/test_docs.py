@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import json
 import re
 import sys
 from pathlib import Path
@@ -173,3 +174,56 @@ def test_the_table_and_the_readme_are_what_the_records_say():
     row = next(line for line in PAGES["README.md"].splitlines() if "benchmarks/practice.py" in line)
     for what, number in write_practice.numbers(records).items():
         assert number in row, f"{what}: the record says {number}"
+
+
+DEEP = ROOT / "results" / "deep"
+
+
+def _rows(name: str) -> dict[tuple[str, int], dict]:
+    rows = json.loads((DEEP / f"{name}.json").read_text(encoding="utf-8"))["rows"]
+    return {(row["how"].partition(" (")[0], row["stack"]): row for row in rows}
+
+
+def test_speeds_of_networks_are_those_of_the_records():
+    page, readme = PAGES["docs/deep.md"], PAGES["README.md"]
+    main, older, pooled = map(_rows, ("benchmark-h200", "benchmark-h200-tf32", "benchmark-h200-pooled"))
+    for rows, how in [
+        (main, "eager, torch.optim"),
+        (main, "torch.func.vmap"),
+        (main, "fmrl.deep, bf16"),
+        (older, "fmrl.deep, tf32"),
+    ]:
+        found = [row for (name, _), row in rows.items() if name == how]
+        for cell in (
+            [f"{row['task-steps/s']:,.0f}" for row in found],
+            [f"{row['ratio']:.0f}" for row in found],
+            [str(row["stack"]) for row in found],
+        ):
+            assert f"| {' / '.join(cell)} |" in page, f"{how}: the record says {' / '.join(cell)}"
+    best, wide = main["fmrl.deep, bf16", 160], pooled["fmrl.deep, bf16", 160]
+    assert f"{round(best['task-steps/s'], -3):,.0f} task-steps/s" in readme and f"{best['ratio']:.0f} times eager" in readme
+    assert f"{wide['task-steps/s']:,.0f} task-steps/s" in page and f"{wide['ratio']:.0f} times eager" in page
+    one, two = _rows("benchmark-cpu"), _rows("benchmark-cpu-2-threads")
+    ours = "fmrl.deep, float32"
+    assert f"{one[ours, 5]['ratio']} times" in page and f"{one[ours, 40]['ratio']} times at 40" in page
+    assert f"{one[ours, 5]['ratio']} times eager" in readme
+    threads = two[ours, 10]["task-steps/s"], two["eager, torch.optim", 1]["task-steps/s"]
+    assert f"{threads[0]:.0f} against {threads[1]:.0f} task-steps/s" in page
+
+
+def test_the_cost_of_reduced_precision_is_that_of_the_record():
+    record = json.loads((DEEP / "precision-tiny-imagenet-100.json").read_text(encoding="utf-8"))
+    low, high = ({r["precision"]: r for r in record["rows"]}[p] for p in ("bf16", "tf32"))
+    points = [100 * (h - l) for shots in ("1-shot", "5-shot") for h, l in zip(high[shots], low[shots], strict=True)]
+    error = np.std(points, ddof=1) / np.sqrt(len(points))
+    said = f"{np.mean(points):.3f}".replace("-", "−"), f"{error:.2f}"
+    assert said == ("−0.055", "0.28") and "tf32 less bf16 is −0.06 points" in PAGES["docs/deep.md"]
+    assert f"standard error {said[1]}" in " ".join(PAGES["docs/deep.md"].split())
+
+
+def test_every_record_of_networks_is_listed_and_every_one_named_exists():
+    listed = set(re.findall(r"^\| `([\w-]+\.json)`", (DEEP / "README.md").read_text(encoding="utf-8"), re.M))
+    assert listed == {path.name for path in DEEP.glob("*.json")}
+    for name, text in PAGES.items():
+        for path in re.findall(r"`(results/[\w/-]+\.json)`", text):
+            assert (ROOT / path).exists(), f"{name} names {path}"

@@ -45,7 +45,7 @@ Quick = Annotated[
     typer.Option(
         "--quick",
         help="Under a minute on two cores: the smallest settings of every family, a few meta-iterations, 4 test tasks. Shows "
-        "that it works, not what it finds.",
+        "that it works, not what it finds; --seeds and the test tasks below do not apply.",
     ),
 ]
 Precision = Annotated[str, typer.Option(help="Of the kernels on CUDA: bf16, tf32 or ieee (float32).")]
