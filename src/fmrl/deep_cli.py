@@ -44,7 +44,7 @@ Quick = Annotated[
     bool,
     typer.Option(
         "--quick",
-        help="Under a minute on two cores: the smallest settings of every family, a few meta-iterations, 4 test tasks. Shows "
+        help="Under a minute on two free cores: the smallest settings of every family, a few meta-iterations, 4 test tasks. Shows "
         "that it works, not what it finds; --seeds and the test tasks below do not apply.",
     ),
 ]
@@ -184,13 +184,14 @@ def _steps(study: Any) -> tuple[int, int]:
 
     done = total = 0
     for group in study.groups.values():
-        if not all("final" in study.results.get(q.key, {}) for q in group):
-            total += sum((study.plan.iterations or q.iterations) * q.meta_batch * q.steps for q in group)
-    for path in study.folder.glob("*.safetensors"):
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("fmrl", "{}"))
-        done += about.get("iteration", 0) * about.get("meta_batch", 0) * about.get("rounds", 0) * about.get("runs", 0)
-    return min(done, total), total
+        if all("final" in study.results.get(q.key, {}) for q in group):
+            continue
+        once = sum(q.meta_batch * q.steps for q in group)  # task-steps of a meta-iteration
+        total += once * (study.plan.iterations or group[0].iterations)
+        if (path := study._checkpoint(group)).exists():
+            with safe_open(path, framework="pt") as file:
+                done += once * json.loads((file.metadata() or {}).get("fmrl", "{}")).get("iteration", 0)
+    return done, total
 
 
 def _time(seconds: float) -> str:
