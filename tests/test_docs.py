@@ -120,6 +120,21 @@ def test_commands_and_their_options_exist(name, line):
     assert not unknown, f"{name}: {line!r} has no option {unknown}"
 
 
+def test_the_commands_without_json_are_those_the_page_names():
+    def without(command: click.Command, words: tuple[str, ...]) -> set[str]:
+        if isinstance(getattr(command, "commands", None), dict):
+            return set().union(*(without(inner, (*words, name)) for name, inner in command.commands.items()))
+        return set() if any("--json" in p.opts for p in command.params) else {" ".join(words)}
+
+    assert without(typer.main.get_command(app), ()) == {
+        "bench",
+        *(f"data {word}" for word in ("list", "get", "verify", "build")),
+    }
+    assert "`fmrl bench` and `fmrl data list`, `get`, `verify` and `build` print text alone" in " ".join(
+        PAGES["docs/cli.md"].split()
+    )
+
+
 def test_every_page_is_in_the_navigation():
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert [p for p in PAGES if p.startswith("docs/") and not re.search(rf": {re.escape(p[5:])}$", nav, re.M)] == []
