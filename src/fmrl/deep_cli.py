@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
+from dataclasses import asdict, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from fmrl.core.errors import FMRLError
 
@@ -22,84 +22,116 @@ class Set(StrEnum):
     tiny = "tiny-imagenet-100"
     mini = "mini-imagenet"
 
+    @property
+    def settings(self) -> str:
+        """Whose settings they are."""
+        return "Omniglot" if self is Set.omniglot else "Mini-ImageNet"
+
 
 app = typer.Typer(no_args_is_help=True, help="The paper's deep experiments beside the authors' logs.")
-console = Console()
 Data = Annotated[Path | None, typer.Option("--data", help="Folder of local copies (default: $FMRL_DATA).")]
-Out = Annotated[Path | None, typer.Option(help="Folder for the record and the checkpoints; the same folder resumes.")]
-Seconds = Annotated[float | None, typer.Option(help="Stop after this many seconds; call again to go on.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder for the record and the checkpoints; the same folder resumes (default: runs/COMMAND-SET, as in "
+        "runs/deep-omniglot; with --quick runs/COMMAND-SET-quick)."
+    ),
+]
+Seconds = Annotated[float | None, typer.Option(min=0, help="Stop after this many seconds; call again to go on.")]
 Device = Annotated[str | None, typer.Option(help="cuda or cpu (default: cuda when there is one).")]
-Iterations = Annotated[int | None, typer.Option(help="Meta-iterations (default: the authors' 20,000).")]
+Iterations = Annotated[int | None, typer.Option(min=1, help="Meta-iterations (default: the authors' 20,000).")]
 Quick = Annotated[
-    bool, typer.Option("--quick", help="10 meta-iterations and 8 test tasks a run: shows that it works, not what it finds.")
+    bool,
+    typer.Option(
+        "--quick",
+        help="Under a minute on two free cores: the smallest settings of every family, a few meta-iterations, 4 test tasks. Shows "
+        "that it works, not what it finds; --seeds and the test tasks below do not apply.",
+    ),
 ]
 Precision = Annotated[str, typer.Option(help="Of the kernels on CUDA: bf16, tf32 or ieee (float32).")]
 On = Annotated[Set, typer.Option("--set", help="Omniglot, or the 16 Mini-ImageNet settings on one of the other two.")]
-SEEDS = {"o15_i5": 3, "o55_i5": 3, "o120_i10": 3, "o520_i10": 3}
+Seeds = Annotated[
+    int | None, typer.Option(min=1, help="Seeds of one setting per family (default: 3 for deep on Omniglot, else 1).")
+]
+Every = Annotated[int, typer.Option(min=1, help="Meta-iterations between looks at the test tasks.")]
+Curve = Annotated[int, typer.Option(min=2, help="Test tasks of such a look.")]
+Final = Annotated[int, typer.Option(min=2, help="Test tasks at the end, transductive.")]
+Inductive = Annotated[int, typer.Option(min=2, help="Test tasks at the end, inductive.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the rows of the tables as JSON.")]
+SMALL = {"every": 10**6, "curve": 2, "final": 4, "inductive": 2}  # of --quick
+EVALUATION = 5  # its inner steps a test task
 
 
-@app.command()
-def shots(
-    out: Out = None, data: Data = None, seconds: Seconds = None, device: Device = None, iterations: Iterations = None,
-    quick: Quick = False, on: On = Set.omniglot, precision: Precision = "bf16",
-):  # fmt: skip
-    """More training samples a task: the 20 Omniglot runs of that figure. About 5 minutes on an H200."""
-    _study("shots", out, data, seconds, device, iterations, quick, on, precision)
+def _command(name: str, sweep: str | None, help_: str) -> None:
+    def command(
+        out: Out = None, data: Data = None, seconds: Seconds = None, device: Device = None, iterations: Iterations = None,
+        quick: Quick = False, on: On = Set.omniglot, precision: Precision = "bf16", seeds: Seeds = None, every: Every = 2000,
+        curve: Curve = 200, final: Final = 1000, inductive: Inductive = 500, as_json: Json = False,
+    ) -> None:  # fmt: skip
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            raise FMRLError("torch is not installed", fix="pip install 'fmrl[deep]'") from None
+        from fmrl.deep.fused import PRECISIONS
+        from fmrl.deep.reproduce import Plan, Study
+
+        if precision not in PRECISIONS:
+            raise FMRLError(f"--precision {precision} is unknown", fix=f"say {', '.join(PRECISIONS)}")
+        device = _device(device)
+        looks = SMALL if quick else {"every": every, "curve": curve, "final": final, "inductive": inductive}
+        plan = Plan(iterations=iterations or (_short(on) if quick else None), precision=precision, **looks)
+        chosen = _chosen(on, sweep, quick, seeds)
+        folder = out or Path("runs") / f"{name}-{on.value}{'-quick' if quick else ''}"
+        study = Study(chosen, *_pools(on, data, device), folder, plan, device)
+        aside = Console(stderr=True)
+        done = _go(study, seconds, aside, quick) if study.work() else True
+        _tell(study, on, sweep, done, as_json)
+
+    command.__doc__ = help_
+    app.command(name)(command)
 
 
-@app.command("iterations")
-def iterations_(
-    out: Out = None, data: Data = None, seconds: Seconds = None, device: Device = None, iterations: Iterations = None,
-    quick: Quick = False, on: On = Set.omniglot, precision: Precision = "bf16",
-):  # fmt: skip
-    """More inner steps a task: the 16 Omniglot runs of that figure. About 8 minutes on an H200."""
-    _study("iterations", out, data, seconds, device, iterations, quick, on, precision)
+_HOW = "\n\nSays first how long it will take. Example: `fmrl reproduce {0} --seconds 540` (and again, until it is finished)"
+_command("shots", "shots", "More training samples a task: the 20 Omniglot runs of that figure." + _HOW.format("shots"))
+_command(
+    "iterations", "iterations", "More inner steps a task: the 16 Omniglot runs of that figure." + _HOW.format("iterations")
+)
+_command("deep", None, "All 32 Omniglot runs, and two more seeds for four of them." + _HOW.format("deep"))
 
 
-@app.command()
-def deep(
-    out: Out = None, data: Data = None, seconds: Seconds = None, device: Device = None, iterations: Iterations = None,
-    quick: Quick = False, on: On = Set.omniglot, precision: Precision = "bf16",
-):  # fmt: skip
-    """All 32 Omniglot runs and two more seeds for four of them. About 10 minutes on an H200.
+def _device(name: str | None) -> str:
+    """The device asked for, or an error that says what there is."""
+    import torch
 
-    Example: fmrl reproduce deep --seconds 540     (and once more to finish)
-    """
-    _study(None, out, data, seconds, device, iterations, quick, on, precision)
-
-
-def _study(sweep, out, data, seconds, device, iterations, quick, on, precision) -> None:
+    if name is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        import torch
-    except ImportError:
-        raise FMRLError("torch is not installed", fix="pip install 'fmrl[deep]'") from None
-    from fmrl.deep.fused import PRECISIONS
-    from fmrl.deep.reproduce import Plan, Study, runs
-
-    if precision not in PRECISIONS:
-        raise FMRLError(f"--precision {precision} is unknown", fix=f"say {', '.join(PRECISIONS)}")
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    small = {"every": 10, "curve": 4, "final": 8, "inductive": 4} if quick else {}
-    plan = Plan(iterations=iterations or (10 if quick else None), precision=precision, **small)
-    train, test, classes = _pools(on, data, device)
-    chosen = (
-        runs("Omniglot", sweep, SEEDS if sweep is None and not quick else None)
-        if on is Set.omniglot
-        else runs("Mini-ImageNet", sweep)
-    )
-    out = out or Path("runs") / f"{sweep or 'deep'}-{on.value}{'-quick' if quick else ''}"
-    study = Study(chosen, train, test, classes, out, plan, device)
-    done = _go(study, seconds) if study.work() else True
-    (_beside if on is not Set.tiny else _alone)(study)
-    drawn = _verdicts(study, on, sweep)
-    if plan.iterations and plan.iterations < chosen[0].iterations:
-        console.print(f"{plan.iterations:,} meta-iterations; the authors' runs have {chosen[0].iterations:,}", highlight=False)
-    console.print(f"record: {study.path}", *(f"figure: {path}" for path in drawn), sep="\n", highlight=False, soft_wrap=True)
-    if not done:
-        console.print("not finished: run the same command again to go on")
+        device = torch.device(name)
+    except RuntimeError:
+        raise FMRLError(f"--device {name} is unknown", fix="say cuda or cpu") from None
+    if device.type not in ("cuda", "cpu"):
+        raise FMRLError(f"--device {name} is not supported", fix="say cuda or cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        there = f"there are {torch.cuda.device_count()}" if torch.cuda.is_available() else "PyTorch sees none here"
+        raise FMRLError(f"--device {name}: there is no such GPU ({there})", fix="use --device cpu, or leave it out")
+    return name
 
 
-def _pools(on, data, device):
+def _short(on: Set) -> int:
+    """Meta-iterations of --quick: a task-step of the Mini-ImageNet network is ten times the work of Omniglot's."""
+    return 3 if on is Set.omniglot else 1
+
+
+def _chosen(on: Set, sweep: str | None, quick: bool, seeds: int | None) -> list:
+    from fmrl.deep.settings import crossing, runs, smallest
+
+    if quick:
+        return [replace(r, eval_steps=EVALUATION) for r in smallest(on.settings, sweep, 2 if on is Set.omniglot else 1)]
+    count = seeds or (3 if sweep is None and on is Set.omniglot else 1)
+    return runs(on.settings, sweep, dict.fromkeys(crossing(on.settings), count))
+
+
+def _pools(on: Set, data: Path | None, device: str) -> tuple[Any, Any, Any]:
     """Training and test tables, and the classes of a run."""
     from fmrl.data.images import load_mini_imagenet, load_omniglot, load_tiny_imagenet_100
     from fmrl.deep.reproduce import split
@@ -116,14 +148,16 @@ def _pools(on, data, device):
 
         return pool, pool, classes
     load = load_tiny_imagenet_100 if on is Set.tiny else load_mini_imagenet
-    pools = [Pool.of_images(load(split=s, size=84, data=data), device, scale=1 / 255) for s in ("train", "test")]
-    return *pools, lambda run: (None, None)
+    train, test = (Pool.of_images(load(split=s, size=84, data=data), device, scale=1 / 255) for s in ("train", "test"))
+    return train, test, lambda run: (None, None)
 
 
-def _go(study, seconds) -> bool:
-    speed, work = study.speed(), study.work()
-    where = "at most" if study.device.type == "cuda" else "about"  # stacks run side by side on CUDA
-    console.print(f"{work:,} task-steps, {where} {_time(work / speed)} at {speed:,.0f} task-steps/s", highlight=False)
+def _go(study: Any, seconds: float | None, console: Console, quick: bool) -> bool:
+    done, total = _steps(study)
+    if not quick:
+        speed, work = study.speed(), study.work() - done
+        where = "at most" if study.device.type == "cuda" else "about"  # stacks run side by side on CUDA
+        console.print(f"{work:,} task-steps, {where} {_time(work / speed)} at {speed:,.0f} task-steps/s", highlight=False)
     columns = (
         TextColumn("training"),
         BarColumn(),
@@ -132,7 +166,7 @@ def _go(study, seconds) -> bool:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as bar:
-        line = bar.add_task("", total=sum(_training(study)), rate="")
+        line = bar.add_task("", total=total, completed=done, rate="")
 
         def tick(steps: int) -> None:
             bar.update(line, advance=steps, rate=f"{bar.tasks[0].speed or 0:,.0f} task-steps/s")
@@ -144,60 +178,46 @@ def _go(study, seconds) -> bool:
         return study.go(seconds, progress, tick)
 
 
-def _training(study):
+def _steps(study: Any) -> tuple[int, int]:
+    """Task-steps of training in the stacks that are not finished: done, as their checkpoints say, and in all."""
+    from safetensors import safe_open
+
+    done = total = 0
     for group in study.groups.values():
-        if not study._finished(group):
-            yield sum((study.plan.iterations or q.iterations) * q.meta_batch * q.steps for q in group)
+        if all("final" in study.results.get(q.key, {}) for q in group):
+            continue
+        once = sum(q.meta_batch * q.steps for q in group)  # task-steps of a meta-iteration
+        total += once * (study.plan.iterations or group[0].iterations)
+        if (path := study._checkpoint(group)).exists():
+            with safe_open(path, framework="pt") as file:
+                done += once * json.loads((file.metadata() or {}).get("fmrl", "{}")).get("iteration", 0)
+    return done, total
 
 
 def _time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _beside(study) -> None:
-    """Our accuracies beside the authors'."""
-    from fmrl.deep.settings import compare
-
-    table = Table("run", "seed", "ours", "inductive", "authors", "difference", "allowed", "within")
-    rows = compare(study.results)
-    for r in rows:
-        ours = f"{100 * r['ours']:.1f} ± {196 * r['error']:.1f}"
-        cells = [f"{100 * r[k]:.1f}" for k in ("inductive", "theirs", "difference", "allowed")]
-        table.add_row(r["run"], str(r["seed"]), ours, *cells, "yes" if r["within"] else "no")
-    console.print(table)
-    first = [r for r in rows if r["seed"] == 0]
-    console.print(f"{sum(r['within'] for r in first)} of {len(first)} runs within the allowed difference")
-
-
-def _alone(study) -> None:
-    """Our accuracies: on stand-in data there is nothing to compare them with."""
-    table = Table(
-        "setting", "transductive", "inductive", "meta-iterations", title="Tiny ImageNet-100 in the settings of Mini-ImageNet"
-    )
-    for key, r in study.results.items():
-        if "final" in r:
-            cells = [
-                f"{100 * r['final'][p]['accuracy']:.1f} ± {196 * r['final'][p]['error']:.1f}"
-                for p in ("transductive", "inductive")
-            ]
-            table.add_row(key, *cells, f"{r['curve'][-1][0]:,}")
-    console.print(table)
-
-
-def _verdicts(study, on, sweep) -> list[Path]:
-    """The paper's claims, ours beside the authors' log by the same rules; written with the figures next to the record."""
-    from fmrl.deep import claims, figures
+def _tell(study: Any, on: Set, sweep: str | None, done: bool, as_json: bool) -> None:
+    """Tables, verdicts and figures; the last two are written beside the record."""
+    from fmrl.deep import claims, figures, screen, settings
     from fmrl.records import write_json
 
-    settings, data = {
-        Set.omniglot: ("Omniglot", "Omniglot"), Set.mini: ("Mini-ImageNet", "Mini-ImageNet"), Set.tiny: ("Mini-ImageNet", figures.TINY),
-    }[on]  # fmt: skip
-    found = claims.judge(study.results, settings, sweep)
-    words = {True: "yes", False: "no", None: "–"}
-    logged = "authors' log" if data == settings else f"authors' log, {settings}"
-    table = Table("task", "claim", "ours", "numbers", logged, "numbers", title="What the paper says", show_lines=True)
-    for c in found:
-        table.add_row(c.family, c.text, words[c.ours], c.ours_numbers, words[c.theirs], c.theirs_numbers)
-    console.print(table)
+    rows = settings.alone(study.results) if on is Set.tiny else settings.compare(study.results)
+    found = claims.judge(study.results, on.settings, sweep)
     write_json(study.folder / "verdicts.json", [asdict(c) for c in found])
-    return figures.draw(study.results, study.folder, data, sweep)
+    drawn = figures.draw(study.results, study.folder, figures.TINY if on is Set.tiny else on.settings, sweep)
+    if as_json:
+        facts = {"set": on.value, "plan": asdict(study.plan), "finished": done, "record": str(study.path)}
+        told = {"rows": rows, "verdicts": [asdict(c) for c in found], "figures": [str(path) for path in drawn]}
+        typer.echo(json.dumps(facts | told, ensure_ascii=False))
+        return
+    console = Console()
+    (screen.alone if on is Set.tiny else screen.beside)(rows, console)
+    screen.verdicts(found, console, "authors' log" if on is not Set.tiny else f"authors' log, {on.settings}")
+    authors = study.runs[0].iterations
+    if study.plan.iterations and study.plan.iterations < authors:
+        console.print(f"{study.plan.iterations:,} meta-iterations; the authors' runs have {authors:,}", highlight=False)
+    console.print(f"record: {study.path}", *(f"figure: {path}" for path in drawn), sep="\n", highlight=False, soft_wrap=True)
+    if not done:
+        console.print("not finished: run the same command again to go on")

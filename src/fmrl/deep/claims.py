@@ -7,27 +7,23 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fmrl.deep.settings import SWEEPS, Run, family, reference
-
-FAMILIES = {
-    "o15": "5-way 1-shot", "o55": "5-way 5-shot", "o120": "20-way 1-shot", "o520": "20-way 5-shot",
-    "m15": "5-way 1-shot", "m55": "5-way 5-shot",
-}  # fmt: skip
+from fmrl.deep.settings import FAMILIES, FEWEST, SWEEPS, Run, family, reference
 
 
 @dataclass(frozen=True)
 class Point:
-    """One run's accuracy, its standard error, its curve [(meta-iteration, accuracy)] and its last meta-iteration."""
+    """One run's accuracy, its standard error, its curve [(meta-iteration, accuracy)], its last meta-iteration, its test tasks."""
 
     accuracy: float
     error: float
     curve: Sequence[Sequence[float]]
     last: int = 20_000
+    tasks: int = 1000
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim about one family of runs, with the numbers it was decided by; None where runs are missing."""
+    """A claim about one family of runs, with the numbers it was decided by; None where runs are missing or their test tasks too few."""
 
     family: str
     text: str
@@ -44,7 +40,10 @@ Rule = Callable[[Points], bool | None]
 def ours(results: dict[str, dict]) -> dict[str, Point]:
     """Finished runs of a study's record."""
     ends = {k: r["final"]["transductive"] for k, r in results.items() if "final" in r}
-    return {k: Point(e["accuracy"], e["error"], results[k]["curve"], results[k]["curve"][-1][0]) for k, e in ends.items()}
+    return {
+        k: Point(e["accuracy"], e["error"], results[k]["curve"], results[k]["curve"][-1][0], e["tasks"])
+        for k, e in ends.items()
+    }
 
 
 def theirs() -> dict[str, Point]:
@@ -117,7 +116,8 @@ class _Family:
     def claim(self, text: str, values: Sequence[int], rule: Rule) -> Claim:
         mine, logged = self.points(values)
         numbers = [" → ".join("not finished" if p is None else f"{100 * p.accuracy:.1f}" for p in s) for s in (mine, logged)]
-        return Claim(self.title, text, None if None in mine else rule(mine), numbers[0], rule(logged), numbers[1])
+        ours = None if None in mine or _few(mine) else rule(mine)
+        return Claim(self.title, text, ours, numbers[0] + _few(mine), rule(logged), numbers[1])
 
     def sooner(self, few: int, more: int) -> Claim:
         text = f"with {more} samples a class the accuracy that {few} end with is reached before the last meta-iteration"
@@ -126,6 +126,8 @@ class _Family:
             at = reached(pair)
             if None in pair:
                 told += [None, "not finished"]
+            elif few_tasks := _few(pair):
+                told += [None, few_tasks.removeprefix("; ")]
             else:
                 told += [at is not None and at < pair[0].last, "not reached" if at is None else f"at {at:,}"]
         return Claim(self.title, text, *told)
@@ -158,6 +160,12 @@ def _mini_imagenet_steps(f: _Family) -> Iterator[Claim]:
     yield f.claim(f"{middle} inner steps beat {few}", [few, middle], rises)
     yield f.claim(f"{_listed(more)} inner steps end below {middle}", [middle, *more], first)
     yield f.claim(f"{more[-1]} inner steps beat {few} (the paper: not clear)", [few, more[-1]], rises)
+
+
+def _few(points: Points) -> str:
+    """Words to add to the numbers where they rest on too few test tasks; none where they do not."""
+    least = min((p.tasks for p in points if p is not None), default=FEWEST)
+    return f"; {least} tasks, too few to judge" if least < FEWEST else ""
 
 
 def _above(high: Point, low: Point) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fmrl.deep.claims import FAMILIES
-from fmrl.deep.settings import SWEEPS, family, reference
+from fmrl.deep.settings import FAMILIES, SWEEPS, family, reference
 
 TINY = "Tiny ImageNet-100"
 PICTURES = {

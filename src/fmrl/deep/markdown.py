@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 from fmrl.deep.claims import judge
 from fmrl.deep.figures import PICTURES
+from fmrl.deep.reproduce import Plan
 from fmrl.deep.settings import reference, runs
 
 
@@ -27,6 +30,20 @@ def listed(names: Sequence[str]) -> str:
     """
     *before, last = (f"`{n}`" for n in names)
     return f"{', '.join(before)} and {last}" if before else last
+
+
+def command(record: dict, data: str = "omniglot") -> str:
+    """The command whose plan is that of a study's record.
+
+    >>> command({"plan": "Plan(every=4000, curve=200, iterations=None, precision='tf32')", "runs": {"o15_i5": {}}})
+    'fmrl reproduce deep --seeds 1 --every 4000 --precision tf32'
+    """
+    usual = {k: str(v) for k, v in asdict(Plan()).items()}
+    held = dict(re.findall(r"(\w+)='?([\w.]+)'?", record["plan"]))
+    words = ["fmrl reproduce deep"] + ([f"--set {data}"] if data != "omniglot" else [])
+    if data == "omniglot" and not any("@" in key for key in record["runs"]):
+        words.append("--seeds 1")
+    return " ".join(words + [f"--{k} {v}" for k, v in held.items() if v != usual.get(k)])
 
 
 def pictures(data: str) -> list[str]:

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from fmrl.data.registry import dataset
 from fmrl.deep import figures, tiny
-from fmrl.deep.markdown import listed, pictures, stood, table, unfinished, verdicts
-from fmrl.deep.settings import compare, reference
+from fmrl.deep.markdown import command, listed, pictures, stood, table, unfinished, verdicts
+from fmrl.deep.settings import FAMILIES, compare, reference
 
 PAGES = {"omniglot-record": "Omniglot", "tiny-imagenet-100-record": figures.TINY}  # records with pictures, and their data
 
@@ -37,14 +38,17 @@ def document(folder: Path) -> str:
         "This part is written by `python scripts/write_reproduction.py` from the records in `results/deep`. Reptile (last iterate, "
         "interpolating meta-step) in the authors' 32 Omniglot settings, on the authors' own split of the characters, one run each, on one "
         f"{main['configuration']['device']} in {main['training seconds']:.0f} seconds, training and evaluation "
-        "(`fmrl reproduce deep` runs the same settings). Curves are transductive; solid lines are ours, dashed ones the authors' log.",
+        f"(`{command(main)}` has the plan of this record). Curves are transductive; solid lines are ours, dashed ones the authors' log.",
+        f"Of the record: {main['note']}." if "note" in main else "",
         _agreement(rows, left),
         f"A first study of the same runs on another split took {other['training seconds']:.0f} seconds and had "
         f"{sum(r['within'] for r in before)} of {len(before)} finished runs within; those outside were all above the authors. Their "
-        "split was rebuilt (`fmrl.deep.reproduce.split`) and used after that was seen.",
+        "split was rebuilt (`fmrl.deep.reproduce.split`) and used after that was seen; the command now has it for seed 0, and that study "
+        "cannot be run again as it was.",
         *pictures("Omniglot"),
         "## Run by run",
         _runs(rows),
+        _about(rows),
         stood(left, main["runs"]),
         "## Seeds",
         _seeds(main["runs"], other["runs"]),
@@ -62,8 +66,8 @@ def _agreement(rows: list[dict], left: list[str]) -> str:
     outside = [r["run"] for r in rows if not r["within"]]
     count = "none" if not outside else f"{len(outside)} ({listed(outside)})"
     return (
-        f"**{len(rows) - len(outside)} of {len(rows) + len(left)} runs end within max(2 standard errors, 1.5 points) of the "
-        f"authors' test accuracy**; {count} of the {len(rows)} finished runs {'lie' if len(outside) > 1 else 'lies'} outside"
+        f"**{len(rows) - len(outside)} of {len(rows) + len(left)} runs end within max(2 standard errors of theirs, 1.5 points) "
+        f"of the authors' test accuracy**; {count} of the {len(rows)} finished runs {'lie' if len(outside) > 1 else 'lies'} outside"
         + (f", and {listed(left)} did not finish." if left else ".")
     )
 
@@ -79,6 +83,19 @@ def _runs(rows: list[dict]) -> str:
         ])  # fmt: skip
     head = ["run", "task", "training samples", "inner steps", "ours, transductive", "ours, inductive", "authors, transductive"]
     return table([*head, "difference", "within"], lines)
+
+
+def _about(rows: list[dict]) -> str:
+    """What the table does not show at a glance: settings that are one and the same, and how far the protocols lie apart."""
+    images, apart = dataset("omniglot").counts["drawings per class"], []
+    cut = sorted({r["run"] for r in rows if reference()[r["run"]]["train_shots"] >= images})
+    for name, title in FAMILIES.items():
+        gaps = [100 * (r["ours"] - r["inductive"]) for r in rows if r["run"].startswith(f"{name}_")]
+        apart += [f"{min(gaps):.1f} to {max(gaps):.1f} on {title}"] if gaps else []
+    same = f"Omniglot has {images} drawings a class, so settings with {images} and with 25 samples ({listed(cut)}) are one and the same: "
+    return (same + "two runs of it. " if cut else "") + (
+        f"Transductive less inductive accuracy, in points: {'; '.join(apart)}." if apart else ""
+    )
 
 
 def _seeds(main: dict[str, dict], other: dict[str, dict]) -> str:

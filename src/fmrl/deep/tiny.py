@@ -42,7 +42,7 @@ def section(record: dict | None) -> list[str]:
             else "as the authors'"
         )
         + f", on one {record['configuration']['device']} in {record['training seconds']:,.0f} seconds, training and evaluation "
-        f"(`{COMMAND}{f' --iterations {length}' if fewer else ''}` runs the same settings). Solid lines are ours, dashed ones the "
+        f"(`{markdown.command(record, 'tiny-imagenet-100')}` has the plan of this record). Solid lines are ours, dashed ones the "
         "authors' log on Mini-ImageNet.",
         *markdown.pictures(TINY),
         f"### {TINY}, run by run",
