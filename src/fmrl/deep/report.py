@@ -48,6 +48,7 @@ def document(folder: Path) -> str:
         *pictures("Omniglot"),
         "## Run by run",
         _runs(rows),
+        _outside(rows, main["runs"], other["runs"]),
         _about(rows),
         stood(left, main["runs"]),
         "## Seeds",
@@ -70,6 +71,23 @@ def _agreement(rows: list[dict], left: list[str]) -> str:
         f"of the authors' test accuracy**; {count} of the {len(rows)} finished runs {'lie' if len(outside) > 1 else 'lies'} outside"
         + (f", and {listed(left)} did not finish." if left else ".")
     )
+
+
+def _outside(rows: list[dict], results: dict[str, dict], other: dict[str, dict]) -> str:
+    """What is known of each run outside: how far another run of ours in its setting lies, and whether it was still rising."""
+    told = []
+    for r in (r for r in rows if not r["within"]):
+        side = "above" if r["difference"] > 0 else "below"
+        text = f"`{r['run']}` ends {100 * abs(r['difference']):.1f} points {side} the authors' one run"
+        if "final" in other.get(r["run"], {}):
+            again = other[r["run"]]["final"]["transductive"]["accuracy"]
+            text += (
+                f"; our run of the same setting on another split ends at {100 * again:.1f}, {100 * abs(again - r['ours']):.1f} points "
+                "from this one, so that single runs of it lie about as far apart"
+            )
+        (at, before), (end, last) = results[r["run"]]["curve"][-2:]
+        told.append(f"{text}. From meta-iteration {at:,} to {end:,} it still went from {100 * before:.1f} to {100 * last:.1f}.")
+    return " ".join(told)
 
 
 def _runs(rows: list[dict]) -> str:
