@@ -33,6 +33,7 @@ NETWORKS = {"omniglot": (omniglot_net, (28, 28), FLOP), "mini-imagenet": (mini_i
 # The fewest bytes: parameters and second moments read and written in float32; xhat, activation and gradient of the four blocks
 # written once and read once in bf16.
 BYTES = 4 * 4 * 112_965 + 3 * 2 * 2 * BATCH * 64 * (196 + 49 + 16 + 4)
+NAMES = {"ieee": "float32"}
 CLOCK = [time.perf_counter]
 
 
@@ -168,7 +169,7 @@ def main():
     images = (images > 0.2).astype(np.uint8) if len(shape) == 2 else images
     pool = Pool.of(images, np.repeat(np.arange(200), 20), device)
     stacks = args.stacks or ((5, 40, 160, 640) if cuda else (5, 40))
-    precisions = args.precisions or (("bf16", "tf32") if cuda else ("float32",))
+    precisions = args.precisions or (("bf16", "tf32") if cuda else ("ieee",))
     name = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"
     best: dict[tuple, tuple] = {}  # (how, stack) -> (rate, memory), in the order of the first round
 
@@ -194,7 +195,7 @@ def main():
             for precision in precisions:
                 for stack in stacks:
                     measure(
-                        f"fmrl.deep, {precision}",
+                        f"fmrl.deep, {NAMES.get(precision, precision)}",
                         stack,
                         lambda s=stack, p=precision: ours(build, pool, device, args.seconds, s, p),
                     )

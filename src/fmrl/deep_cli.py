@@ -153,7 +153,7 @@ def _pools(on: Set, data: Path | None, device: str) -> tuple[Any, Any, Any]:
 
 
 def _go(study: Any, seconds: float | None, console: Console, quick: bool) -> bool:
-    done, total = _steps(study)
+    done, total = study.training()
     if not quick:
         speed, work = study.speed(), study.work() - done
         where = "at most" if study.device.type == "cuda" else "about"  # stacks run side by side on CUDA
@@ -176,22 +176,6 @@ def _go(study: Any, seconds: float | None, console: Console, quick: bool) -> boo
             bar.console.print(f"{names}: {at:,}/{total:,}", highlight=False)
 
         return study.go(seconds, progress, tick)
-
-
-def _steps(study: Any) -> tuple[int, int]:
-    """Task-steps of training in the stacks that are not finished: done, as their checkpoints say, and in all."""
-    from safetensors import safe_open
-
-    done = total = 0
-    for group in study.groups.values():
-        if all("final" in study.results.get(q.key, {}) for q in group):
-            continue
-        once = sum(q.meta_batch * q.steps for q in group)  # task-steps of a meta-iteration
-        total += once * (study.plan.iterations or group[0].iterations)
-        if (path := study._checkpoint(group)).exists():
-            with safe_open(path, framework="pt") as file:
-                done += once * json.loads((file.metadata() or {}).get("fmrl", "{}")).get("iteration", 0)
-    return done, total
 
 
 def _time(seconds: float) -> str:

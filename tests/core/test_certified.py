@@ -161,6 +161,26 @@ def test_ftrl_after_one_round_is_a_root(domain, size, eta):
         assert found.value - found.gap <= best * (1 + 1e-12) and found.value <= best * (1 + 1e-9) + 1e-290
 
 
+@pytest.mark.parametrize("seed", [27, 38, 40])
+def test_steep_parabolas_among_experts(seed):
+    """eta·X² in the millions: multiplicative steps would crawl, straight ones do not."""
+    rng = np.random.default_rng(seed)
+    X = 129 * rng.normal(size=(8, 15))
+    y = X @ rng.normal(size=15) * 10 ** rng.uniform(-2, 0)
+    check(fmrl.Task(X, y, loss=fmrl.Squared()).open(), fmrl.Simplex(), np.full(15, 1 / 15), np.asarray(2185.0))
+
+
+@pytest.mark.parametrize(
+    ("domain", "shape", "size"), [(fmrl.Simplex(), (5, 30), 352.0), (fmrl.Ball(30.0), (20, 8), 35.0)], ids=str
+)
+def test_corners_in_one_place(domain, shape, size):
+    """The same rows with both labels: their hinges cancel, and what is left is flat."""
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        X = size * rng.normal(size=shape)[rng.integers(0, shape[0] // 2, shape[0])]
+        check(fmrl.Task(X, rng.integers(0, 2, shape[0]), loss=fmrl.Hinge()).open(), domain)
+
+
 def test_a_phi_that_loses_nothing_is_the_answer():
     """Losses far below the rounding of phi: FTRL stays where it is, exactly, even on the edge of the domain."""
     for domain in (fmrl.Ball(30.0), fmrl.Box(-30.0, 30.0), fmrl.Euclidean()):

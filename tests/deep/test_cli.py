@@ -80,14 +80,14 @@ def test_a_stopped_study_says_so_and_goes_on_from_where_it_was(small, monkeypatc
     plan = Plan(every=40, curve=2, final=2, inductive=2, iterations=40)
     pools = deep_cli._pools(None, None, "cpu")
     study = Study(chosen, *pools, small / "runs/shots-omniglot", plan, "cpu")
-    done, total = deep_cli._steps(study)
+    done, total = study.training()
     whole = 40 * 5 * 5 * 2  # meta-iterations, tasks, steps, runs
     assert total == whole and 0 < done < whole and done % (5 * 5 * 2) == 0
     resumed = call(*words)
     assert resumed.exit_code == 0 and "not finished" not in resumed.stdout
     left = int(re.search(r"([\d,]+) task-steps, about", resumed.stderr)[1].replace(",", ""))
     assert left == whole - done + 2 * (2 + 2) * 2  # what was done is not counted again
-    assert deep_cli._steps(Study(chosen, *pools, small / "runs/shots-omniglot", plan, "cpu")) == (0, 0)
+    assert Study(chosen, *pools, small / "runs/shots-omniglot", plan, "cpu").training() == (0, 0)
 
 
 @pytest.mark.parametrize(

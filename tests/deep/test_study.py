@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fmrl.core.errors import FMRLError
+from fmrl.deep import reproduce
 from fmrl.deep.reproduce import Plan, Study, runs
 from fmrl.deep.tasks import Pool
 
@@ -103,3 +104,22 @@ def test_a_folder_of_another_study_is_refused(tmp_path):
     (tmp_path / "record.json").write_text("{")
     with pytest.raises(FMRLError, match="is no record"):
         _small(tmp_path, 2, 2)
+
+
+@pytest.mark.parametrize("call", [1, 3, 4, 5, 7, 8])
+def test_a_study_stopped_in_a_look_takes_it_again(tmp_path, whole, monkeypatch, call):
+    """Before, between and after the two protocols of the last look, and in earlier ones."""
+    calls, honest = [0], reproduce.evaluate
+
+    def stopping(*args, **options):
+        calls[0] += 1
+        if calls[0] == call:
+            raise KeyboardInterrupt
+        return honest(*args, **options)
+
+    monkeypatch.setattr(reproduce, "evaluate", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        _small(tmp_path).go()
+    assert not _small(tmp_path)._finished(_small(tmp_path).runs)
+    assert _small(tmp_path).go()
+    assert _record(tmp_path) == whole

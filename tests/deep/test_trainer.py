@@ -3,6 +3,7 @@
 
 import math
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,8 +14,21 @@ from torch import nn
 from fmrl.core.domains import Euclidean
 from fmrl.core.errors import FMRLError
 from fmrl.core.meta import End
-from fmrl.deep import SGD, Adam, Arrays, AverageDeviation, FollowLeader, Interpolate, MetaTrainer, cross_entropy, load, save
+from fmrl.deep import (
+    SGD,
+    Adam,
+    Arrays,
+    AverageDeviation,
+    FollowLeader,
+    Interpolate,
+    MetaTrainer,
+    cross_entropy,
+    load,
+    save,
+    squared_error,
+)
 from fmrl.deep import iteration as iteration_module
+from fmrl.deep.workers import share
 
 torch.set_num_threads(1)
 
@@ -175,3 +189,106 @@ def test_the_inner_step_is_the_guess_over_sigma():
         guess, memory = rule.update(Euclidean(), phi, guess, memory, End(end, end, torch.tensor([2.0 * math.sqrt(4)])))
     assert torch.allclose(t.state.guess, guess, rtol=1e-12) and not torch.allclose(guess, torch.tensor(0.5).double())
     assert torch.allclose(t.eta, guess / (2.0 * math.sqrt(4)), rtol=1e-12)
+
+
+def test_threads_that_were_stopped_do_not_go_on(monkeypatch):
+    """An interrupt while two threads play: once it is raised nobody writes to the loop any more."""
+    held, before = [], torch.get_num_threads()
+
+    def slow():
+        time.sleep(0.2)
+        held.append(1)
+
+    def stop():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        share([stop, slow, slow], 2)
+    assert held == [1, 1] and torch.get_num_threads() == before
+
+
+def test_activations_may_write_in_place():
+    torch.manual_seed(0)
+    X = np.random.default_rng(0).random((8, 1, 6, 6))
+    tasks = Arrays([(X, [0, 1, 2, 0, 1, 2, 0, 1])], batch=4, steps=2)
+    found = []
+    for inplace in (False, True):
+        torch.manual_seed(0)
+        layers = [nn.Conv2d(1, 4, 3, bias=False), nn.ReLU(inplace=inplace), nn.Flatten(), nn.Linear(64, 3)]
+        found.append(MetaTrainer(nn.Sequential(*layers).double(), SGD(0.1), meta_batch=2, path="stacked").fit(tasks, 2).phi)
+    assert torch.equal(*found)
+
+
+def test_a_good_checkpoint_brings_a_spoilt_trainer_back(tmp_path):
+    path = save(trainer().fit(arrays(), 2), tmp_path / "c.safetensors")
+    spoilt = Arrays([(np.full((6, 3), np.nan), [0, 1] * 3)], batch=3, steps=4)
+    t, calls = load(trainer(), path), []
+    with pytest.raises(FMRLError, match="no number at meta-iteration 3"):
+        t.fit(spoilt, 4, each=calls.append)
+    assert calls == []  # nothing that is no number is handed on
+    assert torch.equal(load(t, path).fit(arrays(), 4).phi, trainer().fit(arrays(), 4).phi)
+
+
+def test_losses_are_known_by_what_they_are(tmp_path):
+    def weighted(outputs, labels, w):
+        return w * cross_entropy(outputs, labels)
+
+    path = save(trainer(loss=partial(weighted, w=2.0)).fit(arrays(), 1), tmp_path / "c.safetensors")
+    load(trainer(loss=partial(weighted, w=2.0)), path)
+    for other in (partial(weighted, w=3.0), torch.func.vmap(torch.nn.functional.cross_entropy)):
+        with pytest.raises(FMRLError, match="loss"):
+            load(trainer(loss=other), path)
+
+
+@pytest.mark.parametrize("change", ["frozen", "mode", "hook", "attribute"])
+def test_modules_that_are_not_one_network_are_refused(change):
+    one, two = (nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 2)) for _ in range(2))
+    if change == "frozen":
+        two[0].weight.requires_grad_(False)
+    elif change == "mode":
+        two[1].eval()
+    elif change == "hook":
+        two[2].register_forward_hook(lambda module, inputs, output: 2 * output)
+    else:
+        two[1].scale = 3
+    with pytest.raises(FMRLError, match="architecture"):
+        MetaTrainer([one, two])
+
+
+class Own:
+    """A sequence of one's own whose labels or targets change with the task."""
+
+    def __init__(self, targets):
+        self.inputs, self.steps, self.batch, self.targets = torch.ones(2, 3, dtype=torch.float64), 1, 2, targets
+
+    def draw(self, start, count):
+        index = torch.arange(2).repeat(count, 1, 1)
+        return index, torch.stack([self.targets(e) for e in range(start, start + count)])[:, None]
+
+
+def test_labels_of_later_tasks_are_checked():
+    tasks = Own(lambda e: torch.tensor([0, 1 if e < 30 else -100]))
+    with pytest.raises(FMRLError, match="labels go from -100"):
+        trainer().fit(tasks, 40)
+
+
+def test_targets_of_another_kind_get_buffers_of_their_own():
+    def fitted(*parts):
+        t = MetaTrainer(nn.Linear(3, 1).double(), SGD(0.1), loss=squared_error, meta_batch=1, meta=Interpolate(1.0, 1.0, 9))
+        t.state.phi.zero_()
+        tasks = Own(None)
+        for i, targets in enumerate(parts):
+            tasks.targets = targets
+            t.fit(tasks, i + 1)
+        return t.phi
+
+    whole_numbers, halves = (lambda e: torch.tensor([1, 1])), (lambda e: torch.tensor([0.5, 0.5], dtype=torch.float64))
+    ones = lambda e: torch.ones(2, dtype=torch.float64)  # noqa: E731
+    assert torch.equal(fitted(whole_numbers, halves), fitted(ones, halves))
+
+
+@pytest.mark.parametrize("seed", [1.5, "a", None, True])
+def test_seeds_are_whole_numbers(seed):
+    with pytest.raises(FMRLError, match="seed"):
+        trainer(seed=seed)
+    assert trainer(seed=np.int32(3)).fit(arrays(), 1).iteration == 1

@@ -42,9 +42,9 @@ class Path:
         samples, smooth = problem.samples, problem.samples.loss.bend < math.inf
         self.batch, self.xp = (samples.X.shape[0],), namespace(samples.X)
         xp, self.theta = self.xp, problem.domain.middle(zeros((*self.batch, samples.dim), samples.X))
-        if problem.phi is not None:  # corners want straight steps, so there the constraints stay, unless phi lies on them
+        if problem.phi is not None:  # corners and parabolas want straight steps: the constraints stay, unless phi lies on them
             away = problem.domain.divergence(self.theta, problem.phi)
-            if smooth or not bool(xp.all(xp.isfinite(away))):
+            if (smooth and not samples.loss.attained) or not bool(xp.all(xp.isfinite(away))):
                 problem = problem._replace(domain=problem.domain.regularised())
         self.problem, self.kind = problem, (problem.domain.border(samples.X) or ("",))[0]
         slack = problem.domain.slack(self.theta)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -13,6 +15,7 @@ from safetensors.torch import save_file
 
 import fmrl
 from fmrl.core.errors import FMRLError
+from fmrl.deep.runs import built
 from fmrl.deep.trainer import MetaTrainer
 
 
@@ -21,7 +24,7 @@ def _made(trainer: MetaTrainer) -> dict:
     return {
         "names": list(trainer.layout.names),
         "shapes": [list(s) for s in trainer.layout.shapes],
-        "module": zlib.crc32(repr(trainer.module).encode()),
+        "module": zlib.crc32(repr(built(trainer.module)).encode()),
         "dtype": str(trainer.state.phi.dtype),
         "within": repr(trainer.within),
         "steps": trainer.rates.tolist(),
@@ -31,8 +34,14 @@ def _made(trainer: MetaTrainer) -> dict:
         "meta_batch": trainer.meta_batch,
         "runs": trainer.runs,
         "seed": trainer.seed,
-        "loss": getattr(trainer.loss, "__name__", repr(trainer.loss)),
+        "loss": _named(trainer.loss),
     }
+
+
+def _named(loss: Any) -> str:
+    """A function by its name, anything else by its repr without addresses."""
+    name = getattr(loss, "__qualname__", None)
+    return f"{loss.__module__}.{name}" if name else re.sub(r" at 0x[0-9a-fA-F]+", "", repr(loss))
 
 
 def _sum(tensors: dict[str, torch.Tensor]) -> int:
@@ -85,6 +94,15 @@ def save(trainer: MetaTrainer, path: str | os.PathLike) -> Path:
     return path
 
 
+def iteration(path: str | os.PathLike) -> int:
+    """Meta-iterations behind a checkpoint; 0 where there is none that can be read."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return json.loads((file.metadata() or {}).get("fmrl", "{}")).get("iteration", 0)
+    except (OSError, SafetensorError, json.JSONDecodeError):
+        return 0
+
+
 def load(trainer: MetaTrainer, path: str | os.PathLike) -> MetaTrainer:
     """Put a saved state into a trainer built the same way; `fit` then goes on as if nothing had happened."""
     try:
@@ -101,7 +119,7 @@ def load(trainer: MetaTrainer, path: str | os.PathLike) -> MetaTrainer:
         if about.get(name) != value:
             raise FMRLError(f"the checkpoint was made with {name} = {about.get(name)}, the trainer has {value}")
     trainer._put(None)
-    trainer._shape = ()
+    trainer._shape, trainer.losses = (), []
     object.__setattr__(trainer.level, "rounds", about["rounds"])
     state = trainer.state
     state.iteration, state.taken = about["iteration"], about["taken"]

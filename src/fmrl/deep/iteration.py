@@ -67,6 +67,8 @@ class MetaIteration:
                 [p.unflatten(0, (count, K))[:, self.mine].unflatten(1, (turns, self.own // turns)) for p in parts], 2
             )  # [count, turns, R, K', steps, batch]
             table[:count].copy_(stacked.flatten(2, 3).transpose(2, 3))
+        if not self.label.is_cuda:  # there it would wait for the device, and tasks are checked once
+            self.loop.check(self.label[:count])
         if self.side is not None:  # the next draw may use this memory again once it has been copied
             self.side.wait_stream(torch.cuda.current_stream(self.at.device))
         if isinstance(self.state.meta, int):

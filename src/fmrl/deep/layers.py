@@ -109,7 +109,9 @@ class _Product(torch.autograd.Function):
         patches = torch.stack(views, dim=2).view(tasks, channels * len(views), batch * oh * ow)
         ctx.save_for_backward(patches, weight)
         ctx.rest = x.shape, pads, stride, dilation
-        return torch.bmm(weight.reshape(tasks, weight.shape[1], -1), patches).view(tasks, -1, batch, oh, ow)
+        out = patches.new_empty(tasks, weight.shape[1], batch, oh, ow)  # no view, which an activation may not write to
+        torch.bmm(weight.reshape(tasks, weight.shape[1], -1), patches, out=out.view(tasks, weight.shape[1], -1))
+        return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable

@@ -22,6 +22,7 @@ from fmrl.core.errors import FMRLError
 from fmrl.core.meta import Interpolate
 from fmrl.core.update import FLIOnline
 from fmrl.data.episodes import shuffled
+from fmrl.deep import checkpoint
 from fmrl.deep.checkpoint import load, save
 from fmrl.deep.evaluate import PROTOCOLS, evaluate
 from fmrl.deep.inner import summed_cross_entropy
@@ -75,15 +76,8 @@ class Study:
     """
 
     def __init__(self, runs: Sequence[Run], pool: Pool, test: Pool, classes: Any, folder: Path, plan: Plan, device: Any):
-        self.runs, self.pool, self.test, self.classes, self.folder, self.plan = (
-            list(runs),
-            pool,
-            test,
-            classes,
-            Path(folder),
-            plan,
-        )
-        self.device = torch.device(device)
+        self.runs, self.pool, self.test, self.classes = list(runs), pool, test, classes
+        self.folder, self.plan, self.device = Path(folder), plan, torch.device(device)
         self.path = self.folder / "record.json"
         held = _read(self.path)
         self.results: dict[str, dict] = held.get("runs", {})
@@ -108,6 +102,15 @@ class Study:
             )
             total += sum(iterations * q.meta_batch * q.steps + looks * q.eval_steps for q in group)
         return total
+
+    def training(self) -> tuple[int, int]:
+        """Task-steps of training in the stacks that are not finished: done, as their checkpoints say, and in all."""
+        done = total = 0
+        for group in (g for g in self.groups.values() if not self._finished(g)):
+            once = sum(q.meta_batch * q.steps for q in group)  # task-steps of a meta-iteration
+            done += once * checkpoint.iteration(self._checkpoint(group))
+            total += once * (self.plan.iterations or group[0].iterations)
+        return done, total
 
     def speed(self, seconds: float = 2.0) -> float:
         """Task-steps a second of the first unfinished stack alone, measured for about ``seconds``."""
@@ -142,7 +145,7 @@ class Study:
                 self._write()
 
     def _finished(self, group: list[Run]) -> bool:
-        return all("final" in self.results.get(run.key, {}) for run in group)
+        return all(set(PROTOCOLS) <= self.results.get(run.key, {}).get("final", {}).keys() for run in group)
 
     def _checkpoint(self, group: list[Run]) -> Path:
         """Named after its runs, so that other runs of the same shape have another."""
@@ -173,11 +176,14 @@ class Study:
             if progress is not None:
                 progress(group, trainer.iteration, iterations)
 
-        return Job(trainer, tasks, iterations, min(plan.every, iterations), each)
+        every, at = min(plan.every, iterations), trainer.iteration
+        looked = all(any(point[0] == at for point in self.results.get(q.key, {}).get("curve", [])) for q in group)
+        due = at > 0 and (at % every == 0 or at == iterations) and not looked
+        return Job(trainer, tasks, iterations, every, each, due=due)
 
     def _look(self, trainer: MetaTrainer, group: list[Run], iterations: int) -> None:
         """Evaluate the runs of a stack, those of equal test shape together."""
-        last = trainer.iteration == iterations
+        last, looks = trainer.iteration == iterations, {q.key: {} for q in group}
         for shape in dict.fromkeys((q.shots, q.eval_batch) for q in group):
             chosen = [i for i, q in enumerate(group) if (q.shots, q.eval_batch) == shape]
             test = [self._test(group[i]) for i in chosen]
@@ -185,18 +191,20 @@ class Study:
                 count = self.plan.curve if not last else self.plan.final if protocol == "transductive" else self.plan.inductive
                 found = evaluate(trainer, test, group[0].eval_steps, protocol=protocol, count=count, runs=chosen)
                 for i, result in zip(chosen, found, strict=True):
-                    held = self.results.setdefault(group[i].key, {"curve": []})
-                    if protocol == "transductive":
-                        held["curve"].append([trainer.iteration, round(result.accuracy, 5)])
-                    if last:
-                        held.setdefault("final", {})[protocol] = {
-                            "accuracy": round(result.accuracy, 5), "error": round(result.error, 5), "tasks": count,
-                        }  # fmt: skip
-        if not last:
-            save(trainer, self._checkpoint(group))
-        self._write()
+                    looks[group[i].key][protocol] = {
+                        "accuracy": round(result.accuracy, 5), "error": round(result.error, 5), "tasks": count,
+                    }  # fmt: skip
+        for key, look in looks.items():  # all or none, whenever it is stopped
+            held = self.results.setdefault(key, {"curve": []})
+            before = [point for point in held["curve"] if point[0] < trainer.iteration]
+            held["curve"] = [*before, [trainer.iteration, look["transductive"]["accuracy"]]]
+            if last:
+                held["final"] = look
+        self._write()  # first: looks beyond the checkpoint are taken again
         if last:
             self._checkpoint(group).unlink(missing_ok=True)
+        else:
+            save(trainer, self._checkpoint(group))
 
     def _train(self, q: Run):
         classes = self.classes(q)[0]
@@ -205,14 +213,8 @@ class Study:
 
     def _test(self, q: Run):
         return self.test.tasks(
-            q.ways,
-            q.shots,
-            batch=q.eval_batch,
-            steps=q.eval_steps,
-            queries=1,
-            seed=10_000 + _number(q),
-            classes=self.classes(q)[1],
-        )
+            q.ways, q.shots, batch=q.eval_batch, steps=q.eval_steps, queries=1, seed=10_000 + _number(q), classes=self.classes(q)[1]
+        )  # fmt: skip
 
     def _write(self) -> None:
         started, before = self._clock

@@ -10,8 +10,24 @@ import torch
 from torch import nn
 
 from fmrl.core.errors import FMRLError
+from fmrl.deep.batches import whole
+from fmrl.deep.fused import PRECISIONS
 from fmrl.deep.layout import Layout
+from fmrl.deep.parts import HOOKS
 from fmrl.deep.within import SGD, Adam
+
+PLAIN = (bool, int, float, str, tuple)
+PATHS = ("auto", "fused", "by hand", "stacked", "functional")
+
+
+def known(path: str, precision: str, seed: int, **sizes: int | None) -> None:
+    """Refuse settings that would be misread; sizes that are None are not given."""
+    if path not in PATHS or precision not in PRECISIONS:
+        raise FMRLError(f"path={path!r}, precision={precision!r}", fix=f"a path is of {PATHS}, a precision of {PRECISIONS}")
+    whole(1, **{name: size for name, size in sizes.items() if size is not None})
+    whole(0, seed=seed)
+    if seed >= 2**30:
+        raise FMRLError(f"seed={seed!r} must be below 2**30")
 
 
 def side_by_side(
@@ -30,11 +46,16 @@ def side_by_side(
         raise FMRLError(f"within={withins[0]!r} is not an inner rule", fix="give fmrl.deep.SGD(step) or fmrl.deep.Adam(step)")
     if len({repr(replace(w, step=1.0)) for w in withins}) > 1:
         raise FMRLError(f"{withins!r}: runs side by side differ in step alone", fix="train them one after the other")
-    if any(_built(m) != _built(modules[0]) or Layout.of(m) != Layout.of(modules[0]) for m in modules[1:]):
+    if any(built(m) != built(modules[0]) or Layout.of(m) != Layout.of(modules[0]) for m in modules[1:]):
         raise FMRLError("runs side by side need one architecture, and equal buffers", fix="train them one after the other")
     return modules, withins, device
 
 
-def _built(module: nn.Module) -> tuple:
-    """What modules of one architecture share besides the shapes of their parameters."""
-    return repr(module), [(name, buffer.cpu().numpy().tobytes()) for name, buffer in module.named_buffers()]
+def built(module: nn.Module) -> tuple:
+    """What modules of one architecture share besides their parameters' shapes: layers, settings, hooks, buffers, what is frozen."""
+    settings = [
+        (name, [(k, v) for k, v in sorted(vars(m).items()) if type(v) in PLAIN], [len(getattr(m, hook, ())) for hook in HOOKS])
+        for name, m in module.named_modules()
+    ]
+    buffers = [(name, buffer.cpu().numpy().tobytes()) for name, buffer in module.named_buffers()]
+    return repr(module), settings, buffers, [name for name, p in module.named_parameters() if not p.requires_grad]

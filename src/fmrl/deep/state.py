@@ -18,6 +18,7 @@ from fmrl.core.errors import FMRLError
 from fmrl.core.meta import End, FollowLeader
 from fmrl.core.similarity import Known
 from fmrl.core.update import FLIBatch, FLIOnline
+from fmrl.deep.batches import whole
 from fmrl.deep.within import Adam
 
 DOMAIN = Euclidean()
@@ -25,17 +26,15 @@ DOMAIN = Euclidean()
 
 @dataclass(frozen=True)
 class LongRun:
-    """A long inner run stands in for the optimum: a task of m steps is played on to ``steps`` of them, and the last iterate is taken.
+    """A long inner run stands in for the optimum: a task of m steps is drawn for ``steps`` of them, and the last iterate is taken.
 
-    The FAL variant, as far as a network allows it. Mini-batches cycle through the task's samples ``steps`` times; the step and the
-    weight of a task stay those of its m steps.
+    The FAL variant, as far as a network allows it: the step and the weight of a task stay those of its m steps.
     """
 
     steps: int
 
     def __post_init__(self):
-        if self.steps < 1:
-            raise FMRLError(f"{self!r}: steps must be at least 1")
+        whole(1, steps=self.steps)
 
     def longer(self, sources: list[Any]) -> list[Any]:
         """The same tasks, drawn for ``steps`` steps; those that were one sequence stay one."""

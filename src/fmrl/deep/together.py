@@ -29,11 +29,12 @@ class Job:
     stream: Any = None
     loaded: int = 0  # meta-iterations drawn and not yet replayed
     chunk: int = 0  # meta-iterations drawn last
+    due: bool = False  # a call of ``each`` that was missed when the training was stopped
 
     @property
     def done(self) -> bool:
         """Whether all meta-iterations were enqueued and looked at."""
-        return self.trainer.iteration >= self.iterations
+        return self.trainer.iteration >= self.iterations and not self.due
 
     def ready(self) -> bool:
         """Whether the device has nearly finished what it was given."""
@@ -44,6 +45,10 @@ class Job:
     def advance(self) -> None:
         """One slice of a chunk, and what is due after it."""
         trainer = self.trainer
+        if self.due:
+            self.each(trainer)
+            self.due = False
+            return
         stop = min(self.iterations, (trainer.iteration // self.every + 1) * self.every)
         trainer._prepare(self.tasks)
         if self.loaded == 0:

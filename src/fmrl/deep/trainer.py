@@ -15,18 +15,16 @@ from fmrl.core.similarity import AverageDeviation, Doubling, Known
 from fmrl.core.update import FLIBatch, FLIOnline
 from fmrl.deep.batches import whole
 from fmrl.deep.checks import extent, sequence
-from fmrl.deep.fused import PRECISIONS
 from fmrl.deep.inner import InnerLoop, Loss, cross_entropy
 from fmrl.deep.iteration import STRETCH, MetaIteration
 from fmrl.deep.layout import Layout
 from fmrl.deep.ranks import Ranks, shared
-from fmrl.deep.runs import side_by_side
+from fmrl.deep.runs import known, side_by_side
 from fmrl.deep.state import LongRun, MetaLevel
 from fmrl.deep.tasks import Tasks
 from fmrl.deep.within import Adam
 
 SLICE = 32  # meta-iterations between looks at the clock on a GPU
-PATHS = ("auto", "fused", "by hand", "stacked", "functional")
 Each = Callable[["MetaTrainer"], Any]
 
 
@@ -58,17 +56,13 @@ class MetaTrainer:
         similarity: Any = None, *, meta_batch: int = 5, runs: int | None = None, seed: int = 0, device: Any = None,
         loss: Loss = cross_entropy, path: str = "auto", precision: str = "bf16", piece: int | None = None, ranks: Ranks | None = None,
     ):  # fmt: skip
-        whole(1, meta_batch=meta_batch, runs=1 if runs is None else runs, piece=1 if piece is None else piece)
-        if path not in PATHS or precision not in PRECISIONS:
-            raise FMRLError(f"path={path!r}, precision={precision!r}", fix=f"a path is of {PATHS}, a precision of {PRECISIONS}")
-        if not 0 <= seed < 2**30:
-            raise FMRLError(f"seed={seed!r} must be a whole number from 0 to 2**30 - 1")
+        known(path, precision, seed, meta_batch=meta_batch, runs=runs, piece=piece)
         modules, withins, device = side_by_side(module, within or Adam(), runs, device)
         self.module, self.layout = modules[0], Layout.of(modules[0])
         self.within, self.update, self.meta = withins[0], update or FLIOnline(), meta or Interpolate(1.0, 0.0, 20_000)
         if not hasattr(self.meta, "update"):
             raise FMRLError(f"meta={self.meta!r} is not a meta-update", fix="give Interpolate, FollowLeader or AdaptiveOGD")
-        self.similarity, self.meta_batch, self.runs, self.seed = similarity, meta_batch, len(modules), seed
+        self.similarity, self.meta_batch, self.runs, self.seed = similarity, meta_batch, len(modules), int(seed)
         self.device, self.loss, self.path, self.precision, self.piece = device, loss, path, precision, piece
         flat = torch.stack([self.layout.flat(m) for m in modules]).to(device)
         self.ranks, (_, self.own) = ranks, shared(ranks, meta_batch)
@@ -141,8 +135,8 @@ class MetaTrainer:
         sources = list(tasks) if isinstance(tasks, (list, tuple)) else [tasks] * self.runs
         if not all(hasattr(s, "draw") and hasattr(s, "inputs") for s in sources):
             raise FMRLError("tasks must be drawn by number", fix="give pool.tasks(…), or Arrays([(X, y), …], batch=…, steps=…)")
-        if iterations != int(iterations) or (every is not None and every < 1):
-            raise FMRLError(f"iterations={iterations}, every={every}: both are whole numbers, every at least 1")
+        whole(0, iterations=iterations)
+        whole(1, every=1 if every is None else every)
         calls = list(each) if isinstance(each, (list, tuple)) else [] if each is None else [each]
         for source in sources:
             sequence(source, self.module, self.loop)
@@ -150,17 +144,20 @@ class MetaTrainer:
             raise FMRLError(f"{self.runs} runs need {self.runs} task sequences over one table of inputs")
         if len({(s.steps, s.batch) for s in sources}) > 1:
             raise FMRLError("runs side by side need tasks with the same steps and batch", fix="train them one after the other")
-        rounds = sources[0].steps
+        rounds, targets = sources[0].steps, sources[0].draw(0, 1)[1]
+        kind = targets.dtype, targets.shape[3:]
         sources = self.update.longer(sources) if isinstance(self.update, LongRun) else sources
         deadline = None if seconds is None else time.monotonic() + seconds
         while self.iteration < iterations:
-            self._prepare(sources, rounds)
+            self._prepare(sources, rounds, kind)
             stop = iterations if every is None else min(iterations, (self.iteration // every + 1) * every)
             late = False
             while self.iteration < stop and not late:
                 late = self._chunk(sources, min(self.engine.chunk, stop - self.iteration), deadline)
-            for call in calls if late or self.iteration == stop else []:
-                call(self)
+            if calls and (late or self.iteration == stop):
+                self._finite(-1)
+                for call in calls:
+                    call(self)
             if late:
                 break
         if self.losses:
@@ -202,12 +199,12 @@ class MetaTrainer:
         shared = len({id(s) for s in sources}) == 1
         return [(self.seed + (r if shared else 0)) * STRETCH for r in range(self.runs)]
 
-    def _prepare(self, sources: Sequence[Tasks], rounds: int | None = None) -> None:
+    def _prepare(self, sources: Sequence[Tasks], rounds: int | None = None, kind: Any = None) -> None:
         """Buffers and the captured meta-iteration, unless those at hand fit; half as many tasks at once where memory runs out."""
         source = sources[0]
         steps, rounds = source.steps, rounds or source.steps
         object.__setattr__(self.level, "rounds", rounds)
-        shape = (steps, rounds, source.batch, id(source.inputs), self.piece)
+        shape = (steps, rounds, source.batch, id(source.inputs), kind, self.piece)
         if self._shape == shape:
             return
         in_turn = isinstance(self.within, Adam) and self.within.carry == "in turn"
@@ -231,8 +228,8 @@ class MetaTrainer:
         if self.engine is None:  # outside the handler, whose traceback would hold the memory
             if self.device.type == "cuda":
                 torch.cuda.empty_cache()
-            return self._prepare(sources, rounds)
-        self._shape = (*shape[:4], self.piece)
+            return self._prepare(sources, rounds, kind)
+        self._shape = (*shape[:-1], self.piece)
 
     def _from_loop(self, values: torch.Tensor) -> torch.Tensor:
         if self.order is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 
 import torch
@@ -29,7 +29,11 @@ def share(jobs: Sequence[Callable[[], None]], threads: int) -> None:
             job()
         return
     mine = torch.get_num_threads()
-    for future in [_pool(threads).submit(job) for job in jobs]:
-        future.result()
+    futures = [_pool(threads).submit(job) for job in jobs]
+    try:
+        for future in futures:
+            future.result()
+    finally:  # stopped or not, nobody goes on writing to what the caller will use again
+        wait(futures)
     if torch.get_num_threads() != mine:
         torch.set_num_threads(mine)
