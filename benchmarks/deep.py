@@ -124,7 +124,7 @@ def ours(build, pool, device, seconds, stack, precision):
         meta_batch=stack,
         precision=precision,
     )
-    chunk = 1 if device == "cpu" else 128 if build is omniglot_net else 8
+    chunk = max(1, 40 // stack) if device == "cpu" else 128 if build is omniglot_net else 8
     trainer.fit(tasks, 2)
     path = (
         "fused"
