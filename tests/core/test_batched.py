@@ -35,13 +35,11 @@ def same(history, state, rounds, atol=1e-10):
     assert history.state.tasks == state.tasks == len(history)
 
 
-@pytest.mark.parametrize("domain_kind", BOUNDED)
-@pytest.mark.parametrize("kind", LOSSES)
+# Without linear losses on the simplex: optima at corners are infinitely far apart there, see test_experts_with_a_floor.
+@pytest.mark.parametrize(("domain_kind", "kind"), [(d, k) for d in BOUNDED for k in LOSSES if (d, k) != ("simplex", "linear")])
 @pytest.mark.parametrize("within", WITHIN, ids=repr)
 @pytest.mark.parametrize("seed", range(2))
 def test_run_is_step_in_a_loop(domain_kind, kind, within, seed):
-    if domain_kind == "simplex" and kind == "linear":
-        return  # optima at corners: the KL divergence between them is infinite, see test_experts_with_a_floor
     rng = np.random.default_rng(seed)
     tasks = make_tasks(kind, 5, 2, rng, most=5)
     algo = fmrl.FMRL(make_domain(domain_kind, width(kind, 2), rng), within, fmrl.FAL(), similarity=similarity(domain_kind))

@@ -122,7 +122,7 @@ def test_a_loss_that_is_no_number_is_named():
         ({"seed": 2**31}, "seed="),
         ({"within": [SGD(0.1), Adam(0.1)], "runs": 2}, "step alone"),
         ({"within": [Adam(0.1, carry=False), Adam(0.1, carry=True)], "runs": 2}, "step alone"),
-        ({"within": torch.optim.SGD}, "inner rule"),
+        ({"within": torch.optim.SGD}, "optimiser of fmrl.deep"),
         ({"meta": [Interpolate(1.0, 0.0, 3)]}, "meta-update"),
         ({"module": nn.ReLU()}, "nothing to train"),
         ({"module": []}, "nothing to train"),

@@ -14,13 +14,13 @@ from fmrl.deep.batches import whole
 from fmrl.deep.fused import PRECISIONS
 from fmrl.deep.layout import Layout
 from fmrl.deep.parts import HOOKS
-from fmrl.deep.within import SGD, Adam
+from fmrl.deep.within import SGD, Adam, known
 
 PLAIN = (bool, int, float, str, tuple)
 PATHS = ("auto", "fused", "by hand", "stacked", "functional")
 
 
-def known(path: str, precision: str, seed: int, **sizes: int | None) -> None:
+def settings(path: str, precision: str, seed: int, **sizes: int | None) -> None:
     """Refuse settings that would be misread; sizes that are None are not given."""
     if path not in PATHS or precision not in PRECISIONS:
         raise FMRLError(f"path={path!r}, precision={precision!r}", fix=f"a path is of {PATHS}, a precision of {PRECISIONS}")
@@ -39,11 +39,9 @@ def side_by_side(
         raise FMRLError("there is nothing to train", fix="give a module with parameters, or a list of such modules")
     device = torch.device(device or next(modules[0].parameters()).device)
     modules = [m.to(device) for m in modules] * (runs or 1 if len(modules) == 1 else 1)
-    withins = list(within) if isinstance(within, (list, tuple)) else [within] * len(modules)
+    withins = [known(w) for w in (within if isinstance(within, (list, tuple)) else [within] * len(modules))]
     if len(withins) != len(modules) or (runs and runs != len(modules)):
         raise FMRLError("there must be one module and one within for every run")
-    if not all(isinstance(w, (SGD, Adam)) for w in withins):
-        raise FMRLError(f"within={withins[0]!r} is not an inner rule", fix="give fmrl.deep.SGD(step) or fmrl.deep.Adam(step)")
     if len({repr(replace(w, step=1.0)) for w in withins}) > 1:
         raise FMRLError(f"{withins!r}: runs side by side differ in step alone", fix="train them one after the other")
     if any(built(m) != built(modules[0]) or Layout.of(m) != Layout.of(modules[0]) for m in modules[1:]):

@@ -19,7 +19,7 @@ from fmrl.deep.inner import InnerLoop, Loss, cross_entropy
 from fmrl.deep.iteration import STRETCH, MetaIteration
 from fmrl.deep.layout import Layout
 from fmrl.deep.ranks import Ranks, shared
-from fmrl.deep.runs import known, side_by_side
+from fmrl.deep.runs import settings, side_by_side
 from fmrl.deep.state import LongRun, MetaLevel
 from fmrl.deep.tasks import Tasks
 from fmrl.deep.within import Adam
@@ -56,7 +56,7 @@ class MetaTrainer:
         similarity: Any = None, *, meta_batch: int = 5, runs: int | None = None, seed: int = 0, device: Any = None,
         loss: Loss = cross_entropy, path: str = "auto", precision: str = "bf16", piece: int | None = None, ranks: Ranks | None = None,
     ):  # fmt: skip
-        known(path, precision, seed, meta_batch=meta_batch, runs=runs, piece=piece)
+        settings(path, precision, seed, meta_batch=meta_batch, runs=runs, piece=piece)
         modules, withins, device = side_by_side(module, within or Adam(), runs, device)
         self.module, self.layout = modules[0], Layout.of(modules[0])
         self.within, self.update, self.meta = withins[0], update or FLIOnline(), meta or Interpolate(1.0, 0.0, 20_000)
