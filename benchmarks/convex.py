@@ -1,9 +1,11 @@
-"""How fast the convex core is, against the way the authors ran it, and how it grows. One thread, one run.
+"""How fast the convex core is, against the way the authors ran it, and how it grows. One thread,
+one run.
 
-(a) FAL+FTRL against one cvxpy/SCS solve a round, (b) FAL+OGD against scikit-learn's logistic regression with root-finding on C
-and a round-by-round loop, (c) cost and memory per task of a stream, (d) cost of OMD against the dimension. Peers play the first
-few tasks only (they take hours for all) and their numbers must agree with ours, or the comparison counts as failed.
-Times are CPU seconds of the one thread, so that other work on the machine disturbs them little.
+(a) FAL+FTRL against one cvxpy/SCS solve a round, (b) FAL+OGD against scikit-learn's logistic
+regression with root-finding on C and a round-by-round loop, (c) cost and memory per task of a
+stream, (d) cost of OMD against the dimension. Peers play the first few tasks only (they take hours
+for all) and their numbers must agree with ours, or the comparison counts as failed. Times are CPU
+seconds of the one thread, so that other work on the machine disturbs them little.
 
     python benchmarks/convex.py --out bench.json        12 minutes on a busy 2-core machine; --quick 20 seconds
 """
@@ -58,11 +60,15 @@ class Row:
 
 
 def text_like(count: int, rounds: int, seed: int) -> list[Arrays]:
-    """Tasks that look like Mini-Wiki: unit rows around one common direction, classes that differ a little from task to task."""
+    """Tasks that look like Mini-Wiki: unit rows around one common direction, classes that differ a
+    little from task to task.
+    """
     rng = np.random.default_rng(seed)
     common = rng.normal(size=FEATURES)
     common /= np.linalg.norm(common)
-    spread = np.exp(rng.normal(size=FEATURES) / 2) / np.sqrt(FEATURES)  # word vectors vary more along some axes than others
+    spread = np.exp(rng.normal(size=FEATURES) / 2) / np.sqrt(
+        FEATURES
+    )  # word vectors vary more along some axes than others
     classes = 0.5 * rng.normal(size=(CLASSES, FEATURES)) * spread
     tasks = []
     for _ in range(count):
@@ -73,15 +79,20 @@ def text_like(count: int, rounds: int, seed: int) -> list[Arrays]:
     return tasks
 
 
-# --- the peers: Algorithm 2 with FAL, written independently of fmrl -----------------------------------------------------------
+# --- the peers: Algorithm 2 with FAL, written independently of fmrl
+# -----------------------------------------------------------
 
 
 @dataclass
 class Peer:
-    """A way to the optimum in hindsight and a way to play a task; the meta-level around them is the same for all."""
+    """A way to the optimum in hindsight and a way to play a task; the meta-level around them is the
+    same for all.
+    """
 
     optimum: Callable[[np.ndarray, np.ndarray], np.ndarray]  # X, signs -> W [classes, features]
-    play: Callable[..., tuple[np.ndarray, list[np.ndarray]]]  # X, signs, phi, eta -> losses, actions
+    play: Callable[
+        ..., tuple[np.ndarray, list[np.ndarray]]
+    ]  # X, signs, phi, eta -> losses, actions
 
     def run(self, tasks: list[Arrays]) -> dict[str, np.ndarray]:
         phi, D, violations = np.zeros((CLASSES, FEATURES)), 1 / np.sqrt(2) + EPSILON, 0
@@ -102,8 +113,9 @@ class Peer:
 
 @dataclass
 class Cvxpy:
-    """One SCS solve a round. Which is faster, a new problem every round or one whose rounds are a parameter, depends on the
-    number of rounds, so both are timed and the faster counts."""
+    """One SCS solve a round. Which is faster, a new problem every round or one whose rounds are a
+    parameter, depends on the number of rounds, so both are timed and the faster counts.
+    """
 
     parametrised: bool
 
@@ -139,7 +151,9 @@ class Cvxpy:
 
 
 class Sklearn:
-    """LogisticRegression one-vs-rest; Brent's method finds the C whose W has norm 1. OGD as a plain loop over the rounds."""
+    """LogisticRegression one-vs-rest; Brent's method finds the C whose W has norm 1. OGD as a plain
+    loop over the rounds.
+    """
 
     def optimum(self, X, signs):
         from scipy.optimize import brentq
@@ -147,7 +161,9 @@ class Sklearn:
 
         def fit(log_C: float) -> np.ndarray:
             # liblinear is the fastest of scikit-learn's solvers here.
-            model = LogisticRegression(C=np.exp(log_C), fit_intercept=False, solver="liblinear", tol=1e-6, max_iter=1000)
+            model = LogisticRegression(
+                C=np.exp(log_C), fit_intercept=False, solver="liblinear", tol=1e-6, max_iter=1000
+            )
             return np.vstack([model.fit(X, signs[:, c]).coef_ for c in range(CLASSES)])
 
         return fit(brentq(lambda log_C: np.linalg.norm(fit(log_C)) - 1, -9, 9, xtol=1e-5))
@@ -163,11 +179,23 @@ class Sklearn:
         return np.array(suffered), actions
 
 
-# --- (a) and (b) --------------------------------------------------------------------------------------------------------------
+# --- (a) and (b)
+# --------------------------------------------------------------------------------------------------------------
 
 
-def versus(part: str, within: str, peers: list[Peer], rounds: int, count: int, repeats: int, seed: int, total: int) -> Row:
-    """Ours on all tasks against the peer on the first ``count``, interleaved; medians, and the numbers compared."""
+def versus(
+    part: str,
+    within: str,
+    peers: list[Peer],
+    rounds: int,
+    count: int,
+    repeats: int,
+    seed: int,
+    total: int,
+) -> Row:
+    """Ours on all tasks against the peer on the first ``count``, interleaved; medians, and the
+    numbers compared.
+    """
     data = text_like(total, rounds, seed)
     tasks = [fmrl.Task(X, y, loss=fmrl.OneVsAll(CLASSES)) for X, y in data]
     algo = fmrl.presets.paper(within, "fal", epsilon=EPSILON, gamma=GAMMA)
@@ -180,7 +208,9 @@ def versus(part: str, within: str, peers: list[Peer], rounds: int, count: int, r
         history = fmrl.run(algo, tasks)
         ours.append((time.process_time() - start) / total)
         for peer, taken in zip(peers, times, strict=True):
-            if not taken or within != "ftrl" or rounds < 64:  # the peer's longest tasks once: they take minutes
+            if (
+                not taken or within != "ftrl" or rounds < 64
+            ):  # the peer's longest tasks once: they take minutes
                 found = peer.run(data[:count])
                 taken.extend(found["seconds"].tolist())
     theirs = min(times, key=median)
@@ -189,8 +219,13 @@ def versus(part: str, within: str, peers: list[Peer], rounds: int, count: int, r
         "actions": float(abs(played(algo, tasks[:count]) - found["actions"]).max()),
         "tar": float(abs(history.regret[:count].mean() - found["regret"].mean())),
     }
-    agree = errors["optimum"] < 2e-4 and errors["actions"] < 2e-4 and errors["tar"] < 1e-3 * rounds**0.5
-    ratio, goal = median(theirs) / median(ours), {"a": 300, "b": 80}[part] if rounds == 128 else None
+    agree = (
+        errors["optimum"] < 2e-4 and errors["actions"] < 2e-4 and errors["tar"] < 1e-3 * rounds**0.5
+    )
+    ratio, goal = (
+        median(theirs) / median(ours),
+        {"a": 300, "b": 80}[part] if rounds == 128 else None,
+    )
     peer_name = {"ftrl": "cvxpy/SCS", "ogd": "scikit-learn + loop"}[within]
     return Row(
         part,
@@ -202,7 +237,13 @@ def versus(part: str, within: str, peers: list[Peer], rounds: int, count: int, r
         f"{1e3 * median(ours):.3g} ms a task v. {1e3 * median(theirs):.4g} ms (peer: {count} tasks, extrapolated); "
         + ("same numbers: " if agree else "NUMBERS DIFFER: ")
         + f"θ* {errors['optimum']:.0e}, θ_i {errors['actions']:.0e}, TAR {errors['tar']:.0e}",
-        {"ours_s_per_task": ours, "peer_s_per_task": times, "peer_tasks": count, "errors": errors, "tar": float(history.tar)},
+        {
+            "ours_s_per_task": ours,
+            "peer_s_per_task": times,
+            "peer_tasks": count,
+            "errors": errors,
+            "tar": float(history.tar),
+        },
     )
 
 
@@ -211,12 +252,17 @@ def played(algo: fmrl.FMRL, tasks: list[fmrl.Task]) -> np.ndarray:
     state, out = algo.init(np.zeros(tasks[0].dim)), []
     for task in tasks:
         new, happened = algo.step(state, task)
-        out.append(fmrl.play(algo.within, task.open(), algo.domain, state.phi, happened.eta, record=True).actions)
+        out.append(
+            fmrl.play(
+                algo.within, task.open(), algo.domain, state.phi, happened.eta, record=True
+            ).actions
+        )
         state = new
     return np.stack(out)
 
 
-# --- (c) ----------------------------------------------------------------------------------------------------------------------
+# --- (c)
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def stream(count: int, seed: int) -> Iterator[fmrl.Task]:
@@ -236,7 +282,12 @@ def streaming(count: int, seed: int) -> None:
     start = time.process_time()
     history = fmrl.run(algo, stream(count, seed), keep="totals")
     seconds = time.process_time() - start
-    record = {"tasks": len(history), "us_per_task": 1e6 * seconds / count, "peak_mb": peak_memory(), "tar": float(history.tar)}
+    record = {
+        "tasks": len(history),
+        "us_per_task": 1e6 * seconds / count,
+        "peak_mb": peak_memory(),
+        "tar": float(history.tar),
+    }
     print(json.dumps(record))
 
 
@@ -244,10 +295,16 @@ def peak_memory() -> float:
     """Peak resident memory of this process in MB."""
     status = Path("/proc/self/status")
     if status.exists():  # ru_maxrss would do, but a child on Linux inherits its parent's
-        return next(int(line.split()[1]) / 1024 for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return next(
+            int(line.split()[1]) / 1024
+            for line in status.read_text().splitlines()
+            if line.startswith("VmHWM")
+        )
     import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+        1 << 20 if sys.platform == "darwin" else 1 << 10
+    )
 
 
 def flatness(sizes: list[int], repeats: int, seed: int, tick: Callable[[], None]) -> list[Row]:
@@ -258,25 +315,35 @@ def flatness(sizes: list[int], repeats: int, seed: int, tick: Callable[[], None]
             answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             measured[n].append(json.loads(answer))
             tick()
-    cost = {n: min(m["us_per_task"] for m in ms) for n, ms in measured.items()}  # what a repeat loses, it loses to neighbours
+    cost = {
+        n: min(m["us_per_task"] for m in ms) for n, ms in measured.items()
+    }  # what a repeat loses, it loses to neighbours
     memory = {n: median(m["peak_mb"] for m in ms) for n, ms in measured.items()}
     raw = {str(n): ms for n, ms in measured.items()}
     span = f"T = {sizes[0]:,} to {sizes[-1]:,}, keep='totals'"
     rows = []
-    for what, found, unit, most in (("cost a task", cost, "µs", 20), ("peak resident memory", memory, "MB", 5)):
+    for what, found, unit, most in (
+        ("cost a task", cost, "µs", 20),
+        ("peak resident memory", memory, "MB", 5),
+    ):
         growth = 100 * (max(found.values()) / min(found.values()) - 1)
         note = ", ".join(f"{n:,}: {v:.1f} {unit}" for n, v in found.items())
         if found is memory:
             note += f"; {(memory[sizes[-1]] - memory[sizes[0]]) * 2**20 / (sizes[-1] - sizes[0]):.0f} bytes a task"
-        rows.append(Row("c", f"{what}, {span}", growth, f"within {most} %", growth <= most, "%", note, raw))
+        rows.append(
+            Row("c", f"{what}, {span}", growth, f"within {most} %", growth <= most, "%", note, raw)
+        )
     return rows
 
 
-# --- (d) ----------------------------------------------------------------------------------------------------------------------
+# --- (d)
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def growth(kind: str, sizes: list[int], repeats: int, seed: int, tick: Callable[[], None]) -> Row:
-    """µs a round of OMD against d, and the slope of log time over log d from 10⁴ on, where overheads no longer count."""
+    """µs a round of OMD against d, and the slope of log time over log d from 10⁴ on, where
+    overheads no longer count.
+    """
     rng, rounds = np.random.default_rng(seed), 4
     domain = fmrl.Ball(1.0) if kind == "Ball" else fmrl.Simplex()
     cost = {}
@@ -296,20 +363,30 @@ def growth(kind: str, sizes: list[int], repeats: int, seed: int, tick: Callable[
     large = [d for d in sizes if d >= 10_000]
     slope = float(np.polyfit(np.log(large), np.log([cost[d] for d in large]), 1)[0])
     worst = max(np.log(cost[b] / cost[a]) / np.log(b / a) for a, b in pairwise(large))
-    note = ", ".join(f"d={d:,}: {1e6 * c:.4g} µs ({1e9 * c / d:.2g} ns a coordinate)" for d, c in cost.items())
+    note = ", ".join(
+        f"d={d:,}: {1e6 * c:.4g} µs ({1e9 * c / d:.2g} ns a coordinate)" for d, c in cost.items()
+    )
     raw = {"s_per_round": {str(d): c for d, c in cost.items()}, "steepest": float(worst)}
     what = f"OMD on {kind}, d = {sizes[0]:,} to {sizes[-1]:,}: slope of log time"
     return Row("d", what, slope, "≤ 1.15", slope <= 1.15, "", note, raw)
 
 
-# --- the report ---------------------------------------------------------------------------------------------------------------
+# --- the report
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def machine() -> dict[str, Any]:
     cpu = platform.processor()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        cpu = next((line.split(":")[1].strip() for line in info.read_text().splitlines() if "model name" in line), cpu)
+        cpu = next(
+            (
+                line.split(":")[1].strip()
+                for line in info.read_text().splitlines()
+                if "model name" in line
+            ),
+            cpu,
+        )
     packages = ("fmrl", "numpy", "scikit-learn", "scipy", "cvxpy", "scs")
     return {
         "cpu": cpu,
@@ -328,20 +405,35 @@ def _version(package: str) -> str:
 
 def show(rows: list[Row], console: Console) -> None:
     table = Table(
-        title="FMRL, convex core: CPU time of one thread", caption="peers play a few tasks; their time for all is extrapolated"
+        title="FMRL, convex core: CPU time of one thread",
+        caption="peers play a few tasks; their time for all is extrapolated",
     )
-    for column, justify in (("", "left"), ("what", "left"), ("measured", "right"), ("target", "right"), ("", "left")):
+    for column, justify in (
+        ("", "left"),
+        ("what", "left"),
+        ("measured", "right"),
+        ("target", "right"),
+        ("", "left"),
+    ):
         table.add_column(column, justify=justify)
     for row in rows:
         verdict = "[green]pass[/]" if row.passed else "[red]FAIL[/]"
-        table.add_row(row.part, f"{row.what}\n[dim]{row.note}[/]", f"{row.value:.3g} {row.unit}", row.target, verdict)
+        table.add_row(
+            row.part,
+            f"{row.what}\n[dim]{row.note}[/]",
+            f"{row.value:.3g} {row.unit}",
+            row.target,
+            verdict,
+        )
     console.print(table)
 
 
 @app.callback(invoke_without_command=True)
 def main(
     context: typer.Context,
-    quick: bool = typer.Option(False, help="Fewer tasks, rounds and repeats; targets are then only indicative."),
+    quick: bool = typer.Option(
+        False, help="Fewer tasks, rounds and repeats; targets are then only indicative."
+    ),
     parts: str = typer.Option("abcd", help="Which parts to run."),
     out: Path = typer.Option(Path("bench-convex.json"), help="Where the JSON record goes."),
     seed: int = typer.Option(0, help="Seed of the synthetic tasks."),
@@ -355,7 +447,12 @@ def main(
     dims = [100, 10_000, 100_000] if quick else [100, 1000, 10_000, 100_000, 1_000_000]
     repeats, rows, began = (2 if quick else 3), [], time.time()
     console = Console()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
     steps = {"a": len(rounds), "b": len(rounds), "c": repeats * len(sizes), "d": 2 * len(dims)}
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=sum(steps[p] for p in parts))
@@ -364,14 +461,28 @@ def main(
             within, ways, count = peers[part]
             for m in rounds:
                 progress.update(bar, description=f"({part}) {within}, {m} rounds")
-                rows.append(versus(part, within, [Peer(way.optimum, way.play) for way in ways], m, count, repeats, seed, total))
+                rows.append(
+                    versus(
+                        part,
+                        within,
+                        [Peer(way.optimum, way.play) for way in ways],
+                        m,
+                        count,
+                        repeats,
+                        seed,
+                        total,
+                    )
+                )
                 progress.advance(bar)
         if "c" in parts:
             progress.update(bar, description="(c) streaming")
             rows.extend(flatness(sizes, repeats, seed, lambda: progress.advance(bar)))
         if "d" in parts:
             progress.update(bar, description="(d) dimension")
-            rows.extend(growth(kind, dims, 3 * repeats, seed, lambda: progress.advance(bar)) for kind in ("Ball", "Simplex"))
+            rows.extend(
+                growth(kind, dims, 3 * repeats, seed, lambda: progress.advance(bar))
+                for kind in ("Ball", "Simplex")
+            )
     show(rows, console)
     record = {
         "command": " ".join([Path(sys.executable).name, *sys.argv]),

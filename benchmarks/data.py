@@ -4,9 +4,9 @@
     python benchmarks/data.py --rows 200000 --tasks 4000       # a small one, seconds
     python benchmarks/data.py --out data.json                  # also write the numbers
 
-Every measurement runs in its own process, so that a peak is that measurement's alone. The file is written in pieces, so the
-benchmark itself never holds it. `baseline` is the peak of a process that only imports the library.
-"""
+Every measurement runs in its own process, so that a peak is that measurement's alone. The file is
+written in pieces, so the benchmark itself never holds it. `baseline` is the peak of a process that
+only imports the library."""
 
 import argparse
 import json
@@ -22,7 +22,9 @@ FEATURES = 8
 
 
 def make(folder: Path, rows: int, tasks: int, shuffled: bool) -> Path:
-    """A Parquet file of ``rows`` rows: task id, FEATURES numbers, a real target; by task, or in an order that scatters every task."""
+    """A Parquet file of ``rows`` rows: task id, FEATURES numbers, a real target; by task, or in an
+    order that scatters every task.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -34,7 +36,11 @@ def make(folder: Path, rows: int, tasks: int, shuffled: bool) -> Path:
         # A step coprime to the number of rows visits every row once, far apart.
         ids = (at * 7_368_787 % rows if shuffled else at) * tasks // rows
         X = rng.standard_normal((len(at), FEATURES), dtype=np.float32)
-        table = pa.table({"task": ids} | {f"x{k}": X[:, k] for k in range(FEATURES)} | {"y": X.sum(axis=1).astype(np.float64)})
+        table = pa.table(
+            {"task": ids}
+            | {f"x{k}": X[:, k] for k in range(FEATURES)}
+            | {"y": X.sum(axis=1).astype(np.float64)}
+        )
         writer = writer or pq.ParquetWriter(path, table.schema)
         writer.write_table(table)
     writer.close()
@@ -43,21 +49,28 @@ def make(folder: Path, rows: int, tasks: int, shuffled: bool) -> Path:
 
 def stream(path: str, apart: str, rows_held: int) -> dict:
     """Go through every task of the file once."""
-    import fmrl.data
+    import fmrl.datasets
 
     start = time.perf_counter()
     names = [f"x{k}" for k in range(FEATURES)]
-    tasks = fmrl.data.tasks_from_frame(path, task="task", target="y", features=names, apart=apart, rows=rows_held)
+    tasks = fmrl.datasets.tasks_from_frame(
+        path, task="task", target="y", features=names, apart=apart, rows=rows_held
+    )
     ready = time.perf_counter() - start
     count = rounds = 0
     for task in tasks:
         count, rounds = count + 1, rounds + task.rounds
-    return {"tasks": count, "rows": rounds, "fit s": round(ready, 2), "s": round(time.perf_counter() - start, 2)}
+    return {
+        "tasks": count,
+        "rows": rounds,
+        "fit s": round(ready, 2),
+        "s": round(time.perf_counter() - start, 2),
+    }
 
 
 def episodes(count: int, queries: int) -> dict:
     """Index sampling of 5-way 5-shot episodes over Omniglot's 1,623 characters in four rotations."""
-    from fmrl.data import Episodes
+    from fmrl.datasets import Episodes
 
     sampler = Episodes((20,) * 1623 * 4, ways=5, shots=5, queries=queries, seed=0)
     start = time.perf_counter()
@@ -66,17 +79,22 @@ def episodes(count: int, queries: int) -> dict:
 
 
 def baseline() -> dict:
-    import fmrl.data  # noqa: F401
+    import fmrl.datasets  # noqa: F401
 
     return {}
 
 
 def peak_mb() -> int:
-    """This process's own peak; Linux's ru_maxrss would carry over the parent's from before the exec."""
+    """This process's own peak; Linux's ru_maxrss would carry over the parent's from before the
+    exec.
+    """
     status = Path("/proc/self/status")
     if status.exists():
         return round(int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024)
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024 * (1024 if sys.platform == "darwin" else 1)))
+    return round(
+        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        / (1024 * (1024 if sys.platform == "darwin" else 1))
+    )
 
 
 def measured(name: str, *args) -> dict:
@@ -93,11 +111,18 @@ def one(name: str, args: list[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--tasks", type=int, default=200_000)
     parser.add_argument("--episodes", type=int, default=100_000)
-    parser.add_argument("--held", type=int, default=1_000_000, help="rows held in memory when gathering scattered tasks")
+    parser.add_argument(
+        "--held",
+        type=int,
+        default=1_000_000,
+        help="rows held in memory when gathering scattered tasks",
+    )
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -105,7 +130,10 @@ def main() -> None:
         return one(args.one[0], args.one[1:])
     results: dict[str, dict] = {"baseline": measured("baseline")}
     with tempfile.TemporaryDirectory() as scratch:
-        for label, shuffled, apart in (("sorted", False, "error"), ("scattered, gathered out of core", True, "gather")):
+        for label, shuffled, apart in (
+            ("sorted", False, "error"),
+            ("scattered, gathered out of core", True, "gather"),
+        ):
             for part in (10, 1):  # a tenth first: constant memory means the same peak for both
                 path = make(Path(scratch), args.rows // part, args.tasks // part, shuffled)
                 got = measured("stream", path, apart, args.held)
@@ -114,12 +142,19 @@ def main() -> None:
                 results[f"{label}, {got['rows']:,} rows"] = got
                 path.unlink()
     for queries in (1, 15):
-        results[f"episodes, 5-way 5-shot, {queries} queries"] = measured("episodes", args.episodes, queries)
+        results[f"episodes, 5-way 5-shot, {queries} queries"] = measured(
+            "episodes", args.episodes, queries
+        )
     width = max(map(len, results))
     for name, got in results.items():
         print(f"{name:<{width}}  " + "  ".join(f"{k} {v:,}" for k, v in got.items()))
     if args.out:
-        record = {"machine": platform.platform(), "python": platform.python_version(), "rows": args.rows, "results": results}
+        record = {
+            "machine": platform.platform(),
+            "python": platform.python_version(),
+            "rows": args.rows,
+            "results": results,
+        }
         args.out.write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -1,15 +1,17 @@
-"""Inner steps per second: what people write today, torch.func.vmap, and our engine, in one run on one device.
+"""Inner steps per second: what people write today, torch.func.vmap, and our engine, in one run on
+one device.
 
     python benchmarks/deep.py                        # CUDA when there is one: about two minutes
     python benchmarks/deep.py --device cpu           # about two minutes; every core for everyone
     python benchmarks/deep.py --network mini-imagenet --stacks 5 40 160      # 84x84 colour images, max-pooling
     python benchmarks/deep.py --out deep.json        # also write the numbers
 
-The work is the paper's 5-way Omniglot setting: mini-batches of 10, the four-block network, Adam with beta1 = 0, five inner steps a
-task; or the same with the Mini-ImageNet network. A task-step is one optimiser step on one task. Ours is timed through
-`MetaTrainer`, so drawing tasks, moving phi and carrying moments are in it; eager and vmap are given their mini-batches. All are
-measured ``--rounds`` times in turn and the best round counts: on a machine that others use, what a round loses it loses to them.
-"""
+The work is the paper's 5-way Omniglot setting: mini-batches of 10, the four-block network, Adam
+with beta1 = 0, five inner steps a task; or the same with the Mini-ImageNet network. A task-step is
+one optimiser step on one task. Ours is timed through `MetaTrainer`, so drawing tasks, moving phi
+and carrying moments are in it; eager and vmap are given their mini-batches. All are measured
+``--rounds`` times in turn and the best round counts: on a machine that others use, what a round
+loses it loses to them."""
 
 import argparse
 import json
@@ -21,24 +23,32 @@ import torch
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
-from fmrl.core.meta import Interpolate
+from fmrl.core.rules.meta import Interpolate
 from fmrl.deep import Adam, FLIOnline, MetaTrainer, Pool, mini_imagenet_net, omniglot_net
 from fmrl.records import record, write_json
 
 WAYS, BATCH, STEPS = 5, 10, 5
-# Multiply-adds of the four convolutions and the dense layer, forward; twice as many again backward; two operations each.
+# Multiply-adds of the four convolutions and the dense layer, forward; twice as many again backward;
+# two operations each.
 FLOP = 2 * 3 * BATCH * (14 * 14 * 9 * 64 + (49 + 16 + 4) * 9 * 64 * 64 + 256 * WAYS)
-POOLED_FLOP = 2 * 3 * BATCH * (84**2 * 27 * 32 + (42**2 + 21**2 + 11**2) * 9 * 32 * 32 + 36 * 32 * WAYS)
-NETWORKS = {"omniglot": (omniglot_net, (28, 28), FLOP), "mini-imagenet": (mini_imagenet_net, (3, 84, 84), POOLED_FLOP)}
-# The fewest bytes: parameters and second moments read and written in float32; xhat, activation and gradient of the four blocks
-# written once and read once in bf16.
+POOLED_FLOP = (
+    2 * 3 * BATCH * (84**2 * 27 * 32 + (42**2 + 21**2 + 11**2) * 9 * 32 * 32 + 36 * 32 * WAYS)
+)
+NETWORKS = {
+    "omniglot": (omniglot_net, (28, 28), FLOP),
+    "mini-imagenet": (mini_imagenet_net, (3, 84, 84), POOLED_FLOP),
+}
+# The fewest bytes: parameters and second moments read and written in float32; xhat, activation and
+# gradient of the four blocks written once and read once in bf16.
 BYTES = 4 * 4 * 112_965 + 3 * 2 * 2 * BATCH * 64 * (196 + 49 + 16 + 4)
 NAMES = {"ieee": "float32"}
 CLOCK = [time.perf_counter]
 
 
 def limit(bandwidth, tflops):
-    """Task-steps per second that memory (GB/s) and matrix units (TFLOP/s) would allow; measured here where not given, on CUDA."""
+    """Task-steps per second that memory (GB/s) and matrix units (TFLOP/s) would allow; measured
+    here where not given, on CUDA.
+    """
     if bandwidth is None or tflops is None:
         big = torch.empty(2**31, dtype=torch.uint8, device="cuda").random_()
         other, square = torch.empty_like(big), torch.randn(8192, 8192, device="cuda").bfloat16()
@@ -108,7 +118,9 @@ def vmapped(build, pool, device, seconds, stack):
             g = gradient(theta, pool.inputs[index[:, s]].float(), label[:, s])
             for n in theta:
                 second[n].mul_(0.999).addcmul_(g[n], g[n], value=0.001)
-                theta[n].addcdiv_(g[n], second[n].div(1 - 0.999 ** (s + 1)).sqrt_().add_(1e-8), value=-1e-3)
+                theta[n].addcdiv_(
+                    g[n], second[n].div(1 - 0.999 ** (s + 1)).sqrt_().add_(1e-8), value=-1e-3
+                )
 
     return stack * STEPS * timed(body, device, seconds)
 
@@ -141,18 +153,30 @@ def ours(build, pool, device, seconds, stack, precision):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--network", choices=list(NETWORKS), default="omniglot")
     parser.add_argument("--seconds", type=float, default=4.0, help="for each measurement")
     parser.add_argument("--stacks", type=int, nargs="*", default=None)
     parser.add_argument("--precisions", nargs="*", default=None)
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of everything, of which the best counts")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="rounds of everything, of which the best counts"
+    )
     parser.add_argument("--threads", type=int, default=None, help="on a CPU (default: all cores)")
-    parser.add_argument("--processor-time", action="store_true", help="count processor time: for one thread on a busy machine")
-    parser.add_argument("--limit", action="store_true", help="only print what memory and matrix units would allow")
+    parser.add_argument(
+        "--processor-time",
+        action="store_true",
+        help="count processor time: for one thread on a busy machine",
+    )
+    parser.add_argument(
+        "--limit", action="store_true", help="only print what memory and matrix units would allow"
+    )
     parser.add_argument("--bandwidth", type=float, help="GB/s, for --limit (default: measured)")
-    parser.add_argument("--tflops", type=float, help="bf16 TFLOP/s, for --limit (default: measured)")
+    parser.add_argument(
+        "--tflops", type=float, help="bf16 TFLOP/s, for --limit (default: measured)"
+    )
     parser.add_argument("--out")
     args = parser.parse_args()
     if args.limit:
@@ -184,14 +208,24 @@ def main():
         best[key] = max(best.get(key, (0.0, memory)), (rate, memory), key=lambda pair: pair[0])
 
     with record(
-        "benchmarks/deep.py", device=name, network=args.network, ways=WAYS, batch=BATCH, steps=STEPS, rounds=args.rounds
+        "benchmarks/deep.py",
+        device=name,
+        network=args.network,
+        ways=WAYS,
+        batch=BATCH,
+        steps=STEPS,
+        rounds=args.rounds,
     ) as entry:
         print(f"{name}; {flop / 1e9:.3f} GFLOP a task-step", flush=True)
         for _ in range(args.rounds):
             measure("eager, torch.optim", 1, lambda: eager(build, pool, device, args.seconds))
             for stack in stacks:
                 if stack <= 160:
-                    measure("torch.func.vmap", stack, lambda stack=stack: vmapped(build, pool, device, args.seconds, stack))
+                    measure(
+                        "torch.func.vmap",
+                        stack,
+                        lambda stack=stack: vmapped(build, pool, device, args.seconds, stack),
+                    )
             for precision in precisions:
                 for stack in stacks:
                     measure(

@@ -1,9 +1,10 @@
-"""Faults: what a long run is to survive. python benchmarks/faults.py [--kills 50] [--fuzz 1000] [--seed 0]
+"""Faults: what a long run is to survive. python benchmarks/faults.py [--kills 50] [--fuzz 1000]
+[--seed 0]
 
-kill -9 of `fmrl train` at random moments, and at every moment a file is put in place; a file system that refuses to write more;
-fuzzed tables and model files. Everything is compared with the run that nothing happened to, or with a second way of reading the table.
-Prints one line a kind of fault and exits with 1 if any was not survived. tests/train runs a share of it.
-"""
+kill -9 of `fmrl train` at random moments, and at every moment a file is put in place; a file system
+that refuses to write more; fuzzed tables and model files. Everything is compared with the run that
+nothing happened to, or with a second way of reading the table. Prints one line a kind of fault and
+exits with 1 if any was not survived. tests/train runs a share of it."""
 
 from __future__ import annotations
 
@@ -27,16 +28,17 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from fmrl.core.errors import FMRLError
-from fmrl.data import training_ids
+from fmrl.datasets import training_ids
+from fmrl.errors import FMRLError
 from fmrl.estimators.playing import WINDOW
-from fmrl.training import Options, folder, train
+from fmrl.runs import Options, folder, train
 
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["faults", "fmrl.training", "fmrl.report", "sklearn.linear_model"])
+FORKS.set_forkserver_preload(["faults", "fmrl.runs", "fmrl.report", "sklearn.linear_model"])
 
 
-# ---- tables ---------------------------------------------------------------------------------------------------------------------
+# ---- tables
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def write_table(path: Path, tasks: int, rows: int = 5, seed: int = 0) -> Path:
@@ -51,11 +53,20 @@ def write_table(path: Path, tasks: int, rows: int = 5, seed: int = 0) -> Path:
                 price, age = rng.normal(size=2)
                 liked = i if i < 2 else int(taste[t] @ [price, age] + 0.3 * rng.normal() > 0)
                 shown = "" if rng.random() < 0.05 else f"{40 + 10 * age:.2f}"
-                out.writerow([f"u{t}", f"{price:.3f}", shown, rng.choice(["red", "blue", "green"]), ("no", "yes")[liked]])
+                out.writerow(
+                    [
+                        f"u{t}",
+                        f"{price:.3f}",
+                        shown,
+                        rng.choice(["red", "blue", "green"]),
+                        ("no", "yes")[liked],
+                    ]
+                )
     return path
 
 
-# ---- kills ----------------------------------------------------------------------------------------------------------------------
+# ---- kills
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 class Fate(NamedTuple):
@@ -94,15 +105,26 @@ def _child(table: str, out: str, log: str, fault: tuple[str, int]) -> None:
             os.write(told, f"played {at}\n".encode())
 
     try:
-        options = Options(table, "user", "liked", apart="error")  # the table is sorted, so that nothing is written but the run
-        train(options, Path(out), checkpoint_every=WINDOW, resume=True, evaluate_tasks=2, progress=progress)
+        options = Options(
+            table, "user", "liked", apart="error"
+        )  # the table is sorted, so that nothing is written but the run
+        train(
+            options,
+            Path(out),
+            checkpoint_every=WINDOW,
+            resume=True,
+            evaluate_tasks=2,
+            progress=progress,
+        )
     except (FMRLError, OSError) as error:
         print(error, file=sys.stderr)
         os._exit(2)
     os._exit(0)
 
 
-def run(table: Path, out: Path, fault: tuple[str, int] = ("none", 0), kill_after: float | None = None) -> Fate:
+def run(
+    table: Path, out: Path, fault: tuple[str, int] = ("none", 0), kill_after: float | None = None
+) -> Fate:
     """Train in a process of its own; kill -9 it some seconds after it began."""
     log = out.with_suffix(".log")
     log.unlink(missing_ok=True)
@@ -122,11 +144,14 @@ def run(table: Path, out: Path, fault: tuple[str, int] = ("none", 0), kill_after
 def digests(out: Path) -> dict[str, str]:
     """What a finished run holds; without what may differ, such as how long it took."""
     return {
-        name: folder.sha256(out / name) for name in (folder.MODEL, folder.HISTORY, folder.TASKS, folder.HELDOUT, folder.MODELS)
+        name: folder.sha256(out / name)
+        for name in (folder.MODEL, folder.HISTORY, folder.TASKS, folder.HELDOUT, folder.MODELS)
     }
 
 
-def survives(table: Path, whole: dict[str, str], out: Path, fault=("none", 0), kill_after=None) -> str:
+def survives(
+    table: Path, whole: dict[str, str], out: Path, fault=("none", 0), kill_after=None
+) -> str:
     """Let a run die, resume it, and compare with the whole one; what is wrong, or nothing."""
     died = run(table, out, fault, kill_after)
     finished = (out / folder.RECORD).exists()  # then there is nothing to play again
@@ -140,20 +165,30 @@ def survives(table: Path, whole: dict[str, str], out: Path, fault=("none", 0), k
         return f"{died.played} tasks were played, only {record['resumed_after']} kept"
     if digests(out) != whole:
         return "the resumed run ends elsewhere"
-    if left := [p.name for p in out.iterdir() if "partial" in p.name or p.name in (folder.CHECKPOINT, ".lock")]:
+    if left := [
+        p.name
+        for p in out.iterdir()
+        if "partial" in p.name or p.name in (folder.CHECKPOINT, ".lock")
+    ]:
         return f"{left[0]} was left behind"
     return ""
 
 
 def kills(table: Path, count: int, seed: int, points: bool = True) -> list[str]:
-    """Kill at random moments of the whole run's time, and (points) at every moment a file is put in place."""
+    """Kill at random moments of the whole run's time, and (points) at every moment a file is put in
+    place.
+    """
     rng, wrong = random.Random(seed), []
     with tempfile.TemporaryDirectory() as scratch:
         fate = run(table, Path(scratch) / "whole")
         assert fate.code == 0, fate
         whole = digests(Path(scratch) / "whole")
         faults = [(("none", 0), rng.uniform(0, fate.seconds)) for _ in range(count)]
-        faults += [((kind, n), None) for n in range(1, 16) for kind in ("before", "after")] if points else []
+        faults += (
+            [((kind, n), None) for n in range(1, 16) for kind in ("before", "after")]
+            if points
+            else []
+        )
         for i, (fault, after) in enumerate(faults):
             out = Path(scratch) / f"run{i}"
             if why := survives(table, whole, out, fault, after):
@@ -163,12 +198,16 @@ def kills(table: Path, count: int, seed: int, points: bool = True) -> list[str]:
 
 
 def full_disk(table: Path) -> list[str]:
-    """Files may not grow beyond what the second checkpoint needs: the first must survive, and the run go on from it."""
+    """Files may not grow beyond what the second checkpoint needs: the first must survive, and the
+    run go on from it.
+    """
     wrong = []
     with tempfile.TemporaryDirectory() as scratch:
         whole, out = Path(scratch) / "whole", Path(scratch) / "full"
         run(table, whole)
-        first = run(table, out, ("after", 3))  # settings, and the checkpoints after one and two windows, were put in place
+        first = run(
+            table, out, ("after", 3)
+        )  # settings, and the checkpoints after one and two windows, were put in place
         kept = (out / folder.CHECKPOINT).stat().st_size
         before = folder.sha256(out / folder.CHECKPOINT)
         fate = run(table, out, ("full", kept + 100))
@@ -181,7 +220,8 @@ def full_disk(table: Path) -> list[str]:
     return wrong
 
 
-# ---- fuzz -----------------------------------------------------------------------------------------------------------------------
+# ---- fuzz
+# -----------------------------------------------------------------------------------------------------------------------
 
 CELLS = [
     "",
@@ -203,7 +243,22 @@ CELLS = [
     "+2",
     "--3",
 ]
-CELLS += ["u0", "yes", "TRUE", "null", "9" * 400, "1e308", "🙂", "=1+1", "[bold]", "a\nb", "-0.0", "1.5e", "12abc", "\ufeff"]
+CELLS += [
+    "u0",
+    "yes",
+    "TRUE",
+    "null",
+    "9" * 400,
+    "1e308",
+    "🙂",
+    "=1+1",
+    "[bold]",
+    "a\nb",
+    "-0.0",
+    "1.5e",
+    "12abc",
+    "\ufeff",
+]
 
 
 def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
@@ -213,7 +268,11 @@ def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
     if kind == 0:
         return data[:at]
     if kind == 1:
-        return data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :] if data else data
+        return (
+            data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :]
+            if data
+            else data
+        )
     if kind == 2:
         return data[:at] + data[at + rng.randrange(1, 40) :]
     if kind == 3:
@@ -234,7 +293,9 @@ def mutate_table(text: str, rng: random.Random) -> bytes:
     elif kind == 4:
         rows[r] = rows[r][:c] if rng.random() < 0.5 else rows[r] + ["more"]
     elif kind == 5:
-        rows[0][c] = rng.choice(["", "user", "price", rows[0][c] + " ", rows[0][c].upper(), "é", '"'])
+        rows[0][c] = rng.choice(
+            ["", "user", "price", rows[0][c] + " ", rows[0][c].upper(), "é", '"']
+        )
     elif kind == 6:
         rows = [row[:c] + row[c + 1 :] for row in rows]
     elif kind == 7:
@@ -246,13 +307,20 @@ def mutate_table(text: str, rng: random.Random) -> bytes:
         return mutate_bytes(text.encode(), rng)
     out = io.StringIO()
     csv.writer(
-        out, delimiter=rng.choice([",", ",", ",", ";", "\t"]) if kind == 10 else ",", lineterminator=rng.choice(["\n", "\r\n"])
+        out,
+        delimiter=rng.choice([",", ",", ",", ";", "\t"]) if kind == 10 else ",",
+        lineterminator=rng.choice(["\n", "\r\n"]),
     ).writerows(rows)
-    return out.getvalue().encode(rng.choice(["utf-8", "utf-8-sig", "latin-1", "utf-16"]) if kind == 11 else "utf-8", "replace")
+    return out.getvalue().encode(
+        rng.choice(["utf-8", "utf-8-sig", "latin-1", "utf-16"]) if kind == 11 else "utf-8",
+        "replace",
+    )
 
 
 def invoke(*words: object) -> tuple[int, str]:
-    """The command line in this process: exit code and output. Anything but an exit is a traceback, and raised."""
+    """The command line in this process: exit code and output. Anything but an exit is a traceback,
+    and raised.
+    """
     from typer.testing import CliRunner
 
     from fmrl.cli.main import app
@@ -264,7 +332,9 @@ def invoke(*words: object) -> tuple[int, str]:
 
 
 def by_hand(table: bytes, models: dict) -> list[str] | None:
-    """Predictions by reading the table with the csv module and summing up; None where that cannot be done."""
+    """Predictions by reading the table with the csv module and summing up; None where that cannot
+    be done.
+    """
     try:
         text = table.decode("utf-8-sig")
         rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
@@ -302,7 +372,18 @@ class Prey:
         self.text = self.table.read_text(encoding="utf-8")
         train(Options(str(self.table), "user", "liked"), self.run, evaluate_tasks=3)
         assert invoke("adapt", self.run, self.table, "--out", scratch / "models.json")[0] == 0
-        assert invoke("predict", self.run, self.table, "--adapted", scratch / "models.json", "--out", scratch / "p.csv")[0] == 0
+        assert (
+            invoke(
+                "predict",
+                self.run,
+                self.table,
+                "--adapted",
+                scratch / "models.json",
+                "--out",
+                scratch / "p.csv",
+            )[0]
+            == 0
+        )
         self.models = json.loads((scratch / "models.json").read_text())
         encoder = json.loads((self.run / folder.ENCODER).read_text())
         self.models["fill"] = {c["name"]: c["fill"] for c in encoder["columns"]}
@@ -310,8 +391,8 @@ class Prey:
         self.answers = self.ask()
 
     def _start(self) -> dict:
-        from fmrl.training import Run
-        from fmrl.training.units import in_user_units
+        from fmrl.runs import Run
+        from fmrl.runs.user_units import in_user_units
 
         found = Run.load(self.run)
         coef, intercept = in_user_units(found.encoder, *found.start)
@@ -321,12 +402,25 @@ class Prey:
         """What the run says, by every command that reads it."""
         predictions = self.scratch / "asked.csv"
         predictions.unlink(missing_ok=True)
-        code, _ = invoke("predict", self.run, self.table, "--adapted", self.scratch / "models.json", "--out", predictions)
+        code, _ = invoke(
+            "predict",
+            self.run,
+            self.table,
+            "--adapted",
+            self.scratch / "models.json",
+            "--out",
+            predictions,
+        )
         told = [(code, predictions.read_text() if code == 0 else "")]
         code, _ = invoke("predict", self.run, self.table, "--out", predictions)
         told.append((code, predictions.read_text() if code == 0 else ""))
         return told + [
-            invoke(*words) for words in (("certify", self.run, "--json"), ("cite", self.run), ("report", self.run, "--json"))
+            invoke(*words)
+            for words in (
+                ("certify", self.run, "--json"),
+                ("cite", self.run),
+                ("report", self.run, "--json"),
+            )
         ]
 
     def predict(self, data: bytes) -> str:
@@ -334,15 +428,26 @@ class Prey:
         path, out = self.scratch / "mauled.csv", self.scratch / "said.csv"
         path.write_bytes(data)
         out.unlink(missing_ok=True)
-        code, told = invoke("predict", self.run, path, "--adapted", self.scratch / "models.json", "--out", out)
+        code, told = invoke(
+            "predict", self.run, path, "--adapted", self.scratch / "models.json", "--out", out
+        )
         if code == 2:
             return "" if "error" in told and not out.exists() else f"no error said: {told}"
         expected = by_hand(data, self.models)
-        said = [row["prediction"] for row in csv.DictReader(io.StringIO(out.read_text(encoding="utf-8"), newline=""))]
-        return "" if code == 0 and said == expected else f"exit {code}, {len(said)} predictions differ from those by hand"
+        said = [
+            row["prediction"]
+            for row in csv.DictReader(io.StringIO(out.read_text(encoding="utf-8"), newline=""))
+        ]
+        return (
+            ""
+            if code == 0 and said == expected
+            else f"exit {code}, {len(said)} predictions differ from those by hand"
+        )
 
     def binary(self, suffix: str, rng: random.Random) -> str:
-        """Predict a mauled Parquet or Arrow file: changed values cannot be told, but it must end in order."""
+        """Predict a mauled Parquet or Arrow file: changed values cannot be told, but it must end in
+        order.
+        """
         path = self.scratch / f"mauled{suffix}"
         frame = pl.read_csv(self.table)
         (frame.write_parquet if suffix == ".parquet" else frame.write_ipc)(path)
@@ -355,21 +460,46 @@ class Prey:
         path, out = self.scratch / "mauled.csv", self.scratch / "mauled"
         path.write_bytes(data)
         shutil.rmtree(out, ignore_errors=True)
-        code, told = invoke("train", path, "--task", "user", "--target", "liked", "--out", out, "--evaluate", "1", "--json")
+        code, told = invoke(
+            "train",
+            path,
+            "--task",
+            "user",
+            "--target",
+            "liked",
+            "--out",
+            out,
+            "--evaluate",
+            "1",
+            "--json",
+        )
         if code == 2:
-            return "" if "error" in told and not (out / folder.RECORD).exists() else f"no error said: {told}"
+            return (
+                ""
+                if "error" in told and not (out / folder.RECORD).exists()
+                else f"no error said: {told}"
+            )
         record = folder.read_sealed(out / folder.RECORD)
         rows = [row for row in csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""))]
         ids = {row["user"] for row in rows}
         trained = set(training_ids(ids, 0.9))
-        found = (record["tasks"], record["heldout_tasks"], record["rows"], sorted(record["classes"]))
+        found = (
+            record["tasks"],
+            record["heldout_tasks"],
+            record["rows"],
+            sorted(record["classes"]),
+        )
         truth = (
             len(trained),
             len(ids - trained),
             sum(row["user"] in trained for row in rows),
             sorted({row["liked"] for row in rows}),
         )
-        return "" if code == 0 and found == truth and all(map(math.isfinite, record["tar"])) else f"{found} is not {truth}"
+        return (
+            ""
+            if code == 0 and found == truth and all(map(math.isfinite, record["tar"]))
+            else f"{found} is not {truth}"
+        )
 
     def model(self, name: str, data: bytes) -> str:
         """Maul a file of the run; every command must say the same as before, or refuse."""
@@ -390,7 +520,11 @@ def fuzz(count: int, seed: int, training: float = 0.15) -> list[str]:
     rng, wrong = random.Random(seed), []
     with tempfile.TemporaryDirectory() as scratch:
         prey = Prey(Path(scratch))
-        names = [p.name for p in sorted(prey.run.iterdir()) if p.suffix != ".html" and p.name != "README.txt"] + ["models.json"]
+        names = [
+            p.name
+            for p in sorted(prey.run.iterdir())
+            if p.suffix != ".html" and p.name != "README.txt"
+        ] + ["models.json"]
         for i in range(count):
             try:
                 if i % 2:
@@ -400,7 +534,9 @@ def fuzz(count: int, seed: int, training: float = 0.15) -> list[str]:
                 elif i % 10 == 4:
                     why = prey.binary(rng.choice([".parquet", ".arrow"]), rng)
                 else:
-                    why = (prey.train if rng.random() < training else prey.predict)(mutate_table(prey.text, rng))
+                    why = (prey.train if rng.random() < training else prey.predict)(
+                        mutate_table(prey.text, rng)
+                    )
             except Exception as error:
                 why = f"{type(error).__name__}: {error}"
             if why:

@@ -1,6 +1,8 @@
-"""The estimators without tuning, against what one would do without them: accuracy, speed of fit, speed of streams. One thread.
+"""The estimators without tuning, against what one would do without them: accuracy, speed of fit,
+speed of streams. One thread.
 
-accuracy  held-out tasks at 1, 2, 4, … 32 shots (rows per class; rows of a regression): `adapt` against one scikit-learn model per
+accuracy  held-out tasks at 1, 2, 4, … 32 shots (rows per class; rows of a regression): `adapt`
+against one scikit-learn model per
           task (LogisticRegressionCV, RidgeCV) and against one such model for the rows of all training tasks together.
 fit       100,000 tasks × 20 rows × 50 features, 4 classes, against one LogisticRegression per task.
 stream    predict and learn, row by row, against river on the same stream.
@@ -38,7 +40,7 @@ from sklearn.metrics import r2_score
 
 import fmrl
 from fmrl.records import record, write_json
-from fmrl.study.intervals import t_interval
+from fmrl.stats import mean_interval
 
 ROOT = Path(__file__).resolve().parents[1]
 SHOTS = (1, 2, 4, 8, 16, 32)
@@ -46,7 +48,8 @@ POOLED_ROWS = 20_000  # rows of the pooled model, at most, drawn evenly
 Rows = tuple[np.ndarray, np.ndarray]
 
 
-# ---- accuracy -------------------------------------------------------------------------------------------------------------
+# ---- accuracy
+# -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,9 @@ class Draw:
 
 @dataclass(frozen=True)
 class Bench:
-    """One line of the table; several draws of training and test tasks count as one longer list of test tasks."""
+    """One line of the table; several draws of training and test tasks count as one longer list of
+    test tasks.
+    """
 
     name: str
     what: str
@@ -69,7 +74,9 @@ class Bench:
 
 
 def held(X: np.ndarray, y: np.ndarray, most: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """A task's rows in random order, split: at most ``most`` of every class to adapt to, the others to score on."""
+    """A task's rows in random order, split: at most ``most`` of every class to adapt to, the others
+    to score on.
+    """
     order = rng.permutation(len(y))
     X, y = X[order], y[order]
     rank = np.array([(y[:i] == label).sum() for i, label in enumerate(y)])
@@ -77,11 +84,15 @@ def held(X: np.ndarray, y: np.ndarray, most: int, rng: np.random.Generator) -> t
 
 
 def mini_wiki() -> Iterator[Draw]:
-    from fmrl.study.sets import load
+    from fmrl.reproduce.convex.sets import load
 
     data = load("mini-wiki-rebuilt")
     X, y = data.arrays(32, "train")
-    test = [((data.X[32][t], data.y[32][t]), data.held[t]) for t in data.index("test").tolist() if t in data.held]
+    test = [
+        ((data.X[32][t], data.y[32][t]), data.held[t])
+        for t in data.index("test").tolist()
+        if t in data.held
+    ]
     yield Draw(list(zip(X, y, strict=True)), test)
 
 
@@ -92,13 +103,18 @@ def digit_pairs() -> Iterator[Draw]:
         rng = np.random.default_rng(seed)
         mixed, order = rng.permutation(len(y)), rng.permutation(45)
 
-        def task(pair: int, images: np.ndarray, rng: np.random.Generator = rng) -> tuple[Rows, Rows]:
+        def task(
+            pair: int, images: np.ndarray, rng: np.random.Generator = rng
+        ) -> tuple[Rows, Rows]:
             a, b = pairs[pair]
             rows = images[np.isin(y[images], (a, b))]
             return held(X[rows], (y[rows] == b).astype(int), 32, rng)
 
         half = len(y) // 2
-        yield Draw([task(p, mixed[:half])[0] for p in order[:30]], [task(p, mixed[half:]) for p in order[30:]])
+        yield Draw(
+            [task(p, mixed[:half])[0] for p in order[:30]],
+            [task(p, mixed[half:]) for p in order[30:]],
+        )
 
 
 def digit_blocks() -> Iterator[Draw]:
@@ -111,7 +127,9 @@ def digit_blocks() -> Iterator[Draw]:
 
 
 def regression(spread: float, radius: float) -> Callable[[], Iterator[Draw]]:
-    """y = ⟨w_t, x⟩ + noise, w_t Gaussian with deviation ``spread`` about a vector of length ``radius``."""
+    """y = ⟨w_t, x⟩ + noise, w_t Gaussian with deviation ``spread`` about a vector of length
+    ``radius``.
+    """
 
     def draws() -> Iterator[Draw]:
         rng = np.random.default_rng(0)
@@ -142,7 +160,13 @@ def permuted_mixture() -> Iterator[Draw]:
 
 
 BENCHES = (
-    Bench("mini-wiki-rebuilt", "Mini-Wiki (rebuilt): sentences of 517 training tasks, 4 classes", False, True, mini_wiki),
+    Bench(
+        "mini-wiki-rebuilt",
+        "Mini-Wiki (rebuilt): sentences of 517 training tasks, 4 classes",
+        False,
+        True,
+        mini_wiki,
+    ),
     Bench(
         "digit-pairs",
         "digits, one against another: 30 training pairs, other images and pairs in the test",
@@ -150,8 +174,20 @@ BENCHES = (
         True,
         digit_pairs,
     ),
-    Bench("digit-blocks", "digits, all ten, in blocks of 85 consecutive images: 14 training blocks", False, True, digit_blocks),
-    Bench("regression-close", "regression, optima close together (spread 0.1)", True, True, regression(0.1, 1.0)),
+    Bench(
+        "digit-blocks",
+        "digits, all ten, in blocks of 85 consecutive images: 14 training blocks",
+        False,
+        True,
+        digit_blocks,
+    ),
+    Bench(
+        "regression-close",
+        "regression, optima close together (spread 0.1)",
+        True,
+        True,
+        regression(0.1, 1.0),
+    ),
     Bench(
         "regression-near",
         "regression, optima at half the distance to the origin (spread 0.5)",
@@ -166,8 +202,20 @@ BENCHES = (
         True,
         regression(2.0, 1.0),
     ),
-    Bench("regression-dissimilar", "regression without a common centre", True, False, regression(2.0, 0.0)),
-    Bench("mixture-permuted", "four Gaussians, labels permuted in every task", False, False, permuted_mixture),
+    Bench(
+        "regression-dissimilar",
+        "regression without a common centre",
+        True,
+        False,
+        regression(2.0, 0.0),
+    ),
+    Bench(
+        "mixture-permuted",
+        "four Gaussians, labels permuted in every task",
+        False,
+        False,
+        permuted_mixture,
+    ),
 )
 
 
@@ -183,14 +231,20 @@ def support(rows: Rows, shots: int, regression: bool) -> Rows | None:
 
 
 def plain(X: np.ndarray, y: np.ndarray, regression: bool) -> Any:
-    """What one would fit without meta-learning: cross-validated where there are rows enough for that."""
+    """What one would fit without meta-learning: cross-validated where there are rows enough for
+    that.
+    """
     if regression:
         return (RidgeCV(np.logspace(-4, 4, 17)) if len(y) > 1 else Ridge()).fit(X, y)
     least = int(np.unique(y, return_counts=True)[1].min())
     if least < 2:
         return LogisticRegression(max_iter=1000).fit(X, y)
     folds = min(5, least)
-    settings = {"scoring": "accuracy", "l1_ratios": (0.0,), "use_legacy_attributes": False}  # its defaults, made explicit
+    settings = {
+        "scoring": "accuracy",
+        "l1_ratios": (0.0,),
+        "use_legacy_attributes": False,
+    }  # its defaults, made explicit
     return LogisticRegressionCV(cv=folds, max_iter=1000, **settings).fit(X, y)
 
 
@@ -205,12 +259,16 @@ def together(tasks: list[Rows]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def compared(bench: Bench, quick: bool) -> dict[str, Any]:
-    """Scores of every test task by every method at every number of shots, as means with intervals and paired differences."""
+    """Scores of every test task by every method at every number of shots, as means with intervals
+    and paired differences.
+    """
     scores: dict[int, list[tuple[float, float, float]]] = {k: [] for k in SHOTS}
     rules, began = [], time.process_time()
     for draw in bench.draws():
         X, y, ids = together(draw.train[:40] if quick else draw.train)
-        meta = (fmrl.MetaRegressor() if bench.regression else fmrl.MetaClassifier()).fit(X, y, task=ids)
+        meta = (fmrl.MetaRegressor() if bench.regression else fmrl.MetaClassifier()).fit(
+            X, y, task=ids
+        )
         rules.append([list(choice) for choice in meta.rule_.choices])
         some = np.random.default_rng(0).permutation(len(y))[: POOLED_ROWS // (10 if quick else 1)]
         pooled = plain(X[some], y[some], bench.regression)
@@ -220,7 +278,11 @@ def compared(bench: Bench, quick: bool) -> dict[str, Any]:
                 if (few := support(rows, shots, bench.regression)) is not None:
                     ours, alone = meta.adapt(*few), plain(*few, bench.regression)
                     scores[shots].append(
-                        (score(ours, queries, bench.regression), score(alone, queries, bench.regression), of_pooled)
+                        (
+                            score(ours, queries, bench.regression),
+                            score(alone, queries, bench.regression),
+                            of_pooled,
+                        )
                     )
     cells = [summary(shots, np.array(found)) for shots, found in scores.items() if found]
     return {
@@ -240,7 +302,9 @@ def summary(shots: int, scores: np.ndarray) -> dict[str, Any]:
     better = alone if alone.mean() >= pooled.mean() else pooled
     lines = {"fmrl": ours, "per-task": alone, "pooled": pooled, "fmrl − per-task": ours - alone}
     lines |= {"fmrl − pooled": ours - pooled, "fmrl − better": ours - better}
-    return {"shots": shots, "tasks": len(ours)} | {name: list(t_interval(values)) for name, values in lines.items()}
+    return {"shots": shots, "tasks": len(ours)} | {
+        name: list(mean_interval(values)[:3]) for name, values in lines.items()
+    }
 
 
 def accuracy(quick: bool) -> dict[str, Any]:
@@ -256,25 +320,43 @@ def accuracy(quick: bool) -> dict[str, Any]:
             print(f"skipped {bench.name}: {error}")
             continue
         found = sets[-1]
-        print(f"\n{found['what']} — mean {found['score']} over held-out tasks, ± half of a 95 % interval")
+        print(
+            f"\n{found['what']} — mean {found['score']} over held-out tasks, ± half of a 95 % interval"
+        )
         print(f"{'shots':>16}" + "".join(f"{cell['shots']:>16}" for cell in found["cells"]))
         for line in ("fmrl", "per-task", "pooled", "fmrl − better"):
             print(
-                f"{line:>16}" + "".join(f"{m:9.3f} ± {high - m:.3f}" for m, _, high in (c[line] for c in found["cells"])),
+                f"{line:>16}"
+                + "".join(
+                    f"{m:9.3f} ± {high - m:.3f}" for m, _, high in (c[line] for c in found["cells"])
+                ),
                 flush=True,
             )
-    worst = min((cell["fmrl − better"][0], found["name"], cell["shots"]) for found in sets for cell in found["cells"])
-    print(f"\nworst difference to the better of the two: {worst[0]:+.4f} ({worst[1]}, {worst[2]} shots)")
-    return {"sets": sets, "skipped": skipped, "worst": {"difference": worst[0], "set": worst[1], "shots": worst[2]}}
+    worst = min(
+        (cell["fmrl − better"][0], found["name"], cell["shots"])
+        for found in sets
+        for cell in found["cells"]
+    )
+    print(
+        f"\nworst difference to the better of the two: {worst[0]:+.4f} ({worst[1]}, {worst[2]} shots)"
+    )
+    return {
+        "sets": sets,
+        "skipped": skipped,
+        "worst": {"difference": worst[0], "set": worst[1], "shots": worst[2]},
+    }
 
 
-# ---- speed ----------------------------------------------------------------------------------------------------------------
+# ---- speed
+# ----------------------------------------------------------------------------------------------------------------
 
 ROUNDS, FEATURES, CLASSES = 20, 50, 4
 
 
 def similar_tasks(tasks: int, seed: int = 0) -> Iterator[Rows]:
-    """Four Gaussians whose means differ from task to task by half of what they differ from each other; 20 rows."""
+    """Four Gaussians whose means differ from task to task by half of what they differ from each
+    other; 20 rows.
+    """
     rng = np.random.default_rng(seed)
     means = rng.normal(size=(CLASSES, FEATURES))
     for _ in range(tasks):
@@ -294,7 +376,9 @@ def fit(quick: bool) -> dict[str, Any]:
     def alone(tasks: np.ndarray) -> float:
         began = time.process_time()
         for t in tasks:
-            LogisticRegression().fit(X[t * ROUNDS : (t + 1) * ROUNDS], y[t * ROUNDS : (t + 1) * ROUNDS])
+            LogisticRegression().fit(
+                X[t * ROUNDS : (t + 1) * ROUNDS], y[t * ROUNDS : (t + 1) * ROUNDS]
+            )
         return time.process_time() - began
 
     def across() -> float:
@@ -321,10 +405,14 @@ def fit(quick: bool) -> dict[str, Any]:
     }
     print(f"\nfit, {tasks:,} tasks × {ROUNDS} rows × {FEATURES} features, {CLASSES} classes")
     print(f"  fmrl.MetaClassifier.fit   {ours:8.1f} s   {1e6 * ours / tasks:8.0f} µs a task")
-    print(f"  LogisticRegression a task {peer:8.1f} s   {1e6 * peer / tasks:8.0f} µs a task, from {sample} tasks, extrapolated")
+    print(
+        f"  LogisticRegression a task {peer:8.1f} s   {1e6 * peer / tasks:8.0f} µs a task, from {sample} tasks, extrapolated"
+    )
     print(f"  ratio {found['ratio']:.1f}")
     print(
-        "  of fit's time (profiled, in a second run):", ", ".join(f"{k} {v:.0%}" for k, v in found["share"].items()), flush=True
+        "  of fit's time (profiled, in a second run):",
+        ", ".join(f"{k} {v:.0%}" for k, v in found["share"].items()),
+        flush=True,
     )
     return found
 
@@ -343,14 +431,28 @@ STAGES = {  # functions that do not call each other: their cumulative times are 
 def shares(profile: cProfile.Profile) -> dict[str, float]:
     """Shares of fit's time by stage; stacking and optima inside the choice of the rule count there."""
     stats: dict = pstats.Stats(profile).stats  # type: ignore[attr-defined]
-    total = max(cumulative for (*_, name), (_, _, _, cumulative, _) in stats.items() if name == "fit")
+    total = max(
+        cumulative for (*_, name), (_, _, _, cumulative, _) in stats.items() if name == "fit"
+    )
     out = {}
     for stage, names in STAGES.items():
         here = 0.0
         for (file, _, name), (*_, callers) in stats.items():
             if name in names and ("fmrl" in file or name == "validate_data"):
-                inside = ("learn", "_choices", "_scores", "_unadapted", "pool", "optima", "_lipschitz")
-                here += sum(c[3] for (*_, caller), c in callers.items() if stage == "choosing the rule" or caller not in inside)
+                inside = (
+                    "learn",
+                    "_choices",
+                    "_scores",
+                    "_unadapted",
+                    "pool",
+                    "optima",
+                    "_lipschitz",
+                )
+                here += sum(
+                    c[3]
+                    for (*_, caller), c in callers.items()
+                    if stage == "choosing the rule" or caller not in inside
+                )
         out[stage] = here / total
     return out
 
@@ -362,12 +464,24 @@ def stream(quick: bool) -> dict[str, Any]:
     tasks = 50 if quick else 1000
     data = [(X, y.tolist()) for X, y in similar_tasks(tasks + 100)]
     seen, stream_ = data[:100], data[100:]
-    rows = [[dict(enumerate(x)) for x in X.tolist()] for X, _ in stream_]  # river's own form, made before the clock starts
+    rows = [
+        [dict(enumerate(x)) for x in X.tolist()] for X, _ in stream_
+    ]  # river's own form, made before the clock starts
     binary = [[label % 2 for label in y] for _, y in stream_]
-    found: dict[str, Any] = {"river": river.__version__, "tasks": tasks, "rounds": ROUNDS, "features": FEATURES, "lines": []}
+    found: dict[str, Any] = {
+        "river": river.__version__,
+        "tasks": tasks,
+        "rounds": ROUNDS,
+        "features": FEATURES,
+        "lines": [],
+    }
 
-    def race(classes: int, runners: dict[str, tuple[Any, Callable[[Any], int]]]) -> dict[str, float]:
-        """Rounds a second of all of them, in turns, so that a machine that changes its pace favours none; medians."""
+    def race(
+        classes: int, runners: dict[str, tuple[Any, Callable[[Any], int]]]
+    ) -> dict[str, float]:
+        """Rounds a second of all of them, in turns, so that a machine that changes its pace favours
+        none; medians.
+        """
         speeds: dict[str, list[float]] = {how: [] for how in runners}
         right = {}
         for _ in range(1 if quick else 5):
@@ -378,10 +492,17 @@ def stream(quick: bool) -> dict[str, Any]:
                 speeds[how].append(tasks * ROUNDS / (time.process_time() - began))
         for how, all_ in speeds.items():
             speed, accuracy = float(np.median(all_)), right[how] / (tasks * ROUNDS)
-            found["lines"].append({"classes": classes, "how": how, "rounds/s": speed, "accuracy": accuracy})
-            print(f"  {classes} classes, {how:<48} {speed:>8,.0f} rounds/s   accuracy {accuracy:.3f}", flush=True)
+            found["lines"].append(
+                {"classes": classes, "how": how, "rounds/s": speed, "accuracy": accuracy}
+            )
+            print(
+                f"  {classes} classes, {how:<48} {speed:>8,.0f} rounds/s   accuracy {accuracy:.3f}",
+                flush=True,
+            )
         *_, peer = speeds
-        return {how: float(np.median(np.array(speeds[how]) / np.array(speeds[peer]))) for how in runners}
+        return {
+            how: float(np.median(np.array(speeds[how]) / np.array(speeds[peer]))) for how in runners
+        }
 
     def ours(clf: fmrl.MetaClassifier, labels: list, whole: bool) -> int:
         right = 0
@@ -416,7 +537,10 @@ def stream(quick: bool) -> dict[str, Any]:
         peer_model = linear_model.LogisticRegression()
         peer_model = peer_model if classes == 2 else multiclass.OneVsRestClassifier(peer_model)
         runners = {
-            "fmrl: t.predict(x), t.learn(x, y)": (clf, lambda m, labels=labels: ours(m, labels, False)),
+            "fmrl: t.predict(x), t.learn(x, y)": (
+                clf,
+                lambda m, labels=labels: ours(m, labels, False),
+            ),
             "fmrl: t.play(x, y)": (clf, lambda m, labels=labels: ours(m, labels, True)),
             f"river: {one}": (peer_model, lambda m, labels=labels: theirs(m, labels)),
         }
@@ -427,9 +551,13 @@ def stream(quick: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--parts", default="accuracy,fit,stream", help="which, separated by commas")
-    parser.add_argument("--quick", action="store_true", help="a small look; writes no record unless --out is given")
+    parser.add_argument(
+        "--quick", action="store_true", help="a small look; writes no record unless --out is given"
+    )
     parser.add_argument("--out", type=Path, help="folder of the records (default results/practice)")
     args = parser.parse_args()
     parts = {"accuracy": accuracy, "fit": fit, "stream": stream}

@@ -1,11 +1,12 @@
-"""Whether reduced precision costs accuracy: the same runs on Tiny ImageNet-100 in bf16 and in tf32, on the same test tasks.
+"""Whether reduced precision costs accuracy: the same runs on Tiny ImageNet-100 in bf16 and in tf32,
+on the same test tasks.
 
     python benchmarks/precision.py --data FOLDER             # on CUDA: about two minutes
     python benchmarks/precision.py --data FOLDER --out precision.json
 
-Ten runs in the 8-step setting of Mini-ImageNet with an outer step that falls to 0 over ``--iterations``. Each run's accuracy in tf32
-less that in bf16, at 1 and at 5 shots, is one number of which the mean and its standard error are printed.
-"""
+Ten runs in the 8-step setting of Mini-ImageNet with an outer step that falls to 0 over
+``--iterations``. Each run's accuracy in tf32 less that in bf16, at 1 and at 5 shots, is one number
+of which the mean and its standard error are printed."""
 
 import argparse
 import json
@@ -14,9 +15,9 @@ import time
 
 import torch
 
-from fmrl.data.images import load_tiny_imagenet_100
+from fmrl.datasets.images import load_tiny_imagenet_100
 from fmrl.deep import Adam, FLIOnline, Interpolate, MetaTrainer, Pool, evaluate, mini_imagenet_net
-from fmrl.deep.inner import summed_cross_entropy
+from fmrl.deep.engines.inner import summed_cross_entropy
 from fmrl.records import record, write_json
 
 SIDE = 84
@@ -38,8 +39,12 @@ def trained(train, precision, args):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", help="folder or zip of Tiny ImageNet-100 (default: the registry's copy)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data", help="folder or zip of Tiny ImageNet-100 (default: the registry's copy)"
+    )
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--iterations", type=int, default=1000)
@@ -47,23 +52,40 @@ def main():
     parser.add_argument("--out")
     args = parser.parse_args()
     train, test = (
-        Pool.of_images(load_tiny_imagenet_100(args.data, split=s, size=SIDE), args.device, scale=1 / 255)
+        Pool.of_images(
+            load_tiny_imagenet_100(args.data, split=s, size=SIDE), args.device, scale=1 / 255
+        )
         for s in ("train", "test")
     )
     rows = []
-    with record("benchmarks/precision.py", device=args.device, runs=args.runs, iterations=args.iterations) as entry:
+    with record(
+        "benchmarks/precision.py", device=args.device, runs=args.runs, iterations=args.iterations
+    ) as entry:
         for precision in ("bf16", "tf32"):
             trainer, rate = trained(train, precision, args)
-            row = {"precision": precision, "pooled kernels": trainer.loop.pooled, "task-steps/s": round(rate, 1)}
+            row = {
+                "precision": precision,
+                "pooled kernels": trainer.loop.pooled,
+                "task-steps/s": round(rate, 1),
+            }
             for shots, batch in ((1, 5), (5, 15)):
-                tasks = [test.tasks(5, shots, batch=batch, steps=50, queries=1, seed=9 + seed) for seed in range(args.runs)]
+                tasks = [
+                    test.tasks(5, shots, batch=batch, steps=50, queries=1, seed=9 + seed)
+                    for seed in range(args.runs)
+                ]
                 found = evaluate(trainer, tasks, 50, protocol="transductive", count=args.tasks)
                 row[f"{shots}-shot"] = [round(e.accuracy, 4) for e in found]
             rows.append(row)
             print(json.dumps(row), flush=True)
-        differences = [b - a for shots in ("1-shot", "5-shot") for a, b in zip(rows[0][shots], rows[1][shots], strict=True)]
+        differences = [
+            b - a
+            for shots in ("1-shot", "5-shot")
+            for a, b in zip(rows[0][shots], rows[1][shots], strict=True)
+        ]
         mean = sum(differences) / len(differences)
-        error = math.sqrt(sum((d - mean) ** 2 for d in differences) / (len(differences) - 1) / len(differences))
+        error = math.sqrt(
+            sum((d - mean) ** 2 for d in differences) / (len(differences) - 1) / len(differences)
+        )
         entry |= {"rows": rows, "tf32 less bf16": round(mean, 5), "standard error": round(error, 5)}
         print(f"tf32 less bf16: {100 * mean:+.2f} points, standard error {100 * error:.2f}")
     if args.out:

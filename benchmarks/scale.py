@@ -1,4 +1,5 @@
-"""Tasks on a local Ray cluster of three nodes: parity at size, workers killed, two workers against one, Ray's own cost.
+"""Tasks on a local Ray cluster of three nodes: parity at size, workers killed, two workers against
+one, Ray's own cost.
 
     python benchmarks/scale.py parity                  # 10^6 tasks × 20 samples × 20 features, one process against three nodes
     python benchmarks/scale.py kills                   # a worker killed at 20 random moments, the driver once, the head once
@@ -7,8 +8,8 @@
     python benchmarks/scale.py batch                   # what meta-batches do to TAR; draws docs/img/scale-meta-batch.png
     python benchmarks/scale.py parity --tasks 20000    # a small one
 
-Each writes results/scale/NAME.json (--out for another folder). Times are wall times of this machine; the load average is beside them.
-"""
+Each writes results/scale/NAME.json (--out for another folder). Times are wall times of this
+machine; the load average is beside them."""
 
 import argparse
 import json
@@ -45,7 +46,9 @@ scale.play(Path({folder!r}), Path({out!r}), block=500)
 
 
 def make(folder: Path, tasks: int, features: int = FEATURES) -> Path:
-    """Logistic tasks whose optima lie around one point, in Parquet files of whole row groups; float32, as tables often are."""
+    """Logistic tasks whose optima lie around one point, in Parquet files of whole row groups;
+    float32, as tables often are.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -57,17 +60,28 @@ def make(folder: Path, tasks: int, features: int = FEATURES) -> Path:
         ) as writer:
             for start in range(first, min(first + FILE, tasks), GROUP):
                 n = min(GROUP, tasks - start)
-                X = rng.standard_normal((n, SAMPLES, features), dtype=np.float32) / np.float32(np.sqrt(features))
+                X = rng.standard_normal((n, SAMPLES, features), dtype=np.float32) / np.float32(
+                    np.sqrt(features)
+                )
                 truth = 4 * (centre + 0.3 * rng.normal(size=(n, features)) / np.sqrt(features))
                 y = rng.random((n, SAMPLES)) < 1 / (1 + np.exp(-np.einsum("tmf,tf->tm", X, truth)))
-                columns = [np.repeat(np.arange(start, start + n), SAMPLES), y.ravel().astype(np.int8)]
+                columns = [
+                    np.repeat(np.arange(start, start + n), SAMPLES),
+                    y.ravel().astype(np.int8),
+                ]
                 columns += [X[..., k].ravel() for k in range(features)]
                 writer.write_table(pa.table(columns, schema=_schema(pa, features)))
     return folder
 
 
 def _schema(pa, features):
-    return pa.schema([("task", pa.int64()), ("target", pa.int8()), *((f"x{k}", pa.float32()) for k in range(features))])
+    return pa.schema(
+        [
+            ("task", pa.int64()),
+            ("target", pa.int8()),
+            *((f"x{k}", pa.float32()) for k in range(features)),
+        ]
+    )
 
 
 class Nodes:
@@ -78,7 +92,14 @@ class Nodes:
         from ray.cluster_utils import Cluster
 
         memory, self.ray = 200 * 2**20, ray
-        self.cluster = Cluster(True, head_node_args={"num_cpus": 0, "include_dashboard": False, "object_store_memory": memory})
+        self.cluster = Cluster(
+            True,
+            head_node_args={
+                "num_cpus": 0,
+                "include_dashboard": False,
+                "object_store_memory": memory,
+            },
+        )
         for _ in range(workers):
             self.cluster.add_node(num_cpus=1, object_store_memory=memory)
         ray.init(address=self.cluster.address, log_to_driver=False, logging_level="error")
@@ -111,7 +132,7 @@ def cpu_of(cluster) -> float:
 
 def play(folder: Path, out: Path, mapper=None, **options):
     """The folder played by FAL, on the cluster this process is connected to or by ``mapper``."""
-    from fmrl.scale import Ray, Tables
+    from fmrl.cluster import Ray, Tables
 
     tables = Tables(str(folder), loss=LOSS, one_class="keep")
     return Ray(out=out, **options).play(fmrl.presets.paper(), tables, keep="scalars", mapper=mapper)
@@ -120,7 +141,10 @@ def play(folder: Path, out: Path, mapper=None, **options):
 def differences(played, reference: dict) -> dict:
     """Largest differences from the single-machine run."""
     history = played.history("scalars")
-    found = {name: float(np.abs(getattr(history, name) - reference[name]).max()) for name in ("regret", "guess", "deviation")}
+    found = {
+        name: float(np.abs(getattr(history, name) - reference[name]).max())
+        for name in ("regret", "guess", "deviation")
+    }
     found["phi"] = float(np.abs(history.state.phi - reference["phi"]).max())
     return found | {"tasks": len(history), "tar": float(history.tar)}
 
@@ -128,10 +152,17 @@ def differences(played, reference: dict) -> dict:
 def alone(folder: Path) -> dict:
     """fmrl.run over the same files, task by task in this process."""
     tasks = fmrl.tasks_from_frame(
-        str(folder / "*.parquet"), task="task", target="target", loss=LOSS, one_class="keep", apart="split"
+        str(folder / "*.parquet"),
+        task="task",
+        target="target",
+        loss=LOSS,
+        one_class="keep",
+        apart="split",
     )
     history = fmrl.run(fmrl.presets.paper(), tasks, keep="scalars")
-    return {name: getattr(history, name) for name in ("regret", "guess", "deviation")} | {"phi": history.state.phi}
+    return {name: getattr(history, name) for name in ("regret", "guess", "deviation")} | {
+        "phi": history.state.phi
+    }
 
 
 def parity(entry: dict, work: Path, tasks: int) -> None:
@@ -143,7 +174,10 @@ def parity(entry: dict, work: Path, tasks: int) -> None:
     with Nodes(2):
         started = time.perf_counter()
         played = play(folder, work / "out")
-        entry["three nodes"] = {"seconds": time.perf_counter() - started, "progress": played.ledger.to_dict()}
+        entry["three nodes"] = {
+            "seconds": time.perf_counter() - started,
+            "progress": played.ledger.to_dict(),
+        }
     entry["difference"] = differences(played, reference)
 
 
@@ -158,13 +192,24 @@ def kills(entry: dict, work: Path, tasks: int) -> None:
         killer.start()
         played = play(folder, work / "killed", block=500)
         runs = 1
-        while killer.killed < killer.count:  # more moments than one run has: go on killing in the next
+        while (
+            killer.killed < killer.count
+        ):  # more moments than one run has: go on killing in the next
             for name in differences(played, reference):
                 assert name in ("tasks", "tar") or differences(played, reference)[name] < 1e-10
             played, runs = play(folder, work / f"killed-{runs}", block=500), runs + 1
-        entry["workers"] = {"killed": killer.killed, "runs": runs, "difference": differences(played, reference)}
+        entry["workers"] = {
+            "killed": killer.killed,
+            "runs": runs,
+            "difference": differences(played, reference),
+        }
         out = work / "driver"
-        code = DRIVER.format(here=str(Path(__file__).parent), address=cluster.address, folder=str(folder), out=str(out))
+        code = DRIVER.format(
+            here=str(Path(__file__).parent),
+            address=cluster.address,
+            folder=str(folder),
+            out=str(out),
+        )
         driver = subprocess.Popen([sys.executable, "-c", code])
         while len(list(out.glob("rounds/*.parquet"))) < 5 and driver.poll() is None:
             time.sleep(0.05)
@@ -172,20 +217,30 @@ def kills(entry: dict, work: Path, tasks: int) -> None:
         driver.wait()
         finished = len(list(out.glob("*/*.parquet")))
         resumed = play(folder, out, block=500)
-        entry["driver"] = {"blocks finished": finished, "blocks reused": resumed.ledger.reused} | differences(
-            resumed, reference
-        )
+        entry["driver"] = {
+            "blocks finished": finished,
+            "blocks reused": resumed.ledger.reused,
+        } | differences(resumed, reference)
 
     _head_is_lost(entry, work, folder, reference)
 
 
 def _head_is_lost(entry: dict, work: Path, folder: Path, reference: dict) -> None:
-    """Kill the control store of a cluster while a run is under way; go on with that run on another cluster."""
+    """Kill the control store of a cluster while a run is under way; go on with that run on another
+    cluster.
+    """
     out = work / "head"
     nodes = Nodes(1)
     nodes.ray.shutdown()  # only the driver is connected
-    code = DRIVER.format(here=str(Path(__file__).parent), address=nodes.cluster.address, folder=str(folder), out=str(out))
-    driver = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    code = DRIVER.format(
+        here=str(Path(__file__).parent),
+        address=nodes.cluster.address,
+        folder=str(folder),
+        out=str(out),
+    )
+    driver = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     while len(list(out.glob("optima/*.parquet"))) < 5 and driver.poll() is None:
         time.sleep(0.05)
     os.kill(nodes.cluster.head_node.all_processes["gcs_server"][0].process.pid, signal.SIGKILL)
@@ -195,13 +250,19 @@ def _head_is_lost(entry: dict, work: Path, folder: Path, reference: dict) -> Non
     nodes.cluster.shutdown()
     with Nodes(1):
         resumed = play(folder, out, block=500)
-    entry["head"] = {"driver's exit code": code, "seconds until it gave up": seconds, "blocks finished": finished}
+    entry["head"] = {
+        "driver's exit code": code,
+        "seconds until it gave up": seconds,
+        "blocks finished": finished,
+    }
     entry["head"] |= {"blocks reused": resumed.ledger.reused} | differences(resumed, reference)
 
 
 def speed(entry: dict, work: Path, tasks: int) -> None:
-    """One node, two nodes and no Ray at all, in turn, three times over the same files; warm workers."""
-    from fmrl.scale.maps import Here
+    """One node, two nodes and no Ray at all, in turn, three times over the same files; warm
+    workers.
+    """
+    from fmrl.cluster.mapping import Here
 
     folder, warm = make(_new(work / "data"), tasks), make(_new(work / "warm"), 1000)
     rows = []
@@ -214,20 +275,34 @@ def speed(entry: dict, work: Path, tasks: int) -> None:
                 play(warm, work / f"warm-{turn}-{workers}", block=100)  # starts the workers
                 before, started, mine = cpu_of(cluster), time.perf_counter(), time.process_time()
                 played = play(folder, work / f"ray-{turn}-{workers}")
-                row = {"workers": workers, "seconds": time.perf_counter() - started} | _phases(played)
-                beside = cpu_of(cluster) - before + time.process_time() - mine - sum(played.ledger.cpu.values())
+                row = {"workers": workers, "seconds": time.perf_counter() - started} | _phases(
+                    played
+                )
+                beside = (
+                    cpu_of(cluster)
+                    - before
+                    + time.process_time()
+                    - mine
+                    - sum(played.ledger.cpu.values())
+                )
                 rows.append(row | {"cpu beside work": beside, "load": os.getloadavg()[0]})
     entry["runs"] = rows
     by = {w: [r for r in rows if r["workers"] == w] for w in (0, 1, 2)}
     ratios = [a["maps"] / b["maps"] for a, b in zip(by[1], by[2], strict=True)]
     cost = [1e6 * (a["seconds"] - b["seconds"]) / tasks for a, b in zip(by[1], by[0], strict=True)]
     idle = [1e6 * (a["seconds"] - a["work"]) / tasks for a in by[1]]
-    entry["two workers against one, map phases"] = {"each": ratios, "median": float(np.median(ratios))}
-    # What other programs do not change: how much of two workers' time had a block in it, and the CPU their blocks took.
+    entry["two workers against one, map phases"] = {
+        "each": ratios,
+        "median": float(np.median(ratios)),
+    }
+    # What other programs do not change: how much of two workers' time had a block in it, and the
+    # CPU their blocks took.
     entry["two workers"] = {
         "share of their time with a block in work": [r["work"] / (2 * r["seconds"]) for r in by[2]],
         "the same of one worker": [r["work"] / r["seconds"] for r in by[1]],
-        "CPU of the blocks against one worker": [a["cpu"] / b["cpu"] for a, b in zip(by[2], by[1], strict=True)],
+        "CPU of the blocks against one worker": [
+            a["cpu"] / b["cpu"] for a, b in zip(by[2], by[1], strict=True)
+        ],
     }
     beside = [1e6 * a["cpu beside work"] / tasks for a in by[1]]
     entry["overhead of one worker, us a task"] = {
@@ -251,15 +326,23 @@ def _phases(played) -> dict:
 
 
 def costs(entry: dict, work: Path, tasks: int) -> None:
-    """Time and bytes a task of every phase in one process, the scan's time, and what a block costs beside its work."""
-    from fmrl.scale.maps import Here
-    from fmrl.scale.scan import Ends, scan
+    """Time and bytes a task of every phase in one process, the scan's time, and what a block costs
+    beside its work.
+    """
+    from fmrl.cluster.mapping import Here
+    from fmrl.cluster.scan import Ends, scan
 
     for features in (20, 50):
-        played = play(make(_new(work / f"data-{features}"), tasks, features), work / f"out-{features}", mapper=Here())
+        played = play(
+            make(_new(work / f"data-{features}"), tasks, features),
+            work / f"out-{features}",
+            mapper=Here(),
+        )
         found = played.ledger.to_dict()
         entry[f"{SAMPLES} x {features}"] = {
-            "us of CPU a task": {phase: 1e6 * s / tasks for phase, s in found["cpu_seconds"].items()},
+            "us of CPU a task": {
+                phase: 1e6 * s / tasks for phase, s in found["cpu_seconds"].items()
+            },
             "bytes a task": {name: size / tasks for name, size in found["bytes"].items()},
         }
     far = np.random.default_rng(0).random(1_000_000) * 0.02
@@ -269,20 +352,31 @@ def costs(entry: dict, work: Path, tasks: int) -> None:
         started = time.process_time()
         for _ in range(10):
             scan(rule, guess, memory, ends)
-        entry.setdefault("scan, ns of CPU a task", {})[type(rule).__name__] = 1e2 * (time.process_time() - started)
+        entry.setdefault("scan, ns of CPU a task", {})[type(rule).__name__] = 1e2 * (
+            time.process_time() - started
+        )
     small = make(_new(work / "small"), 1000)
     with Nodes(1) as cluster:
         play(small, work / "small-warm", block=100)
         before, mine = cpu_of(cluster), time.process_time()
         played = play(small, work / "small-ray", block=2)
-        mine, theirs = time.process_time() - mine, cpu_of(cluster) - before - sum(played.ledger.cpu.values())
+        mine, theirs = (
+            time.process_time() - mine,
+            cpu_of(cluster) - before - sum(played.ledger.cpu.values()),
+        )
         # Three Ray tasks a block: solve, deviate, play.
-        entry["ms of CPU a block beside its work"] = {"driver": 2 * mine, "Ray": 2 * theirs, "blocks": 500}
+        entry["ms of CPU a block beside its work"] = {
+            "driver": 2 * mine,
+            "Ray": 2 * theirs,
+            "blocks": 500,
+        }
 
 
 def batch(entry: dict, work: Path, tasks: int) -> None:
-    """TAR of the FLI variants against the size of the meta-batch, on tasks whose optima lie 0.1 apart."""
-    from fmrl.data import linear_regressions
+    """TAR of the FLI variants against the size of the meta-batch, on tasks whose optima lie 0.1
+    apart.
+    """
+    from fmrl.datasets import linear_regressions
 
     set_ = linear_regressions(tasks, SAMPLES, dim=FEATURES, spread=0.1, noise=0.05, seed=0)
     listed = list(set_.tasks)
@@ -290,7 +384,9 @@ def batch(entry: dict, work: Path, tasks: int) -> None:
     for name in ("fal", "fli-online", "fli-batch"):
         for size in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000):
             if size <= tasks:
-                history = fmrl.run(fmrl.presets.paper(update=name), listed, meta_batch=size, keep="scalars")
+                history = fmrl.run(
+                    fmrl.presets.paper(update=name), listed, meta_batch=size, keep="scalars"
+                )
                 assert history.meta_batch == size
                 rows.append({"update": name, "meta_batch": size, "tar": float(history.tar)})
     single = float(fmrl.run(fmrl.presets.single_task(), listed, keep="scalars").tar)
@@ -327,24 +423,50 @@ def _new(folder: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=("parity", "kills", "speed", "costs", "batch"))
     parser.add_argument("--tasks", type=int)
     parser.add_argument("--out", type=Path, default=Path("results/scale"))
     given = parser.parse_args()
-    tasks = given.tasks or {"parity": 1_000_000, "kills": 50_000, "speed": 100_000, "costs": 20_000, "batch": 2_000}[given.what]
+    tasks = (
+        given.tasks
+        or {
+            "parity": 1_000_000,
+            "kills": 50_000,
+            "speed": 100_000,
+            "costs": 20_000,
+            "batch": 2_000,
+        }[given.what]
+    )
     with (
         tempfile.TemporaryDirectory(prefix="fmrl-scale-") as work,
-        record(f"scale {given.what}", tasks=tasks, samples=SAMPLES, features=FEATURES, cores=os.cpu_count()) as entry,
+        record(
+            f"scale {given.what}",
+            tasks=tasks,
+            samples=SAMPLES,
+            features=FEATURES,
+            cores=os.cpu_count(),
+        ) as entry,
     ):
         entry["load before"] = os.getloadavg()[0]
-        {"parity": parity, "kills": kills, "speed": speed, "costs": costs, "batch": batch}[given.what](entry, Path(work), tasks)
+        {"parity": parity, "kills": kills, "speed": speed, "costs": costs, "batch": batch}[
+            given.what
+        ](entry, Path(work), tasks)
         entry["load after"] = os.getloadavg()[0]
     path = write_json(given.out / f"{given.what}.json", entry)
     if given.what == "batch":
         draw(path, Path(__file__).parents[1] / "docs" / "img" / "scale-meta-batch.png")
     print(
-        json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in ("versions", "rows", "runs")}, indent=1)
+        json.dumps(
+            {
+                k: v
+                for k, v in json.loads(path.read_text()).items()
+                if k not in ("versions", "rows", "runs")
+            },
+            indent=1,
+        )
     )
 
 

@@ -1,11 +1,12 @@
-"""Tiles of the kernels for pooled blocks: time and error of one pass of the Mini-ImageNet network, one kernel's tile changed at a time.
+"""Tiles of the kernels for pooled blocks: time and error of one pass of the Mini-ImageNet network,
+one kernel's tile changed at a time.
 
     python benchmarks/tiles.py                    # on CUDA: about a minute once everything is compiled
     python benchmarks/tiles.py --compile 12       # first fill the compiler's cache, 12 processes at a time
     python benchmarks/tiles.py --out tiles.json
 
-The defaults of `fmrl.deep.pooled.Tiles` are the fastest found whose gradients are right; errors are against the passes by hand, in float32.
-"""
+The defaults of `fmrl.deep.engines.pooled.Tiles` are the fastest found whose gradients are right;
+errors are against the passes by hand, in float32."""
 
 import argparse
 import subprocess
@@ -14,11 +15,19 @@ from dataclasses import replace
 
 import torch
 
-from fmrl.deep import byhand, mini_imagenet_net
-from fmrl.deep.pooled import Gradient, Tile, Tiles
+from fmrl.deep import mini_imagenet_net
+from fmrl.deep.engines import by_hand as byhand
+from fmrl.deep.engines.pooled import Gradient, Tile, Tiles
 from fmrl.records import record, write_json
 
-PRODUCTS = [Tile(64, 4, 1), Tile(128, 4, 1), Tile(128, 4, 3), Tile(128, 8, 2), Tile(256, 8, 1), Tile(256, 8, 3)]
+PRODUCTS = [
+    Tile(64, 4, 1),
+    Tile(128, 4, 1),
+    Tile(128, 4, 3),
+    Tile(128, 8, 2),
+    Tile(256, 8, 1),
+    Tile(256, 8, 3),
+]
 PIXELS = [Tile(16), Tile(32), Tile(64), Tile(64, 8)]
 
 
@@ -66,41 +75,75 @@ def seconds(call, repeats=20):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tasks", type=int, default=50)
     parser.add_argument("--batch", type=int, default=10)
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--compile", type=int, default=0, help="processes that compile first")
-    parser.add_argument("--only", type=int, default=None, help="run one candidate by number and stop")
+    parser.add_argument(
+        "--only", type=int, default=None, help="run one candidate by number and stop"
+    )
     parser.add_argument("--out")
     args = parser.parse_args()
     found = list(candidates())
     if args.compile:
-        mine = [sys.executable, __file__, "--tasks", "2", "--batch", str(args.batch), "--precision", args.precision, "--only"]
+        mine = [
+            sys.executable,
+            __file__,
+            "--tasks",
+            "2",
+            "--batch",
+            str(args.batch),
+            "--precision",
+            args.precision,
+            "--only",
+        ]
         for at in range(0, len(found), args.compile):
-            group = [subprocess.Popen([*mine, str(i)]) for i in range(at, min(at + args.compile, len(found)))]
+            group = [
+                subprocess.Popen([*mine, str(i)])
+                for i in range(at, min(at + args.compile, len(found)))
+            ]
             for process in group:
                 process.wait()
         return
     plan, theta, x, label = work(args.tasks, args.batch)
-    _, right = byhand.Gradient(plan, 2, args.batch, 1.0, "cuda", torch.float32)(theta[:2], x[:2], label[:2])
+    _, right = byhand.Gradient(plan, 2, args.batch, 1.0, "cuda", torch.float32)(
+        theta[:2], x[:2], label[:2]
+    )
     rows = []
     with record(
-        "benchmarks/tiles.py", device=torch.cuda.get_device_name(), tasks=args.tasks, precision=args.precision
+        "benchmarks/tiles.py",
+        device=torch.cuda.get_device_name(),
+        tasks=args.tasks,
+        precision=args.precision,
     ) as entry:
         for what, tiles in found if args.only is None else [found[args.only]]:
             try:
-                _, mine = Gradient(plan, 2, args.batch, 1.0, "cuda", args.precision, tiles)(theta[:2], x[:2], label[:2])
+                _, mine = Gradient(plan, 2, args.batch, 1.0, "cuda", args.precision, tiles)(
+                    theta[:2], x[:2], label[:2]
+                )
                 error = float((mine - right).norm() / right.norm())
                 call = Gradient(plan, args.tasks, args.batch, 1.0, "cuda", args.precision, tiles)
-                took = seconds(lambda call=call: call(theta, x, label)) if args.only is None else 0.0
+                took = (
+                    seconds(lambda call=call: call(theta, x, label)) if args.only is None else 0.0
+                )
             except Exception as e:  # a tile that does not fit the chip is a finding
                 error, took = repr(e)[:80], float("nan")
             rows.append(
-                {"change": what, "ms": 1000 * took, "task-steps/s": args.tasks / took if took else None, "error": error}
+                {
+                    "change": what,
+                    "ms": 1000 * took,
+                    "task-steps/s": args.tasks / took if took else None,
+                    "error": error,
+                }
             )
             if args.only is None:
-                print(f"{1000 * took:8.3f} ms {rows[-1]['task-steps/s']:9,.0f} task-steps/s  error {error}  {what}", flush=True)
+                print(
+                    f"{1000 * took:8.3f} ms {rows[-1]['task-steps/s']:9,.0f} task-steps/s  error {error}  {what}",
+                    flush=True,
+                )
         entry["rows"] = rows
     if args.out:
         write_json(args.out, entry)

@@ -1,7 +1,8 @@
-"""What fmrl train costs: tasks a second and peak memory against the number of tasks. python benchmarks/train.py [--tasks 20000 80000]
+"""What fmrl train costs: tasks a second and peak memory against the number of tasks. python
+benchmarks/train.py [--tasks 20000 80000]
 
-Every size is a process of its own: Parquet with 20 rows a task and 10 features, two classes, no evaluation, models not kept.
-"""
+Every size is a process of its own: Parquet with 20 rows a task and 10 features, two classes, no
+evaluation, models not kept."""
 
 from __future__ import annotations
 
@@ -28,8 +29,13 @@ def write(path: Path, tasks: int) -> Path:
     for first in range(0, tasks, CHUNK):
         count = min(CHUNK, tasks - first)
         X = rng.normal(size=(count, ROWS, FEATURES))
-        z = np.einsum("trf,tf->tr", X, common + 0.5 * rng.normal(size=(count, FEATURES))) + rng.normal(size=(count, ROWS))
-        columns = {"task": np.repeat(np.arange(first, first + count), ROWS), "y": (z > 0).astype(int).ravel()}
+        z = np.einsum(
+            "trf,tf->tr", X, common + 0.5 * rng.normal(size=(count, FEATURES))
+        ) + rng.normal(size=(count, ROWS))
+        columns = {
+            "task": np.repeat(np.arange(first, first + count), ROWS),
+            "y": (z > 0).astype(int).ravel(),
+        }
         columns |= {f"x{j}": X[..., j].ravel() for j in range(FEATURES)}
         parts.append(path.with_name(f"{first}.arrow"))
         pl.DataFrame(columns).write_ipc(parts[-1])
@@ -38,15 +44,21 @@ def write(path: Path, tasks: int) -> Path:
 
 
 def measure(table: str, out: str, apart: str) -> None:
-    """Train, and print seconds and the peak of memory as JSON; before counts what importing alone takes."""
-    from fmrl.training import Options, train
+    """Train, and print seconds and the peak of memory as JSON; before counts what importing alone
+    takes.
+    """
+    from fmrl.runs import Options, train
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     began = time.perf_counter()
-    record = train(Options(table, "task", "y", apart=apart), Path(out), keep_models=False, evaluate_tasks=0)
+    record = train(
+        Options(table, "task", "y", apart=apart), Path(out), keep_models=False, evaluate_tasks=0
+    )
     seconds = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"tasks": record["tasks"], "seconds": seconds, "peak": peak, "before": before}))
+    print(
+        json.dumps({"tasks": record["tasks"], "seconds": seconds, "peak": peak, "before": before})
+    )
 
 
 def main() -> None:
@@ -61,8 +73,17 @@ def main() -> None:
             code = f"import train, pathlib; train.write(pathlib.Path({scratch!r}) / 'table.parquet', {tasks})"
             subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent)
             for apart in ("error", "gather"):
-                words = [sys.executable, __file__, "--measure", f"{scratch}/table.parquet", f"{scratch}/{apart}", apart]
-                found = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+                words = [
+                    sys.executable,
+                    __file__,
+                    "--measure",
+                    f"{scratch}/table.parquet",
+                    f"{scratch}/{apart}",
+                    apart,
+                ]
+                found = json.loads(
+                    subprocess.run(words, check=True, capture_output=True, text=True).stdout
+                )
                 rate = found["tasks"] / found["seconds"]
                 print(
                     f"{found['tasks']:,} tasks, rows {'sorted' if apart == 'error' else 'gathered'}: {rate:,.0f} tasks/s, "

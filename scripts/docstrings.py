@@ -1,4 +1,6 @@
-"""For the site: examples in docstrings become blocks of code. A griffe extension, named in mkdocs.yml."""
+"""For the site: examples in docstrings become blocks of code. A griffe extension, named in
+mkdocs.yml.
+"""
 
 import re
 from typing import Any

@@ -1,9 +1,11 @@
-"""Two example reports from real runs: python scripts/example_report.py FOLDER writes digits.html, regression.html and their facts.
+"""Two example reports from real runs: python scripts/example_report.py FOLDER writes digits.html,
+regression.html and their facts.
 
-digits: scikit-learn's handwritten digits, a task per block of 64 consecutive ones; every fourth task is held out.
-regression: 400 synthetic regressions whose solutions scatter around a mean, three of them planted far off; 60 more are held out.
-The baselines are plain (one regularisation, no tuning): this script shows the page, it is no benchmark.
-"""
+digits: scikit-learn's handwritten digits, a task per block of 64 consecutive ones; every fourth
+task is held out.
+regression: 400 synthetic regressions whose solutions scatter around a mean, three of them planted
+far off; 60 more are held out. The baselines are plain (one regularisation, no tuning): this script
+shows the page, it is no benchmark."""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 
 import fmrl
 from fmrl import report
-from fmrl.data.synthetic import linear_regressions
+from fmrl.datasets.synthetic import linear_regressions
 from fmrl.records import checksum, write_json
 
 SHOTS = (1, 2, 4, 8, 16, 32)
@@ -37,10 +39,14 @@ def digits_facts(rounds: int = 64) -> report.Facts:
 
     X, y = load_digits(return_X_y=True)
     starts = range(0, len(y) - rounds + 1, rounds)
-    tasks = [Block(f"digits {i}–{i + rounds - 1}", X[i : i + rounds], y[i : i + rounds]) for i in starts]
+    tasks = [
+        Block(f"digits {i}–{i + rounds - 1}", X[i : i + rounds], y[i : i + rounds]) for i in starts
+    ]
     pixels = [f"pixel {row},{column}" for row in range(8) for column in range(8)]
     train, new = [t for i, t in enumerate(tasks) if i % 4], tasks[::4]
-    return _facts("Handwritten digits, block by block", train, new, pixels, [str(c) for c in range(10)])
+    return _facts(
+        "Handwritten digits, block by block", train, new, pixels, [str(c) for c in range(10)]
+    )
 
 
 def regression_facts(tasks: int = 400, seed: int = 0) -> report.Facts:
@@ -53,23 +59,46 @@ def regression_facts(tasks: int = 400, seed: int = 0) -> report.Facts:
         rows = 80 if t >= tasks else int(rng.integers(12, 40))
         X = task.X[:rows]
         listed.append(Block(f"sensor {t:03d}", X, X @ w + 0.1 * rng.standard_normal(rows)))
-    return _facts("Synthetic sensors", listed[:tasks], listed[tasks:], [f"channel {i}" for i in range(10)], None)
+    return _facts(
+        "Synthetic sensors",
+        listed[:tasks],
+        listed[tasks:],
+        [f"channel {i}" for i in range(10)],
+        None,
+    )
 
 
-def _facts(title: str, train: list[Block], new: list[Block], features: list[str], classes: list[str] | None) -> Any:
+def _facts(
+    title: str, train: list[Block], new: list[Block], features: list[str], classes: list[str] | None
+) -> Any:
     began = time.perf_counter()
     X, y = np.vstack([t.X for t in train]), np.concatenate([t.y for t in train])
     names, lengths = [t.name for t in train], [len(t.y) for t in train]
     learner = fmrl.MetaRegressor() if classes is None else fmrl.MetaClassifier()
     learner.fit(X, y, task=np.repeat(names, lengths))
     made = report.facts_of(learner.history_, title=title, names=names)
-    made["learned"] = report.coefficients(learner.coef_, features, classes, note="per unit of the feature")
-    made["heldout"] = report.held_out(_scores(learner, X, y, new), SHOTS, "r2" if classes is None else "accuracy")
-    made["data"] |= {"kind": "regression" if classes is None else "classification", "heldout_tasks": len(new), "source": title}
-    made["data"] |= {"features": len(features), "rows_per_task": (min(lengths), float(np.median(lengths)), max(lengths))}
+    made["learned"] = report.coefficients(
+        learner.coef_, features, classes, note="per unit of the feature"
+    )
+    made["heldout"] = report.held_out(
+        _scores(learner, X, y, new), SHOTS, "r2" if classes is None else "accuracy"
+    )
+    made["data"] |= {
+        "kind": "regression" if classes is None else "classification",
+        "heldout_tasks": len(new),
+        "source": title,
+    }
+    made["data"] |= {
+        "features": len(features),
+        "rows_per_task": (min(lengths), float(np.median(lengths)), max(lengths)),
+    }
     made["data"] |= {"classes": classes} if classes else {}
     made["run"] |= {
-        "configuration": {"estimator": repr(learner), "shots": ", ".join(map(str, SHOTS)), "holdout": len(new)},
+        "configuration": {
+            "estimator": repr(learner),
+            "shots": ", ".join(map(str, SHOTS)),
+            "holdout": len(new),
+        },
         "data": [{"name": title, "rows": len(y), "sha256": checksum(X, y)}],
         "command": "python scripts/example_report.py FOLDER",
         "seconds": time.perf_counter() - began,
@@ -79,8 +108,14 @@ def _facts(title: str, train: list[Block], new: list[Block], features: list[str]
 
 
 def _scores(learner: Any, X: np.ndarray, y: np.ndarray, new: list[Block]) -> dict[str, np.ndarray]:
-    """Scores [tasks, shots] on the second half of each held-out task, learned from the first rows of the first half."""
-    plain = Ridge(alpha=0.1) if isinstance(learner, fmrl.MetaRegressor) else LogisticRegression(C=0.1, max_iter=500)
+    """Scores [tasks, shots] on the second half of each held-out task, learned from the first rows
+    of the first half.
+    """
+    plain = (
+        Ridge(alpha=0.1)
+        if isinstance(learner, fmrl.MetaRegressor)
+        else LogisticRegression(C=0.1, max_iter=500)
+    )
     pooled = type(plain)(**plain.get_params()).fit(X, y)
     table = np.full((3, len(new), len(SHOTS)), np.nan)
     for t, task in enumerate(new):

@@ -1,10 +1,11 @@
-"""The code of a Markdown page: run it as a reader would, and compare what it prints with what the page says.
+"""The code of a Markdown page: run it as a reader would, and compare what it prints with what the
+page says.
 
     python scripts/snippets.py docs/index.md             # run a page, show where it prints something else
     python scripts/snippets.py --write docs/index.md     # … and put what it prints into the page
 
-Blocks of Python share one namespace, from top to bottom, in an empty folder. A ``text`` block right after one is what it prints.
-"""
+Blocks of Python share one namespace, from top to bottom, in an empty folder. A ``text`` block right
+after one is what it prints."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?", re.M | re.S)
+BLOCK = re.compile(
+    r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<output>.*?)^```\n)?", re.M | re.S
+)
 SHELL = re.compile(r"(?:^|`)(?:\$ )?(fmrl (?:[a-z]+)[^`\n|#>]*)", re.M)
 
 
@@ -31,7 +34,9 @@ SCRIPT = re.compile(r"^```sh\n(.*?)^```\n", re.M | re.S)
 
 @dataclass(frozen=True)
 class Block:
-    """One block of Python: its code, where it begins, and what the page says it prints (None: nothing is said)."""
+    """One block of Python: its code, where it begins, and what the page says it prints (None:
+    nothing is said).
+    """
 
     code: str
     line: int
@@ -46,11 +51,15 @@ def blocks(page: str) -> list[Block]:
     ['1\\n']
     """
     found = BLOCK.finditer(page)
-    return [Block(m["code"], page.count("\n", 0, m.start()) + 2, m["output"], m.span("output")) for m in found]
+    return [
+        Block(m["code"], page.count("\n", 0, m.start()) + 2, m["output"], m.span("output"))
+        for m in found
+    ]
 
 
 def commands(page: str) -> list[str]:
-    """The ``fmrl …`` commands a page names, on lines of their own or in backticks, without comments, pipes and redirections.
+    """The ``fmrl …`` commands a page names, on lines of their own or in backticks, without
+    comments, pipes and redirections.
 
     >>> commands("Say `fmrl demo --out here`, or\\n```\\nfmrl certify run  # later\\n```\\n")
     ['fmrl demo --out here', 'fmrl certify run']
@@ -68,8 +77,12 @@ def scripts(page: str) -> list[list[str]]:
     return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("fmrl ")]
 
 
-def play(page: str, name: str, change: Callable[[str], str] = str, names: dict[str, Any] | None = None) -> list[str]:
-    """What every block prints. change: applied to code before it runs. Tracebacks point into the page."""
+def play(
+    page: str, name: str, change: Callable[[str], str] = str, names: dict[str, Any] | None = None
+) -> list[str]:
+    """What every block prints. change: applied to code before it runs. Tracebacks point into the
+    page.
+    """
     module = types.ModuleType("page")  # a real one, because dataclasses look for it
     sys.modules["page"] = module
     vars(module).update(names or {})
@@ -97,7 +110,9 @@ def filled(page: str, printed: list[str]) -> str:
 
 def main() -> None:
     """Run the pages named."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("pages", type=Path, nargs="+")
     options.add_argument("--write", action="store_true", help="put what is printed into the page")
     given = options.parse_args()

@@ -1,4 +1,5 @@
-"""Write docs/practice.md from the records that `python benchmarks/practice.py` left in results/practice.
+"""Write docs/practice.md from the records that `python benchmarks/practice.py` left in
+results/practice.
 
 python scripts/write_practice.py             # write the page
 python scripts/write_practice.py --check     # fail if the page is not what the records say
@@ -20,12 +21,20 @@ SHOTS = (1, 2, 4, 8, 16, 32)
 
 def read(folder: Path = ROOT / "results" / "practice") -> dict[str, dict[str, Any]]:
     """The records by part."""
-    return {part: json.loads((folder / f"{part}.json").read_text(encoding="utf-8")) for part in ("accuracy", "fit", "stream")}
+    return {
+        part: json.loads((folder / f"{part}.json").read_text(encoding="utf-8"))
+        for part in ("accuracy", "fit", "stream")
+    }
 
 
 def page(records: dict[str, dict[str, Any]]) -> str:
     """The whole page."""
-    return "\n".join([*_accuracy(records["accuracy"]), *_fit(records["fit"]), *_stream(records["stream"])]) + "\n"
+    return (
+        "\n".join(
+            [*_accuracy(records["accuracy"]), *_fit(records["fit"]), *_stream(records["stream"])]
+        )
+        + "\n"
+    )
 
 
 def numbers(records: dict[str, dict[str, Any]]) -> dict[str, str]:
@@ -112,8 +121,14 @@ def _accuracy(record: dict[str, Any]) -> list[str]:
             "| shots | " + " | ".join(map(str, SHOTS)) + " |",
             "|---" * (len(SHOTS) + 1) + "|",
         ]
-        lines += [f"| {method} | " + " | ".join(_value(by.get(k), method) for k in SHOTS) + " |" for method in METHODS]
-        lines += ["| fmrl − better | " + " | ".join(_difference(by.get(k)) for k in SHOTS) + " |", ""]
+        lines += [
+            f"| {method} | " + " | ".join(_value(by.get(k), method) for k in SHOTS) + " |"
+            for method in METHODS
+        ]
+        lines += [
+            "| fmrl − better | " + " | ".join(_difference(by.get(k)) for k in SHOTS) + " |",
+            "",
+        ]
     return [
         *lines,
         _paragraph(
@@ -147,7 +162,9 @@ def _fit(record: dict[str, Any]) -> list[str]:
             "Read the ratios to about a quarter.",
         ),
         "",
-        "Where `fit`'s time goes: " + ", ".join(f"{stage} {share:.0%}" for stage, share in found["share"].items()) + ".",
+        "Where `fit`'s time goes: "
+        + ", ".join(f"{stage} {share:.0%}" for stage, share in found["share"].items())
+        + ".",
         "",
     ]
 
@@ -167,7 +184,10 @@ def _stream(record: dict[str, Any]) -> list[str]:
         "| classes | how | rounds a second | accuracy |",
         "|---|---|---|---|",
     ]
-    lines += [f"| {x['classes']} | {x['how']} | {x['rounds/s']:,.0f} | {x['accuracy']:.3f} |" for x in found["lines"]]
+    lines += [
+        f"| {x['classes']} | {x['how']} | {x['rounds/s']:,.0f} | {x['accuracy']:.3f} |"
+        for x in found["lines"]
+    ]
     four, two = found["ratio, 4 classes"], found["ratio, 2 classes"]
     return [
         *lines,
@@ -183,14 +203,18 @@ def _stream(record: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     """Write, or compare."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--check", action="store_true", help="compare instead of writing")
     target, text = ROOT / "docs" / "practice.md", page(read())
     if not options.parse_args().check:
         target.write_text(text, encoding="utf-8")
         print(target.name)
     elif target.read_text(encoding="utf-8") != text:
-        sys.exit("docs/practice.md is not what results/practice says; run python scripts/write_practice.py")
+        sys.exit(
+            "docs/practice.md is not what results/practice says; run python scripts/write_practice.py"
+        )
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ import argparse
 import shutil
 from pathlib import Path
 
-from fmrl.deep import report
 from fmrl.records import write_json
-from fmrl.study.claims import judge
-from fmrl.study.document import FIGURES, PICTURES, document, read
-from fmrl.study.figures import draw
-from fmrl.study.table import curves
+from fmrl.reproduce.convex.claims import judge
+from fmrl.reproduce.convex.document import FIGURES, PICTURES, document, read
+from fmrl.reproduce.convex.figures import draw
+from fmrl.reproduce.convex.table import curves
+from fmrl.reproduce.deep import report
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -23,7 +23,11 @@ def _judge(folder: Path, figure: str, found: dict) -> None:
     """Verdicts are functions of rows: write them, and how many parts' rows were left out."""
     rows, record = found["results"]["rows"], found["record"]
     if figure == "samples":
-        rows = [r for r in rows if (r["within"], r["method"]) in {(c.within, c.method) for c in curves(r["preset"])}]
+        rows = [
+            r
+            for r in rows
+            if (r["within"], r["method"]) in {(c.within, c.method) for c in curves(r["preset"])}
+        ]
     if left := len(found["results"]["rows"]) - len(rows):
         record["unused"] = record.get("unused", 0) + left
         write_json(folder / "results.json", found["results"] | {"rows": rows})
@@ -34,25 +38,49 @@ def _judge(folder: Path, figure: str, found: dict) -> None:
 
 def main() -> None:
     """Take the records, draw, write."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--records", type=Path, default=ROOT / "results" / "convex", help="folder of records")
-    options.add_argument("--deep", type=Path, default=ROOT / "results" / "deep", help="folder of the deep experiments' records")
-    options.add_argument("--take", type=Path, help="folder of a finished `fmrl reproduce convex` to copy the records from")
-    options.add_argument("--docs", type=Path, default=ROOT / "docs", help="where reproduction.md and img/ go")
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument(
-        "--judge", action="store_true", help="leave out rows of curves not in the table, decide the verdicts again"
+        "--records", type=Path, default=ROOT / "results" / "convex", help="folder of records"
+    )
+    options.add_argument(
+        "--deep",
+        type=Path,
+        default=ROOT / "results" / "deep",
+        help="folder of the deep experiments' records",
+    )
+    options.add_argument(
+        "--take",
+        type=Path,
+        help="folder of a finished `fmrl reproduce convex` to copy the records from",
+    )
+    options.add_argument(
+        "--docs", type=Path, default=ROOT / "docs", help="where reproduction.md and img/ go"
+    )
+    options.add_argument(
+        "--judge",
+        action="store_true",
+        help="leave out rows of curves not in the table, decide the verdicts again",
     )
     given = options.parse_args()
     if given.take:
         for figure in FIGURES:
             (given.records / figure).mkdir(parents=True, exist_ok=True)
             for name in ("results", "verdicts", "record"):
-                shutil.copyfile(given.take / figure / f"{name}.json", given.records / figure / f"{name}.json")
+                shutil.copyfile(
+                    given.take / figure / f"{name}.json", given.records / figure / f"{name}.json"
+                )
     if given.judge:
         for figure, found in read(given.records).items():
             _judge(given.records / figure, figure, found)
     for figure, found in read(given.records).items():
-        drawn = draw(figure, found["results"]["rows"], found["results"]["data"], given.docs / "img" / ".drawn")
+        drawn = draw(
+            figure,
+            found["results"]["rows"],
+            found["results"]["data"],
+            given.docs / "img" / ".drawn",
+        )
         for path in drawn:
             if path.suffix == ".png" and path.stem in PICTURES[figure]:
                 shutil.copyfile(path, given.docs / "img" / f"convex-{path.stem}.png")

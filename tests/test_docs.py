@@ -1,4 +1,6 @@
-"""The site says what is: its snippets run and print what it shows, its commands exist, its names and links lead somewhere."""
+"""The site says what is: its snippets run and print what it shows, its commands exist, its names
+and links lead somewhere.
+"""
 
 import ast
 import importlib
@@ -17,7 +19,7 @@ from typer.testing import CliRunner
 
 import fmrl
 from fmrl.cli.main import app
-from fmrl.data.fetch import locate
+from fmrl.datasets.fetch import locate
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -26,13 +28,24 @@ import snippets  # noqa: E402
 import write_practice  # noqa: E402
 
 PAGES = {
-    str(p.relative_to(ROOT)): p.read_text(encoding="utf-8") for p in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    str(p.relative_to(ROOT)): p.read_text(encoding="utf-8")
+    for p in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 }
-ELSEWHERE = ["docs/scale.md"]  # its code needs a cluster: names and arguments are checked, nothing is run
-WITH_CODE = [name for name, text in PAGES.items() if snippets.blocks(text) and name not in ELSEWHERE]
+ELSEWHERE = [
+    "docs/scale.md"
+]  # its code needs a cluster: names and arguments are checked, nothing is run
+WITH_CODE = [
+    name for name, text in PAGES.items() if snippets.blocks(text) and name not in ELSEWHERE
+]
 # Long runs are made short, and a GPU is not asked for: each of these must be there to be replaced.
 SMALLER = {
-    "docs/deep.md": {"cuda": "cpu", ".cpu()": "", "20_000": "2", "test, 50,": "test, 2,", "count=1000": "count=4"},
+    "docs/deep.md": {
+        "cuda": "cpu",
+        ".cpu()": "",
+        "20_000": "2",
+        "test, 50,": "test, 2,",
+        "count=1000": "count=4",
+    },
     "docs/data/README.md": {"count=100_000": "count=1_000"},
 }
 
@@ -44,7 +57,9 @@ def folder(tmp_path, monkeypatch):
     shop, day = np.repeat(np.arange(30), 12), np.tile(np.arange(12), 30)
     price = rng.normal(size=360)
     sold = np.where(day < 2, day % 2, price + 0.3 * rng.normal(size=360) < 0).astype(int)
-    visits = pl.DataFrame({"shop": [f"shop{i}" for i in shop], "price": price, "weekday": day % 7, "sold": sold})
+    visits = pl.DataFrame(
+        {"shop": [f"shop{i}" for i in shop], "price": price, "weekday": day % 7, "sold": sold}
+    )
     visits.write_csv(tmp_path / "visits.csv")
     visits.filter(pl.col("shop").is_in(["shop3", "shop4"])).write_csv(tmp_path / "new-shops.csv")
     sales = visits.with_columns(day=pl.Series(day))
@@ -103,19 +118,27 @@ def test_scripts_run(name, folder):
 def _command(words: list[str]) -> tuple[click.Command, list[str]]:
     """The command these words name, and the words that are left."""
     command = typer.main.get_command(app)
-    while isinstance(getattr(command, "commands", None), dict) and words and words[0] in command.commands:
+    while (
+        isinstance(getattr(command, "commands", None), dict)
+        and words
+        and words[0] in command.commands
+    ):
         command, words = command.commands[words[0]], words[1:]
     return command, words
 
 
-COMMANDS = sorted({(name, line) for name, text in PAGES.items() for line in snippets.commands(text)})
+COMMANDS = sorted(
+    {(name, line) for name, text in PAGES.items() for line in snippets.commands(text)}
+)
 
 
 @pytest.mark.parametrize(("name", "line"), COMMANDS)
 def test_commands_and_their_options_exist(name, line):
     command, rest = _command(line.split()[1:])
     options = {o for p in command.params for o in (*p.opts, *p.secondary_opts)} | {"--help"}
-    assert not hasattr(command, "commands") or not rest or rest[0].startswith("-"), f"{name}: there is no {line!r}"
+    assert not hasattr(command, "commands") or not rest or rest[0].startswith("-"), (
+        f"{name}: there is no {line!r}"
+    )
     unknown = [word for word in rest if word.startswith("--") and word.split("=")[0] not in options]
     assert not unknown, f"{name}: {line!r} has no option {unknown}"
 
@@ -123,21 +146,28 @@ def test_commands_and_their_options_exist(name, line):
 def test_the_commands_without_json_are_those_the_page_names():
     def without(command: click.Command, words: tuple[str, ...]) -> set[str]:
         if isinstance(getattr(command, "commands", None), dict):
-            return set().union(*(without(inner, (*words, name)) for name, inner in command.commands.items()))
+            return set().union(
+                *(without(inner, (*words, name)) for name, inner in command.commands.items())
+            )
         return set() if any("--json" in p.opts for p in command.params) else {" ".join(words)}
 
     assert without(typer.main.get_command(app), ()) == {
         "bench",
         *(f"data {word}" for word in ("list", "get", "verify", "build")),
     }
-    assert "`fmrl bench` and `fmrl data list`, `get`, `verify` and `build` print text alone" in " ".join(
-        PAGES["docs/cli.md"].split()
+    assert (
+        "`fmrl bench` and `fmrl data list`, `get`, `verify` and `build` print text alone"
+        in " ".join(PAGES["docs/cli.md"].split())
     )
 
 
 def test_every_page_is_in_the_navigation():
     nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert [p for p in PAGES if p.startswith("docs/") and not re.search(rf": {re.escape(p[5:])}$", nav, re.M)] == []
+    assert [
+        p
+        for p in PAGES
+        if p.startswith("docs/") and not re.search(rf": {re.escape(p[5:])}$", nav, re.M)
+    ] == []
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -160,7 +190,12 @@ def _resolve(name: str):
 
 
 def test_api_pages_name_what_exists():
-    names = [n for page, text in PAGES.items() if page.startswith("docs/api") for n in re.findall(r"^::: (\S+)", text, re.M)]
+    names = [
+        n
+        for page, text in PAGES.items()
+        if page.startswith("docs/api")
+        for n in re.findall(r"^::: (\S+)", text, re.M)
+    ]
     assert len(names) > 30
     for name in names:
         _resolve(name)
@@ -185,7 +220,9 @@ def test_the_theory_map_leads_to_functions_and_tests():
 
 def test_the_table_and_the_readme_are_what_the_records_say():
     records = write_practice.read()
-    assert PAGES["docs/practice.md"] == write_practice.page(records), "run python scripts/write_practice.py"
+    assert PAGES["docs/practice.md"] == write_practice.page(records), (
+        "run python scripts/write_practice.py"
+    )
     row = next(line for line in PAGES["README.md"].splitlines() if "benchmarks/practice.py" in line)
     for what, number in write_practice.numbers(records).items():
         assert number in row, f"{what}: the record says {number}"
@@ -201,7 +238,9 @@ def _rows(name: str) -> dict[tuple[str, int], dict]:
 
 def test_speeds_of_networks_are_those_of_the_records():
     page, readme = PAGES["docs/deep.md"], PAGES["README.md"]
-    main, older, pooled = map(_rows, ("benchmark-h200", "benchmark-h200-tf32", "benchmark-h200-pooled"))
+    main, older, pooled = map(
+        _rows, ("benchmark-h200", "benchmark-h200-tf32", "benchmark-h200-pooled")
+    )
     for rows, how in [
         (main, "eager, torch.optim"),
         (main, "torch.func.vmap"),
@@ -216,11 +255,19 @@ def test_speeds_of_networks_are_those_of_the_records():
         ):
             assert f"| {' / '.join(cell)} |" in page, f"{how}: the record says {' / '.join(cell)}"
     best, wide = main["fmrl.deep, bf16", 160], pooled["fmrl.deep, bf16", 160]
-    assert f"{round(best['task-steps/s'], -3):,.0f} task-steps/s" in readme and f"{best['ratio']:.0f} times eager" in readme
-    assert f"{wide['task-steps/s']:,.0f} task-steps/s" in page and f"{wide['ratio']:.0f} times eager" in page
+    assert (
+        f"{round(best['task-steps/s'], -3):,.0f} task-steps/s" in readme
+        and f"{best['ratio']:.0f} times eager" in readme
+    )
+    assert (
+        f"{wide['task-steps/s']:,.0f} task-steps/s" in page
+        and f"{wide['ratio']:.0f} times eager" in page
+    )
     one, two = _rows("benchmark-cpu"), _rows("benchmark-cpu-2-threads")
     ours = "fmrl.deep, float32"
-    assert f"{one[ours, 5]['ratio']} times" in page and f"{one[ours, 40]['ratio']} times at 40" in page
+    assert (
+        f"{one[ours, 5]['ratio']} times" in page and f"{one[ours, 40]['ratio']} times at 40" in page
+    )
     quiet = [_rows("benchmark-cpu-quiet")[ours, stack]["ratio"] for stack in (5, 40)]
     assert f"{quiet[0]} times eager" in readme and min(quiet) >= 2
     assert f"{quiet[0]} times eager at 5 stacked tasks and {quiet[1]} times at 40" in page
@@ -231,7 +278,11 @@ def test_speeds_of_networks_are_those_of_the_records():
 def test_the_cost_of_reduced_precision_is_that_of_the_record():
     record = json.loads((DEEP / "precision-tiny-imagenet-100.json").read_text(encoding="utf-8"))
     low, high = ({r["precision"]: r for r in record["rows"]}[p] for p in ("bf16", "tf32"))
-    points = [100 * (h - l) for shots in ("1-shot", "5-shot") for h, l in zip(high[shots], low[shots], strict=True)]
+    points = [
+        100 * (h - l)
+        for shots in ("1-shot", "5-shot")
+        for h, l in zip(high[shots], low[shots], strict=True)
+    ]
     error = np.std(points, ddof=1) / np.sqrt(len(points))
     said = f"{np.mean(points):.3f}".replace("-", "−"), f"{error:.2f}"
     assert said == ("−0.055", "0.28") and "tf32 less bf16 is −0.06 points" in PAGES["docs/deep.md"]
@@ -239,7 +290,9 @@ def test_the_cost_of_reduced_precision_is_that_of_the_record():
 
 
 def test_every_record_of_networks_is_listed_and_every_one_named_exists():
-    listed = set(re.findall(r"^\| `([\w-]+\.json)`", (DEEP / "README.md").read_text(encoding="utf-8"), re.M))
+    listed = set(
+        re.findall(r"^\| `([\w-]+\.json)`", (DEEP / "README.md").read_text(encoding="utf-8"), re.M)
+    )
     assert listed == {path.name for path in DEEP.glob("*.json")}
     for name, text in PAGES.items():
         for path in re.findall(r"`(results/[\w/-]+\.json)`", text):

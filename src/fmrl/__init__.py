@@ -1,29 +1,28 @@
 """FMRL (say "ephemeral"): gradient-based meta-learning with guarantees.
 
-The five ingredients of Algorithm 2 are values; `FMRL` composes them; `run` plays tasks and returns a `History`.
-"""
+The five ingredients of Algorithm 2 are values; `FMRL` composes them; `run` plays tasks and returns
+a `History`."""
 
 from importlib import import_module
 from typing import Any
 
-from fmrl import adversary, growth, transfer
 from fmrl.core import presets
 from fmrl.core.algorithm import FMRL, Round, State
 from fmrl.core.checkpoint import load_history, load_state, save_history, save_state
-from fmrl.core.domains import Ball, Box, Domain, Euclidean
-from fmrl.core.errors import FMRLError
+from fmrl.core.domains import Ball, Box, Domain, Euclidean, Simplex
 from fmrl.core.history import History
 from fmrl.core.losses import Hinge, Linear, Logistic, Loss, OneVsAll, Softmax, Squared
-from fmrl.core.meta import AdaptiveOGD, Fixed, FollowLeader, Interpolate, LastUpdate
 from fmrl.core.parse import parse
+from fmrl.core.rules.meta import AdaptiveOGD, Fixed, FollowLeader, Interpolate, LastUpdate
+from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known, ReleasedDoubling
+from fmrl.core.rules.update import FAL, FLIBatch, FLIOnline
+from fmrl.core.rules.within import FTRL, OGD, OMD, Play, play
 from fmrl.core.run import run
-from fmrl.core.similarity import AverageDeviation, Doubling, Known, ReleasedDoubling
-from fmrl.core.simplex import Simplex
-from fmrl.core.solver import Solution, minimise
+from fmrl.core.solve.minimise import Solution, minimise
 from fmrl.core.tasks import Game, Task, stack
-from fmrl.core.update import FAL, FLIBatch, FLIOnline
-from fmrl.core.within import FTRL, OGD, OMD, Play, play
-from fmrl.similar import SimilarityReport, similarity_report
+from fmrl.errors import FMRLError
+from fmrl.theory import adversary, growth, transfer
+from fmrl.theory.similarity import SimilarityReport, similarity_report
 
 __version__ = "0.1.0"
 __all__ = [
@@ -82,14 +81,20 @@ __all__ = [
 
 # Names whose modules import more than numpy, loaded when first asked for.
 _LATER = {
-    "Certificate": "fmrl.certificate:Certificate",
+    "Certificate": "fmrl.theory.certificate:Certificate",
     "MetaClassifier": "fmrl.estimators:MetaClassifier",
     "MetaRegressor": "fmrl.estimators:MetaRegressor",
-    "bounds": "fmrl.bounds",
-    "certify": "fmrl.certificate:certify",
-    "data": "fmrl.data",
-    "scale": "fmrl.scale",
-    "tasks_from_frame": "fmrl.data:tasks_from_frame",
+    "bounds": "fmrl.theory.bounds",
+    "cluster": "fmrl.cluster",
+    "certify": "fmrl.theory.certificate:certify",
+    "data": "fmrl.datasets",
+    "datasets": "fmrl.datasets",
+    "deep": "fmrl.deep",
+    "report": "fmrl.report",
+    "scale": "fmrl.cluster",
+    "tables": "fmrl.tables",
+    "tasks_from_frame": "fmrl.tables.frames:tasks_from_frame",
+    "theory": "fmrl.theory",
 }
 __all__ += _LATER
 

@@ -1,4 +1,6 @@
-"""Run records: one JSON file that says what was run, on what, with what, and what came out. Figures are drawn from it."""
+"""Run records: one JSON file that says what was run, on what, with what, and what came out. Figures
+are drawn from it.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,14 @@ import os
 import platform
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fmrl.core.errors import FMRLError
+from fmrl.files import write
 
 PACKAGES = ("numpy", "array-api-compat", "scikit-learn", "polars", "torch")
 
@@ -49,13 +51,16 @@ def checksum(*arrays: Any) -> str:
 
 @contextmanager
 def record(name: str, **configuration: Any):
-    """A dictionary to fill with results; versions, command and wall time are added when the block ends."""
+    """A dictionary to fill with results; versions, command and wall time are added when the block
+    ends.
+    """
     started = time.perf_counter()
     entry: dict[str, Any] = {
         "record": 1,
         "name": name,
         "configuration": {
-            key: value if isinstance(value, (int, float, str)) else repr(value) for key, value in configuration.items()
+            key: value if isinstance(value, (int, float, str)) else repr(value)
+            for key, value in configuration.items()
         },
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "versions": versions(),
@@ -65,7 +70,9 @@ def record(name: str, **configuration: Any):
 
 
 def plain(value: Any) -> Any:
-    """Arrays and NumPy scalars as lists and numbers; NaN and infinities as None, which JSON can say."""
+    """Arrays and NumPy scalars as lists and numbers; NaN and infinities as None, which JSON can
+    say.
+    """
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -79,15 +86,6 @@ def plain(value: Any) -> Any:
 
 def write_json(path: str | os.PathLike, value: Any) -> Path:
     """Write ``value`` as JSON, whole or not at all."""
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        raise FMRLError(f"cannot write {path}: {error.strerror}", fix="choose another folder or free some space") from None
-    finally:
-        with suppress(OSError):  # a parent that is a file holds nothing to clean up
-            partial.unlink(missing_ok=True)
-    return path
+    return write(
+        path, json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    )

@@ -1,13 +1,18 @@
-"""Hypothesis: the same examples every time; HYPOTHESIS_PROFILE=explore draws new ones, and more of them.
+"""Hypothesis: the same examples every time; HYPOTHESIS_PROFILE=explore draws new ones, and more of
+them.
 
-Instances are made from seeds, and a smaller seed is no simpler instance: shrinking would only cost time.
-"""
+Instances are made from seeds, and a smaller seed is no simpler instance: shrinking would only cost
+time."""
 
 import os
 
 from hypothesis import Phase, settings
 
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
-settings.register_profile("fixed", deadline=None, phases=PHASES, max_examples=20, derandomize=True, database=None)
-settings.register_profile("explore", deadline=None, phases=PHASES, max_examples=100, print_blob=True)
+settings.register_profile(
+    "fixed", deadline=None, phases=PHASES, max_examples=20, derandomize=True, database=None
+)
+settings.register_profile(
+    "explore", deadline=None, phases=PHASES, max_examples=100, print_blob=True
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))

@@ -36,13 +36,19 @@ def make_domain(kind: str, dim: int, rng: np.random.Generator) -> fmrl.Domain:
     return fmrl.Euclidean()
 
 
-def points(domain: fmrl.Domain, dim: int, rng: np.random.Generator, count: int = 1, edge: bool = False) -> np.ndarray:
-    """Points of the domain [count, dim], found without its own methods; ``edge`` also gives corners and the surface."""
+def points(
+    domain: fmrl.Domain, dim: int, rng: np.random.Generator, count: int = 1, edge: bool = False
+) -> np.ndarray:
+    """Points of the domain [count, dim], found without its own methods; ``edge`` also gives corners
+    and the surface.
+    """
     share = rng.random((count, 1)) < 0.5 if edge else np.zeros((count, 1), bool)
     if isinstance(domain, fmrl.Ball):
         way = rng.normal(size=(count, dim))
         way /= np.linalg.norm(way, axis=1, keepdims=True)
-        return domain.centre + way * domain.radius * np.where(share, 1.0, rng.random((count, 1)) ** (1 / dim))
+        return domain.centre + way * domain.radius * np.where(
+            share, 1.0, rng.random((count, 1)) ** (1 / dim)
+        )
     if isinstance(domain, fmrl.Box):
         part = rng.random((count, dim))
         part = np.where(share, np.round(part), part)
@@ -66,7 +72,9 @@ def make_loss(kind: str) -> fmrl.Loss:
     }[kind]
 
 
-def make_data(loss: fmrl.Loss, rounds: int, features: int, rng: np.random.Generator, separable: bool = False):
+def make_data(
+    loss: fmrl.Loss, rounds: int, features: int, rng: np.random.Generator, separable: bool = False
+):
     """X [rounds, features] and y [rounds] (None for costs); noisy labels unless ``separable``."""
     X = rng.normal(size=(rounds, features)) / math.sqrt(features)
     if isinstance(loss, fmrl.Linear):
@@ -80,13 +88,17 @@ def make_data(loss: fmrl.Loss, rounds: int, features: int, rng: np.random.Genera
     return X, (margins.argmax(axis=1) if loss.outputs > 1 else (margins[:, 0] > 0).astype(int))
 
 
-def make_task(kind: str, rounds: int, features: int, rng: np.random.Generator, separable: bool = False) -> fmrl.Task:
+def make_task(
+    kind: str, rounds: int, features: int, rng: np.random.Generator, separable: bool = False
+) -> fmrl.Task:
     loss = make_loss(kind)
     X, y = make_data(loss, rounds, features, rng, separable)
     return fmrl.Task(X, y, loss=loss)
 
 
-def make_tasks(kind: str, count: int, features: int, rng: np.random.Generator, most: int = 9) -> list[fmrl.Task]:
+def make_tasks(
+    kind: str, count: int, features: int, rng: np.random.Generator, most: int = 9
+) -> list[fmrl.Task]:
     """Ragged tasks."""
     return [make_task(kind, int(rng.integers(1, most + 1)), features, rng) for _ in range(count)]
 

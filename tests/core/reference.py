@@ -32,7 +32,10 @@ def inside(domain, theta):
     if isinstance(domain, fmrl.Ball):
         return [cp.norm(theta - np.broadcast_to(domain.centre, theta.shape)) <= domain.radius]
     if isinstance(domain, fmrl.Box):
-        return [theta >= np.broadcast_to(domain.low, theta.shape), theta <= np.broadcast_to(domain.high, theta.shape)]
+        return [
+            theta >= np.broadcast_to(domain.low, theta.shape),
+            theta <= np.broadcast_to(domain.high, theta.shape),
+        ]
     if isinstance(domain, fmrl.Simplex):
         return [theta >= domain.floor, cp.sum(theta) == 1]
     return []
@@ -40,7 +43,11 @@ def inside(domain, theta):
 
 def divergence(domain, theta, phi):
     """B_R(theta‖phi)."""
-    return cp.sum(cp.kl_div(theta, phi)) if isinstance(domain, fmrl.Simplex) else cp.sum_squares(theta - phi) / 2
+    return (
+        cp.sum(cp.kl_div(theta, phi))
+        if isinstance(domain, fmrl.Simplex)
+        else cp.sum_squares(theta - phi) / 2
+    )
 
 
 def minimise(loss, X, y, domain, phi=None, eta=None):
@@ -51,11 +58,15 @@ def minimise(loss, X, y, domain, phi=None, eta=None):
         goal = eta * goal + divergence(domain, theta, phi)
     problem = cp.Problem(cp.Minimize(goal), inside(domain, theta))
     problem.solve(solver=cp.CLARABEL, **TIGHT)
-    return polish(theta.value, loss, X, y, domain, phi, eta), problem.value / (1 if eta is None else eta)
+    return polish(theta.value, loss, X, y, domain, phi, eta), problem.value / (
+        1 if eta is None else eta
+    )
 
 
 def polish(theta, loss, X, y, domain, phi, eta):
-    """Projected gradient steps from cvxpy's answer: its value is exact to 1e-10, but its minimiser only to 1e-5."""
+    """Projected gradient steps from cvxpy's answer: its value is exact to 1e-10, but its minimiser
+    only to 1e-5.
+    """
     if loss.bend in (0.0, np.inf) or isinstance(domain, fmrl.Simplex):
         return theta
     game, step = fmrl.Task(X, y, loss=loss).open(), 1 if eta is None else eta

@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instances import BOUNDED, LOSSES, UPDATES, WITHIN, make_domain, make_task, make_tasks, seeds, similarity, width
+from instances import (
+    BOUNDED,
+    LOSSES,
+    UPDATES,
+    WITHIN,
+    make_domain,
+    make_task,
+    make_tasks,
+    seeds,
+    similarity,
+    width,
+)
 
 import fmrl
 
@@ -23,10 +34,15 @@ def loop(algo, tasks, phi):
 def same(history, state, rounds, atol=1e-10):
     for name in SCALARS:
         expected = np.array([getattr(r, name) for r in rounds])
-        np.testing.assert_allclose(getattr(history, name), expected, rtol=1e-10, atol=atol, err_msg=name)
+        np.testing.assert_allclose(
+            getattr(history, name), expected, rtol=1e-10, atol=atol, err_msg=name
+        )
     for name in ("theta", "optimum"):
         np.testing.assert_allclose(
-            getattr(history, name), np.array([getattr(r, name) for r in rounds]), atol=atol, err_msg=name
+            getattr(history, name),
+            np.array([getattr(r, name) for r in rounds]),
+            atol=atol,
+            err_msg=name,
         )
     for found, r in zip(history.losses, rounds, strict=True):
         np.testing.assert_allclose(found, r.losses, atol=atol)
@@ -35,14 +51,23 @@ def same(history, state, rounds, atol=1e-10):
     assert history.state.tasks == state.tasks == len(history)
 
 
-# Without linear losses on the simplex: optima at corners are infinitely far apart there, see test_experts_with_a_floor.
-@pytest.mark.parametrize(("domain_kind", "kind"), [(d, k) for d in BOUNDED for k in LOSSES if (d, k) != ("simplex", "linear")])
+# Without linear losses on the simplex: optima at corners are infinitely far apart there, see
+# test_experts_with_a_floor.
+@pytest.mark.parametrize(
+    ("domain_kind", "kind"),
+    [(d, k) for d in BOUNDED for k in LOSSES if (d, k) != ("simplex", "linear")],
+)
 @pytest.mark.parametrize("within", WITHIN, ids=repr)
 @pytest.mark.parametrize("seed", range(2))
 def test_run_is_step_in_a_loop(domain_kind, kind, within, seed):
     rng = np.random.default_rng(seed)
     tasks = make_tasks(kind, 5, 2, rng, most=5)
-    algo = fmrl.FMRL(make_domain(domain_kind, width(kind, 2), rng), within, fmrl.FAL(), similarity=similarity(domain_kind))
+    algo = fmrl.FMRL(
+        make_domain(domain_kind, width(kind, 2), rng),
+        within,
+        fmrl.FAL(),
+        similarity=similarity(domain_kind),
+    )
     history = fmrl.run(algo, tasks)
     phi = algo.domain.middle(np.zeros(width(kind, 2)))
     same(history, *loop(algo, tasks, phi))
@@ -51,7 +76,9 @@ def test_run_is_step_in_a_loop(domain_kind, kind, within, seed):
 @pytest.mark.parametrize("update", UPDATES, ids=repr)
 @pytest.mark.parametrize("within", WITHIN, ids=repr)
 @pytest.mark.parametrize(
-    "meta", [fmrl.FollowLeader(), fmrl.AdaptiveOGD(), fmrl.LastUpdate(), fmrl.Interpolate(1.0, 0.2, 4)], ids=repr
+    "meta",
+    [fmrl.FollowLeader(), fmrl.AdaptiveOGD(), fmrl.LastUpdate(), fmrl.Interpolate(1.0, 0.2, 4)],
+    ids=repr,
 )
 def test_every_update_and_meta_update(update, within, meta):
     rng = np.random.default_rng(3)
@@ -62,7 +89,14 @@ def test_every_update_and_meta_update(update, within, meta):
 
 
 @pytest.mark.parametrize(
-    "rule", [fmrl.Doubling(0.1, 1.5), fmrl.ReleasedDoubling(0.1, 1.5), fmrl.Known(0.3), fmrl.AverageDeviation()], ids=repr
+    "rule",
+    [
+        fmrl.Doubling(0.1, 1.5),
+        fmrl.ReleasedDoubling(0.1, 1.5),
+        fmrl.Known(0.3),
+        fmrl.AverageDeviation(),
+    ],
+    ids=repr,
 )
 def test_every_similarity_rule(rule):
     rng = np.random.default_rng(4)
@@ -90,7 +124,12 @@ def test_mixed_losses_and_lengths_in_one_run():
     rng = np.random.default_rng(6)
     tasks = [
         make_task(kind, m, f, rng)
-        for kind, m, f in [("logistic", 3, 6), ("softmax", 40, 2), ("one-vs-all", 2, 2), ("hinge", 5, 6)]
+        for kind, m, f in [
+            ("logistic", 3, 6),
+            ("softmax", 40, 2),
+            ("one-vs-all", 2, 2),
+            ("hinge", 5, 6),
+        ]
     ]
     algo = fmrl.FMRL()
     same(fmrl.run(algo, tasks), *loop(algo, tasks, np.zeros(6)))
@@ -105,11 +144,21 @@ def test_orders_are_separate_runs(update, within, domain_kind):
     algo = fmrl.FMRL(make_domain(domain_kind, 6, rng), within, update)
     orders = np.stack([rng.permutation(6) for _ in range(3)] + [rng.integers(0, 6, size=6)])
     together = fmrl.run(algo, tasks, orders=orders)
-    assert together.regret.shape == (4, 6) and together.theta.shape == (4, 6, 6) and together.tar.shape == (4,)
+    assert (
+        together.regret.shape == (4, 6)
+        and together.theta.shape == (4, 6, 6)
+        and together.tar.shape == (4,)
+    )
     for run, order in enumerate(orders):
         alone = fmrl.run(algo, [tasks[i] for i in order])
         for name in SCALARS:
-            np.testing.assert_allclose(getattr(together, name)[run], getattr(alone, name), rtol=1e-10, atol=1e-10, err_msg=name)
+            np.testing.assert_allclose(
+                getattr(together, name)[run],
+                getattr(alone, name),
+                rtol=1e-10,
+                atol=1e-10,
+                err_msg=name,
+            )
         np.testing.assert_allclose(together.theta[run], alone.theta, atol=1e-10)
         np.testing.assert_allclose(together.state.phi[run], alone.state.phi, atol=1e-10)
         for t, losses in enumerate(alone.losses):
@@ -148,12 +197,18 @@ class fmrl_wide:
 @settings(max_examples=10)
 def test_history_says_what_the_rounds_said(seed, scale):
     rng = np.random.default_rng(seed)
-    tasks = [fmrl.Task(scale * rng.normal(size=(m, 2)), rng.integers(0, 2, m), loss=fmrl.Logistic()) for m in (3, 1, 4, 4)]
+    tasks = [
+        fmrl.Task(scale * rng.normal(size=(m, 2)), rng.integers(0, 2, m), loss=fmrl.Logistic())
+        for m in (3, 1, 4, 4)
+    ]
     history = fmrl.run(fmrl.FMRL(), tasks)
     assert len(history) == 4 and history.state.tasks == 4
     np.testing.assert_allclose(
         history.regret,
-        [sum(l) - fmrl.minimise(t.open(), fmrl.Ball(1.0)).value for l, t in zip(history.losses, tasks, strict=True)],
+        [
+            sum(l) - fmrl.minimise(t.open(), fmrl.Ball(1.0)).value
+            for l, t in zip(history.losses, tasks, strict=True)
+        ],
         atol=1e-10 * scale,
     )
     assert history.tar == pytest.approx(history.regret.mean())
@@ -172,4 +227,6 @@ def test_experts_with_a_floor():
     algo = fmrl.FMRL(fmrl.Simplex(0.01), similarity=fmrl.Doubling(0.2, 1.3))
     history = fmrl.run(algo, tasks)
     same(history, *loop(algo, tasks, np.full(4, 0.25)))
-    assert np.all(np.isfinite(history.divergence)) and np.all(history.regret <= history.bound + 1e-9)
+    assert np.all(np.isfinite(history.divergence)) and np.all(
+        history.regret <= history.bound + 1e-9
+    )

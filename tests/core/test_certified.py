@@ -1,8 +1,9 @@
-"""A relative gap of 1e-10 for any task: margins from 1e-6 to 1e6, every domain, optimum and FTRL, and the gap is true.
+"""A relative gap of 1e-10 for any task: margins from 1e-6 to 1e6, every domain, optimum and FTRL,
+and the gap is true.
 
-The instances are drawn over many decades on purpose. Squared and hinge losses, whose least value may be 0, are held to 1e-13 of
-the losses at the start instead, and values below 1e-290 to nothing: float64 has no digits left there.
-"""
+The instances are drawn over many decades on purpose. Squared and hinge losses, whose least value
+may be 0, are held to 1e-13 of the losses at the start instead, and values below 1e-290 to nothing:
+float64 has no digits left there."""
 
 import math
 
@@ -13,12 +14,21 @@ import fmrl
 
 
 def instance(seed: int):
-    """Game, domain, phi and eta (None for an optimum) of one random task: any loss, any domain, any size, odd samples included."""
+    """Game, domain, phi and eta (None for an optimum) of one random task: any loss, any domain, any
+    size, odd samples included.
+    """
     rng = np.random.default_rng(seed)
-    m, f, classes = int(rng.choice([1, 2, 5, 12, 40, 100])), int(rng.choice([1, 2, 3, 8, 15])), int(rng.integers(2, 6))
+    m, f, classes = (
+        int(rng.choice([1, 2, 5, 12, 40, 100])),
+        int(rng.choice([1, 2, 3, 8, 15])),
+        int(rng.integers(2, 6)),
+    )
     size = 10.0 ** rng.uniform(-3, 3)
     X = size * rng.normal(size=(m, f))
-    odd = rng.choice(["", "duplicated", "zero rows", "one class", "rows of all sizes"], p=[0.6, 0.1, 0.1, 0.1, 0.1])
+    odd = rng.choice(
+        ["", "duplicated", "zero rows", "one class", "rows of all sizes"],
+        p=[0.6, 0.1, 0.1, 0.1, 0.1],
+    )
     if odd == "duplicated":
         X = X[rng.integers(0, max(1, m // 2), m)]
     elif odd == "zero rows":
@@ -31,21 +41,34 @@ def instance(seed: int):
     if odd == "one class":
         labels, binary = labels * 0, binary * 0 + 1
     targets = 10.0 ** rng.uniform(-2, 2) * (X @ truth[:, 0] if separable else rng.normal(size=m))
-    losses = [(fmrl.OneVsAll(classes), labels), (fmrl.Softmax(classes), labels), (fmrl.Logistic(), binary)]
+    losses = [
+        (fmrl.OneVsAll(classes), labels),
+        (fmrl.Softmax(classes), labels),
+        (fmrl.Logistic(), binary),
+    ]
     loss, y = [*losses, (fmrl.Hinge(), binary), (fmrl.Squared(), targets)][rng.integers(5)]
     game = fmrl.Task(X, y, loss=loss).open()
-    domain = make_domain(rng, max(game.dim, 2)) if game.dim > 1 else fmrl.Ball(10.0 ** rng.uniform(-1, 2))
+    domain = (
+        make_domain(rng, max(game.dim, 2))
+        if game.dim > 1
+        else fmrl.Ball(10.0 ** rng.uniform(-1, 2))
+    )
     if rng.random() < 0.5 and not isinstance(domain, fmrl.Euclidean):
         return game, domain, None, None
     phi = domain.middle(np.zeros(game.dim))
     if rng.random() < 0.5:
         push = rng.normal(size=game.dim) * getattr(domain, "radius", 1.0) / 2
-        phi = domain.project(rng.dirichlet(np.ones(game.dim)) if isinstance(domain, fmrl.Simplex) else phi + push)
+        phi = domain.project(
+            rng.dirichlet(np.ones(game.dim)) if isinstance(domain, fmrl.Simplex) else phi + push
+        )
     return game, domain, phi, np.asarray(10.0 ** rng.uniform(-4, 4))
 
 
 def make_domain(rng, dim: int):
-    radius, low = 10.0 ** rng.uniform(-1, 2), rng.choice([-1, 1], p=[0.7, 0.3]) * 10.0 ** rng.uniform(-2, 1.5, dim)
+    radius, low = (
+        10.0 ** rng.uniform(-1, 2),
+        rng.choice([-1, 1], p=[0.7, 0.3]) * 10.0 ** rng.uniform(-2, 1.5, dim),
+    )
     return [
         fmrl.Ball(radius),
         fmrl.Ball(radius, radius * rng.normal(size=dim)),
@@ -60,7 +83,9 @@ def make_domain(rng, dim: int):
 def check(game, domain, phi=None, eta=None) -> fmrl.Solution:
     """Solve, and hold the answer to its relative gap."""
     found = fmrl.minimise(game, domain) if phi is None else fmrl.minimise(game, domain, phi, eta)
-    again = np.sum(game.losses(found.theta)) + (0 if phi is None else domain.divergence(found.theta, phi) / eta)
+    again = np.sum(game.losses(found.theta)) + (
+        0 if phi is None else domain.divergence(found.theta, phi) / eta
+    )
     assert domain.contains(found.theta, slack=1e-9)
     assert found.value == pytest.approx(float(again), rel=1e-9, abs=1e-300)
     start = np.sum(game.losses(domain.middle(found.theta)))
@@ -78,8 +103,14 @@ def test_any_task_is_solved_to_its_gap(block):
         found = check(game, domain, phi, eta)
         for scale in (1.0, 1e-3, 1e-6):
             step = scale * np.abs(found.theta).max() * rng.normal(size=game.dim)
-            near = domain.project(np.abs(found.theta + step) if isinstance(domain, fmrl.Simplex) else found.theta + step)
-            value = np.sum(game.losses(near)) + (0 if phi is None else domain.divergence(near, phi) / eta)
+            near = domain.project(
+                np.abs(found.theta + step)
+                if isinstance(domain, fmrl.Simplex)
+                else found.theta + step
+            )
+            value = np.sum(game.losses(near)) + (
+                0 if phi is None else domain.divergence(near, phi) / eta
+            )
             assert value >= (found.value - found.gap) * (1 - 1e-9) - 1e-300, seed
 
 
@@ -106,7 +137,11 @@ def test_separable_tasks_with_large_margins(loss, domain, shape, size):
         check(separable(loss, *shape, size, seed), domain)
 
 
-@pytest.mark.parametrize("domain", [fmrl.Ball(50.0, 3.0), fmrl.Box(-30.0, 100.0), fmrl.Simplex(), fmrl.Simplex(0.01)], ids=repr)
+@pytest.mark.parametrize(
+    "domain",
+    [fmrl.Ball(50.0, 3.0), fmrl.Box(-30.0, 100.0), fmrl.Simplex(), fmrl.Simplex(0.01)],
+    ids=repr,
+)
 @pytest.mark.parametrize("loss", [fmrl.Logistic(), fmrl.Softmax(3)], ids=repr)
 def test_other_tasks_with_large_margins(domain, loss):
     """Labels at random and margins in the thousands: the losses are corners to a Newton step."""
@@ -143,22 +178,36 @@ def test_ftrl_with_two_experts_is_a_root(size, eta):
         game = fmrl.Task(X, y, loss=fmrl.Logistic()).open()
         best = np.sum(game.losses(theta)) + fmrl.Simplex().divergence(theta, phi) / eta
         found = check(game, fmrl.Simplex(), phi, np.asarray(eta))
-        assert found.value - found.gap <= best * (1 + 1e-12) and found.value <= best * (1 + 1e-9) + 1e-290
+        assert (
+            found.value - found.gap <= best * (1 + 1e-12)
+            and found.value <= best * (1 + 1e-9) + 1e-290
+        )
 
 
 @pytest.mark.parametrize("size", [1.0, 1e3])
 @pytest.mark.parametrize("eta", [1e-2, 1.0, 1e3])
-@pytest.mark.parametrize("domain", [fmrl.Euclidean(), fmrl.Ball(1e4), fmrl.Box(-1e4, 1e4)], ids=repr)
+@pytest.mark.parametrize(
+    "domain", [fmrl.Euclidean(), fmrl.Ball(1e4), fmrl.Box(-1e4, 1e4)], ids=repr
+)
 def test_ftrl_after_one_round_is_a_root(domain, size, eta):
     """One sample moves theta along itself: θ = phi + s·x/‖x‖², and s is a root."""
     rng = np.random.default_rng(1)
     for label in (0, 1):
         x, phi, sign = size * rng.normal(size=5), rng.normal(size=5), 1 - 2 * label
         square = x @ x
-        s = root(lambda s: eta * sign * 0.5 * (1 + math.tanh(sign * (x @ phi + s) / 2)) + s / square, -1e9, 1e9)  # noqa: B023
+        s = root(
+            lambda s: eta * sign * 0.5 * (1 + math.tanh(sign * (x @ phi + s) / 2)) + s / square,
+            -1e9,
+            1e9,
+        )  # noqa: B023
         best = np.logaddexp(0, sign * (x @ phi + s)) + s * s / square / 2 / eta
-        found = check(fmrl.Task([x], [label], loss=fmrl.Logistic()).open(), domain, phi, np.asarray(eta))
-        assert found.value - found.gap <= best * (1 + 1e-12) and found.value <= best * (1 + 1e-9) + 1e-290
+        found = check(
+            fmrl.Task([x], [label], loss=fmrl.Logistic()).open(), domain, phi, np.asarray(eta)
+        )
+        assert (
+            found.value - found.gap <= best * (1 + 1e-12)
+            and found.value <= best * (1 + 1e-9) + 1e-290
+        )
 
 
 @pytest.mark.parametrize("seed", [27, 38, 40])
@@ -167,11 +216,18 @@ def test_steep_parabolas_among_experts(seed):
     rng = np.random.default_rng(seed)
     X = 129 * rng.normal(size=(8, 15))
     y = X @ rng.normal(size=15) * 10 ** rng.uniform(-2, 0)
-    check(fmrl.Task(X, y, loss=fmrl.Squared()).open(), fmrl.Simplex(), np.full(15, 1 / 15), np.asarray(2185.0))
+    check(
+        fmrl.Task(X, y, loss=fmrl.Squared()).open(),
+        fmrl.Simplex(),
+        np.full(15, 1 / 15),
+        np.asarray(2185.0),
+    )
 
 
 @pytest.mark.parametrize(
-    ("domain", "shape", "size"), [(fmrl.Simplex(), (5, 30), 352.0), (fmrl.Ball(30.0), (20, 8), 35.0)], ids=str
+    ("domain", "shape", "size"),
+    [(fmrl.Simplex(), (5, 30), 352.0), (fmrl.Ball(30.0), (20, 8), 35.0)],
+    ids=str,
 )
 def test_corners_in_one_place(domain, shape, size):
     """The same rows with both labels: their hinges cancel, and what is left is flat."""
@@ -182,9 +238,13 @@ def test_corners_in_one_place(domain, shape, size):
 
 
 def test_a_phi_that_loses_nothing_is_the_answer():
-    """Losses far below the rounding of phi: FTRL stays where it is, exactly, even on the edge of the domain."""
+    """Losses far below the rounding of phi: FTRL stays where it is, exactly, even on the edge of
+    the domain.
+    """
     for domain in (fmrl.Ball(30.0), fmrl.Box(-30.0, 30.0), fmrl.Euclidean()):
         phi = np.array([18.0, 24.0])
         for loss in (fmrl.Logistic(), fmrl.Hinge()):
-            found = check(fmrl.Task([[2.0, 3.0]], [1], loss=loss).open(), domain, phi, np.asarray(1e-3))
+            found = check(
+                fmrl.Task([[2.0, 3.0]], [1], loss=loss).open(), domain, phi, np.asarray(1e-3)
+            )
             np.testing.assert_array_equal(found.theta, phi)

@@ -1,4 +1,6 @@
-"""The contract every value keeps: one table over all domains, losses, learners, updates, meta-updates and similarity rules."""
+"""The contract every value keeps: one table over all domains, losses, learners, updates,
+meta-updates and similarity rules.
+"""
 
 import dataclasses
 import importlib
@@ -56,7 +58,9 @@ def test_a_value_is_frozen_hashable_and_prints_itself(value):
 @pytest.mark.parametrize("domain_kind", DOMAINS)
 @pytest.mark.parametrize("kind", LOSSES)
 def test_every_composition(domain_kind, kind):
-    """domain × loss × learner × update × meta × similarity: shapes, membership, records, and the theorem on each task."""
+    """domain × loss × learner × update × meta × similarity: shapes, membership, records, and the
+    theorem on each task.
+    """
     rng = np.random.default_rng(0)
     dim = width(kind, 2)
     domain = make_domain(domain_kind, dim, rng)
@@ -79,8 +83,14 @@ def test_every_composition(domain_kind, kind):
         state = algo.init(domain.middle(np.zeros(dim)))
         for t, task in enumerate(tasks):
             state, happened = algo.step(state, task)
-            assert state.tasks == t + 1 and state.phi.shape == (dim,) and np.shape(state.guess) == ()
-            assert domain.contains(state.phi) and domain.contains(happened.theta) and domain.contains(happened.optimum)
+            assert (
+                state.tasks == t + 1 and state.phi.shape == (dim,) and np.shape(state.guess) == ()
+            )
+            assert (
+                domain.contains(state.phi)
+                and domain.contains(happened.theta)
+                and domain.contains(happened.optimum)
+            )
             assert happened.losses.shape == (int(task.rounds),) and happened.rounds == task.rounds
             assert happened.gap >= 0 and happened.guess > 0 and np.isfinite(happened.eta)
             assert happened.regret >= -happened.gap - 1e-9 or not isinstance(within, fmrl.FTRL)
@@ -123,7 +133,9 @@ def members():
         yield name, value
         if inspect.isclass(value):
             for key, member in inspect.getmembers(value):
-                if not key.startswith("_") and (inspect.isfunction(member) or isinstance(member, property)):
+                if not key.startswith("_") and (
+                    inspect.isfunction(member) or isinstance(member, property)
+                ):
                     yield f"{name}.{key}", member
 
 
@@ -131,7 +143,9 @@ def members():
 def test_everything_public_is_documented(name):
     value = fmrl
     for part in name.split("."):
-        value = inspect.getattr_static(value, part) if inspect.isclass(value) else getattr(value, part)
+        value = (
+            inspect.getattr_static(value, part) if inspect.isclass(value) else getattr(value, part)
+        )
     owner = getattr(fmrl, name.split(".")[0])
     text = inspect.getdoc(value) or inspect.getdoc(getattr(owner, name.split(".")[-1], None))
     assert text and len(text) > 10 and not text.startswith(name.split(".")[-1] + "("), name
@@ -142,7 +156,11 @@ def test_every_module_says_what_it_is(name):
     module = importlib.import_module(f"fmrl.core.{name}")
     assert module.__doc__
     for key, value in vars(module).items():
-        if not key.startswith("_") and getattr(value, "__module__", None) == module.__name__ and callable(value):
+        if (
+            not key.startswith("_")
+            and getattr(value, "__module__", None) == module.__name__
+            and callable(value)
+        ):
             assert inspect.getdoc(value), key
 
 
@@ -151,4 +169,6 @@ def test_public_names_of_the_design():
     assert names <= set(fmrl.__all__)
     for name in ("paper", "released", "single_task", "strawman", "omniscient"):
         assert inspect.getdoc(getattr(fmrl.presets, name))
-    assert {"regret", "guess", "eta", "losses", "theta", "optimum", "gap"} <= set(fmrl.Round._fields)
+    assert {"regret", "guess", "eta", "losses", "theta", "optimum", "gap"} <= set(
+        fmrl.Round._fields
+    )

@@ -16,7 +16,12 @@ dims = st.integers(1, 6)
 def setting(kind, dim, seed):
     rng = np.random.default_rng(seed)
     domain = make_domain(kind, dim, rng)
-    return rng, domain, points(domain, dim, rng)[0], points(domain, dim, rng, 400, edge=kind != "euclidean")
+    return (
+        rng,
+        domain,
+        points(domain, dim, rng)[0],
+        points(domain, dim, rng, 400, edge=kind != "euclidean"),
+    )
 
 
 def bregman(domain, theta, phi):
@@ -40,7 +45,9 @@ def bregman(domain, theta, phi):
 @given(dim=dims, seed=seeds)
 def test_divergence_is_the_bregman_divergence_of_r(kind, dim, seed):
     _, domain, phi, feasible = setting(kind, dim, seed)
-    np.testing.assert_allclose(domain.divergence(feasible, phi), bregman(domain, feasible, phi), atol=1e-12)
+    np.testing.assert_allclose(
+        domain.divergence(feasible, phi), bregman(domain, feasible, phi), atol=1e-12
+    )
     assert domain.divergence(phi, phi) == 0
     assert np.all(domain.divergence(feasible, phi) >= 0)
     h = 1e-6
@@ -100,8 +107,12 @@ def test_simplex_floor_projection_agrees_with_bisection(dim, seed):
         high *= 2
     for _ in range(200):
         middle = (low + high) / 2
-        low, high = (middle, high) if np.maximum(domain.floor, middle * raw).sum() < 1 else (low, middle)
-    np.testing.assert_allclose(domain.project(raw), np.maximum(domain.floor, high * raw), atol=1e-12)
+        low, high = (
+            (middle, high) if np.maximum(domain.floor, middle * raw).sum() < 1 else (low, middle)
+        )
+    np.testing.assert_allclose(
+        domain.project(raw), np.maximum(domain.floor, high * raw), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("kind", BOUNDED)
@@ -119,7 +130,9 @@ def test_lowest(kind, dim, seed):
 def test_lowest_of_several_is_the_one_of_least_norm(kind, dim, seed, zeros):
     """With ties (equal costs on the simplex, zero costs elsewhere) every other minimiser is longer."""
     rng, domain, _, feasible = setting(kind, dim, seed)
-    z = np.where(np.arange(dim) < dim // 2 + 1, 0.0, 0.0 if zeros else rng.uniform(0.5, 1, size=dim))
+    z = np.where(
+        np.arange(dim) < dim // 2 + 1, 0.0, 0.0 if zeros else rng.uniform(0.5, 1, size=dim)
+    )
     found = domain.lowest(z)
     if zeros:
         ties = feasible
@@ -147,7 +160,9 @@ def test_reach_is_attained_and_never_exceeded(kind, dim, seed):
         furthest = [np.where(phi - low > high - phi, low, high)]
     else:
         furthest = domain.floor + (1 - dim * domain.floor) * np.eye(dim)
-    assert max(math.sqrt(max(bregman(domain, x, phi), 0)) for x in furthest) == pytest.approx(reach, abs=1e-7)
+    assert max(math.sqrt(max(bregman(domain, x, phi), 0)) for x in furthest) == pytest.approx(
+        reach, abs=1e-7
+    )
 
 
 @pytest.mark.parametrize("kind", BOUNDED)
@@ -160,7 +175,10 @@ def test_diameter_is_the_largest_reach(kind, dim, seed):
         return
     reaches = domain.reach(feasible)
     assert np.all(reaches <= diameter * (1 + 1e-12))
-    corner = {"ball": lambda: domain.centre + domain.radius * np.eye(dim)[0], "box": lambda: np.broadcast_to(domain.low, dim)}
+    corner = {
+        "ball": lambda: domain.centre + domain.radius * np.eye(dim)[0],
+        "box": lambda: np.broadcast_to(domain.low, dim),
+    }
     furthest = corner.get(kind.split()[-1], lambda: domain.lowest(np.arange(dim) * 1.0))()
     assert domain.reach(np.array(furthest)) == pytest.approx(diameter, rel=1e-12)
 
@@ -172,7 +190,11 @@ def test_dual_norm(kind, dim, seed):
     rng, domain, _, _ = setting(kind, dim, seed)
     g, x = rng.normal(size=dim), rng.normal(size=(300, dim))
     x /= np.linalg.norm(x, ord={"l1": 1, "l2": 2}[domain.norm], axis=1, keepdims=True)
-    best = np.eye(dim)[np.argmax(abs(g))] * np.sign(g) if domain.norm == "l1" else g / np.linalg.norm(g)
+    best = (
+        np.eye(dim)[np.argmax(abs(g))] * np.sign(g)
+        if domain.norm == "l1"
+        else g / np.linalg.norm(g)
+    )
     assert np.all(x @ g <= domain.dual(g) + 1e-12)
     assert best @ g == pytest.approx(domain.dual(g))
 
@@ -194,7 +216,9 @@ def test_contains_and_middle(kind, dim, seed):
 @pytest.mark.parametrize("kind", DOMAINS)
 @given(dim=dims, seed=seeds)
 def test_constraints_of_the_interior(kind, dim, seed):
-    """slack, pull and push belong together: pull is the gradient of ⟨w, slack⟩, push its adjoint on linear constraints."""
+    """slack, pull and push belong together: pull is the gradient of ⟨w, slack⟩, push its adjoint on
+    linear constraints.
+    """
     rng, domain, phi, feasible = setting(kind, dim, seed)
     assert np.all(domain.slack(feasible) >= -1e-12)
     weight, step = rng.random(domain.slack(phi).shape), 1e-6 * rng.normal(size=dim)
@@ -202,7 +226,9 @@ def test_constraints_of_the_interior(kind, dim, seed):
     assert np.sum(domain.pull(phi, weight) * step) == pytest.approx(rise, abs=1e-12)
     border = domain.border(phi)
     if border is None or border[0] != "curved":
-        np.testing.assert_allclose(domain.push(step), domain.slack(phi + step) - domain.slack(phi), atol=1e-14)
+        np.testing.assert_allclose(
+            domain.push(step), domain.slack(phi + step) - domain.slack(phi), atol=1e-14
+        )
 
 
 @pytest.mark.parametrize("kind", DOMAINS)
@@ -210,11 +236,19 @@ def test_leading_axes_are_batches(kind):
     rng, domain, _, _ = setting(kind, 4, 5)
     phi, z = points(domain, 4, rng, 6).reshape(2, 3, 4), rng.normal(size=(2, 3, 4))
     raw = np.exp(z)
-    names = ["argmin", "divergence"] if kind == "euclidean" else ["argmin", "divergence", "lowest", "reach", "project"]
+    names = (
+        ["argmin", "divergence"]
+        if kind == "euclidean"
+        else ["argmin", "divergence", "lowest", "reach", "project"]
+    )
     for name in names:
-        arguments = {"argmin": (phi, z), "divergence": (phi, phi[:1, :1]), "lowest": (z,), "reach": (phi,), "project": (raw,)}[
-            name
-        ]
+        arguments = {
+            "argmin": (phi, z),
+            "divergence": (phi, phi[:1, :1]),
+            "lowest": (z,),
+            "reach": (phi,),
+            "project": (raw,),
+        }[name]
         whole = getattr(domain, name)(*arguments)
         for i, j in np.ndindex(2, 3):
             one = [a[i, j] if a.shape == (2, 3, 4) else a[0, 0] for a in arguments]

@@ -1,4 +1,6 @@
-"""Whatever a user can get wrong: one exception type that says what, where and what to do, with the state intact."""
+"""Whatever a user can get wrong: one exception type that says what, where and what to do, with the
+state intact.
+"""
 
 import copy
 import math
@@ -16,32 +18,84 @@ GOOD = [fmrl.Task(np.eye(2) + 0.1 * t, [0, 1], loss=fmrl.Logistic()) for t in ra
 X, Y = np.eye(2), [0, 1]
 
 CONSTRUCTION = {
-    "NaN in X": (lambda: fmrl.Task([[1.0, 0.0], [math.nan, 0.0]], Y, loss=fmrl.Logistic()), "NaN or an infinity", 1),
-    "infinity in X": (lambda: fmrl.Task([[math.inf, 0.0], [1.0, 0.0]], Y, loss=fmrl.Logistic()), "NaN or an infinity", 0),
+    "NaN in X": (
+        lambda: fmrl.Task([[1.0, 0.0], [math.nan, 0.0]], Y, loss=fmrl.Logistic()),
+        "NaN or an infinity",
+        1,
+    ),
+    "infinity in X": (
+        lambda: fmrl.Task([[math.inf, 0.0], [1.0, 0.0]], Y, loss=fmrl.Logistic()),
+        "NaN or an infinity",
+        0,
+    ),
     "NaN in y": (lambda: fmrl.Task(X, [0.0, math.nan], loss=fmrl.Squared()), "y is nan", 1),
     "infinite y": (lambda: fmrl.Task(X, [math.inf, 0.0], loss=fmrl.Squared()), "y is inf", 0),
-    "NaN label": (lambda: fmrl.Task(X, [0.0, math.nan], loss=fmrl.OneVsAll(2)), "not among the classes", 1),
+    "NaN label": (
+        lambda: fmrl.Task(X, [0.0, math.nan], loss=fmrl.OneVsAll(2)),
+        "not among the classes",
+        1,
+    ),
     "NaN binary label": (lambda: fmrl.Task(X, [0.0, math.nan], loss=fmrl.Logistic()), "nan", 1),
     "NaN in costs": (lambda: fmrl.Task([[0.0, math.nan]], loss=fmrl.Linear()), "NaN", 0),
     "no rounds": (lambda: fmrl.Task(np.zeros((0, 3)), [], loss=fmrl.Logistic()), "empty", None),
-    "no features": (lambda: fmrl.Task(np.zeros((3, 0)), [0, 1, 0], loss=fmrl.Logistic()), "empty", None),
-    "X is flat": (lambda: fmrl.Task(np.zeros(3), [0, 1, 0], loss=fmrl.Logistic()), r"\[rounds, features\]", None),
-    "X is deep": (lambda: fmrl.Task(np.zeros((3, 1, 1)), [0, 1, 0], loss=fmrl.Logistic()), r"\[rounds, features\]", None),
-    "ragged rows": (lambda: fmrl.Task([[1.0], [1.0, 2.0]], Y, loss=fmrl.Logistic()), "different lengths", None),
-    "text as X": (lambda: fmrl.Task([["a"], ["b"]], Y, loss=fmrl.Logistic()), "not a real number", None),
-    "complex X": (lambda: fmrl.Task([[1j], [1.0]], Y, loss=fmrl.Logistic()), "not a real number", None),
+    "no features": (
+        lambda: fmrl.Task(np.zeros((3, 0)), [0, 1, 0], loss=fmrl.Logistic()),
+        "empty",
+        None,
+    ),
+    "X is flat": (
+        lambda: fmrl.Task(np.zeros(3), [0, 1, 0], loss=fmrl.Logistic()),
+        r"\[rounds, features\]",
+        None,
+    ),
+    "X is deep": (
+        lambda: fmrl.Task(np.zeros((3, 1, 1)), [0, 1, 0], loss=fmrl.Logistic()),
+        r"\[rounds, features\]",
+        None,
+    ),
+    "ragged rows": (
+        lambda: fmrl.Task([[1.0], [1.0, 2.0]], Y, loss=fmrl.Logistic()),
+        "different lengths",
+        None,
+    ),
+    "text as X": (
+        lambda: fmrl.Task([["a"], ["b"]], Y, loss=fmrl.Logistic()),
+        "not a real number",
+        None,
+    ),
+    "complex X": (
+        lambda: fmrl.Task([[1j], [1.0]], Y, loss=fmrl.Logistic()),
+        "not a real number",
+        None,
+    ),
     "too few labels": (lambda: fmrl.Task(X, [0], loss=fmrl.Logistic()), "2 rows but y has 1", None),
     "one label for all": (lambda: fmrl.Task(X, 1, loss=fmrl.Logistic()), "one-dimensional", None),
-    "labels in columns": (lambda: fmrl.Task(X, np.eye(2), loss=fmrl.OneVsAll(2)), "one-dimensional", None),
+    "labels in columns": (
+        lambda: fmrl.Task(X, np.eye(2), loss=fmrl.OneVsAll(2)),
+        "one-dimensional",
+        None,
+    ),
     "no labels": (lambda: fmrl.Task(X, loss=fmrl.OneVsAll(2)), "needs labels", None),
     "labels for costs": (lambda: fmrl.Task(X, Y, loss=fmrl.Linear()), "no labels", None),
-    "unseen number": (lambda: fmrl.Task(X, [0, 2], loss=fmrl.OneVsAll(2)), "label 2 is not among", 1),
-    "unseen string": (lambda: fmrl.Task(X, ["a", "c"], loss=fmrl.Softmax(["a", "b"])), "label 'c' is not among", 1),
+    "unseen number": (
+        lambda: fmrl.Task(X, [0, 2], loss=fmrl.OneVsAll(2)),
+        "label 2 is not among",
+        1,
+    ),
+    "unseen string": (
+        lambda: fmrl.Task(X, ["a", "c"], loss=fmrl.Softmax(["a", "b"])),
+        "label 'c' is not among",
+        1,
+    ),
     "unseen binary": (lambda: fmrl.Task(X, [1, 2], loss=fmrl.Hinge()), "neither", 1),
     "both 0 and -1": (lambda: fmrl.Task(X, [0, -1], loss=fmrl.Hinge()), "neither", None),
     "unhashable": (lambda: fmrl.Task(X, [{}, {}], loss=fmrl.OneVsAll(2)), "label", 0),
     "text as y": (lambda: fmrl.Task(X, ["a", "b"], loss=fmrl.Squared()), "not a real number", None),
-    "mixed namespaces": (lambda: fmrl.Task(X, torch.tensor(Y), loss=fmrl.Logistic()), "one kind", None),
+    "mixed namespaces": (
+        lambda: fmrl.Task(X, torch.tensor(Y), loss=fmrl.Logistic()),
+        "one kind",
+        None,
+    ),
     "mixed the other way": (
         lambda: fmrl.Task(torch.eye(2), array_api_strict.asarray(Y), loss=fmrl.Logistic()),
         "one kind",
@@ -59,35 +113,90 @@ CONSTRUCTION = {
     "a class for a value": (lambda: fmrl.FMRL(within=fmrl.OMD), "not a within", None),
     "swapped": (lambda: fmrl.FMRL(within=fmrl.FAL()), "not a within", None),
     "phi outside the ball": (lambda: fmrl.FMRL().init([2.0, 0.0]), "outside Ball.*project", None),
-    "phi outside the simplex": (lambda: fmrl.FMRL(fmrl.Simplex()).init([0.7, 0.7]), "outside Simplex", None),
-    "phi outside the box": (lambda: fmrl.FMRL(fmrl.Box(0, 1)).init([0.5, -0.5]), "outside Box", None),
+    "phi outside the simplex": (
+        lambda: fmrl.FMRL(fmrl.Simplex()).init([0.7, 0.7]),
+        "outside Simplex",
+        None,
+    ),
+    "phi outside the box": (
+        lambda: fmrl.FMRL(fmrl.Box(0, 1)).init([0.5, -0.5]),
+        "outside Box",
+        None,
+    ),
     "NaN in phi": (lambda: fmrl.FMRL().init([math.nan, 0.0]), "phi has a NaN", None),
     "phi is a number": (lambda: fmrl.FMRL().init(0.0), "flat vector", None),
     "phi is empty": (lambda: fmrl.FMRL().init([]), "flat vector", None),
     "phi is text": (lambda: fmrl.FMRL().init(["a"]), "not a real number", None),
-    "no first guess": (lambda: fmrl.FMRL(fmrl.Euclidean()).init([0.0]), "give the first guess", None),
-    "no such preset": (lambda: fmrl.presets.paper(within="sgd"), "choose one of omd, ogd, ftrl", None),
+    "no first guess": (
+        lambda: fmrl.FMRL(fmrl.Euclidean()).init([0.0]),
+        "give the first guess",
+        None,
+    ),
+    "no such preset": (
+        lambda: fmrl.presets.paper(within="sgd"),
+        "choose one of omd, ogd, ftrl",
+        None,
+    ),
     "no such update": (lambda: fmrl.presets.paper(update="reptile"), "choose one of fal", None),
     "unknown diameter": (lambda: fmrl.presets.single_task(domain=fmrl.Box(0, 1)), "give D", None),
     "no tasks": (lambda: fmrl.run(fmrl.FMRL(), []), "no tasks", None),
     "not an algorithm": (lambda: fmrl.run(fmrl.OMD(), GOOD), "must be an FMRL", None),
     "keep": (lambda: fmrl.run(fmrl.FMRL(), GOOD, keep="some"), "keep must be", None),
-    "phi too short for run": (lambda: fmrl.run(fmrl.FMRL(), GOOD, np.zeros(3)), "phi of length 2", None),
-    "phi too short for orders": (lambda: fmrl.run(fmrl.FMRL(), GOOD, np.zeros(3), orders=[[0, 1]]), "phi of length 2", None),
-    "one number for orders": (lambda: fmrl.run(fmrl.FMRL(), GOOD, np.zeros(1), orders=[[0, 1]]), "phi of length 2", None),
-    "orders too large": (lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=[[0, 6]]), "orders must be integers", None),
-    "orders negative": (lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=[[0, -1]]), "orders must be integers", None),
-    "orders flat": (lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=[0, 1]), "orders must be integers", None),
-    "orders empty": (lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=np.zeros((0, 0), int)), "orders must be integers", None),
-    "orders fractional": (lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=[[0.5]]), "orders must be integers", None),
-    "orders and state": (lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=[[0]], state=fmrl.FMRL().init([0.0, 0.0])), "state", None),
+    "phi too short for run": (
+        lambda: fmrl.run(fmrl.FMRL(), GOOD, np.zeros(3)),
+        "phi of length 2",
+        None,
+    ),
+    "phi too short for orders": (
+        lambda: fmrl.run(fmrl.FMRL(), GOOD, np.zeros(3), orders=[[0, 1]]),
+        "phi of length 2",
+        None,
+    ),
+    "one number for orders": (
+        lambda: fmrl.run(fmrl.FMRL(), GOOD, np.zeros(1), orders=[[0, 1]]),
+        "phi of length 2",
+        None,
+    ),
+    "orders too large": (
+        lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=[[0, 6]]),
+        "orders must be integers",
+        None,
+    ),
+    "orders negative": (
+        lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=[[0, -1]]),
+        "orders must be integers",
+        None,
+    ),
+    "orders flat": (
+        lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=[0, 1]),
+        "orders must be integers",
+        None,
+    ),
+    "orders empty": (
+        lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=np.zeros((0, 0), int)),
+        "orders must be integers",
+        None,
+    ),
+    "orders fractional": (
+        lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=[[0.5]]),
+        "orders must be integers",
+        None,
+    ),
+    "orders and state": (
+        lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=[[0]], state=fmrl.FMRL().init([0.0, 0.0])),
+        "state",
+        None,
+    ),
     "orders of two kinds": (
         lambda: fmrl.run(fmrl.FMRL(), [*GOOD, fmrl.Task(X, Y, loss=fmrl.Hinge())], orders=[[0]]),
         "one loss",
         None,
     ),
     "squared without bounds": (
-        lambda: fmrl.run(fmrl.FMRL(fmrl.Euclidean(), similarity=fmrl.Known(1.0)), [fmrl.Task(X, Y, loss=fmrl.Squared())]),
+        lambda: fmrl.run(
+            fmrl.FMRL(fmrl.Euclidean(), similarity=fmrl.Known(1.0)),
+            [fmrl.Task(X, Y, loss=fmrl.Squared())],
+        ),
         "not Lipschitz.*lipschitz=",
         None,
     ),
@@ -113,18 +222,29 @@ def bad_tasks():
     """Tasks that fail only when they are played, by name: (task, message, algorithm)."""
     free = fmrl.FMRL(fmrl.Euclidean(), similarity=fmrl.Known(1.0))
     return {
-        "wrong width": (fmrl.Task(np.eye(3), [0, 1, 1], loss=fmrl.Logistic()), "phi of length 3", fmrl.FMRL()),
+        "wrong width": (
+            fmrl.Task(np.eye(3), [0, 1, 1], loss=fmrl.Logistic()),
+            "phi of length 3",
+            fmrl.FMRL(),
+        ),
         "other namespace": (
             fmrl.Task(torch.eye(2).double(), torch.tensor(Y), loss=fmrl.Logistic()),
             "different kinds",
             fmrl.FMRL(),
         ),
         "not a task": (np.eye(2), "is not a task", fmrl.FMRL()),
-        "no optimum": (fmrl.Task(np.repeat(X, 2, axis=0), [0, 0, 1, 1], loss=fmrl.Logistic()), "no finite optimum", free),
+        "no optimum": (
+            fmrl.Task(np.repeat(X, 2, axis=0), [0, 0, 1, 1], loss=fmrl.Logistic()),
+            "no finite optimum",
+            free,
+        ),
     }
 
 
-OVERLAP = [fmrl.Task([[1.0, t], [1.0, t], [0.5, 1], [0.5, 1]], [0, 1, 0, 1], loss=fmrl.Logistic()) for t in range(6)]
+OVERLAP = [
+    fmrl.Task([[1.0, t], [1.0, t], [0.5, 1], [0.5, 1]], [0, 1, 0, 1], loss=fmrl.Logistic())
+    for t in range(6)
+]
 
 
 @pytest.mark.parametrize("name", bad_tasks())
@@ -144,7 +264,11 @@ def test_a_run_that_fails_at_task_t_keeps_the_state_before_it(name, update, at, 
     assert f"task {before + at}" in str(error)
     if at == 0 and not resumed:
         return
-    expected = fmrl.run(algo, OVERLAP[:at], None if resumed else np.zeros(2), state=state).state if at else state
+    expected = (
+        fmrl.run(algo, OVERLAP[:at], None if resumed else np.zeros(2), state=state).state
+        if at
+        else state
+    )
     assert error.state.tasks == before + at
     np.testing.assert_allclose(error.state.phi, expected.phi, atol=1e-12)
     np.testing.assert_allclose(error.state.guess, expected.guess, atol=1e-12)
@@ -166,13 +290,17 @@ def test_step_leaves_its_state_alone():
 
 
 def test_a_bad_task_inside_a_generator():
-    """Building a task can fail too: the tasks before it are played and kept, and the place is known."""
+    """Building a task can fail too: the tasks before it are played and kept, and the place is
+    known.
+    """
 
     def stream():
         yield from GOOD[:4]
         yield fmrl.Task([[1.0, 0.0], [math.nan, 0.0]], Y, loss=fmrl.Logistic())
 
-    with pytest.raises(fmrl.FMRLError, match=r"^task 4, round 1: X has a NaN.*; drop or impute") as caught:
+    with pytest.raises(
+        fmrl.FMRLError, match=r"^task 4, round 1: X has a NaN.*; drop or impute"
+    ) as caught:
         fmrl.run(fmrl.FMRL(), stream())
     assert (caught.value.task, caught.value.round, caught.value.state.tasks) == (4, 1, 4)
     assert len(caught.value.history) == 4
@@ -181,7 +309,11 @@ def test_a_bad_task_inside_a_generator():
 def test_errors_survive_pickling():
     error = fmrl.FMRLError("X has a NaN", task=3, round=1, fix="drop the row")
     again = pickle.loads(pickle.dumps(error))
-    assert (str(again), again.task, again.round) == ("task 3, round 1: X has a NaN; drop the row", 3, 1)
+    assert (str(again), again.task, again.round) == (
+        "task 3, round 1: X has a NaN; drop the row",
+        3,
+        1,
+    )
 
 
 def test_inputs_are_not_changed():
@@ -189,7 +321,9 @@ def test_inputs_are_not_changed():
     features, labels, phi = rng.normal(size=(5, 2)), rng.integers(0, 2, 5), np.zeros(2)
     copies = features.copy(), labels.copy(), phi.copy()
     for within in (fmrl.OMD(), fmrl.OGD(), fmrl.FTRL()):
-        fmrl.run(fmrl.FMRL(within=within), [fmrl.Task(features, labels, loss=fmrl.Logistic())] * 3, phi)
+        fmrl.run(
+            fmrl.FMRL(within=within), [fmrl.Task(features, labels, loss=fmrl.Logistic())] * 3, phi
+        )
     for now, then in zip((features, labels, phi), copies, strict=True):
         assert np.array_equal(now, then)
 

@@ -4,7 +4,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from instances import DOMAINS, L2, LOSSES, WITHIN, exists, make_domain, make_loss, make_task, points, seeds, width
+from instances import (
+    DOMAINS,
+    L2,
+    LOSSES,
+    WITHIN,
+    exists,
+    make_domain,
+    make_loss,
+    make_task,
+    points,
+    seeds,
+    width,
+)
 
 import fmrl
 
@@ -26,7 +38,9 @@ def played(learner, game, domain, phi, eta):
 @given(seed=seeds, rounds=st.integers(1, 12), eta=etas)
 def test_omd_is_ftrl_on_linear_losses(domain_kind, seed, rounds, eta):
     _, domain, phi, game = setting(domain_kind, "linear", seed, rounds)
-    lazy, leader = (played(learner, game, domain, phi, eta) for learner in (fmrl.OMD(), fmrl.FTRL()))
+    lazy, leader = (
+        played(learner, game, domain, phi, eta) for learner in (fmrl.OMD(), fmrl.FTRL())
+    )
     np.testing.assert_allclose(lazy.actions, leader.actions, atol=1e-12)
     np.testing.assert_allclose(lazy.last, leader.last, atol=1e-12)
 
@@ -34,13 +48,20 @@ def test_omd_is_ftrl_on_linear_losses(domain_kind, seed, rounds, eta):
 @pytest.mark.parametrize("domain_kind", DOMAINS)
 @given(seed=seeds, rounds=st.integers(1, 8), eta=etas)
 def test_omd_plays_its_definition(domain_kind, seed, rounds, eta):
-    """θ_i = argmin B_R(·‖phi) + eta·Σ_{s<i}⟨∇_s, ·⟩: no feasible point does better, whatever the loss."""
+    """θ_i = argmin B_R(·‖phi) + eta·Σ_{s<i}⟨∇_s, ·⟩: no feasible point does better, whatever the
+    loss.
+    """
     rng, domain, phi, game = setting(domain_kind, "one-vs-all", seed, rounds)
     result = played(fmrl.OMD(), game, domain, phi, eta)
-    total, others = np.zeros_like(phi), points(domain, phi.size, rng, 200, edge=domain_kind != "euclidean")
+    total, others = (
+        np.zeros_like(phi),
+        points(domain, phi.size, rng, 200, edge=domain_kind != "euclidean"),
+    )
     for i, theta in enumerate([*result.actions, result.last]):
         value = domain.divergence(theta, phi) + eta * total @ theta
-        assert np.all(domain.divergence(others, phi) + eta * others @ total >= value - 1e-9 * (1 + eta))
+        assert np.all(
+            domain.divergence(others, phi) + eta * others @ total >= value - 1e-9 * (1 + eta)
+        )
         if i < rounds:
             loss, gradient = game.reveal(i, theta)
             assert result.losses[i] == loss
@@ -55,7 +76,9 @@ def test_ogd_projects_each_step(domain_kind, seed, rounds, eta):
     for i in range(rounds):
         np.testing.assert_allclose(result.actions[i], theta, atol=1e-12)
         gradient = game.reveal(i, theta)[1]
-        step = theta * np.exp(-eta * gradient) if "simplex" in domain_kind else theta - eta * gradient
+        step = (
+            theta * np.exp(-eta * gradient) if "simplex" in domain_kind else theta - eta * gradient
+        )
         theta = domain.project(step)
     np.testing.assert_allclose(result.last, theta, atol=1e-12)
 
@@ -64,10 +87,14 @@ def test_ogd_projects_each_step(domain_kind, seed, rounds, eta):
 def test_entropic_omd_is_exponential_weights_with_prior_phi(seed, rounds, eta, experts):
     rng = np.random.default_rng(seed)
     prior, costs = rng.dirichlet(np.ones(experts)), rng.normal(size=(rounds, experts))
-    result = played(fmrl.OMD(), fmrl.Task(costs, loss=fmrl.Linear()).open(), fmrl.Simplex(), prior, eta)
+    result = played(
+        fmrl.OMD(), fmrl.Task(costs, loss=fmrl.Linear()).open(), fmrl.Simplex(), prior, eta
+    )
     for i in range(rounds + 1):
         weights = prior * np.exp(-eta * costs[:i].sum(axis=0))
-        np.testing.assert_allclose([*result.actions, result.last][i], weights / weights.sum(), atol=1e-12)
+        np.testing.assert_allclose(
+            [*result.actions, result.last][i], weights / weights.sum(), atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("domain_kind", DOMAINS)
@@ -84,8 +111,13 @@ def test_regret_bound(domain_kind, kind, seed, rounds, eta):
     G = 3.0 if (domain_kind, kind) == ("euclidean", "squared") else game.lipschitz(domain)
     for learner in WITHIN:
         result = played(learner, game, domain, phi, eta)
-        if (domain_kind, kind) == ("euclidean", "squared"):  # Lipschitz where it was played, which is all the proof uses
-            norms = [np.linalg.norm(game.reveal(i, theta)[1]) for i, theta in enumerate(result.actions)]
+        if (domain_kind, kind) == (
+            "euclidean",
+            "squared",
+        ):  # Lipschitz where it was played, which is all the proof uses
+            norms = [
+                np.linalg.norm(game.reveal(i, theta)[1]) for i, theta in enumerate(result.actions)
+            ]
             G = np.sqrt(np.mean(np.square(norms))) if not isinstance(learner, fmrl.FTRL) else 0.0
             if G == 0:
                 continue
@@ -141,7 +173,9 @@ def test_padded_rounds_do_not_count(learner):
 def test_ftrl_with_no_step_stands_still(kind):
     _, domain, phi, game = setting("ball", kind, 1, 3)
     result = played(fmrl.FTRL(), game, domain, phi, 0.0)
-    np.testing.assert_allclose(result.actions, np.broadcast_to(phi, result.actions.shape), atol=1e-9)
+    np.testing.assert_allclose(
+        result.actions, np.broadcast_to(phi, result.actions.shape), atol=1e-9
+    )
     assert make_loss(kind) == game.loss
 
 
@@ -161,7 +195,11 @@ class _Foreign:
 
 @pytest.mark.parametrize(
     ("plays", "message", "at"),
-    [([0.0, 5.0, 0.0], "left Ball", 1), ([0.0, 0.1], "stopped", 2), ([[[0.0]]] * 3, "not an array of phi's shape", 0)],
+    [
+        ([0.0, 5.0, 0.0], "left Ball", 1),
+        ([0.0, 0.1], "stopped", 2),
+        ([[[0.0]]] * 3, "not an array of phi's shape", 0),
+    ],
 )
 def test_a_foreign_learner_is_held_to_its_word(plays, message, at):
     task = fmrl.Task(np.eye(2), [0.0, 1.0], loss=fmrl.Squared())

@@ -28,7 +28,9 @@ def test_slope(kind, seed):
     way, h = rng.normal(size=z.shape), 1e-6
     rise = (loss.value(z + h * way, target) - loss.value(z - h * way, target)) / (2 * h)
     away = np.abs(1 - (target * z)[:, 0]) > 1e-4 if kind == "hinge" else np.ones(len(z), bool)
-    np.testing.assert_allclose(np.sum(loss.slope(z, target) * way, axis=-1)[away], rise[away], atol=1e-7)
+    np.testing.assert_allclose(
+        np.sum(loss.slope(z, target) * way, axis=-1)[away], rise[away], atol=1e-7
+    )
 
 
 @pytest.mark.parametrize("kind", LOSSES)
@@ -46,7 +48,9 @@ def test_slope_is_a_subgradient(kind, seed):
 def test_curvature(kind, seed):
     _, loss, z, target = drawn(kind, seed)
     h, eye = 1e-5, np.eye(loss.outputs)
-    columns = [(loss.slope(z + h * e, target) - loss.slope(z - h * e, target)) / (2 * h) for e in eye]
+    columns = [
+        (loss.slope(z + h * e, target) - loss.slope(z - h * e, target)) / (2 * h) for e in eye
+    ]
     numeric, found = np.stack(columns, axis=-1), loss.curvature(z, target)
     found = found if loss.coupled else found[..., None] * eye
     np.testing.assert_allclose(found, numeric, atol=1e-8)
@@ -63,7 +67,9 @@ def test_bend_is_never_exceeded(kind, seed):
 
 def test_bend_is_attained():
     assert fmrl.Logistic().curvature(np.zeros(1), np.ones(1)) == fmrl.Logistic.bend
-    assert np.linalg.eigvalsh(fmrl.Softmax(2).curvature(np.zeros(2), np.eye(2)[0]))[-1] == pytest.approx(fmrl.Softmax.bend)
+    assert np.linalg.eigvalsh(fmrl.Softmax(2).curvature(np.zeros(2), np.eye(2)[0]))[
+        -1
+    ] == pytest.approx(fmrl.Softmax.bend)
 
 
 @pytest.mark.parametrize("kind", [k for k in LOSSES if k != "squared"])
@@ -81,7 +87,11 @@ def test_steep_is_approached(kind):
     loss = make_loss(kind)
     target = loss.encode([0], np.zeros((1, 1)))[0]
     far = np.full(loss.outputs, 40.0)
-    worst = np.array([-40.0, 40.0, -40.0]) if kind == "softmax" else np.where(target == target.max(), -far, far)
+    worst = (
+        np.array([-40.0, 40.0, -40.0])
+        if kind == "softmax"
+        else np.where(target == target.max(), -far, far)
+    )
     if kind in ("logistic", "hinge"):
         worst = far
     assert np.linalg.norm(loss.slope(worst, target)) == pytest.approx(loss.steep("l2"))
@@ -125,7 +135,9 @@ def test_fenchel_inequality(kind, seed):
     other = loss.slope(z + rng.normal(size=z.shape), target)
     equal = loss.value(z, target) + loss.conjugate(u, target) - np.sum(u * z, axis=-1)
     np.testing.assert_allclose(equal, 0, atol=1e-10)
-    assert np.all(loss.value(z, target) + loss.conjugate(other, target) - np.sum(other * z, axis=-1) >= -1e-10)
+    assert np.all(
+        loss.value(z, target) + loss.conjugate(other, target) - np.sum(other * z, axis=-1) >= -1e-10
+    )
 
 
 @pytest.mark.parametrize("kind", ["one-vs-all", "softmax", "logistic"])
@@ -228,7 +240,10 @@ def test_two_labels_of_any_hashable_kind(kind, labels):
     assert list(loss.decode(np.array([[0.3], [-0.3], [2.0]]))) == [labels[1], labels[0], labels[1]]
 
 
-@pytest.mark.parametrize("y", [[0, 1, 1], [-1, 1, 1], [False, True, True], np.array([0, 1, 1], np.uint8), [0.0, 1.0, 1.0]])
+@pytest.mark.parametrize(
+    "y",
+    [[0, 1, 1], [-1, 1, 1], [False, True, True], np.array([0, 1, 1], np.uint8), [0.0, 1.0, 1.0]],
+)
 @pytest.mark.parametrize("kind", [fmrl.Logistic, fmrl.Hinge])
 def test_binary_labels_need_no_names(kind, y):
     target = fmrl.Task(np.eye(3), y, loss=kind()).open().target[:, 0]

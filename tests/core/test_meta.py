@@ -7,9 +7,15 @@ from hypothesis import strategies as st
 from instances import DOMAINS, L2, make_domain, points, seeds
 
 import fmrl
-from fmrl.core.meta import End
+from fmrl.core.rules.meta import End
 
-RULES = (fmrl.FollowLeader(), fmrl.AdaptiveOGD(), fmrl.LastUpdate(), fmrl.Interpolate(1.0, 0.1, 5), fmrl.Fixed())
+RULES = (
+    fmrl.FollowLeader(),
+    fmrl.AdaptiveOGD(),
+    fmrl.LastUpdate(),
+    fmrl.Interpolate(1.0, 0.1, 5),
+    fmrl.Fixed(),
+)
 
 
 def follow(rule, domain, phi, thetas, sigmas):
@@ -26,19 +32,29 @@ def instance(kind, seed, count, dim=3):
     rng = np.random.default_rng(seed)
     domain = make_domain(kind, dim, rng)
     edge = kind not in ("euclidean", "simplex")
-    return rng, domain, points(domain, dim, rng)[0], points(domain, dim, rng, count, edge=edge), rng.uniform(0.01, 5, count)
+    return (
+        rng,
+        domain,
+        points(domain, dim, rng)[0],
+        points(domain, dim, rng, count, edge=edge),
+        rng.uniform(0.01, 5, count),
+    )
 
 
 @pytest.mark.parametrize("kind", DOMAINS)
 @given(seed=seeds, count=st.integers(1, 8))
 def test_mean_claim(kind, seed, count):
-    """FollowLeader plays the weighted mean, and no point of the domain has a smaller Σ sigma·B_R(θ‖·) (Claim A.1)."""
+    """FollowLeader plays the weighted mean, and no point of the domain has a smaller Σ
+    sigma·B_R(θ‖·) (Claim A.1).
+    """
     rng, domain, phi, thetas, sigmas = instance(kind, seed, count)
     found = follow(fmrl.FollowLeader(), domain, phi, thetas, sigmas)[-1]
     np.testing.assert_allclose(found, sigmas @ thetas / sigmas.sum(), atol=1e-12)
 
     def total(point):
-        return sum(s * domain.divergence(theta, point) for s, theta in zip(sigmas, thetas, strict=True))
+        return sum(
+            s * domain.divergence(theta, point) for s, theta in zip(sigmas, thetas, strict=True)
+        )
 
     least = total(found)
     for other in points(domain, 3, rng, 60):
@@ -52,7 +68,10 @@ def test_mean_claim(kind, seed, count):
 @given(seed=seeds, count=st.integers(1, 12))
 def test_ftl_is_adaptive_ogd_in_the_euclidean_case(kind, seed, count):
     _, domain, phi, thetas, sigmas = instance(kind, seed, count)
-    ftl, aogd = (follow(rule, domain, phi, thetas, sigmas) for rule in (fmrl.FollowLeader(), fmrl.AdaptiveOGD()))
+    ftl, aogd = (
+        follow(rule, domain, phi, thetas, sigmas)
+        for rule in (fmrl.FollowLeader(), fmrl.AdaptiveOGD())
+    )
     np.testing.assert_allclose(ftl, aogd, atol=1e-12)
 
 
@@ -64,13 +83,17 @@ def test_adaptive_ogd_is_its_definition(kind, seed, count):
     played = follow(fmrl.AdaptiveOGD(), domain, phi, thetas, sigmas)
     for t in range(count):
         gradient = sigmas[t] * (played[t] - thetas[t])
-        np.testing.assert_allclose(played[t + 1], domain.project(played[t] - gradient / sigmas[: t + 1].sum()), atol=1e-12)
+        np.testing.assert_allclose(
+            played[t + 1], domain.project(played[t] - gradient / sigmas[: t + 1].sum()), atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("kind", DOMAINS)
 @given(seed=seeds, count=st.integers(1, 10))
 def test_stay_in_the_convex_hull(kind, seed, count):
-    """Claim A.2: every phi_t lies on the right side of every hyperplane that all θ_t (and phi_1) lie on."""
+    """Claim A.2: every phi_t lies on the right side of every hyperplane that all θ_t (and phi_1)
+    lie on.
+    """
     rng, domain, phi, thetas, sigmas = instance(kind, seed, count)
     rules = [fmrl.FollowLeader()] + ([fmrl.AdaptiveOGD()] if kind in L2 else [])
     for rule in rules:
@@ -78,24 +101,32 @@ def test_stay_in_the_convex_hull(kind, seed, count):
         normals = rng.normal(size=(100, 3))
         support = (np.concatenate([thetas, phi[None]]) @ normals.T).max(axis=0)
         assert np.all(played @ normals.T <= support + 1e-12)
-        after_one = (thetas @ normals.T).max(axis=0)  # from the second task on phi_1 no longer matters
+        after_one = (thetas @ normals.T).max(
+            axis=0
+        )  # from the second task on phi_1 no longer matters
         assert np.all(played[1:] @ normals.T <= after_one + 1e-12)
         assert np.all(domain.contains(played))
 
 
 @given(seed=seeds, count=st.integers(2, 40))
 def test_logarithmic_meta_regret(seed, count):
-    """Theorem A.2 with G_t = sigma_t·(diameter): Σ sigma_t(B(θ_t‖phi_t) − B(θ_t‖mean)) ≤ ½Σ G_t²/sigma_{1:t}."""
+    """Theorem A.2 with G_t = sigma_t·(diameter): Σ sigma_t(B(θ_t‖phi_t) − B(θ_t‖mean)) ≤ ½Σ
+    G_t²/sigma_{1:t}.
+    """
     _, domain, phi, thetas, sigmas = instance("ball", seed, count)
     played = follow(fmrl.FollowLeader(), domain, phi, thetas, sigmas)
-    regret = sigmas @ (domain.divergence(thetas, played[:-1]) - domain.divergence(thetas, played[-1]))
+    regret = sigmas @ (
+        domain.divergence(thetas, played[:-1]) - domain.divergence(thetas, played[-1])
+    )
     G = sigmas * 2 * domain.radius
     assert regret <= np.sum(G**2 / np.cumsum(sigmas)) / 2 + 1e-9
 
 
 def test_weightless_tasks_move_nothing():
     for rule in (fmrl.FollowLeader(), fmrl.AdaptiveOGD()):
-        played = follow(rule, fmrl.Ball(1.0), np.array([0.3]), np.array([[0.9], [0.5], [0.1]]), [0.0, 2.0, 0.0])
+        played = follow(
+            rule, fmrl.Ball(1.0), np.array([0.3]), np.array([[0.9], [0.5], [0.1]]), [0.0, 2.0, 0.0]
+        )
         np.testing.assert_allclose(played[:, 0], [0.3, 0.3, 0.5, 0.5])
 
 
@@ -105,16 +136,29 @@ def test_simple_rules_by_hand():
     assert follow(fmrl.Fixed(), domain, phi, thetas, [1, 9, 1])[:, 0].tolist() == [0, 0, 0, 0]
     assert follow(fmrl.Fixed([7.0]), domain, phi, thetas, [1, 9, 1])[:, 0].tolist() == [7, 7, 7, 7]
     # Reptile's steps 1, ½, 0, 0: 0 → 1 → 1 + ½(3 − 1) = 2 → 2
-    assert follow(fmrl.Interpolate(1.0, 0.0, 2), domain, phi, thetas, [1, 9, 1])[:, 0].tolist() == [0, 1, 2, 2]
+    assert follow(fmrl.Interpolate(1.0, 0.0, 2), domain, phi, thetas, [1, 9, 1])[:, 0].tolist() == [
+        0,
+        1,
+        2,
+        2,
+    ]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_runs_side_by_side(rule):
     rng, domain, _, _, _ = instance("ball", 0, 1)
-    phi, thetas, sigmas = points(domain, 3, rng, 4), points(domain, 3, rng, 20).reshape(5, 4, 3), rng.uniform(0, 2, (5, 4))
+    phi, thetas, sigmas = (
+        points(domain, 3, rng, 4),
+        points(domain, 3, rng, 20).reshape(5, 4, 3),
+        rng.uniform(0, 2, (5, 4)),
+    )
     together = follow(rule, domain, phi, thetas, sigmas)
     for run in range(4):
-        np.testing.assert_allclose(together[:, run], follow(rule, domain, phi[run], thetas[:, run], sigmas[:, run]), atol=1e-15)
+        np.testing.assert_allclose(
+            together[:, run],
+            follow(rule, domain, phi[run], thetas[:, run], sigmas[:, run]),
+            atol=1e-15,
+        )
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from instances import UPDATES, make_tasks
 
 import fmrl
-from fmrl.core.meta import End
+from fmrl.core.rules.meta import End
 
 METAS = (fmrl.FollowLeader(), fmrl.AdaptiveOGD(), fmrl.LastUpdate(), fmrl.Interpolate(1.0, 0.1, 10))
 
@@ -20,9 +20,13 @@ def by_hand(algo, tasks, size):
         sigma = np.array([r.lipschitz * np.sqrt(r.rounds) for r in rounds])
         guess, memory = state.guess, state.similarity
         for r, s in zip(rounds, sigma, strict=True):
-            guess, memory = algo.similarity.update(algo.domain, state.phi, guess, memory, End(r.theta, r.optimum, s))
+            guess, memory = algo.similarity.update(
+                algo.domain, state.phi, guess, memory, End(r.theta, r.optimum, s)
+            )
         mean = sum(s * r.theta for r, s in zip(rounds, sigma, strict=True)) / sigma.sum()
-        phi, meta = algo.meta.update(algo.domain, state.phi, state.meta, End(mean, mean, sigma.sum()))
+        phi, meta = algo.meta.update(
+            algo.domain, state.phi, state.meta, End(mean, mean, sigma.sum())
+        )
         state = fmrl.State(state.tasks + len(batch), phi, guess, meta, memory)
     return np.array(regret), state
 
@@ -42,7 +46,10 @@ def test_equals_the_definition(update, meta):
 
 def test_the_mean_is_weighted():
     """The strawman would show a plain mean: tasks of very different weight."""
-    tasks = [fmrl.Task(scale * np.eye(2), scale * np.array([0.3, b]), loss=fmrl.Squared()) for scale, b in ((1, 0.1), (3, 0.5))]
+    tasks = [
+        fmrl.Task(scale * np.eye(2), scale * np.array([0.3, b]), loss=fmrl.Squared())
+        for scale, b in ((1, 0.1), (3, 0.5))
+    ]
     algo = fmrl.FMRL(meta=fmrl.LastUpdate())
     history = fmrl.run(algo, tasks, meta_batch=2)
     sigma = history.lipschitz * np.sqrt(history.rounds)
@@ -53,7 +60,11 @@ def test_the_mean_is_weighted():
 @pytest.mark.parametrize("update", UPDATES, ids=repr)
 def test_one_task_a_batch_is_the_sequential_algorithm(update):
     tasks = make_tasks("logistic", 9, 4, np.random.default_rng(1))
-    algo = fmrl.presets.paper(update={"FAL": "fal", "FLIOnline": "fli-online", "FLIBatch": "fli-batch"}[type(update).__name__])
+    algo = fmrl.presets.paper(
+        update={"FAL": "fal", "FLIOnline": "fli-online", "FLIBatch": "fli-batch"}[
+            type(update).__name__
+        ]
+    )
     one, plain = fmrl.run(algo, tasks, meta_batch=1), fmrl.run(algo, tasks)
     np.testing.assert_array_equal(one.regret, plain.regret)
     np.testing.assert_array_equal(one.state.phi, plain.state.phi)
@@ -72,7 +83,7 @@ def test_batches_do_not_depend_on_blocks_and_resume(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST", 3)
     cut = fmrl.run(algo, tasks, meta_batch=8)
     np.testing.assert_allclose(cut.regret, whole.regret, atol=1e-10)
-    fmrl.save_history(tmp_path / "run.npz", whole)
+    fmrl.save_history(whole, tmp_path / "run.npz")
     assert fmrl.load_history(tmp_path / "run.npz").meta_batch == 8
 
 
@@ -96,7 +107,9 @@ def test_the_bad_task_is_named_and_nothing_before_it_is_lost():
 @pytest.mark.parametrize("bad", [0, 1.5, "all"])
 def test_what_is_no_meta_batch(bad):
     with pytest.raises(fmrl.FMRLError, match="meta_batch"):
-        fmrl.run(fmrl.FMRL(), make_tasks("logistic", 2, 3, np.random.default_rng(4)), meta_batch=bad)
+        fmrl.run(
+            fmrl.FMRL(), make_tasks("logistic", 2, 3, np.random.default_rng(4)), meta_batch=bad
+        )
 
 
 def test_unknown_engines():

@@ -1,4 +1,6 @@
-"""One code for every kind of array: numpy, torch and array-api-strict agree to 1e-9, and what comes in goes out."""
+"""One code for every kind of array: numpy, torch and array-api-strict agree to 1e-9, and what comes
+in goes out.
+"""
 
 import array_api_strict
 import numpy as np
@@ -13,7 +15,9 @@ from fmrl.core.arrays import namespace, to_numpy
 OTHERS = {
     "torch": lambda a: torch.from_numpy(np.array(a)),
     "strict": lambda a: array_api_strict.asarray(np.array(a)),
-    "strict elsewhere": lambda a: array_api_strict.asarray(np.array(a), device=array_api_strict.Device("device1")),
+    "strict elsewhere": lambda a: array_api_strict.asarray(
+        np.array(a), device=array_api_strict.Device("device1")
+    ),
 }
 RAGGED = (3, 1, 2)
 
@@ -48,7 +52,9 @@ def test_every_namespace_gives_the_same(kind, domain_kind, other):
     domain = make_domain(domain_kind, width(kind, 2), np.random.default_rng(1))
     for within in WITHIN if domain_kind == "ball" and other != "strict elsewhere" else WITHIN[:1]:
         algo = fmrl.FMRL(domain, within, similarity=similarity(domain_kind))
-        expected, found = (fmrl.run(algo, streams(kind, convert)) for convert in (np.asarray, OTHERS[other]))
+        expected, found = (
+            fmrl.run(algo, streams(kind, convert)) for convert in (np.asarray, OTHERS[other])
+        )
         like = streams(kind, OTHERS[other])[0].X
         for name in (
             "regret",
@@ -68,21 +74,39 @@ def test_every_namespace_gives_the_same(kind, domain_kind, other):
             np.testing.assert_allclose(numpy_of(a), b, atol=1e-9, err_msg=name)
         for a, b in zip(found.losses, expected.losses, strict=True):
             np.testing.assert_allclose(numpy_of(a), b, atol=1e-9)
-        assert alike(found.state.phi, like) and alike(found.tar, like) and alike(found.running_tar(), like)
+        assert (
+            alike(found.state.phi, like)
+            and alike(found.tar, like)
+            and alike(found.running_tar(), like)
+        )
 
 
 @pytest.mark.parametrize("update", UPDATES, ids=repr)
 @pytest.mark.parametrize(
     "meta",
-    [fmrl.FollowLeader(), fmrl.AdaptiveOGD(), fmrl.LastUpdate(), fmrl.Interpolate(1.0, 0.0, 3), fmrl.Fixed([0.1] * 6)],
+    [
+        fmrl.FollowLeader(),
+        fmrl.AdaptiveOGD(),
+        fmrl.LastUpdate(),
+        fmrl.Interpolate(1.0, 0.0, 3),
+        fmrl.Fixed([0.1] * 6),
+    ],
     ids=repr,
 )
 @pytest.mark.parametrize("other", OTHERS)
 def test_every_ingredient_in_every_namespace(update, meta, other):
-    rules = (fmrl.Doubling(0.1, 1.2), fmrl.ReleasedDoubling(0.1, 1.2), fmrl.Known(0.3), fmrl.AverageDeviation())
+    rules = (
+        fmrl.Doubling(0.1, 1.2),
+        fmrl.ReleasedDoubling(0.1, 1.2),
+        fmrl.Known(0.3),
+        fmrl.AverageDeviation(),
+    )
     for rule in rules if other == "torch" else rules[-1:]:
         algo = fmrl.FMRL(fmrl.Ball(1.0), update=update, meta=meta, similarity=rule)
-        expected, found = (fmrl.run(algo, streams("one-vs-all", convert)) for convert in (np.asarray, OTHERS[other]))
+        expected, found = (
+            fmrl.run(algo, streams("one-vs-all", convert))
+            for convert in (np.asarray, OTHERS[other])
+        )
         np.testing.assert_allclose(numpy_of(found.regret), expected.regret, atol=1e-9)
         np.testing.assert_allclose(numpy_of(found.state.phi), expected.state.phi, atol=1e-9)
 
@@ -91,7 +115,9 @@ def test_every_ingredient_in_every_namespace(update, meta, other):
 @pytest.mark.parametrize("update", [fmrl.FAL(), fmrl.FLIBatch()], ids=repr)
 def test_orders_in_every_namespace(other, update):
     orders, algo = np.array([[0, 1, 2], [2, 0, 1]]), fmrl.FMRL(update=update)
-    expected, found = (fmrl.run(algo, streams("softmax", c), orders=orders) for c in (np.asarray, OTHERS[other]))
+    expected, found = (
+        fmrl.run(algo, streams("softmax", c), orders=orders) for c in (np.asarray, OTHERS[other])
+    )
     np.testing.assert_allclose(numpy_of(found.regret), expected.regret, atol=1e-9)
     assert alike(found.state.phi, streams("softmax", OTHERS[other])[0].X)
 
@@ -108,7 +134,10 @@ def test_float32_stays_float32(kind, other, domain_kind):
         found = fmrl.run(fmrl.FMRL(domain, update=update), tasks)
         for name in ("regret", "gap", "guess", "eta", "lipschitz", "theta", "optimum"):
             assert alike(getattr(found, name), tasks[0].X), name
-        assert found.state.phi.dtype == namespace(tasks[0].X).float32 and found.state.guess.dtype == tasks[0].X.dtype
+        assert (
+            found.state.phi.dtype == namespace(tasks[0].X).float32
+            and found.state.guess.dtype == tasks[0].X.dtype
+        )
     found = fmrl.run(fmrl.FMRL(domain), streams(kind, convert, np.float32))
     np.testing.assert_allclose(numpy_of(found.regret), exact.regret, atol=3e-3)
 
@@ -120,7 +149,7 @@ def test_resume_in_every_namespace(within, other, tmp_path):
     whole, first = fmrl.run(algo, tasks), fmrl.run(algo, tasks[:2])
     if other == "strict elsewhere":
         pytest.skip("the file goes through NumPy, which cannot read the second device")
-    fmrl.save_state(tmp_path / "state", first.state)
+    fmrl.save_state(first.state, tmp_path / "state")
     rest = fmrl.run(algo, tasks[2:], state=fmrl.load_state(tmp_path / "state", like=tasks[0].X))
     np.testing.assert_allclose(numpy_of(rest.state.phi), numpy_of(whole.state.phi), atol=1e-12)
     assert alike(rest.state.phi, tasks[0].X)

@@ -1,4 +1,6 @@
-"""Presets against deliberately naive re-implementations: Algorithm 2 as printed, and the arithmetic of the released code."""
+"""Presets against deliberately naive re-implementations: Algorithm 2 as printed, and the arithmetic
+of the released code.
+"""
 
 import math
 
@@ -29,8 +31,9 @@ def one_vs_all(W, x, target):
 
 
 def released(tasks, classes, epsilon, gamma, update):
-    """G = 1; the guess starts at epsilon, is not tested at the first task, and grows by gamma when the optimum was further
-    than D in plain l2; OGD projects each step; the mean is weighted by √m."""
+    """G = 1; the guess starts at epsilon, is not tested at the first task, and grows by gamma when
+    the optimum was further than D in plain l2; OGD projects each step; the mean is weighted by √m.
+    """
     d = classes * tasks[0].X.shape[1]
     phi, D, weight = np.zeros(d), epsilon, 0.0
     record = []
@@ -46,7 +49,11 @@ def released(tasks, classes, epsilon, gamma, update):
             theta = to_ball(theta - eta * gradient.ravel())
         optimum = fmrl.minimise(task.open(), fmrl.Ball(1.0))
         record.append((sum(losses) - optimum.value, D, eta, phi))
-        vector = {"fal": optimum.theta, "fli-online": theta, "fli-batch": np.mean(iterates, axis=0)}[update]
+        vector = {
+            "fal": optimum.theta,
+            "fli-online": theta,
+            "fli-batch": np.mean(iterates, axis=0),
+        }[update]
         if t > 0 and np.linalg.norm(optimum.theta - phi) > D:
             D = gamma * D
         phi = (weight * phi + math.sqrt(m) * vector) / (weight + math.sqrt(m))
@@ -87,9 +94,11 @@ def algorithm_2(tasks, classes, epsilon, gamma, update):
             total = total + gradient.ravel()
         optimum = fmrl.minimise(task.open(), fmrl.Ball(1.0))
         record.append((sum(losses) - optimum.value, D, eta))
-        vector = {"fal": optimum.theta, "fli-online": to_ball(phi - eta * total), "fli-batch": np.mean(iterates, axis=0)}[
-            update
-        ]
+        vector = {
+            "fal": optimum.theta,
+            "fli-online": to_ball(phi - eta * total),
+            "fli-batch": np.mean(iterates, axis=0),
+        }[update]
         if math.sqrt(np.sum((vector - phi) ** 2) / 2) > D:
             k += 1
         D = gamma**k * epsilon
@@ -110,11 +119,15 @@ def test_paper_is_algorithm_2(update, seed):
     np.testing.assert_allclose(history.eta, eta, rtol=1e-12)
     np.testing.assert_allclose(history.state.phi, phi, atol=1e-9)
     if update == "fal":
-        assert len(set(history.guess)) > 2  # the test was violated, so that the growth is tested too
+        assert (
+            len(set(history.guess)) > 2
+        )  # the test was violated, so that the growth is tested too
 
 
 def test_first_guess_of_the_unit_ball():
-    assert float(fmrl.presets.paper().init(np.zeros(200)).guess) == pytest.approx(1 / math.sqrt(2) + 0.1)
+    assert float(fmrl.presets.paper().init(np.zeros(200)).guess) == pytest.approx(
+        1 / math.sqrt(2) + 0.1
+    )
     assert round(float(fmrl.presets.paper().init(np.zeros(200)).guess), 3) == 0.807
     assert float(fmrl.presets.released().init(np.zeros(200)).guess) == 0.1
     off = np.array([0.6, 0.8])
@@ -142,7 +155,9 @@ def test_average_deviation_is_the_best_constant_for_the_tasks_seen():
 
 
 def test_average_deviation_cannot_get_stuck():
-    """One round leaves FLI-Batch where it started; a guess of 0 would then stop every later task from moving."""
+    """One round leaves FLI-Batch where it started; a guess of 0 would then stop every later task
+    from moving.
+    """
     tasks = [make_tasks("one-vs-all", 1, 2, np.random.default_rng(s), most=1)[0] for s in range(3)]
     tasks += make_tasks("one-vs-all", 4, 2, np.random.default_rng(9))
     history = fmrl.run(fmrl.FMRL(update=fmrl.FLIBatch(), similarity=fmrl.AverageDeviation()), tasks)
@@ -156,7 +171,9 @@ def test_single_task_strawman_omniscient():
     assert np.all(single.state.phi == 0)
     straw = fmrl.run(fmrl.presets.strawman(), tasks)
     np.testing.assert_array_equal(straw.state.phi, straw.optimum[-1])
-    np.testing.assert_allclose(straw.divergence[1:], np.sum(np.diff(straw.optimum, axis=0) ** 2, axis=1) / 2, atol=1e-12)
+    np.testing.assert_allclose(
+        straw.divergence[1:], np.sum(np.diff(straw.optimum, axis=0) ** 2, axis=1) / 2, atol=1e-12
+    )
     centre = single.optimum.mean(axis=0)
     oracle = fmrl.run(fmrl.presets.omniscient(centre, 0.3), tasks)
     np.testing.assert_array_equal(oracle.state.phi, centre)
@@ -167,17 +184,30 @@ def test_single_task_strawman_omniscient():
 def test_names_or_values(within):
     value = fmrl.presets.paper(within=within).within
     assert value == (
-        within if not isinstance(within, str) else {"omd": fmrl.OMD(), "ogd": fmrl.OGD(), "ftrl": fmrl.FTRL()}[within.lower()]
+        within
+        if not isinstance(within, str)
+        else {"omd": fmrl.OMD(), "ogd": fmrl.OGD(), "ftrl": fmrl.FTRL()}[within.lower()]
     )
 
 
 def test_meta_learning_pays_where_tasks_are_alike():
-    """Theorem 3.1 at work: similar tasks, FAL's TAR well below the single-task one, and below its bound."""
+    """Theorem 3.1 at work: similar tasks, FAL's TAR well below the single-task one, and below its
+    bound.
+    """
     rng = np.random.default_rng(3)
     truth, tasks = rng.normal(size=(2, 5)), []
     for _ in range(60):
         X = rng.normal(size=(10, 5))
-        tasks.append(fmrl.Task(X, (X @ (truth + 0.05 * rng.normal(size=(2, 5))).T).argmax(axis=1), loss=fmrl.OneVsAll(2)))
-    meta, single = fmrl.run(fmrl.presets.paper(), tasks), fmrl.run(fmrl.presets.single_task(), tasks)
+        tasks.append(
+            fmrl.Task(
+                X,
+                (X @ (truth + 0.05 * rng.normal(size=(2, 5))).T).argmax(axis=1),
+                loss=fmrl.OneVsAll(2),
+            )
+        )
+    meta, single = (
+        fmrl.run(fmrl.presets.paper(), tasks),
+        fmrl.run(fmrl.presets.single_task(), tasks),
+    )
     assert meta.tar < 0.5 * single.tar
     assert meta.tar <= meta.bound.mean()

@@ -10,10 +10,17 @@ import fmrl
 
 
 class Adversary:
-    """Charges the coordinate the player trusts most: cost ±G·e_j with j = argmax |theta|, against its sign (or +1)."""
+    """Charges the coordinate the player trusts most: cost ±G·e_j with j = argmax |theta|, against
+    its sign (or +1).
+    """
 
     def __init__(self, rounds, dim, scale=1.0):
-        self.length, self.rounds, self.dim, self.scale = rounds, np.asarray(float(rounds)), dim, scale
+        self.length, self.rounds, self.dim, self.scale = (
+            rounds,
+            np.asarray(float(rounds)),
+            dim,
+            scale,
+        )
         self.costs = []
 
     def open(self):

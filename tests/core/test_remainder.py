@@ -1,10 +1,12 @@
-"""Fewer rounds than features, and a phi inside their span: there is no remainder, and what rounding leaves of one must not count."""
+"""Fewer rounds than features, and a phi inside their span: there is no remainder, and what rounding
+leaves of one must not count.
+"""
 
 import numpy as np
 import pytest
 
 from fmrl import Ball, Euclidean, Logistic, OneVsAll, Squared, Task
-from fmrl.core.solver import minimise
+from fmrl.core.solve.minimise import minimise
 
 
 @pytest.mark.parametrize("loss", [Logistic((0, 1)), OneVsAll(3), Squared()])
@@ -19,7 +21,9 @@ def test_a_phi_inside_the_span_is_no_remainder(loss, domain):
         phi = (rng.normal(size=(loss.outputs, 5)) @ rows).ravel()
         found = minimise(game, domain, phi, np.asarray(3.0))
         assert found.gap < 1e-8
-        moved = minimise(game, domain, phi * (1 + 1e-13 * rng.normal(size=phi.shape)), np.asarray(3.0))
+        moved = minimise(
+            game, domain, phi * (1 + 1e-13 * rng.normal(size=phi.shape)), np.asarray(3.0)
+        )
         np.testing.assert_allclose(
             moved.theta, found.theta, atol=1e-6
         )  # an action is solved until its loss is, not to the last digit

@@ -1,4 +1,6 @@
-"""Checkpoints: resuming is bit for bit the uninterrupted run; a damaged file is an error, never a wrong state."""
+"""Checkpoints: resuming is bit for bit the uninterrupted run; a damaged file is an error, never a
+wrong state.
+"""
 
 import os
 
@@ -8,14 +10,29 @@ from instances import UPDATES, WITHIN, make_tasks
 
 import fmrl
 
-METAS = (fmrl.FollowLeader(), fmrl.AdaptiveOGD(), fmrl.LastUpdate(), fmrl.Interpolate(1.0, 0.0, 7), fmrl.Fixed())
-SIMILARITIES = (fmrl.Doubling(0.1, 1.4), fmrl.ReleasedDoubling(0.1, 1.4), fmrl.Known(0.4), fmrl.AverageDeviation())
+METAS = (
+    fmrl.FollowLeader(),
+    fmrl.AdaptiveOGD(),
+    fmrl.LastUpdate(),
+    fmrl.Interpolate(1.0, 0.0, 7),
+    fmrl.Fixed(),
+)
+SIMILARITIES = (
+    fmrl.Doubling(0.1, 1.4),
+    fmrl.ReleasedDoubling(0.1, 1.4),
+    fmrl.Known(0.4),
+    fmrl.AverageDeviation(),
+)
 
 
 def equal(a, b):
     """Same structure, same kinds, same bits."""
     if isinstance(a, tuple):
-        return isinstance(b, tuple) and len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
+        return (
+            isinstance(b, tuple)
+            and len(a) == len(b)
+            and all(equal(x, y) for x, y in zip(a, b, strict=True))
+        )
     if isinstance(a, int):
         return type(a) is type(b) and a == b
     a, b = np.asarray(a), np.asarray(b)
@@ -35,7 +52,7 @@ def compare(algo, tasks, cut, path, dtype=np.float64):
     again = algo.init(phi)
     for t, task in enumerate(tasks):
         if t == cut:
-            fmrl.save_state(path, again)
+            fmrl.save_state(again, path)
             loaded = fmrl.load_state(path)
             assert equal(tuple(again), tuple(loaded))
             again = loaded
@@ -48,7 +65,9 @@ def compare(algo, tasks, cut, path, dtype=np.float64):
 @pytest.mark.parametrize("within", WITHIN, ids=repr)
 def test_step_resumes_bit_for_bit(update, within, tmp_path):
     for cut in (0, 1, 4):
-        compare(fmrl.FMRL(fmrl.Ball(1.0), within, update), tasks_of(count=6), cut, tmp_path / "state")
+        compare(
+            fmrl.FMRL(fmrl.Ball(1.0), within, update), tasks_of(count=6), cut, tmp_path / "state"
+        )
 
 
 @pytest.mark.parametrize("meta", METAS, ids=repr)
@@ -60,7 +79,10 @@ def test_every_memory_resumes_bit_for_bit(meta, similarity, tmp_path):
 def test_float32_resumes_bit_for_bit(tmp_path):
     rng = np.random.default_rng(1)
     tasks = [
-        fmrl.Task(rng.normal(size=(4, 2)).astype(np.float32), rng.integers(0, 3, 4), loss=fmrl.OneVsAll(3)) for _ in range(5)
+        fmrl.Task(
+            rng.normal(size=(4, 2)).astype(np.float32), rng.integers(0, 3, 4), loss=fmrl.OneVsAll(3)
+        )
+        for _ in range(5)
     ]
     compare(fmrl.FMRL(), tasks, 2, tmp_path / "state", np.float32)
 
@@ -68,14 +90,18 @@ def test_float32_resumes_bit_for_bit(tmp_path):
 @pytest.mark.parametrize("update", UPDATES, ids=repr)
 @pytest.mark.parametrize("cut", [1, 4, 8])
 def test_run_resumes_from_a_saved_state(update, cut, tmp_path):
-    """Through run, whose blocks then fall elsewhere: the saved state itself is bit for bit, the numbers agree to 1e-12."""
+    """Through run, whose blocks then fall elsewhere: the saved state itself is bit for bit, the
+    numbers agree to 1e-12.
+    """
     algo, tasks, path = fmrl.FMRL(update=update), tasks_of(), tmp_path / "state"
     whole, first = fmrl.run(algo, tasks), fmrl.run(algo, tasks[:cut])
-    fmrl.save_state(path, first.state)
+    fmrl.save_state(first.state, path)
     loaded = fmrl.load_state(path)
     assert equal(tuple(first.state), tuple(loaded))
     rest = fmrl.run(algo, tasks[cut:], state=loaded)
-    np.testing.assert_allclose(np.concatenate([first.regret, rest.regret]), whole.regret, atol=1e-12)
+    np.testing.assert_allclose(
+        np.concatenate([first.regret, rest.regret]), whole.regret, atol=1e-12
+    )
     np.testing.assert_allclose(rest.state.phi, whole.state.phi, atol=1e-12)
     assert rest.state.tasks == 9
     direct = fmrl.run(algo, tasks[cut:], state=first.state)
@@ -85,7 +111,7 @@ def test_run_resumes_from_a_saved_state(update, cut, tmp_path):
 def test_several_runs_side_by_side_resume(tmp_path):
     algo, tasks = fmrl.FMRL(), tasks_of(count=3)
     history = fmrl.run(algo, tasks, orders=[[0, 1, 2], [2, 1, 0]])
-    fmrl.save_state(tmp_path / "state", history.state)
+    fmrl.save_state(history.state, tmp_path / "state")
     assert equal(tuple(fmrl.load_state(tmp_path / "state")), tuple(history.state))
 
 
@@ -93,7 +119,7 @@ def test_several_runs_side_by_side_resume(tmp_path):
 def saved(tmp_path):
     state = fmrl.run(fmrl.FMRL(similarity=fmrl.AverageDeviation()), tasks_of(count=3)).state
     path = tmp_path / "state"
-    fmrl.save_state(path, state)
+    fmrl.save_state(state, path)
     return path, state
 
 
@@ -128,10 +154,18 @@ def test_foreign_files(tmp_path):
     np.save(tmp_path / "pickle.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     (tmp_path / "text").write_text("a,b\n1,2\n")
     (tmp_path / "empty").write_bytes(b"")
-    np.savez(tmp_path / "half.npz", layout=np.frombuffer(b'{"fmrl": 1, "state": {"tasks": 3}}', dtype=np.uint8))
-    np.savez(tmp_path / "lost.npz", layout=np.frombuffer(b'{"fmrl": 1, "state": {"phi": {"array": "a9"}}}', dtype=np.uint8))
+    np.savez(
+        tmp_path / "half.npz",
+        layout=np.frombuffer(b'{"fmrl": 1, "state": {"tasks": 3}}', dtype=np.uint8),
+    )
+    np.savez(
+        tmp_path / "lost.npz",
+        layout=np.frombuffer(b'{"fmrl": 1, "state": {"phi": {"array": "a9"}}}', dtype=np.uint8),
+    )
     np.savez(tmp_path / "list.npz", layout=np.frombuffer(b"[1, 2]", dtype=np.uint8))
-    np.savez(tmp_path / "later.npz", layout=np.frombuffer(b'{"fmrl": 99, "state": {}}', dtype=np.uint8))
+    np.savez(
+        tmp_path / "later.npz", layout=np.frombuffer(b'{"fmrl": 99, "state": {}}', dtype=np.uint8)
+    )
     files = sorted(p for p in tmp_path.iterdir() if p.is_file())
     assert len(files) == 9
     for file in [*files, tmp_path, tmp_path / "nowhere"]:
@@ -147,7 +181,7 @@ def test_a_failed_save_keeps_the_old_file(saved, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(fmrl.FMRLError, match="no space"):
-        fmrl.save_state(path, state._replace(tasks=99))
+        fmrl.save_state(state._replace(tasks=99), path)
     monkeypatch.undo()
     assert fmrl.load_state(path).tasks == 3
     assert list(path.parent.iterdir()) == [path]

@@ -1,4 +1,6 @@
-"""Separable tasks on large domains, where losses fall to e^−100 and below: gaps relative to the value, honest, and batched = alone."""
+"""Separable tasks on large domains, where losses fall to e^−100 and below: gaps relative to the
+value, honest, and batched = alone.
+"""
 
 import math
 
@@ -14,7 +16,9 @@ LOSSES = {
     "logistic": fmrl.Logistic(),
     "hinge": fmrl.Hinge(),
 }
-DOMAINS = [fmrl.Ball(r) for r in (10.0, 30.0, 100.0)] + [fmrl.Box(-r, r) for r in (10.0, 30.0, 100.0)]
+DOMAINS = [fmrl.Ball(r) for r in (10.0, 30.0, 100.0)] + [
+    fmrl.Box(-r, r) for r in (10.0, 30.0, 100.0)
+]
 
 
 def separable(kind, seed):
@@ -26,13 +30,17 @@ def separable(kind, seed):
 @pytest.mark.parametrize("domain", DOMAINS, ids=repr)
 @pytest.mark.parametrize("kind", LOSSES)
 def test_gap_is_relative_to_the_value_and_true(domain, kind):
-    """The relative gap asked for, and no action near the one found, at any scale, beats the lower bound value − gap."""
+    """The relative gap asked for, and no action near the one found, at any scale, beats the lower
+    bound value − gap.
+    """
     rng = np.random.default_rng(1)
     for seed in range(10):
         game = separable(kind, seed).open()
         found = fmrl.minimise(game, domain)
         assert domain.contains(found.theta, slack=1e-12)
-        assert found.value == pytest.approx(float(np.sum(game.losses(found.theta))), rel=1e-12, abs=0)
+        assert found.value == pytest.approx(
+            float(np.sum(game.losses(found.theta))), rel=1e-12, abs=0
+        )
         if kind == "hinge":
             assert found.value == found.gap == 0
             continue
@@ -45,9 +53,13 @@ def test_gap_is_relative_to_the_value_and_true(domain, kind):
 
 @pytest.mark.parametrize("radius", [10.0, 100.0])
 def test_two_samples_have_a_closed_form(radius):
-    """Mirrored samples ±a pull the same way: the optimum is radius·a/‖a‖ and its losses are 2·log(1 + e^(−radius·‖a‖))."""
+    """Mirrored samples ±a pull the same way: the optimum is radius·a/‖a‖ and its losses are 2·log(1
+    + e^(−radius·‖a‖)).
+    """
     a = np.array([3.0, 4.0]) / 5
-    found = fmrl.minimise(fmrl.Task([a, -a], [1, 0], loss=fmrl.Logistic()).open(), fmrl.Ball(radius))
+    found = fmrl.minimise(
+        fmrl.Task([a, -a], [1, 0], loss=fmrl.Logistic()).open(), fmrl.Ball(radius)
+    )
     exact = 2 * math.log1p(math.exp(-radius))
     assert abs(found.value - exact) <= 1e-12 * exact and found.gap <= 1e-10 * exact
     np.testing.assert_allclose(found.theta, radius * a, rtol=1e-9)
@@ -67,7 +79,9 @@ def test_agrees_with_cvxpy_where_that_resolves_it(domain, kind):
 @pytest.mark.parametrize("kind", ["softmax", "one-vs-all", "logistic"])
 @pytest.mark.parametrize("domain", DOMAINS[:3], ids=repr)
 def test_run_is_step_in_a_loop(domain, kind, within):
-    tasks = sorted((separable(kind, seed) for seed in range(8)), key=lambda task: task.rounds)  # so that blocks hold several
+    tasks = sorted(
+        (separable(kind, seed) for seed in range(8)), key=lambda task: task.rounds
+    )  # so that blocks hold several
     algo = fmrl.FMRL(domain, within, fmrl.FAL())
     history, state = fmrl.run(algo, tasks), algo.init(np.zeros(tasks[0].dim))
     for t, task in enumerate(tasks):

@@ -1,4 +1,6 @@
-"""Similarity rules on update vectors at all distances, small ones included, against the definitions written out."""
+"""Similarity rules on update vectors at all distances, small ones included, against the definitions
+written out.
+"""
 
 import math
 
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from instances import BOUNDED, make_domain, points, seeds
 
 import fmrl
-from fmrl.core.meta import End
+from fmrl.core.rules.meta import End
 
 
 def instance(kind, seed, count):
@@ -26,7 +28,9 @@ def guesses(rule, domain, phi, thetas, optima, sigmas):
     guess, memory = rule.init(domain, phi)
     found = [float(guess)]
     for theta, optimum, sigma in zip(thetas, optima, sigmas, strict=True):
-        guess, memory = rule.update(domain, phi, guess, memory, End(theta, optimum, np.asarray(sigma)))
+        guess, memory = rule.update(
+            domain, phi, guess, memory, End(theta, optimum, np.asarray(sigma))
+        )
         found.append(float(guess))
     return found
 
@@ -44,7 +48,9 @@ def test_doubling(kind, seed, epsilon, gamma):
         if math.sqrt(domain.divergence(theta, phi)) > D:
             k += 1
         D = gamma**k * epsilon
-    np.testing.assert_allclose(guesses(fmrl.Doubling(epsilon, gamma), domain, phi, thetas, optima, sigmas), [*expected, D])
+    np.testing.assert_allclose(
+        guesses(fmrl.Doubling(epsilon, gamma), domain, phi, thetas, optima, sigmas), [*expected, D]
+    )
 
 
 @pytest.mark.parametrize("kind", BOUNDED)
@@ -75,6 +81,8 @@ def test_average_deviation_and_known(kind, seed):
 
 
 def test_first_replaces_the_reach_where_there_is_none():
-    assert float(fmrl.Doubling(0.1, 1.1, first=2.0).init(fmrl.Euclidean(), np.zeros(2))[0]) == pytest.approx(2.1)
+    assert float(
+        fmrl.Doubling(0.1, 1.1, first=2.0).init(fmrl.Euclidean(), np.zeros(2))[0]
+    ) == pytest.approx(2.1)
     with pytest.raises(fmrl.FMRLError, match="first"):
         fmrl.Doubling(0.1, 1.1).init(fmrl.Simplex(), np.array([1.0, 0.0]))

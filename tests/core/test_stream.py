@@ -18,7 +18,9 @@ def test_a_generator_is_consumed_block_by_block(monkeypatch):
         rng = np.random.default_rng(0)
         for t in range(20):
             delivered.append(t)
-            assert len(delivered) - sum(played) <= 5  # a block, and the task that showed it was full
+            assert (
+                len(delivered) - sum(played) <= 5
+            )  # a block, and the task that showed it was full
             yield make_task("logistic", 3, 2, rng)
 
     history = fmrl.run(fmrl.FMRL(), stream(), progress=played.append)
@@ -50,7 +52,10 @@ def test_an_endless_stream_can_be_stopped():
 @pytest.mark.parametrize("update", [fmrl.FAL(), fmrl.FLIBatch()], ids=repr)
 def test_generator_and_list_give_the_same(update):
     tasks = make_tasks("one-vs-all", 9, 2, np.random.default_rng(1))
-    a, b = fmrl.run(fmrl.FMRL(update=update), tasks), fmrl.run(fmrl.FMRL(update=update), (t for t in tasks))
+    a, b = (
+        fmrl.run(fmrl.FMRL(update=update), tasks),
+        fmrl.run(fmrl.FMRL(update=update), (t for t in tasks)),
+    )
     np.testing.assert_array_equal(a.regret, b.regret)
 
 
@@ -75,7 +80,9 @@ def test_memory_does_not_grow_with_the_tasks(monkeypatch):
     def stream(count):
         rng = np.random.default_rng(0)
         for _ in range(count):
-            yield fmrl.Task(rng.normal(size=(5, 1000)) / 32, rng.integers(0, 2, 5), loss=fmrl.Logistic())
+            yield fmrl.Task(
+                rng.normal(size=(5, 1000)) / 32, rng.integers(0, 2, 5), loss=fmrl.Logistic()
+            )
 
     monkeypatch.setattr(module, "MOST", 8)
     peaks = []
@@ -102,7 +109,9 @@ def test_an_interrupt_inside_the_stream_keeps_what_was_delivered(update, kind):
     assert len(history) == history.state.tasks == 5
     rest = fmrl.run(fmrl.FMRL(update=update), tasks[5:], state=history.state)
     whole = fmrl.run(fmrl.FMRL(update=update), tasks)
-    np.testing.assert_allclose(np.concatenate([history.regret, rest.regret]), whole.regret, atol=1e-10)
+    np.testing.assert_allclose(
+        np.concatenate([history.regret, rest.regret]), whole.regret, atol=1e-10
+    )
 
 
 def test_an_interrupt_while_playing_keeps_the_tasks_before():
@@ -129,5 +138,10 @@ def test_an_interrupt_among_orders(update, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        fmrl.run(fmrl.FMRL(update=update), tasks, orders=[[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0]], progress=progress)
+        fmrl.run(
+            fmrl.FMRL(update=update),
+            tasks,
+            orders=[[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0]],
+            progress=progress,
+        )
     assert caught.value.history.regret.shape == (2, 2)

@@ -1,4 +1,6 @@
-"""Every test has its own cache, no test sees the machine's, and shared data is used only where FMRL_DATA names it."""
+"""Every test has its own cache, no test sees the machine's, and shared data is used only where
+FMRL_DATA names it.
+"""
 
 import os
 from pathlib import Path
@@ -16,7 +18,9 @@ def _own_folders(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def shared():
-    """A function from a file's name to its path in the shared data folder; skips by name when it is not there."""
+    """A function from a file's name to its path in the shared data folder; skips by name when it is
+    not there.
+    """
 
     def find(name: str) -> Path:
         if not SHARED or not (Path(SHARED) / name).exists():
@@ -28,4 +32,8 @@ def shared():
 
 def left_behind(folder: Path) -> list[str]:
     """Files under a folder, hidden ones included: what a failure left."""
-    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()) if folder.exists() else []
+    return (
+        sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+        if folder.exists()
+        else []
+    )

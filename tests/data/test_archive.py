@@ -6,8 +6,8 @@ import zipfile
 
 import pytest
 
-from fmrl.data import archive
-from fmrl.data.errors import ArchiveError
+from fmrl.datasets import archive
+from fmrl.errors import ArchiveError
 
 
 def tar_of(path, entries, mode="w:gz"):
@@ -32,12 +32,18 @@ GOOD = [("a/x.txt", b"one\n" * 5000), ("a/y.txt", bytes(range(256)) * 40)]
 @pytest.mark.parametrize("name", ["a.zip", "a.tar.gz", "a.tar.xz", "a.tar.bz2", "a.tar"])
 def test_reads_every_kind(tmp_path, name):
     mode = {"gz": "w:gz", "xz": "w:xz", "bz2": "w:bz2", "tar": "w"}.get(name.rsplit(".", 1)[-1], "")
-    path = zip_of(tmp_path / name, GOOD) if name.endswith("zip") else tar_of(tmp_path / name, GOOD, mode)
+    path = (
+        zip_of(tmp_path / name, GOOD)
+        if name.endswith("zip")
+        else tar_of(tmp_path / name, GOOD, mode)
+    )
     assert list(archive.members(path)) == GOOD
     assert archive.probe(path) == 2
 
 
-@pytest.mark.parametrize("bad", ["../evil.txt", "/etc/evil.txt", "a/../../evil.txt", "..\\evil.txt", "C:\\evil.txt"])
+@pytest.mark.parametrize(
+    "bad", ["../evil.txt", "/etc/evil.txt", "a/../../evil.txt", "..\\evil.txt", "C:\\evil.txt"]
+)
 @pytest.mark.parametrize("kind", ["zip", "tar.gz"])
 def test_refuses_names_that_leave_the_archive(tmp_path, bad, kind):
     make = zip_of if kind == "zip" else tar_of
@@ -61,7 +67,11 @@ def test_refuses_links_and_devices(tmp_path):
 def test_refuses_bombs(tmp_path, kind):
     zeros = [("zeros", bytes(64 << 20))]
     mode = "w:" + kind[4:]
-    path = zip_of(tmp_path / "b.zip", zeros) if kind == "zip" else tar_of(tmp_path / f"b.{kind}", zeros, mode)
+    path = (
+        zip_of(tmp_path / "b.zip", zeros)
+        if kind == "zip"
+        else tar_of(tmp_path / f"b.{kind}", zeros, mode)
+    )
     assert path.stat().st_size < 200_000
     with pytest.raises(ArchiveError, match="decompression bomb"):
         list(archive.members(path))

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fmrl import FMRLError
-from fmrl.data import Episodes, shuffled
-from fmrl.data.episodes import _splitmix
+from fmrl.datasets import Episodes, shuffled
+from fmrl.datasets.episodes import _splitmix
 
 
 @settings(max_examples=60, deadline=None)
@@ -47,13 +47,22 @@ def test_seeds_differ_and_repeat():
 
 def test_draws_are_uniform():
     batch = Episodes((20,) * 50, 5, 1, 1, seed=0).draw(0, 40_000)
-    for values, cells in ((batch.classes, 50), (batch.classes[:, 0], 50), (batch.support, 20), (batch.query, 20)):
+    for values, cells in (
+        (batch.classes, 50),
+        (batch.classes[:, 0], 50),
+        (batch.support, 20),
+        (batch.query, 20),
+    ):
         counts = np.bincount(values.ravel(), minlength=cells)
         chi2 = ((counts - counts.mean()) ** 2 / counts.mean()).sum()
         assert chi2 < cells - 1 + 5 * np.sqrt(2 * (cells - 1))
-    pairs = np.bincount((batch.support[..., 0] * 20 + batch.query[..., 0]).ravel(), minlength=400).reshape(20, 20)
+    pairs = np.bincount(
+        (batch.support[..., 0] * 20 + batch.query[..., 0]).ravel(), minlength=400
+    ).reshape(20, 20)
     off = pairs[~np.eye(20, dtype=bool)]
-    assert (np.diag(pairs) == 0).all() and ((off - off.mean()) ** 2 / off.mean()).sum() < 380 + 5 * np.sqrt(760)
+    assert (np.diag(pairs) == 0).all() and (
+        (off - off.mean()) ** 2 / off.mean()
+    ).sum() < 380 + 5 * np.sqrt(760)
 
 
 def test_torch_draws_the_same():
@@ -102,7 +111,9 @@ def _timed(e):
 
 
 def test_neighbouring_seeds_are_not_one_sequence_shifted():
-    """Raw words, not episodes: a shift by any number of words would go unseen when episodes take many words each."""
+    """Raw words, not episodes: a shift by any number of words would go unseen when episodes take
+    many words each.
+    """
     n = 5000
     words = [set(_splitmix(np.arange(n), seed).tolist()) for seed in (-1, 0, 1, 2, 2**63)]
     assert all(len(w) == n for w in words)

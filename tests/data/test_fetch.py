@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from typer.testing import CliRunner
 
-from fmrl.data import fetch, registry
-from fmrl.data.errors import ArchiveError, ChecksumError, FetchError
-from fmrl.data.registry import Dataset, Item
-from fmrl.data.scratch import atomic
-from fmrl.data_cli import app
+from fmrl.cli.data import app
+from fmrl.datasets import fetch, registry
+from fmrl.datasets.registry import Dataset, Item
+from fmrl.errors import ArchiveError, ChecksumError, FetchError
+from fmrl.files import atomic
 
 from .conftest import left_behind
 
@@ -21,7 +21,9 @@ CONTENT = bytes(range(256)) * 20_000  # 5 MB
 
 
 class Server:
-    """One file over HTTP: with ranges or without, whole or cut off, and a list of the ranges asked for."""
+    """One file over HTTP: with ranges or without, whole or cut off, and a list of the ranges asked
+    for.
+    """
 
     def __init__(self, content):
         self.content, self.cut, self.ranges, self.asked = content, None, True, []
@@ -156,7 +158,9 @@ def test_offline_says_what_to_put_where(entry, server, tmp_path):
     with pytest.raises(FetchError) as e:
         fetch.get("toy", tmp_path)
     assert "could not download" in str(e.value)
-    assert f"put file.bin in {tmp_path}" in str(e.value) and "https://example.org/toy" in str(e.value)
+    assert f"put file.bin in {tmp_path}" in str(e.value) and "https://example.org/toy" in str(
+        e.value
+    )
 
 
 def test_what_cannot_be_downloaded_says_so(tmp_path):
@@ -205,7 +209,9 @@ def test_command_line(entry, tmp_path):
 
 def test_verify_shared(shared):
     folder = shared("omniglot_105_packed.npz").parent
-    got = CliRunner().invoke(app, ["verify", "omniglot", "wordnet", "leaf-shakespeare", "--data", str(folder)])
+    got = CliRunner().invoke(
+        app, ["verify", "omniglot", "wordnet", "leaf-shakespeare", "--data", str(folder)]
+    )
     assert got.exit_code == 0, got.output
     assert "1,623 classes, 20 drawings per class" in got.output
 
@@ -226,7 +232,9 @@ def test_two_processes_fetch_one_file_once(entry, server):
         t.start()
     for t in threads:
         t.join()
-    assert not errors and len(server.asked) == 1 and left_behind(fetch.cache_dir()) == ["toy/file.bin"]
+    assert (
+        not errors and len(server.asked) == 1 and left_behind(fetch.cache_dir()) == ["toy/file.bin"]
+    )
 
 
 def test_servers_that_answer_badly(entry, server, monkeypatch):
@@ -267,4 +275,6 @@ def test_the_list_cuts_no_name_and_says_where_it_looked(tmp_path, monkeypatch):
 
 def test_a_verify_of_nothing_says_so(tmp_path):
     got = CliRunner().invoke(app, ["verify", "--data", str(tmp_path)])
-    assert got.exit_code == 1 and "no data set is here" in got.output and str(tmp_path) in got.output
+    assert (
+        got.exit_code == 1 and "no data set is here" in got.output and str(tmp_path) in got.output
+    )

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fmrl import FMRLError, Linear, Logistic, OneVsAll, Squared
-from fmrl.data import Encoder, Policy, fit_encoder, tasks_from_frame, training_ids
-from fmrl.data.errors import TableError
+from fmrl.datasets import Encoder, Policy, fit_encoder, tasks_from_frame, training_ids
+from fmrl.errors import TableError
 
 FRAME = pl.DataFrame(
     {
@@ -39,23 +39,34 @@ def files(folder):
     FRAME.write_csv(folder / "f.tsv", separator="\t")
     FRAME.write_parquet(folder / "f.parquet", row_group_size=2)
     FRAME.write_ipc(folder / "f.arrow")
-    return [folder / f"f.{k}" for k in ("csv", "tsv", "parquet", "arrow")] + [str(folder / "f.parquet")]
+    return [folder / f"f.{k}" for k in ("csv", "tsv", "parquet", "arrow")] + [
+        str(folder / "f.parquet")
+    ]
 
 
 def test_every_kind_of_table_gives_the_same_tasks(tmp_path):
     for table in [*frames(), *files(tmp_path)]:
-        stream = tasks_from_frame(table, task="shop", target="sold", features=["size", "kind"], order="day")
+        stream = tasks_from_frame(
+            table, task="shop", target="sold", features=["size", "kind"], order="day"
+        )
         for _ in range(2):  # a stream can be gone through again
             tasks = list(stream)
             assert [t.name for t in tasks] == ["b", "a", "c"]
             assert tasks[0].X.tolist() == [[1, 0, 1, 0], [2, 1, 0, 0], [3, 1, 0, 0]]
-        assert stream.loss == Logistic((False, True)) and stream.encoder.names == ["size", "kind=x", "kind=y", "kind=z"]
+        assert stream.loss == Logistic((False, True)) and stream.encoder.names == [
+            "size",
+            "kind=x",
+            "kind=y",
+            "kind=z",
+        ]
 
 
 def test_several_files_are_one_table(tmp_path):
     FRAME[:4].write_parquet(tmp_path / "1.parquet")
     FRAME[4:].write_parquet(tmp_path / "2.parquet")
-    tasks = list(tasks_from_frame(tmp_path / "*.parquet", task="shop", target="size", features=["day"]))
+    tasks = list(
+        tasks_from_frame(tmp_path / "*.parquet", task="shop", target="size", features=["day"])
+    )
     assert [t.rounds for t in tasks] == [3, 2, 2]
     with pytest.raises(TableError, match="cannot be read"):
         tasks_from_frame(tmp_path / "*.arrow", task="shop", target="size")
@@ -63,9 +74,14 @@ def test_several_files_are_one_table(tmp_path):
 
 def test_losses_follow_the_target():
     table = FRAME.with_columns(x=pl.lit(1.0))
-    loss = lambda **kw: tasks_from_frame(table, task="shop", features="x", one_class="keep", **kw).loss  # noqa: E731
+    loss = lambda **kw: (
+        tasks_from_frame(table, task="shop", features="x", one_class="keep", **kw).loss
+    )  # noqa: E731
     assert loss(target="size") == Squared() and loss(target="kind") == OneVsAll(("x", "y", "z"))
-    assert loss(target="day") == OneVsAll((1, 2, 3)) and loss(target="day", loss=Squared()) == Squared()
+    assert (
+        loss(target="day") == OneVsAll((1, 2, 3))
+        and loss(target="day", loss=Squared()) == Squared()
+    )
     many = pl.DataFrame({"t": [0] * 60, "x": [1.0] * 60, "y": range(60)})
     with pytest.raises(TableError, match="60 whole-number values"):
         tasks_from_frame(many, task="t", target="y")
@@ -77,11 +93,21 @@ def test_losses_follow_the_target():
 
 def test_rows_apart():
     apart = pl.concat([FRAME[:2], FRAME[3:], FRAME[2:3]])
-    with pytest.raises(TableError, match="task 'b' appears again at row 6, apart from its other rows"):
+    with pytest.raises(
+        TableError, match="task 'b' appears again at row 6, apart from its other rows"
+    ):
         list(tasks_from_frame(apart, task="shop", target="size", features=["day"]))
-    together = list(tasks_from_frame(apart, task="shop", target="size", features=["day"], apart="gather"))
-    assert [(t.name, t.X[:, 0].tolist()) for t in together] == [("b", [3, 1, 2]), ("a", [1, 2]), ("c", [2, 1])]
-    split = list(tasks_from_frame(apart, task="shop", target="size", features=["day"], apart="split"))
+    together = list(
+        tasks_from_frame(apart, task="shop", target="size", features=["day"], apart="gather")
+    )
+    assert [(t.name, t.X[:, 0].tolist()) for t in together] == [
+        ("b", [3, 1, 2]),
+        ("a", [1, 2]),
+        ("c", [2, 1]),
+    ]
+    split = list(
+        tasks_from_frame(apart, task="shop", target="size", features=["day"], apart="split")
+    )
     assert [t.name for t in split] == ["b", "a", "c", "b"]
 
 
@@ -96,18 +122,29 @@ def test_gathering_out_of_core_is_gathering_in_memory(tmp_path_factory, ids, row
     frame = pl.DataFrame({"t": ids, "x": np.arange(len(ids)) * 1.0, "y": np.arange(len(ids)) / 2})
     path = folder / f"f.{kind}"
     {"parquet": frame.write_parquet, "csv": frame.write_csv, "arrow": frame.write_ipc}[kind](path)
-    got = list(tasks_from_frame(path, task="t", target="y", apart="gather", rows=rows, scratch=folder))
+    got = list(
+        tasks_from_frame(path, task="t", target="y", apart="gather", rows=rows, scratch=folder)
+    )
     expected = {t: [i for i, u in enumerate(ids) if u == t] for t in dict.fromkeys(ids)}
     if kind == "csv":  # ids of a CSV file are text, as written
         expected = {str(t): rows for t, rows in expected.items()}
-    assert {t.name: t.X[:, 0].tolist() for t in got} == expected and [t.name for t in got] == list(expected)
+    assert {t.name: t.X[:, 0].tolist() for t in got} == expected and [t.name for t in got] == list(
+        expected
+    )
     assert [p.name for p in folder.iterdir()] == [path.name]  # nothing stays in the scratch folder
 
 
 def test_a_gather_that_is_left_early_cleans_up(tmp_path):
     FRAME.write_parquet(tmp_path / "f.parquet")
     stream = iter(
-        tasks_from_frame(tmp_path / "f.parquet", task="shop", target="size", apart="gather", rows=2, scratch=tmp_path)
+        tasks_from_frame(
+            tmp_path / "f.parquet",
+            task="shop",
+            target="size",
+            apart="gather",
+            rows=2,
+            scratch=tmp_path,
+        )
     )
     next(stream)
     stream.close()
@@ -128,7 +165,9 @@ def test_a_number_column_with_words_in_it(tmp_path):
 def test_a_csv_that_turns_real_late(tmp_path):
     rows = [f"{i // 10},{i},{i}.5" for i in range(5000)] + ["500,7.25,1.5"]
     (tmp_path / "x.csv").write_text("t,x,y\n" + "\n".join(rows) + "\n")
-    assert list(tasks_from_frame(tmp_path / "x.csv", task="t", target="y"))[-1].X.tolist() == [[7.25]]
+    assert list(tasks_from_frame(tmp_path / "x.csv", task="t", target="y"))[-1].X.tolist() == [
+        [7.25]
+    ]
 
 
 def test_one_class():
@@ -141,32 +180,48 @@ def test_one_class():
 
 
 HOLES = pl.DataFrame(
-    {"t": [1, 1, 2, 2], "x": [1.0, None, float("nan"), 3.0], "c": ["u", None, "v", "u"], "y": [0.0, 1.0, 2.0, 3.0]}
+    {
+        "t": [1, 1, 2, 2],
+        "x": [1.0, None, float("nan"), 3.0],
+        "c": ["u", None, "v", "u"],
+        "y": [0.0, 1.0, 2.0, 3.0],
+    }
 )
 
 
 def arrays(frame, **kw):
-    return [t.X.tolist() for t in tasks_from_frame(frame, task="t", target="y", policy=Policy(**kw))]
+    return [
+        t.X.tolist() for t in tasks_from_frame(frame, task="t", target="y", policy=Policy(**kw))
+    ]
 
 
 def test_missing_values():
     with pytest.raises(TableError, match="column 'x' has no value in row 1"):
         arrays(HOLES)
     assert arrays(HOLES, missing="mean") == [[[1, 1, 0], [2, 0, 0]], [[2, 0, 1], [3, 1, 0]]]
-    assert arrays(HOLES, missing="indicator") == [[[1, 0, 1, 0, 0], [2, 1, 0, 0, 1]], [[2, 1, 0, 1, 0], [3, 0, 1, 0, 0]]]
+    assert arrays(HOLES, missing="indicator") == [
+        [[1, 0, 1, 0, 0], [2, 1, 0, 0, 1]],
+        [[2, 1, 0, 1, 0], [3, 0, 1, 0, 0]],
+    ]
     assert arrays(HOLES, missing="drop") == [[[1, 1]], [[3, 1]]]  # the level 'v' went with its row
     with pytest.raises(TableError, match="the task 1 is empty"):
         arrays(HOLES[1:], missing="drop")
     with pytest.raises(TableError, match="the target 'y' has no value in row 2"):
         list(
             tasks_from_frame(
-                HOLES.with_columns(y=pl.Series([1.0, 2.0, None, 3.0])), task="t", target="y", policy=Policy(missing="mean")
+                HOLES.with_columns(y=pl.Series([1.0, 2.0, None, 3.0])),
+                task="t",
+                target="y",
+                policy=Policy(missing="mean"),
             )
         )
     with pytest.raises(TableError, match="row 3 has no task id"):
         list(
             tasks_from_frame(
-                HOLES.with_columns(t=pl.Series([1, 1, 2, None])), task="t", target="y", policy=Policy(missing="mean")
+                HOLES.with_columns(t=pl.Series([1, 1, 2, None])),
+                task="t",
+                target="y",
+                policy=Policy(missing="mean"),
             )
         )
 
@@ -190,8 +245,12 @@ def test_categories():
 
 
 def test_scaling_is_learned_from_training_tasks_only():
-    frame = pl.DataFrame({"t": [1, 1, 2, 2], "x": [0.0, 2.0, 100.0, 300.0], "y": [0.0, 1.0, 2.0, 3.0]})
-    stream = tasks_from_frame(frame, task="t", target="y", policy=Policy(scale="standard"), train=[1])
+    frame = pl.DataFrame(
+        {"t": [1, 1, 2, 2], "x": [0.0, 2.0, 100.0, 300.0], "y": [0.0, 1.0, 2.0, 3.0]}
+    )
+    stream = tasks_from_frame(
+        frame, task="t", target="y", policy=Policy(scale="standard"), train=[1]
+    )
     assert [t.X[:, 0].tolist() for t in stream] == [[-1, 1], [99, 299]]
     ranged = tasks_from_frame(frame, task="t", target="y", policy=Policy(scale="range"), train=[1])
     assert next(iter(ranged)).X[:, 0].tolist() == [0, 1]
@@ -206,7 +265,9 @@ def test_scaling_is_learned_from_training_tasks_only():
 def test_a_share_of_tasks_is_stable():
     assert set(training_ids(range(500), 0.5)) <= set(training_ids(range(1000), 0.5))
     assert set(training_ids(range(1000), 0.3)) <= set(training_ids(range(1000), 0.6))
-    frame = pl.DataFrame({"t": np.repeat(np.arange(100), 2), "x": np.arange(200.0), "y": np.arange(200.0)})
+    frame = pl.DataFrame(
+        {"t": np.repeat(np.arange(100), 2), "x": np.arange(200.0), "y": np.arange(200.0)}
+    )
     part = tasks_from_frame(frame, task="t", target="y", train=0.5, policy=Policy(scale="standard"))
     kept = frame.filter(pl.col("t").is_in(training_ids(range(100), 0.5)))
     assert part.encoder.columns[0].centre == pytest.approx(kept["x"].mean())
@@ -222,7 +283,13 @@ def test_unknown_levels():
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.floats(-1e6, 1e6) | st.none(), st.sampled_from(["a", "b", None])), min_size=1, max_size=30))
+@given(
+    st.lists(
+        st.tuples(st.floats(-1e6, 1e6) | st.none(), st.sampled_from(["a", "b", None])),
+        min_size=1,
+        max_size=30,
+    )
+)
 def test_encoding_is_finite_and_survives_storage(rows):
     frame = pl.DataFrame(rows, schema={"x": pl.Float64, "c": pl.String}, orient="row")
     if frame["x"].is_null().all() or frame["c"].is_null().all():
@@ -248,11 +315,19 @@ def test_wrong_tables(tmp_path):
         Policy(missing="guess")
     (tmp_path / "x.csv").write_bytes(b"t,y\n1,caf\xe9\n2,b\n")
     with pytest.raises(TableError, match="cannot be read"):
-        list(tasks_from_frame(tmp_path / "x.csv", task="t", target="y", features=["t"], one_class="keep"))
+        list(
+            tasks_from_frame(
+                tmp_path / "x.csv", task="t", target="y", features=["t"], one_class="keep"
+            )
+        )
     (tmp_path / "x.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(TableError, match="cannot be read"):
         tasks_from_frame(tmp_path / "x.parquet", task="t", target="y")
-    for path, message in ((tmp_path / "no.csv", "does not exist"), (tmp_path / "x.xlsx", "no known kind"), (3, "is no table")):
+    for path, message in (
+        (tmp_path / "no.csv", "does not exist"),
+        (tmp_path / "x.xlsx", "no known kind"),
+        (3, "is no table"),
+    ):
         with pytest.raises(TableError, match=message):
             tasks_from_frame(path, task="t", target="y")
 
@@ -267,7 +342,18 @@ def test_a_truncated_parquet(tmp_path):
 def test_the_benchmark_runs(tmp_path):
     pytest.importorskip("pyarrow")
     script = Path(__file__).parents[2] / "benchmarks" / "data.py"
-    args = ["--rows", "20000", "--tasks", "400", "--episodes", "1000", "--held", "5000", "--out", str(tmp_path / "b.json")]
+    args = [
+        "--rows",
+        "20000",
+        "--tasks",
+        "400",
+        "--episodes",
+        "1000",
+        "--held",
+        "5000",
+        "--out",
+        str(tmp_path / "b.json"),
+    ]
     subprocess.run([sys.executable, str(script), *args], check=True, capture_output=True)
     results = json.loads((tmp_path / "b.json").read_text())["results"]
     assert results["scattered, gathered out of core, 20,000 rows"]["tasks"] == 400

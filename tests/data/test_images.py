@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from fmrl import FMRLError
-from fmrl.data import ImageSet, load_mini_imagenet, load_omniglot, load_tiny_imagenet_100
-from fmrl.data.errors import ArchiveError, ChecksumError, LayoutError, PickleError
-from fmrl.data.fetch import get
+from fmrl.datasets import ImageSet, load_mini_imagenet, load_omniglot, load_tiny_imagenet_100
+from fmrl.datasets.fetch import get
+from fmrl.errors import ArchiveError, ChecksumError, LayoutError, PickleError
 
 Image = pytest.importorskip("PIL.Image")
 RNG = np.random.default_rng(0)
@@ -22,7 +22,11 @@ def png(bits):
 
 def jpeg(side=84, value=None):
     out = io.BytesIO()
-    pixels = np.full((side, side, 3), value, np.uint8) if value is not None else RNG.integers(0, 255, (side, side, 3), np.uint8)
+    pixels = (
+        np.full((side, side, 3), value, np.uint8)
+        if value is not None
+        else RNG.integers(0, 255, (side, side, 3), np.uint8)
+    )
     Image.fromarray(pixels).save(out, "JPEG")
     return out.getvalue()
 
@@ -67,7 +71,9 @@ def test_omniglot_folder_zip_and_packed_agree(omniglot_folder, drawings, tmp_pat
 
 
 def test_a_packed_file_that_is_a_bomb(tmp_path):
-    np.savez_compressed(tmp_path / "b.npz", packed=np.zeros((32 << 10, 1379), np.uint8), names=np.array(["a"]))
+    np.savez_compressed(
+        tmp_path / "b.npz", packed=np.zeros((32 << 10, 1379), np.uint8), names=np.array(["a"])
+    )
     with pytest.raises(ArchiveError, match="decompression bomb"):
         load_omniglot(tmp_path / "b.npz")
 
@@ -82,7 +88,9 @@ def test_omniglot_counts_are_verified(omniglot_folder):
 
 def test_resizing_takes_the_pixel_at_the_centre(omniglot_folder, drawings):
     small = load_omniglot(omniglot_folder, size=28, expect=(3, 2))
-    theirs = np.asarray(Image.fromarray(drawings[1, 1].astype(np.uint8)).resize((28, 28), Image.Resampling.NEAREST))
+    theirs = np.asarray(
+        Image.fromarray(drawings[1, 1].astype(np.uint8)).resize((28, 28), Image.Resampling.NEAREST)
+    )
     assert small.images.dtype == np.uint8 and np.array_equal(small.take(1, 1), theirs)
 
 
@@ -131,7 +139,11 @@ def test_omniglot_shared(shared):
     held = np.load(path)
     full = np.unpackbits(held["packed"], axis=1)[:, :11025].reshape(1623, 20, 105, 105)
     p = load_omniglot(data=path.parent, size=None)
-    assert p.names == s.names and list(p.names[:964]) == sorted(p.names[:964]) and p.names[0].startswith("Alphabet_of_the_Magi")
+    assert (
+        p.names == s.names
+        and list(p.names[:964]) == sorted(p.names[:964])
+        and p.names[0].startswith("Alphabet_of_the_Magi")
+    )
     for c in (0, 5, 963, 964, 1622):
         theirs = held["names"].tolist().index(p.names[c])
         assert np.array_equal(p.take(c, [3, 19]), full[theirs, [3, 19]])
@@ -187,13 +199,17 @@ def test_mixed_sizes_are_named(tmp_path):
 def test_both_common_pickles(tmp_path):
     images = RNG.integers(0, 255, (6, 84, 84, 3), np.uint8)
     order = {"n01": [0, 3, 4], "n02": [1, 2, 5]}
-    (tmp_path / "mini-imagenet-cache-train.pkl").write_bytes(pickle.dumps({"image_data": images, "class_dict": order}))
+    (tmp_path / "mini-imagenet-cache-train.pkl").write_bytes(
+        pickle.dumps({"image_data": images, "class_dict": order})
+    )
     s = load_mini_imagenet(tmp_path, strict=False)
     assert s.names == ("n01", "n02") and np.array_equal(s.take([0, 1], [1, 2]), images[[3, 5]])
     other = tmp_path / "other"
     other.mkdir()
     held = {b"data": images, b"labels": [9, 10, 10, 9, 9, 10]}
-    (other / "miniImageNet_category_split_train_phase_train.pickle").write_bytes(pickle.dumps(held, protocol=2))
+    (other / "miniImageNet_category_split_train_phase_train.pickle").write_bytes(
+        pickle.dumps(held, protocol=2)
+    )
     s = load_mini_imagenet(other, strict=False)
     assert s.names == ("9", "10") and np.array_equal(s.take([0, 1], [1, 2]), images[[3, 5]])
     assert not s.images.flags.owndata
@@ -204,7 +220,9 @@ def test_a_pickle_with_a_payload(tmp_path):
         def __reduce__(self):
             return (open, (str(tmp_path / "executed"), "w"))
 
-    (tmp_path / "mini-imagenet-cache-test.pkl").write_bytes(pickle.dumps({"image_data": Evil(), "class_dict": {}}))
+    (tmp_path / "mini-imagenet-cache-test.pkl").write_bytes(
+        pickle.dumps({"image_data": Evil(), "class_dict": {}})
+    )
     with pytest.raises(PickleError, match="it was not run"):
         load_mini_imagenet(tmp_path, split="test")
     assert not (tmp_path / "executed").exists()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fmrl import FMRLError
-from fmrl.data import ImageSet
+from fmrl.datasets import ImageSet
 
 
 def toy(classes=3, side=(4, 4), images=2):

@@ -5,13 +5,16 @@ import tarfile
 import numpy as np
 import pytest
 
-from fmrl.data import Glove, fetch, load_miniwiki
-from fmrl.data.errors import ArchiveError, FetchError, LayoutError
-from fmrl.data.glove import file_key
-from fmrl.data.tokens import tokenize
+from fmrl.datasets import Glove, fetch, load_miniwiki
+from fmrl.datasets.glove import file_key
+from fmrl.datasets.tokens import tokenize
+from fmrl.errors import ArchiveError, FetchError, LayoutError
 
 WORDS = [f"w{i}" for i in range(20)]
-GLOVE = Glove({w: i for i, w in enumerate(WORDS)}, np.random.default_rng(0).standard_normal((20, 50)).astype(np.float32))
+GLOVE = Glove(
+    {w: i for i, w in enumerate(WORDS)},
+    np.random.default_rng(0).standard_normal((20, 50)).astype(np.float32),
+)
 
 
 def write(root, name, lines):
@@ -38,9 +41,13 @@ def load(root, **kw):
 
 def test_loads_in_numeric_order_with_unit_rows(wiki):
     held = load(wiki)
-    assert held.ids.tolist() == [2, 10] and held.X.shape == (16, 50) and held.classes == (0, 1, 2, 3)
+    assert (
+        held.ids.tolist() == [2, 10] and held.X.shape == (16, 50) and held.classes == (0, 1, 2, 3)
+    )
     assert np.allclose(np.linalg.norm(held.X, axis=1), 1)
-    s = GLOVE.vectors[[0, 2]].astype(float).sum(axis=0)  # "W0 w2 unheard": case dropped, unknown words zero
+    s = (
+        GLOVE.vectors[[0, 2]].astype(float).sum(axis=0)
+    )  # "W0 w2 unheard": case dropped, unknown words zero
     assert np.allclose(held.X[0], s / np.linalg.norm(s))
     tasks = held.tasks()
     assert [t.name for t in tasks] == [2, 10] and tasks[0].rounds == 8 and tasks[0].dim == 200
@@ -136,7 +143,9 @@ def test_features_are_cached_by_content(wiki):
     cache.write_bytes(raw)
     assert np.array_equal(load(wiki).X, first.X)  # a damaged cache is made again
     write(wiki, "bal/train/2/2.txt", [(c, f"w{c}") for c in (0, 0, 1, 1, 2, 2, 3, 3)])
-    assert not np.array_equal(load(wiki).X, first.X)  # and a changed source is never served old features
+    assert not np.array_equal(
+        load(wiki).X, first.X
+    )  # and a changed source is never served old features
 
 
 def test_nothing_to_load(tmp_path):
@@ -204,7 +213,9 @@ def test_the_packages_words_are_part_of_its_key(tmp_path):
 
 
 def test_cached_features_of_another_text_are_not_served(wiki, monkeypatch):
-    """Whole, but not what was asked for: the hash inside decides, and a file that fails it is written anew."""
+    """Whole, but not what was asked for: the hash inside decides, and a file that fails it is
+    written anew.
+    """
     first = load(wiki)
     (cache,) = (fetch.cache_dir() / "features").iterdir()
     with open(cache, "wb") as f:

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fmrl.data import Glove, load_miniwiki
-from fmrl.data.errors import ArchiveError, LayoutError
-from fmrl.data.metaclasses import NAMES, classify
-from fmrl.data.miniwiki_build import SHOTS, _files, _splits, build, read_wiki3029
-from fmrl.data.wordnet import WordNet, page_senses
-from fmrl.data_cli import app
+from fmrl.cli.data import app
+from fmrl.datasets import Glove, load_miniwiki
+from fmrl.datasets.metaclasses import NAMES, classify
+from fmrl.datasets.miniwiki_build import SHOTS, _files, _splits, build, read_wiki3029
+from fmrl.datasets.wordnet import WordNet, page_senses
+from fmrl.errors import ArchiveError, LayoutError
 
 from .conftest import left_behind
 
@@ -49,7 +49,9 @@ def write_wordnet(folder):
             kind = "@i" if words[0][0].isupper() else "@"
             pointers = " ".join(f"{kind} {h} n 0000" for h in above)
             names = " ".join(f"{w} 0" for w in words)
-            f.write(f'{offset} 03 n {len(words):02x} {names} {len(above):03d} {pointers} | {gloss}; "an example"  \n')
+            f.write(
+                f'{offset} 03 n {len(words):02x} {names} {len(above):03d} {pointers} | {gloss}; "an example"  \n'
+            )
             for w in words:
                 index.setdefault(w.lower(), []).append(offset)
     lines = [f"{w} n {len(o)} 1 @ {len(o)} 0 {' '.join(o)}  " for w, o in sorted(index.items())]
@@ -97,7 +99,9 @@ def test_files_are_nested_balanced_shuffled_and_longest_first(sources, tmp_path)
         for m, lines in files.items():
             assert Counter(line[0] for line in lines) == dict.fromkeys("0123", m)
             bigger = files.get(2 * m, raw)
-            assert [line for line in bigger if line in set(lines)] == lines  # nested, in the same order
+            assert [
+                line for line in bigger if line in set(lines)
+            ] == lines  # nested, in the same order
             for c in "0123":
                 shortest = min(len(line.split()) for line in lines if line[0] == c)
                 assert sum(len(line.split()) > shortest for line in raw if line[0] == c) < m
@@ -112,14 +116,20 @@ def test_two_builds_are_the_same_bytes(sources, tmp_path):
     c = build(*sources, tmp_path / "c", seed=1, tarball=True)
     assert digests(a.path) != digests(c.path)
     held = load_miniwiki(
-        a.path / "mini-wiki-rebuilt.tar.gz", split="all", glove=Glove({"word": 0}, np.ones((1, 50), np.float32))
+        a.path / "mini-wiki-rebuilt.tar.gz",
+        split="all",
+        glove=Glove({"word": 0}, np.ones((1, 50), np.float32)),
     )
     assert held.name == "Mini-Wiki (rebuilt)" and len(held) == 2
 
 
 def test_a_page_may_serve_twice_only_when_asked(sources, tmp_path):
     path, wordnet = sources
-    rows = [line for line in lzma.decompress(path.read_bytes()).decode().splitlines() if not line.startswith("Bach")]
+    rows = [
+        line
+        for line in lzma.decompress(path.read_bytes()).decode().splitlines()
+        if not line.startswith("Bach")
+    ]
     path.write_bytes(lzma.compress("\n".join(rows).encode()))
     assert len(build(path, wordnet, tmp_path / "a").tasks) == 1
     again = build(path, wordnet, tmp_path / "b", reuse=True)
@@ -129,7 +139,9 @@ def test_a_page_may_serve_twice_only_when_asked(sources, tmp_path):
 def test_the_page_chooses_the_sense(sources):
     net = WordNet.load(sources[1])
     senses = page_senses(net, read_wiki3029(sources[0]))
-    assert senses["Tiger"] == "10000006"  # the page speaks of stripes, though the first sense is a person
+    assert (
+        senses["Tiger"] == "10000006"
+    )  # the page speaks of stripes, though the first sense is a person
     assert "Nolemma" not in senses and set(classify(net, senses)) == set(NAMES)
 
 
@@ -137,11 +149,19 @@ def test_the_page_chooses_the_sense(sources):
     ("damage", "error", "message"),
     [
         (lambda raw: lzma.compress(raw)[:-300], ArchiveError, "truncated or damaged"),
-        (lambda raw: lzma.compress(raw.replace(b"sentence 7", b"caf\xe9", 1)), LayoutError, "line 8 is not UTF-8"),
+        (
+            lambda raw: lzma.compress(raw.replace(b"sentence 7", b"caf\xe9", 1)),
+            LayoutError,
+            "line 8 is not UTF-8",
+        ),
         (lambda raw: lzma.compress(b"no tab here\n"), LayoutError, "has no tab"),
         (lambda raw: lzma.compress(b""), LayoutError, "holds no page"),
         (lambda raw: lzma.compress(b"Bach\tone\n"), LayoutError, "no page falls into"),
-        (lambda raw: lzma.compress(b"\n".join(raw.split(b"\n")[::2])), LayoutError, "sentences, 32 are needed"),
+        (
+            lambda raw: lzma.compress(b"\n".join(raw.split(b"\n")[::2])),
+            LayoutError,
+            "sentences, 32 are needed",
+        ),
     ],
 )
 def test_damaged_sources_leave_nothing(sources, tmp_path, damage, error, message):
@@ -155,7 +175,9 @@ def test_damaged_sources_leave_nothing(sources, tmp_path, damage, error, message
 def test_another_wordnet_is_noticed(sources, tmp_path):
     data = sources[1] / "data.noun"
     data.write_text(data.read_text().replace("00007846", "00007847"))
-    (sources[1] / "index.noun").write_text((sources[1] / "index.noun").read_text().replace("00007846", "00007847"))
+    (sources[1] / "index.noun").write_text(
+        (sources[1] / "index.noun").read_text().replace("00007846", "00007847")
+    )
     with pytest.raises(LayoutError, match=r"give WordNet 3\.0"):
         build(*sources, tmp_path / "out")
     (sources[1] / "data.noun").unlink()
@@ -170,11 +192,22 @@ def test_an_existing_build_is_not_overwritten(sources, tmp_path):
 
 
 def test_command_line(sources, tmp_path):
-    args = ["build", "mini-wiki", "--wiki3029", str(sources[0]), "--wordnet", str(sources[1]), "--out", str(tmp_path / "out")]
+    args = [
+        "build",
+        "mini-wiki",
+        "--wiki3029",
+        str(sources[0]),
+        "--wordnet",
+        str(sources[1]),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     got = CliRunner().invoke(app, args)
     assert got.exit_code == 0, got.output
     assert "2 tasks" in got.output and all(n in got.output for n in NAMES)
-    assert got.output.strip().endswith(f"load it: fmrl.data.load_miniwiki({str(tmp_path / 'out')!r})")
+    assert got.output.strip().endswith(
+        f"load it: fmrl.datasets.load_miniwiki({str(tmp_path / 'out')!r})"
+    )
     got = CliRunner().invoke(app, args)
     assert got.exit_code == 1 and "is not empty" in got.output
     got = CliRunner().invoke(app, args[:-2])  # without --out: where the loader finds it
@@ -206,7 +239,9 @@ def test_the_real_one(shared, tmp_path, monkeypatch):
     start = time.perf_counter()
     again = load_miniwiki(name="mini-wiki-rebuilt", data=tmp_path, split="all")
     assert time.perf_counter() - start < 10 and np.array_equal(again.X, held.X)
-    assert len(held) == 646 and held.name == "Mini-Wiki (rebuilt)" and held.X.shape == (646 * 128, 50)
+    assert (
+        len(held) == 646 and held.name == "Mini-Wiki (rebuilt)" and held.X.shape == (646 * 128, 50)
+    )
     shutil.rmtree(built.path)
 
 
@@ -215,7 +250,9 @@ GLOVE = Glove({"word": 0}, np.ones((1, 50), np.float32))
 
 def test_an_altered_build_is_never_used(sources, tmp_path):
     root = build(*sources, tmp_path / "mini-wiki-rebuilt", tarball=True).path
-    load = lambda **kw: load_miniwiki(name="mini-wiki-rebuilt", data=tmp_path, split="all", glove=GLOVE, **kw)  # noqa: E731
+    load = lambda **kw: load_miniwiki(
+        name="mini-wiki-rebuilt", data=tmp_path, split="all", glove=GLOVE, **kw
+    )  # noqa: E731
     verify = ["verify", "mini-wiki-rebuilt", "--data", str(tmp_path)]
     assert len(load()) == 2 and CliRunner().invoke(app, verify).exit_code == 0
     file = next((root / "miniwikinet/bal").glob("*/32/0.txt"))
@@ -245,7 +282,10 @@ def test_an_altered_build_is_never_used(sources, tmp_path):
 def test_a_verify_of_bytes_that_are_no_text(sources, tmp_path):
     root = build(*sources, tmp_path / "mini-wiki-rebuilt").path
     (root / "manifest.json").unlink()
-    assert "no manifest.json" in CliRunner().invoke(app, ["verify", "mini-wiki-rebuilt", "--data", str(tmp_path)]).output
+    assert (
+        "no manifest.json"
+        in CliRunner().invoke(app, ["verify", "mini-wiki-rebuilt", "--data", str(tmp_path)]).output
+    )
     (root / "miniwikinet").rename(tmp_path / "miniwikinet")
     next((tmp_path / "miniwikinet/bal").glob("*/1/0.txt")).write_bytes(b"0\tcaf\xe9\n")
     got = CliRunner().invoke(app, ["verify", "mini-wiki", "--data", str(tmp_path)])
@@ -257,28 +297,55 @@ def test_the_seed_orders_pages_splits_and_samples(sources, tmp_path):
     assert len({b.tasks for b in builds}) > 1
     lines = [(b.path / "miniwikinet/raw/0.txt").read_text().splitlines() for b in builds]
     assert len({tuple(line[0] for line in one) for one in lines}) == 8
-    assert _splits(200, 0) != _splits(200, 1) and Counter(_splits(200, 0)) == {"train": 160, "dev": 20, "test": 20}
+    assert _splits(200, 0) != _splits(200, 1) and Counter(_splits(200, 0)) == {
+        "train": 160,
+        "dev": 20,
+        "test": 20,
+    }
 
 
 def test_sentences_of_one_length_are_taken_by_characters_then_by_place():
     texts = ["a bb c", "a b c", "d e f", "a b c d", "a b cc"]
     pages = dict.fromkeys("PQRS", texts + [f"x{k}" for k in range(40)])
     files = dict(_files(0, tuple("PQRS"), pages, "train", seed=0))
-    one, two, four = (sorted(x[2:] for x in files[f"bal/train/{m}"].decode().splitlines() if x[0] == "0") for m in (1, 2, 4))
-    assert one == ["a b c d"] and two == ["a b c d", "a bb c"] and four == ["a b c", "a b c d", "a b cc", "a bb c"]
+    one, two, four = (
+        sorted(x[2:] for x in files[f"bal/train/{m}"].decode().splitlines() if x[0] == "0")
+        for m in (1, 2, 4)
+    )
+    assert (
+        one == ["a b c d"]
+        and two == ["a b c d", "a bb c"]
+        and four == ["a b c", "a b c d", "a b cc", "a bb c"]
+    )
 
 
 def test_a_word_on_most_pages_tells_nothing(sources):
-    """'stripes' speaks for the feline until over 70 % of the pages have it; then the more frequent sense is taken."""
+    """'stripes' speaks for the feline until over 70 % of the pages have it; then the more frequent
+    sense is taken.
+    """
     net = WordNet.load(sources[1])
-    titles = ["Tiger", "Bach", "Paris", "Crete", "Hammer", "Justice", "Music", "Ada", "Person", "Land"]
+    titles = [
+        "Tiger",
+        "Bach",
+        "Paris",
+        "Crete",
+        "Hammer",
+        "Justice",
+        "Music",
+        "Ada",
+        "Person",
+        "Land",
+    ]
     for count, sense in ((7, "10000006"), (8, "10000005")):
         pages = {t: ["stripes" if k < count else "nothing"] for k, t in enumerate(titles)}
         assert page_senses(net, pages)["Tiger"] == sense
 
 
 def test_senses_that_tie_go_to_the_more_frequent_one(sources):
-    assert page_senses(WordNet.load(sources[1]), {"Tiger": ["no hint"], "Bach": ["x"]})["Tiger"] == "10000005"
+    assert (
+        page_senses(WordNet.load(sources[1]), {"Tiger": ["no hint"], "Bach": ["x"]})["Tiger"]
+        == "10000005"
+    )
 
 
 def test_a_file_is_no_folder_to_build_in(sources, tmp_path):

@@ -5,8 +5,8 @@ import struct
 import numpy as np
 import pytest
 
-from fmrl.data.errors import PickleError
-from fmrl.data.pickles import read_pickle
+from fmrl.datasets.pickles import read_pickle
+from fmrl.errors import PickleError
 
 IMAGES = np.arange(4 * 2 * 2 * 3, dtype=np.uint8).reshape(4, 2, 2, 3)
 
@@ -19,7 +19,11 @@ def write(tmp_path, raw):
 
 @pytest.mark.parametrize("protocol", range(6))
 def test_arrays_come_back_in_every_protocol(tmp_path, protocol):
-    held = {"image_data": IMAGES, "labels": [0, 0, 1, 1], "class_dict": {"n01": [0, 1], "n02": [np.int64(2), 3]}}
+    held = {
+        "image_data": IMAGES,
+        "labels": [0, 0, 1, 1],
+        "class_dict": {"n01": [0, 1], "n02": [np.int64(2), 3]},
+    }
     held |= {"f": np.asfortranarray(np.arange(6.0).reshape(2, 3)), "big": np.arange(3, dtype=">i4")}
     got = read_pickle(write(tmp_path, pickle.dumps(held, protocol=protocol)))
     assert np.array_equal(got["image_data"], IMAGES) and got["image_data"].dtype == np.uint8
@@ -45,7 +49,11 @@ class Payload:
 def test_a_payload_is_never_run(tmp_path, protocol, where):
     mark = tmp_path / "executed"
     bomb = Payload(os.system, f"touch {mark}")
-    held = {"value": {"data": bomb}, "key": {"data": IMAGES, bomb: 1}, "nested": {"data": [IMAGES, [bomb]]}}[where]
+    held = {
+        "value": {"data": bomb},
+        "key": {"data": IMAGES, bomb: 1},
+        "nested": {"data": [IMAGES, [bomb]]},
+    }[where]
     with pytest.raises(PickleError, match=r"asks to run (posix|nt)\.system; it was not run"):
         read_pickle(write(tmp_path, pickle.dumps(held, protocol=protocol)))
     assert not mark.exists()
@@ -53,7 +61,13 @@ def test_a_payload_is_never_run(tmp_path, protocol, where):
 
 @pytest.mark.parametrize(
     "call",
-    [(eval, "1"), (getattr, IMAGES, "tofile"), (np.load, "x"), (np.frombuffer, b"1"), (np.ndarray.tofile, 1, "x")],
+    [
+        (eval, "1"),
+        (getattr, IMAGES, "tofile"),
+        (np.load, "x"),
+        (np.frombuffer, b"1"),
+        (np.ndarray.tofile, 1, "x"),
+    ],
     ids=lambda c: getattr(c[0], "__name__", "?"),
 )
 def test_even_numpys_other_functions_are_refused(tmp_path, call):
@@ -97,7 +111,9 @@ def test_a_few_bytes_that_name_one_thing_a_billion_times(tmp_path):
         laugh = dict.fromkeys(map(str, range(50)), laugh)
     got = read_pickle(write(tmp_path, pickle.dumps(laugh)))
     assert got["0"] is got["49"]  # made once
-    assert read_pickle(write(tmp_path, pickle.dumps({"class_dict": {7: [0]}})))["class_dict"] == {"7": [0]}
+    assert read_pickle(write(tmp_path, pickle.dumps({"class_dict": {7: [0]}})))["class_dict"] == {
+        "7": [0]
+    }
     for _ in range(40):
         laugh = dict.fromkeys("xy", laugh)
     with pytest.raises(PickleError, match="nests deeper"):
@@ -114,7 +130,9 @@ def test_a_thing_that_holds_itself(tmp_path):
         read_pickle(write(tmp_path, pickle.dumps({"labels": items})))
 
 
-@pytest.mark.parametrize("labels", [[0.5, 1.0], [np.float64(1.5)], [[0], [1]], [np.arange(2)], [None]])
+@pytest.mark.parametrize(
+    "labels", [[0.5, 1.0], [np.float64(1.5)], [[0], [1]], [np.arange(2)], [None]]
+)
 def test_labels_that_are_no_labels(tmp_path, labels):
     with pytest.raises(PickleError, match="other than labels"):
         read_pickle(write(tmp_path, pickle.dumps({"labels": labels})))

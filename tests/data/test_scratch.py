@@ -4,14 +4,17 @@ import time
 
 import pytest
 
-from fmrl.data.errors import FetchError
-from fmrl.data.scratch import alone, atomic
+from fmrl.datasets.scratch import alone
+from fmrl.errors import FetchError
+from fmrl.files import atomic, sweep
 
 from .conftest import left_behind
 
 
 def test_a_killed_build_is_never_mixed_into_a_later_one(tmp_path):
-    """Two blocks of one process have nothing in common, and what a killed one left is swept once it is old."""
+    """Two blocks of one process have nothing in common, and what a killed one left is swept once it
+    is old.
+    """
     held = atomic(tmp_path / "out")
     first = held.__enter__()
     first.mkdir()
@@ -21,18 +24,20 @@ def test_a_killed_build_is_never_mixed_into_a_later_one(tmp_path):
         second.mkdir()
         (second / "new.txt").write_text("new")
     assert left_behind(tmp_path / "out") == ["new.txt"] and first.exists()
-    os.utime(first.parent, (0, 0))
-    with atomic(tmp_path / "out") as part:
-        part.write_text("x")
-        assert not first.exists()
-        (tmp_path / "out/new.txt").unlink()
-        (tmp_path / "out").rmdir()
+    sweep(tmp_path)
+    assert first.exists()  # it may still be at work
+    os.utime(first, (0, 0))
+    sweep(tmp_path)
+    assert not first.exists()
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(FetchError, match="cannot be created"), atomic(tmp_path / "file" / "sub" / "x"):
+    with (
+        pytest.raises(FetchError, match="cannot be created"),
+        atomic(tmp_path / "file" / "sub" / "x"),
+    ):
         pass
 
 

@@ -4,9 +4,9 @@ import tarfile
 import numpy as np
 import pytest
 
-from fmrl.data import load_shakespeare
-from fmrl.data.errors import ArchiveError, LayoutError
-from fmrl.data.shakespeare import ALPHABET, decode, encode
+from fmrl.datasets import load_shakespeare
+from fmrl.datasets.shakespeare import ALPHABET, decode, encode
+from fmrl.errors import ArchiveError, LayoutError
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fmrl import FMRLError, Simplex, minimise
-from fmrl.data import evolving, experts, gaussian_mixtures, linear_regressions
+from fmrl.datasets import evolving, experts, gaussian_mixtures, linear_regressions
 
 
 @pytest.mark.parametrize("make", [gaussian_mixtures, linear_regressions, experts])
@@ -18,7 +18,9 @@ def test_seeded(make):
 @pytest.mark.parametrize("spread", [0.0, 0.1, 0.7])
 def test_the_similarity_knob_is_the_spread_of_the_optima(spread):
     r = linear_regressions(400, 15, dim=8, spread=spread)
-    assert np.sqrt(((r.optima - r.centre) ** 2).sum(axis=1).mean()) == pytest.approx(spread, rel=0.1, abs=1e-9)
+    assert np.sqrt(((r.optima - r.centre) ** 2).sum(axis=1).mean()) == pytest.approx(
+        spread, rel=0.1, abs=1e-9
+    )
     assert np.linalg.norm(r.centre) == pytest.approx(0.5)
 
 
@@ -33,7 +35,11 @@ def test_expert_optima_are_the_solvers():
     e = experts(20, 25, dim=6)
     for task, w in zip(e, e.optima, strict=True):
         costs = task.X.sum(axis=0)
-        assert costs @ w == costs.min() == pytest.approx(float(costs @ minimise(task.open(), Simplex()).theta), abs=1e-6)
+        assert (
+            costs @ w
+            == costs.min()
+            == pytest.approx(float(costs @ minimise(task.open(), Simplex()).theta), abs=1e-6)
+        )
     assert e.centre.sum() == pytest.approx(1)
     alike = experts(50, 200, spread=0.0, gap=0.5)
     assert (alike.optima[:, 0] == 1).all()
@@ -59,7 +65,11 @@ def test_evolving_moves_and_its_optima_are_exact():
 
 
 def test_impossible_requests():
-    for call in (lambda: linear_regressions(0, 5), lambda: experts(3, 5, gap=0.9), lambda: next(evolving(3, dim=10))):
+    for call in (
+        lambda: linear_regressions(0, 5),
+        lambda: experts(3, 5, gap=0.9),
+        lambda: next(evolving(3, dim=10)),
+    ):
         with pytest.raises(FMRLError):
             call()
 

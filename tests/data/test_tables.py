@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from fmrl import Logistic, OneVsAll, Squared
-from fmrl.data import Encoder, Policy, fit_encoder, tasks_from_frame, training_ids
-from fmrl.data.errors import TableError
+from fmrl.datasets import Encoder, Policy, fit_encoder, tasks_from_frame, training_ids
+from fmrl.errors import TableError
 
 BASE = {"t": [1, 1, 2, 2], "x": [1.0, 2.0, 3.0, 4.0], "y": [0.5, 1.5, 2.5, 3.5]}
 
@@ -35,10 +35,18 @@ def test_pandas_missing_text_is_missing(dtype):
 
 def test_pandas_nullable_numbers_and_times():
     pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame(BASE | {"n": pd.array([1, None, 3, 4], dtype="Int64"), "b": pd.array([True, None] * 2, "boolean")})
+    frame = pd.DataFrame(
+        BASE
+        | {
+            "n": pd.array([1, None, 3, 4], dtype="Int64"),
+            "b": pd.array([True, None] * 2, "boolean"),
+        }
+    )
     got = tasks(frame, policy=Policy(missing="mean"), features=["n", "b"])
     assert got[0].X.tolist() == [[1, 1], [8 / 3, 1]]
-    frame = pd.DataFrame(BASE | {"day": pd.to_datetime(["2024-01-02", None, "2024-01-01", "2024-01-03"])})
+    frame = pd.DataFrame(
+        BASE | {"day": pd.to_datetime(["2024-01-02", None, "2024-01-01", "2024-01-03"])}
+    )
     with pytest.raises(TableError, match="the order 'day' has no value in row 1"):
         tasks(frame, order="day")
     assert tasks(frame[2:], order="day")[0].X.tolist() == [[3], [4]]
@@ -78,26 +86,62 @@ def test_a_constant_column_is_not_blown_up(scale):
 
 
 def test_dropped_rows_teach_nothing():
-    frame = pl.DataFrame(BASE | {"x": [1.0, 3.0, 1e9, 2.0], "c": ["a", "b", None, "a"], "y": ["u", "v", "w", "v"]})
-    stream = tasks_from_frame(frame, task="t", target="y", policy=Policy(missing="drop", scale="standard"), one_class="keep")
+    frame = pl.DataFrame(
+        BASE | {"x": [1.0, 3.0, 1e9, 2.0], "c": ["a", "b", None, "a"], "y": ["u", "v", "w", "v"]}
+    )
+    stream = tasks_from_frame(
+        frame,
+        task="t",
+        target="y",
+        policy=Policy(missing="drop", scale="standard"),
+        one_class="keep",
+    )
     assert stream.encoder.columns[0].centre == 2.0 and stream.loss == Logistic(("u", "v"))
     first, second = stream
     assert first.rounds == 2 and second.rounds == 1
 
 
 def test_labels_stay_with_their_rows_when_rows_are_dropped():
-    frame = pl.DataFrame({"t": [1] * 4 + [2] * 4, "x": [None, 1.0, 2.0, None, 3.0, None, 4.0, 5.0], "y": np.arange(8) / 2})
-    got = [(t.X[:, 0].tolist(), t.open().target.ravel().tolist()) for t in tasks(frame, policy=Policy(missing="drop"))]
+    frame = pl.DataFrame(
+        {
+            "t": [1] * 4 + [2] * 4,
+            "x": [None, 1.0, 2.0, None, 3.0, None, 4.0, 5.0],
+            "y": np.arange(8) / 2,
+        }
+    )
+    got = [
+        (t.X[:, 0].tolist(), t.open().target.ravel().tolist())
+        for t in tasks(frame, policy=Policy(missing="drop"))
+    ]
     assert got == [([1, 2], [0.5, 1.0]), ([3, 4, 5], [2.0, 3.0, 3.5])]
 
 
 def test_columns_of_every_name(tmp_path):
-    names = ["rank", "row", "bin", "size", "run", "n", "__fmrl_run", "__fmrl_rank", "rows", "levels0"]
+    names = [
+        "rank",
+        "row",
+        "bin",
+        "size",
+        "run",
+        "n",
+        "__fmrl_run",
+        "__fmrl_rank",
+        "rows",
+        "levels0",
+    ]
     ids = [2, 1, 2, 1, 3]
-    frame = pl.DataFrame({"bin": ids} | {n: np.arange(5.0) for n in names if n != "bin"} | {"y": np.arange(5) / 2})
+    frame = pl.DataFrame(
+        {"bin": ids} | {n: np.arange(5.0) for n in names if n != "bin"} | {"y": np.arange(5) / 2}
+    )
     frame.write_parquet(tmp_path / "f.parquet")
     for table in (frame, tmp_path / "f.parquet"):
-        args = {"task": "bin", "apart": "gather", "rows": 2, "order": "rank", "policy": Policy(missing="drop")}
+        args = {
+            "task": "bin",
+            "apart": "gather",
+            "rows": 2,
+            "order": "rank",
+            "policy": Policy(missing="drop"),
+        }
         got = tasks(table, **args)
         assert [(t.name, t.X[:, 0].tolist()) for t in got] == [(2, [0, 2]), (1, [1, 3]), (3, [4])]
 
@@ -108,7 +152,9 @@ def test_a_stored_encoder_reads_the_same_kinds(tmp_path):
     stream = tasks_from_frame(tmp_path / "a.csv", task="t", target="y")
     (tmp_path / "e.json").write_text(stream.encoder.to_json())
     assert tasks(tmp_path / "b.csv", encoder=tmp_path / "e.json")[0].X.tolist() == [[1, 0], [0, 0]]
-    with pytest.raises(TableError, match="column 'c' is Int64 here, the encoding was learned from String"):
+    with pytest.raises(
+        TableError, match="column 'c' is Int64 here, the encoding was learned from String"
+    ):
         tasks(pl.DataFrame({"t": [1], "c": [1], "y": [0.5]}), encoder=stream.encoder)
     number = tasks_from_frame(pl.DataFrame(BASE), task="t", target="y").encoder
     for values in ([datetime.date(2024, 1, 1)] * 4, ["1", "2", "3", "4"]):
@@ -116,7 +162,9 @@ def test_a_stored_encoder_reads_the_same_kinds(tmp_path):
             tasks(pl.DataFrame(BASE | {"x": values}), encoder=number)
 
 
-@pytest.mark.parametrize("given", [{"features": ["y"]}, {"policy": Policy(missing="mean")}, {"train": [1]}])
+@pytest.mark.parametrize(
+    "given", [{"features": ["y"]}, {"policy": Policy(missing="mean")}, {"train": [1]}]
+)
 def test_arguments_that_contradict_an_encoder(given):
     encoder = tasks_from_frame(pl.DataFrame(BASE), task="t", target="y").encoder
     with pytest.raises(TableError, match="encoder"):
@@ -127,18 +175,31 @@ def test_arguments_that_contradict_an_encoder(given):
 def test_ids_of_a_csv_are_text(tmp_path):
     (tmp_path / "f.csv").write_text("t,x,y\n01,1,0.5\n01,2,1.5\n1,3,0.5\n1,4,1.5\n")
     assert [t.name for t in tasks(tmp_path / "f.csv")] == ["01", "1"]
-    stream = tasks_from_frame(tmp_path / "f.csv", task="t", target="y", train=[1], policy=Policy(scale="range"))
+    stream = tasks_from_frame(
+        tmp_path / "f.csv", task="t", target="y", train=[1], policy=Policy(scale="range")
+    )
     assert stream.trained == ("1",) and stream.encoder.columns[0].centre == 3.0
 
 
 def test_an_id_falls_on_one_side_whatever_its_kind():
     for share in (0.2, 0.5):
-        assert training_ids([1.0, 2.0, 3.0, 2.5], share)[:3] == training_ids([1, 2, 3, 2.5], share)[:3]
-        assert [int(i) for i in training_ids([str(i) for i in range(99)], share)] == training_ids(range(99), share)
+        assert (
+            training_ids([1.0, 2.0, 3.0, 2.5], share)[:3] == training_ids([1, 2, 3, 2.5], share)[:3]
+        )
+        assert [int(i) for i in training_ids([str(i) for i in range(99)], share)] == training_ids(
+            range(99), share
+        )
 
 
 def test_rows_in_messages_are_those_of_the_table(tmp_path):
-    frame = pl.DataFrame({"t": [1, 2, 1, 2], "day": [4, 3, 2, 1], "x": [1.0, 2.0, None, 4.0], "y": [0.5, 1.5, 2.5, 3.5]})
+    frame = pl.DataFrame(
+        {
+            "t": [1, 2, 1, 2],
+            "day": [4, 3, 2, 1],
+            "x": [1.0, 2.0, None, 4.0],
+            "y": [0.5, 1.5, 2.5, 3.5],
+        }
+    )
     frame.write_parquet(tmp_path / "f.parquet")
     for table in (frame, tmp_path / "f.parquet"):
         with pytest.raises(TableError, match="column 'x' has no value in row 2"):
@@ -152,7 +213,10 @@ def test_rows_in_messages_are_those_of_the_table(tmp_path):
 
 def test_rows_that_tie_keep_their_order(tmp_path):
     n = 20_000
-    task, key = np.arange(n) * 7 % 40, np.arange(n) // 40 * 13 % 3  # neither lies sorted, so that only a stable sort passes
+    task, key = (
+        np.arange(n) * 7 % 40,
+        np.arange(n) // 40 * 13 % 3,
+    )  # neither lies sorted, so that only a stable sort passes
     frame = pl.DataFrame({"t": task, "k": key, "x": np.arange(n) * 1.0, "y": np.arange(n) / 2})
     frame.write_parquet(tmp_path / "f.parquet")
     for table in (frame, tmp_path / "f.parquet"):
@@ -163,8 +227,12 @@ def test_rows_that_tie_keep_their_order(tmp_path):
 
 
 def test_targets_of_other_kinds():
-    frame = pl.DataFrame(BASE | {"y": [Decimal("0.50"), Decimal("1.50"), Decimal("2.50"), Decimal("3.50")]})
-    assert tasks_from_frame(frame, task="t", target="y").loss == Squared() and len(tasks(frame)) == 2
+    frame = pl.DataFrame(
+        BASE | {"y": [Decimal("0.50"), Decimal("1.50"), Decimal("2.50"), Decimal("3.50")]}
+    )
+    assert (
+        tasks_from_frame(frame, task="t", target="y").loss == Squared() and len(tasks(frame)) == 2
+    )
     dates = pl.DataFrame(BASE | {"y": [datetime.date(2024, 1, i) for i in (1, 2, 3, 4)]})
     for loss in (None, Squared()):
         with pytest.raises(TableError, match="the target 'y' is of type Date"):
@@ -174,7 +242,11 @@ def test_targets_of_other_kinds():
 
 
 def test_dates_among_the_features():
-    for day in (["2024-01-01", "2024-01-02"] * 2, ["1/2/2024", "3/4/2024"] * 2, [datetime.date(2024, 1, 1)] * 4):
+    for day in (
+        ["2024-01-01", "2024-01-02"] * 2,
+        ["1/2/2024", "3/4/2024"] * 2,
+        [datetime.date(2024, 1, 1)] * 4,
+    ):
         frame = pl.DataFrame(BASE | {"day": day})
         with pytest.raises(TableError, match=r"column 'day' holds dates.*name it in order="):
             tasks(frame)

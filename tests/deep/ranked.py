@@ -1,4 +1,6 @@
-"""A training to be started by torchrun, and by the test itself in one process: digits, float64, three compositions."""
+"""A training to be started by torchrun, and by the test itself in one process: digits, float64,
+three compositions.
+"""
 
 # ruff: noqa: E402
 
@@ -11,7 +13,20 @@ torch = pytest.importorskip("torch")
 from sklearn.datasets import load_digits
 from torch import nn
 
-from fmrl.deep import SGD, Adam, AdaptiveOGD, Doubling, FLIBatch, FLIOnline, Interpolate, MetaTrainer, Pool, Ranks, load, save
+from fmrl.deep import (
+    SGD,
+    Adam,
+    AdaptiveOGD,
+    Doubling,
+    FLIBatch,
+    FLIOnline,
+    Interpolate,
+    MetaTrainer,
+    Pool,
+    Ranks,
+    load,
+    save,
+)
 
 torch.set_num_threads(1)
 KINDS = {

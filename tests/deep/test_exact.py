@@ -1,4 +1,6 @@
-"""The stacked paths against a plain loop: nn.Module, autograd, torch.optim, one task after another, in float64."""
+"""The stacked paths against a plain loop: nn.Module, autograd, torch.optim, one task after another,
+in float64.
+"""
 # ruff: noqa: E402
 
 import copy
@@ -10,9 +12,8 @@ torch = pytest.importorskip("torch")
 from torch import nn
 from torch.nn import functional as F
 
-from fmrl.core.errors import FMRLError
-from fmrl.core.meta import LastUpdate
-from fmrl.core.update import FAL
+from fmrl.core.rules.meta import LastUpdate
+from fmrl.core.rules.update import FAL
 from fmrl.deep import (
     SGD,
     Adam,
@@ -38,6 +39,7 @@ from fmrl.deep import (
     save,
     summed_cross_entropy,
 )
+from fmrl.errors import FMRLError
 
 torch.set_num_threads(1)
 K, ITERATIONS = 3, 3
@@ -60,9 +62,13 @@ def plain(net, within, tasks, fraction, average):
             if isinstance(within, SGD):
                 optimiser = torch.optim.SGD(module.parameters(), lr=within.step)
             else:
-                optimiser = torch.optim.Adam(module.parameters(), lr=within.step, betas=(0.0, within.beta2), eps=within.eps)
+                optimiser = torch.optim.Adam(
+                    module.parameters(), lr=within.step, betas=(0.0, within.beta2), eps=within.eps
+                )
                 if within.carry and carried is not None:
-                    for p, v in zip(module.parameters(), layout.split(carried).values(), strict=True):
+                    for p, v in zip(
+                        module.parameters(), layout.split(carried).values(), strict=True
+                    ):
                         optimiser.state[p] = {
                             "step": torch.tensor(float(taken)), "exp_avg": torch.zeros_like(p), "exp_avg_sq": v.clone(),
                         }  # fmt: skip
@@ -74,7 +80,11 @@ def plain(net, within, tasks, fraction, average):
                 optimiser.step()
             ends.append(torch.stack(played).mean(0) if average else layout.flat(module))
             if isinstance(within, Adam):
-                moments.append(layout.join({n: optimiser.state[p]["exp_avg_sq"] for n, p in module.named_parameters()}))
+                moments.append(
+                    layout.join(
+                        {n: optimiser.state[p]["exp_avg_sq"] for n, p in module.named_parameters()}
+                    )
+                )
         if isinstance(within, Adam) and within.carry:
             decay = within.beta2**tasks.steps
             start = torch.zeros_like(phi) if carried is None else carried
@@ -99,33 +109,45 @@ class Odd(nn.Module):
 
 @pytest.mark.parametrize("path", ["stacked", "functional"])
 @pytest.mark.parametrize("average", [False, True])
-@pytest.mark.parametrize("within", [SGD(0.1), Adam(1e-3, carry=True), Adam(1e-3, carry=False)], ids=["sgd", "carried", "reset"])
+@pytest.mark.parametrize(
+    "within",
+    [SGD(0.1), Adam(1e-3, carry=True), Adam(1e-3, carry=False)],
+    ids=["sgd", "carried", "reset"],
+)
 def test_equals_plain_loop(within, average, path):
     tasks = make_pool().tasks(3, 4, batch=5, steps=4, seed=3)
     net = omniglot_net(3, filters=8, side=14, seed=0).double()
     expected = plain(net, within, tasks, lambda i: 1 - i / 5, average)
     update = FLIBatch() if average else FLIOnline()
-    trainer = MetaTrainer(net, within, update, Interpolate(1.0, 0.0, 5), meta_batch=K, path=path, piece=2).fit(
-        tasks, ITERATIONS
-    )
+    trainer = MetaTrainer(
+        net, within, update, Interpolate(1.0, 0.0, 5), meta_batch=K, path=path, piece=2
+    ).fit(tasks, ITERATIONS)
     assert (trainer.phi[0] - expected).abs().max() < 1e-8
     assert (expected - Layout.of(net).flat(net)).abs().max() > 1e-3  # something was learned at all
 
 
 @pytest.mark.parametrize(
-    "net", [Odd().double(), mini_imagenet_net(3, filters=4, side=14, channels=1, seed=0).double()], ids=["odd", "pool"]
+    "net",
+    [Odd().double(), mini_imagenet_net(3, filters=4, side=14, channels=1, seed=0).double()],
+    ids=["odd", "pool"],
 )
 def test_other_modules(net):
     tasks = make_pool().tasks(3, 4, batch=5, steps=4, seed=3)
     expected = plain(net, Adam(1e-3), tasks, lambda i: 0.5, False)
-    trainer = MetaTrainer(copy.deepcopy(net), Adam(1e-3), meta=Interpolate(0.5, 0.5, 1), meta_batch=K).fit(tasks, ITERATIONS)
+    trainer = MetaTrainer(
+        copy.deepcopy(net), Adam(1e-3), meta=Interpolate(0.5, 0.5, 1), meta_batch=K
+    ).fit(tasks, ITERATIONS)
     assert (trainer.phi[0] - expected).abs().max() < 1e-8
 
 
 @pytest.mark.parametrize("meta", [Interpolate(1.0, 0.0, 8), FollowLeader(), AdaptiveOGD()])
 @pytest.mark.parametrize(
     ("similarity", "within"),
-    [(None, Adam(1e-3)), (Doubling(0.1, 1.1, first=1.0), SGD(lipschitz=5.0)), (AverageDeviation(first=1.0), Adam(None))],
+    [
+        (None, Adam(1e-3)),
+        (Doubling(0.1, 1.1, first=1.0), SGD(lipschitz=5.0)),
+        (AverageDeviation(first=1.0), Adam(None)),
+    ],
 )
 def test_resume_is_exact(tmp_path, meta, similarity, within):
     pool = make_pool()
@@ -156,15 +178,21 @@ def test_runs_side_by_side_equal_runs_alone():
 
 def test_ragged_tasks_and_long_runs():
     rng = np.random.default_rng(1)
-    tasks = Arrays([(rng.random((n, 4)), rng.integers(0, 2, n)) for n in (3, 7, 20)], batch=4, steps=9)
-    trainer = MetaTrainer(nn.Linear(4, 2).double(), SGD(0.1), LongRun(9), FollowLeader(), meta_batch=2).fit(tasks, 4)
+    tasks = Arrays(
+        [(rng.random((n, 4)), rng.integers(0, 2, n)) for n in (3, 7, 20)], batch=4, steps=9
+    )
+    trainer = MetaTrainer(
+        nn.Linear(4, 2).double(), SGD(0.1), LongRun(9), FollowLeader(), meta_batch=2
+    ).fit(tasks, 4)
     assert trainer.iteration == 4 and torch.isfinite(trainer.phi).all()
     with pytest.raises(FMRLError, match="LongRun"):
         MetaTrainer(nn.Linear(4, 2), SGD(0.1), FAL())
 
 
 def test_a_long_run_plays_on_with_the_step_of_the_task():
-    """Nine steps of which the task has four: eta is D/(G·√4), and theta is where nine steps of plain SGD end."""
+    """Nine steps of which the task has four: eta is D/(G·√4), and theta is where nine steps of
+    plain SGD end.
+    """
     rng = np.random.default_rng(1)
     made = [(rng.random((5, 4)), rng.integers(0, 2, 5)) for _ in range(2)]
     net = nn.Linear(4, 2).double()
@@ -178,7 +206,9 @@ def test_a_long_run_plays_on_with_the_step_of_the_task():
         optimiser.zero_grad()
         torch.nn.functional.cross_entropy(net(short.inputs[i]), y).backward()
         optimiser.step()
-    assert (trainer.phi[0] - torch.cat([p.detach().flatten() for p in net.parameters()])).abs().max() < 1e-14
+    assert (
+        trainer.phi[0] - torch.cat([p.detach().flatten() for p in net.parameters()])
+    ).abs().max() < 1e-14
     with pytest.raises(FMRLError, match="fewer steps"):
         MetaTrainer(net, SGD(0.1), LongRun(3), meta_batch=1).fit(short, 1)
 
@@ -210,7 +240,12 @@ def expected(net, test, steps, protocol, count):
         if protocol == "transductive":
             guess = module(test.inputs[query[k]]).argmax(1)
         else:
-            guess = torch.stack([module(test.inputs[torch.cat([support[k], q[None]])])[-1].argmax() for q in query[k]])
+            guess = torch.stack(
+                [
+                    module(test.inputs[torch.cat([support[k], q[None]])])[-1].argmax()
+                    for q in query[k]
+                ]
+            )
         answers.append(float((guess == test.query_labels).double().mean()))
     return answers
 
@@ -223,7 +258,9 @@ def test_running_statistics_are_refused():
 
 
 def test_moments_in_turn_equal_one_optimiser_for_all_tasks():
-    """The authors' loop: one Adam whose moments and step count go on, theta put back to phi before each task."""
+    """The authors' loop: one Adam whose moments and step count go on, theta put back to phi before
+    each task.
+    """
     tasks = make_pool().tasks(3, 4, batch=5, steps=4, seed=3)
     net = omniglot_net(3, filters=8, side=14, seed=0).double()
     layout, module = Layout.of(net), copy.deepcopy(net)
@@ -241,10 +278,14 @@ def test_moments_in_turn_equal_one_optimiser_for_all_tasks():
             ends.append(layout.flat(module))
         phi = phi + (1 - iteration / 5) * (torch.stack(ends).mean(0) - phi)
     nets = [copy.deepcopy(net), omniglot_net(3, filters=8, side=14, seed=1).double()]
-    trainer = MetaTrainer(nets, Adam(1e-3, carry="in turn"), meta=Interpolate(1.0, 0.0, 5), meta_batch=K)
+    trainer = MetaTrainer(
+        nets, Adam(1e-3, carry="in turn"), meta=Interpolate(1.0, 0.0, 5), meta_batch=K
+    )
     trainer.fit([tasks, make_pool_like(tasks)], ITERATIONS)
     assert (trainer.phi[0] - phi).abs().max() < 1e-8
-    together = MetaTrainer(net, Adam(1e-3), meta=Interpolate(1.0, 0.0, 5), meta_batch=K).fit(tasks, ITERATIONS)
+    together = MetaTrainer(net, Adam(1e-3), meta=Interpolate(1.0, 0.0, 5), meta_batch=K).fit(
+        tasks, ITERATIONS
+    )
     assert (together.phi[0] - phi).abs().max() > 1e-6  # another algorithm
 
 
@@ -264,7 +305,9 @@ def test_passes_by_hand_equal_autograd(build, loss, threads):
     try:
         torch.set_num_threads(threads)
         for path in ("by hand", "functional"):
-            trainer = MetaTrainer(copy.deepcopy(net), SGD(0.1), meta_batch=K, path=path, piece=2, loss=loss).fit(tasks, 2)
+            trainer = MetaTrainer(
+                copy.deepcopy(net), SGD(0.1), meta_batch=K, path=path, piece=2, loss=loss
+            ).fit(tasks, 2)
             assert (trainer.loop.hand is not None) == (path == "by hand")
             found[path] = trainer.phi
         assert torch.get_num_threads() == threads
@@ -277,17 +320,25 @@ def test_passes_by_hand_equal_autograd(build, loss, threads):
 
 def test_a_summed_loss_matters_where_moments_meet_another_batch():
     pool = make_pool()
-    tasks, test = pool.tasks(3, 4, batch=6, steps=4), pool.tasks(3, 1, batch=3, steps=4, queries=1, seed=9)
+    tasks, test = (
+        pool.tasks(3, 4, batch=6, steps=4),
+        pool.tasks(3, 1, batch=3, steps=4, queries=1, seed=9),
+    )
     ends = {}
     for loss in (cross_entropy, summed_cross_entropy):
         net = omniglot_net(3, filters=8, side=14, seed=0).double()
         trainer = MetaTrainer(net, Adam(1e-3, eps=1e-20), meta_batch=K, loss=loss).fit(tasks, 2)
         X, y = pool.inputs[:30:10], [0, 1, 2]
-        ends[loss] = trainer.phi[0], Layout.of(net).flat(adapt(trainer, X, y, steps=1)) - trainer.phi[0]
+        ends[loss] = (
+            trainer.phi[0],
+            Layout.of(net).flat(adapt(trainer, X, y, steps=1)) - trainer.phi[0],
+        )
         assert evaluate(trainer, test, 2, protocol="transductive", count=2).steps == 2
     (phi, mean), (same, summed) = ends[cross_entropy], ends[summed_cross_entropy]
     assert (phi - same).abs().max() < 1e-9  # Adam does not feel the scale
-    assert 0.5 < summed.norm() / mean.norm() < 0.7  # but 3 samples weigh half of 6; their own squares are in the moments too
+    assert (
+        0.5 < summed.norm() / mean.norm() < 0.7
+    )  # but 3 samples weigh half of 6; their own squares are in the moments too
 
 
 def test_runs_that_share_a_sequence_are_independent():
@@ -301,8 +352,10 @@ def test_runs_that_share_a_sequence_are_independent():
 
 
 def test_less_memory_means_smaller_pieces(monkeypatch):
-    """Memory that runs out halves the tasks that go through the network at once, and changes no number."""
-    from fmrl.deep import iteration as module
+    """Memory that runs out halves the tasks that go through the network at once, and changes no
+    number.
+    """
+    from fmrl.deep.engines import iteration as module
 
     tasks = make_pool().tasks(3, 4, batch=5, steps=4, seed=3)
     net = omniglot_net(3, filters=8, side=14, seed=0).double()
@@ -325,9 +378,11 @@ def test_less_memory_means_smaller_pieces(monkeypatch):
 
 @pytest.mark.parametrize("wrong", [None, "average", "last piece"])
 def test_every_compiled_form_is_checked_before_use(monkeypatch, wrong):
-    """Kernels stood in for by torch: one that sums no iterates, or errs in the smaller last piece of a stack, is not used."""
-    from fmrl.deep import agreement, fused
-    from fmrl.deep.stacked import stack
+    """Kernels stood in for by torch: one that sums no iterates, or errs in the smaller last piece
+    of a stack, is not used.
+    """
+    from fmrl.deep.engines import agreement, fused
+    from fmrl.deep.engines.stacked import stack
 
     net = omniglot_net(3, filters=16, side=14, seed=0)
     apply = stack(net)
@@ -343,7 +398,11 @@ def test_every_compiled_form_is_checked_before_use(monkeypatch, wrong):
             (gradient,) = torch.autograd.grad(values.sum(), leaf)
             if average is not None and wrong != "average":
                 average += theta
-            theta -= eta[:, None] * gradient[:, self.order] * (3 if wrong == "last piece" and self.wide == 1 else 1)
+            theta -= (
+                eta[:, None]
+                * gradient[:, self.order]
+                * (3 if wrong == "last piece" and self.wide == 1 else 1)
+            )
             loss.copy_(values.detach())
 
     monkeypatch.setattr(fused, "FusedStep", Step)
@@ -352,13 +411,25 @@ def test_every_compiled_form_is_checked_before_use(monkeypatch, wrong):
     tasks = Pool.of(images, np.repeat(np.arange(6), 10)).tasks(3, 4, batch=5, steps=4, seed=3)
 
     def fit(path, update, piece):
-        return MetaTrainer(copy.deepcopy(net), SGD(0.1), update, meta_batch=K, path=path, piece=piece, precision="ieee").fit(
-            tasks, 2
-        )
+        return MetaTrainer(
+            copy.deepcopy(net),
+            SGD(0.1),
+            update,
+            meta_batch=K,
+            path=path,
+            piece=piece,
+            precision="ieee",
+        ).fit(tasks, 2)
 
-    for update, piece, refused in ((FLIOnline(), None, None), (FLIBatch(), None, "average"), (FLIOnline(), 2, "last piece")):
+    for update, piece, refused in (
+        (FLIOnline(), None, None),
+        (FLIBatch(), None, "average"),
+        (FLIOnline(), 2, "last piece"),
+    ):
         if wrong is not None and wrong == refused:
             with pytest.raises(FMRLError, match="differs"):
                 fit("fused", update, piece)
         else:
-            assert (fit("fused", update, piece).phi - fit("stacked", update, piece).phi).abs().max() < 1e-5
+            assert (
+                fit("fused", update, piece).phi - fit("stacked", update, piece).phi
+            ).abs().max() < 1e-5

@@ -10,7 +10,6 @@ torch = pytest.importorskip("torch")
 from torch import nn
 from torch.nn import functional as F
 
-from fmrl.core.errors import FMRLError
 from fmrl.deep import (
     MAML,
     SGD,
@@ -25,7 +24,8 @@ from fmrl.deep import (
     gradient_norm,
     squared_error,
 )
-from fmrl.deep.reproduce import Plan, Study, compare, reference, runs
+from fmrl.errors import FMRLError
+from fmrl.reproduce.deep.reproduce import Plan, Study, compare, reference, runs
 
 
 def test_first_order_maml_is_the_gradient_at_the_end():
@@ -81,9 +81,13 @@ def test_maml_takes_the_mean_over_tasks_of_any_sizes(first_order, monkeypatch):
     assert len(groups) == 3 and len(single) == 5
     stacked = (tasks.inputs[index[:2]], label[:2], tasks.inputs[groups[0].query], groups[0].targets)
     together = maml.gradient(net, layout, layout.flat(net), [b[[0, 0, 1]] for b in stacked])
-    apart = [maml.gradient(net, layout, layout.flat(net), [b[[i]] for b in stacked]) for i in (0, 1)]
+    apart = [
+        maml.gradient(net, layout, layout.flat(net), [b[[i]] for b in stacked]) for i in (0, 1)
+    ]
     assert (together - (2 * apart[0] + apart[1]) / 3).abs().max() < 1e-12
-    monkeypatch.setattr(torch.optim, "Adam", torch.optim.SGD)  # Adam would hide the scale of the gradient
+    monkeypatch.setattr(
+        torch.optim, "Adam", torch.optim.SGD
+    )  # Adam would hide the scale of the gradient
     moved = layout.flat(maml.fit(net, tasks, 1)) - layout.flat(net)
     assert (moved + 0.01 * torch.stack(single).mean(0)).abs().max() < 1e-12
 
@@ -91,14 +95,26 @@ def test_maml_takes_the_mean_over_tasks_of_any_sizes(first_order, monkeypatch):
 def test_maml_learns_sines():
     train, test = Arrays(sines(200, 0), batch=5, steps=1), Arrays(sines(50, 1), batch=5, steps=1)
     net, looks = small_net(), []
-    trained = MAML(0.05, 1e-2, loss=squared_error).fit(net, train, 150, 10, each=lambda i, m: looks.append(i), every=60)
+    trained = MAML(0.05, 1e-2, loss=squared_error).fit(
+        net, train, 150, 10, each=lambda i, m: looks.append(i), every=60
+    )
     before, after = (
-        evaluate(m, test, 1, protocol="transductive", count=50, within=SGD(0.05), loss=squared_error) for m in (net, trained)
+        evaluate(
+            m, test, 1, protocol="transductive", count=50, within=SGD(0.05), loss=squared_error
+        )
+        for m in (net, trained)
     )
     assert after.what == "loss" and after.interval[1] < before.interval[0], (before, after)
     assert looks == [60, 120, 150]
-    assert MAML(loss=squared_error).fit(net, train, 10**9, seconds=0.1, each=lambda i, m: looks.append(i)) and looks[-1] < 10**6
-    ends = [Layout.of(net).flat(MAML(loss=squared_error).fit(net, train, 1, seed=s)) for s in (0, 0, 1)]
+    assert (
+        MAML(loss=squared_error).fit(
+            net, train, 10**9, seconds=0.1, each=lambda i, m: looks.append(i)
+        )
+        and looks[-1] < 10**6
+    )
+    ends = [
+        Layout.of(net).flat(MAML(loss=squared_error).fit(net, train, 1, seed=s)) for s in (0, 0, 1)
+    ]
     assert torch.equal(ends[0], ends[1]) and not torch.equal(ends[0], ends[2])
 
 
@@ -117,19 +133,31 @@ def test_maml_leaves_frozen_parameters():
     net = small_net()
     net[0].weight.requires_grad_(False)
     trained = MAML(loss=squared_error).fit(net, Arrays(sines(5, 0), batch=5, steps=1), 2)
-    assert torch.equal(trained[0].weight, net[0].weight) and not torch.equal(trained[0].bias, net[0].bias)
-    tasks, module, layout = Arrays(sines(1, 0), batch=5, steps=3), copy.deepcopy(net), Layout.of(net)
+    assert torch.equal(trained[0].weight, net[0].weight) and not torch.equal(
+        trained[0].bias, net[0].bias
+    )
+    tasks, module, layout = (
+        Arrays(sines(1, 0), batch=5, steps=3),
+        copy.deepcopy(net),
+        Layout.of(net),
+    )
     index, label, (g,) = tasks.queried(0, 1)
-    optimiser = torch.optim.SGD(module.parameters(), lr=0.1)  # leaves the frozen layer where it is in the task, too
+    optimiser = torch.optim.SGD(
+        module.parameters(), lr=0.1
+    )  # leaves the frozen layer where it is in the task, too
     for s in range(3):
         optimiser.zero_grad()
         F.mse_loss(module(tasks.inputs[index[0, s]]), label[0, s]).backward()
         optimiser.step()
     optimiser.zero_grad()
     F.mse_loss(module(tasks.inputs[g.query[0]]), g.targets[0]).backward()
-    expected = layout.join({n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in module.named_parameters()})
+    expected = layout.join(
+        {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in module.named_parameters()}
+    )
     batch = (tasks.inputs[index], label, tasks.inputs[g.query], g.targets)
-    found = MAML(0.1, first_order=True, loss=squared_error).gradient(net, layout, layout.flat(net), batch)
+    found = MAML(0.1, first_order=True, loss=squared_error).gradient(
+        net, layout, layout.flat(net), batch
+    )
     assert (found - expected).abs().max() < 1e-12
 
 
@@ -139,19 +167,34 @@ def test_maml_leaves_frozen_parameters():
     [
         (lambda: MAML(-1), "inner=-1 must be positive"),
         (lambda: MAML(1, float("nan")), "outer=nan must be positive"),
-        (lambda: MAML().fit(small_net(), Arrays([t[:2] for t in sines(2, 0)], batch=5, steps=1), 1), "MAML needs queries"),
+        (
+            lambda: MAML().fit(
+                small_net(), Arrays([t[:2] for t in sines(2, 0)], batch=5, steps=1), 1
+            ),
+            "MAML needs queries",
+        ),
         (lambda: MAML().fit(small_net(), [t[:2] for t in sines(2, 0)], 1), "MAML needs queries"),
-        (lambda: MAML().fit(small_net(), Arrays(sines(2, 0), batch=5, steps=1), 1), "name no class"),
-        (lambda: MAML().fit(small_net(), Arrays(sines(2, 0), batch=5, steps=1), 1, meta_batch=0), "meta_batch=0"),
+        (
+            lambda: MAML().fit(small_net(), Arrays(sines(2, 0), batch=5, steps=1), 1),
+            "name no class",
+        ),
+        (
+            lambda: MAML().fit(small_net(), Arrays(sines(2, 0), batch=5, steps=1), 1, meta_batch=0),
+            "meta_batch=0",
+        ),
         (
             lambda: MAML(loss=squared_error).fit(
-                nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)), Arrays(sines(2, 0), batch=5, steps=1), 1
+                nn.Sequential(nn.Linear(1, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)),
+                Arrays(sines(2, 0), batch=5, steps=1),
+                1,
             ),
             "running statistics",
         ),
         (
             lambda: MAML(loss=squared_error).fit(
-                nn.Sequential(nn.Linear(1, 4), nn.Dropout(), nn.Linear(4, 1)), Arrays(sines(2, 0), batch=5, steps=1), 1
+                nn.Sequential(nn.Linear(1, 4), nn.Dropout(), nn.Linear(4, 1)),
+                Arrays(sines(2, 0), batch=5, steps=1),
+                1,
             ),
             "drops units",
         ),
@@ -162,7 +205,9 @@ def test_maml_leaves_frozen_parameters():
             "the loss returned",
         ),
         (
-            lambda: MAML().fit(Recurrent(), Arrays([(np.zeros((4, 3, 1)), [0] * 4) * 2] * 2, batch=4, steps=1), 1),
+            lambda: MAML().fit(
+                Recurrent(), Arrays([(np.zeros((4, 3, 1)), [0] * 4) * 2] * 2, batch=4, steps=1), 1
+            ),
             "vmap, which MAML needs",
         ),
         (lambda: SGD("fast"), "step must be positive"),
@@ -185,11 +230,18 @@ def test_logging(tmp_path):
 
     net = nn.Linear(2, 2).double()
     MetaTrainer(net, SGD(0.1), meta_batch=1).fit(tasks, 4, each=each, every=2)
-    assert len(lines) == 2 and "task-steps/s" in lines[1] and "loss" in lines[0] and "task-steps/s" not in lines[0]
+    assert (
+        len(lines) == 2
+        and "task-steps/s" in lines[1]
+        and "loss" in lines[0]
+        and "task-steps/s" not in lines[0]
+    )
     assert gradient_norm(net, tasks, 3) > 0
     assert tags(tmp_path) == {"loss/0", "eta/0", "one"}
     board = TensorBoard(tmp_path / "rule")
-    MetaTrainer(net, SGD(lipschitz=1.0), similarity=AverageDeviation(first=1.0), meta_batch=1).fit(tasks, 1, each=board)
+    MetaTrainer(net, SGD(lipschitz=1.0), similarity=AverageDeviation(first=1.0), meta_batch=1).fit(
+        tasks, 1, each=board
+    )
     assert tags(tmp_path / "rule") == {"loss/0", "eta/0", "guess/0"}
 
 
@@ -206,12 +258,21 @@ def test_a_study_takes_what_its_classes_have(tmp_path):
         Pool.of(np.zeros((800, 8, 8), np.uint8), np.repeat(np.arange(40), 20)),
         max(runs(), key=lambda q: q.train_shots),
     )
-    study = Study([most], pool, pool, lambda run: (range(30), range(30, 40)), tmp_path, Plan(), "cpu")
+    study = Study(
+        [most], pool, pool, lambda run: (range(30), range(30, 40)), tmp_path, Plan(), "cpu"
+    )
     assert most.train_shots == 25 and study._train(most).episodes.shots == 20
 
 
 def test_the_papers_runs():
-    assert len(runs()) == 32 and len(runs("Mini-ImageNet")) == 16 and len(runs(seeds={"o15_i5": 3})) == 34
+    assert (
+        len(runs()) == 32
+        and len(runs("Mini-ImageNet")) == 16
+        and len(runs(seeds={"o15_i5": 3})) == 34
+    )
     accuracy = reference()["o15_i5"]["accuracy"]["test"]
-    final = {p: {"accuracy": accuracy + 0.014, "error": 0.003, "tasks": 500} for p in ("transductive", "inductive")}
+    final = {
+        p: {"accuracy": accuracy + 0.014, "error": 0.003, "tasks": 500}
+        for p in ("transductive", "inductive")
+    }
     assert compare({"o15_i5": {"curve": [], "final": final}})[0]["within"]

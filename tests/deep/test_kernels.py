@@ -1,4 +1,6 @@
-"""The fused kernels: in Triton's interpreter where Triton is installed, and on CUDA where there is one."""
+"""The fused kernels: in Triton's interpreter where Triton is installed, and on CUDA where there is
+one.
+"""
 
 import importlib.util
 import os
@@ -31,7 +33,11 @@ for within in (Adam(1e-3),) if pooled else (Adam(1e-3), SGD(0.1)):
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.parametrize("network", ["strided", "pooled"])
 def test_kernels_in_the_interpreter(network):
-    environment = os.environ | {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "TRITON_INTERPRET": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+    }
     subprocess.run([sys.executable, "-c", CODE, network], check=True, env=environment)
 
 
@@ -40,11 +46,13 @@ def test_kernels_in_the_interpreter(network):
 @pytest.mark.parametrize("precision", ["bf16", "tf32", "ieee"])
 def test_kernels_agree_on_cuda(batch, ways, precision):
     from fmrl.deep import Adam, omniglot_net
-    from fmrl.deep.inner import InnerLoop
+    from fmrl.deep.engines.inner import InnerLoop
 
     images = (torch.rand(500, 1, 28, 28) > 0.2).to(torch.uint8).cuda()
     net = omniglot_net(ways, seed=0).cuda()
-    loop = InnerLoop(net, Adam(), images, tasks=160, steps=1, batch=batch, path="fused", precision=precision)
+    loop = InnerLoop(
+        net, Adam(), images, tasks=160, steps=1, batch=batch, path="fused", precision=precision
+    )
     assert loop.plan is not None
 
 
@@ -52,14 +60,18 @@ def test_kernels_agree_on_cuda(batch, ways, precision):
 @pytest.mark.parametrize("batch", [5, 10, 15])
 @pytest.mark.parametrize(("precision", "most"), [("bf16", 0.25), ("tf32", 0.25), ("ieee", 1e-4)])
 def test_pooled_kernels_agree_on_cuda(batch, precision, most):
-    """In full precision they agree; in a reduced one other pixels of this noise win, in every implementation."""
+    """In full precision they agree; in a reduced one other pixels of this noise win, in every
+    implementation.
+    """
     from fmrl.deep import Adam, mini_imagenet_net
-    from fmrl.deep.agreement import pooled_error
-    from fmrl.deep.inner import InnerLoop
+    from fmrl.deep.engines.agreement import pooled_error
+    from fmrl.deep.engines.inner import InnerLoop
 
     images = torch.rand(100, 3, 84, 84, generator=torch.Generator().manual_seed(0)).cuda()
     net = mini_imagenet_net(5, seed=0).cuda()
-    loop = InnerLoop(net, Adam(), images, tasks=50, steps=1, batch=batch, path="fused", precision=precision)
+    loop = InnerLoop(
+        net, Adam(), images, tasks=50, steps=1, batch=batch, path="fused", precision=precision
+    )
     assert loop.pooled and pooled_error(loop)[1]() < most
 
 
@@ -70,7 +82,9 @@ def test_graph_replay_equals_eager():
     from fmrl.deep import Adam, MetaTrainer, Pool, omniglot_net
 
     pool = Pool.of(
-        (np.random.default_rng(0).random((200, 28, 28)) > 0.2).astype(np.uint8), np.repeat(np.arange(10), 20), "cuda"
+        (np.random.default_rng(0).random((200, 28, 28)) > 0.2).astype(np.uint8),
+        np.repeat(np.arange(10), 20),
+        "cuda",
     )
     tasks = pool.tasks(5, 10, batch=10, steps=5)
     replayed = MetaTrainer(omniglot_net(5, seed=0).cuda(), Adam()).fit(tasks, 3)

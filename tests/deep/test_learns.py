@@ -1,4 +1,6 @@
-"""Meta-training reaches an accuracy that the plain initialisation cannot; and importing fmrl does not import torch."""
+"""Meta-training reaches an accuracy that the plain initialisation cannot; and importing fmrl does
+not import torch.
+"""
 # ruff: noqa: E402
 
 import os
@@ -17,11 +19,13 @@ torch.set_num_threads(1)
 
 
 def _pool():
-    """Omniglot where the data is, else scikit-learn's digits: (pool, training classes, test classes, side)."""
+    """Omniglot where the data is, else scikit-learn's digits: (pool, training classes, test
+    classes, side).
+    """
     folder = os.environ.get("FMRL_DATA")
     if folder and (Path(folder) / "omniglot_105_packed.npz").exists():
-        from fmrl.data.episodes import shuffled
-        from fmrl.data.images import load_omniglot
+        from fmrl.datasets.episodes import shuffled
+        from fmrl.datasets.images import load_omniglot
 
         images = load_omniglot(Path(folder) / "omniglot_105_packed.npz", size=14)
         order = shuffled(1623, seed=0).tolist()
@@ -29,7 +33,12 @@ def _pool():
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    return Pool.of(digits.images.astype(np.float32) / 16, digits.target), list(range(7)), list(range(7, 10)), 8
+    return (
+        Pool.of(digits.images.astype(np.float32) / 16, digits.target),
+        list(range(7)),
+        list(range(7, 10)),
+        8,
+    )
 
 
 def test_learns_to_learn():
@@ -39,7 +48,9 @@ def test_learns_to_learn():
     tasks = pool.tasks(ways, 10, batch=10, steps=5, seed=0, classes=train)
     episodes = pool.tasks(ways, 1, batch=ways, steps=20, queries=1, seed=1, classes=test)
     before = evaluate(net, episodes, 20, protocol="transductive", count=200, within=Adam(2e-3))
-    trainer = MetaTrainer(net, Adam(2e-3), meta=Interpolate(1.0, 0.0, 300), meta_batch=5).fit(tasks, 300)
+    trainer = MetaTrainer(net, Adam(2e-3), meta=Interpolate(1.0, 0.0, 300), meta_batch=5).fit(
+        tasks, 300
+    )
     after = evaluate(trainer, episodes, 20, protocol="transductive", count=200)
     assert after.interval[0] > before.interval[1], (before, after)
     assert after.accuracy > 1.5 / ways

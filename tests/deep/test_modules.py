@@ -1,4 +1,6 @@
-"""Networks as users write them, against a plain loop over tasks with nn.Module and torch.optim, in float64."""
+"""Networks as users write them, against a plain loop over tasks with nn.Module and torch.optim, in
+float64.
+"""
 # ruff: noqa: E402
 
 import collections
@@ -14,7 +16,6 @@ import itertools
 from torch import nn
 from torch.nn import functional as F
 
-from fmrl.core.errors import FMRLError
 from fmrl.deep import (
     SGD,
     Adam,
@@ -30,11 +31,12 @@ from fmrl.deep import (
     omniglot_net,
     squared_error,
 )
-from fmrl.deep.byhand import plan as by_hand
-from fmrl.deep.fused import plan as fused
-from fmrl.deep.inner import InnerLoop
+from fmrl.deep.engines.by_hand import plan as by_hand
+from fmrl.deep.engines.fused import plan as fused
+from fmrl.deep.engines.inner import InnerLoop
+from fmrl.deep.engines.stacked import stack
 from fmrl.deep.losses import check_labels
-from fmrl.deep.stacked import stack
+from fmrl.errors import FMRLError
 
 torch.set_num_threads(1)
 K, BATCH, ITERATIONS = 3, 3, 2
@@ -42,7 +44,11 @@ K, BATCH, ITERATIONS = 3, 3, 2
 
 def tasks(shape, *, batch=BATCH, integers=False, seed=0, ways=2):
     rng = np.random.default_rng(seed)
-    draw = (lambda n: rng.integers(0, 7, (n, *shape))) if integers else (lambda n: rng.standard_normal((n, *shape)))
+    draw = (
+        (lambda n: rng.integers(0, 7, (n, *shape)))
+        if integers
+        else (lambda n: rng.standard_normal((n, *shape)))
+    )
     return Arrays([(draw(8), rng.integers(0, ways, 8)) for _ in range(4)], batch=batch, steps=2)
 
 
@@ -56,7 +62,11 @@ def plain(net, source, within=SGD(0.2), loss=F.cross_entropy, fraction=0.5):
             module = copy.deepcopy(phi)
             free = [p for p in module.parameters() if p.requires_grad]
             adam = isinstance(within, Adam)
-            optimiser = torch.optim.Adam(free, within.step, (0.0, within.beta2)) if adam else torch.optim.SGD(free, within.step)
+            optimiser = (
+                torch.optim.Adam(free, within.step, (0.0, within.beta2))
+                if adam
+                else torch.optim.SGD(free, within.step)
+            )
             for s in range(source.steps):
                 optimiser.zero_grad()
                 loss(module(source.inputs[index[k, s]]), label[k, s]).backward()
@@ -70,7 +80,9 @@ def plain(net, source, within=SGD(0.2), loss=F.cross_entropy, fraction=0.5):
 
 
 def trained(net, source, within=SGD(0.2), **options):
-    return MetaTrainer(net, within, meta=Interpolate(0.5, 0.5, 1), meta_batch=K, **options).fit(source, ITERATIONS)
+    return MetaTrainer(net, within, meta=Interpolate(0.5, 0.5, 1), meta_batch=K, **options).fit(
+        source, ITERATIONS
+    )
 
 
 def check(net, source, within=SGD(0.2), loss=None, **options):
@@ -80,7 +92,9 @@ def check(net, source, within=SGD(0.2), loss=None, **options):
     assert (expected - Layout.of(net).flat(net)).abs().max() > 1e-3  # something was learned at all
     X = source.inputs[:4]
     module, theta = trainer.trained(), trainer.phi
-    assert (trainer.loop.apply(theta, X[None])[0] - module(X)).abs().max() < 1e-10  # what evaluate predicts with
+    assert (
+        trainer.loop.apply(theta, X[None])[0] - module(X)
+    ).abs().max() < 1e-10  # what evaluate predicts with
     return trainer
 
 
@@ -91,7 +105,9 @@ class Doubled(nn.Sequential):
 
 class Centred(nn.ReLU):
     def forward(self, x):
-        return super().forward(x - x.mean(0))  # over the mini-batch, which in a stack is another axis
+        return super().forward(
+            x - x.mean(0)
+        )  # over the mini-batch, which in a stack is another axis
 
 
 def linear(*sizes):
@@ -136,7 +152,9 @@ VECTORS = {
     "subclass of an activation": lambda: nn.Sequential(nn.Linear(4, 3), Centred(), nn.Linear(3, 2)),
     "hook": hooked,
     "replaced forward": replaced_forward,
-    "named": lambda: nn.Sequential(collections.OrderedDict(a=nn.Linear(4, 3), act=nn.Tanh(), b=nn.Linear(3, 2))),
+    "named": lambda: nn.Sequential(
+        collections.OrderedDict(a=nn.Linear(4, 3), act=nn.Tanh(), b=nn.Linear(3, 2))
+    ),
 }
 
 
@@ -148,7 +166,11 @@ def test_networks_of_one_axis(build):
 
 def _norms(running):
     net = nn.Sequential(
-        nn.Linear(4, 4), nn.BatchNorm1d(4, track_running_stats=running), nn.Tanh(), nn.Flatten(), nn.Linear(16, 2)
+        nn.Linear(4, 4),
+        nn.BatchNorm1d(4, track_running_stats=running),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(16, 2),
     )
     if running:
         net[1].running_mean += torch.tensor([0.1, -0.2, 0.3, 0.0])
@@ -165,7 +187,9 @@ def test_linear_over_the_last_axis(batch):
 
 def test_norms_of_sequences():
     torch.manual_seed(0)
-    net = nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), nn.Tanh(), nn.Flatten(), nn.Linear(16, 2))
+    net = nn.Sequential(
+        nn.BatchNorm1d(4, track_running_stats=False), nn.Tanh(), nn.Flatten(), nn.Linear(16, 2)
+    )
     check(net.double(), tasks((4, 4)), path="stacked")  # as many channels as places
 
 
@@ -192,12 +216,18 @@ def conv_net(kind="flat"):
     end = [nn.Flatten(), nn.Linear(16, 2)]
     if kind == "named":
         return nn.Sequential(
-            collections.OrderedDict(c=convs[0], n=norms[0], r=act, d=convs[1], m=norms[1], s=act, f=end[0], out=end[1])
+            collections.OrderedDict(
+                c=convs[0], n=norms[0], r=act, d=convs[1], m=norms[1], s=act, f=end[0], out=end[1]
+            )
         )
     if kind == "nested":
-        return nn.Sequential(*(nn.Sequential(c, n, nn.ReLU()) for c, n in zip(convs, norms, strict=True)), *end)
+        return nn.Sequential(
+            *(nn.Sequential(c, n, nn.ReLU()) for c, n in zip(convs, norms, strict=True)), *end
+        )
     norms = [norms[0]] * 2 if kind == "norm twice" else norms
-    return nn.Sequential(*(layer for c, n in zip(convs, norms, strict=True) for layer in (c, n, act)), *end)
+    return nn.Sequential(
+        *(layer for c, n in zip(convs, norms, strict=True) for layer in (c, n, act)), *end
+    )
 
 
 @pytest.mark.parametrize("kind", ["shared", "named", "nested", "norm twice"])
@@ -214,7 +244,9 @@ class MyNet(nn.Sequential):
 
 
 def test_plans_are_for_exact_networks():
-    names = collections.OrderedDict((f"layer{i}", layer) for i, layer in enumerate(omniglot_net(5, filters=16)))
+    names = collections.OrderedDict(
+        (f"layer{i}", layer) for i, layer in enumerate(omniglot_net(5, filters=16))
+    )
     named, net = nn.Sequential(names), omniglot_net(5, filters=16)
     for plan in (lambda net: by_hand(net, (1, 28, 28)), lambda net: fused(net, (1, 28, 28), 10)):
         assert torch.equal(plan(named).order, plan(net).order)
@@ -233,10 +265,12 @@ def test_plans_are_for_exact_networks():
 
 def test_a_stacked_form_with_other_numbers_is_not_used(monkeypatch):
     """Whatever the rules about layers overlook is found on a few inputs."""
-    from fmrl.deep import stacked
+    from fmrl.deep.engines import stacked
 
     right = stacked.batched
-    monkeypatch.setattr(stacked, "batched", lambda module: lambda theta, x: right(module)(theta, x) * 1.001)
+    monkeypatch.setattr(
+        stacked, "batched", lambda module: lambda theta, x: right(module)(theta, x) * 1.001
+    )
     net, x = nn.Linear(4, 2).double(), torch.randn(2, 3, 4, dtype=torch.float64)
     theta = Layout.of(net).flat(net).expand(2, -1)
     assert torch.allclose(stack(net)(theta, x), net(x), rtol=1e-12)
@@ -293,7 +327,9 @@ def test_parameters_without_axes_and_whole_numbers():
     floats = copy.copy(whole)
     floats.inputs = whole.inputs.double()
     net = nn.Linear(4, 2).double()
-    assert torch.equal(trained(copy.deepcopy(net), whole).phi, trained(copy.deepcopy(net), floats).phi)
+    assert torch.equal(
+        trained(copy.deepcopy(net), whole).phi, trained(copy.deepcopy(net), floats).phi
+    )
     bytes_ = stack(nn.Linear(4, 2), sample=torch.zeros(3, 4, dtype=torch.uint8))
     assert not bytes_.whole and bytes_.outputs == (2,)
 
@@ -329,7 +365,10 @@ def test_a_network_that_refuses_its_inputs_says_so():
         trained(net, tasks((4,)))
     assert net.seen == 0
     with pytest.raises(FMRLError, match="at random"):
-        trained(Recurrent(lambda *a, **k: nn.LSTM(*a, num_layers=2, dropout=0.5, **k)).double(), tasks((5, 3)))
+        trained(
+            Recurrent(lambda *a, **k: nn.LSTM(*a, num_layers=2, dropout=0.5, **k)).double(),
+            tasks((5, 3)),
+        )
 
 
 @pytest.mark.parametrize("path", ["auto", "stacked", "functional"])
@@ -341,7 +380,9 @@ def test_frozen_parameters_stay_to_the_last_bit(within, path):
     frozen = Layout.of(net).mask()
     before = Layout.of(net).flat(net)
     for update, meta in ((None, Interpolate(0.3, 0.3, 1)), (FLIBatch(), FollowLeader())):
-        trainer = MetaTrainer(copy.deepcopy(net), within, update, meta, meta_batch=K, path=path).fit(source, 5)
+        trainer = MetaTrainer(
+            copy.deepcopy(net), within, update, meta, meta_batch=K, path=path
+        ).fit(source, 5)
         assert (trainer.loop.hand is not None) == (path == "auto")
         assert torch.equal(trainer.phi[0, frozen], before[frozen])
         assert (trainer.phi[0, ~frozen] - before[~frozen]).abs().min() > 0
@@ -358,11 +399,17 @@ def test_frozen_parameters_stay_to_the_last_bit(within, path):
 
 
 def test_a_loss_returns_a_number_for_every_task():
-    net, source = nn.Linear(4, 3).double(), tasks((4,), ways=3)  # classes, mini-batch and tasks all 3
+    net, source = (
+        nn.Linear(4, 3).double(),
+        tasks((4,), ways=3),
+    )  # classes, mini-batch and tasks all 3
     for loss, match in (
         (F.cross_entropy, "3 tasks|2 tasks"),
         (lambda outputs, targets: cross_entropy(outputs, targets).mean(), "returned"),
-        (lambda outputs, targets: cross_entropy(outputs, targets).mean().expand(len(outputs)), "beside"),
+        (
+            lambda outputs, targets: cross_entropy(outputs, targets).mean().expand(len(outputs)),
+            "beside",
+        ),
         (lambda outputs, targets: outputs.sum((0, 2)), "returned"),
         (lambda outputs, targets: outputs @ targets, "does not take"),
     ):
@@ -376,7 +423,9 @@ def test_a_loss_returns_a_number_for_every_task():
 def test_targets_have_a_shape_and_labels_a_range():
     net, inputs = nn.Linear(4, 2).double(), torch.randn(6, 4, dtype=torch.float64)
     options = {"tasks": 2, "steps": 3, "batch": 5}
-    loop = InnerLoop(net, SGD(0.1), inputs, targets=torch.zeros(1, 3, 5, 2), loss=squared_error, **options)
+    loop = InnerLoop(
+        net, SGD(0.1), inputs, targets=torch.zeros(1, 3, 5, 2), loss=squared_error, **options
+    )
     assert loop.label.shape == (3, 2, 5, 2)
     loop.index.random_(6)
     loop.label.normal_()
@@ -392,7 +441,9 @@ def test_targets_have_a_shape_and_labels_a_range():
             optimiser.step()
         assert (Layout.of(module).flat(module) - loop.theta[t]).abs().max() < 1e-12
     with pytest.raises(FMRLError, match="outputs"):
-        InnerLoop(net, SGD(0.1), inputs, targets=torch.zeros(1, 3, 5, 3), loss=squared_error, **options)
+        InnerLoop(
+            net, SGD(0.1), inputs, targets=torch.zeros(1, 3, 5, 3), loss=squared_error, **options
+        )
     with pytest.raises(FMRLError, match="name no class"):
         InnerLoop(net, SGD(0.1), inputs, targets=torch.float64, **options)
     loop = InnerLoop(net, SGD(0.1), inputs, targets=torch.int32, **options)
@@ -421,14 +472,21 @@ def test_task_by_task_on_cuda_equals_cpu(kind):
 
 
 def test_same_padding_and_glorot_weights():
-    """TensorFlow's convention: an odd pixel is padded below and to the right. Glorot: uniform on ±√(6/(fan in + fan out))."""
+    """TensorFlow's convention: an odd pixel is padded below and to the right. Glorot: uniform on
+    ±√(6/(fan in + fan out)).
+    """
     conv = SameConv2d(1, 1, 3, stride=2)
     with torch.no_grad():
         conv.weight.copy_(torch.arange(9.0).view(1, 1, 3, 3))
     image = torch.zeros(1, 1, 4, 4)
     image[0, 0, 0, 0] = 1
     assert conv.pads(4, 4) == (0, 1, 0, 1) and conv.pads(5, 4) == (0, 1, 1, 1)
-    assert conv(image).flatten().tolist() == [0, 0, 0, 0]  # the corner meets the first tap; with the pixel above it would be 4
+    assert conv(image).flatten().tolist() == [
+        0,
+        0,
+        0,
+        0,
+    ]  # the corner meets the first tap; with the pixel above it would be 4
     image[0, 0, 3, 3] = 1
     assert conv(image).flatten().tolist() == [0, 0, 0, 4]
     net = omniglot_net(5, seed=0)
@@ -437,6 +495,8 @@ def test_same_padding_and_glorot_weights():
         bound = (6 / fans) ** 0.5
         assert 0.98 * bound < layer.weight.abs().max() <= bound
         assert layer.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
-    assert (net[-1].bias == 0).all() and all((n.weight == 1).all() and (n.bias == 0).all() for n in net[1:-2:3])
+    assert (net[-1].bias == 0).all() and all(
+        (n.weight == 1).all() and (n.bias == 0).all() for n in net[1:-2:3]
+    )
     assert not torch.equal(net[0].weight, omniglot_net(5, seed=1)[0].weight)
     assert torch.equal(net[0].weight, omniglot_net(5, seed=0)[0].weight)

@@ -1,4 +1,6 @@
-"""torchrun with two gloo ranks against one process: the same numbers in float64, one checkpoint, resumed at another size."""
+"""torchrun with two gloo ranks against one process: the same numbers in float64, one checkpoint,
+resumed at another size.
+"""
 # ruff: noqa: E402
 
 import os
@@ -33,17 +35,27 @@ def test_two_ranks_equal_one_process(tmp_path):
         str(script),
         str(tmp_path),
     ]
-    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        command,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     for kind in KINDS:
         start, tasks = trainer(kind, None)
         assert (whole[kind].phi - start.phi).abs().max() > 1e-3  # something was learned
         half = load(trainer(kind, None)[0], tmp_path / f"{kind}-6.safetensors")
         assert (half.phi - alone[kind]).abs().max() < 1e-12
-        # Written by two ranks and gone on by one; written by one and gone on by two; two all the way.
+        # Written by two ranks and gone on by one; written by one and gone on by two; two all the
+        # way.
         for found in (
             half.fit(tasks, 12),
-            *(load(trainer(kind, None)[0], tmp_path / f"{kind}-{n}.safetensors") for n in (12, "resumed")),
+            *(
+                load(trainer(kind, None)[0], tmp_path / f"{kind}-{n}.safetensors")
+                for n in (12, "resumed")
+            ),
         ):
             assert found.iteration == 12
             assert (found.phi - whole[kind].phi).abs().max() < 1e-12
@@ -52,7 +64,9 @@ def test_two_ranks_equal_one_process(tmp_path):
             losses = torch.load(tmp_path / f"{kind}-losses-{rank}.pt")
             assert torch.allclose(losses, torch.cat(whole[kind].losses), rtol=1e-10)
     if "doubling" in KINDS:
-        assert not torch.equal(whole["doubling"].eta, trainer("doubling", None)[0].eta)  # the rule moved the step
+        assert not torch.equal(
+            whole["doubling"].eta, trainer("doubling", None)[0].eta
+        )  # the rule moved the step
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -8,8 +8,8 @@ torch = pytest.importorskip("torch")
 from torch import nn
 from torch.nn import functional as F
 
-from fmrl.core.errors import FMRLError
 from fmrl.deep import SGD, Arrays, MetaTrainer, Pool, adapt, evaluate, gradient_norm, squared_error
+from fmrl.errors import FMRLError
 
 
 def make_pool(seed=0):

@@ -1,4 +1,6 @@
-"""A study of the paper's runs, in small: it stops when its time is over, goes on, and records every run."""
+"""A study of the paper's runs, in small: it stops when its time is over, goes on, and records every
+run.
+"""
 # ruff: noqa: E402
 
 import json
@@ -10,21 +12,31 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from fmrl.core.errors import FMRLError
-from fmrl.deep import reproduce
-from fmrl.deep.reproduce import Plan, Study, runs
 from fmrl.deep.tasks import Pool
+from fmrl.errors import FMRLError
+from fmrl.reproduce.deep import reproduce
+from fmrl.reproduce.deep.reproduce import Plan, Study, runs
 
 PLAN = Plan(every=2, curve=2, final=3, inductive=2, iterations=4)
 
 
 def test_a_study_goes_on_where_it_stopped(tmp_path):
     rng = np.random.default_rng(0)
-    pool = Pool.of((rng.random((40 * 20, 8, 8)) > 0.3).astype(np.uint8), np.repeat(np.arange(40), 20))
+    pool = Pool.of(
+        (rng.random((40 * 20, 8, 8)) > 0.3).astype(np.uint8), np.repeat(np.arange(40), 20)
+    )
     chosen = [replace(r, eval_steps=5) for r in runs() if r.name in ("o15_i5", "o55_s5", "o15_i10")]
 
     def study(folder):
-        return Study(chosen, pool, pool, lambda run: (range(30), range(30, 40)), tmp_path / folder, PLAN, "cpu")
+        return Study(
+            chosen,
+            pool,
+            pool,
+            lambda run: (range(30), range(30, 40)),
+            tmp_path / folder,
+            PLAN,
+            "cpu",
+        )
 
     whole, steps = study("whole"), []
     assert whole.work() == (2 * 4 * 25 + 4 * 50) + 3 * (2 + 3 + 2) * 5
@@ -34,18 +46,27 @@ def test_a_study_goes_on_where_it_stopped(tmp_path):
     assert not pieces.go(seconds=0.0)
     again = study("pieces")
     assert again.go() and again.work() == 0
-    results = [json.loads((tmp_path / f / "record.json").read_text(encoding="utf-8"))["runs"] for f in ("whole", "pieces")]
+    results = [
+        json.loads((tmp_path / f / "record.json").read_text(encoding="utf-8"))["runs"]
+        for f in ("whole", "pieces")
+    ]
     assert set(results[0]) == {"o15_i5", "o55_s5", "o15_i10"}
     for name, held in results[0].items():
         assert [at for at, _ in held["curve"]] == [2, 4]
-        assert held["final"]["transductive"]["tasks"] == 3 and held["final"]["inductive"]["tasks"] == 2
+        assert (
+            held["final"]["transductive"]["tasks"] == 3 and held["final"]["inductive"]["tasks"] == 2
+        )
         assert held == results[1][name]
-    assert not list((tmp_path / "pieces").glob("*.safetensors"))  # finished stacks leave no checkpoint
+    assert not list(
+        (tmp_path / "pieces").glob("*.safetensors")
+    )  # finished stacks leave no checkpoint
 
 
 def _small(folder, iterations=12, every=4):
     rng = np.random.default_rng(0)
-    pool = Pool.of((rng.random((40 * 20, 8, 8)) > 0.3).astype(np.uint8), np.repeat(np.arange(40), 20))
+    pool = Pool.of(
+        (rng.random((40 * 20, 8, 8)) > 0.3).astype(np.uint8), np.repeat(np.arange(40), 20)
+    )
     chosen = [replace(r, eval_steps=3) for r in runs() if r.name in ("o15_i5", "o15_i10")]
     plan = Plan(every=every, curve=2, final=3, inductive=2, iterations=iterations)
     return Study(chosen, pool, pool, lambda run: (range(30), range(30, 40)), folder, plan, "cpu")
@@ -64,7 +85,9 @@ def whole(tmp_path_factory):
 
 @pytest.mark.parametrize("slices", [3, 11, 18])
 def test_a_study_stopped_anywhere_ends_with_the_same_numbers(tmp_path, whole, slices):
-    """Between looks, in the middle of what was drawn ahead, where the outer step's schedule must not have run ahead too."""
+    """Between looks, in the middle of what was drawn ahead, where the outer step's schedule must
+    not have run ahead too.
+    """
     left = [slices]
 
     def tick(_):
@@ -80,7 +103,9 @@ def test_a_study_stopped_anywhere_ends_with_the_same_numbers(tmp_path, whole, sl
 
 
 def test_a_killed_study_goes_on_from_its_last_look(tmp_path, whole):
-    """The folder as kill -9 would leave it some iterations after a look: its record and its checkpoints agree."""
+    """The folder as kill -9 would leave it some iterations after a look: its record and its
+    checkpoints agree.
+    """
     seen, copy = [], tmp_path / "copy"
 
     def progress(group, at, total):

@@ -1,4 +1,6 @@
-"""MetaTrainer under bad input, interruptions and short time: nothing is misread, and what was done can be gone on with."""
+"""MetaTrainer under bad input, interruptions and short time: nothing is misread, and what was done
+can be gone on with.
+"""
 # ruff: noqa: E402
 
 import math
@@ -12,8 +14,7 @@ torch = pytest.importorskip("torch")
 from torch import nn
 
 from fmrl.core.domains import Euclidean
-from fmrl.core.errors import FMRLError
-from fmrl.core.meta import End
+from fmrl.core.rules.meta import End
 from fmrl.deep import (
     SGD,
     Adam,
@@ -27,15 +28,21 @@ from fmrl.deep import (
     save,
     squared_error,
 )
-from fmrl.deep import iteration as iteration_module
-from fmrl.deep.workers import share
+from fmrl.deep.engines import iteration as iteration_module
+from fmrl.deep.engines.workers import share
+from fmrl.errors import FMRLError
 
 torch.set_num_threads(1)
 
 
 def arrays(steps=4, seed=0):
     rng = np.random.default_rng(0)
-    return Arrays([(rng.normal(size=(6, 3)), rng.integers(0, 2, 6)) for _ in range(7)], batch=3, steps=steps, seed=seed)
+    return Arrays(
+        [(rng.normal(size=(6, 3)), rng.integers(0, 2, 6)) for _ in range(7)],
+        batch=3,
+        steps=steps,
+        seed=seed,
+    )
 
 
 def net():
@@ -44,7 +51,13 @@ def net():
 
 
 def trainer(within=None, meta=None, **options):
-    return MetaTrainer(net(), within or Adam(0.01, carry=True), meta=meta or Interpolate(1.0, 0.0, 40), meta_batch=3, **options)
+    return MetaTrainer(
+        net(),
+        within or Adam(0.01, carry=True),
+        meta=meta or Interpolate(1.0, 0.0, 40),
+        meta_batch=3,
+        **options,
+    )
 
 
 class Interrupting:
@@ -70,9 +83,14 @@ def test_what_stops_a_fit_leaves_whole_meta_iterations(tmp_path, error, at, meta
     stopped = trainer(meta=meta, loss=Interrupting(at, error), path="functional")
     with pytest.raises(type(error)):
         stopped.fit(arrays(), 40)
-    assert stopped.iteration == (at - 3) // 4  # two calls that check the loss, then four a meta-iteration
+    assert (
+        stopped.iteration == (at - 3) // 4
+    )  # two calls that check the loss, then four a meta-iteration
     save(stopped, tmp_path / "c.safetensors")
-    fresh = load(trainer(meta=meta, loss=Interrupting(-1, error), path="functional"), tmp_path / "c.safetensors")
+    fresh = load(
+        trainer(meta=meta, loss=Interrupting(-1, error), path="functional"),
+        tmp_path / "c.safetensors",
+    )
     assert torch.equal(fresh.fit(arrays(), 40).phi, whole.phi)
     assert torch.equal(stopped.fit(arrays(), 40).phi, whole.phi)
     assert sum(map(len, stopped.losses)) == 40
@@ -87,9 +105,17 @@ def test_time_is_looked_at_within_a_chunk():
 
     t = trainer(loss=slow, path="functional")
     started = time.monotonic()
-    t.fit(arrays(), 200, seconds=0.2, each=[calls.append, lambda t: seen.append(t.iteration)], every=150)
+    t.fit(
+        arrays(),
+        200,
+        seconds=0.2,
+        each=[calls.append, lambda t: seen.append(t.iteration)],
+        every=150,
+    )
     assert time.monotonic() - started < 2.0 and 0 < t.iteration < 150
-    assert calls == [t] and seen == [t.iteration]  # called when it stops, so that a checkpoint can be written
+    assert calls == [t] and seen == [
+        t.iteration
+    ]  # called when it stops, so that a checkpoint can be written
 
 
 def test_carried_moments_count_the_steps_that_were_taken():
@@ -126,7 +152,15 @@ def test_a_loss_that_is_no_number_is_named():
         ({"meta": [Interpolate(1.0, 0.0, 3)]}, "meta-update"),
         ({"module": nn.ReLU()}, "nothing to train"),
         ({"module": []}, "nothing to train"),
-        ({"module": [nn.Sequential(nn.Linear(3, 2), nn.ReLU()), nn.Sequential(nn.Linear(3, 2), nn.Tanh())]}, "architecture"),
+        (
+            {
+                "module": [
+                    nn.Sequential(nn.Linear(3, 2), nn.ReLU()),
+                    nn.Sequential(nn.Linear(3, 2), nn.Tanh()),
+                ]
+            },
+            "architecture",
+        ),
         ({"meta_batch": 2.5}, "meta_batch=2.5"),
     ],
 )
@@ -179,15 +213,21 @@ def test_steps_of_all_runs_are_compared(tmp_path):
 
 
 def test_the_inner_step_is_the_guess_over_sigma():
-    """eta_t = D_t/(G·√m), m the steps of a task; the guess is what the core's rule makes of all tasks of a meta-batch in turn."""
+    """eta_t = D_t/(G·√m), m the steps of a task; the guess is what the core's rule makes of all
+    tasks of a meta-batch in turn.
+    """
     rule, within = AverageDeviation(first=0.5), SGD(lipschitz=2.0)
     t = MetaTrainer(net(), within, similarity=rule, meta=FollowLeader(), meta_batch=3)
     phi, ends = t.phi.clone(), []
     t.fit(arrays(4), 1, each=lambda t: ends.append(t._from_loop(t.loop.theta)))
     guess, memory = rule.init(Euclidean(), phi)
     for end in ends[0][:, None]:
-        guess, memory = rule.update(Euclidean(), phi, guess, memory, End(end, end, torch.tensor([2.0 * math.sqrt(4)])))
-    assert torch.allclose(t.state.guess, guess, rtol=1e-12) and not torch.allclose(guess, torch.tensor(0.5).double())
+        guess, memory = rule.update(
+            Euclidean(), phi, guess, memory, End(end, end, torch.tensor([2.0 * math.sqrt(4)]))
+        )
+    assert torch.allclose(t.state.guess, guess, rtol=1e-12) and not torch.allclose(
+        guess, torch.tensor(0.5).double()
+    )
     assert torch.allclose(t.eta, guess / (2.0 * math.sqrt(4)), rtol=1e-12)
 
 
@@ -214,8 +254,17 @@ def test_activations_may_write_in_place():
     found = []
     for inplace in (False, True):
         torch.manual_seed(0)
-        layers = [nn.Conv2d(1, 4, 3, bias=False), nn.ReLU(inplace=inplace), nn.Flatten(), nn.Linear(64, 3)]
-        found.append(MetaTrainer(nn.Sequential(*layers).double(), SGD(0.1), meta_batch=2, path="stacked").fit(tasks, 2).phi)
+        layers = [
+            nn.Conv2d(1, 4, 3, bias=False),
+            nn.ReLU(inplace=inplace),
+            nn.Flatten(),
+            nn.Linear(64, 3),
+        ]
+        found.append(
+            MetaTrainer(nn.Sequential(*layers).double(), SGD(0.1), meta_batch=2, path="stacked")
+            .fit(tasks, 2)
+            .phi
+        )
     assert torch.equal(*found)
 
 
@@ -242,7 +291,12 @@ def test_losses_are_known_by_what_they_are(tmp_path):
 
 @pytest.mark.parametrize("change", ["frozen", "mode", "hook", "attribute"])
 def test_modules_that_are_not_one_network_are_refused(change):
-    one, two = (nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 2)) for _ in range(2))
+    one, two = (
+        nn.Sequential(
+            nn.Linear(3, 4), nn.BatchNorm1d(4, track_running_stats=False), nn.Linear(4, 2)
+        )
+        for _ in range(2)
+    )
     if change == "frozen":
         two[0].weight.requires_grad_(False)
     elif change == "mode":
@@ -259,7 +313,12 @@ class Own:
     """A sequence of one's own whose labels or targets change with the task."""
 
     def __init__(self, targets):
-        self.inputs, self.steps, self.batch, self.targets = torch.ones(2, 3, dtype=torch.float64), 1, 2, targets
+        self.inputs, self.steps, self.batch, self.targets = (
+            torch.ones(2, 3, dtype=torch.float64),
+            1,
+            2,
+            targets,
+        )
 
     def draw(self, start, count):
         index = torch.arange(2).repeat(count, 1, 1)
@@ -274,7 +333,13 @@ def test_labels_of_later_tasks_are_checked():
 
 def test_targets_of_another_kind_get_buffers_of_their_own():
     def fitted(*parts):
-        t = MetaTrainer(nn.Linear(3, 1).double(), SGD(0.1), loss=squared_error, meta_batch=1, meta=Interpolate(1.0, 1.0, 9))
+        t = MetaTrainer(
+            nn.Linear(3, 1).double(),
+            SGD(0.1),
+            loss=squared_error,
+            meta_batch=1,
+            meta=Interpolate(1.0, 1.0, 9),
+        )
         t.state.phi.zero_()
         tasks = Own(None)
         for i, targets in enumerate(parts):
@@ -282,7 +347,10 @@ def test_targets_of_another_kind_get_buffers_of_their_own():
             t.fit(tasks, i + 1)
         return t.phi
 
-    whole_numbers, halves = (lambda e: torch.tensor([1, 1])), (lambda e: torch.tensor([0.5, 0.5], dtype=torch.float64))
+    whole_numbers, halves = (
+        (lambda e: torch.tensor([1, 1])),
+        (lambda e: torch.tensor([0.5, 0.5], dtype=torch.float64)),
+    )
     ones = lambda e: torch.ones(2, dtype=torch.float64)  # noqa: E731
     assert torch.equal(fitted(whole_numbers, halves), fitted(ones, halves))
 

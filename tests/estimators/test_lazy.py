@@ -5,9 +5,9 @@ import pytest
 
 from fmrl.core.domains import Ball, Box
 from fmrl.core.losses import Logistic, OneVsAll, Squared
+from fmrl.core.losses.weighted import Weighted
+from fmrl.core.rules.within import OGD, OMD, play
 from fmrl.core.tasks import Rounds
-from fmrl.core.weighted import Weighted
-from fmrl.core.within import OGD, OMD, play
 from fmrl.estimators import lazy
 
 
@@ -19,17 +19,30 @@ def game_of(loss, weighted=False, tasks=7, rounds=9, width=12, seed=0):
     if isinstance(loss, Squared):
         target = rng.normal(size=(tasks, rounds, 1))
     else:
-        target = (rng.integers(0, max(loss.outputs, 2), (tasks, rounds, 1)) == np.arange(loss.outputs)).astype(float)
+        target = (
+            rng.integers(0, max(loss.outputs, 2), (tasks, rounds, 1)) == np.arange(loss.outputs)
+        ).astype(float)
     target = target * there[..., None]
     if weighted:
-        loss, target = Weighted(loss, 3.0), np.concatenate([target, rng.uniform(0, 3, (tasks, rounds, 1))], axis=-1)
+        loss, target = (
+            Weighted(loss, 3.0),
+            np.concatenate([target, rng.uniform(0, 3, (tasks, rounds, 1))], axis=-1),
+        )
     return Rounds(loss, X, target, there.astype(float), sizes.astype(float))
 
 
-@pytest.mark.parametrize("eta", [0.01, 0.3, 30.0])  # the last is held back by the ball in every round
+@pytest.mark.parametrize(
+    "eta", [0.01, 0.3, 30.0]
+)  # the last is held back by the ball in every round
 @pytest.mark.parametrize(
     ("loss", "weighted"),
-    [(Logistic(), False), (OneVsAll(4), False), (Squared(), False), (OneVsAll(3), True), (Logistic(), True)],
+    [
+        (Logistic(), False),
+        (OneVsAll(4), False),
+        (Squared(), False),
+        (OneVsAll(3), True),
+        (Logistic(), True),
+    ],
 )
 def test_losses_are_those_of_play(loss, weighted, eta):
     game, domain = game_of(loss, weighted), Ball(1.5)
@@ -37,7 +50,9 @@ def test_losses_are_those_of_play(loss, weighted, eta):
     phi = domain.project(rng.normal(size=(7, game.dim)))
     steps = eta * rng.uniform(0.5, 2, 7)
     expected = play(OMD(), game, domain, phi, steps).losses
-    np.testing.assert_allclose(lazy.suffered(game, domain, phi, steps), expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(
+        lazy.suffered(game, domain, phi, steps), expected, rtol=1e-9, atol=1e-12
+    )
 
 
 def test_it_applies_to_lazy_descent_on_a_centred_ball_only():
@@ -46,4 +61,6 @@ def test_it_applies_to_lazy_descent_on_a_centred_ball_only():
     assert not lazy.applies(OGD(), Ball(1.0), game)
     assert not lazy.applies(OMD(), Ball(1.0, (0.1,) * game.dim), game)
     assert not lazy.applies(OMD(), Box(-1.0, 1.0), game)
-    assert not lazy.applies(OMD(), Ball(1.0), game_of(Logistic(), rounds=20))  # more rows than coordinates
+    assert not lazy.applies(
+        OMD(), Ball(1.0), game_of(Logistic(), rounds=20)
+    )  # more rows than coordinates

@@ -23,7 +23,9 @@ def test_fit_is_algorithm_2_as_run_plays_it():
     algo = fmrl.FMRL(domain=clf.chart_.domain, similarity=fmrl.AverageDeviation())
     history = fmrl.run(algo, tasks)
     for name in ("regret", "guess", "eta", "divergence"):
-        np.testing.assert_allclose(getattr(clf.history_, name), getattr(history, name), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(
+            getattr(clf.history_, name), getattr(history, name), rtol=1e-9, atol=1e-9
+        )
     np.testing.assert_allclose(clf.state_.phi, history.state.phi, atol=1e-10)
 
 
@@ -35,8 +37,11 @@ def test_partial_fit_is_one_more_task(update):
     for t in range(6):
         part.partial_fit(X[task == t], y[task == t])
     assert part.n_tasks_seen_ == whole.n_tasks_seen_ == 6
-    # The chart is fixed by what is seen first, so the runs are not the same; the models agree all the same.
-    np.testing.assert_allclose(part.adapt(X[:12], y[:12]).coef_, whole.adapt(X[:12], y[:12]).coef_, atol=0.3)
+    # The chart is fixed by what is seen first, so the runs are not the same; the models agree all
+    # the same.
+    np.testing.assert_allclose(
+        part.adapt(X[:12], y[:12]).coef_, whole.adapt(X[:12], y[:12]).coef_, atol=0.3
+    )
 
 
 def test_ragged_tasks_are_played_in_order_of_appearance():
@@ -54,7 +59,10 @@ def test_more_than_one_window_gives_the_same_as_run():
     X, y, task = regression(tasks=WINDOW + 50, rows=3)
     reg = fmrl.MetaRegressor().fit(X, y, task=task)
     rows, target = reg.chart_.rows(X), reg.chart_.target(y)
-    tasks = [fmrl.Task(rows[task == t], target[task == t], loss=fmrl.Squared()) for t in range(WINDOW + 50)]
+    tasks = [
+        fmrl.Task(rows[task == t], target[task == t], loss=fmrl.Squared())
+        for t in range(WINDOW + 50)
+    ]
     history = fmrl.run(reg.history_.algo, tasks, keep="scalars")
     np.testing.assert_allclose(reg.state_.phi, history.state.phi, atol=1e-10)
     np.testing.assert_allclose(reg.history_.regret, history.regret, atol=1e-9)
@@ -92,7 +100,9 @@ def test_tasks_that_share_nothing_start_from_nothing():
     task, X = np.repeat(np.arange(60), 30), rng.normal(size=(1800, 8))
     y = (X * rng.normal(size=(60, 8))[task]).sum(axis=1) + 0.1 * rng.normal(size=1800)
     reg = fmrl.MetaRegressor().fit(X, y, task=task)
-    assert reg.rule_.scale(16, float(reg.state_.guess)) > 10  # far beyond the theory's step, which would hold new tasks back
+    assert (
+        reg.rule_.scale(16, float(reg.state_.guess)) > 10
+    )  # far beyond the theory's step, which would hold new tasks back
     assert reg.adapt(X[:20], y[:20]).score(X[20:30], y[20:30]) > 0.95
 
 
@@ -103,7 +113,9 @@ def test_seen_tasks_have_their_own_models():
     assert clf.score(X, y, task=names) > clf.score(X, y) + 0.05
     np.testing.assert_allclose(clf.predict_proba(X, task=names).sum(axis=1), 1)
     one = clf.model("user 3")
-    np.testing.assert_array_equal(one.predict(X[task == 3]), clf.predict(X[task == 3], task=names[task == 3]))
+    np.testing.assert_array_equal(
+        one.predict(X[task == 3]), clf.predict(X[task == 3], task=names[task == 3])
+    )
     with pytest.raises(fmrl.FMRLError, match="was not seen"):
         clf.predict(X, task=np.full(len(y), "nobody"))
 
@@ -141,7 +153,9 @@ def test_frames_keep_their_names_and_pipelines_work():
     with config_context(enable_metadata_routing=True):
         pipe = make_pipeline(StandardScaler(), fmrl.MetaClassifier().set_fit_request(task=True))
         assert pipe.fit(X, y, task=task)[-1].n_tasks_seen_ == 30
-    pipe = make_pipeline(StandardScaler(), fmrl.MetaClassifier()).fit(X, y, metaclassifier__task=task)
+    pipe = make_pipeline(StandardScaler(), fmrl.MetaClassifier()).fit(
+        X, y, metaclassifier__task=task
+    )
     assert pipe[-1].n_tasks_seen_ == 30
     assert cross_val_score(clone(model), X[:60], y[:60], cv=3).mean() > 0.6
 
@@ -154,7 +168,9 @@ def test_torch_in_torch_out():
     assert isinstance(p, torch.Tensor)
     np.testing.assert_array_equal(p.numpy(), clf.predict_proba(X))
     model = clf.adapt(X[:6], y[:6])
-    np.testing.assert_allclose(model.to_torch()(torch.tensor(X)).detach().numpy(), model.decision_function(X), atol=1e-12)
+    np.testing.assert_allclose(
+        model.to_torch()(torch.tensor(X)).detach().numpy(), model.decision_function(X), atol=1e-12
+    )
 
 
 def test_certificate_and_similarity_of_the_run():
@@ -211,12 +227,17 @@ def test_a_refused_task_changes_nothing():
 
 def test_asking_does_not_change_answers():
     X, y, task = classification(spread=2.0)
-    asked, silent = (fmrl.MetaClassifier().fit(X[task < 20], y[task < 20], task=task[task < 20]) for _ in range(2))
+    asked, silent = (
+        fmrl.MetaClassifier().fit(X[task < 20], y[task < 20], task=task[task < 20])
+        for _ in range(2)
+    )
     asked.predict(X[task < 20], task=task[task < 20])
     for clf in (asked, silent):
         for t in range(20, 30):
             clf.partial_fit(X[task == t], y[task == t], task=t)
-    np.testing.assert_array_equal(asked.predict_proba(X, task=task), silent.predict_proba(X, task=task))
+    np.testing.assert_array_equal(
+        asked.predict_proba(X, task=task), silent.predict_proba(X, task=task)
+    )
 
 
 def test_columns_of_different_size():
@@ -228,7 +249,8 @@ def test_columns_of_different_size():
     reg = fmrl.MetaRegressor().fit(X[train], y[train], task=task[train])
     assert reg.chart_.scale is not None
     scores = [
-        reg.adapt(X[task == t][:20], y[task == t][:20]).score(X[task == t][20:], y[task == t][20:]) for t in range(50, 60)
+        reg.adapt(X[task == t][:20], y[task == t][:20]).score(X[task == t][20:], y[task == t][20:])
+        for t in range(50, 60)
     ]
     assert np.mean(scores) > 0.95
 
@@ -237,7 +259,9 @@ def test_rows_of_weight_zero_are_not_there():
     X, y, task = classification()
     clf = fmrl.MetaClassifier().fit(X, y, task=task)
     few, many = np.ones(4), np.r_[np.ones(4), np.zeros(60)]
-    np.testing.assert_array_equal(clf.adapt(X[:4], y[:4], few).coef_, clf.adapt(X[:64], y[:64], many).coef_)
+    np.testing.assert_array_equal(
+        clf.adapt(X[:4], y[:4], few).coef_, clf.adapt(X[:64], y[:64], many).coef_
+    )
 
 
 def test_ids_of_different_kinds_and_numbers_beyond_squaring_are_refused():
@@ -251,13 +275,17 @@ def test_ids_of_different_kinds_and_numbers_beyond_squaring_are_refused():
 
 def test_the_rule_scores_a_task_only_with_starts_it_did_not_make(monkeypatch):
     """Each half's start is the mean of the other half's optima."""
-    from fmrl.estimators import rule
+    from fmrl.estimators import calibration as rule
 
     X, y, task = regression(tasks=10)
     seen = {}
     true = rule._scores
     monkeypatch.setattr(
-        rule, "_scores", lambda pilot, order, n, starts, *rest: seen.update(starts) or true(pilot, order, n, starts, *rest)
+        rule,
+        "_scores",
+        lambda pilot, order, n, starts, *rest: (
+            seen.update(starts) or true(pilot, order, n, starts, *rest)
+        ),
     )
     reg = fmrl.MetaRegressor().fit(X, y, task=task)
     tasks, _ = table(X, y, None, task)

@@ -15,7 +15,9 @@ from tests.estimators.data import classification, regression
 @pytest.fixture
 def fitted(tmp_path):
     X, y, task = classification()
-    clf = fmrl.MetaClassifier(similarity=fmrl.Doubling(0.1, 1.1)).fit(X, np.array(["x", "y", "z"])[y], task=task)
+    clf = fmrl.MetaClassifier(similarity=fmrl.Doubling(0.1, 1.1)).fit(
+        X, np.array(["x", "y", "z"])[y], task=task
+    )
     clf.save(tmp_path / "model")
     return clf, X, task, tmp_path / "model"
 
@@ -24,7 +26,9 @@ def test_what_comes_back_predicts_and_learns_the_same(fitted, tmp_path):
     clf, X, task, path = fitted
     again = fmrl.MetaClassifier.load(path)
     assert repr(again) == repr(clf)
-    np.testing.assert_array_equal(again.predict_proba(X, task=task), clf.predict_proba(X, task=task))
+    np.testing.assert_array_equal(
+        again.predict_proba(X, task=task), clf.predict_proba(X, task=task)
+    )
     np.testing.assert_array_equal(again.predict_proba(X), clf.predict_proba(X))
     assert again.certificate_.to_dict() == clf.certificate_.to_dict()
     for est in (clf, again):

@@ -28,8 +28,12 @@ def test_a_stream_is_omd_and_moves_the_meta_level_as_flionline(classes):
         best = game.hindsight(clf.chart_.domain)
         low, high = t.regret
         assert low - 1e-9 <= played.losses.sum() - best.value <= high + 1e-9
-    end = fmrl.core.meta.End(played.last, played.last, np.asarray(clf.rule_.lipschitz * np.sqrt(12)))
-    np.testing.assert_allclose(clf.state_.phi, clf.history_.algo.advance(state, end).phi, atol=1e-10)
+    end = fmrl.core.rules.meta.End(
+        played.last, played.last, np.asarray(clf.rule_.lipschitz * np.sqrt(12))
+    )
+    np.testing.assert_allclose(
+        clf.state_.phi, clf.history_.algo.advance(state, end).phi, atol=1e-10
+    )
     assert clf.n_tasks_seen_ == 31 and clf.streams_.tasks == 1 and clf.streams_.rounds == 12
 
 
@@ -43,7 +47,9 @@ def test_a_regression_stream_is_omd_too_inside_the_ball_and_on_its_sphere(radius
     played = fmrl.play(fmrl.OMD(), game, reg.chart_.domain, state.phi, eta, record=True)
     stream = reg.task(rounds=12)
     for i in range(12):
-        assert stream.predict(X[i]) == pytest.approx(reg.chart_.shift + reg.chart_.unit * game.margins(played.actions[i])[i, 0])
+        assert stream.predict(X[i]) == pytest.approx(
+            reg.chart_.shift + reg.chart_.unit * game.margins(played.actions[i])[i, 0]
+        )
         stream.learn(X[i], y[i])
     assert stream.loss == pytest.approx(played.losses.sum())
     assert stream.loss_of_phi == pytest.approx(game.losses(state.phi).sum())

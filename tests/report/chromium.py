@@ -1,7 +1,8 @@
-"""A headless Chromium driven through its debugging pipe: no driver, no socket, nothing to install but the browser itself.
+"""A headless Chromium driven through its debugging pipe: no driver, no socket, nothing to install
+but the browser itself.
 
-Chromium started with --remote-debugging-pipe reads commands from file descriptor 3 and writes answers to 4, JSON ended by NUL.
-"""
+Chromium started with --remote-debugging-pipe reads commands from file descriptor 3 and writes
+answers to 4, JSON ended by NUL."""
 
 from __future__ import annotations
 
@@ -49,10 +50,13 @@ class Browser:
             os.dup2(high[0], 3)
             os.dup2(high[1], 4)
 
-        # Inside a container, or as root, Chromium's own sandbox cannot start; the pages here are our own files.
+        # Inside a container, or as root, Chromium's own sandbox cannot start; the pages here are
+        # our own files.
         command = [path, *FLAGS, "--no-sandbox", f"--user-data-dir={profile}", "about:blank"]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.process = subprocess.Popen(command, preexec_fn=move, close_fds=True, pass_fds=(3, 4), **quiet)
+        self.process = subprocess.Popen(
+            command, preexec_fn=move, close_fds=True, pass_fds=(3, 4), **quiet
+        )
         for fd in (ours, theirs, *high):
             os.close(fd)
         self._buffer, self._next = b"", 0
@@ -61,7 +65,9 @@ class Browser:
     def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
         """Send a command and wait for its answer; events met on the way are kept."""
         self._next += 1
-        message = {"id": self._next, "method": method, "params": params} | ({"sessionId": session} if session else {})
+        message = {"id": self._next, "method": method, "params": params} | (
+            {"sessionId": session} if session else {}
+        )
         os.write(self._in, json.dumps(message).encode() + b"\0")
         while True:
             answer = self._read(30.0)
@@ -75,7 +81,9 @@ class Browser:
     def wait(self, session: str, method: str, seconds: float = 30.0) -> None:
         """Until an event of this name has come."""
         until = time.monotonic() + seconds
-        while not any(e.get("method") == method and e.get("sessionId") == session for e in self.events):
+        while not any(
+            e.get("method") == method and e.get("sessionId") == session for e in self.events
+        ):
             if self._read(max(0.0, until - time.monotonic())) is None:
                 raise TimeoutError(f"{method} never came")
 
@@ -93,7 +101,14 @@ class Browser:
             self.events.append(message)
         return message
 
-    def page(self, path: Path, width: int = 1100, height: int = 900, dark: bool = False, touch: bool = False) -> Page:
+    def page(
+        self,
+        path: Path,
+        width: int = 1100,
+        height: int = 900,
+        dark: bool = False,
+        touch: bool = False,
+    ) -> Page:
         """A new tab that has loaded ``path``."""
         return Page(self, path, width, height, dark, touch)
 
@@ -111,16 +126,28 @@ class Browser:
 
 
 class Page:
-    """A tab: evaluates scripts, moves the mouse, presses keys, and remembers what was logged and requested."""
+    """A tab: evaluates scripts, moves the mouse, presses keys, and remembers what was logged and
+    requested.
+    """
 
-    def __init__(self, browser: Browser, path: Path, width: int, height: int, dark: bool, touch: bool):
+    def __init__(
+        self, browser: Browser, path: Path, width: int, height: int, dark: bool, touch: bool
+    ):
         self.browser = browser
         target = browser.call("Target.createTarget", url="about:blank")["targetId"]
         self.target = target
-        self.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=touch)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=touch,
+        )
         self.call("Emulation.setTouchEmulationEnabled", enabled=touch)
         self.scheme("dark" if dark else "light")
         browser.events.clear()
@@ -133,18 +160,26 @@ class Page:
 
     def scheme(self, name: str) -> None:
         """prefers-color-scheme."""
-        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}])
+        self.call(
+            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}]
+        )
 
     def js(self, expression: str) -> Any:
         """The value of an expression; a promise is awaited, an exception raised."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         if "exceptionDetails" in answer:
-            raise RuntimeError(answer["exceptionDetails"]["exception"].get("description", "script failed"))
+            raise RuntimeError(
+                answer["exceptionDetails"]["exception"].get("description", "script failed")
+            )
         return answer["result"].get("value")
 
     def frames(self) -> None:
         """Until layout and observers have settled."""
-        self.js("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(true))))")
+        self.js(
+            "new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(true))))"
+        )
 
     def mouse(self, kind: str, x: float, y: float, clicks: int = 0) -> None:
         held = kind != "mouseMoved" or clicks
@@ -157,31 +192,49 @@ class Page:
 
     def screenshot(self, path: Path, selector: str | None = None) -> None:
         """The whole page, or one element of it, as a PNG."""
-        node = "document.documentElement" if selector is None else f"document.querySelector({json.dumps(selector)})"
+        node = (
+            "document.documentElement"
+            if selector is None
+            else f"document.querySelector({json.dumps(selector)})"
+        )
         box = f"(() => {{ const r = {node}.getBoundingClientRect(); return [r.x, r.y + scrollY, r.width, r.height]; }})()"
         x, y, width, height = self.js(box)
         clip = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
-        data = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)["data"]
+        data = self.call(
+            "Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True
+        )["data"]
         Path(path).write_bytes(base64.b64decode(data))
 
     @property
     def complaints(self) -> list[str]:
-        """Console errors and warnings, log entries (content policy included) and uncaught exceptions."""
+        """Console errors and warnings, log entries (content policy included) and uncaught
+        exceptions.
+        """
         found = []
         for event in self._events():
             method, params = event["method"], event["params"]
             if method == "Runtime.exceptionThrown":
-                found.append(params["exceptionDetails"].get("exception", {}).get("description", "exception"))
+                found.append(
+                    params["exceptionDetails"].get("exception", {}).get("description", "exception")
+                )
             elif method == "Log.entryAdded":
                 found.append(params["entry"]["text"])
-            elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+            elif method == "Runtime.consoleAPICalled" and params["type"] in (
+                "error",
+                "warning",
+                "assert",
+            ):
                 found.append(str(params["args"]))
         return found
 
     @property
     def requests(self) -> list[str]:
         """Every address asked for, data: and the page itself included."""
-        return [e["params"]["request"]["url"] for e in self._events() if e["method"] == "Network.requestWillBeSent"]
+        return [
+            e["params"]["request"]["url"]
+            for e in self._events()
+            if e["method"] == "Network.requestWillBeSent"
+        ]
 
     def _events(self) -> list[dict[str, Any]]:
         self.js("1")  # whatever was under way has been reported once this is answered

@@ -62,12 +62,24 @@ def hostile():
             "shots": [1, 2, 4],
             "tasks": 1,
             "methods": [
-                {"name": ATTACKS[0], "mean": [-40.0, -2.0, nan], "low": [-90.0, -3.0, nan], "high": [inf, -1.0, nan]},
+                {
+                    "name": ATTACKS[0],
+                    "mean": [-40.0, -2.0, nan],
+                    "low": [-90.0, -3.0, nan],
+                    "high": [inf, -1.0, nan],
+                },
                 {"name": ATTACKS[1], "mean": [None, 0.5, 0.9]},
             ],
-            "differences": [{"against": ATTACKS[1], "shots": None, "mean": -3.0, "low": -4.0, "high": -2.0}],
+            "differences": [
+                {"against": ATTACKS[1], "shots": None, "mean": -3.0, "low": -4.0, "high": -2.0}
+            ],
         },
-        "learned": {"coefficients": [{"feature": a, "value": v, "output": a} for a, v in zip(ATTACKS, numbers, strict=True)]},
+        "learned": {
+            "coefficients": [
+                {"feature": a, "value": v, "output": a}
+                for a, v in zip(ATTACKS, numbers, strict=True)
+            ]
+        },
         "curves": {
             "task": list(range(1, n + 1)),
             "name": list(ATTACKS),

@@ -1,4 +1,6 @@
-"""The page in headless Chromium: it renders without a complaint or a request, answers mouse, finger and keys, and fits a phone."""
+"""The page in headless Chromium: it renders without a complaint or a request, answers mouse, finger
+and keys, and fits a phone.
+"""
 
 import json
 
@@ -32,11 +34,15 @@ def box(page, chart):
 
 def tip(page, chart):
     """Text of the tooltip, or None."""
-    return page.js(f"(t => t.hidden ? null : t.innerText)(document.querySelector('[data-chart={chart}] .tip'))")
+    return page.js(
+        f"(t => t.hidden ? null : t.innerText)(document.querySelector('[data-chart={chart}] .tip'))"
+    )
 
 
 def ticks(page, chart):
-    return page.js(f"[...document.querySelectorAll('[data-chart={chart}] .plot > svg > text')].map(t => t.textContent)")
+    return page.js(
+        f"[...document.querySelectorAll('[data-chart={chart}] .plot > svg > text')].map(t => t.textContent)"
+    )
 
 
 def hover(page, chart, x, y):
@@ -62,22 +68,35 @@ def test_renders_silently_and_alone(open_page, real):
     assert page.complaints == []
     assert len(page.requests) == 1 and page.requests[0].startswith("file://")
     for chart in CHARTS:
-        drawn = page.js(f"document.querySelectorAll('[data-chart={chart}] .plot > svg :is(path.line, path.marks)').length")
+        drawn = page.js(
+            f"document.querySelectorAll('[data-chart={chart}] .plot > svg :is(path.line, path.marks)').length"
+        )
         assert drawn >= 1, chart
         _, _, width, height = box(page, chart)
         assert width > 400 and height > 200
-    assert page.js("document.querySelectorAll('[data-chart=similarity] .marks').length") > 300  # a dot per task
-    names = page.js("[...document.querySelectorAll('svg text')].some(t => /NaN|undefined|Infinity/.test(t.textContent))")
+    assert (
+        page.js("document.querySelectorAll('[data-chart=similarity] .marks').length") > 300
+    )  # a dot per task
+    names = page.js(
+        "[...document.querySelectorAll('svg text')].some(t => /NaN|undefined|Infinity/.test(t.textContent))"
+    )
     assert names is False
 
 
 def test_content_policy_forbids_requests(open_page, real):
-    """The page cannot reach out even when asked to: not by image, not by fetch, not by a new script."""
+    """The page cannot reach out even when asked to: not by image, not by fetch, not by a new
+    script.
+    """
     page = open_page(real)
-    assert page.js("fetch('https://example.invalid/x').then(() => 'sent', () => 'refused')") == "refused"
+    assert (
+        page.js("fetch('https://example.invalid/x').then(() => 'sent', () => 'refused')")
+        == "refused"
+    )
     image = "Object.assign(new Image(), {onerror: () => r('refused'), onload: () => r('sent'), src: 'https://example.invalid/i.png'})"
     assert page.js(f"new Promise(r => {{ {image} }})") == "refused"
-    page.js("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.hacked = 1'}))")
+    page.js(
+        "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.hacked = 1'}))"
+    )
     assert page.js("window.hacked") is None
     assert sum("Content Security Policy" in text for text in page.complaints) >= 3
 
@@ -88,10 +107,16 @@ def test_hover_gives_the_exact_values(open_page, real):
     lines = tip(page, "heldout").splitlines()
     assert lines[0] == "shots 32"
     method = real["heldout"]["methods"][1]
-    assert f"per-task: {method['mean'][-1]:.4g} ({method['low'][-1]:.4g} to {method['high'][-1]:.4g})" in lines
+    assert (
+        f"per-task: {method['mean'][-1]:.4g} ({method['low'][-1]:.4g} to {method['high'][-1]:.4g})"
+        in lines
+    )
     hover(page, "tar", 0.99, 0.5)
     found = tip(page, "tar")
-    assert found.startswith("task 320 · sensor 319") and f"measured TAR: {real['curves']['tar'][-1]:.6g}"[:22] in found
+    assert (
+        found.startswith("task 320 · sensor 319")
+        and f"measured TAR: {real['curves']['tar'][-1]:.6g}"[:22] in found
+    )
     page.mouse("mouseMoved", 2, 2)
     page.frames()
     assert tip(page, "tar") is None
@@ -104,11 +129,16 @@ def test_hover_names_the_task_on_the_map(open_page, real):
     paths = f"[...{node}].map(p => p.getAttribute('d')).find(d => d.includes('m0,'))"  # the crosses
     x, y = map(float, page.js(paths).split("l")[0][1:].split(","))
     left, top, width, _ = box(page, "similarity")
-    scale = width / page.js("document.querySelector('[data-chart=similarity] .plot > svg').viewBox.baseVal.width")
+    scale = width / page.js(
+        "document.querySelector('[data-chart=similarity] .plot > svg').viewBox.baseVal.width"
+    )
     page.mouse("mouseMoved", left + (x + 4.5) * scale, top + (y + 4.5) * scale)
     page.frames()
     found = tip(page, "similarity")
-    assert found.splitlines()[0] == far["name"] and f"distance {far['distance']:.3g}".rstrip("0").rstrip(".") in found
+    assert (
+        found.splitlines()[0] == far["name"]
+        and f"distance {far['distance']:.3g}".rstrip("0").rstrip(".") in found
+    )
 
 
 @pytest.mark.parametrize("chart", CHARTS)
@@ -175,7 +205,9 @@ def test_keys_reach_everything(open_page, real):
 
 
 def luminance(page, node="document.body", part="backgroundColor"):
-    red, green, blue = page.js(f"getComputedStyle({node}).{part}.match(/[0-9.]+/g).slice(0, 3).map(Number)")
+    red, green, blue = page.js(
+        f"getComputedStyle({node}).{part}.match(/[0-9.]+/g).slice(0, 3).map(Number)"
+    )
     return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255
 
 
@@ -205,27 +237,38 @@ def test_phone(open_page, real, hostile, width):
     page = open_page(real, width=width, height=740, touch=True)
     left, top, w, h = box(page, "tar")
     assert w > 280
-    page.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": left + w / 2, "y": top + h / 2}])
+    page.call(
+        "Input.dispatchTouchEvent",
+        type="touchStart",
+        touchPoints=[{"x": left + w / 2, "y": top + h / 2}],
+    )
     page.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
     page.frames()
     assert tip(page, "tar").startswith("task ")
-    inside = (
-        "(r => r.left >= 0 && r.right <= innerWidth)(document.querySelector('[data-chart=tar] .tip').getBoundingClientRect())"
-    )
+    inside = "(r => r.left >= 0 && r.right <= innerWidth)(document.querySelector('[data-chart=tar] .tip').getBoundingClientRect())"
     assert page.js(inside) is True and page.complaints == []
 
 
 def test_hostile_facts_do_nothing(open_page, hostile):
     page = open_page(hostile)
     assert page.js("window.hacked") is None and page.complaints == [] and len(page.requests) == 1
-    assert page.js("document.querySelectorAll('img, iframe, object, script:not([type]) ~ script').length") == 0
+    assert (
+        page.js(
+            "document.querySelectorAll('img, iframe, object, script:not([type]) ~ script').length"
+        )
+        == 0
+    )
     for chart in CHARTS:
         box(page, chart)
         page.js(f"document.querySelector('[data-chart={chart}] .plot > svg').focus()")
         for key in ("ArrowRight", "ArrowRight", "ArrowDown", "+", "-", "Escape"):
             page.press(key)
-        for i in range(page.js(f"document.querySelectorAll('[data-chart={chart}] .controls button').length")):
-            page.js(f"document.querySelectorAll('[data-chart={chart}] .controls button')[{i}].click()")
+        for i in range(
+            page.js(f"document.querySelectorAll('[data-chart={chart}] .controls button').length")
+        ):
+            page.js(
+                f"document.querySelectorAll('[data-chart={chart}] .controls button')[{i}].click()"
+            )
         text = json.dumps(ticks(page, chart))
         assert "NaN" not in text and "Infinity" not in text and "undefined" not in text
     assert page.js("window.hacked") is None and page.complaints == []
@@ -257,7 +300,10 @@ def test_very_negative_scores_are_cut_off_openly(open_page, hostile):
 def test_small_facts(open_page, facts):
     page = open_page(facts)
     assert page.complaints == []
-    assert page.js("[...document.querySelectorAll('svg *')].every(e => !/NaN/.test(e.outerHTML))") is True
+    assert (
+        page.js("[...document.querySelectorAll('svg *')].every(e => !/NaN/.test(e.outerHTML))")
+        is True
+    )
 
 
 def test_large_run(open_page, large):
@@ -273,14 +319,29 @@ def test_prints_whole(open_page, real):
     assert page.js("document.querySelectorAll('details:not([open])').length") == 0
     page.js("dispatchEvent(new Event('afterprint'))")
     assert page.js("document.querySelectorAll('details[open]').length") == 0
-    page.call("Emulation.setEmulatedMedia", media="print", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    page.call(
+        "Emulation.setEmulatedMedia",
+        media="print",
+        features=[{"name": "prefers-color-scheme", "value": "dark"}],
+    )
     assert luminance(page) > 0.999
-    assert page.js("[...document.querySelectorAll('.tools, nav')].every(e => getComputedStyle(e).display === 'none')") is True
+    assert (
+        page.js(
+            "[...document.querySelectorAll('.tools, nav')].every(e => getComputedStyle(e).display === 'none')"
+        )
+        is True
+    )
 
 
 def test_log_axis_leaves_out_what_has_no_logarithm(open_page):
-    page = open_page({"title": "t", "curves": {"task": [1, 2, 3, 4, 5], "tar": [-1.0, 0.0, 2.0, None, 3.0]}})
+    page = open_page(
+        {"title": "t", "curves": {"task": [1, 2, 3, 4, 5], "tar": [-1.0, 0.0, 2.0, None, 3.0]}}
+    )
     page.js("document.querySelectorAll('[data-chart=tar] .tools button')[1].click()")
-    assert "2 values of 0 or less" in page.js("document.querySelector('[data-chart=tar] .hint').textContent")
+    assert "2 values of 0 or less" in page.js(
+        "document.querySelector('[data-chart=tar] .hint').textContent"
+    )
     path = page.js("document.querySelector('[data-chart=tar] path.line').getAttribute('d')")
-    assert path.count("M") == 2 and "L" not in path and "NaN" not in path and page.complaints == []  # two points, a gap between
+    assert (
+        path.count("M") == 2 and "L" not in path and "NaN" not in path and page.complaints == []
+    )  # two points, a gap between

@@ -12,7 +12,8 @@ import pytest
 
 import fmrl
 from fmrl import report
-from fmrl.report import charts, ledger, thin
+from fmrl.report import charts, ledger
+from fmrl.report import fewer_points as thin
 from fmrl.report.page import embed, specs
 from fmrl.report.verdict import verdict
 
@@ -48,23 +49,51 @@ class Seen(HTMLParser):
 def test_real_run_has_every_section(real):
     seen = Seen(report.render(real))
     ids = [attrs["id"] for tag, attrs in seen.tags if tag == "section"]
-    assert ids == ["summary", "heldout", "learned", "tar", "guess", "similarity", "certificate", "run", "citation"]
+    assert ids == [
+        "summary",
+        "heldout",
+        "learned",
+        "tar",
+        "guess",
+        "similarity",
+        "certificate",
+        "run",
+        "citation",
+    ]
     assert not [attrs for _, attrs in seen.tags if attrs.get("class") == "missing"]
-    assert {spec["id"] for spec in json.loads(seen.data)} == {"heldout", "tar", "guess", "similarity"}
+    assert {spec["id"] for spec in json.loads(seen.data)} == {
+        "heldout",
+        "tar",
+        "guess",
+        "similarity",
+    }
     assert "On 60 held-out tasks, averaged over all shots, FMRL is" in seen.words
     for planted in ("sensor 037", "sensor 181", "sensor 302"):
         assert planted in seen.words
-    d = next(d for d in real["heldout"]["differences"] if d["against"] == "per-task" and d["shots"] is None)
-    assert f"{abs(d['mean']):.3f} higher in R²" in seen.words  # the number of the facts, not one of the page's own
+    d = next(
+        d
+        for d in real["heldout"]["differences"]
+        if d["against"] == "per-task" and d["shots"] is None
+    )
+    assert (
+        f"{abs(d['mean']):.3f} higher in R²" in seen.words
+    )  # the number of the facts, not one of the page's own
     assert "@inproceedings{khodak2019provable" in seen.words
 
 
 def test_is_a_pure_function_and_needs_nothing_else(real):
     page = report.render(real)
     assert page == report.render(json.loads(json.dumps(real)))
-    links = [value for _, attrs in Seen(page).tags for key, value in attrs.items() if key in ("src", "href")]
+    links = [
+        value
+        for _, attrs in Seen(page).tags
+        for key, value in attrs.items()
+        if key in ("src", "href")
+    ]
     assert links and all(value.startswith("#") or value == "data:," for value in links)
-    assert not re.search(r"@import|url\((?!#)|fetch\(|XMLHttpRequest|https?://(?!www\.w3\.org/2000/svg)", page)
+    assert not re.search(
+        r"@import|url\((?!#)|fetch\(|XMLHttpRequest|https?://(?!www\.w3\.org/2000/svg)", page
+    )
     assert "default-src 'none'" in page
 
 
@@ -75,11 +104,15 @@ def test_only_a_title():
     for command in ("fmrl certify RUN", "--holdout 0.2 --out RUN", "fmrl report RUN"):
         assert command in seen.words
     assert json.loads(seen.data) == []
-    given = Seen(report.render({"title": "bare", "missing": {"similarity": {"why": "Too <many> features."}}}))
+    given = Seen(
+        report.render({"title": "bare", "missing": {"similarity": {"why": "Too <many> features."}}})
+    )
     assert "Too <many> features." in given.words
 
 
-@pytest.mark.parametrize("section", ["data", "heldout", "learned", "curves", "similarity", "certificate", "run"])
+@pytest.mark.parametrize(
+    "section", ["data", "heldout", "learned", "curves", "similarity", "certificate", "run"]
+)
 def test_any_section_may_be_missing(real, section):
     page = report.render({key: value for key, value in real.items() if key != section})
     assert ('class="missing"' in page) == (section != "data")
@@ -96,7 +129,11 @@ def test_hostile_strings_stay_text(hostile):
     assert "{{script}}{{data}}" in seen.words  # a marker in a name is not a marker
     names = json.loads(seen.data)[1]["series"][0]["names"]
     assert names[0] == "</script><script>window.hacked = 1</script>" and max(map(len, names)) <= 200
-    assert "nan" not in seen.words.lower().split() and "NaN" not in seen.data and "Infinity" not in seen.data
+    assert (
+        "nan" not in seen.words.lower().split()
+        and "NaN" not in seen.data
+        and "Infinity" not in seen.data
+    )
 
 
 def test_embedded_json_cannot_leave_its_element():
@@ -111,16 +148,23 @@ def test_thinning_keeps_extremes_and_says_so(large):
     assert len(page) < 1_500_000
     found = {spec["id"]: spec for spec in json.loads(seen.data)}
     guess = next(s for s in found["guess"]["series"] if s["name"].startswith("guess"))
-    assert len(guess["x"]) <= thin.MOST and max(guess["y"]) == 9.0 and guess["x"][guess["y"].index(9.0)] == 77_778
+    assert (
+        len(guess["x"]) <= thin.MOST
+        and max(guess["y"]) == 9.0
+        and guess["x"][guess["y"].index(9.0)] == 77_778
+    )
     distance = found["guess"]["series"][0]
     whole = large["curves"]["distance"]
-    assert max(distance["y"]) == pytest.approx(max(whole), rel=1e-5) and min(distance["y"]) == pytest.approx(
-        min(whole), rel=1e-5
-    )
+    assert max(distance["y"]) == pytest.approx(max(whole), rel=1e-5) and min(
+        distance["y"]
+    ) == pytest.approx(min(whole), rel=1e-5)
     dots = sum(len(s["x"]) for s in found["similarity"]["series"])
     assert dots <= thin.CLOUD and found["similarity"]["series"][1]["names"][0] == "user 500"
     assert re.search(r"[\d,]+ of 100,000 tasks are drawn", seen.words)
-    assert "1,500 of 100,000 tasks are drawn: outliers, the outermost and a random share." in seen.words
+    assert (
+        "1,500 of 100,000 tasks are drawn: outliers, the outermost and a random share."
+        in seen.words
+    )
 
 
 def test_thinned_curve_is_near_the_whole_one():
@@ -159,28 +203,58 @@ def difference(mean, low, high, against="pooled", shots=None):
         ([(0.2, 0.1, 0.3), (0.1, 0.05, 0.2)], "Yes: meta-learning helped", "yes"),
         ([(0.2, 0.1, 0.3), (0.001, 0.0005, 0.002)], "one pooled model did as well", "mixed"),
         ([(0.2, 0.1, 0.3), (0.01, -0.05, 0.1)], "no clear difference from one pooled", "mixed"),
-        ([(0.2, 0.1, 0.3), (-0.1, -0.2, -0.05)], "Partly: better than fitting each task alone, worse than", "mixed"),
+        (
+            [(0.2, 0.1, 0.3), (-0.1, -0.2, -0.05)],
+            "Partly: better than fitting each task alone, worse than",
+            "mixed",
+        ),
         ([(-0.2, -0.3, -0.1), (0.01, -0.05, 0.1)], "No: fitting each task alone did better", "no"),
-        ([(0.0, -0.002, 0.002), (0.0, -0.002, 0.002)], "No: fitting each task alone and one pooled model did as well", "no"),
+        (
+            [(0.0, -0.002, 0.002), (0.0, -0.002, 0.002)],
+            "No: fitting each task alone and one pooled model did as well",
+            "no",
+        ),
         ([(0.0, -0.1, 0.1), (0.0, -0.1, 0.1)], "No clear difference", "mixed"),
         ([(None, None, None)], "does not say", "unknown"),
         ([], "does not say", "unknown"),
     ],
 )
 def test_verdict(pairs, answer, tone):
-    listed = [difference(*pair, against=name) for pair, name in zip(pairs, ("per-task", "pooled"), strict=False)]
+    listed = [
+        difference(*pair, against=name)
+        for pair, name in zip(pairs, ("per-task", "pooled"), strict=False)
+    ]
     found = verdict(
-        {"metric": "r2", "shots": [1], "methods": [{"name": "FMRL", "mean": [0.5]}], "differences": listed, "tasks": 9}
+        {
+            "metric": "r2",
+            "shots": [1],
+            "methods": [{"name": "FMRL", "mean": [0.5]}],
+            "differences": listed,
+            "tasks": 9,
+        }
     )
     assert answer in found.answer and found.tone == tone
 
 
 def test_verdict_does_not_hide_where_it_loses():
-    listed = [difference(0.1, 0.05, 0.2), difference(-0.05, -0.06, -0.04, shots=16), difference(-0.03, -0.06, -0.02, shots=32)]
-    found = verdict({"metric": "accuracy", "shots": [1, 16, 32], "methods": [], "differences": listed, "tasks": 9})
+    listed = [
+        difference(0.1, 0.05, 0.2),
+        difference(-0.05, -0.06, -0.04, shots=16),
+        difference(-0.03, -0.06, -0.02, shots=32),
+    ]
+    found = verdict(
+        {
+            "metric": "accuracy",
+            "shots": [1, 16, 32],
+            "methods": [],
+            "differences": listed,
+            "tasks": 9,
+        }
+    )
     assert (
         found.tone == "yes"
-        and found.reasons[-1] == "But with 16 and 32 shots one pooled model is ahead, by 5.0 points at most."
+        and found.reasons[-1]
+        == "But with 16 and 32 shots one pooled model is ahead, by 5.0 points at most."
     )
 
 
@@ -196,7 +270,9 @@ def test_a_false_assumption_is_no_guarantee(real):
 
 
 def test_bound_drawn_is_the_certified_one(real):
-    """It ends where the certificate says, and is called proved only if nothing under it is taken on trust."""
+    """It ends where the certificate says, and is called proved only if nothing under it is taken on
+    trust.
+    """
     by_name = {s["name"]: s for s in charts.tar(real)["series"]}
     last = next(b for b in real["certificate"]["bounds"] if b["name"] == "per-task sum")["total"]
     assert by_name["bound, partly on trust"]["y"][-1] == pytest.approx(last, rel=1e-3)
@@ -209,10 +285,17 @@ def test_bound_drawn_is_the_certified_one(real):
 
 def test_curves_are_the_history(real):
     rng = np.random.default_rng(3)
-    tasks = [fmrl.Task(rng.normal(size=(5, 2)), rng.normal(size=5), loss=fmrl.Squared()) for _ in range(40)]
+    tasks = [
+        fmrl.Task(rng.normal(size=(5, 2)), rng.normal(size=5), loss=fmrl.Squared())
+        for _ in range(40)
+    ]
     history = fmrl.run(fmrl.presets.paper(), tasks)
     found = report.curves(history)
-    assert found["tar"][-1] == pytest.approx(float(history.tar)) and found["of"] == 40 and "name" not in found
+    assert (
+        found["tar"][-1] == pytest.approx(float(history.tar))
+        and found["of"] == 40
+        and "name" not in found
+    )
     assert found["violations"] == int(np.sum(history.violations))
     assert found["tar_at_most"][-1] == pytest.approx(float(history.interval[1]))
     with pytest.raises(fmrl.FMRLError, match="39 names were given for 40 tasks"):
@@ -227,7 +310,10 @@ def test_facts_of_any_history(keep):
     history = fmrl.run(fmrl.presets.paper(), tasks, keep=keep)
     facts = report.facts_of(history, tasks)
     seen = Seen(report.render(facts))
-    assert ("similarity" in facts, "curves" in facts) == (keep in ("all", "vectors"), keep != "totals")
+    assert ("similarity" in facts, "curves" in facts) == (
+        keep in ("all", "vectors"),
+        keep != "totals",
+    )
     assert ("keep='vectors'" in seen.words) == (keep in ("scalars", "totals")) and "6" in seen.words
     assert facts["certificate"]["tasks"] == (0 if keep == "totals" else 6)
 
@@ -244,7 +330,9 @@ def test_outliers_are_rare_among_alike_tasks_and_found_when_planted():
 
 
 def test_map_keeps_distances_in_the_plane():
-    """With two dimensions the map is the data turned: all distances stay, and the ball encloses every point."""
+    """With two dimensions the map is the data turned: all distances stay, and the ball encloses
+    every point.
+    """
     optima = np.random.default_rng(0).normal(size=(40, 2))
     found = report.similarity_map(optima)
     at = {int(p["name"].split()[1]): np.array([p["x"], p["y"]]) for p in found["points"]}
@@ -266,7 +354,9 @@ def test_held_out_intervals_are_student_and_paired():
     low, high = stats.ttest_rel(ours[3:, 1], base[3:, 1]).confidence_interval(0.95)
     assert (d["low"], d["high"]) == (pytest.approx(low), pytest.approx(high))
     assert found["methods"][0]["tasks"] == [30, 27]
-    near = report.held_out({"FMRL": [[1.0], [0.9]], "pooled": [[0.0], [0.1]]}, [1], "accuracy")["methods"]
+    near = report.held_out({"FMRL": [[1.0], [0.9]], "pooled": [[0.0], [0.1]]}, [1], "accuracy")[
+        "methods"
+    ]
     assert near[0]["high"] == [1.0] and near[1]["low"] == [0.0]
     with pytest.raises(fmrl.FMRLError, match="different tasks"):
         report.held_out({"FMRL": ours, "pooled": base[:9]}, [1, 2], "r2")
@@ -293,12 +383,26 @@ def test_wrong_facts_are_refused_in_words(facts):
 
 def test_command_and_atomic_write(real, tmp_path):
     (tmp_path / "facts.json").write_text(json.dumps(real))
-    command = [sys.executable, "-m", "fmrl.report", str(tmp_path / "facts.json"), str(tmp_path / "out" / "r.html")]
-    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip().endswith("r.html")
+    command = [
+        sys.executable,
+        "-m",
+        "fmrl.report",
+        str(tmp_path / "facts.json"),
+        str(tmp_path / "out" / "r.html"),
+    ]
+    assert (
+        subprocess.run(command, check=True, capture_output=True, text=True)
+        .stdout.strip()
+        .endswith("r.html")
+    )
     assert (tmp_path / "out" / "r.html").read_text(encoding="utf-8") == report.render(real)
     (tmp_path / "facts.json").write_text("{")
     failed = subprocess.run(command, capture_output=True, text=True)
-    assert failed.returncode == 2 and failed.stderr.startswith("error:") and "Traceback" not in failed.stderr
+    assert (
+        failed.returncode == 2
+        and failed.stderr.startswith("error:")
+        and "Traceback" not in failed.stderr
+    )
     with pytest.raises(fmrl.FMRLError, match="cannot write"):
         report.write({"title": "t"}, tmp_path / "facts.json" / "r.html")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["r.html"]
@@ -333,14 +437,18 @@ def damaged(value, rng, chance):
         )
         return strange[rng.integers(len(strange))]
     if isinstance(value, dict):
-        return {key: damaged(v, rng, chance) for key, v in value.items() if rng.random() > chance / 2}
+        return {
+            key: damaged(v, rng, chance) for key, v in value.items() if rng.random() > chance / 2
+        }
     if isinstance(value, (list, tuple)):
         return [damaged(v, rng, chance) for v in value if rng.random() > chance / 4]
     return value
 
 
 def test_damaged_facts_give_a_page_or_a_clear_error(real):
-    """Nothing but FMRLError ever comes out, and what is rendered still holds two scripts and valid data."""
+    """Nothing but FMRLError ever comes out, and what is rendered still holds two scripts and valid
+    data.
+    """
     small = json.loads(json.dumps(real))
     small["similarity"]["points"] = small["similarity"]["points"][:8]
     small["curves"] = {k: v[:8] if isinstance(v, list) else v for k, v in small["curves"].items()}

@@ -1,4 +1,6 @@
-"""Small random streams of tasks for the theorems: domains × losses × learners, scales from tame to awkward."""
+"""Small random streams of tasks for the theorems: domains × losses × learners, scales from tame to
+awkward.
+"""
 
 import numpy as np
 
@@ -26,7 +28,9 @@ def task_of(loss, rng, m, dim, truth, noise, scale):
     if loss in ("onevsall", "softmax"):
         kind = fmrl.OneVsAll(2) if loss == "onevsall" else fmrl.Softmax(2)
         return fmrl.Task(X[:, : dim // 2], (z > 0).astype(int), loss=kind)
-    return fmrl.Task(X, (z > 0).astype(int), loss=fmrl.Logistic() if loss == "logistic" else fmrl.Hinge())
+    return fmrl.Task(
+        X, (z > 0).astype(int), loss=fmrl.Logistic() if loss == "logistic" else fmrl.Hinge()
+    )
 
 
 def stream(rng, loss, tasks, dim, *, ragged=True):

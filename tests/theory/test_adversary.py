@@ -1,4 +1,6 @@
-"""The adversary: its losses are what the theorem allows, its optimum is exact, and nobody escapes it."""
+"""The adversary: its losses are what the theorem allows, its optimum is exact, and nobody escapes
+it.
+"""
 
 import math
 
@@ -8,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fmrl
-from fmrl.adversary import LowerBound, figure, force, sandwich
-from fmrl.bounds import lower
+from fmrl.theory.adversary import LowerBound, figure, force, sandwich
+from fmrl.theory.bounds import lower
 
 ROUNDING = 1 - 1e-9
 
@@ -42,19 +44,27 @@ def test_forces_the_stated_regret_on_fmrl(dim, rounds, steep, diameter, seed, wi
     history = fmrl.run(fmrl.presets.paper(within, update), adversary, np.zeros(dim))
     assert (history.regret >= ROUNDING * diameter * steep * np.sqrt(rounds) / 4).all()
     assert (np.linalg.norm(history.optimum - centre, axis=1) <= diameter / 2 * (1 + 1e-9)).all()
-    assert (history.regret <= history.bound * (1 + 1e-9)).all()  # it is within the upper bound's assumptions, too
+    assert (
+        history.regret <= history.bound * (1 + 1e-9)
+    ).all()  # it is within the upper bound's assumptions, too
 
 
 @pytest.mark.parametrize("dim", [3, 4, 50])
 @pytest.mark.parametrize("rounds", [1, 2, 256])
 def test_forces_random_agents_and_ours_at_the_ends_of_the_range(dim, rounds):
     adversary = LowerBound(0.6, [1.0, 3.0], rounds, dim=dim)
-    forced = [force(random_agent(s, dim, radius), adversary) for s, radius in enumerate((0.1, 0.3, 5.0))]
+    forced = [
+        force(random_agent(s, dim, radius), adversary) for s, radius in enumerate((0.1, 0.3, 5.0))
+    ]
     assert min(f.ratio for f in forced) >= ROUNDING
     assert forced[0].ratio == pytest.approx(1.0)  # an agent that stays in Θ* pays no cone
     assert forced[2].ratio > 1.01
     for within in ("omd", "ogd", "ftrl"):
-        for algo in (fmrl.presets.paper(within), fmrl.presets.single_task(within), fmrl.presets.strawman(within)):
+        for algo in (
+            fmrl.presets.paper(within),
+            fmrl.presets.single_task(within),
+            fmrl.presets.strawman(within),
+        ):
             assert fmrl.run(algo, adversary, np.zeros(dim)).tar >= ROUNDING * adversary.tar
 
 
@@ -91,7 +101,9 @@ def test_losses_are_convex_lipschitz_and_gradients_are_theirs(seed, rounds, reac
 
 
 def test_a_cone_from_the_printed_distance_would_let_the_optimum_out():
-    """With the cone at D*, the point at distance D* beats every point of Θ*: the paper's misprint, in numbers."""
+    """With the cone at D*, the point at distance D* beats every point of Θ*: the paper's misprint,
+    in numbers.
+    """
     diameter, m, steep = 0.5, 16, 1.0
     total = steep / 2 * math.sqrt(m)
     inside = -diameter / 2 * total
@@ -121,12 +133,16 @@ def test_ftrl_leaders_are_minimisers(seed, rounds, eta, radius, off):
     best = leader(rounds)
 
     def objective(p):
-        return np.sum((p - phi) ** 2) / 2 + eta * (game.total @ (p - centre) + rounds * game.cone(p))
+        return np.sum((p - phi) ** 2) / 2 + eta * (
+            game.total @ (p - centre) + rounds * game.cone(p)
+        )
 
     assert domain.contains(best, 1e-9)
     for scale in (1.0, 0.1, 1e-3):
         for point in best + scale * rng.standard_normal((30, 3)):
-            assert objective(domain.project(point)) >= objective(best) - 1e-9 * (1 + abs(objective(best)))
+            assert objective(domain.project(point)) >= objective(best) - 1e-9 * (
+                1 + abs(objective(best))
+            )
 
 
 def test_stacked_duels_are_separate_and_torch_stays_torch():
@@ -138,8 +154,13 @@ def test_stacked_duels_are_separate_and_torch_stays_torch():
     np.testing.assert_allclose(played.losses[0], alone.losses, atol=1e-14)
     adversary = LowerBound(0.5, 1.0, 5, tasks=2, centre=torch.zeros(3, dtype=torch.float64))
     for within in ("omd", "ogd", "ftrl"):
-        history = fmrl.run(fmrl.presets.paper(within), adversary, torch.zeros(3, dtype=torch.float64))
-        assert isinstance(history.optimum, torch.Tensor) and float(history.tar) >= ROUNDING * adversary.tar
+        history = fmrl.run(
+            fmrl.presets.paper(within), adversary, torch.zeros(3, dtype=torch.float64)
+        )
+        assert (
+            isinstance(history.optimum, torch.Tensor)
+            and float(history.tar) >= ROUNDING * adversary.tar
+        )
 
 
 def test_says_what_is_wrong():
@@ -154,7 +175,9 @@ def test_says_what_is_wrong():
     with pytest.raises(fmrl.FMRLError, match="l2 geometry"):
         fmrl.run(fmrl.presets.paper(domain=fmrl.Simplex()), LowerBound(0.1), np.full(3, 1 / 3))
     with pytest.raises(fmrl.FMRLError, match="Ball or Euclidean"):
-        fmrl.run(fmrl.presets.paper("ftrl", domain=fmrl.Box(-1, 1)), LowerBound(0.1, 1.0, 2), np.zeros(3))
+        fmrl.run(
+            fmrl.presets.paper("ftrl", domain=fmrl.Box(-1, 1)), LowerBound(0.1, 1.0, 2), np.zeros(3)
+        )
     with pytest.raises(fmrl.FMRLError, match="task 0, round 0: the agent"):
         force(lambda t, past: np.full(3, 9.0), LowerBound(0.1), fmrl.Ball(1.0))
     with pytest.raises(fmrl.FMRLError, match="only 0 of 16"):
@@ -164,8 +187,16 @@ def test_says_what_is_wrong():
 def test_upper_and_lower_bound_are_within_a_constant_in_the_figure():
     record = sandwich([1, 9, 25], tasks=4, dim=5)
     for name in ("omd", "ogd", "ftrl"):
-        assert all(low * ROUNDING <= r <= up for low, r, up in zip(record["lower"], record[name], record["upper"], strict=True))
+        assert all(
+            low * ROUNDING <= r <= up
+            for low, r, up in zip(record["lower"], record[name], record["upper"], strict=True)
+        )
     assert record["lower"][1] == lower(0.5, 1.0, 9).total == pytest.approx(0.375)
     picture = figure(record)
     assert len(picture.axes[0].lines) == 5
-    assert fmrl.run(fmrl.presets.paper(domain=fmrl.Box(-1, 1)), LowerBound(0.1, 1.0, 4), np.zeros(3)).tar >= 0.05 * ROUNDING
+    assert (
+        fmrl.run(
+            fmrl.presets.paper(domain=fmrl.Box(-1, 1)), LowerBound(0.1, 1.0, 4), np.zeros(3)
+        ).tar
+        >= 0.05 * ROUNDING
+    )

@@ -1,4 +1,6 @@
-"""Statements of the paper that are false as printed: each test is an instance that breaks the print and not our form."""
+"""Statements of the paper that are false as printed: each test is an instance that breaks the print
+and not our form.
+"""
 
 import math
 
@@ -7,13 +9,17 @@ import pytest
 
 import fmrl
 from fmrl import bounds
-from fmrl.certificate import certify
+from fmrl.theory.certificate import certify
 
 
 def line(points, sigma, curvature, phi):
-    """FTL on sigma_t·B_R(θ_t‖·) on the line with R'' = curvature, by quadrature: meta-regret after phi_1 = phi."""
+    """FTL on sigma_t·B_R(θ_t‖·) on the line with R'' = curvature, by quadrature: meta-regret after
+    phi_1 = phi.
+    """
     x = np.linspace(0, max(points), 20001)
-    first = np.concatenate([[0], np.cumsum((curvature(x[1:]) + curvature(x[:-1])) / 2 * np.diff(x))])
+    first = np.concatenate(
+        [[0], np.cumsum((curvature(x[1:]) + curvature(x[:-1])) / 2 * np.diff(x))]
+    )
     second = np.concatenate([[0], np.cumsum((first[1:] + first[:-1]) / 2 * np.diff(x))])
 
     def divergence(a, b):
@@ -25,11 +31,15 @@ def line(points, sigma, curvature, phi):
         suffered += s * divergence(theta, phi)
         total, weight = total + s * theta, weight + s
         phi = total / weight
-    return suffered - sum(s * divergence(theta, phi) for theta, s in zip(points, sigma, strict=True))
+    return suffered - sum(
+        s * divergence(theta, phi) for theta, s in zip(points, sigma, strict=True)
+    )
 
 
 def test_lemma_b2_is_not_homogeneous():
-    """Printed: (G² + 1)/2·Σ α_t/α_{1:t}. Weights of 100 make the regret 100 times larger and leave the print where it was."""
+    """Printed: (G² + 1)/2·Σ α_t/α_{1:t}. Weights of 100 make the regret 100 times larger and leave
+    the print where it was.
+    """
     points, sigma = [0.0, 1.0], np.array([100.0, 100.0])
     regret = line(points, sigma, np.ones_like, 0.0)
     printed = (1 + 1) / 2 * np.sum(sigma / np.cumsum(sigma))
@@ -38,7 +48,9 @@ def test_lemma_b2_is_not_homogeneous():
 
 
 def test_lemma_b2_with_squares_is_still_false():
-    """(G² + 1)/2·Σ α_t²/α_{1:t} with R = x²/8, which is 1-strongly convex in the norm |x|/2: G = d/4 on an interval of length d."""
+    """(G² + 1)/2·Σ α_t²/α_{1:t} with R = x²/8, which is 1-strongly convex in the norm |x|/2: G =
+    d/4 on an interval of length d.
+    """
     d, sigma = 4.0, np.array([1.0, 100.0])
     regret = line([0.0, d], sigma, lambda x: np.full_like(x, 0.25), 0.0)
     printed = ((d / 4) ** 2 + 1) / 2 * (sigma[1] ** 2 / sigma.sum() + sigma[0])
@@ -48,7 +60,9 @@ def test_lemma_b2_with_squares_is_still_false():
 
 
 def test_constant_of_the_general_case_is_too_small():
-    """C = C'D'(G' + 1)/2 with R'' = G'/max(x, 1 − x) on [0, 1]: the regret comes near log 2·G', above (G' + 1)/2."""
+    """C = C'D'(G' + 1)/2 with R'' = G'/max(x, 1 − x) on [0, 1]: the regret comes near log 2·G',
+    above (G' + 1)/2.
+    """
     G, sigma = 100.0, np.array([1.0, 1000.0])
     curvature = lambda x: G / np.maximum(x, 1 - x)  # noqa: E731
     regret = line([0.0, 1.0], sigma, curvature, 0.0)
@@ -60,12 +74,16 @@ def test_constant_of_the_general_case_is_too_small():
 
 def far_apart(scale, m):
     """Two tasks whose optima are opposite ends of a ball, linear losses, and a guess far too small."""
-    tasks = [fmrl.Task(np.tile([[sign, 0.0, 0.0]], (m, 1)), loss=fmrl.Linear()) for sign in (1.0, -1.0)]
+    tasks = [
+        fmrl.Task(np.tile([[sign, 0.0, 0.0]], (m, 1)), loss=fmrl.Linear()) for sign in (1.0, -1.0)
+    ]
     return tasks, fmrl.FMRL(fmrl.Ball(scale), similarity=fmrl.Doubling(0.01 * scale, 1.1))
 
 
 def test_violation_sum_must_be_squared():
-    """Theorem B.1 prints κ(ρD* + E)/(γ^k·ε): with lengths in the hundreds the measured TAR is above it."""
+    """Theorem B.1 prints κ(ρD* + E)/(γ^k·ε): with lengths in the hundreds the measured TAR is above
+    it.
+    """
     tasks, algo = far_apart(1000.0, 400)
     h = fmrl.run(algo, tasks, np.array([1.0, 0.0, 0.0]))
     c = certify(h, tasks)
@@ -78,7 +96,9 @@ def test_violation_sum_must_be_squared():
 
 
 def test_update_errors_must_be_weighted():
-    """Theorem B.1 prints Δ*_{1:T}/ε without sigma_t: steep losses and steps too small to get anywhere break it."""
+    """Theorem B.1 prints Δ*_{1:T}/ε without sigma_t: steep losses and steps too small to get
+    anywhere break it.
+    """
     G, m, T = 1000.0, 8, 60
     tasks = [fmrl.Task(np.tile([[-G, 0.0, 0.0]], (m, 1)), loss=fmrl.Linear()) for _ in range(T)]
     algo = fmrl.FMRL(fmrl.Ball(1.0), update=fmrl.FLIBatch(), similarity=fmrl.Doubling(1e-2, 1.0))
@@ -92,7 +112,9 @@ def test_update_errors_must_be_weighted():
 
 
 def test_caption_step_of_adaptive_ogd():
-    """Step 1/Σ_{s<t} instead of 1/Σ_{s≤t}: a heavy task throws phi out of the hull, and the meta-regret above its bound."""
+    """Step 1/Σ_{s<t} instead of 1/Σ_{s≤t}: a heavy task throws phi out of the hull, and the
+    meta-regret above its bound.
+    """
     points, sigma = np.array([0.0, 1.0, 0.0]), np.array([1.0, 10.0, 10.0])
     phi, suffered, path = points[0], 0.0, []
     for t in range(3):
@@ -106,10 +128,14 @@ def test_caption_step_of_adaptive_ogd():
 
 
 def test_hindsight_optimum_need_not_generalise():
-    """Lemma B.4: losses Σ z_j·θ_j² on the unit ball, z_j fair coins, d = 2^65 coordinates, m = 64 rounds. Some coordinate was
-    never charged, so its unit vector is an optimum in hindsight at distance 1 from the risk minimiser 0."""
+    """Lemma B.4: losses Σ z_j·θ_j² on the unit ball, z_j fair coins, d = 2^65 coordinates, m = 64
+    rounds. Some coordinate was never charged, so its unit vector is an optimum in hindsight at
+    distance 1 from the risk minimiser 0.
+    """
     m, d, delta = 64, 2.0**65, 0.5
-    never = -math.expm1(d * math.log1p(-(0.5**m)))  # chance that some coordinate is free in all rounds
+    never = -math.expm1(
+        d * math.log1p(-(0.5**m))
+    )  # chance that some coordinate is free in all rounds
     alpha = 1.0  # the risk is ½‖θ‖²
     printed = math.sqrt(8 / (alpha**2 * m) * math.log(2 / delta))
     assert never > 0.86 > 1 - delta and printed < 0.5
@@ -118,9 +144,11 @@ def test_hindsight_optimum_need_not_generalise():
 
 
 def test_mean_action_is_further_than_printed():
-    """Proposition B.3 prints Δ_max = (1/α)·√(8/m·log(6T/δ)): the rounds ½(θ − 1)² played from 0 with the least ε it allows.
+    """Proposition B.3 prints Δ_max = (1/α)·√(8/m·log(6T/δ)): the rounds ½(θ − 1)² played from 0
+    with the least ε it allows.
 
-    Lazy and eager steps agree and stay inside, so θ_i = 1 − (1 − η)^i and the mean action is known in closed form."""
+    Lazy and eager steps agree and stay inside, so θ_i = 1 − (1 − η)^i and the mean action is known
+    in closed form."""
     m, T, delta, alpha, G = 10**8, 2, 0.5, 1.0, 1.0
     epsilon = 24 * G / (alpha * math.sqrt(m))
     eta = epsilon / (G * math.sqrt(m))
@@ -138,13 +166,21 @@ def test_guess_exceeds_diameter_plus_epsilon():
     D = algo.domain.diameter(3)
     algo = fmrl.FMRL(algo.domain, similarity=fmrl.Doubling(0.9 * D, 3.0))
     h = fmrl.run(algo, [*tasks, tasks[0]], np.array([1.0, 0.0, 0.0]))
-    assert float(h.guess[2]) == pytest.approx(2.7 * D) and float(h.guess[2]) > D + algo.similarity.epsilon
+    assert (
+        float(h.guess[2]) == pytest.approx(2.7 * D)
+        and float(h.guess[2]) > D + algo.similarity.epsilon
+    )
 
 
 def test_cone_must_begin_at_half_the_diameter():
-    """Theorem B.2's cone starts at distance D* from the centre: the optimum then lies at D*, outside the ball of diameter D*."""
+    """Theorem B.2's cone starts at distance D* from the centre: the optimum then lies at D*,
+    outside the ball of diameter D*.
+    """
     G, D, m = 1.0, 1.0, 4
-    slope, pull = m * G / 2, G / 2 * math.sqrt(m)  # of the cones, and of the linear parts along the best direction
+    slope, pull = (
+        m * G / 2,
+        G / 2 * math.sqrt(m),
+    )  # of the cones, and of the linear parts along the best direction
     r = np.linspace(0, 2, 2001)
     printed = r[np.argmin(-pull * r + slope * np.maximum(0, r - D))]
     right = r[np.argmin(-pull * r + slope * np.maximum(0, r - D / 2))]

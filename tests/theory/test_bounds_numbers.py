@@ -1,4 +1,6 @@
-"""Theorems that need no run: the meta-regret identity and bound, the adversary's lower bound, online-to-batch, and Bound itself."""
+"""Theorems that need no run: the meta-regret identity and bound, the adversary's lower bound,
+online-to-batch, and Bound itself.
+"""
 
 import math
 
@@ -9,8 +11,8 @@ from hypothesis import strategies as st
 
 import fmrl
 from fmrl import bounds
-from fmrl.bounds import theorem
-from fmrl.certificate import certify
+from fmrl.theory.bounds import theorem
+from fmrl.theory.certificate import certify
 
 seeds = st.integers(0, 2**32 - 1)
 thousand = settings(max_examples=1000, derandomize=True, deadline=None, database=None)
@@ -24,7 +26,9 @@ def points_in(rng, kind, T, d):
         raw = rng.dirichlet(np.full(d, 10 ** rng.uniform(-1, 1)), T)
         raw = (1 - tight) * raw[:1] + tight * raw
         return fmrl.Simplex(floor=float(floor)), (1 - d * floor) * raw + floor
-    return fmrl.Ball(20.0), 10 ** rng.uniform(-1, 1) * (rng.normal(size=d) + tight * rng.normal(size=(T, d)))
+    return fmrl.Ball(20.0), 10 ** rng.uniform(-1, 1) * (
+        rng.normal(size=d) + tight * rng.normal(size=(T, d))
+    )
 
 
 def follow(domain, points, sigma, phi):
@@ -51,9 +55,13 @@ def test_meta_regret(seed, kind, T, d):
     room = 1e-9 * np.sum(sigma * suffered) + 1e-12
     assert abs(regret - identity) <= room  # docs/theory.md, the exact identity
     s = bounds.spread(domain, points, sigma)
-    bound = bounds.meta_regret(sigma, s.lipschitz, None if s.nice else s.width, first=float(suffered[0]))
+    bound = bounds.meta_regret(
+        sigma, s.lipschitz, None if s.nice else s.width, first=float(suffered[0])
+    )
     assert regret <= bound.total + room
-    assert bound.terms["moving"] <= s.C * bounds.drift(sigma) * (1 + 1e-12)  # what the theorem charges is no less
+    assert bound.terms["moving"] <= s.C * bounds.drift(sigma) * (
+        1 + 1e-12
+    )  # what the theorem charges is no less
 
 
 def test_meta_regret_is_tight():
@@ -92,11 +100,15 @@ def test_spread_against_brute_force(seed, kind, T, d):
     change = np.abs(pairs[:, 1:] - pairs[:, :-1])
     assert np.all(change <= s.lipschitz * length * (1 + 1e-6) + 1e-10)
     if math.isfinite(s.beta):
-        assert np.all(domain.divergence(mixed[1:], mixed[:-1]) <= s.beta / 2 * length**2 * (1 + 1e-6) + 1e-10)
+        assert np.all(
+            domain.divergence(mixed[1:], mixed[:-1]) <= s.beta / 2 * length**2 * (1 + 1e-6) + 1e-10
+        )
 
 
 def adversary(agent, rng, d, m, G, diameter, centre):
-    """The paper's adversary with its cone at half the diameter; regret of the agent, and the optimum's distance from the centre."""
+    """The paper's adversary with its cone at half the diameter; regret of the agent, and the
+    optimum's distance from the centre.
+    """
     total, loss = np.zeros(d), 0.0
     for i in range(m):
         theta = agent(i, total)
@@ -104,7 +116,9 @@ def adversary(agent, rng, d, m, G, diameter, centre):
         free = rng.normal(size=d)
         free -= basis @ (basis.T @ free)
         gradient = G / 2 * free / np.linalg.norm(free)
-        loss += gradient @ (theta - centre) + G / 2 * max(0.0, np.linalg.norm(theta - centre) - diameter / 2)
+        loss += gradient @ (theta - centre) + G / 2 * max(
+            0.0, np.linalg.norm(theta - centre) - diameter / 2
+        )
         total = total + gradient
     return loss + diameter / 2 * np.linalg.norm(total)
 
@@ -117,19 +131,27 @@ def test_lower_bound_is_forced(seed, d, m, kind):
     agents = {
         "random": lambda i, total: centre + diameter * rng.normal(size=d),
         "follow": lambda i, total: (
-            centre + 1e-3 * rng.normal(size=d) - diameter / 2 * total / max(np.linalg.norm(total), 1e-12)
+            centre
+            + 1e-3 * rng.normal(size=d)
+            - diameter / 2 * total / max(np.linalg.norm(total), 1e-12)
         ),
         "still": lambda i, total: centre + 0.01 * np.arange(1, d + 1),
     }
-    assert adversary(agents[kind], rng, d, m, G, diameter, centre) >= bounds.lower(diameter, G, m).total * (1 - 1e-9)
+    assert adversary(agents[kind], rng, d, m, G, diameter, centre) >= bounds.lower(
+        diameter, G, m
+    ).total * (1 - 1e-9)
 
 
 def transfer(algo, history, kinds, m):
-    """Expected risk on new tasks of the mean action, exact: over kinds of task, samples, and the states before each task played.
+    """Expected risk on new tasks of the mean action, exact: over kinds of task, samples, and the
+    states before each task played.
 
-    A kind is a pair of cost vectors in [0, 1]^d, each with chance ½, so that all 2^m samples can be listed."""
+    A kind is a pair of cost vectors in [0, 1]^d, each with chance ½, so that all 2^m samples can be
+    listed."""
     phis, weight = [np.full(kinds[0].shape[1], 0.5)], 0.0
-    for optimum, sigma in zip(history.optimum, history.lipschitz * np.sqrt(history.rounds), strict=True):
+    for optimum, sigma in zip(
+        history.optimum, history.lipschitz * np.sqrt(history.rounds), strict=True
+    ):
         weight += sigma
         phis.append(phis[-1] + sigma / weight * (optimum - phis[-1]))
     cases = [
@@ -142,18 +164,25 @@ def transfer(algo, history, kinds, m):
     _, means, phi, guess = (np.array(column) for column in zip(*cases, strict=True))
     eta = guess / (game.lipschitz(algo.domain) * math.sqrt(m))
     average = fmrl.play(algo.within, game, algo.domain, phi, eta).average
-    return float(np.mean(np.sum(average * means, axis=1))), float(np.mean([pair.mean(axis=0).min() for pair in kinds]))
+    return float(np.mean(np.sum(average * means, axis=1))), float(
+        np.mean([pair.mean(axis=0).min() for pair in kinds])
+    )
 
 
 def test_online_to_batch():
-    """1,000 draws of training tasks: the excess risk, computed exactly, is below the theorem's bound, and not below its first term."""
+    """1,000 draws of training tasks: the excess risk, computed exactly, is below the theorem's
+    bound, and not below its first term.
+    """
     rng = np.random.default_rng(7)
     m, T, delta = 2, 6, 0.2
     algo = fmrl.FMRL(fmrl.Simplex(floor=0.02), similarity=fmrl.Doubling(0.1, 1.5))
     beyond, without = 0, 0
     for _ in range(1000):
         kinds = [rng.uniform(0, 1, (2, 2)) for _ in range(2)]
-        tasks = [fmrl.Task(kinds[rng.integers(2)][rng.integers(0, 2, m)], loss=fmrl.Linear()) for _ in range(T)]
+        tasks = [
+            fmrl.Task(kinds[rng.integers(2)][rng.integers(0, 2, m)], loss=fmrl.Linear())
+            for _ in range(T)
+        ]
         history = fmrl.run(algo, tasks)
         risk, best = transfer(algo, history, kinds, m)
         bound = bounds.online_to_batch(float(history.interval[1]), m, T, delta)
@@ -164,7 +193,9 @@ def test_online_to_batch():
 
 
 def test_sharp_is_sharp():
-    """Alternating linear losses on a line: a constant below ½ would fail, so the test of Theorem A.1 can."""
+    """Alternating linear losses on a line: a constant below ½ would fail, so the test of Theorem
+    A.1 can.
+    """
     eta, m = 0.01, 100
     costs = np.ones((m, 1))
     task = fmrl.Task(costs, loss=fmrl.Linear())
@@ -177,7 +208,9 @@ def test_sharp_is_sharp():
 
 
 def test_known_similarity_needs_its_deviation_term():
-    """Optima at both ends of a ball and a D ten times too small: without D̄²/D the bound would be below the measured TAR."""
+    """Optima at both ends of a ball and a D ten times too small: without D̄²/D the bound would be
+    below the measured TAR.
+    """
     tasks = [fmrl.Task(np.full((16, 1), sign), loss=fmrl.Linear()) for sign in (1.0, -1.0) * 20]
     history = fmrl.run(fmrl.FMRL(fmrl.Ball(1.0), similarity=fmrl.Known(0.07)), tasks)
     s = bounds.spread(fmrl.Ball(1.0), history.optimum)
@@ -186,7 +219,9 @@ def test_known_similarity_needs_its_deviation_term():
 
 
 def test_theorem_needs_its_guess_term():
-    """Alternating costs, all optima at 0, a guess that is too large: every task costs half of what the guess term charges."""
+    """Alternating costs, all optima at 0, a guess that is too large: every task costs half of what
+    the guess term charges.
+    """
     costs = np.tile([[1.0], [-1.0]], (8, 1))
     tasks = [fmrl.Task(costs, loss=fmrl.Linear()) for _ in range(60)]
     history = fmrl.run(fmrl.FMRL(fmrl.Ball(1.0), similarity=fmrl.Doubling(0.5, 1.5)), tasks)
@@ -196,7 +231,9 @@ def test_theorem_needs_its_guess_term():
 
 
 def test_terms_add_up_and_table():
-    b = bounds.upper([1.0, 2.0], epsilon=0.1, gamma=1.5, diameter=1.0, task_diameter=0.4, deviation=0.2, C=0.16)
+    b = bounds.upper(
+        [1.0, 2.0], epsilon=0.1, gamma=1.5, diameter=1.0, task_diameter=0.4, deviation=0.2, C=0.16
+    )
     assert b.total == pytest.approx(sum(b.terms.values()))
     assert "total" in b.table() and b.dominant in b.table()
     assert bounds.Bound.from_dict(b.to_dict()).to_dict() == b.to_dict()
@@ -209,7 +246,9 @@ def test_degenerate_cases(gamma):
     """gamma = 1, one task, coinciding optima, epsilon above D*: finite and sensible, never nan."""
     shared = {"gamma": gamma, "diameter": 1.0}
     same = bounds.upper([1.0] * 5, epsilon=0.1, task_diameter=0.0, deviation=0.0, C=0.0, **shared)
-    assert same.total == pytest.approx(((2 + 0.1) + 0.1 * 5) / 5)  # nothing but the first task and the guess
+    assert same.total == pytest.approx(
+        ((2 + 0.1) + 0.1 * 5) / 5
+    )  # nothing but the first task and the guess
     above = bounds.upper([1.0] * 5, epsilon=0.5, task_diameter=0.4, deviation=0.1, C=0.16, **shared)
     assert above.terms["violations"] == 0
     assert bounds.exact(0.4, 1.0, 1.0, 4, 5, epsilon=0.5, gamma=gamma).terms["violations"] == 0
@@ -222,10 +261,26 @@ def test_degenerate_cases(gamma):
 
 def test_false_assumptions_are_no_guarantees():
     p = bounds.fli_online(alpha=0.1, epsilon=0.1, diameter=1.0, lipschitz=1.0, rounds=4, tasks=3)
-    b = bounds.upper([2.0] * 3, epsilon=0.1, gamma=1.5, diameter=1.0, task_diameter=0.4, deviation=0.2, C=0.2, **p.values())
+    b = bounds.upper(
+        [2.0] * 3,
+        epsilon=0.1,
+        gamma=1.5,
+        diameter=1.0,
+        task_diameter=0.4,
+        deviation=0.2,
+        C=0.2,
+        **p.values(),
+    )
     assert not b.holds and "not a guarantee" in repr(b) and "not a guarantee" in b.table()
     wrong = bounds.upper(
-        [1.0] * 3, epsilon=0.3, gamma=2.0, diameter=1, task_diameter=0.4, deviation=0.1, C=0.2, violations=[1, 2]
+        [1.0] * 3,
+        epsilon=0.3,
+        gamma=2.0,
+        diameter=1,
+        task_diameter=0.4,
+        deviation=0.1,
+        C=0.2,
+        violations=[1, 2],
     )
     assert not wrong.holds  # a guess of 0.6 cannot be violated when D* = 0.4
 
@@ -234,10 +289,21 @@ def test_false_assumptions_are_no_guarantees():
 def test_corollary_is_the_theorem_at_its_worst(epsilon, gamma):
     """Corollary B.1 follows from Theorem B.1: equal weights, every violation that can happen."""
     T, D, star, bar = 400, 1.0, 0.5, 0.2
-    worst = bounds.upper(np.ones(T), epsilon=epsilon, gamma=gamma, diameter=D, task_diameter=star, deviation=bar, C=star**2)
+    worst = bounds.upper(
+        np.ones(T),
+        epsilon=epsilon,
+        gamma=gamma,
+        diameter=D,
+        task_diameter=star,
+        deviation=bar,
+        C=star**2,
+    )
     corollary = bounds.exact(star, D, 1.0, 1.0, T, deviation=bar, epsilon=epsilon, gamma=gamma)
     assert worst.total <= corollary.total
-    assert corollary.total - worst.total <= (epsilon + 2 * gamma / (gamma - 1) * (star**2 / epsilon + star)) / T
+    assert (
+        corollary.total - worst.total
+        <= (epsilon + 2 * gamma / (gamma - 1) * (star**2 / epsilon + star)) / T
+    )
 
 
 @thousand

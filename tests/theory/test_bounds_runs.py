@@ -1,8 +1,7 @@
 """Measured regret never exceeds a bound: runs over random streams, domains, losses and learners.
 
-Every hypothesis example is a pool of tasks played as STREAMS streams at once; each stream is an instance, so a test with
-n examples looks at STREAMS·n of them, more than a thousand everywhere.
-"""
+Every hypothesis example is a pool of tasks played as STREAMS streams at once; each stream is an
+instance, so a test with n examples looks at STREAMS·n of them, more than a thousand everywhere."""
 
 import math
 
@@ -14,16 +13,19 @@ from streams import LOSSES, domain_of, stream
 
 import fmrl
 from fmrl import bounds
-from fmrl.certificate import certify
+from fmrl.theory.certificate import certify
 
 STREAMS, POOL = 40, 10
 LEARNERS = {"omd": fmrl.OMD(), "ogd": fmrl.OGD(), "ftrl": fmrl.FTRL()}
 seeds = st.integers(0, 2**32 - 1)
 domains = st.sampled_from(["ball", "box", "simplex"])
 losses = st.sampled_from(LOSSES)
-# FTRL solves a problem a round: it is drawn less often, and for the losses whose problems are cheap.
+# FTRL solves a problem a round: it is drawn less often, and for the losses whose problems are
+# cheap.
 learners = st.sampled_from(["omd", "omd", "ogd", "ogd", "ftrl"])
-guesses = st.tuples(st.floats(-3, 1), st.sampled_from([1.0, 1.05, 1.5, 3.0]))  # log10 of epsilon over the diameter, gamma
+guesses = st.tuples(
+    st.floats(-3, 1), st.sampled_from([1.0, 1.05, 1.5, 3.0])
+)  # log10 of epsilon over the diameter, gamma
 examples = settings(max_examples=28, derandomize=True, deadline=None, database=None)
 
 
@@ -37,7 +39,12 @@ def play(seed, where, loss, learner, rule, update=None, *, ragged=True, phi=None
     tasks = stream(rng, loss, POOL, dim, ragged=ragged)
     lipschitz = max(float(t.open().lipschitz(domain)) for t in tasks) if level else None
     algo = fmrl.FMRL(
-        domain, LEARNERS[learner], update or fmrl.FAL(), fmrl.FollowLeader(), rule(domain.diameter(dim)), lipschitz
+        domain,
+        LEARNERS[learner],
+        update or fmrl.FAL(),
+        fmrl.FollowLeader(),
+        rule(domain.diameter(dim)),
+        lipschitz,
     )
     orders = rng.integers(0, POOL, (STREAMS, int(rng.integers(2, 9))))
     return tasks, orders, fmrl.run(algo, tasks, phi, orders=orders)
@@ -59,7 +66,11 @@ def hold(certificate, *names):
     for name in names:
         assert name in given, (name, certificate.refused)
     for bound in certificate.bounds:
-        assert not beyond(certificate, bound), (bound, certificate.interval, certificate.composition)
+        assert not beyond(certificate, bound), (
+            bound,
+            certificate.interval,
+            certificate.composition,
+        )
 
 
 @examples
@@ -80,7 +91,9 @@ def test_regret_inside_a_task(seed, where, loss, learner, size):
 @given(seeds, domains, losses, learners, guesses)
 def test_fal_theorem(seed, where, loss, learner, guess):
     """Theorem B.1, exact case, with the violations that happened and with the worst that could."""
-    tasks, orders, h = play(seed, where, loss, learner, lambda D: fmrl.Doubling(D * 10 ** guess[0], guess[1]))
+    tasks, orders, h = play(
+        seed, where, loss, learner, lambda D: fmrl.Doubling(D * 10 ** guess[0], guess[1])
+    )
     for s, certificate in enumerate(certificates(tasks, orders, h)):
         hold(certificate, "FAL theorem", "per-task sum", "per-task sum, sharp")
         sigma = h.lipschitz[s] * np.sqrt(h.rounds[s])
@@ -101,7 +114,9 @@ def test_fal_theorem(seed, where, loss, learner, guess):
 @examples
 @given(seeds, domains, losses, learners, guesses)
 def test_fal_corollary(seed, where, loss, learner, guess):
-    """Corollary B.1 with given epsilon and gamma: one G (the largest of the pool) and one m for all tasks."""
+    """Corollary B.1 with given epsilon and gamma: one G (the largest of the pool) and one m for all
+    tasks.
+    """
     rule = lambda D: fmrl.Doubling(D * 10 ** guess[0], guess[1])  # noqa: E731
     tasks, orders, h = play(seed, where, loss, learner, rule, ragged=False, level=True)
     for certificate in certificates(tasks, orders, h):
@@ -111,7 +126,9 @@ def test_fal_corollary(seed, where, loss, learner, guess):
 @examples
 @given(seeds, domains, losses, learners)
 def test_fal_corollary_tuned(seed, where, loss, learner):
-    """Theorem 2.1: D is the diameter of the domain here, which is at least what the corollary needs."""
+    """Theorem 2.1: D is the diameter of the domain here, which is at least what the corollary
+    needs.
+    """
     rng = np.random.default_rng(seed)
     T = int(rng.integers(2, 9))
     rule = lambda D: fmrl.Doubling(**bounds.tuned(D, T))  # noqa: E731
@@ -121,7 +138,9 @@ def test_fal_corollary_tuned(seed, where, loss, learner):
     D = h.algo.domain.diameter(tasks[0].dim)
     for s in range(STREAMS):
         spread = bounds.spread(h.algo.domain, h.optimum[s])
-        b = bounds.exact(spread.diameter, D, float(h.lipschitz[s, 0]), float(h.rounds[s, 0]), T, C=spread.C)
+        b = bounds.exact(
+            spread.diameter, D, float(h.lipschitz[s, 0]), float(h.rounds[s, 0]), T, C=spread.C
+        )
         assert b.holds and float(h.tar[s]) <= b.total * (1 + 1e-9)
 
 
@@ -143,24 +162,45 @@ def test_average_deviation(seed, where, loss, learner):
     for certificate in certificates(tasks, orders, h):
         hold(certificate)
         given += any(b.name == "average deviation" for b in certificate.bounds)
-    assert given or np.all(h.divergence[:, 0] * h.lipschitz[:, 0] == 0) or np.isinf(h.divergence).any()
+    assert (
+        given or np.all(h.divergence[:, 0] * h.lipschitz[:, 0] == 0) or np.isinf(h.divergence).any()
+    )
 
 
 @examples
-@given(seeds, domains, losses, st.sampled_from(["omd", "ogd"]), guesses, st.sampled_from([fmrl.FLIOnline(), fmrl.FLIBatch()]))
+@given(
+    seeds,
+    domains,
+    losses,
+    st.sampled_from(["omd", "ogd"]),
+    guesses,
+    st.sampled_from([fmrl.FLIOnline(), fmrl.FLIBatch()]),
+)
 def test_general_theorem_measured(seed, where, loss, learner, guess, update):
-    """Theorem B.1, approximate case, with the parameters the run had; nothing is assumed of the losses."""
-    tasks, orders, h = play(seed, where, loss, learner, lambda D: fmrl.Doubling(D * 10 ** guess[0], guess[1]), update)
+    """Theorem B.1, approximate case, with the parameters the run had; nothing is assumed of the
+    losses.
+    """
+    tasks, orders, h = play(
+        seed, where, loss, learner, lambda D: fmrl.Doubling(D * 10 ** guess[0], guess[1]), update
+    )
     for certificate in certificates(tasks, orders, h):
         hold(certificate, "general theorem, measured")
 
 
 def growing(rng, dim, m):
-    """Tasks of squared losses whose mean losses grow quadratically, and α: the least eigenvalue over the pool."""
+    """Tasks of squared losses whose mean losses grow quadratically, and α: the least eigenvalue
+    over the pool.
+    """
     tasks, alpha = [], math.inf
     for _ in range(POOL):
         X = rng.normal(size=(m, dim))
-        tasks.append(fmrl.Task(X, X @ rng.normal(size=dim) * rng.uniform(0, 1) + 0.1 * rng.normal(size=m), loss=fmrl.Squared()))
+        tasks.append(
+            fmrl.Task(
+                X,
+                X @ rng.normal(size=dim) * rng.uniform(0, 1) + 0.1 * rng.normal(size=m),
+                loss=fmrl.Squared(),
+            )
+        )
         alpha = min(alpha, float(np.linalg.eigvalsh(X.T @ X)[0]) / m)
     return tasks, alpha
 
@@ -168,14 +208,18 @@ def growing(rng, dim, m):
 @examples
 @given(seeds, st.floats(0, 1), st.sampled_from([1.0, 1.5]))
 def test_fli_online_proposition(seed, size, gamma):
-    """Proposition B.1 with FTRL on strongly convex tasks: its parameters satisfy Setting B.1, and the theorem holds."""
+    """Proposition B.1 with FTRL on strongly convex tasks: its parameters satisfy Setting B.1, and
+    the theorem holds.
+    """
     rng = np.random.default_rng(seed)
     dim, m = int(rng.integers(1, 3)), int(rng.integers(4, 7))
     tasks, alpha = growing(rng, dim, m)
     domain = fmrl.Ball(float(10 ** rng.uniform(-0.5, 0.5)))
     G = max(float(t.open().lipschitz(domain)) for t in tasks)
     epsilon = 4 * G / (alpha * math.sqrt(m)) * 10**size
-    algo = fmrl.FMRL(domain, fmrl.FTRL(), fmrl.FLIOnline(), fmrl.FollowLeader(), fmrl.Doubling(epsilon, gamma))
+    algo = fmrl.FMRL(
+        domain, fmrl.FTRL(), fmrl.FLIOnline(), fmrl.FollowLeader(), fmrl.Doubling(epsilon, gamma)
+    )
     orders = rng.integers(0, POOL, (STREAMS, int(rng.integers(2, 5))))
     h = fmrl.run(algo, tasks, orders=orders)
     for s, certificate in enumerate(certificates(tasks, orders, h, growth=alpha)):
@@ -201,7 +245,9 @@ def setting(domain, h, s, reference, p):
 
 
 def sampled(rng, dim, m, radius):
-    """Tasks with i.i.d. rounds, losses in [0, 1], risk ½·Σ(θ − θ')²/dim + const: x is a unit vector at random, y = θ'_x ± noise."""
+    """Tasks with i.i.d. rounds, losses in [0, 1], risk ½·Σ(θ − θ')²/dim + const: x is a unit vector
+    at random, y = θ'_x ± noise.
+    """
     centre = rng.uniform(-0.3, 0.3, dim) * radius
     tasks, risk = [], []
     for _ in range(POOL):
@@ -218,14 +264,18 @@ def sampled(rng, dim, m, radius):
 @examples
 @given(seeds, st.floats(0, 1), st.sampled_from([1.0, 1.5]))
 def test_stochastic_propositions(dimension, update, seed, size, gamma):
-    """Propositions B.2 and B.3 (corrected): parameters satisfy Setting B.1 with risk minimisers, and the theorem holds."""
+    """Propositions B.2 and B.3 (corrected): parameters satisfy Setting B.1 with risk minimisers,
+    and the theorem holds.
+    """
     rng = np.random.default_rng(seed)
     dim, m, radius = int(rng.integers(1, 3)), int(2 ** rng.integers(2, 7)), 0.7
     tasks, risk, alpha = sampled(rng, dim, m, radius)
     domain = fmrl.Ball(radius)
     G, D = 2 * radius, domain.diameter(dim)  # |⟨θ, x⟩ − y| ≤ radius + radius
     epsilon = 24 * G / (alpha * math.sqrt(m)) * 10**size
-    algo = fmrl.FMRL(domain, fmrl.OMD(), update, fmrl.FollowLeader(), fmrl.Doubling(epsilon, gamma), G)
+    algo = fmrl.FMRL(
+        domain, fmrl.OMD(), update, fmrl.FollowLeader(), fmrl.Doubling(epsilon, gamma), G
+    )
     orders = rng.integers(0, POOL, (STREAMS, 4))
     h = fmrl.run(algo, tasks, orders=orders)
     extra = {"dim": dim, "radius": radius} if dimension == "proved" else {}
@@ -233,7 +283,9 @@ def test_stochastic_propositions(dimension, update, seed, size, gamma):
         if isinstance(update, fmrl.FAL):
             p = bounds.fal_stochastic(alpha, h.lipschitz[s], h.rounds[s], 0.05, **extra)
         else:
-            p = bounds.fli_batch(alpha, epsilon, gamma, D, h.lipschitz[s], h.rounds[s], 0.05, **extra)
+            p = bounds.fli_batch(
+                alpha, epsilon, gamma, D, h.lipschitz[s], h.rounds[s], 0.05, **extra
+            )
         setting(domain, h, s, risk[order], p)
         sigma = h.lipschitz[s] * np.sqrt(h.rounds[s])
         true = bounds.spread(domain, risk[order], sigma)

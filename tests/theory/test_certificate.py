@@ -1,4 +1,6 @@
-"""Certificates: the right bounds for each composition, nothing promised on a false assumption, every rendering, and honesty."""
+"""Certificates: the right bounds for each composition, nothing promised on a false assumption,
+every rendering, and honesty.
+"""
 
 import json
 
@@ -6,17 +8,21 @@ import numpy as np
 import pytest
 
 import fmrl
-from fmrl.certificate import Certificate, certify
+from fmrl.theory.certificate import Certificate, certify
 
 
 def benign(tasks=300, rounds=32, dim=10, seed=0):
-    """The benign synthetic stream: unit cost vectors around −(e_1 + a little per task), rounds with noise; experts on a ball."""
+    """The benign synthetic stream: unit cost vectors around −(e_1 + a little per task), rounds with
+    noise; experts on a ball.
+    """
     rng = np.random.default_rng(seed)
     out = []
     for _ in range(tasks):
         truth = np.eye(dim)[0] + 0.2 * rng.normal(size=dim) / np.sqrt(dim)
         costs = -0.5 * truth + rng.normal(size=(rounds, dim)) / np.sqrt(dim)
-        out.append(fmrl.Task(costs / np.linalg.norm(costs, axis=1, keepdims=True), loss=fmrl.Linear()))
+        out.append(
+            fmrl.Task(costs / np.linalg.norm(costs, axis=1, keepdims=True), loss=fmrl.Linear())
+        )
     return out
 
 
@@ -56,20 +62,28 @@ def labelled(loss, tasks=100, rounds=16, dim=5, seed=0):
         X = rng.normal(size=(rounds, dim))
         X /= np.linalg.norm(X, axis=1, keepdims=True)
         flip = np.where(rng.random(rounds) < 0.1, -1, 1)
-        y = X @ truth + 0.1 * rng.normal(size=rounds) if isinstance(loss, fmrl.Squared) else (np.sign(X @ truth) * flip)
+        y = (
+            X @ truth + 0.1 * rng.normal(size=rounds)
+            if isinstance(loss, fmrl.Squared)
+            else (np.sign(X @ truth) * flip)
+        )
         out.append(fmrl.Task(X, y, loss=loss))
     return out
 
 
 @pytest.mark.parametrize(
-    "loss, theorem, summed", [(fmrl.Hinge(), 7.42, 2.45), (fmrl.Logistic(), 15.9, 5.19), (fmrl.Squared(), 64.4, 22.2)]
+    "loss, theorem, summed",
+    [(fmrl.Hinge(), 7.42, 2.45), (fmrl.Logistic(), 15.9, 5.19), (fmrl.Squared(), 64.4, 22.2)],
 )
 def test_reported_ratios(loss, theorem, summed):
     """What docs/theory.md says about losses with curvature, of which the theorems make no use."""
     tasks = labelled(loss)
     certificate = certify(fmrl.run(fmrl.presets.paper(), tasks), tasks)
     ratio = {b.name: certificate.slack(b)[1] for b in certificate.bounds}
-    assert (ratio["FAL theorem"], ratio["per-task sum"]) == (pytest.approx(theorem, rel=0.01), pytest.approx(summed, rel=0.01))
+    assert (ratio["FAL theorem"], ratio["per-task sum"]) == (
+        pytest.approx(theorem, rel=0.01),
+        pytest.approx(summed, rel=0.01),
+    )
 
 
 @pytest.mark.parametrize(
@@ -94,22 +108,33 @@ def test_composition_decides(algo, expected):
     certificate = certify(fmrl.run(algo, tasks), tasks)
     assert set(names(certificate)) == {"per-task sum", "per-task sum, sharp", *expected}
     assert all(certificate.slack(b)[0] >= 0 for b in certificate.bounds)
-    assert names(certificate) == sorted(names(certificate), key=lambda n: {b.name: b.total for b in certificate.bounds}[n])
+    assert names(certificate) == sorted(
+        names(certificate), key=lambda n: {b.name: b.total for b in certificate.bounds}[n]
+    )
     if not expected:
         assert any(name == "meta-level theorems" for name, _ in certificate.refused)
     status = {a.name: a.status for a in certificate.assumptions}
-    assert status["convex losses"] == status["Lipschitz losses"] == status["optima in the domain"] == "checked"
+    assert (
+        status["convex losses"]
+        == status["Lipschitz losses"]
+        == status["optima in the domain"]
+        == "checked"
+    )
 
 
 def test_eager_descent_says_on_what_ground():
     tasks = regression()
     certificate = certify(fmrl.run(fmrl.presets.paper("ogd"), tasks), tasks)
-    ground = {a.name: a.detail for a in certificate.assumptions}["within-task learner has a regret bound"]
+    ground = {a.name: a.detail for a in certificate.assumptions}[
+        "within-task learner has a regret bound"
+    ]
     assert "eager" in ground and "docs/theory.md" in ground
 
 
 def test_released_code_uses_a_wrong_constant():
-    """presets.released plays with G = 1; on steeper losses only the per-task sum with the true constants is a guarantee."""
+    """presets.released plays with G = 1; on steeper losses only the per-task sum with the true
+    constants is a guarantee.
+    """
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20, 6, 4))
     X /= np.linalg.norm(X, axis=-1, keepdims=True)
@@ -119,7 +144,9 @@ def test_released_code_uses_a_wrong_constant():
     lipschitz = {a.name: a for a in certificate.assumptions}["Lipschitz losses"]
     assert lipschitz.status == "false" and "G = 1" in lipschitz.detail
     assert names(certificate) == ["per-task sum, sharp", "per-task sum"]
-    assert certificate.bounds[1].total > float(history.bound.mean())  # G = 1 would have promised too much
+    assert certificate.bounds[1].total > float(
+        history.bound.mean()
+    )  # G = 1 would have promised too much
     untold = {a.name: a.status for a in certify(history).assumptions}
     assert untold["Lipschitz losses"] == "assumed"
 
@@ -144,7 +171,9 @@ def test_growth_is_used_only_when_supplied():
     assert any(name == "Proposition B.1" and "growth" in why for name, why in without.refused)
     table = {a.name: a for a in certify(history, tasks, growth=alpha).assumptions}
     assert table["α-quadratic growth"].status == "assumed"
-    too_small = certify(fmrl.run(fmrl.presets.paper("ftrl", "fli-online"), tasks), tasks, growth=alpha)
+    too_small = certify(
+        fmrl.run(fmrl.presets.paper("ftrl", "fli-online"), tasks), tasks, growth=alpha
+    )
     assert "general theorem, by growth" not in names(too_small)
     lazy = certify(fmrl.run(fmrl.presets.paper("omd", "fli-online"), tasks), tasks, growth=alpha)
     assert any("FTRL" in why for _, why in lazy.refused)
@@ -152,7 +181,10 @@ def test_growth_is_used_only_when_supplied():
 
 def test_scalars_only_gives_what_scalars_allow():
     tasks = regression()
-    full, lean = (certify(fmrl.run(fmrl.presets.paper(), tasks, keep=keep), tasks) for keep in ("all", "scalars"))
+    full, lean = (
+        certify(fmrl.run(fmrl.presets.paper(), tasks, keep=keep), tasks)
+        for keep in ("all", "scalars")
+    )
     assert names(lean) == ["per-task sum, sharp", "per-task sum"]
     assert lean.interval == full.interval and lean.violations == full.violations
     assert any("keep='all'" in why for _, why in lean.refused)
@@ -206,7 +238,9 @@ def test_non_convex_and_foreign_runs():
     for render in (certificate.markdown(), str(certificate), certificate.json()):
         assert "not convex" in render
     certificate.figure()
-    tasks = [fmrl.Task(rng.normal(size=(4, 2)), rng.normal(size=4), loss=Unknown()) for _ in range(3)]
+    tasks = [
+        fmrl.Task(rng.normal(size=(4, 2)), rng.normal(size=4), loss=Unknown()) for _ in range(3)
+    ]
     assumed = certify(fmrl.run(fmrl.presets.paper(), tasks), tasks)
     assert {a.name: a.status for a in assumed.assumptions}["convex losses"] == "assumed"
     foreign = certify({"loss": [1, 2, 3]})
@@ -225,7 +259,9 @@ def test_unknown_learner_is_not_applicable():
 
 
 def test_simplex_without_floor():
-    """Optima at corners are infinitely far apart in KL: the theorem is refused, the sum over tasks is not."""
+    """Optima at corners are infinitely far apart in KL: the theorem is refused, the sum over tasks
+    is not.
+    """
     rng = np.random.default_rng(0)
     tasks = [fmrl.Task(rng.uniform(size=(5, 3)), loss=fmrl.Linear()) for _ in range(8)]
     certificate = certify(fmrl.run(fmrl.FMRL(fmrl.Simplex()), tasks), tasks)
@@ -237,33 +273,43 @@ def test_simplex_without_floor():
 def test_euclidean_needs_the_first_guess_to_cover():
     tasks = regression()
     for first, given in ((5.0, True), (0.01, False)):
-        algo = fmrl.FMRL(fmrl.Euclidean(), similarity=fmrl.Doubling(0.1, 1.1, first=first), lipschitz=1000.0)
+        algo = fmrl.FMRL(
+            fmrl.Euclidean(), similarity=fmrl.Doubling(0.1, 1.1, first=first), lipschitz=1000.0
+        )
         certificate = certify(fmrl.run(algo, tasks))
         assert ("FAL theorem" in names(certificate)) is given
 
 
 def test_adversary_runs():
-    """A reactive opponent's word for convexity and slope is taken, and said to be taken; its regret stays below the bounds."""
+    """A reactive opponent's word for convexity and slope is taken, and said to be taken; its regret
+    stays below the bounds.
+    """
     opponent = fmrl.adversary.LowerBound(diameter=0.5, rounds=16, tasks=10, dim=3)
     history = fmrl.run(fmrl.presets.paper(), opponent, phi=np.zeros(3))
     certificate = certify(history, opponent)
     status = {a.name: a.status for a in certificate.assumptions}
     assert status["convex losses"] == status["Lipschitz losses"] == "assumed"
-    assert certificate.interval[0] >= opponent.tar and certificate.theorem.total >= certificate.interval[1]
+    assert (
+        certificate.interval[0] >= opponent.tar
+        and certificate.theorem.total >= certificate.interval[1]
+    )
 
 
 def test_saved_runs(tmp_path):
     tasks = regression()
     history = fmrl.run(fmrl.presets.paper(), tasks)
-    fmrl.save_history(tmp_path / "run.npz", history)
-    assert certify(fmrl.load_history(tmp_path / "run.npz"), tasks).json() == certify(history, tasks).json()
+    fmrl.save_history(history, tmp_path / "run.npz")
+    assert (
+        certify(fmrl.load_history(tmp_path / "run.npz"), tasks).json()
+        == certify(history, tasks).json()
+    )
 
 
 def test_many_tasks_bound_the_diameter(monkeypatch):
     tasks = regression()
     history = fmrl.run(fmrl.presets.paper(), tasks)
     exact = certify(history, tasks)
-    monkeypatch.setattr("fmrl.bounds.geometry.MANY", 5)
+    monkeypatch.setattr("fmrl.theory.bounds.geometry.MANY", 5)
     rough = certify(history, tasks)
     assert exact.similarity["D*"] <= rough.similarity["D*"] <= 2 * exact.similarity["D*"]
     assert any("upper bound" in why for _, why in rough.refused) and rough.limit is None
@@ -274,10 +320,22 @@ def test_every_rendering(tmp_path):
     tasks = benign(40, 8, 4)
     certificate = certify(fmrl.run(fmrl.presets.paper(), tasks), tasks)
     markdown = certificate.markdown()
-    for word in ("FAL theorem", "FAL corollary", "D̄", "violations", "checked", "Theorem B.1", certificate.reading):
+    for word in (
+        "FAL theorem",
+        "FAL corollary",
+        "D̄",
+        "violations",
+        "checked",
+        "Theorem B.1",
+        certificate.reading,
+    ):
         assert word in markdown
     record = json.loads(certificate.json())
-    assert record["applicable"] and record["bounds"][0]["slack"] >= 0 and record["kind"] == "fmrl certificate"
+    assert (
+        record["applicable"]
+        and record["bounds"][0]["slack"] >= 0
+        and record["kind"] == "fmrl certificate"
+    )
     for b in record["bounds"]:
         assert sum(b["terms"].values()) == pytest.approx(b["total"])
     again = Certificate.from_json(certificate.json())
@@ -295,6 +353,12 @@ def test_torch_runs():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(6, 4, 2)), rng.normal(size=(6, 4))
     numpy_tasks = [fmrl.Task(a, b, loss=fmrl.Squared()) for a, b in zip(X, y, strict=True)]
-    torch_tasks = [fmrl.Task(torch.tensor(a), torch.tensor(b), loss=fmrl.Squared()) for a, b in zip(X, y, strict=True)]
-    a, b = (certify(fmrl.run(fmrl.presets.paper(), tasks), tasks) for tasks in (numpy_tasks, torch_tasks))
+    torch_tasks = [
+        fmrl.Task(torch.tensor(a), torch.tensor(b), loss=fmrl.Squared())
+        for a, b in zip(X, y, strict=True)
+    ]
+    a, b = (
+        certify(fmrl.run(fmrl.presets.paper(), tasks), tasks)
+        for tasks in (numpy_tasks, torch_tasks)
+    )
     assert a.theorem.total == pytest.approx(b.theorem.total)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fmrl
 from fmrl import similarity_report
-from fmrl.similar.enclosing import enclosing_ball
+from fmrl.theory.similarity.enclosing import enclosing_ball
 
 
 def cloud(seed, tasks=40, dim=5, centre=0.3, spread=0.02):
@@ -17,7 +17,9 @@ def cloud(seed, tasks=40, dim=5, centre=0.3, spread=0.02):
     return centre + spread * rng.standard_normal((tasks, dim))
 
 
-@given(seed=st.integers(0, 2**16), tasks=st.integers(1, 60), dim=st.integers(1, 12), flat=st.booleans())
+@given(
+    seed=st.integers(0, 2**16), tasks=st.integers(1, 60), dim=st.integers(1, 12), flat=st.booleans()
+)
 @settings(max_examples=80, deadline=None)
 def test_enclosing_ball_encloses_and_its_gap_is_honest(seed, tasks, dim, flat):
     rng = np.random.default_rng(seed)
@@ -44,9 +46,15 @@ def test_diameter_deviation_and_their_order(seed, tasks, dim):
     report = similarity_report(optima)
     pairs = np.linalg.norm(optima[:, None] - optima[None], axis=-1)
     assert report.diameter == pytest.approx(pairs.max() / np.sqrt(2))
-    assert report.deviation == pytest.approx(np.sqrt(np.mean(np.sum((optima - optima.mean(0)) ** 2, 1)) / 2))
+    assert report.deviation == pytest.approx(
+        np.sqrt(np.mean(np.sum((optima - optima.mean(0)) ** 2, 1)) / 2)
+    )
     assert report.deviation <= report.distances.max() + 1e-12 <= report.diameter + 1e-9
-    assert pairs.max() / 2 - 1e-9 <= report.radius <= pairs.max() * np.sqrt(dim / (2 * dim + 2)) * (1 + 1e-9)  # Jung
+    assert (
+        pairs.max() / 2 - 1e-9
+        <= report.radius
+        <= pairs.max() * np.sqrt(dim / (2 * dim + 2)) * (1 + 1e-9)
+    )  # Jung
     assert report.eventually <= report.tuned + 1e-12  # the mean is the best phi
 
 
@@ -66,7 +74,9 @@ def test_a_history_tasks_and_bare_optima_agree():
 
 
 def test_bounds_are_those_of_real_runs():
-    """`single` and `learned` are Theorem A.1 along the runs they name, and measured regret obeys them."""
+    """`single` and `learned` are Theorem A.1 along the runs they name, and measured regret obeys
+    them.
+    """
     rng = np.random.default_rng(2)
     tasks = []
     for theta in cloud(3, 30, 3):
@@ -75,13 +85,17 @@ def test_bounds_are_those_of_real_runs():
     ball, T = fmrl.Ball(1.0), len(tasks)
     reach = 1 / np.sqrt(2)
     growth = 1 + np.log(T)
-    across = fmrl.run(fmrl.FMRL(ball, similarity=fmrl.Doubling(reach * growth / T, growth / (growth - 1))), tasks)
+    across = fmrl.run(
+        fmrl.FMRL(ball, similarity=fmrl.Doubling(reach * growth / T, growth / (growth - 1))), tasks
+    )
     alone = fmrl.run(fmrl.presets.single_task(D=reach), tasks)
     report = similarity_report(across)
     unit = np.mean(across.lipschitz * np.sqrt(across.rounds))
     np.testing.assert_allclose(report.learned * unit, across.bound, rtol=1e-6)
     np.testing.assert_allclose(report.single * unit, alone.bound, rtol=1e-6)
-    assert across.tar <= np.mean(report.learned) * unit and alone.tar <= np.mean(report.single) * unit
+    assert (
+        across.tar <= np.mean(report.learned) * unit and alone.tar <= np.mean(report.single) * unit
+    )
 
 
 def test_similar_tasks_are_worth_it_and_scattered_ones_are_not():
@@ -123,12 +137,16 @@ def test_simplex_uses_relative_entropy():
     optima = np.random.default_rng(9).dirichlet(np.full(4, 5.0), 30)
     report = similarity_report(optima, fmrl.Simplex())
     entropy = max(np.sum(p * np.log(p / q)) for p in optima for q in optima)
-    assert report.diameter == pytest.approx(np.sqrt(entropy)) and report.deviation <= report.diameter
+    assert (
+        report.diameter == pytest.approx(np.sqrt(entropy)) and report.deviation <= report.diameter
+    )
 
 
 def test_torch_in_works():
     torch = pytest.importorskip("torch")
-    assert similarity_report(torch.tensor(cloud(10))).diameter == pytest.approx(similarity_report(cloud(10)).diameter)
+    assert similarity_report(torch.tensor(cloud(10))).diameter == pytest.approx(
+        similarity_report(cloud(10)).diameter
+    )
 
 
 def test_says_what_is_wrong():

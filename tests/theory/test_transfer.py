@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fmrl
-from fmrl.transfer import adapt, risk, states
-from fmrl.transfer.intervals import span
+from fmrl.theory.transfer import adapt, risk, states
+from fmrl.theory.transfer.intervals import span
 
 
 def regression(rng, m=8, dim=3, centre=0.3, spread=0.05, noise=0.05):
@@ -33,7 +33,9 @@ ALGOS = [
     fmrl.presets.strawman(),
     fmrl.presets.released(),
     fmrl.FMRL(meta=fmrl.AdaptiveOGD(), similarity=fmrl.AverageDeviation()),
-    fmrl.FMRL(meta=fmrl.Interpolate(1.0, 0.0, 10), update=fmrl.FLIBatch(), similarity=fmrl.Known(0.2)),
+    fmrl.FMRL(
+        meta=fmrl.Interpolate(1.0, 0.0, 10), update=fmrl.FLIBatch(), similarity=fmrl.Known(0.2)
+    ),
 ]
 
 
@@ -60,12 +62,14 @@ def test_a_resumed_run_and_several_orders_replay_too():
     assert rest[0].tasks == 5
     orders = np.stack([np.arange(12), np.arange(12)[::-1]])
     both = states(fmrl.run(algo, tasks, orders=orders))
-    np.testing.assert_allclose(both[7].phi[1], states(fmrl.run(algo, tasks[::-1]))[7].phi, atol=1e-9)
+    np.testing.assert_allclose(
+        both[7].phi[1], states(fmrl.run(algo, tasks[::-1]))[7].phi, atol=1e-9
+    )
 
 
 def test_a_saved_history_replays_as_before(tmp_path):
     history = fmrl.run(fmrl.presets.paper(), tasks_of(1), np.full(3, 0.2))
-    fmrl.save_history(tmp_path / "run.npz", history)
+    fmrl.save_history(history, tmp_path / "run.npz")
     loaded = fmrl.load_history(tmp_path / "run.npz")
     for a, b in zip(states(history), states(loaded), strict=True):
         np.testing.assert_array_equal(a.phi, b.phi)
@@ -95,19 +99,30 @@ def test_states_are_drawn_uniformly():
     assert np.bincount(drawn, minlength=4).min() > 60
 
 
-@given(seed=st.integers(0, 2**16), T=st.integers(5, 40), spread=st.floats(0.0, 0.3), noise=st.floats(0, 0.3))
+@given(
+    seed=st.integers(0, 2**16),
+    T=st.integers(5, 40),
+    spread=st.floats(0.0, 0.3),
+    noise=st.floats(0, 0.3),
+)
 @settings(max_examples=15, deadline=None)
 def test_the_promise_is_kept(seed, T, spread, noise):
     kind = {"spread": spread, "noise": noise}
     history = fmrl.run(fmrl.presets.paper(), tasks_of(seed, T, **kind))
-    transfer = risk(history, lambda rng: regression(rng, **kind), draws=100, confidence=0.99, seed=seed)
+    transfer = risk(
+        history, lambda rng: regression(rng, **kind), draws=100, confidence=0.99, seed=seed
+    )
     assert transfer.average.interval[0] <= min(transfer.guarantee, transfer.online)
-    assert transfer.online <= transfer.guarantee  # θ* does no better than each task's optimum in hindsight would
+    assert (
+        transfer.online <= transfer.guarantee
+    )  # θ* does no better than each task's optimum in hindsight would
     assert transfer.average.proved[0] <= transfer.average.mean <= transfer.average.proved[1]
 
 
 def test_intervals_cover_the_mean_as_often_as_they_say():
-    """Risk of a state that never moves is known: E ½(x·(θ − phi))², here with phi = 0 and one sample a task."""
+    """Risk of a state that never moves is known: E ½(x·(θ − phi))², here with phi = 0 and one
+    sample a task.
+    """
     rng, hits, proved = np.random.default_rng(0), 0, 0
     algo = fmrl.presets.single_task(D=1e-12)
     history = fmrl.run(algo, [fmrl.Task([[1.0]], [0.5], loss=fmrl.Squared())] * 2)
@@ -125,7 +140,9 @@ def test_meta_learning_beats_the_untrained_state_and_says_so():
     alone = risk(fmrl.run(fmrl.presets.single_task(), tasks_of(4, 60)), regression, draws=150)
     assert trained.average.interval[1] < alone.average.interval[0]
     text = str(trained)
-    assert "promises at most" in text and "assumed" in text and f"{trained.average.mean:.4f}" in text
+    assert (
+        "promises at most" in text and "assumed" in text and f"{trained.average.mean:.4f}" in text
+    )
     assert trained.to_dict()["average"]["mean"] == trained.average.mean
 
 
@@ -137,23 +154,43 @@ def test_no_guarantee_where_an_assumption_is_false():
     assert free.average.proved is None
     given_range = risk(fmrl.run(algo, tasks), regression, draws=10, loss_range=(0.0, 2.0))
     assert given_range.guarantee is not None and "assumed" in str(given_range)
-    other_m = risk(fmrl.run(fmrl.presets.paper(), tasks), lambda rng: regression(rng, m=3), draws=10)
+    other_m = risk(
+        fmrl.run(fmrl.presets.paper(), tasks), lambda rng: regression(rng, m=3), draws=10
+    )
     assert other_m.guarantee is None and "m was 8" in str(other_m)
 
 
 @pytest.mark.parametrize(
-    "loss", [fmrl.Logistic(), fmrl.OneVsAll(3), fmrl.Softmax(3), fmrl.Squared(), fmrl.Hinge(), fmrl.Linear()]
+    "loss",
+    [
+        fmrl.Logistic(),
+        fmrl.OneVsAll(3),
+        fmrl.Softmax(3),
+        fmrl.Squared(),
+        fmrl.Hinge(),
+        fmrl.Linear(),
+    ],
 )
 @pytest.mark.parametrize("domain", [fmrl.Ball(1.5), fmrl.Box(-1.0, 2.0), fmrl.Simplex()], ids=repr)
 def test_losses_lie_in_their_span(loss, domain):
     rng = np.random.default_rng(6)
     X = rng.standard_normal((10, 4))
-    y = None if loss == fmrl.Linear() else rng.standard_normal(10) if loss == fmrl.Squared() else rng.integers(0, 2, 10)
+    y = (
+        None
+        if loss == fmrl.Linear()
+        else rng.standard_normal(10)
+        if loss == fmrl.Squared()
+        else rng.integers(0, 2, 10)
+    )
     game = fmrl.Task(X, y, loss=loss).open()
     if isinstance(domain, fmrl.Simplex) and loss.outputs > 1:
         pytest.skip("experts have one margin")
     low, high = span(game, domain)
-    points = domain.project(3 * rng.standard_normal((500, game.dim))) if not isinstance(domain, fmrl.Simplex) else None
+    points = (
+        domain.project(3 * rng.standard_normal((500, game.dim)))
+        if not isinstance(domain, fmrl.Simplex)
+        else None
+    )
     points = rng.dirichlet(np.full(4, 0.2), 500) if points is None else points
     values = game.losses(points)
     assert (values >= low - 1e-9).all() and (values <= high + 1e-9).all()
@@ -179,7 +216,10 @@ def test_says_what_is_wrong():
 def test_torch_stays_torch():
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(8)
-    tasks = [fmrl.Task(torch.tensor(rng.standard_normal((5, 2))), torch.zeros(5), loss=fmrl.Squared()) for _ in range(6)]
+    tasks = [
+        fmrl.Task(torch.tensor(rng.standard_normal((5, 2))), torch.zeros(5), loss=fmrl.Squared())
+        for _ in range(6)
+    ]
     history = fmrl.run(fmrl.presets.paper(), tasks)
     assert isinstance(adapt(history, tasks[0]).average, torch.Tensor)
     assert risk(history, [(tasks[0], tasks[1]), (tasks[2], tasks[3])]).average.mean >= 0

@@ -9,24 +9,35 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fmrl.certificate import certify
 from fmrl.cli.guard import guarded
 from fmrl.core.checkpoint import load_history
-from fmrl.core.errors import FMRLError
 from fmrl.core.history import History
 from fmrl.core.losses import Loss
+from fmrl.errors import FMRLError
+from fmrl.theory.certificate import certify
 
 
 def certify_command(
-    run: Annotated[Path, typer.Argument(help="A history saved with fmrl.save_history, or a folder that holds history.npz.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            help="A history saved with fmrl.save_history, or a folder that holds history.npz."
+        ),
+    ],
     growth: Annotated[
-        float | None, typer.Option(help="α of the quadratic-growth condition, for the FLI bounds (see fmrl.growth).")
+        float | None,
+        typer.Option(
+            help="α of the quadratic-growth condition, for the FLI bounds (see fmrl.theory.growth)."
+        ),
     ] = None,
-    figure: Annotated[Path | None, typer.Option(help="Write the figure here (.png, .svg or .pdf).")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Write the figure here (.png, .svg or .pdf).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
 ):
-    """Print the certificate of a run: measured TAR, every bound that applies, its terms, and the assumptions it rests on.
+    """Print the certificate of a run: measured TAR, every bound that applies, its terms, and the
+    assumptions it rests on.
 
     A bound whose assumption is false is not printed as a guarantee.
 
@@ -56,9 +67,11 @@ def certify_command(
 
 
 def _history(run: Path) -> tuple[History, Loss | None]:
-    """Of a file, of a folder that fmrl train made (then the loss is known), or of any folder that holds history.npz."""
+    """Of a file, of a folder that fmrl train made (then the loss is known), or of any folder that
+    holds history.npz.
+    """
     if (run / "settings.json").is_file():
-        from fmrl.training import Run
+        from fmrl.runs import Run
 
         found = Run.load(run)
         return found.history, found.settings.loss

@@ -1,4 +1,6 @@
-"""What commands that read users' tables share: errors in the command line's own words, progress, and a way to stop in order."""
+"""What commands that read users' tables share: errors in the command line's own words, progress,
+and a way to stop in order.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from fmrl.core.errors import FMRLError
+from fmrl.errors import FMRLError
 
 # The library names its arguments; on the command line they are options.
 _QUANTITY = "give --kind regression for a quantity, or --kind classification"
@@ -74,7 +76,10 @@ def guarded() -> Iterator[None]:
     except pl.exceptions.PanicException as error:
         end(f"the table cannot be read: {str(error).splitlines()[0]}; check the file", 2)
     except MemoryError:
-        end("there is not enough memory; use fewer --rows, fewer --levels, or a machine with more", 2)
+        end(
+            "there is not enough memory; use fewer --rows, fewer --levels, or a machine with more",
+            2,
+        )
     except KeyboardInterrupt:
         end("stopped", 130, "")
 
@@ -86,10 +91,23 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def bar(unit: str) -> Iterator[Callable[[str, int, int | None], None]]:
-    """A progress bar on stderr, with rate and time left; nothing where stderr is no terminal. Yields show(what, done, total)."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit), _Rate())
+    """A progress bar on stderr, with rate and time left; nothing where stderr is no terminal.
+    Yields show(what, done, total).
+    """
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        _Rate(),
+    )
     with Progress(
-        *columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+        *columns,
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
     ) as shown:
         rows: dict[str, int] = {}
 
@@ -104,7 +122,9 @@ def bar(unit: str) -> Iterator[Callable[[str, int, int | None], None]]:
 
 
 class Stop:
-    """Ctrl-C (or SIGTERM) while tasks are played: asks to stop after this window; a second one, or at other times, stops at once."""
+    """Ctrl-C (or SIGTERM) while tasks are played: asks to stop after this window; a second one, or
+    at other times, stops at once.
+    """
 
     def __init__(self):
         self.asked = self.waits = False
@@ -116,7 +136,9 @@ class Stop:
         if self.asked or not self.waits:
             raise KeyboardInterrupt
         self.asked = True
-        Console(stderr=True).print("stopping after this window of tasks; press Ctrl-C again to stop at once")
+        Console(stderr=True).print(
+            "stopping after this window of tasks; press Ctrl-C again to stop at once"
+        )
 
     @contextmanager
     def listening(self) -> Iterator[Stop]:
@@ -124,7 +146,10 @@ class Stop:
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
-        before = {number: signal.signal(number, self._signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {
+            number: signal.signal(number, self._signal)
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
         try:
             yield self
         finally:

@@ -16,13 +16,13 @@ from rich.table import Table
 import fmrl
 from fmrl.cli.bench import bench_command
 from fmrl.cli.certify import certify_command
+from fmrl.cli.data import app as data_app
+from fmrl.cli.demonstration import SPREADS, demo
+from fmrl.cli.reproduce import app as reproduce_app
+from fmrl.cli.reproduce_deep import app as deep_app
 from fmrl.cli.train import train_command
 from fmrl.cli.use import adapt_command, cite_command, predict_command, report_command
-from fmrl.data_cli import app as data_app
-from fmrl.deep_cli import app as deep_app
-from fmrl.demo import SPREADS, demo
 from fmrl.records import plain
-from fmrl.study_cli import app as reproduce_app
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", pretty_exceptions_enable=False)
 for name, command in {
@@ -34,7 +34,9 @@ for name, command in {
     "cite": cite_command,
 }.items():
     app.command(name)(command)
-app.command("bench", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench_command)
+app.command("bench", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
+    bench_command
+)
 app.add_typer(data_app, name="data")
 reproduce_app.registered_commands += deep_app.registered_commands
 app.add_typer(reproduce_app, name="reproduce")
@@ -48,7 +50,9 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def main(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ):
     """FMRL (say "ephemeral"): gradient-based meta-learning with guarantees.
 
@@ -58,16 +62,22 @@ def main(
 
 @app.command("demo")
 def demo_command(
-    out: Annotated[Path, typer.Option(help="Folder for the record and the figures.")] = Path("fmrl-demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the record and the figures.")] = Path(
+        "fmrl-demo"
+    ),
     seed: Annotated[int, typer.Option(help="Seed of the synthetic stream.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record instead of the table.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the record instead of the table.")
+    ] = False,
 ):
     """Compare five compositions on two embedded sets.
 
-    Sets: scikit-learn's handwritten digits in consecutive blocks of 24 (74 ten-class tasks), and a synthetic stream of 300
-    regression tasks whose optima lie [italic]spread[/italic] apart. Compositions: every task on its own (single-task), starting from
-    the last optimum (strawman), Algorithm 2 with exact and with average-iterate updates (FAL, FLI-Batch), and one that was told
-    the answer (omniscient). Printed: the task-averaged regret TAR and, in brackets, the proved bound on it.
+    Sets: scikit-learn's handwritten digits in consecutive blocks of 24 (74 ten-class tasks), and a
+    synthetic stream of 300 regression tasks whose optima lie [italic]spread[/italic] apart.
+    Compositions: every task on its own (single-task), starting from the last optimum (strawman),
+    Algorithm 2 with exact and with average-iterate updates (FAL, FLI-Batch), and one that was told
+    the answer (omniscient). Printed: the task-averaged regret TAR and, in brackets, the proved
+    bound on it.
 
     Examples:
 
@@ -97,7 +107,10 @@ def demo_command(
     for name in sets:
         table.add_column(name.replace("synthetic, ", "synthetic\n"), justify="right", no_wrap=True)
     for method in dict.fromkeys(row["method"] for row in entry["rows"]):
-        cells = [next(r for r in entry["rows"] if r["method"] == method and r["data"] == name) for name in sets]
+        cells = [
+            next(r for r in entry["rows"] if r["method"] == method and r["data"] == name)
+            for name in sets
+        ]
         table.add_row(method, *(f"{c['tar']:.3g} ({c['bound']:.3g})" for c in cells))
     Console(width=max(80, Console().width)).print(table)
     typer.echo(f"{out}: record.json and {len(entry['figures'])} figures, {entry['seconds']:.0f} s")
@@ -108,7 +121,9 @@ def run() -> None:
     try:
         app()
     except fmrl.FMRLError as error:
-        Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(str(error))}", highlight=False)
+        Console(stderr=True).print(
+            f"[bold red]error:[/bold red] {escape(str(error))}", highlight=False
+        )
         sys.exit(2)
     except KeyboardInterrupt:
         Console(stderr=True).print("stopped")

@@ -19,62 +19,121 @@ from fmrl.cli.guard import Stop, bar, guarded
 
 def train_command(
     table: Annotated[
-        str, typer.Argument(help="CSV, TSV, Parquet or Arrow file, or a quoted glob of several; for Ray a folder, too.")
+        str,
+        typer.Argument(
+            help="CSV, TSV, Parquet or Arrow file, or a quoted glob of several; for Ray a folder, too."
+        ),
     ],
-    task: Annotated[str, typer.Option(help="Column that names the task of a row: a user, a shop, a sensor.")],
+    task: Annotated[
+        str, typer.Option(help="Column that names the task of a row: a user, a shop, a sensor.")
+    ],
     target: Annotated[str, typer.Option(help="Column to predict: class names, or numbers.")],
     out: Annotated[Path, typer.Option(help="Folder of the run, to be made.")],
     features: Annotated[
-        list[str] | None, typer.Option(help="Column to learn from; several allowed (default: all others).")
+        list[str] | None,
+        typer.Option(help="Column to learn from; several allowed (default: all others)."),
     ] = None,
     order: Annotated[
-        list[str] | None, typer.Option(help="Column that sorts the rows of a task, e.g. a date; several allowed.")
+        list[str] | None,
+        typer.Option(help="Column that sorts the rows of a task, e.g. a date; several allowed."),
     ] = None,
-    kind: Annotated[str, typer.Option(help="classification, regression, or auto: told from the target.")] = "auto",
-    holdout: Annotated[float, typer.Option(help="Share of whole tasks held out to see whether it helps on new ones.")] = 0.1,
+    kind: Annotated[
+        str, typer.Option(help="classification, regression, or auto: told from the target.")
+    ] = "auto",
+    holdout: Annotated[
+        float,
+        typer.Option(help="Share of whole tasks held out to see whether it helps on new ones."),
+    ] = 0.1,
     evaluate: Annotated[int, typer.Option(help="Held-out tasks to score, at most.")] = 100,
     checkpoint_every: Annotated[
         int, typer.Option(help="Save after this many tasks (rounded up to a multiple of 1,024).")
     ] = 16_384,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out, if there is one.")
+    ] = False,
     keep_models: Annotated[
         bool | None,
-        typer.Option(help="Store the models of the tasks trained on, for predict (default: up to 10 million numbers)."),
+        typer.Option(
+            help="Store the models of the tasks trained on, for predict (default: up to 10 million numbers)."
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of every random choice; which tasks are held out does not depend on it.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            help="Seed of every random choice; which tasks are held out does not depend on it."
+        ),
+    ] = 0,
     categorical: Annotated[str, typer.Option(help="Text columns: onehot or error.")] = "onehot",
     missing: Annotated[
         str, typer.Option(help="Missing values: indicator (mean and a flag), mean, drop or error.")
     ] = "indicator",
-    unknown: Annotated[str, typer.Option(help="A level no training task had: zero or error.")] = "zero",
-    scale: Annotated[str, typer.Option(help="Numbers: standard (mean 0, deviation 1), range or none.")] = "standard",
+    unknown: Annotated[
+        str, typer.Option(help="A level no training task had: zero or error.")
+    ] = "zero",
+    scale: Annotated[
+        str, typer.Option(help="Numbers: standard (mean 0, deviation 1), range or none.")
+    ] = "standard",
     levels: Annotated[int, typer.Option(help="Most levels a text column may have.")] = 256,
     apart: Annotated[
-        str, typer.Option(help="Rows of a task that lie apart: gather or error (faster, for sorted files).")
+        str,
+        typer.Option(
+            help="Rows of a task that lie apart: gather or error (faster, for sorted files)."
+        ),
     ] = "gather",
-    one_class: Annotated[str, typer.Option(help="A task with one class only: keep, drop or error.")] = "keep",
-    rows: Annotated[int, typer.Option(help="Rows held in memory at a time when gathering.")] = 1_000_000,
-    within: Annotated[str | None, typer.Option(help="Learner inside a task: OMD(), OGD(), FTRL().")] = None,
-    update: Annotated[str | None, typer.Option(help="What a task contributes: FAL(), FLIOnline(), FLIBatch().")] = None,
-    meta: Annotated[str | None, typer.Option(help="How phi moves: FollowLeader(), AdaptiveOGD(), LastUpdate(), …")] = None,
-    similarity: Annotated[
-        str | None, typer.Option(help='How D is guessed: AverageDeviation(), "Doubling(0.1, 1.1)", "Known(0.5)".')
+    one_class: Annotated[
+        str, typer.Option(help="A task with one class only: keep, drop or error.")
+    ] = "keep",
+    rows: Annotated[
+        int, typer.Option(help="Rows held in memory at a time when gathering.")
+    ] = 1_000_000,
+    within: Annotated[
+        str | None, typer.Option(help="Learner inside a task: OMD(), OGD(), FTRL().")
     ] = None,
-    radius: Annotated[float | None, typer.Option(help="Of the ball of models (default: from the data).")] = None,
+    update: Annotated[
+        str | None, typer.Option(help="What a task contributes: FAL(), FLIOnline(), FLIBatch().")
+    ] = None,
+    meta: Annotated[
+        str | None,
+        typer.Option(help="How phi moves: FollowLeader(), AdaptiveOGD(), LastUpdate(), …"),
+    ] = None,
+    similarity: Annotated[
+        str | None,
+        typer.Option(
+            help='How D is guessed: AverageDeviation(), "Doubling(0.1, 1.1)", "Known(0.5)".'
+        ),
+    ] = None,
+    radius: Annotated[
+        float | None, typer.Option(help="Of the ball of models (default: from the data).")
+    ] = None,
     intercept: Annotated[bool, typer.Option(help="Whether models have an intercept.")] = True,
     engine: Annotated[
-        str, typer.Option(help="local, or ray: play the tasks on a Ray cluster (Parquet files sorted by task).")
+        str,
+        typer.Option(
+            help="local, or ray: play the tasks on a Ray cluster (Parquet files sorted by task)."
+        ),
     ] = "local",
     address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster (default: RAY_ADDRESS, or one started here for the run).")
+        str | None,
+        typer.Option(
+            help="Of the Ray cluster (default: RAY_ADDRESS, or one started here for the run)."
+        ),
     ] = None,
     meta_batch: Annotated[
-        int, typer.Option(help="With --engine ray: tasks that share one phi, for FLI updates; 1 is Algorithm 2.")
+        int,
+        typer.Option(
+            help="With --engine ray: tasks that share one phi, for FLI updates; 1 is Algorithm 2."
+        ),
     ] = 1,
     skip_bad_tasks: Annotated[
-        bool, typer.Option("--skip-bad-tasks", help="With --engine ray: leave out what cannot be read or used, and say so.")
+        bool,
+        typer.Option(
+            "--skip-bad-tasks",
+            help="With --engine ray: leave out what cannot be read or used, and say so.",
+        ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record instead of a summary.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the record instead of a summary.")
+    ] = False,
 ) -> None:
     """Learn across the tasks of a table, and leave a run in a folder.
 
@@ -102,19 +161,27 @@ def train_command(
 
         fmrl train visits.csv --task shop --target sold --out run
 
-        fmrl train visits.csv --task shop --target amount --kind regression --order day --holdout 0.2 --out amounts
+        fmrl train visits.csv --task shop --target amount --kind regression --order day --holdout
+        0.2 --out amounts
 
-        fmrl train 'visits-*.parquet' --task shop --target sold --similarity "Doubling(0.1, 1.1)" --out doubling --json
+        fmrl train 'visits-*.parquet' --task shop --target sold --similarity "Doubling(0.1, 1.1)"
+        --out doubling --json
 
         fmrl train visits.csv --task shop --target sold --out run --resume
 
         fmrl train visits/ --task shop --target sold --engine ray --address auto --out /shared/run
     """
-    from fmrl.training import Options, train
+    from fmrl.runs import Options, train
 
     if address is not None and engine != "ray":
-        raise typer.BadParameter("is of a Ray cluster: give --engine ray with it", param_hint="--address")
-    with guarded(), Stop().listening() as stop, _cluster() if engine == "ray" else _here() as (show, view):
+        raise typer.BadParameter(
+            "is of a Ray cluster: give --engine ray with it", param_hint="--address"
+        )
+    with (
+        guarded(),
+        Stop().listening() as stop,
+        _cluster() if engine == "ray" else _here() as (show, view),
+    ):
         names = (
             "table",
             "task",
@@ -129,10 +196,24 @@ def train_command(
             "one_class",
             "rows",
         )
-        names = (*names, "holdout", "seed", "within", "update", "meta", "similarity", "radius", "intercept")
+        names = (
+            *names,
+            "holdout",
+            "seed",
+            "within",
+            "update",
+            "meta",
+            "similarity",
+            "radius",
+            "intercept",
+        )
         names = (*names, "engine", "meta_batch", "skip_bad_tasks")
         given = locals()
-        options = Options(**{name: given[name] for name in names}, features=tuple(features or ()), order=tuple(order or ()))
+        options = Options(
+            **{name: given[name] for name in names},
+            features=tuple(features or ()),
+            order=tuple(order or ()),
+        )
 
         def progress(what: str, done: int, total: int) -> None:
             stop.waits = what == "playing"
@@ -165,7 +246,7 @@ def _here() -> Iterator[tuple]:
 @contextmanager
 def _cluster() -> Iterator[tuple]:
     """The table of workers in place of the bar; nothing where stderr is no terminal."""
-    from fmrl.scale import watch
+    from fmrl.cluster import watch
 
     if not sys.stderr.isatty():
         yield (lambda what, done, total: None), lambda ledger: None
@@ -182,9 +263,17 @@ def _summary(record: dict[str, Any], out: Path) -> None:
 
     classes = record["classes"]
     kind = record["kind"] if classes is None else f"{record['kind']} of {len(classes):,} classes"
-    say(f"[bold]{record['tasks']:,}[/] tasks, {record['rows']:,} rows, {len(record['features'])} features, {kind}")
-    if classes is not None and len(classes) > 20 and all(isinstance(c, (int, float)) for c in classes):
-        say("the target is whole numbers: if it is a quantity, train with [bold]--kind regression[/]")
+    say(
+        f"[bold]{record['tasks']:,}[/] tasks, {record['rows']:,} rows, {len(record['features'])} features, {kind}"
+    )
+    if (
+        classes is not None
+        and len(classes) > 20
+        and all(isinstance(c, (int, float)) for c in classes)
+    ):
+        say(
+            "the target is whole numbers: if it is a quantity, train with [bold]--kind regression[/]"
+        )
     if (engine := record.get("engine", {})).get("name") == "ray":
         batch = "" if engine["meta_batch"] == 1 else f", meta-batches of {engine['meta_batch']:,}"
         say(f"played on Ray: {engine['nodes']:,} nodes, {engine['workers']:,} workers{batch}")
@@ -202,7 +291,9 @@ def _summary(record: dict[str, Any], out: Path) -> None:
         for shots in heldout["shots"]:
             shown.add_column(str(shots), justify="right")
         for method in heldout["methods"]:
-            shown.add_row(method["name"], *("–" if m is None else f"{m:.3f}" for m in method["mean"]))
+            shown.add_row(
+                method["name"], *("–" if m is None else f"{m:.3f}" for m in method["mean"])
+            )
         console.print(shown)
     else:
         say(

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from fmrl.cli.guard import bar, guarded
-from fmrl.core.errors import FMRLError
+from fmrl.errors import FMRLError
 
 RunFolder = Annotated[Path, typer.Argument(help="Folder that fmrl train made.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -23,9 +23,17 @@ def _say(text: str) -> None:
 
 def adapt_command(
     run: RunFolder,
-    table: Annotated[str, typer.Argument(help="Table of new tasks with a few labelled rows each; columns as in training.")],
+    table: Annotated[
+        str,
+        typer.Argument(
+            help="Table of new tasks with a few labelled rows each; columns as in training."
+        ),
+    ],
     out: Annotated[
-        Path | None, typer.Option(help=".safetensors or .json file of models (default: adapted.safetensors in RUN).")
+        Path | None,
+        typer.Option(
+            help=".safetensors or .json file of models (default: adapted.safetensors in RUN)."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -42,9 +50,9 @@ def adapt_command(
 
         fmrl adapt run new-shops.csv --out models.json
     """
-    from fmrl.training import Run, folder
-    from fmrl.training.models import Models
-    from fmrl.training.use import adapt
+    from fmrl.runs import Run, folder
+    from fmrl.runs.models import Models
+    from fmrl.runs.predict import adapt
 
     with guarded(), bar("tasks") as show:
         done = 0
@@ -57,7 +65,9 @@ def adapt_command(
         found = Run.load(run)
         path = run / folder.ADAPTED if out is None else out
         if path.resolve().parent == run.resolve() and path.name in found.record["files"]:
-            raise FMRLError(f"{path} belongs to the run", fix="name another file, or leave --out away")
+            raise FMRLError(
+                f"{path} belongs to the run", fix="name another file, or leave --out away"
+            )
         models = adapt(found, table, progress)
         kept = 0
         if out is None and path.exists():
@@ -68,18 +78,33 @@ def adapt_command(
         models.save(path)
     if as_json:
         typer.echo(
-            json.dumps({"tasks": len(models.ids), "features": models.features, "classes": models.classes, "out": str(path)})
+            json.dumps(
+                {
+                    "tasks": len(models.ids),
+                    "features": models.features,
+                    "classes": models.classes,
+                    "out": str(path),
+                }
+            )
         )
     else:
-        _say(f"models of {len(models.ids):,} tasks in {path}" + (f", {kept:,} of them from before" if kept else ""))
+        _say(
+            f"models of {len(models.ids):,} tasks in {path}"
+            + (f", {kept:,} of them from before" if kept else "")
+        )
 
 
 def predict_command(
     run: RunFolder,
-    table: Annotated[str, typer.Argument(help="Table of rows to predict; the target column need not be there.")],
+    table: Annotated[
+        str, typer.Argument(help="Table of rows to predict; the target column need not be there.")
+    ],
     out: Annotated[Path, typer.Option(help="File of predictions: .csv, .tsv, .parquet or .arrow.")],
     adapted: Annotated[
-        Path | None, typer.Option(help="Models that fmrl adapt wrote (default: adapted.safetensors in RUN, if it is there).")
+        Path | None,
+        typer.Option(
+            help="Models that fmrl adapt wrote (default: adapted.safetensors in RUN, if it is there)."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -95,9 +120,9 @@ def predict_command(
 
         fmrl predict run new-visits.csv --adapted models.json --out predictions.parquet
     """
-    from fmrl.training import Run, folder
-    from fmrl.training.models import Models
-    from fmrl.training.use import predict
+    from fmrl.runs import Run, folder
+    from fmrl.runs.models import Models
+    from fmrl.runs.predict import predict
 
     with guarded(), bar("rows") as show:
         done = 0
@@ -114,13 +139,19 @@ def predict_command(
     if as_json:
         typer.echo(json.dumps({"rows": sum(counts.values()), "by": counts, "out": str(out)}))
     else:
-        parts = ", ".join(f"{n:,} by {'the start' if kind == 'start' else 'models ' + kind}" for kind, n in counts.items() if n)
+        parts = ", ".join(
+            f"{n:,} by {'the start' if kind == 'start' else 'models ' + kind}"
+            for kind, n in counts.items()
+            if n
+        )
         _say(f"{sum(counts.values()):,} rows in {out}: {parts}")
 
 
 def report_command(
     run: RunFolder,
-    out: Annotated[Path | None, typer.Option(help="The page (default: report.html in RUN).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The page (default: report.html in RUN).")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Write one HTML page about a run.
@@ -137,8 +168,8 @@ def report_command(
     """
     from fmrl import report
     from fmrl.records import plain
-    from fmrl.training import Run
-    from fmrl.training.facts import facts
+    from fmrl.runs import Run
+    from fmrl.runs.facts import facts
 
     with guarded():
         found = facts(Run.load(run))
@@ -150,14 +181,15 @@ def report_command(
 
 
 def cite_command(run: RunFolder, as_json: Json = False) -> None:
-    """Print the references of exactly what a run used, as BibTeX: the paper, and who invented the parts.
+    """Print the references of exactly what a run used, as BibTeX: the paper, and who invented the
+    parts.
 
     Example:
 
         fmrl cite run > references.bib
     """
-    from fmrl.training import Run
-    from fmrl.training.cite import cite
+    from fmrl.runs import Run
+    from fmrl.runs.cite import cite
 
     with guarded():
         found = cite(Run.load(run))

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, as_float, constant, namespace
 from fmrl.core.domains import Ball, Domain
-from fmrl.core.errors import FMRLError
-from fmrl.core.meta import End, FollowLeader, MetaUpdate
-from fmrl.core.similarity import Doubling, SimilarityRule
-from fmrl.core.solver import Solution
+from fmrl.core.rules.meta import End, FollowLeader, MetaUpdate
+from fmrl.core.rules.similarity import Doubling, SimilarityRule
+from fmrl.core.rules.update import FAL, UpdateRule
+from fmrl.core.rules.within import OMD, Learner, Play, play
+from fmrl.core.solve.minimise import Solution
 from fmrl.core.tasks import Game
-from fmrl.core.update import FAL, UpdateRule
-from fmrl.core.within import OMD, Learner, Play, play
+from fmrl.errors import FMRLError
 
 
 class State(NamedTuple):
@@ -54,7 +54,9 @@ class Round(NamedTuple):
 
 
 def bound(divergence: Array, eta: Array, lipschitz: Array, rounds: Array) -> Array:
-    """B_R(θ*‖phi)/eta + eta·G²·m; with eta = 0 there was nothing to learn and the bound is 0 or infinite."""
+    """B_R(θ*‖phi)/eta + eta·G²·m; with eta = 0 there was nothing to learn and the bound is 0 or
+    infinite.
+    """
     xp = namespace(eta)
     moving = eta > 0
     first = divergence / xp.where(moving, eta, xp.ones_like(eta))
@@ -64,12 +66,15 @@ def bound(divergence: Array, eta: Array, lipschitz: Array, rounds: Array) -> Arr
 
 @dataclass(frozen=True)
 class FMRL:
-    """Follow-the-Meta-Regularized-Leader: Algorithm 2 of the paper, and every variant of it, as a composition.
+    """Follow-the-Meta-Regularized-Leader: Algorithm 2 of the paper, and every variant of it, as a
+    composition.
 
-    For each task t:  eta_t = D_t / (G_t·√m_t);  play the task from phi_t;  take its update vector θ_t;
-    then phi_{t+1} = META({sigma_s·B_R(θ_s‖·)}_{s≤t}) with sigma_s = G_s·√m_s, and D_{t+1} from the similarity rule.
+    For each task t:  eta_t = D_t / (G_t·√m_t);  play the task from phi_t;  take its update vector
+    θ_t; then phi_{t+1} = META({sigma_s·B_R(θ_s‖·)}_{s≤t}) with sigma_s = G_s·√m_s, and D_{t+1} from
+    the similarity rule.
 
-    ``lipschitz`` replaces the G_t computed from the data. Arrays stay in the namespace, dtype and device of phi.
+    ``lipschitz`` replaces the G_t computed from the data. Arrays stay in the namespace, dtype and
+    device of phi.
 
     >>> import numpy as np
     >>> from fmrl.core.losses import Squared
@@ -89,16 +94,27 @@ class FMRL:
     lipschitz: float | None = None
 
     def __post_init__(self):
-        needs = {"domain": "divergence", "within": "actions", "update": "vector", "meta": "init", "similarity": "init"}
+        needs = {
+            "domain": "divergence",
+            "within": "actions",
+            "update": "vector",
+            "meta": "init",
+            "similarity": "init",
+        }
         for name, method in needs.items():
             value = getattr(self, name)
             if isinstance(value, type) or not hasattr(value, method):
-                raise FMRLError(f"{name}={value!r} is not a {name}", fix=f"give a value such as FMRL(…).{name}, e.g. OMD()")
+                raise FMRLError(
+                    f"{name}={value!r} is not a {name}",
+                    fix=f"give a value such as FMRL(…).{name}, e.g. OMD()",
+                )
         if self.lipschitz is not None and not 0 < self.lipschitz < math.inf:
             raise FMRLError(f"lipschitz must be positive and finite, not {self.lipschitz}")
 
     def init(self, phi: Array) -> State:
-        """The state before the first task. phi: flat [d], or [runs, d] for several runs side by side."""
+        """The state before the first task. phi: flat [d], or [runs, d] for several runs side by
+        side.
+        """
         phi = as_float(phi, "phi")
         xp = namespace(phi)
         if phi.ndim == 0 or phi.shape[-1] == 0:
@@ -106,7 +122,9 @@ class FMRL:
         if not bool(xp.all(xp.isfinite(phi))):
             raise FMRLError("phi has a NaN or an infinity")
         if not bool(xp.all(self.domain.contains(phi))):
-            raise FMRLError(f"phi lies outside {self.domain!r}", fix="project it: domain.project(phi)")
+            raise FMRLError(
+                f"phi lies outside {self.domain!r}", fix="project it: domain.project(phi)"
+            )
         phi, meta = self.meta.init(self.domain, phi)
         if not bool(xp.all(self.domain.contains(phi))):
             raise FMRLError(f"the initialisation of {self.meta!r} lies outside {self.domain!r}")
@@ -114,12 +132,20 @@ class FMRL:
         return State(0, phi, guess, meta, similarity)
 
     def check(self, state: State) -> None:
-        """Refuse a state that another composition made: its phi, or the memories of its rules, do not fit."""
+        """Refuse a state that another composition made: its phi, or the memories of its rules, do
+        not fit.
+        """
         if not bool(namespace(state.phi).all(self.domain.contains(state.phi))):
-            raise FMRLError(f"the phi of this state lies outside {self.domain!r}", fix="resume with the domain it was made in")
+            raise FMRLError(
+                f"the phi of this state lies outside {self.domain!r}",
+                fix="resume with the domain it was made in",
+            )
         meta = self.meta.init(self.domain, state.phi)[1]
         similarity = self.similarity.init(self.domain, state.phi)[1]
-        for name, fresh, found in (("meta", meta, state.meta), ("similarity", similarity, state.similarity)):
+        for name, fresh, found in (
+            ("meta", meta, state.meta),
+            ("similarity", similarity, state.similarity),
+        ):
             if _form(fresh) != _form(found):
                 raise FMRLError(
                     f"this state was made by another {name} than {getattr(self, name)!r}",
@@ -137,27 +163,40 @@ class FMRL:
         played = play(self.within, game, self.domain, state.phi, eta)
         best = game.hindsight(self.domain) if best is None else best
         theta = self.update.vector(played, best)
-        return self.advance(state, End(theta, best.theta, sigma)), self.record(state, game, played, best, theta, sigma)
+        return self.advance(state, End(theta, best.theta, sigma)), self.record(
+            state, game, played, best, theta, sigma
+        )
 
     def sigma(self, phi: Array, game: Game, task: int) -> Array:
         """sigma_t = G_t·√m_t, after checking that the task fits phi."""
         dim = getattr(game, "dim", None)
         if dim is not None and dim != phi.shape[-1]:
-            raise FMRLError(f"the task needs phi of length {dim}, but phi has {phi.shape[-1]}", task=task)
+            raise FMRLError(
+                f"the task needs phi of length {dim}, but phi has {phi.shape[-1]}", task=task
+            )
         xp = namespace(phi, game.rounds)
-        constant_ = game.lipschitz(self.domain) if self.lipschitz is None else constant(self.lipschitz, phi)
+        constant_ = (
+            game.lipschitz(self.domain) if self.lipschitz is None else constant(self.lipschitz, phi)
+        )
         sigma = constant_ * xp.sqrt(game.rounds)
         if not bool(xp.all(xp.isfinite(sigma))):
-            raise FMRLError("the task's Lipschitz constant is not a finite number", fix="scale its features and targets")
+            raise FMRLError(
+                "the task's Lipschitz constant is not a finite number",
+                fix="scale its features and targets",
+            )
         return sigma
 
     def advance(self, state: State, end: End) -> State:
         """Move phi and the guess after a task has ended."""
         phi, meta = self.meta.update(self.domain, state.phi, state.meta, end)
-        guess, similarity = self.similarity.update(self.domain, state.phi, state.guess, state.similarity, end)
+        guess, similarity = self.similarity.update(
+            self.domain, state.phi, state.guess, state.similarity, end
+        )
         return State(state.tasks + 1, phi, guess, meta, similarity)
 
-    def record(self, state: State, game: Game, played: Play, best: Solution, theta: Array, sigma: Array) -> Round:
+    def record(
+        self, state: State, game: Game, played: Play, best: Solution, theta: Array, sigma: Array
+    ) -> Round:
         """The record of a task played from ``state``."""
         xp = namespace(theta)
         divergence = self.domain.divergence(best.theta, state.phi)
@@ -170,7 +209,9 @@ class FMRL:
             theta=theta,
             optimum=best.theta,
             divergence=divergence,
-            deviation=divergence if theta is best.theta else self.domain.divergence(theta, state.phi),
+            deviation=divergence
+            if theta is best.theta
+            else self.domain.divergence(theta, state.phi),
             lipschitz=sigma / xp.sqrt(game.rounds),
             rounds=game.rounds,
         )

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from array_api_compat import array_namespace, device, is_array_api_obj
 
-from fmrl.core.errors import FMRLError
+from fmrl.errors import FMRLError
 
 Array = Any  # any array-API array: numpy.ndarray, torch.Tensor, array_api_strict.Array, …
 
 
-_NAMESPACES: dict[type, Any] = {}  # looking a namespace up costs as much as a small array operation, so it is done once
+_NAMESPACES: dict[
+    type, Any
+] = {}  # looking a namespace up costs as much as a small array operation, so it is done once
 
 
 def namespace(*arrays: Array) -> Any:
@@ -22,7 +24,9 @@ def namespace(*arrays: Array) -> Any:
     'array_api_compat.numpy'
     """
     found = _NAMESPACES.get(type(arrays[0]))
-    if found is not None and (len(arrays) == 1 or all(_NAMESPACES.get(type(a)) is found for a in arrays)):
+    if found is not None and (
+        len(arrays) == 1 or all(_NAMESPACES.get(type(a)) is found for a in arrays)
+    ):
         return found
     try:
         found = array_namespace(*arrays)
@@ -30,11 +34,15 @@ def namespace(*arrays: Array) -> Any:
         return found
     except TypeError:
         kinds = ", ".join(sorted({f"{type(a).__module__}.{type(a).__name__}" for a in arrays}))
-        raise FMRLError(f"arrays of different kinds were mixed ({kinds})", fix="convert them all to one kind") from None
+        raise FMRLError(
+            f"arrays of different kinds were mixed ({kinds})", fix="convert them all to one kind"
+        ) from None
 
 
 def as_array(x: Any) -> Array:
-    """``x`` itself if it is an array already, else a NumPy array of it (lists, data-frame columns, scalars)."""
+    """``x`` itself if it is an array already, else a NumPy array of it (lists, data-frame columns,
+    scalars).
+    """
     if is_array_api_obj(x) and not isinstance(x, np.generic):
         return x
     try:
@@ -44,7 +52,8 @@ def as_array(x: Any) -> Array:
 
 
 def as_float(x: Any, name: str = "array") -> Array:
-    """``x`` as a floating-point array: float32 and float64 are kept, integers and booleans become float64.
+    """``x`` as a floating-point array: float32 and float64 are kept, integers and booleans become
+    float64.
 
     >>> as_float([1, 2]).dtype
     dtype('float64')
@@ -55,7 +64,9 @@ def as_float(x: Any, name: str = "array") -> Array:
         return x if x.dtype in (xp.float32, xp.float64) else xp.astype(x, xp.float32)
     if xp.isdtype(x.dtype, ("integral", "bool")):
         return xp.astype(x, xp.float64)
-    raise FMRLError(f"{name} has dtype {x.dtype}, which is not a real number", fix="give integers or floats")
+    raise FMRLError(
+        f"{name} has dtype {x.dtype}, which is not a real number", fix="give integers or floats"
+    )
 
 
 def constant(value: float | tuple | Array, like: Array) -> Any:
@@ -63,7 +74,10 @@ def constant(value: float | tuple | Array, like: Array) -> Any:
     if isinstance(value, (int, float)):
         return value
     if isinstance(value, tuple) and len(value) != like.shape[-1]:
-        raise FMRLError(f"a vector of {len(value)} numbers was given where {like.shape[-1]} are needed", fix="check the domain")
+        raise FMRLError(
+            f"a vector of {len(value)} numbers was given where {like.shape[-1]} are needed",
+            fix="check the domain",
+        )
     return namespace(like).asarray(value, dtype=like.dtype, device=device(like))
 
 

@@ -1,4 +1,6 @@
-"""Engines: where a run is carried out. The core knows them by name alone and loads one when it is asked for."""
+"""Engines: where a run is carried out. The core knows them by name alone and loads one when it is
+asked for.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,12 @@ from typing import Any, Protocol
 
 from fmrl.core.algorithm import FMRL, State
 from fmrl.core.arrays import Array
-from fmrl.core.errors import FMRLError
 from fmrl.core.history import History
+from fmrl.errors import FMRLError
 
-ENGINES = {"ray": "fmrl.scale:Ray"}  # name → module:value, so that nothing is imported before it is used
+ENGINES = {
+    "ray": "fmrl.cluster:Ray"
+}  # name → module:value, so that nothing is imported before it is used
 
 
 class Engine(Protocol):
@@ -31,13 +35,19 @@ def find_engine(engine: str | Engine) -> Engine:
     >>> find_engine("abacus")
     Traceback (most recent call last):
         ...
-    fmrl.core.errors.FMRLError: there is no engine called 'abacus'; use one of 'local', 'ray'
+    fmrl.errors.FMRLError: there is no engine called 'abacus'; use one of 'local', 'ray'
     """
     if not isinstance(engine, str):
         if isinstance(engine, type) or not hasattr(engine, "run"):
-            raise FMRLError(f"{engine!r} is not an engine", fix="give 'local', 'ray' or a value such as fmrl.scale.Ray()")
+            raise FMRLError(
+                f"{engine!r} is not an engine",
+                fix="give 'local', 'ray' or a value such as fmrl.cluster.Ray()",
+            )
         return engine
     if engine not in ENGINES:
-        raise FMRLError(f"there is no engine called {engine!r}", fix=f"use one of 'local', {', '.join(map(repr, ENGINES))}")
+        raise FMRLError(
+            f"there is no engine called {engine!r}",
+            fix=f"use one of 'local', {', '.join(map(repr, ENGINES))}",
+        )
     module, _, name = ENGINES[engine].partition(":")
     return getattr(import_module(module), name)()

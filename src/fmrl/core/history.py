@@ -12,30 +12,51 @@ from fmrl.core.arrays import Array, device, namespace
 
 SCALARS = ("regret", "gap", "guess", "eta", "divergence", "deviation", "lipschitz", "rounds")
 VECTORS = ("theta", "optimum")
-KEEP = {"all": (*SCALARS, *VECTORS, "losses"), "vectors": (*SCALARS, *VECTORS), "scalars": SCALARS, "totals": ()}
+KEEP = {
+    "all": (*SCALARS, *VECTORS, "losses"),
+    "vectors": (*SCALARS, *VECTORS),
+    "scalars": SCALARS,
+    "totals": (),
+}
 
 
 class History:
-    """Columns of every `Round` played, the State before the first (``start``) and after the last (``state``).
+    """Columns of every `Round` played, the State before the first (``start``) and after the last
+    (``state``).
 
-    ``regret``, ``gap``, ``guess``, ``eta``, ``divergence``, ``deviation``, ``lipschitz``, ``rounds`` have shape [T] (or
-    [orders, T]); ``theta`` and ``optimum`` [T, d] are there unless only scalars were kept, the list ``losses`` if all was.
-    ``meta_batch``: how many tasks shared one phi; 1 is Algorithm 2.
-    With keep="totals" there are no columns at all, only ``tar``, ``interval``, ``len`` and the states: memory does not grow with T.
-    """
+    ``regret``, ``gap``, ``guess``, ``eta``, ``divergence``, ``deviation``, ``lipschitz``,
+    ``rounds`` have shape [T] (or [orders, T]); ``theta`` and ``optimum`` [T, d] are there unless
+    only scalars were kept, the list ``losses`` if all was. ``meta_batch``: how many tasks shared
+    one phi; 1 is Algorithm 2. With keep="totals" there are no columns at all, only ``tar``,
+    ``interval``, ``len`` and the states: memory does not grow with T."""
 
     def __init__(self, algo: FMRL, state: State, keep: str = "all", meta_batch: int = 1):
-        self.algo, self.start, self.state, self.keep, self.meta_batch = algo, state, state, keep, meta_batch
+        self.algo, self.start, self.state, self.keep, self.meta_batch = (
+            algo,
+            state,
+            state,
+            keep,
+            meta_batch,
+        )
         self._parts: dict[str, list[Array]] = {name: [] for name in (*SCALARS, *VECTORS, "losses")}
         self._joined: dict[str, Array] = {}
-        self._totals: tuple[Array, Array] | None = None  # Σ regret and Σ gap, when only totals are kept
+        self._totals: tuple[Array, Array] | None = (
+            None  # Σ regret and Σ gap, when only totals are kept
+        )
 
     def append(self, rounds: Round, state: State) -> None:
-        """Add a block of rounds, stacked over tasks on axis −1 of the scalars: scalars [..., n], vectors [..., n, d]."""
+        """Add a block of rounds, stacked over tasks on axis −1 of the scalars: scalars [..., n],
+        vectors [..., n, d].
+        """
         self.state = state
         if self.keep == "totals":
-            sums = (namespace(rounds.regret).sum(column, axis=-1) for column in (rounds.regret, rounds.gap))
-            self._totals = tuple(sums if self._totals is None else map(operator.add, self._totals, sums))  # type: ignore[assignment]
+            sums = (
+                namespace(rounds.regret).sum(column, axis=-1)
+                for column in (rounds.regret, rounds.gap)
+            )
+            self._totals = tuple(
+                sums if self._totals is None else map(operator.add, self._totals, sums)
+            )  # type: ignore[assignment]
             return
         for name in KEEP[self.keep]:
             self._parts[name].append(getattr(rounds, name))
@@ -45,12 +66,16 @@ class History:
         if name.startswith("_") or name not in (*SCALARS, *VECTORS, "losses"):
             raise AttributeError(name)
         if name not in KEEP[self.keep]:
-            raise AttributeError(f"{name} was not kept: this history holds {self.keep} only (keep={self.keep!r})")
+            raise AttributeError(
+                f"{name} was not kept: this history holds {self.keep} only (keep={self.keep!r})"
+            )
         if name not in self._joined:
             parts = self._parts[name]
             axis = -1 if name in SCALARS else -2
             if not parts:
-                return namespace(self.state.phi).reshape(self.state.phi[..., :0], (0,) if name in SCALARS else (0, 0))
+                return namespace(self.state.phi).reshape(
+                    self.state.phi[..., :0], (0,) if name in SCALARS else (0, 0)
+                )
             joined = parts[0] if len(parts) == 1 else namespace(parts[0]).concat(parts, axis=axis)
             self._parts[name], self._joined[name] = [joined], joined
         return self._joined[name]
@@ -94,7 +119,9 @@ class History:
 
     @property
     def bound(self) -> Array:
-        """Theorem A.1's bound on each task's regret, [..., T]; with FMRL(lipschitz=…) it trusts that number."""
+        """Theorem A.1's bound on each task's regret, [..., T]; with FMRL(lipschitz=…) it trusts
+        that number.
+        """
         return bound(self.divergence, self.eta, self.lipschitz, self.rounds)
 
     @property

@@ -1,9 +1,9 @@
 """Meta-batches: B tasks play from the same phi and guess, then phi makes one weighted step.
 
-The update vectors θ_1 … θ_B of a meta-batch enter the meta-update as one task of weight Σ sigma_b that ended at their mean
-Σ sigma_b·θ_b / Σ sigma_b; the similarity rule looks at them one after the other, each against the phi they all started from.
-B = 1 is Algorithm 2. With more the tasks of a meta-batch do not wait for each other, and the theorems on phi no longer apply.
-"""
+The update vectors θ_1 … θ_B of a meta-batch enter the meta-update as one task of weight Σ sigma_b
+that ended at their mean Σ sigma_b·θ_b / Σ sigma_b; the similarity rule looks at them one after the
+other, each against the phi they all started from. B = 1 is Algorithm 2. With more the tasks of a
+meta-batch do not wait for each other, and the theorems on phi no longer apply."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from typing import Any
 
 from fmrl.core.algorithm import FMRL, Round, State, _step_size
 from fmrl.core.arrays import Array, full, namespace
-from fmrl.core.errors import FMRLError
 from fmrl.core.history import SCALARS
-from fmrl.core.meta import End
+from fmrl.core.rules.meta import End
+from fmrl.core.rules.within import play
 from fmrl.core.tasks import Task, stack
-from fmrl.core.within import play
+from fmrl.errors import FMRLError
 
 
 def meta_batches(tasks: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """``tasks`` in lists of ``size``, the last one shorter; what came before a failure is handed out first.
+    """``tasks`` in lists of ``size``, the last one shorter; what came before a failure is handed
+    out first.
 
     >>> list(meta_batches("abcde", 2))
     [['a', 'b'], ['c', 'd'], ['e']]
@@ -42,7 +43,12 @@ def meta_batches(tasks: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 def widen(happened: Round) -> Round:
     """One task's round as a block of one."""
-    return Round(*(a[..., None] if n in SCALARS else a[..., None, :] for n, a in zip(Round._fields, happened, strict=True)))
+    return Round(
+        *(
+            a[..., None] if n in SCALARS else a[..., None, :]
+            for n, a in zip(Round._fields, happened, strict=True)
+        )
+    )
 
 
 def move(algo: FMRL, state: State, theta: Array, optimum: Array, sigma: Array) -> State:
@@ -60,21 +66,29 @@ def move(algo: FMRL, state: State, theta: Array, optimum: Array, sigma: Array) -
     for b in range(sigma.shape[0]):
         end = End(theta[b, ...], optimum[b, ...], sigma[b, ...])
         guess, memory = algo.similarity.update(algo.domain, state.phi, guess, memory, end)
-    phi, meta = algo.meta.update(algo.domain, state.phi, state.meta, mean_end(theta, optimum, sigma))
+    phi, meta = algo.meta.update(
+        algo.domain, state.phi, state.meta, mean_end(theta, optimum, sigma)
+    )
     return State(state.tasks + sigma.shape[0], phi, guess, meta, memory)
 
 
 def mean_end(theta: Array, optimum: Array, sigma: Array) -> End:
-    """The tasks of a meta-batch as one: the weighted mean of their vectors and the sum of their weights."""
+    """The tasks of a meta-batch as one: the weighted mean of their vectors and the sum of their
+    weights.
+    """
     xp = namespace(theta)
     total = xp.sum(sigma)
-    weight = sigma if bool(total > 0) else xp.ones_like(sigma)  # tasks of constant losses: none of them weighs more
+    weight = (
+        sigma if bool(total > 0) else xp.ones_like(sigma)
+    )  # tasks of constant losses: none of them weighs more
     share = (weight / xp.sum(weight))[:, None]
     return End(xp.sum(share * theta, axis=0), xp.sum(share * optimum, axis=0), total)
 
 
 def play_together(algo: FMRL, state: State, blocks: list[list[Any]]) -> list[tuple[Round, State]]:
-    """Play one meta-batch, given in blocks that can be stacked: the rounds of each block, and the state after all of them."""
+    """Play one meta-batch, given in blocks that can be stacked: the rounds of each block, and the
+    state after all of them.
+    """
     played, ends = [], []
     for block in blocks:
         try:
@@ -99,7 +113,9 @@ def _play_block(algo: FMRL, state: State, block: list[Any]) -> tuple[Round, Arra
         before = State(state.tasks, state.phi + full((n, 1), 0.0, state.phi), guess, (), ())
         best = game.hindsight(algo.domain)
         played = play(algo.within, game, algo.domain, before.phi, _step_size(guess, sigma))
-        return algo.record(before, game, played, best, algo.update.vector(played, best), sigma), sigma
+        return algo.record(
+            before, game, played, best, algo.update.vector(played, best), sigma
+        ), sigma
     game = block[0].open()
     sigma = algo.sigma(state.phi, game, state.tasks)
     return widen(algo.meet(state, game)[1]), sigma[..., None]

@@ -1,4 +1,6 @@
-"""Compositions from their text: every value prints how to rebuild itself, and this reads it back without executing anything."""
+"""Compositions from their text: every value prints how to rebuild itself, and this reads it back
+without executing anything.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,15 @@ import ast
 import math
 from typing import Any
 
-from fmrl.core import domains, logistic, losses, meta, similarity, simplex, update, within
 from fmrl.core.algorithm import FMRL
-from fmrl.core.errors import FMRLError
+from fmrl.core.domains import euclidean, simplex
+from fmrl.core.losses import basic, logistic
+from fmrl.core.rules import meta, similarity, update, within
+from fmrl.errors import FMRLError
 
 VALUES = {
     value.__name__: value
-    for module in (domains, simplex, logistic, losses, within, update, meta, similarity)
+    for module in (euclidean, simplex, logistic, basic, within, update, meta, similarity)
     for value in vars(module).values()
     if isinstance(value, type)
     and value.__module__ == module.__name__
@@ -32,15 +36,22 @@ def parse(text: str, names: dict[str, type] | None = None) -> Any:
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         if isinstance(error, FMRLError):
             raise
-        raise FMRLError(f"{text[:80]!r} is not a composition: {error}", fix="write it as it prints, e.g. OMD()") from None
+        raise FMRLError(
+            f"{text[:80]!r} is not a composition: {error}", fix="write it as it prints, e.g. OMD()"
+        ) from None
 
 
 def _build(node: ast.AST, values: dict[str, type]) -> Any:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         name = node.func.id
         if name not in values:
-            raise FMRLError(f"there is no value called {name!r}", fix=f"if it is yours, give names={{{name!r}: {name}}}")
-        named = {keyword.arg: _build(keyword.value, values) for keyword in node.keywords if keyword.arg}
+            raise FMRLError(
+                f"there is no value called {name!r}",
+                fix=f"if it is yours, give names={{{name!r}: {name}}}",
+            )
+        named = {
+            keyword.arg: _build(keyword.value, values) for keyword in node.keywords if keyword.arg
+        }
         return values[name](*(_build(argument, values) for argument in node.args), **named)
     if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
         return math.inf if node.id == "inf" else math.nan

@@ -1,8 +1,9 @@
-"""Tasks: the m rounds an agent plays between two meta-updates, as data or as an opponent that reacts.
+"""Tasks: the m rounds an agent plays between two meta-updates, as data or as an opponent that
+reacts.
 
-Everything an algorithm asks of a task is the `Game` protocol. A `Task` of arrays opens into `Rounds`, which answers for one
-task or for a whole stack of them (leading axes); an adversary implements the same four methods itself.
-"""
+Everything an algorithm asks of a task is the `Game` protocol. A `Task` of arrays opens into
+`Rounds`, which answers for one task or for a whole stack of them (leading axes); an adversary
+implements the same four methods itself."""
 
 from __future__ import annotations
 
@@ -12,16 +13,18 @@ from typing import Any, Protocol, runtime_checkable
 
 from fmrl.core.arrays import Array, as_float, full, namespace, zeros
 from fmrl.core.domains import Domain
-from fmrl.core.errors import FMRLError
-from fmrl.core.labels import as_labels
 from fmrl.core.losses import Loss
+from fmrl.core.losses.labels import as_labels
 from fmrl.core.samples import Samples
-from fmrl.core.solver import Leaders, Solution, minimise
+from fmrl.core.solve.minimise import Leaders, Solution, minimise
+from fmrl.errors import FMRLError
 
 
 @runtime_checkable
 class Game(Protocol):
-    """One task being played. ``length`` rounds at most; ``rounds`` [...] of them count (ragged stacks are padded)."""
+    """One task being played. ``length`` rounds at most; ``rounds`` [...] of them count (ragged
+    stacks are padded).
+    """
 
     @property
     def length(self) -> int:
@@ -38,7 +41,9 @@ class Game(Protocol):
         ...
 
     def lipschitz(self, domain: Domain) -> Array:
-        """G_t [...]: root mean square over the rounds of their Lipschitz constants in the domain's norm."""
+        """G_t [...]: root mean square over the rounds of their Lipschitz constants in the domain's
+        norm.
+        """
         ...
 
     def hindsight(self, domain: Domain) -> Solution:
@@ -46,7 +51,9 @@ class Game(Protocol):
         ...
 
     def leaders(self, domain: Domain, phi: Array, eta: Array) -> Callable[[int], Array]:
-        """What FTRL plays after i rounds, for i = 1, 2, …: argmin over the domain of B_R(·‖phi) + eta·(the first i losses)."""
+        """What FTRL plays after i rounds, for i = 1, 2, …: argmin over the domain of B_R(·‖phi) +
+        eta·(the first i losses).
+        """
         ...
 
 
@@ -66,8 +73,8 @@ class Rounds(Samples):
 class Task:
     """One task: m rounds in row order.
 
-    ``Task(X, y, loss=OneVsAll(4))`` — X [m, f], labels or numbers y [m]; theta is flat, [class, feature] row-major.
-    ``Task(costs, loss=Linear())`` — row i is the cost vector of round i.
+    ``Task(X, y, loss=OneVsAll(4))`` — X [m, f], labels or numbers y [m]; theta is flat, [class,
+    feature] row-major. ``Task(costs, loss=Linear())`` — row i is the cost vector of round i.
 
     >>> from fmrl.core.losses import OneVsAll
     >>> task = Task([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], loss=OneVsAll(["cat", "dog", "cow"]))
@@ -94,7 +101,10 @@ class Task:
             if y.shape[0] != m:
                 raise FMRLError(f"X has {m} rows but y has {y.shape[0]} labels")
             if namespace(y) is not xp and type(y).__module__ != "numpy":
-                raise FMRLError(f"X is {type(X).__name__} but y is {type(y).__name__}", fix="convert them to one kind")
+                raise FMRLError(
+                    f"X is {type(X).__name__} but y is {type(y).__name__}",
+                    fix="convert them to one kind",
+                )
         elif loss.bend != 0:
             raise FMRLError(f"{loss!r} needs labels", fix="give Task(X, y, loss=…)")
         target = loss.encode(y, X)
@@ -127,7 +137,9 @@ class Task:
 
 
 def stack(tasks: list[Task]) -> Rounds:
-    """Tasks side by side as one game with a leading axis, the shorter ones padded with rounds that do not count."""
+    """Tasks side by side as one game with a leading axis, the shorter ones padded with rounds that
+    do not count.
+    """
     games = [task.open() for task in tasks]
     first = games[0]
     xp = namespace(*(g.X for g in games))
@@ -135,7 +147,10 @@ def stack(tasks: list[Task]) -> Rounds:
     if all(g.length == length for g in games):
         return replace(
             first,
-            **{name: xp.stack([getattr(g, name) for g in games]) for name in ("X", "target", "weight", "rounds")},
+            **{
+                name: xp.stack([getattr(g, name) for g in games])
+                for name in ("X", "target", "weight", "rounds")
+            },
         )
 
     def padded(name: str) -> Array:
@@ -146,4 +161,6 @@ def stack(tasks: list[Task]) -> Rounds:
         return out
 
     rounds = xp.stack([g.rounds for g in games])
-    return replace(first, X=padded("X"), target=padded("target"), weight=padded("weight"), rounds=rounds)
+    return replace(
+        first, X=padded("X"), target=padded("target"), weight=padded("weight"), rounds=rounds
+    )

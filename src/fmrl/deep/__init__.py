@@ -1,8 +1,10 @@
-"""Meta-learning of networks: train any nn.Module across tasks, adapt it, evaluate it. Needs the extra ``fmrl[deep]``."""
+"""Meta-learning of networks: train any nn.Module across tasks, adapt it, evaluate it. Needs the
+extra ``fmrl[deep]``.
+"""
 
-from fmrl.core.meta import AdaptiveOGD, FollowLeader, Interpolate
-from fmrl.core.similarity import AverageDeviation, Doubling, Known
-from fmrl.core.update import FLIBatch, FLIOnline
+from fmrl.core.rules.meta import AdaptiveOGD, FollowLeader, Interpolate
+from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known
+from fmrl.core.rules.update import FLIBatch, FLIOnline
 from fmrl.deep.adaptation import adapt, gradient_norm
 from fmrl.deep.arrays import Arrays
 from fmrl.deep.checkpoint import load, save
@@ -12,9 +14,9 @@ from fmrl.deep.layout import Layout
 from fmrl.deep.logging import Progress, TensorBoard
 from fmrl.deep.losses import cross_entropy, squared_error, summed_cross_entropy
 from fmrl.deep.maml import MAML
+from fmrl.deep.meta_level import LongRun
 from fmrl.deep.models import SameConv2d, mini_imagenet_net, omniglot_net
 from fmrl.deep.ranks import Ranks
-from fmrl.deep.state import LongRun
 from fmrl.deep.tasks import FewShot, Pool
 from fmrl.deep.trainer import MetaTrainer
 from fmrl.deep.within import SGD, Adam

@@ -9,20 +9,22 @@ from typing import Any
 import torch
 from torch import nn
 
-from fmrl.core.errors import FMRLError
 from fmrl.deep.arrays import Arrays
 from fmrl.deep.batches import table, whole
 from fmrl.deep.checks import extent, suited
-from fmrl.deep.inner import InnerLoop
+from fmrl.deep.engines.inner import InnerLoop
 from fmrl.deep.layout import Layout
 from fmrl.deep.losses import Loss, cross_entropy
 from fmrl.deep.trainer import MetaTrainer
 from fmrl.deep.within import Adam, known
+from fmrl.errors import FMRLError
 
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """What a test task starts from, for each chosen run: phi, Adam's carried moments and the steps behind them, and eta."""
+    """What a test task starts from, for each chosen run: phi, Adam's carried moments and the steps
+    behind them, and eta.
+    """
 
     module: nn.Module
     within: Any
@@ -34,15 +36,30 @@ class Start:
     options: dict[str, Any]  # path and precision
 
     @classmethod
-    def of(cls, learner: MetaTrainer | nn.Module, runs: Sequence[int] | None, within: Any, loss: Loss | None) -> Start:
-        """The start of a trainer's ``runs`` (None: all), with its own within and loss, or of a module with those given."""
+    def of(
+        cls,
+        learner: MetaTrainer | nn.Module,
+        runs: Sequence[int] | None,
+        within: Any,
+        loss: Loss | None,
+    ) -> Start:
+        """The start of a trainer's ``runs`` (None: all), with its own within and loss, or of a
+        module with those given.
+        """
         if isinstance(learner, MetaTrainer):
             for name, value in (("within", within), ("loss", loss)):
                 if value is not None:
-                    raise FMRLError(f"a trainer adapts with its own {name}", fix="give trainer.trained() to use another")
+                    raise FMRLError(
+                        f"a trainer adapts with its own {name}",
+                        fix="give trainer.trained() to use another",
+                    )
             chosen = list(range(learner.runs)) if runs is None else list(runs)
-            if not chosen or any(isinstance(r, bool) or r not in range(learner.runs) for r in chosen):
-                raise FMRLError(f"there is no run {runs!r}", fix=f"choose from 0 to {learner.runs - 1}")
+            if not chosen or any(
+                isinstance(r, bool) or r not in range(learner.runs) for r in chosen
+            ):
+                raise FMRLError(
+                    f"there is no run {runs!r}", fix=f"choose from 0 to {learner.runs - 1}"
+                )
             second = None if learner.second is None else learner.second[chosen]
             options = {"path": learner.path, "precision": learner.precision}
             return cls(
@@ -70,8 +87,12 @@ class Start:
         loop.eta.copy_(self.eta[pick])
         loop.bias.copy_(loop.bias_at(self.taken))
 
-    def loop(self, inputs: torch.Tensor, label: torch.Tensor, tasks: int, piece: int | None = None) -> InnerLoop:
-        """An inner loop for ``tasks`` tasks whose targets look like ``label`` [·, steps, batch, ...]."""
+    def loop(
+        self, inputs: torch.Tensor, label: torch.Tensor, tasks: int, piece: int | None = None
+    ) -> InnerLoop:
+        """An inner loop for ``tasks`` tasks whose targets look like ``label`` [·, steps, batch,
+        ...].
+        """
         return InnerLoop(
             self.module, self.within, inputs, tasks=tasks, steps=label.shape[1], batch=label.shape[2], loss=self.loss, piece=piece,
             targets=label, **self.options,
@@ -91,12 +112,15 @@ def adapt(
     learner: MetaTrainer | nn.Module, X: Any, y: Any, steps: int = 50, *, batch: int | None = None, within: Any = None,
     run: int = 0, seed: int = 0, loss: Loss | None = None,
 ) -> nn.Module:  # fmt: skip
-    """A plain nn.Module adapted to one task's X [n, ...] and y [n] (or [n, k] numbers) by ``steps`` inner steps from phi.
+    """A plain nn.Module adapted to one task's X [n, ...] and y [n] (or [n, k] numbers) by ``steps``
+    inner steps from phi.
 
-    learner: a trainer (run ``run`` with its own within, step, moments, loss, path and precision) or a module (with ``within`` and
-    ``loss``, else Adam() and cross-entropy). batch: samples in a step, all of them unless said. X [n, H, W] gets its channel axis
-    where the network has 2-D convolutions. A network whose batch norm uses the batch at hand answers for the batch it is given: for
-    one query at a time, put it in one batch with X ("inductive"); all queries together are "transductive".
+    learner: a trainer (run ``run`` with its own within, step, moments, loss, path and precision) or
+    a module (with ``within`` and ``loss``, else Adam() and cross-entropy). batch: samples in a
+    step, all of them unless said. X [n, H, W] gets its channel axis where the network has 2-D
+    convolutions. A network whose batch norm uses the batch at hand answers for the batch it is
+    given: for one query at a time, put it in one batch with X ("inductive"); all queries together
+    are "transductive".
 
     >>> module = adapt(nn.Linear(2, 2), torch.eye(2), [0, 1], steps=100, within=Adam(0.1))
     >>> module(torch.eye(2)).argmax(1).tolist()
@@ -120,8 +144,11 @@ def adapt(
     return Layout.of(start.module).module(start.module, ends(loop)[0])
 
 
-def gradient_norm(module: nn.Module, tasks: Any, count: int = 20, loss: Loss = cross_entropy) -> float:
-    """The largest norm of the gradient at ``module`` over first mini-batches of ``count`` tasks: a G for SGD(lipschitz=…).
+def gradient_norm(
+    module: nn.Module, tasks: Any, count: int = 20, loss: Loss = cross_entropy
+) -> float:
+    """The largest norm of the gradient at ``module`` over first mini-batches of ``count`` tasks: a
+    G for SGD(lipschitz=…).
 
     >>> tasks = Arrays([(torch.eye(2), [0.0, 0.0])], batch=2, steps=1)
     >>> net = nn.Linear(2, 1, bias=False)

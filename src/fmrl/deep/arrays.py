@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from fmrl.core.errors import FMRLError
 from fmrl.deep.batches import Queried, mini_batches, table, whole
+from fmrl.errors import FMRLError
 
 
 class Arrays:
-    """A fixed list of tasks (X, y), or (X, y, Xq, yq) with queries, of any sizes; task e is number e modulo the list's length.
+    """A fixed list of tasks (X, y), or (X, y, Xq, yq) with queries, of any sizes; task e is number
+    e modulo the list's length.
 
-    X [n, ...] and y [n] labels 0, 1, … or [n] or [n, k] numbers. Queries are what `evaluate` judges on and what `MAML` learns from.
+    X [n, ...] and y [n] labels 0, 1, … or [n] or [n, k] numbers. Queries are what `evaluate` judges
+    on and what `MAML` learns from.
 
     >>> tasks = Arrays([(np.zeros((3, 4)), [0, 1, 0]), (np.ones((9, 4)), [0] * 9)], batch=2, steps=3)
     >>> tasks.draw(0, 2)[0].amax((1, 2)).tolist()
@@ -25,14 +27,19 @@ class Arrays:
     Arrays(2 tasks of 3 to 9 samples (4,), batch=2, steps=3)
     """
 
-    def __init__(self, tasks: Sequence[tuple], *, batch: int, steps: int, seed: int = 0, device: Any = "cpu"):
+    def __init__(
+        self, tasks: Sequence[tuple], *, batch: int, steps: int, seed: int = 0, device: Any = "cpu"
+    ):
         whole(1, batch=batch, steps=steps)
         tasks = list(tasks)
         if not tasks:
             raise FMRLError("there are no tasks")
         lengths = {len(t) if isinstance(t, (tuple, list)) else 0 for t in tasks}
         if lengths not in ({2}, {4}):
-            raise FMRLError("every task is (X, y), or every task is (X, y, Xq, yq)", fix="give a list of such tuples")
+            raise FMRLError(
+                "every task is (X, y), or every task is (X, y, Xq, yq)",
+                fix="give a list of such tuples",
+            )
         self.batch, self.steps, self.seed, self.device = batch, steps, seed, device
         parts = [_pair(t, *task[:2], "") for t, task in enumerate(tasks)]
         asked = [_pair(t, *task[2:], "q") for t, task in enumerate(tasks)] if lengths == {4} else []
@@ -43,10 +50,15 @@ class Arrays:
                     shapes = f"{tuple(pair[i].shape[1:])}, that of task 0 {tuple(first)}"
                     raise FMRLError(f"a sample of {name} has shape {shapes}", task=n % len(parts))
         self.sizes, self.asked = [len(X) for X, _ in parts], [len(X) for X, _ in asked]
-        self.starts = np.cumsum([0, *self.sizes, *self.asked])  # of the tasks' samples, then of their queries
+        self.starts = np.cumsum(
+            [0, *self.sizes, *self.asked]
+        )  # of the tasks' samples, then of their queries
         self.inputs = torch.cat([X.to(device) for X, _ in [*parts, *asked]])
         self.targets = torch.cat([y.to(device) for _, y in [*parts, *asked]])
-        self.labels = self.targets.min().item(), self.targets.max().item()  # what the network must have outputs for
+        self.labels = (
+            self.targets.min().item(),
+            self.targets.max().item(),
+        )  # what the network must have outputs for
 
     def __repr__(self):
         few, many = min(self.sizes), max(self.sizes)
@@ -64,7 +76,8 @@ class Arrays:
         """Rows and targets of tasks ``start`` to ``start + count − 1``, [count, steps, batch(, …)]."""
         n, need = len(self.sizes), self.steps * self.batch
         rows = [
-            int(self.starts[e % n]) + mini_batches(e, (1, self.sizes[e % n]), need, self.seed, self.device)
+            int(self.starts[e % n])
+            + mini_batches(e, (1, self.sizes[e % n]), need, self.seed, self.device)
             for e in range(start, start + count)
         ]
         index = torch.cat(rows).view(count, self.steps, self.batch)
@@ -78,7 +91,9 @@ class Arrays:
             shapes.setdefault((self.sizes[e], self.asked[e]), []).append((i, e))
         found = []
         for pairs in shapes.values():
-            support, query = (torch.stack([self._rows(first + e) for _, e in pairs]) for first in (0, n))
+            support, query = (
+                torch.stack([self._rows(first + e) for _, e in pairs]) for first in (0, n)
+            )
             at = torch.tensor([i for i, _ in pairs], device=self.device)
             found.append(Queried(at, support, query, self.targets[query]))
         return *self.draw(start, count), found

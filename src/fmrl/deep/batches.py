@@ -1,4 +1,6 @@
-"""What a sequence of tasks is to the trainer: rows of one table by task number, in shuffled mini-batches."""
+"""What a sequence of tasks is to the trainer: rows of one table by task number, in shuffled
+mini-batches.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,16 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from fmrl.core.errors import FMRLError
-from fmrl.data.episodes import _splitmix
+from fmrl.datasets.episodes import _splitmix
+from fmrl.errors import FMRLError
 
 ORDER = 0x5EED  # keeps the order of mini-batches independent of the draw of classes and samples
 
 
 class Tasks(Protocol):
-    """A numbered, endless sequence of tasks over one table. Task e is a function of e alone, so any run can resume anywhere."""
+    """A numbered, endless sequence of tasks over one table. Task e is a function of e alone, so any
+    run can resume anywhere.
+    """
 
     inputs: torch.Tensor  # [N, ...]
     steps: int
@@ -42,7 +46,9 @@ class TasksWithQueries(Tasks, Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Queried:
-    """n tasks of one shape among those drawn: which [n], all their training rows [n, S], their query rows and targets [n, Q(, …)]."""
+    """n tasks of one shape among those drawn: which [n], all their training rows [n, S], their
+    query rows and targets [n, Q(, …)].
+    """
 
     at: torch.Tensor
     support: torch.Tensor
@@ -50,8 +56,11 @@ class Queried:
     targets: torch.Tensor
 
 
-def mini_batches(start: int, shape: tuple[int, int], need: int, seed: int, device: Any) -> torch.Tensor:
-    """For tasks ``start``…: ``need`` positions among shape[1] samples, by shuffled passes, each in an order of its own.
+def mini_batches(
+    start: int, shape: tuple[int, int], need: int, seed: int, device: Any
+) -> torch.Tensor:
+    """For tasks ``start``…: ``need`` positions among shape[1] samples, by shuffled passes, each in
+    an order of its own.
 
     >>> mini_batches(0, (1, 3), 9, seed=0, device="cpu").view(3, 3).sort(1).values.tolist()
     [[0, 1, 2], [0, 1, 2], [0, 1, 2]]
@@ -69,9 +78,13 @@ def table(values: Any, what: str, task: int | None = None) -> torch.Tensor:
     try:
         found = values if isinstance(values, torch.Tensor) else torch.as_tensor(np.asarray(values))
     except (TypeError, ValueError, RuntimeError) as error:
-        raise FMRLError(f"{what} is no array of numbers ({str(error).splitlines()[0]})", task=task) from None
+        raise FMRLError(
+            f"{what} is no array of numbers ({str(error).splitlines()[0]})", task=task
+        ) from None
     if found.ndim == 0 or found.is_complex():
-        raise FMRLError(f"{what} must be an array of real numbers with one entry for each sample", task=task)
+        raise FMRLError(
+            f"{what} must be an array of real numbers with one entry for each sample", task=task
+        )
     return found.detach()
 
 
@@ -81,7 +94,7 @@ def whole(least: int, **numbers: Any) -> None:
     >>> whole(1, batch=0)
     Traceback (most recent call last):
         ...
-    fmrl.core.errors.FMRLError: batch=0 must be a whole number, at least 1
+    fmrl.errors.FMRLError: batch=0 must be a whole number, at least 1
     """
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:

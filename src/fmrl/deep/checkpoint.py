@@ -1,4 +1,6 @@
-"""Checkpoints: one safetensors file with the state in the module's own order, and what made it as JSON in the header."""
+"""Checkpoints: one safetensors file with the state in the module's own order, and what made it as
+JSON in the header.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 import fmrl
-from fmrl.core.errors import FMRLError
-from fmrl.deep.runs import built
+from fmrl.deep.stacked_runs import built
 from fmrl.deep.trainer import MetaTrainer
+from fmrl.errors import FMRLError
+from fmrl.files import atomic
 
 
 def _made(trainer: MetaTrainer) -> dict:
@@ -48,7 +51,9 @@ def _sum(tensors: dict[str, torch.Tensor]) -> int:
     """A checksum of all numbers, in the order of their names."""
     total = 0
     for name in sorted(tensors):
-        total = zlib.crc32(tensors[name].detach().cpu().contiguous().view(torch.uint8).numpy(), total)
+        total = zlib.crc32(
+            tensors[name].detach().cpu().contiguous().view(torch.uint8).numpy(), total
+        )
     return total
 
 
@@ -64,10 +69,11 @@ def _memories(trainer: MetaTrainer) -> dict[str, torch.Tensor]:
 
 
 def save(trainer: MetaTrainer, path: str | os.PathLike) -> Path:
-    """Write everything the next meta-iteration needs, whole or not at all; of several ranks the first writes, once.
+    """Write everything the next meta-iteration needs, whole or not at all; of several ranks the
+    first writes, once.
 
-    Tasks are functions of their number, so the number of meta-iterations done is all the randomness there is to keep.
-    """
+    Tasks are functions of their number, so the number of meta-iterations done is all the randomness
+    there is to keep."""
     path = Path(path)
     if trainer.ranks is not None and not trainer.ranks.first:
         trainer.ranks.wait()
@@ -77,18 +83,24 @@ def save(trainer: MetaTrainer, path: str | os.PathLike) -> Path:
         tensors["second"] = trainer._from_loop(trainer.state.second)
     state = trainer.state
     if not all(bool(torch.isfinite(t).all()) for t in tensors.values()):
-        raise FMRLError("the state has a NaN or an infinity, and is not saved", fix="go back to the checkpoint before")
-    about = {"format": 2, "fmrl": fmrl.__version__, "iteration": state.iteration, "taken": state.taken} | _made(trainer)
+        raise FMRLError(
+            "the state has a NaN or an infinity, and is not saved",
+            fix="go back to the checkpoint before",
+        )
+    about = {
+        "format": 2,
+        "fmrl": fmrl.__version__,
+        "iteration": state.iteration,
+        "taken": state.taken,
+    } | _made(trainer)
     about |= {"rounds": trainer.level.rounds, "sum": _sum(tensors)}
     if isinstance(state.meta, int):
         about["memory"] = state.meta
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        save_file({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, partial, metadata={"fmrl": json.dumps(about)})
-        os.replace(partial, path)
+        with atomic(path) as partial:
+            flat = {k: v.detach().contiguous().cpu() for k, v in tensors.items()}
+            save_file(flat, partial, metadata={"fmrl": json.dumps(about)})
     finally:
-        partial.unlink(missing_ok=True)
         if trainer.ranks is not None:  # the others go on when the file is there
             trainer.ranks.wait()
     return path
@@ -104,20 +116,32 @@ def iteration(path: str | os.PathLike) -> int:
 
 
 def load(trainer: MetaTrainer, path: str | os.PathLike) -> MetaTrainer:
-    """Put a saved state into a trainer built the same way; `fit` then goes on as if nothing had happened."""
+    """Put a saved state into a trainer built the same way; `fit` then goes on as if nothing had
+    happened.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             about = json.loads((file.metadata() or {}).get("fmrl", "null"))
             tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, json.JSONDecodeError) as error:
-        raise FMRLError(f"{path} cannot be read ({error})", fix="give a checkpoint written by fmrl.deep.save") from None
+        raise FMRLError(
+            f"{path} cannot be read ({error})", fix="give a checkpoint written by fmrl.deep.save"
+        ) from None
     if not isinstance(about, dict) or about.get("format") != 2:
-        raise FMRLError(f"{path} holds no training state of this format", fix="give a checkpoint written by fmrl.deep.save")
+        raise FMRLError(
+            f"{path} holds no training state of this format",
+            fix="give a checkpoint written by fmrl.deep.save",
+        )
     if about["sum"] != _sum(tensors):
-        raise FMRLError(f"{path} is damaged: its numbers are not those that were saved", fix="go back to the checkpoint before")
+        raise FMRLError(
+            f"{path} is damaged: its numbers are not those that were saved",
+            fix="go back to the checkpoint before",
+        )
     for name, value in _made(trainer).items():
         if about.get(name) != value:
-            raise FMRLError(f"the checkpoint was made with {name} = {about.get(name)}, the trainer has {value}")
+            raise FMRLError(
+                f"the checkpoint was made with {name} = {about.get(name)}, the trainer has {value}"
+            )
     trainer._put(None)
     trainer._shape, trainer.losses = (), []
     object.__setattr__(trainer.level, "rounds", about["rounds"])

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
-from fmrl.core.errors import FMRLError
+from fmrl.errors import FMRLError
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """``tasks`` [count] holds one number for each test task: its share of right answers, or its loss on the queries, as ``what`` says.
+    """``tasks`` [count] holds one number for each test task: its share of right answers, or its
+    loss on the queries, as ``what`` says.
 
     >>> Evaluation(torch.tensor([0.0, 1.0, 1.0, 1.0]), "inductive", 5)
     Evaluation(accuracy 0.7500 [0.2600, 1.2400], inductive, 4 tasks, 5 steps)
@@ -41,7 +42,11 @@ class Evaluation:
     @property
     def error(self) -> float:
         """Standard error of the mean; NaN for a single task, which has none."""
-        return float(self.tasks.std(correction=1)) / math.sqrt(len(self.tasks)) if len(self.tasks) > 1 else math.nan
+        return (
+            float(self.tasks.std(correction=1)) / math.sqrt(len(self.tasks))
+            if len(self.tasks) > 1
+            else math.nan
+        )
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -65,6 +70,7 @@ class Evaluation:
     def _only(self, what: str) -> float:
         if self.what != what:
             raise FMRLError(
-                f"this evaluation measured the {self.what}", fix=f"see .{self.what}, or evaluate with what={what!r}"
+                f"this evaluation measured the {self.what}",
+                fix=f"see .{self.what}, or evaluate with what={what!r}",
             )
         return self.mean

@@ -11,12 +11,13 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from fmrl.core.errors import FMRLError
+from fmrl.errors import FMRLError
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and shapes of a module's parameters, in the module's own order: theta [..., P] holds them row by row.
+    """Names and shapes of a module's parameters, in the module's own order: theta [..., P] holds
+    them row by row.
 
     >>> layout = Layout.of(nn.Linear(2, 3))
     >>> layout.size, layout.split(torch.zeros(4, 9))["weight"].shape
@@ -36,9 +37,15 @@ class Layout:
         if any(nn.parameter.is_lazy(p) for _, p in items):
             raise FMRLError("the module has lazy parameters", fix="call it once on a mini-batch")
         if len({p.dtype for _, p in items}) > 1 or len({p.device for _, p in items}) > 1:
-            raise FMRLError("the module's parameters differ in dtype or device", fix="module.to(device, dtype)")
+            raise FMRLError(
+                "the module's parameters differ in dtype or device", fix="module.to(device, dtype)"
+            )
         names, parameters = zip(*items, strict=True)
-        return cls(names, tuple(tuple(p.shape) for p in parameters), tuple(not p.requires_grad for p in parameters))
+        return cls(
+            names,
+            tuple(tuple(p.shape) for p in parameters),
+            tuple(not p.requires_grad for p in parameters),
+        )
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -57,18 +64,30 @@ class Layout:
         >>> Layout.of(net).mask(), Layout.of(net.requires_grad_(False)).mask().tolist()
         (None, [True, True, True])
         """
-        flags, sizes = torch.tensor(self.frozen, device=device), torch.tensor(self.sizes, device=device)
+        flags, sizes = (
+            torch.tensor(self.frozen, device=device),
+            torch.tensor(self.sizes, device=device),
+        )
         return flags.repeat_interleave(sizes) if any(self.frozen) else None
 
     def split(self, theta: torch.Tensor) -> dict[str, torch.Tensor]:
         """Views of theta [..., P], one per parameter, [..., *shape]."""
         parts = theta.split(self.sizes, dim=-1)
-        return {n: p.reshape((*theta.shape[:-1], *s)) for n, p, s in zip(self.names, parts, self.shapes, strict=True)}
+        return {
+            n: p.reshape((*theta.shape[:-1], *s))
+            for n, p, s in zip(self.names, parts, self.shapes, strict=True)
+        }
 
     def join(self, parameters: dict[str, torch.Tensor], lead: int = 0) -> torch.Tensor:
         """The flat vector of named parameters that share ``lead`` leading axes."""
         return torch.cat(
-            [parameters[n].flatten(lead) if lead < parameters[n].ndim else parameters[n][..., None] for n in self.names], -1
+            [
+                parameters[n].flatten(lead)
+                if lead < parameters[n].ndim
+                else parameters[n][..., None]
+                for n in self.names
+            ],
+            -1,
         )
 
     def flat(self, module: nn.Module) -> torch.Tensor:
@@ -85,9 +104,11 @@ class Layout:
 
 
 def bind(module: nn.Module) -> Callable[..., torch.Tensor]:
-    """The module as a function of theta [P] and x, and of buffers by name in place of its own; it is left as it was.
+    """The module as a function of theta [P] and x, and of buffers by name in place of its own; it
+    is left as it was.
 
-    Unlike torch's functional_call alone it takes modules that use one layer twice, whose parameters that would replace by tensors.
+    Unlike torch's functional_call alone it takes modules that use one layer twice, whose parameters
+    that would replace by tensors.
 
     >>> net = nn.Linear(2, 1)
     >>> bind(net)(torch.ones(3), torch.ones(1, 2)).tolist()
@@ -101,8 +122,15 @@ def bind(module: nn.Module) -> Callable[..., torch.Tensor]:
         if p is not None
     }
 
-    def call(theta: torch.Tensor, x: torch.Tensor, buffers: dict[str, torch.Tensor] | None = None) -> torch.Tensor:
+    def call(
+        theta: torch.Tensor, x: torch.Tensor, buffers: dict[str, torch.Tensor] | None = None
+    ) -> torch.Tensor:
         parameters = layout.split(theta)
-        return functional_call(module, {n: parameters[k] for n, k in read.items()} | (buffers or {}), (x,), tie_weights=False)
+        return functional_call(
+            module,
+            {n: parameters[k] for n, k in read.items()} | (buffers or {}),
+            (x,),
+            tie_weights=False,
+        )
 
     return call

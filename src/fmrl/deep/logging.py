@@ -1,4 +1,6 @@
-"""Callbacks for `MetaTrainer.fit(each=…)`: TensorBoard scalars, and progress with task-steps per second and time left."""
+"""Callbacks for `MetaTrainer.fit(each=…)`: TensorBoard scalars, and progress with task-steps per
+second and time left.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from fmrl.deep.trainer import MetaTrainer
 
 
 class TensorBoard:
-    """Write the training loss, the step eta, a similarity rule's guess D and any metrics to a TensorBoard folder.
+    """Write the training loss, the step eta, a similarity rule's guess D and any metrics to a
+    TensorBoard folder.
 
     metrics: called with the trainer, returns {name: number}, e.g. an evaluation.
     """
@@ -40,7 +43,9 @@ class TensorBoard:
 
 
 class Progress:
-    """Print one line each time: meta-iterations, loss, and from the second line on task-steps per second and time left."""
+    """Print one line each time: meta-iterations, loss, and from the second line on task-steps per
+    second and time left.
+    """
 
     def __init__(self, iterations: int, out: Any = print):
         self.iterations, self.out, self.start = iterations, out, None

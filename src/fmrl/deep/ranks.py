@@ -1,8 +1,9 @@
 """Ranks: one training on several processes or GPUs under ``torchrun``, with the numbers of one.
 
-Each rank plays its share of every meta-batch from the same phi. One all-reduce of one vector ends the meta-iteration: the sum of the
-update vectors, of the weighted squared gradients where Adam carries them, each task's deviation from phi, and the losses. After it
-every rank makes the same meta-step, so phi never has to be sent.
+Each rank plays its share of every meta-batch from the same phi. One all-reduce of one vector ends
+the meta-iteration: the sum of the update vectors, of the weighted squared gradients where Adam
+carries them, each task's deviation from phi, and the losses. After it every rank makes the same
+meta-step, so phi never has to be sent.
 
     torchrun --nproc-per-node 2 train.py        # train.py: MetaTrainer(net, …, ranks=Ranks.start()).fit(tasks, 10_000)
 """
@@ -16,9 +17,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from fmrl.core.errors import FMRLError
-from fmrl.core.meta import End
-from fmrl.deep.state import DOMAIN, MetaLevel, MetaState, write
+from fmrl.core.rules.meta import End
+from fmrl.deep.meta_level import DOMAIN, MetaLevel, MetaState, write
+from fmrl.errors import FMRLError
 
 
 @dataclass(frozen=True)
@@ -34,10 +35,15 @@ class Ranks:
 
     @classmethod
     def start(cls, backend: str | None = None) -> Ranks:
-        """Join the other processes as torchrun's environment says; by default over nccl where there are GPUs, else gloo."""
+        """Join the other processes as torchrun's environment says; by default over nccl where there
+        are GPUs, else gloo.
+        """
         if not dist.is_initialized():
             if "RANK" not in os.environ or "MASTER_ADDR" not in os.environ:
-                raise FMRLError("this process was not started by torchrun", fix="torchrun --nproc-per-node 2 train.py")
+                raise FMRLError(
+                    "this process was not started by torchrun",
+                    fix="torchrun --nproc-per-node 2 train.py",
+                )
             if torch.cuda.is_available():
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
             dist.init_process_group(backend or ("nccl" if torch.cuda.is_available() else "gloo"))
@@ -52,18 +58,23 @@ class Ranks:
         """This rank's tasks of a meta-batch of ``count``."""
         if count < self.world:
             raise FMRLError(
-                f"a meta-batch of {count} tasks leaves some of {self.world} ranks without one", fix="raise meta_batch"
+                f"a meta-batch of {count} tasks leaves some of {self.world} ranks without one",
+                fix="raise meta_batch",
             )
         return slice(self.rank * count // self.world, (self.rank + 1) * count // self.world)
 
     def same(self, *tensors: torch.Tensor) -> None:
-        """Rank 0's values everywhere, in place: modules that were initialised differently would train apart."""
+        """Rank 0's values everywhere, in place: modules that were initialised differently would
+        train apart.
+        """
         if self.world > 1:
             for tensor in tensors:
                 dist.broadcast(tensor, 0)
 
     def agree(self, flag: bool) -> bool:
-        """What rank 0 says: clocks differ, and one rank that stops alone would leave the others waiting for ever."""
+        """What rank 0 says: clocks differ, and one rank that stops alone would leave the others
+        waiting for ever.
+        """
         said = [flag]
         if self.world > 1:
             dist.broadcast_object_list(said, 0)
@@ -78,11 +89,11 @@ class Ranks:
         self, level: MetaLevel, state: MetaState, ends: torch.Tensor, second: torch.Tensor | None, losses: torch.Tensor,
         count: int, steps: int, fraction: torch.Tensor | None,
     ) -> torch.Tensor:  # fmt: skip
-        """Move ``state`` in place after a meta-batch of ``count`` tasks, of which this rank played ``ends`` [R, k, P].
+        """Move ``state`` in place after a meta-batch of ``count`` tasks, of which this rank played
+        ``ends`` [R, k, P].
 
-        second [R, k, P]: Adam's moments where they ended, if they are carried. losses [R]: sum over this rank's tasks of their mean
-        loss. Returns the mean loss of all tasks [R].
-        """
+        second [R, k, P]: Adam's moments where they ended, if they are carried. losses [R]: sum over
+        this rank's tasks of their mean loss. Returns the mean loss of all tasks [R]."""
         mine = self.share(count)
         deviation = ends.new_zeros(ends.shape[0], count)
         if level.similarity is not None:
@@ -104,12 +115,19 @@ class Ranks:
 
     @staticmethod
     def _guess(level: MetaLevel, state: MetaState, deviation: torch.Tensor, size: int) -> None:
-        """The rule sees points on a line that lie as far from 0 as the tasks did from phi: rules of the core ask for no more."""
-        zero, sigma = torch.zeros_like(deviation[:, :1]), torch.full_like(state.guess, level.sigma(size))
+        """The rule sees points on a line that lie as far from 0 as the tasks did from phi: rules of
+        the core ask for no more.
+        """
+        zero, sigma = (
+            torch.zeros_like(deviation[:, :1]),
+            torch.full_like(state.guess, level.sigma(size)),
+        )
         guess, memory = state.guess, state.similarity
         for k in range(deviation.shape[1]):
             far = torch.sqrt(2 * deviation[:, k : k + 1])
-            guess, memory = level.similarity.update(DOMAIN, zero, guess, memory, End(far, far, sigma))
+            guess, memory = level.similarity.update(
+                DOMAIN, zero, guess, memory, End(far, far, sigma)
+            )
         write(state.guess, guess)
         write(state.similarity, memory)
 

@@ -1,20 +1,21 @@
-"""Within-task optimisers, as values. Both act on flat stacked parameters theta [tasks, P], elementwise."""
+"""Within-task optimisers, as values. Both act on flat stacked parameters theta [tasks, P],
+elementwise.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Real
 
-from fmrl.core.errors import FMRLError
+from fmrl.errors import FMRLError
 
 
 @dataclass(frozen=True)
 class SGD:
     """theta ← theta − eta·gradient.
 
-    ``step`` is eta; it is left out when a similarity rule sets eta_t = D_t / (G·√m), and then ``lipschitz`` is G, a bound on the
-    gradient's norm (`fmrl.deep.gradient_norm` estimates it).
-    """
+    ``step`` is eta; it is left out when a similarity rule sets eta_t = D_t / (G·√m), and then
+    ``lipschitz`` is G, a bound on the gradient's norm (`fmrl.deep.gradient_norm` estimates it)."""
 
     step: float | None = None
     lipschitz: float | None = None
@@ -29,13 +30,15 @@ class SGD:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam with beta1 = 0, Reptile's: second ← beta2·second + (1 − beta2)·g², theta ← theta − eta·g / (√(second/(1 − beta2^t)) + eps).
+    """Adam with beta1 = 0, Reptile's: second ← beta2·second + (1 − beta2)·g², theta ← theta − eta·g
+    / (√(second/(1 − beta2^t)) + eps).
 
-    ``carry``: False starts the second moments at zero in every task. "in turn" lets them go on from task to task, as in the
-    authors' code: the tasks of a meta-batch are then played one after the other (runs still side by side). True plays them side
-    by side: all start from the same moments, and their squared gradients are folded in one task after the other, as if each had
-    gone on from the one before. With a similarity rule, G defaults to √P: a step of Adam moves every number by about eta.
-    """
+    ``carry``: False starts the second moments at zero in every task. "in turn" lets them go on from
+    task to task, as in the authors' code: the tasks of a meta-batch are then played one after the
+    other (runs still side by side). True plays them side by side: all start from the same moments,
+    and their squared gradients are folded in one task after the other, as if each had gone on from
+    the one before. With a similarity rule, G defaults to √P: a step of Adam moves every number by
+    about eta."""
 
     step: float | None = 1e-3
     beta2: float = 0.999
@@ -59,7 +62,10 @@ def known(within: SGD | Adam) -> SGD | Adam:
     """``within`` itself, when it is one of the two above."""
     if not isinstance(within, (SGD, Adam)):
         name = within.__name__ if isinstance(within, type) else type(within).__name__
-        raise FMRLError(f"within={name} is no optimiser of fmrl.deep", fix="use fmrl.deep.SGD(step) or fmrl.deep.Adam(step)")
+        raise FMRLError(
+            f"within={name} is no optimiser of fmrl.deep",
+            fix="use fmrl.deep.SGD(step) or fmrl.deep.Adam(step)",
+        )
     return within
 
 

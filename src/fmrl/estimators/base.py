@@ -10,17 +10,19 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from fmrl.certificate import Certificate, certify
-from fmrl.core.errors import FMRLError
-from fmrl.core.meta import End
+from fmrl.core.rules.meta import End
+from fmrl.errors import FMRLError
 from fmrl.estimators import store
 from fmrl.estimators.inputs import as_numpy, read, task_ids, weighed
 from fmrl.estimators.pack import Table, table
 from fmrl.estimators.run import PILOTS, Running
 from fmrl.estimators.stream import FirstTask, OpenTask, Streams
-from fmrl.similar import SimilarityReport, similarity_report
+from fmrl.theory.certificate import Certificate, certify
+from fmrl.theory.similarity import SimilarityReport, similarity_report
 
-_ONE_AT_A_TIME = threading.Lock()  # streams may be played by several threads; closing one moves what all share
+_ONE_AT_A_TIME = (
+    threading.Lock()
+)  # streams may be played by several threads; closing one moves what all share
 
 
 class Meta(Running):
@@ -48,7 +50,8 @@ class Meta(Running):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self:
-        """Learn across tasks. X [n, f]; y [n]; task [n]: which task a row belongs to (none: one task); rows in play order.
+        """Learn across tasks. X [n, f]; y [n]; task [n]: which task a row belongs to (none: one
+        task); rows in play order.
 
         Tasks are played in the order in which they first appear.
         """
@@ -57,15 +60,20 @@ class Meta(Running):
         self._reset()
         tasks, names = table(X, self._target(y, None, first=True), weight, ids)
         self._begin(tasks)
-        self._piloted = PILOTS[-1] if self.rule_.choices else 1  # these tasks chose better than a few more would
+        self._piloted = (
+            PILOTS[-1] if self.rule_.choices else 1
+        )  # these tasks chose better than a few more would
         self._play(tasks, names)
         return self
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, task: Any = None, sample_weight: Any = None) -> Self:
-        """Learn from one more task. task: its name (default: a number). classes: all labels, in the first call.
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, task: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """Learn from one more task. task: its name (default: a number). classes: all labels, in the
+        first call.
 
-        Until fit or 64 such calls have chosen it, the rule is chosen again after 2, 4, 8, … of them.
-        """
+        Until fit or 64 such calls have chosen it, the rule is chosen again after 2, 4, 8, … of
+        them."""
         first = not hasattr(self, "history_")
         X, y, weight = self._check(X, y, sample_weight, reset=first)
         weight, X, y = weighed(weight, X, y)
@@ -73,7 +81,9 @@ class Meta(Running):
             self._reset()
         name = self._name(task)
         self._new([name])
-        tasks = Table(X, self._target(y, classes, first=first), weight, np.array([0]), np.array([len(y)]))
+        tasks = Table(
+            X, self._target(y, classes, first=first), weight, np.array([0]), np.array([len(y)])
+        )
         if first:
             self._begin(tasks)
         if self._piloted < PILOTS[-1]:
@@ -84,11 +94,18 @@ class Meta(Running):
         return self
 
     def begin(
-        self, tasks: Table, *, classes: Any = None, features: list[str] | None = None, expected: int | None = None
+        self,
+        tasks: Table,
+        *,
+        classes: Any = None,
+        features: list[str] | None = None,
+        expected: int | None = None,
     ) -> Self:
-        """Choose the chart and the rule from the first tasks of a run too long to be held; `play` then plays them and the rest.
+        """Choose the chart and the rule from the first tasks of a run too long to be held; `play`
+        then plays them and the rest.
 
-        tasks: rows whose y are positions among the sorted ``classes`` (numbers, for a regression). features: their names.
+        tasks: rows whose y are positions among the sorted ``classes`` (numbers, for a regression).
+        features: their names.
         expected: how many tasks will come, which decides what the history can afford to keep.
         """
         self._reset()
@@ -102,12 +119,13 @@ class Meta(Running):
         return self
 
     def play(self, tasks: Table, names: list, *, keep: bool = True) -> Self:
-        """Play further tasks. keep=False: hold neither their rows nor their names, so that memory stays bounded.
+        """Play further tasks. keep=False: hold neither their rows nor their names, so that memory
+        stays bounded.
 
         `model` does not know such tasks then, and the caller sees to it that none comes twice.
 
-        Called with `WINDOW` tasks at a time (the last time with fewer), a run gives the same bits wherever it was interrupted.
-        """
+        Called with `WINDOW` tasks at a time (the last time with fewer), a run gives the same bits
+        wherever it was interrupted."""
         self._play(tasks, names)
         if not keep:
             self._waiting.pop()
@@ -115,10 +133,14 @@ class Meta(Running):
         return self
 
     def adapt(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """An ordinary linear model of a new task from a few of its rows; this estimator stays as it is."""
+        """An ordinary linear model of a new task from a few of its rows; this estimator stays as it
+        is.
+        """
         check_is_fitted(self, "history_")
         X = as_numpy(X)
-        validate_data(self, X, reset=False, skip_check_array=True)  # the features must be those of fit
+        validate_data(
+            self, X, reset=False, skip_check_array=True
+        )  # the features must be those of fit
         return self._task_model(self.prior_).fit(X, as_numpy(y), sample_weight)
 
     def model(self, task: Any) -> Any:
@@ -141,18 +163,20 @@ class Meta(Running):
         return store.load(path, cls)
 
     def task(self, rounds: int | None = None, *, name: Any = None, classes: Any = None) -> OpenTask:
-        """Open a task whose rows come one at a time; see `fmrl.estimators.stream`. Any number may be open at once.
+        """Open a task whose rows come one at a time; see `fmrl.estimators.stream`. Any number may
+        be open at once.
 
-        rounds: how many rows are expected. name: by which the model of the closed task is found, if it is to be. classes: all
-        labels, for a classifier that has seen no task.
-        """
+        rounds: how many rows are expected. name: by which the model of the closed task is found, if
+        it is to be. classes: all labels, for a classifier that has seen no task."""
         if name is not None:
             self._new([name := self._name(name)]) if hasattr(self, "history_") else None
         if hasattr(self, "history_"):
             self._target(np.asarray(classes), classes, first=False) if classes is not None else None
             return OpenTask(self, rounds, name)
         if classes is None and isinstance(self, ClassifierMixin):
-            raise FMRLError("this classifier has seen no task", fix="name all labels: task(classes=[…])")
+            raise FMRLError(
+                "this classifier has seen no task", fix="name all labels: task(classes=[…])"
+            )
         return FirstTask(self, name, classes)
 
     def _close(self, task: OpenTask, end: End) -> None:
@@ -165,7 +189,10 @@ class Meta(Running):
                 self._known.add(task.name)
             old = self.streams_
             self.streams_ = Streams(
-                old.tasks + 1, old.rounds + task.rounds, old.loss + task.loss, (old.regret[0] + low, old.regret[1] + high)
+                old.tasks + 1,
+                old.rounds + task.rounds,
+                old.loss + task.loss,
+                (old.regret[0] + low, old.regret[1] + high),
             )
             self.state_ = self.history_.algo.advance(self.state_, end)
 
@@ -183,7 +210,9 @@ class Meta(Running):
 
     @property
     def coef_(self) -> np.ndarray:
-        """Where tasks start, in the user's units: the coefficients before any row of a task is seen."""
+        """Where tasks start, in the user's units: the coefficients before any row of a task is
+        seen.
+        """
         return self._start()[0]
 
     @property
@@ -200,7 +229,9 @@ class Meta(Running):
         return coef, intercept
 
     def _margins(self, X: Any, task: Any) -> np.ndarray:
-        """Margins of every row under the model of its task (phi where no task is given), [n, outputs]."""
+        """Margins of every row under the model of its task (phi where no task is given), [n,
+        outputs].
+        """
         check_is_fitted(self, "history_")
         rows = read(self, X)
         outputs = self.prior_.loss.outputs

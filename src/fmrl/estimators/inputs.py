@@ -1,4 +1,6 @@
-"""What comes in: arrays and frames of any kind as NumPy, labels as positions, weights and task ids checked."""
+"""What comes in: arrays and frames of any kind as NumPy, labels as positions, weights and task ids
+checked.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
-from fmrl.core.errors import FMRLError
+from fmrl.errors import FMRLError
 
 
 def as_numpy(x: Any) -> Any:
@@ -66,11 +68,19 @@ def task_ids(task: Any, rows: int) -> np.ndarray | None:
         raise FMRLError("task ids are of different kinds", fix="convert them to text")
     ids = np.asarray(as_numpy(task))
     if ids.ndim != 1:
-        raise FMRLError(f"task must hold one id for every row, not be of shape {ids.shape}", fix="give a vector of ids")
+        raise FMRLError(
+            f"task must hold one id for every row, not be of shape {ids.shape}",
+            fix="give a vector of ids",
+        )
     if len(ids) != rows:
-        raise FMRLError(f"task has {len(ids)} ids but X has {rows} rows", fix="give the id of every row's task")
+        raise FMRLError(
+            f"task has {len(ids)} ids but X has {rows} rows", fix="give the id of every row's task"
+        )
     if ids.dtype.kind == "f" and np.isnan(ids).any():
-        raise FMRLError(f"row {int(np.isnan(ids).argmax())} has no task id (NaN)", fix="drop it or name its task")
+        raise FMRLError(
+            f"row {int(np.isnan(ids).argmax())} has no task id (NaN)",
+            fix="drop it or name its task",
+        )
     if ids.dtype == object:
         missing = [i for i, v in enumerate(ids) if v is None or v != v]
         if missing:

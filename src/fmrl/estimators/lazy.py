@@ -1,25 +1,28 @@
 """What lazy OMD suffers on a ball, by inner products of rows alone.
 
-Its actions are s·(phi − eta·Σ_j g_j ⊗ x_j), s what keeps them in the ball, so all that a round asks for is
+Its actions are s·(phi − eta·Σ_j g_j ⊗ x_j), s what keeps them in the ball, so all that a round asks
+for is
 
     ⟨θ_i, x_i⟩ = s·(⟨phi, x_i⟩ − eta·Σ_{j<i} g_j·⟨x_j, x_i⟩)
 
-and ‖θ_i‖, which follows from the same products. Tasks have fewer rows than coordinates, so this is less work than the actions are.
-"""
+and ‖θ_i‖, which follows from the same products. Tasks have fewer rows than coordinates, so this is
+less work than the actions are."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from fmrl.core.domains import Ball, Domain
+from fmrl.core.rules.within import OMD, Learner
 from fmrl.core.tasks import Rounds
-from fmrl.core.within import OMD, Learner
 
 
 def applies(learner: Learner, domain: Domain, game: Rounds) -> bool:
     """Whether `suffered` says what this learner suffers, and is the cheaper way to know."""
     centred = type(domain) is Ball and domain.centre == 0.0
-    return type(learner) is OMD and centred and game.offset is None and game.length <= game.X.shape[-1]
+    return (
+        type(learner) is OMD and centred and game.offset is None and game.length <= game.X.shape[-1]
+    )
 
 
 def suffered(game: Rounds, domain: Ball, phi: np.ndarray, eta: np.ndarray) -> np.ndarray:

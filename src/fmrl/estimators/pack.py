@@ -1,4 +1,6 @@
-"""Tasks of a flat table as stacked games: rows sorted by task in, padded stacks of tasks of similar size out."""
+"""Tasks of a flat table as stacked games: rows sorted by task in, padded stacks of tasks of similar
+size out.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from fmrl.core.losses import Loss
+from fmrl.core.losses.weighted import Weighted
 from fmrl.core.tasks import Rounds
-from fmrl.core.weighted import Weighted
-from fmrl.estimators.chart import Chart
+from fmrl.estimators.coordinates import Chart
 
 ELEMENTS = 1 << 19  # of one stack, so that it stays in cache
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows of several tasks, task t being rows starts[t] : starts[t] + sizes[t], in the order they are to be played."""
+    """Rows of several tasks, task t being rows starts[t] : starts[t] + sizes[t], in the order they
+    are to be played.
+    """
 
     X: np.ndarray  # [N, f]
     y: np.ndarray  # [N]: positions of classes, or numbers
@@ -40,12 +44,17 @@ class Table:
 
     def rows(self) -> np.ndarray:
         """All row numbers, task after task."""
-        offsets = np.arange(self.sizes.sum()) - np.repeat(np.cumsum(self.sizes) - self.sizes, self.sizes)
+        offsets = np.arange(self.sizes.sum()) - np.repeat(
+            np.cumsum(self.sizes) - self.sizes, self.sizes
+        )
         return np.repeat(self.starts, self.sizes) + offsets
 
 
-def table(X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, ids: np.ndarray | None) -> tuple[Table, list]:
-    """Rows grouped by task; tasks in the order in which they first appear, rows of a task in theirs.
+def table(
+    X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, ids: np.ndarray | None
+) -> tuple[Table, list]:
+    """Rows grouped by task; tasks in the order in which they first appear, rows of a task in
+    theirs.
 
     >>> t, names = table(np.arange(4.0)[:, None], np.zeros(4), None, np.array(["b", "a", "b", "a"]))
     >>> names, t.X.ravel().tolist(), t.starts.tolist()
@@ -53,7 +62,9 @@ def table(X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, ids: np.ndarr
     """
     if ids is None:
         return Table(X, y, weight, np.array([0]), np.array([len(y)])), [None]
-    names, first, which, sizes = np.unique(ids, return_index=True, return_inverse=True, return_counts=True)
+    names, first, which, sizes = np.unique(
+        ids, return_index=True, return_inverse=True, return_counts=True
+    )
     order = np.argsort(first, kind="stable")  # tasks by first appearance
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
@@ -91,7 +102,9 @@ def stack(tasks: Table, chart: Chart, loss: Loss, regression: bool) -> Rounds:
 
 
 def groups(tasks: Table, width: int) -> Iterator[np.ndarray]:
-    """Positions of tasks to be stacked together: sizes within a factor of two, not too many at once."""
+    """Positions of tasks to be stacked together: sizes within a factor of two, not too many at
+    once.
+    """
     scale = np.frexp(tasks.sizes)[1]
     for s in np.unique(scale):
         (index,) = np.nonzero(scale == s)

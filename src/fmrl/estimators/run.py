@@ -1,4 +1,6 @@
-"""The run behind an estimator: what is chosen from the first tasks, the state that moves, and the tasks seen."""
+"""The run behind an estimator: what is chosen from the first tasks, the state that moves, and the
+tasks seen.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,18 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from fmrl.core.algorithm import FMRL
-from fmrl.core.errors import FMRLError
 from fmrl.core.history import History
-from fmrl.core.meta import FollowLeader
-from fmrl.core.similarity import AverageDeviation
-from fmrl.core.update import FAL
-from fmrl.core.within import OMD
-from fmrl.estimators.chart import charts
-from fmrl.estimators.linear import Prior
+from fmrl.core.rules.meta import FollowLeader
+from fmrl.core.rules.similarity import AverageDeviation
+from fmrl.core.rules.update import FAL
+from fmrl.core.rules.within import OMD
+from fmrl.errors import FMRLError
+from fmrl.estimators.calibration import STEPS, Rule, learn, pool
+from fmrl.estimators.coordinates import charts
 from fmrl.estimators.pack import Table
 from fmrl.estimators.playing import play_tasks
-from fmrl.estimators.rule import STEPS, Rule, learn, pool
 from fmrl.estimators.stream import Streams
+from fmrl.estimators.task_models import Prior
 
 VECTORS = 10_000_000  # numbers of optima that a history may hold; beyond, it keeps scalars only
 PILOTS = (2, 4, 8, 16, 32, 64)  # tasks after which partial_fit chooses the rule again
@@ -56,14 +58,22 @@ class Running(BaseEstimator):
         self._known: set = set()
 
     def _begin(self, tasks: Table, expected: int | None = None) -> None:
-        """Choose the chart and the rule from these tasks, and start a run of that many tasks (default: these)."""
+        """Choose the chart and the rule from these tasks, and start a run of that many tasks
+        (default: these).
+        """
         regression = not hasattr(self, "classes_")
-        few = tasks.select(np.unique(np.linspace(0, len(tasks) - 1, min(len(tasks), 1024)).astype(int)))
+        few = tasks.select(
+            np.unique(np.linspace(0, len(tasks) - 1, min(len(tasks), 1024)).astype(int))
+        )
         rows = few.rows()
         weight = None if tasks.weight is None else tasks.weight[rows]
         if weight is not None and not weight.sum() > 0:
-            raise FMRLError("all sample weights of the first tasks are zero", fix="leave those rows out")
-        options = charts(tasks.X[rows], tasks.y[rows] if regression else None, weight, self.fit_intercept)
+            raise FMRLError(
+                "all sample weights of the first tasks are zero", fix="leave those rows out"
+            )
+        options = charts(
+            tasks.X[rows], tasks.y[rows] if regression else None, weight, self.fit_intercept
+        )
         if self.radius is not None:
             if not (isinstance(self.radius, Real) and 0 < self.radius < np.inf):
                 raise FMRLError(f"radius must be a positive number, not {self.radius!r}")
@@ -104,17 +114,23 @@ class Running(BaseEstimator):
         weight = (
             None
             if all(p.weight is None for p in parts)
-            else np.concatenate([np.ones(len(p.y)) if p.weight is None else p.weight for p in parts])
+            else np.concatenate(
+                [np.ones(len(p.y)) if p.weight is None else p.weight for p in parts]
+            )
         )
         sizes = np.array([len(p.y) for p in parts])
         X, y = np.concatenate([p.X for p in parts]), np.concatenate([p.y for p in parts])
         pilot = Table(X, y, weight, np.cumsum(sizes) - sizes, sizes)
         loss = self.prior_.loss
-        _, self.rule_ = learn(pilot, [self.chart_], loss, not hasattr(self, "classes_"), self._seed())
+        _, self.rule_ = learn(
+            pilot, [self.chart_], loss, not hasattr(self, "classes_"), self._seed()
+        )
         self._pool(pilot, loss)
 
     def _name(self, given: Any) -> Any:
-        """The name of one more task: as given, or the first number from the count of tasks on that none has yet."""
+        """The name of one more task: as given, or the first number from the count of tasks on that
+        none has yet.
+        """
         if given is None:
             return next(n for n in itertools.count(self.n_tasks_seen_) if n not in self._known)
         given = given.item() if isinstance(given, np.generic) else given
@@ -126,19 +142,33 @@ class Running(BaseEstimator):
         """Refuse tasks that were seen before."""
         twice = next((name for name in names if name in self._known), None)
         if twice is not None:
-            raise FMRLError(f"the task {twice!r} was seen before", fix="give it another name, or adapt to its new rows")
+            raise FMRLError(
+                f"the task {twice!r} was seen before",
+                fix="give it another name, or adapt to its new rows",
+            )
 
-    def _play(self, tasks: Table, names: list, progress: Callable[[int], None] | None = None) -> None:
+    def _play(
+        self, tasks: Table, names: list, progress: Callable[[int], None] | None = None
+    ) -> None:
         self._new(names)
         if self.state_ is not self.history_.state:  # streams moved it: a new history begins
             self.history_ = History(self.history_.algo, self.state_, self.history_.keep)
-        play_tasks(self.history_, tasks, self.chart_, self.prior_.loss, not hasattr(self, "classes_"), progress)
+        play_tasks(
+            self.history_,
+            tasks,
+            self.chart_,
+            self.prior_.loss,
+            not hasattr(self, "classes_"),
+            progress,
+        )
         self.state_ = self.history_.state
         self._known.update(names)
         self._waiting.append((tasks, names, self.prior_))
 
     def _settle(self) -> None:
-        """Solve the models of tasks seen, from what was known when they were; until somebody asks, their rows wait."""
+        """Solve the models of tasks seen, from what was known when they were; until somebody asks,
+        their rows wait.
+        """
         waiting, self._waiting = self._waiting, []
         for tasks, names, prior in waiting:
             self._thetas |= zip(names, prior.adapt(tasks), strict=True)
@@ -147,7 +177,10 @@ class Running(BaseEstimator):
         task = task.item() if isinstance(task, np.generic) else task
         self._settle()
         if task not in self._thetas:
-            raise FMRLError(f"the task {task!r} was not seen in fit", fix="adapt to some of its rows: adapt(X, y)")
+            raise FMRLError(
+                f"the task {task!r} was not seen in fit",
+                fix="adapt to some of its rows: adapt(X, y)",
+            )
         return self._thetas[task]
 
     def __getstate__(self) -> dict:

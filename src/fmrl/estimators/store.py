@@ -1,4 +1,6 @@
-"""Estimators on disk: one safetensors file, its header a JSON text; nothing is executed on reading, and every byte is checked."""
+"""Estimators on disk: one safetensors file, its header a JSON text; nothing is executed on reading,
+and every byte is checked.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,14 @@ from safetensors.numpy import save as to_bytes
 from fmrl.core.algorithm import Round
 from fmrl.core.checkpoint import _flatten as flatten
 from fmrl.core.checkpoint import _state as unflatten
-from fmrl.core.errors import FMRLError
 from fmrl.core.history import KEEP, History
 from fmrl.core.parse import parse
-from fmrl.estimators.chart import Chart
+from fmrl.errors import FMRLError
+from fmrl.estimators.calibration import Choice, Rule
+from fmrl.estimators.coordinates import Chart
 from fmrl.estimators.pack import Table
-from fmrl.estimators.rule import Choice, Rule
 from fmrl.estimators.stream import Streams
+from fmrl.files import write
 
 FORMAT = 1
 
@@ -34,34 +37,20 @@ def save(path: str | os.PathLike, estimator: Any) -> Path:
     arrays: dict[str, np.ndarray] = {}
     layout = _describe(estimator, arrays)
     arrays = {name: np.array(a, order="C") for name, a in arrays.items()}
-    # One entry: the library writes several in random order, and the same estimator is to be the same bytes.
+    # One entry: the library writes several in random order, and the same estimator is to be the
+    # same bytes.
     body = to_bytes(arrays, {"fmrl": _text(layout | {"sha256": _digest(_text(layout), arrays)})})
-    return write_whole(Path(path), body)
-
-
-def write_whole(path: Path, body: bytes) -> Path:
-    """Write ``body`` to ``path``, whole or not at all."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        try:
-            with open(partial, "wb") as file:
-                file.write(body)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        finally:
-            if partial.exists():
-                partial.unlink()
-    except OSError as error:
-        raise FMRLError(f"cannot write {path}: {error.strerror}", fix="choose another place or free some space") from None
-    return path
+    return write(path, body)
 
 
 def load(path: str | os.PathLike, kind: type) -> Any:
     """Read an estimator of class ``kind``, ready to predict, adapt and go on learning."""
     layout, arrays = _read(Path(path))
     if layout.get("class") != kind.__name__:
-        raise FMRLError(f"{path} holds a {layout.get('class')}", fix=f"load it with fmrl.{layout.get('class')}.load(path)")
+        raise FMRLError(
+            f"{path} holds a {layout.get('class')}",
+            fix=f"load it with fmrl.{layout.get('class')}.load(path)",
+        )
     try:
         return _rebuild(layout, arrays, kind)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -95,7 +84,10 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, OverflowError, MemoryError):
         raise _damaged(path) from None
     if version != FORMAT:
-        raise FMRLError(f"{path} has format {version}, this version reads {FORMAT}", fix="use the version that wrote it")
+        raise FMRLError(
+            f"{path} has format {version}, this version reads {FORMAT}",
+            fix="use the version that wrote it",
+        )
     if digest != _digest(_text(layout), arrays):
         raise _damaged(path)
     return layout, arrays
@@ -108,9 +100,14 @@ def _damaged(path: Any) -> FMRLError:
 def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     """Everything but the arrays, which are put aside under their names."""
     names = list(est._thetas)
-    odd = next((n for n in est._known if not (n is None or isinstance(n, (str, int, float, bool)))), None)
+    odd = next(
+        (n for n in est._known if not (n is None or isinstance(n, (str, int, float, bool)))), None
+    )
     if odd is not None:
-        raise FMRLError(f"the task id {odd!r} is neither a number nor text", fix="convert ids to text before fitting")
+        raise FMRLError(
+            f"the task id {odd!r} is neither a number nor text",
+            fix="convert ids to text before fitting",
+        )
     chart, rule, history = est.chart_, est.rule_, est.history_
     arrays["chart.centre"] = chart.centre
     if chart.scale is not None:
@@ -138,7 +135,9 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "end": flatten(history.state, arrays),
         "state": flatten(est.state_, arrays),
         "same": est.state_ is history.state,
-        "classes": None if classes is None else {"labels": classes.tolist(), "dtype": classes.dtype.str},
+        "classes": None
+        if classes is None
+        else {"labels": classes.tolist(), "dtype": classes.dtype.str},
         "features": est.feature_names_in_.tolist() if hasattr(est, "feature_names_in_") else None,
         "n_features": int(est.n_features_in_),
         "tasks": names,
@@ -154,21 +153,31 @@ def _param(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if not hasattr(value, "__dataclass_params__"):
-        raise FMRLError(f"the parameter {value!r} cannot be stored", fix="use a number, text or one of the library's values")
+        raise FMRLError(
+            f"the parameter {value!r} cannot be stored",
+            fix="use a number, text or one of the library's values",
+        )
     return {"repr": repr(value)}
 
 
 def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) -> Any:
-    params = {name: parse(v["repr"]) if isinstance(v, dict) else v for name, v in layout["params"].items()}
+    params = {
+        name: parse(v["repr"]) if isinstance(v, dict) else v for name, v in layout["params"].items()
+    }
     est = kind(**params)
     est._reset()
     constant, shift, unit, length, radius = layout["chart"]
-    est.chart_ = Chart(arrays["chart.centre"], constant, shift, unit, length, radius, arrays.get("chart.scale"))
+    est.chart_ = Chart(
+        arrays["chart.centre"], constant, shift, unit, length, radius, arrays.get("chart.scale")
+    )
     lipschitz, choices, pooled = layout["rule"]
     est.rule_ = Rule(lipschitz, tuple(Choice(*c) for c in choices), pooled)
     est.pooled_ = arrays.get("pooled")
     history = History(
-        parse(layout["algo"]), unflatten(layout["start"], arrays, None), layout["keep"], layout.get("meta_batch", 1)
+        parse(layout["algo"]),
+        unflatten(layout["start"], arrays, None),
+        layout["keep"],
+        layout.get("meta_batch", 1),
     )
     columns = {name: arrays.get(f"history.{name}") for name in Round._fields}
     if columns["regret"] is not None:
@@ -176,7 +185,9 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
     est.history_ = history
     est.state_ = history.state if layout["same"] else unflatten(layout["state"], arrays, None)
     if layout["classes"] is not None:
-        est.classes_ = np.array(layout["classes"]["labels"], dtype=np.dtype(layout["classes"]["dtype"]))
+        est.classes_ = np.array(
+            layout["classes"]["labels"], dtype=np.dtype(layout["classes"]["dtype"])
+        )
     if layout["features"] is not None:
         est.feature_names_in_ = np.array(layout["features"], dtype=object)
     est.n_features_in_ = layout["n_features"]

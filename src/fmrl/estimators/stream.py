@@ -1,7 +1,8 @@
 """Streaming: tasks whose rows come one at a time, many tasks open at once, each holding O(d).
 
-Inside a task the learner is lazy OMD from phi (Algorithm 2's choice). When a task closes, its last action moves phi and the guess
-(FLI-Online): the optimum in hindsight would need the rows. Regret is bracketed without them, too: convexity gives
+Inside a task the learner is lazy OMD from phi (Algorithm 2's choice). When a task closes, its last
+action moves phi and the guess (FLI-Online): the optimum in hindsight would need the rows. Regret is
+bracketed without them, too: convexity gives
 
     Σ ℓ_i(θ_i) − Σ ℓ_i(phi)  ≤  regret  ≤  Σ ⟨∇_i, θ_i⟩ + R·‖Σ ∇_i‖         (R the radius of the ball).
 """
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from scipy.linalg.blas import dger
 
-from fmrl.core.errors import FMRLError
-from fmrl.core.meta import End
-from fmrl.estimators.linear import probabilities
+from fmrl.core.rules.meta import End
+from fmrl.errors import FMRLError
+from fmrl.estimators.task_models import probabilities
 
 if TYPE_CHECKING:
     from fmrl.estimators.base import Meta
@@ -33,24 +34,32 @@ class Streams(NamedTuple):
 
 
 class OpenTask:
-    """One task being played: ``predict(x)``, then ``learn(x, y)``. Close it (or leave its ``with`` block) to learn across tasks.
+    """One task being played: ``predict(x)``, then ``learn(x, y)``. Close it (or leave its ``with``
+    block) to learn across tasks.
 
-    rounds: how many are expected; the step is D/(G·√rounds). Without it the step is D/(G·√i) in round i.
+    rounds: how many are expected; the step is D/(G·√rounds). Without it the step is D/(G·√i) in
+    round i.
 
-    The action is θ = s·(phi − eta·total), total the sum of gradients and s what keeps it in the ball. One product of the row with
-    phi and total gives the margins of θ and of phi, and all that ‖θ‖ needs to follow.
-    """
+    The action is θ = s·(phi − eta·total), total the sum of gradients and s what keeps it in the
+    ball. One product of the row with phi and total gives the margins of θ and of phi, and all that
+    ‖θ‖ needs to follow."""
 
     def __init__(self, owner: Meta, rounds: int | None, name: Any):
         if rounds is not None and not (isinstance(rounds, (int, np.integer)) and rounds >= 1):
-            raise FMRLError(f"rounds must be a positive integer, not {rounds!r}", fix="or leave it out")
+            raise FMRLError(
+                f"rounds must be a positive integer, not {rounds!r}", fix="or leave it out"
+            )
         prior = owner.prior_
         chart, k = prior.chart, prior.loss.outputs
         self.name, self.rounds, self.open = name, 0, True
         self.loss, self.loss_of_phi = 0.0, 0.0
         self._owner, self._chart, self._outputs = owner, chart, k
         self._classes, self._features = prior.classes, chart.centre.size
-        self._place = None if prior.classes is None else {label: i for i, label in enumerate(prior.classes.tolist())}
+        self._place = (
+            None
+            if prior.classes is None
+            else {label: i for i, label in enumerate(prior.classes.tolist())}
+        )
         self._both = np.zeros((2 * k, chart.width))  # phi above, total below
         self._both[:k] = prior.phi.reshape(k, chart.width)
         self._total = self._both[k:]
@@ -58,11 +67,17 @@ class OpenTask:
         self._fixed = 0.0 if rounds is None else self._rate / math.sqrt(rounds)
         self._eta, self._shrink = 0.0, 1.0
         self._played = 0.0  # Σ ⟨∇_i, θ_i⟩
-        self._phi2, self._cross, self._total2 = float(prior.phi @ prior.phi), 0.0, 0.0  # ‖phi‖², ⟨phi, total⟩, ‖total‖²
+        self._phi2, self._cross, self._total2 = (
+            float(prior.phi @ prior.phi),
+            0.0,
+            0.0,
+        )  # ‖phi‖², ⟨phi, total⟩, ‖total‖²
         self._row = np.full(chart.width, chart.constant)
         self._head = self._row[: self._features]
         self._sums = self._total.T  # as BLAS wants it, in the same memory
-        self._seen: tuple[Any, bytes, list[float]] | None = None  # the row predicted last, and what was found of it
+        self._seen: tuple[Any, bytes, list[float]] | None = (
+            None  # the row predicted last, and what was found of it
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -81,10 +96,16 @@ class OpenTask:
             fits = len(x) == self._features
             np.subtract(x, self._chart.centre, out=self._head)
         except (TypeError, ValueError):
-            raise FMRLError(f"a row is a vector of {self._features} numbers", round=self.rounds) from None
+            raise FMRLError(
+                f"a row is a vector of {self._features} numbers", round=self.rounds
+            ) from None
         found = self._both.dot(self._row).tolist()
         if not (fits and math.isfinite(sum(found))):
-            raise FMRLError(f"a row is a vector of {self._features} finite numbers", round=self.rounds, fix="drop or impute it")
+            raise FMRLError(
+                f"a row is a vector of {self._features} finite numbers",
+                round=self.rounds,
+                fix="drop or impute it",
+            )
         return found
 
     def _margins(self, found: list[float]) -> list[float]:
@@ -125,7 +146,9 @@ class OpenTask:
         return answer
 
     def _move(self, found: list[float], y: Any) -> float:
-        """Suffer, and move against the gradient slope ⊗ row. One loop over the outputs, because this is where the time goes."""
+        """Suffer, and move against the gradient slope ⊗ row. One loop over the outputs, because
+        this is where the time goes.
+        """
         if self._place is None:
             return self._regress(found, y)
         try:
@@ -179,8 +202,18 @@ class OpenTask:
         self._follow([g], g * g / 2, g * z, g * found[0], 2 * g * found[1], g * g)
         return g * g / 2
 
-    def _follow(self, slopes: list[float], loss: float, played: float, cross: float, change: float, square: float) -> None:
-        """Add the gradient to total, and keep ‖θ‖ = ‖phi − eta·total‖ in the ball by numbers already at hand."""
+    def _follow(
+        self,
+        slopes: list[float],
+        loss: float,
+        played: float,
+        cross: float,
+        change: float,
+        square: float,
+    ) -> None:
+        """Add the gradient to total, and keep ‖θ‖ = ‖phi − eta·total‖ in the ball by numbers
+        already at hand.
+        """
         row = self._row
         self.loss += loss
         self.rounds += 1
@@ -202,23 +235,33 @@ class OpenTask:
 
     @property
     def regret(self) -> tuple[float, float]:
-        """An interval that holds the regret of predict-then-learn so far, against the best fixed model of the ball."""
+        """An interval that holds the regret of predict-then-learn so far, against the best fixed
+        model of the ball.
+        """
         low = self.loss - self.loss_of_phi
         return low, max(low, self._played + self._radius * float(np.sqrt((self._total**2).sum())))
 
     def close(self) -> None:
-        """End the task: its last action moves phi and the guess. A task without rounds leaves no trace."""
+        """End the task: its last action moves phi and the guess. A task without rounds leaves no
+        trace.
+        """
         if self.open and getattr(self._owner, "chart_", None) is not self._chart:
             self.open = False
-            raise FMRLError("the estimator was fitted anew while this task was open", fix="open it again")
+            raise FMRLError(
+                "the estimator was fitted anew while this task was open", fix="open it again"
+            )
         if self.open and self.rounds:
-            theta, sigma = self.theta, np.asarray(self._owner.rule_.lipschitz * math.sqrt(self.rounds))
+            theta, sigma = (
+                self.theta,
+                np.asarray(self._owner.rule_.lipschitz * math.sqrt(self.rounds)),
+            )
             self._owner._close(self, End(theta, theta, sigma))
         self.open = False
 
 
 class FirstTask(OpenTask):
-    """A task of an estimator that has seen none: nothing is known of the scale yet, so its rows are kept and learned at the end.
+    """A task of an estimator that has seen none: nothing is known of the scale yet, so its rows are
+    kept and learned at the end.
 
     Until then it predicts the commonest label so far, or the mean.
     """
@@ -245,10 +288,19 @@ class FirstTask(OpenTask):
     def learn(self, x: Any, y: Any) -> float:
         """Keep the row; nothing is suffered before there is a model."""
         row = np.asarray(x, dtype=np.float64)
-        if row.ndim != 1 or not np.isfinite(row).all() or (self._rows and len(row) != len(self._rows[0])):
-            raise FMRLError("a row must be a vector of finite numbers, as many as before", round=self.rounds)
+        if (
+            row.ndim != 1
+            or not np.isfinite(row).all()
+            or (self._rows and len(row) != len(self._rows[0]))
+        ):
+            raise FMRLError(
+                "a row must be a vector of finite numbers, as many as before", round=self.rounds
+            )
         if self._given is not None and y not in self._given:
-            raise FMRLError(f"the label {y!r} is not one of the classes {list(self._given)[:10]}", round=self.rounds)
+            raise FMRLError(
+                f"the label {y!r} is not one of the classes {list(self._given)[:10]}",
+                round=self.rounds,
+            )
         self._rows.append(row)
         self._labels.append(y)
         self.rounds += 1
@@ -268,6 +320,12 @@ class FirstTask(OpenTask):
     def close(self) -> None:
         """Learn the task from its rows."""
         if self.open and self.rounds:
-            given = {} if self._given is None or hasattr(self._owner, "history_") else {"classes": self._given}
-            self._owner.partial_fit(np.array(self._rows), np.array(self._labels), task=self.name, **given)
+            given = (
+                {}
+                if self._given is None or hasattr(self._owner, "history_")
+                else {"classes": self._given}
+            )
+            self._owner.partial_fit(
+                np.array(self._rows), np.array(self._labels), task=self.name, **given
+            )
         self.open = False

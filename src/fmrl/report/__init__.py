@@ -2,14 +2,21 @@
 
     fmrl.report.write(facts, "report.html")        or        python -m fmrl.report facts.json report.html
 
-`facts` describes the dictionary and `facts_of` makes it from a history; `curves`, `similarity_map`, `coefficients`, `held_out`,
-`certificate_facts` and `checksums` make single sections from values of the library.
-"""
+`facts` describes the dictionary and `facts_of` makes it from a history; `curves`, `similarity_map`,
+`coefficients`, `held_out`, `certificate_facts` and `checksums` make single sections from values of
+the library."""
 
 from fmrl.report.facts import PAPER, Facts
-from fmrl.report.gather import certificate_facts, checksums, coefficients, curves, held_out, similarity_map
+from fmrl.report.from_history import facts_of
+from fmrl.report.from_values import (
+    certificate_facts,
+    checksums,
+    coefficients,
+    curves,
+    held_out,
+    similarity_map,
+)
 from fmrl.report.page import render, write
-from fmrl.report.whole import facts_of
 
 __all__ = [
     "PAPER",

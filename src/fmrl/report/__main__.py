@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from fmrl.core.errors import FMRLError
+from fmrl.errors import FMRLError
 from fmrl.report.page import write
 
 

@@ -1,4 +1,6 @@
-"""What each chart shows, as data for the page's script: series with their own x and y, and axes. Facts come `slim`."""
+"""What each chart shows, as data for the page's script: series with their own x and y, and axes.
+Facts come `slim`.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +9,23 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.core.errors import FMRLError
+from fmrl.errors import FMRLError
 from fmrl.report.facts import Curves, Facts, HeldOut, SimilarityMap
+from fmrl.report.fewer_points import CLOUD, MOST, thin, thin_cloud
 from fmrl.report.text import as_number, clean, count, number
-from fmrl.report.thin import CLOUD, MOST, thin, thin_cloud
 
 Spec = dict[str, Any]
-# Inks, dashes and marks are numbers: page.css and page.js say what they look like. Mark 4 is a cross.
+# Inks, dashes and marks are numbers: page.css and page.js say what they look like. Mark 4 is a
+# cross.
 
 
 def column(values: Sequence[Any], rows: int, what: str) -> list[float | None]:
     """Numbers to six digits, None where there is none; refuses a column of another length."""
     if len(values) != rows:
-        raise FMRLError(f"the report's {what} has {len(values)} values where {rows} are needed", fix="give one per row")
+        raise FMRLError(
+            f"the report's {what} has {len(values)} values where {rows} are needed",
+            fix="give one per row",
+        )
     found = map(as_number, values)
     return [None if x is None else float(f"{x:.6g}") for x in found]
 
@@ -34,10 +40,22 @@ def slim(facts: Facts) -> Facts:
         whole = {k: column(v, rows, f"curves.{k}") for k, v in columns.items()}
         names = {"name": list(curves["name"])} if curves.get("name") is not None else {}
         if names and len(names["name"]) != rows:
-            raise FMRLError(f"the report's curves name {len(names['name'])} of {rows} tasks", fix="name each task")
-        kept = thin([np.array(v, dtype=float) for k, v in whole.items() if k != "task"], MOST) if rows else ()
+            raise FMRLError(
+                f"the report's curves name {len(names['name'])} of {rows} tasks",
+                fix="name each task",
+            )
+        kept = (
+            thin([np.array(v, dtype=float) for k, v in whole.items() if k != "task"], MOST)
+            if rows
+            else ()
+        )
         short = {k: [v[i] for i in kept] for k, v in {**whole, **names}.items()}
-        found["curves"] = {"of": rows, **curves, **short, "task": [int(curves["task"][i]) for i in kept]}
+        found["curves"] = {
+            "of": rows,
+            **curves,
+            **short,
+            "task": [int(curves["task"][i]) for i in kept],
+        }
     cloud = facts.get("similarity")
     if cloud is not None and len(cloud["points"]) > CLOUD:
         points = cloud["points"]
@@ -53,20 +71,40 @@ def slim(facts: Facts) -> Facts:
 
 
 def holding(certificate: dict[str, Any]) -> list[dict[str, Any]]:
-    """The bounds of a certificate that may be shown as guarantees: no assumption of theirs is known to be false."""
-    return [b for b in certificate.get("bounds", ()) if all(a["status"] != "false" for a in b.get("assumptions", ()))]
+    """The bounds of a certificate that may be shown as guarantees: no assumption of theirs is known
+    to be false.
+    """
+    return [
+        b
+        for b in certificate.get("bounds", ())
+        if all(a["status"] != "false" for a in b.get("assumptions", ()))
+    ]
 
 
 def tar(facts: Facts) -> Spec:
     """TAR against tasks seen. A bound is drawn only where no assumption of it is known to be false."""
     curves = facts["curves"]
     task, names = curves["task"], _names(curves)
-    first = {"name": "measured TAR", "ink": 0, "x": task, "y": curves["tar"], "style": "line", "names": names}
+    first = {
+        "name": "measured TAR",
+        "ink": 0,
+        "x": task,
+        "y": curves["tar"],
+        "style": "line",
+        "names": names,
+    }
     series, certificate = [first], facts.get("certificate")
     if certificate is None:
         if "bound" in curves:
             series.append(
-                {"name": "bound, assumptions unchecked", "ink": 5, "x": task, "y": curves["bound"], "style": "line", "dash": 1}
+                {
+                    "name": "bound, assumptions unchecked",
+                    "ink": 5,
+                    "x": task,
+                    "y": curves["bound"],
+                    "style": "line",
+                    "dash": 1,
+                }
             )
     elif summed := next((b for b in holding(certificate) if b["name"] == "per-task sum"), None):
         trusted = any(a["status"] == "assumed" for a in summed.get("assumptions", ()))
@@ -87,16 +125,42 @@ def tar(facts: Facts) -> Spec:
         named = [b for b in holding(certificate) if not b["name"].startswith("per-task")]
         for i, b in enumerate(named[:2]):
             name = f"{clean(b['name'])}, whole run"
-            series.append({"name": name, "ink": 2 + i, "x": last, "y": [as_number(b["total"])], "style": "dots", "mark": 3 - i})
-    if any(_apart(*ends) for ends in zip(curves["tar"], curves.get("tar_at_most", ()), strict=False)):
-        series.append({"name": "TAR at most", "ink": 5, "x": task, "y": curves["tar_at_most"], "style": "line", "dash": 2})
+            series.append(
+                {
+                    "name": name,
+                    "ink": 2 + i,
+                    "x": last,
+                    "y": [as_number(b["total"])],
+                    "style": "dots",
+                    "mark": 3 - i,
+                }
+            )
+    if any(
+        _apart(*ends) for ends in zip(curves["tar"], curves.get("tar_at_most", ()), strict=False)
+    ):
+        series.append(
+            {
+                "name": "TAR at most",
+                "ink": 5,
+                "x": task,
+                "y": curves["tar_at_most"],
+                "style": "line",
+                "dash": 2,
+            }
+        )
     positive = [y for s in series for y in s["y"] if y is not None and y > 0]
-    wide = len(positive) == sum(y is not None for s in series for y in s["y"]) and max(positive, default=1) > 30 * min(
+    wide = len(positive) == sum(y is not None for s in series for y in s["y"]) and max(
         positive, default=1
-    )
+    ) > 30 * min(positive, default=1)
     return {
         "id": "tar",
-        "x": {"label": "tasks seen", "unit": "task", "log": len(task) > 20, "toggle": "log tasks", "whole": True},
+        "x": {
+            "label": "tasks seen",
+            "unit": "task",
+            "log": len(task) > 20,
+            "toggle": "log tasks",
+            "whole": True,
+        },
         "y": {"label": "regret per task", "log": wide, "toggle": "log regret", "zero": True},
         "series": [s for s in series if s["x"]],
     }
@@ -116,10 +180,25 @@ def guess(curves: Curves) -> Spec:
     if "distance" in curves:
         look = {"ink": 5, "style": "dots", "mark": 0, "faint": True}
         series.append({"name": "distance of the task", "x": task, "y": curves["distance"], **look})
-    series.append({"name": "guess Dₜ", "ink": 0, "x": task, "y": curves["guess"], "style": "line", "names": _names(curves)})
+    series.append(
+        {
+            "name": "guess Dₜ",
+            "ink": 0,
+            "x": task,
+            "y": curves["guess"],
+            "style": "line",
+            "names": _names(curves),
+        }
+    )
     return {
         "id": "guess",
-        "x": {"label": "tasks seen", "unit": "task", "log": len(task) > 20, "toggle": "log tasks", "whole": True},
+        "x": {
+            "label": "tasks seen",
+            "unit": "task",
+            "log": len(task) > 20,
+            "toggle": "log tasks",
+            "whole": True,
+        },
         "y": {"label": "distance, √B", "log": False, "toggle": "log distance", "zero": True},
         "series": series,
     }
@@ -133,19 +212,40 @@ def similarity(found: SimilarityMap) -> Spec:
         ("tasks", False, {"ink": 0, "mark": 0, "faint": True}),
         ("outliers", True, {"ink": 2, "mark": 4}),
     ):
-        chosen = [p for p in points if bool(p.get("outlier")) == odd and as_number(p["x"]) is not None]
-        columns = {k: column([p[k] for p in chosen], len(chosen), f"similarity.{k}") for k in ("x", "y", "distance")}
+        chosen = [
+            p for p in points if bool(p.get("outlier")) == odd and as_number(p["x"]) is not None
+        ]
+        columns = {
+            k: column([p[k] for p in chosen], len(chosen), f"similarity.{k}")
+            for k in ("x", "y", "distance")
+        }
         names = [clean(p["name"]) for p in chosen]
         notes = [f"distance {number(d)}" for d in columns["distance"]]
         if chosen:
             series.append(
-                {"name": label, "style": "dots", "x": columns["x"], "y": columns["y"], "names": names, "notes": notes, **look}
+                {
+                    "name": label,
+                    "style": "dots",
+                    "x": columns["x"],
+                    "y": columns["y"],
+                    "names": names,
+                    "notes": notes,
+                    **look,
+                }
             )
     phi = found.get("phi")
     if phi is not None and None not in map(as_number, phi):
         at = column(phi, 2, "similarity.phi")
         series.append(
-            {"name": "phi", "ink": 1, "style": "dots", "mark": 3, "x": at[:1], "y": at[1:], "names": ["phi, the learned start"]}
+            {
+                "name": "phi",
+                "ink": 1,
+                "style": "dots",
+                "mark": 3,
+                "x": at[:1],
+                "y": at[1:],
+                "names": ["phi, the learned start"],
+            }
         )
     ball = found.get("ball")
     return {
@@ -153,7 +253,9 @@ def similarity(found: SimilarityMap) -> Spec:
         "equal": True,
         "x": {"label": _axis("first direction", found, 0)},
         "y": {"label": _axis("second direction", found, 1)},
-        "circle": None if ball is None or None in map(as_number, ball) else column(ball, 3, "similarity.ball"),
+        "circle": None
+        if ball is None or None in map(as_number, ball)
+        else column(ball, 3, "similarity.ball"),
         "series": series,
     }
 
@@ -168,7 +270,14 @@ def heldout(found: HeldOut) -> Spec:
     shots, series = [int(s) for s in found["shots"]], []
     for i, method in enumerate(found["methods"]):
         what = f"heldout {method['name']}"
-        entry = {"name": clean(method["name"]), "ink": i % 5, "dash": i % 4, "mark": i % 4, "style": "both", "x": shots}
+        entry = {
+            "name": clean(method["name"]),
+            "ink": i % 5,
+            "dash": i % 4,
+            "mark": i % 4,
+            "style": "both",
+            "x": shots,
+        }
         entry["y"] = column(method["mean"], len(shots), what)
         for end in ("low", "high"):
             if end in method:
@@ -184,7 +293,12 @@ def heldout(found: HeldOut) -> Spec:
             "ticks": shots,
             "whole": True,
         },
-        "y": {"label": "accuracy" if accuracy else "R²", "percent": accuracy, "digits": 4, "floor": None if accuracy else -1},
+        "y": {
+            "label": "accuracy" if accuracy else "R²",
+            "percent": accuracy,
+            "digits": 4,
+            "floor": None if accuracy else -1,
+        },
         "series": series,
     }
 

@@ -15,7 +15,11 @@ SIGNS = {"checked": "✓", "assumed": "○", "false": "✕"}
 def certificate(facts: Facts) -> str:
     """Bounds that hold, every assumption with its status, and what is no guarantee here."""
     found = facts["certificate"]
-    bounds, broken, parts = holding(found), [(r["name"], r["why"]) for r in found.get("refused", ())], []
+    bounds, broken, parts = (
+        holding(found),
+        [(r["name"], r["why"]) for r in found.get("refused", ())],
+        [],
+    )
     for b in found.get("bounds", ()):
         false = [a["name"] for a in b.get("assumptions", ()) if a["status"] == "false"]
         broken += [(b["name"], f"false here: {', '.join(false)}")] if false else []
@@ -26,10 +30,29 @@ def certificate(facts: Facts) -> str:
         ends = list(dict.fromkeys(number(x, 4) for x in (low, high) if x is not None))
         measured = " to ".join(ends) or "–"
         head = ["guarantee on TAR", "value", "times measured", "largest term", "proved in"]
-        values = zip(bounds, aligned((b["total"] for b in bounds), 4), aligned(b.get("ratio") for b in bounds), strict=True)
-        rows = [[name(b["name"]), total, ratio, _largest(b), escape(b.get("place"))] for b, total, ratio in values]
-        parts.append(table(head, rows, (1, 2), f"Measured TAR: {measured} over {plural(found.get('tasks'), 'task')}."))
-        terms = [[name(b["name"]), escape(term), number(v, 4)] for b in bounds for term, v in b["terms"].items()]
+        values = zip(
+            bounds,
+            aligned((b["total"] for b in bounds), 4),
+            aligned(b.get("ratio") for b in bounds),
+            strict=True,
+        )
+        rows = [
+            [name(b["name"]), total, ratio, _largest(b), escape(b.get("place"))]
+            for b, total, ratio in values
+        ]
+        parts.append(
+            table(
+                head,
+                rows,
+                (1, 2),
+                f"Measured TAR: {measured} over {plural(found.get('tasks'), 'task')}.",
+            )
+        )
+        terms = [
+            [name(b["name"]), escape(term), number(v, 4)]
+            for b in bounds
+            for term, v in b["terms"].items()
+        ]
         parts.append(details("Term by term", table(["guarantee", "term", "value"], terms, [2])))
     else:
         why = escape(found.get("reason") or "no bound applies", None)
@@ -46,11 +69,23 @@ def certificate(facts: Facts) -> str:
             [_status(a["status"]), escape(a["name"]), escape(a.get("detail", ""), 400)]
             for a in sorted(listed, key=lambda a: order.get(a["status"], 0))
         ]
-        unused = " What is false here is used by none of them." if any(a["status"] == "false" for a in listed) else ""
-        parts.append(table(["status", "assumption", "detail"], rows, caption=f"What guarantees rest on.{unused}"))
+        unused = (
+            " What is false here is used by none of them."
+            if any(a["status"] == "false" for a in listed)
+            else ""
+        )
+        parts.append(
+            table(
+                ["status", "assumption", "detail"],
+                rows,
+                caption=f"What guarantees rest on.{unused}",
+            )
+        )
     if broken:
         rows = [[name(title), escape(why, 600)] for title, why in broken]
-        parts.append(details(f"Not guarantees here ({len(broken)})", table(["bound", "why not"], rows)))
+        parts.append(
+            details(f"Not guarantees here ({len(broken)})", table(["bound", "why not"], rows))
+        )
     return "".join(parts)
 
 
@@ -60,20 +95,28 @@ def _status(status: Any) -> str:
 
 
 def _largest(bound: Any) -> str:
-    terms = {k: v for k, v in ((k, as_number(v)) for k, v in bound["terms"].items()) if v is not None}
+    terms = {
+        k: v for k, v in ((k, as_number(v)) for k, v in bound["terms"].items()) if v is not None
+    }
     if not terms:
         return ""
     top, total = max(terms, key=lambda k: terms[k]), as_number(bound["total"])
-    return escape(top) + (f" ({100 * terms[top] / total:.0f}&nbsp;%)" if total and total > 0 else "")
+    return escape(top) + (
+        f" ({100 * terms[top] / total:.0f}&nbsp;%)" if total and total > 0 else ""
+    )
 
 
 def run(facts: Facts) -> str:
     """Command, configuration, versions, checksums."""
     found, parts = facts["run"], []
     if found.get("command"):
-        parts.append(f"<p>To reproduce:</p><pre><code>{escape(found['command'], None)}</code></pre>")
+        parts.append(
+            f"<p>To reproduce:</p><pre><code>{escape(found['command'], None)}</code></pre>"
+        )
     if found.get("composition"):
-        parts.append(f"<p>The composition that ran:</p><pre><code>{escape(found['composition'], None)}</code></pre>")
+        parts.append(
+            f"<p>The composition that ran:</p><pre><code>{escape(found['composition'], None)}</code></pre>"
+        )
     tables = []
     for title, key in (("configuration", "configuration"), ("versions", "versions")):
         rows = [[name(k), name(_shown(v))] for k, v in (found.get(key) or {}).items()]
@@ -82,7 +125,11 @@ def run(facts: Facts) -> str:
     parts.append(f'<div class="columns">{"".join(tables)}</div>' if tables else "")
     if found.get("data"):
         rows = [
-            [name(d["name"]), count(d["rows"]) if "rows" in d else "", f"<code>{escape(d['sha256'])}</code>"]
+            [
+                name(d["name"]),
+                count(d["rows"]) if "rows" in d else "",
+                f"<code>{escape(d['sha256'])}</code>",
+            ]
             for d in found["data"]
         ]
         parts.append(table(["data", "rows", "sha256"], rows, [1]))
@@ -97,7 +144,13 @@ def _shown(value: Any) -> str:
 
 def _time(seconds: Any) -> str:
     found = as_number(seconds) or 0.0
-    return f"{number(found)} s" if found < 120 else f"{number(found / 60)} min" if found < 7200 else f"{number(found / 3600)} h"
+    return (
+        f"{number(found)} s"
+        if found < 120
+        else f"{number(found / 60)} min"
+        if found < 7200
+        else f"{number(found / 3600)} h"
+    )
 
 
 def citation(facts: Facts) -> str:

@@ -8,13 +8,13 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import fmrl
-from fmrl.core.errors import FMRLError
+from fmrl import files
+from fmrl.errors import FMRLError
 from fmrl.records import plain
 from fmrl.report import charts, ledger, sections
 from fmrl.report.facts import Facts
@@ -26,7 +26,8 @@ SCRIPTS = ("axes.js", "chart.js", "explore.js", "page.js")  # one scope, in this
 def render(facts: Facts) -> str:
     """The page as a string: a pure function of the facts (see `fmrl.report.facts.Facts`).
 
-    It opens offline: styles, script and data are inside, and its own content policy forbids it every request.
+    It opens offline: styles, script and data are inside, and its own content policy forbids it
+    every request.
 
     >>> page = render({"title": "shops </script>"})
     >>> page.count("<script"), page.count("</script>"), "shops &lt;/script&gt;" in page, "fmrl certify RUN" in page
@@ -40,12 +41,18 @@ def render(facts: Facts) -> str:
         if isinstance(error, FMRLError):
             raise
         what = f"{type(error).__name__}: {error}"
-        raise FMRLError(f"the report's facts are not as fmrl.report.facts says ({what})", fix="gather them again") from error
+        raise FMRLError(
+            f"the report's facts are not as fmrl.report.facts says ({what})",
+            fix="gather them again",
+        ) from error
 
 
 def _filled(facts: Facts) -> str:
     facts = charts.slim(facts)
-    script, style = "".join(['"use strict";\n(() => {\n', *map(_asset, SCRIPTS), "})();\n"]), _asset("page.css")
+    script, style = (
+        "".join(['"use strict";\n(() => {\n', *map(_asset, SCRIPTS), "})();\n"]),
+        _asset("page.css"),
+    )
     parts = {
         "title": escape(facts["title"]),
         "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src '{_digest(script)}'; img-src data:",
@@ -61,22 +68,12 @@ def _filled(facts: Facts) -> str:
 
 def write(facts: Facts, path: str | os.PathLike) -> Path:
     """Render to a file, whole or not at all."""
-    path, page = Path(path), render(facts)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(page, encoding="utf-8", newline="\n")
-        os.replace(partial, path)
-    except OSError as error:
-        raise FMRLError(f"cannot write {path}: {error.strerror}", fix="choose another folder or free some space") from None
-    finally:
-        with suppress(OSError):  # a folder that is none has nothing to clean up
-            partial.unlink(missing_ok=True)
-    return path
+    return files.write(path, render(facts))
 
 
 def embed(value: Any) -> str:
-    """JSON that may stand inside a script element: nothing in it can close the element or open a comment.
+    """JSON that may stand inside a script element: nothing in it can close the element or open a
+    comment.
 
     >>> embed(["</script><!--", float("nan"), "\u2028"])
     '["\\\\u003c/script\\\\u003e\\\\u003c!--",null,"\\\\u2028"]'
@@ -103,16 +100,36 @@ def _sections(facts: Facts) -> str:
     has_guess = "guess" in facts.get("curves", {})
     listed = [
         ("summary", "In short", sections.headline(facts)),
-        ("heldout", "New tasks, by shots", sections.optional(facts, "heldout", "heldout" in facts, sections.comparison)),
-        ("learned", "What was learned", sections.optional(facts, "learned", "learned" in facts, sections.learned)),
-        ("tar", "Regret as tasks arrive", sections.optional(facts, "curves", "curves" in facts, sections.tar)),
-        ("guess", "The guess D<sub>t</sub>", sections.optional(facts, "guess", has_guess, sections.guess)),
+        (
+            "heldout",
+            "New tasks, by shots",
+            sections.optional(facts, "heldout", "heldout" in facts, sections.comparison),
+        ),
+        (
+            "learned",
+            "What was learned",
+            sections.optional(facts, "learned", "learned" in facts, sections.learned),
+        ),
+        (
+            "tar",
+            "Regret as tasks arrive",
+            sections.optional(facts, "curves", "curves" in facts, sections.tar),
+        ),
+        (
+            "guess",
+            "The guess D<sub>t</sub>",
+            sections.optional(facts, "guess", has_guess, sections.guess),
+        ),
         (
             "similarity",
             "How alike the tasks are",
             sections.optional(facts, "similarity", "similarity" in facts, sections.similarity),
         ),
-        ("certificate", "Certificate", sections.optional(facts, "certificate", "certificate" in facts, ledger.certificate)),
+        (
+            "certificate",
+            "Certificate",
+            sections.optional(facts, "certificate", "certificate" in facts, ledger.certificate),
+        ),
         ("run", "How it was made", sections.optional(facts, "run", "run" in facts, ledger.run)),
         ("citation", "Citation", ledger.citation(facts)),
     ]
@@ -128,7 +145,7 @@ def _when(facts: Facts) -> str:
 
 
 def _asset(name: str) -> str:
-    return files("fmrl.report").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("fmrl.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _digest(script: str) -> str:

@@ -1,4 +1,6 @@
-"""The sections of the page as HTML. Strings from outside pass through `escape` or `name`; all else is written here."""
+"""The sections of the page as HTML. Strings from outside pass through `escape` or `name`; all else
+is written here.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ from fmrl.report.verdict import verdict
 LISTED = 100  # outliers named on the page
 TRAIN = "fmrl train TABLE --task COLUMN --target COLUMN"
 MISSING = {
-    "heldout": ("No tasks were held out, so nothing can be said about new ones.", f"{TRAIN} --holdout 0.2 --out RUN"),
+    "heldout": (
+        "No tasks were held out, so nothing can be said about new ones.",
+        f"{TRAIN} --holdout 0.2 --out RUN",
+    ),
     "learned": ("The initialisation was not passed to the report.", "fmrl report RUN"),
     "curves": ("The run kept no history of its tasks.", f"{TRAIN} --out RUN"),
     "guess": ("The run kept no guesses.", f"{TRAIN} --out RUN"),
@@ -33,13 +38,24 @@ def missing(facts: Facts, section: str) -> str:
     return f'<p class="missing">{escape(why, 1000)}{fill}</p>'
 
 
-def table(head: Iterable[str], rows: Iterable[Iterable[str]], numeric: Iterable[int] = (), caption: str = "") -> str:
+def table(
+    head: Iterable[str],
+    rows: Iterable[Iterable[str]],
+    numeric: Iterable[int] = (),
+    caption: str = "",
+) -> str:
     """A table from cells that are HTML already; columns of ``numeric`` are aligned to the right."""
     right = set(numeric)
-    cell = lambda tag, i, text, more="": f"<{tag}{more}{' class=n' if i in right else ''}>{text}</{tag}>"  # noqa: E731
+    cell = lambda tag, i, text, more="": (
+        f"<{tag}{more}{' class=n' if i in right else ''}>{text}</{tag}>"
+    )  # noqa: E731
     top = "".join(cell("th", i, text, ' scope="col"') for i, text in enumerate(head))
-    body = "".join(f"<tr>{''.join(cell('td', i, text) for i, text in enumerate(row))}</tr>" for row in rows)
-    said = f'<p class="caption">{caption}</p>' if caption else ""  # outside, so that it wraps where a wide table scrolls
+    body = "".join(
+        f"<tr>{''.join(cell('td', i, text) for i, text in enumerate(row))}</tr>" for row in rows
+    )
+    said = (
+        f'<p class="caption">{caption}</p>' if caption else ""
+    )  # outside, so that it wraps where a wide table scrolls
     frame = '<div class="scroll" tabindex="0" role="region" aria-label="table">'
     return f"{said}{frame}<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
 
@@ -70,11 +86,17 @@ def headline(facts: Facts) -> str:
 
 def _largest(facts: Facts) -> str:
     """The start that was learned, in a sentence."""
-    listed = [c for c in facts.get("learned", {}).get("coefficients", []) if as_number(c["value"]) is not None][:3]
+    listed = [
+        c
+        for c in facts.get("learned", {}).get("coefficients", [])
+        if as_number(c["value"]) is not None
+    ][:3]
     if not listed:
         return ""
     named = [
-        name(c["feature"]) + (f" for class {name(c['output'])}" if "output" in c else "") + f" ({number(c['value'])})"
+        name(c["feature"])
+        + (f" for class {name(c['output'])}" if "output" in c else "")
+        + f" ({number(c['value'])})"
         for c in listed
     ]
     return f'<p class="quiet">phi, the start learned for every new task, leans most on {", ".join(named)}.</p>'
@@ -91,13 +113,21 @@ def _sizes(data: Data) -> str:
         ("features", count(data["features"]) if "features" in data else None),
         ("classes", count(len(classes)) if classes else None),
     ]
-    shown = "".join(f"<div><dt>{label}</dt><dd>{value}</dd></div>" for label, value in tiles if value is not None)
+    shown = "".join(
+        f"<div><dt>{label}</dt><dd>{value}</dd></div>"
+        for label, value in tiles
+        if value is not None
+    )
     lines = []
     if data.get("source"):
         columns = [
-            f"{what} {name(data[key])}" for what, key in (("task", "task_column"), ("target", "target_column")) if data.get(key)
+            f"{what} {name(data[key])}"
+            for what, key in (("task", "task_column"), ("target", "target_column"))
+            if data.get(key)
         ]
-        lines.append(f"From {name(data['source'])}" + (f" ({', '.join(columns)})" if columns else "") + ".")
+        lines.append(
+            f"From {name(data['source'])}" + (f" ({', '.join(columns)})" if columns else "") + "."
+        )
     if classes:
         more = f" and {count(len(classes) - 20)} more" if len(classes) > 20 else ""
         lines.append(f"Classes: {', '.join(map(name, classes[:20]))}{more}.")
@@ -107,7 +137,11 @@ def _sizes(data: Data) -> str:
 
 def _spread(rows: Any) -> str:
     low, middle, high = rows
-    return count(low) if low == high else f"{count(low)}–{count(high)}<small> median {number(middle)}</small>"
+    return (
+        count(low)
+        if low == high
+        else f"{count(low)}–{count(high)}<small> median {number(middle)}</small>"
+    )
 
 
 def comparison(facts: Facts) -> str:
@@ -131,17 +165,27 @@ def comparison(facts: Facts) -> str:
     tasks = f" over {plural(found['tasks'], 'held-out task')}" if "tasks" in found else ""
     note = f"Means{tasks} with 95 % intervals. Gains are paired, in {unit}; “all” is each task's mean over its shots."
     what = "accuracy" if metric == "accuracy" else "R²"
-    return figure("heldout", f"Held-out {what} against shots") + table(head, rows, range(1, len(head)), note)
+    return figure("heldout", f"Held-out {what} against shots") + table(
+        head, rows, range(1, len(head)), note
+    )
 
 
 def _with_interval(method: Any, i: int, metric: str) -> str:
     low, high = (method.get(end, [None] * (i + 1))[i] for end in ("low", "high"))
-    span = "" if as_number(low) is None else f" <small>{score(low, metric)} to {score(high, metric)}</small>"
+    span = (
+        ""
+        if as_number(low) is None
+        else f" <small>{score(low, metric)} to {score(high, metric)}</small>"
+    )
     return f"{score(method['mean'][i], metric)}{span}"
 
 
 def _gain(d: Any, metric: str) -> str:
-    span = "" if as_number(d["low"]) is None else f" <small>{change(d['low'], metric)} to {change(d['high'], metric)}</small>"
+    span = (
+        ""
+        if as_number(d["low"]) is None
+        else f" <small>{change(d['low'], metric)} to {change(d['high'], metric)}</small>"
+    )
     return f"{change(d['mean'], metric)}{span}"
 
 
@@ -156,8 +200,15 @@ def learned(facts: Facts) -> str:
         value = as_number(c["value"]) or 0.0
         side, width = "down" if value < 0 else "up", 50 * abs(value) / largest
         bar = f'<span class="bar" aria-hidden="true"><i class="{side}" style="width:{width:.1f}%"></i></span>'
-        rows.append([name(c["feature"]), *([name(c.get("output", ""))] if several else []), text, bar])
-    head = ["feature", *(["class"] if several else []), "coefficient", '<span class="away">as a bar</span>']
+        rows.append(
+            [name(c["feature"]), *([name(c.get("output", ""))] if several else []), text, bar]
+        )
+    head = [
+        "feature",
+        *(["class"] if several else []),
+        "coefficient",
+        '<span class="away">as a bar</span>',
+    ]
     total = found.get("total")
     rest = (
         f"The {len(listed)} largest of {count(total)} coefficients of phi"
@@ -179,39 +230,62 @@ def tar(facts: Facts) -> str:
     elif certificate is None and bounded:
         why = "The bound rests on assumptions nobody checked yet: <code>fmrl certify RUN</code>."
     some = _sample(curves["task"])
-    columns = [(s["name"], dict(zip(s["x"], s["y"], strict=True))) for s in spec["series"] if s["style"] == "line"]
+    columns = [
+        (s["name"], dict(zip(s["x"], s["y"], strict=True)))
+        for s in spec["series"]
+        if s["style"] == "line"
+    ]
     rows = [[count(t), *(number(values.get(t), 4) for _, values in columns)] for t in some]
-    body = table(["tasks seen", *(escape(label) for label, _ in columns)], rows, range(len(columns) + 1))
+    body = table(
+        ["tasks seen", *(escape(label) for label, _ in columns)], rows, range(len(columns) + 1)
+    )
     note = "TAR is the regret against each task's best fixed action, averaged over the tasks seen so far; lower is better."
-    return figure("tar", "TAR against tasks seen", note, why, _thinned(spec, curves.get("of"))) + details("Values", body)
+    return figure(
+        "tar", "TAR against tasks seen", note, why, _thinned(spec, curves.get("of"))
+    ) + details("Values", body)
 
 
 def guess(facts: Facts) -> str:
     """The guess and what it guessed."""
     curves = facts["curves"]
     spec = charts.guess(curves)
-    note = "D<sub>t</sub> is how far from phi the next optimum is believed to lie; it sets the step."
-    broken = f"{plural(curves['violations'], 'task')} lay farther off than guessed." if "violations" in curves else ""
+    note = (
+        "D<sub>t</sub> is how far from phi the next optimum is believed to lie; it sets the step."
+    )
+    broken = (
+        f"{plural(curves['violations'], 'task')} lay farther off than guessed."
+        if "violations" in curves
+        else ""
+    )
     keys = [key for key in ("guess", "distance") if key in curves]
     where = {t: i for i, t in enumerate(curves["task"])}
-    rows = [[count(t), *(number(curves[key][where[t]], 4) for key in keys)] for t in _sample(curves["task"])]
+    rows = [
+        [count(t), *(number(curves[key][where[t]], 4) for key in keys)]
+        for t in _sample(curves["task"])
+    ]
     body = table(["tasks seen", *keys], rows, range(len(keys) + 1))
-    return figure("guess", "The guess D_t against tasks seen", note, broken, _thinned(spec, curves.get("of"))) + details(
-        "Values", body
-    )
+    return figure(
+        "guess", "The guess D_t against tasks seen", note, broken, _thinned(spec, curves.get("of"))
+    ) + details("Values", body)
 
 
 def _sample(task: list[int]) -> list[int]:
     """1, 2, 5, 10, … and the last, as far as they were kept; the nearest kept one otherwise."""
     if not task:
         return []
-    wanted = [lead * 10**power for power in range(9) for lead in (1, 2, 5) if lead * 10**power <= task[-1]]
+    wanted = [
+        lead * 10**power for power in range(9) for lead in (1, 2, 5) if lead * 10**power <= task[-1]
+    ]
     return sorted({min(task, key=lambda t: abs(t - w)) for w in wanted} | {task[0], task[-1]})
 
 
 def _thinned(spec: charts.Spec, of: Any) -> str:
     said = charts.thinned(max((len(s["x"]) for s in spec["series"]), default=0), of)
-    return f"{said}: of every stretch the first and the extremes, which look more frequent than they are." if said else ""
+    return (
+        f"{said}: of every stretch the first and the extremes, which look more frequent than they are."
+        if said
+        else ""
+    )
 
 
 def similarity(facts: Facts) -> str:

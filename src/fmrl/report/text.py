@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-# Control characters and lone surrogates have no place in HTML; U+2028 and U+2029 would end a line of script.
+# Control characters and lone surrogates have no place in HTML; U+2028 and U+2029 would end a line
+# of script.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 LONGEST = 200  # characters of a name that the page keeps
 
@@ -33,7 +34,9 @@ def escape(value: Any, longest: int | None = LONGEST) -> str:
 
 
 def name(value: Any) -> str:
-    """A string of the user's, isolated so that its writing direction cannot reorder what stands around it."""
+    """A string of the user's, isolated so that its writing direction cannot reorder what stands
+    around it.
+    """
     return f"<bdi>{escape(value)}</bdi>"
 
 
@@ -73,7 +76,8 @@ def number(value: Any, digits: int = 3) -> str:
 
 
 def aligned(values: Iterable[Any], digits: int = 3) -> list[str]:
-    """A column of numbers with the same decimals: as many as the largest needs, or the smallest for two digits, at most four.
+    """A column of numbers with the same decimals: as many as the largest needs, or the smallest for
+    two digits, at most four.
 
     >>> aligned([-0.53412, 0.0528, 0.0, None])
     ['−0.534', '0.053', '0.000', '–']
@@ -120,7 +124,13 @@ def score(value: Any, metric: str) -> str:
     found = as_number(value)
     if found is None:
         return "–"
-    text = f"{100 * found:.1f}\xa0%" if metric == "accuracy" else f"{found:.3f}" if abs(found) < 100 else number(found)
+    text = (
+        f"{100 * found:.1f}\xa0%"
+        if metric == "accuracy"
+        else f"{found:.3f}"
+        if abs(found) < 100
+        else number(found)
+    )
     return text.replace("-", "−")
 
 
@@ -133,5 +143,11 @@ def change(value: Any, metric: str) -> str:
     found = as_number(value)
     if found is None:
         return "–"
-    text = f"{100 * found:+.1f}" if metric == "accuracy" else f"{found:+.3f}" if abs(found) < 100 else f"{found:+,.0f}"
+    text = (
+        f"{100 * found:+.1f}"
+        if metric == "accuracy"
+        else f"{found:+.3f}"
+        if abs(found) < 100
+        else f"{found:+,.0f}"
+    )
     return text.replace("-", "−")

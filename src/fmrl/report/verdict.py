@@ -1,8 +1,8 @@
 """Did it help? The held-out comparison in plain words.
 
-The verdict rests on one paired comparison with each baseline (every held-out task's mean over all its shots), chosen before looking:
-the same if the 95 % interval of the difference lies within a point (0.01) of 0, better if it lies above 0, worse if below, else unclear.
-"""
+The verdict rests on one paired comparison with each baseline (every held-out task's mean over all
+its shots), chosen before looking: the same if the 95 % interval of the difference lies within a
+point (0.01) of 0, better if it lies above 0, worse if below, else unclear."""
 
 from __future__ import annotations
 
@@ -31,16 +31,21 @@ def verdict(heldout: HeldOut) -> Verdict:
     >>> found.answer
     'Yes: meta-learning helped on these tasks.'
     >>> found.reasons[0]
-    'On 40 held-out tasks, averaged over all shots, FMRL is 5.0 points more accurate than one pooled model (95 % interval +2.0 to +8.0).'
-    """
+    'On 40 held-out tasks, averaged over all shots, FMRL is 5.0 points more accurate than one pooled
+    model (95 % interval +2.0 to +8.0).'"""
     ours = _ours(heldout)
     overall = {d["against"]: d for d in heldout.get("differences", []) if d.get("shots") is None}
     found = {against: _side(d) for against, d in overall.items()}
     better, worse, same, unclear = (
-        [a for a, s in found.items() if s == side] for side in ("better", "worse", "same", "unclear")
+        [a for a, s in found.items() if s == side]
+        for side in ("better", "worse", "same", "unclear")
     )
     if not found or "unknown" in found.values():
-        return Verdict("The held-out comparison does not say whether meta-learning helped.", "unknown", _means(heldout))
+        return Verdict(
+            "The held-out comparison does not say whether meta-learning helped.",
+            "unknown",
+            _means(heldout),
+        )
     if worse and better:
         answer, tone = f"Partly: better than {_join(better)}, worse than {_join(worse)}.", "mixed"
     elif worse:
@@ -48,10 +53,15 @@ def verdict(heldout: HeldOut) -> Verdict:
     elif better and not same and not unclear:
         answer, tone = "Yes: meta-learning helped on these tasks.", "yes"
     elif better:
-        rest = [f"{_join(same)} did as well"] * bool(same) + [f"no clear difference from {_join(unclear)}"] * bool(unclear)
+        rest = [f"{_join(same)} did as well"] * bool(same) + [
+            f"no clear difference from {_join(unclear)}"
+        ] * bool(unclear)
         answer, tone = f"Yes, against {_join(better)}; {', '.join(rest)}.", "mixed"
     elif unclear:
-        answer, tone = f"No clear difference between {ours} and {_join([*unclear, *same])}.", "mixed"
+        answer, tone = (
+            f"No clear difference between {ours} and {_join([*unclear, *same])}.",
+            "mixed",
+        )
     else:
         answer, tone = f"No: {_join(same)} did as well on these tasks.", "no"
     reasons = [_reason(heldout, d, first=i == 0) for i, d in enumerate(overall.values())]
@@ -88,7 +98,11 @@ def _reason(heldout: HeldOut, d: Difference, first: bool) -> str:
         if metric == "accuracy"
         else (f"{size} {'higher' if mean >= 0 else 'lower'} in R² than")
     )
-    where = f"On {plural(heldout.get('tasks'), 'held-out task')}, averaged over all shots, " if first else "Likewise "
+    where = (
+        f"On {plural(heldout.get('tasks'), 'held-out task')}, averaged over all shots, "
+        if first
+        else "Likewise "
+    )
     span = f"{change(d['low'], metric)} to {change(d['high'], metric)}"
     return f"{where}{_ours(heldout)} is {how} {_called(d['against'])} (95 % interval {span})."
 
@@ -99,7 +113,11 @@ def _few(heldout: HeldOut) -> tuple[str, ...]:
     if not methods or not shots:
         return ()
     i, metric = min(range(len(shots)), key=lambda i: shots[i]), heldout["metric"]
-    parts = [f"{_said(m)} {score(m['mean'][i], metric)}" for m in methods if as_number(m["mean"][i]) is not None]
+    parts = [
+        f"{_said(m)} {score(m['mean'][i], metric)}"
+        for m in methods
+        if as_number(m["mean"][i]) is not None
+    ]
     what = "accuracy" if metric == "accuracy" else "R²"
     return (f"With {plural(shots[i], 'shot')} the {what} is: {', '.join(parts)}.",) if parts else ()
 
@@ -110,18 +128,27 @@ def _behind(heldout: HeldOut) -> tuple[str, ...]:
     differences = heldout.get("differences", [])
     said = {d["against"] for d in differences if d["shots"] is None and _side(d) == "worse"}
     for other in dict.fromkeys(d["against"] for d in differences if d["against"] not in said):
-        ahead = [d for d in differences if d["against"] == other and d["shots"] is not None and _side(d) == "worse"]
+        ahead = [
+            d
+            for d in differences
+            if d["against"] == other and d["shots"] is not None and _side(d) == "worse"
+        ]
         if ahead:
             most = max(-(as_number(d["mean"]) or 0.0) for d in ahead)
             size = change(most, metric)[1:] + (" points" if metric == "accuracy" else "")
             *some, last = (str(d["shots"]) for d in ahead)
             shots = f"{', '.join(some)} and {last} shots" if some else plural(last, "shot")
-            lines.append(f"But with {shots} {_called(other)} is ahead, by {size}{' at most' if len(ahead) > 1 else ''}.")
+            lines.append(
+                f"But with {shots} {_called(other)} is ahead, by {size}{' at most' if len(ahead) > 1 else ''}."
+            )
     return tuple(lines)
 
 
 def _means(heldout: HeldOut) -> tuple[str, ...]:
-    return (*_few(heldout), "The intervals below are of each method alone; without paired differences there is no verdict.")
+    return (
+        *_few(heldout),
+        "The intervals below are of each method alone; without paired differences there is no verdict.",
+    )
 
 
 def _said(method: Any) -> str:

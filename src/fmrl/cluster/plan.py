@@ -1,0 +1,203 @@
+"""The plan of a run: which blocks there are, and whether the folder it goes to holds a beginning of
+the same run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fmrl
+from fmrl.cluster.groups import (
+    TARGET,
+    Block,
+    Group,
+    cut,
+    fingerprint,
+    index_table,
+    join,
+    open_file,
+    sizes,
+)
+from fmrl.cluster.pack import Pack
+from fmrl.cluster.tables import Skipped, Tables
+from fmrl.cluster.work import Job
+from fmrl.core.algorithm import State
+from fmrl.core.arrays import to_numpy
+from fmrl.errors import FMRLError, TableError
+from fmrl.records import checksum, write_json
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Blocks, what each holds in memory (None: its rows lie in files), the length of theta, and
+    what the data is known by.
+    """
+
+    job: Job
+    blocks: list[Block]
+    held: Callable[[Block], Any]
+    dim: int
+    data: Any
+    dtype: Any = np.float64
+    skipped: list[Skipped] = field(default_factory=list)
+
+
+def plan_tables(job: Job, tables: Tables, block: int | None, mapper: Any) -> Plan:
+    """Index the files (a map over them, the task column alone) and cut them into blocks of whole
+    tasks.
+    """
+    if type(tables.source).__module__.startswith("ray.data"):
+        return _plan_dataset(job, tables, block, mapper)
+    files = tables.files()
+    mapper.ledger.begin("index", len(files))
+    work = mapper.map(
+        "index", replace(job, tables=tables), ((f, None) for f in files), ordered=True
+    )
+    groups, bad = join([g for done in work for g in done.value], job.skip)
+    if not groups:
+        raise TableError(
+            "no file of the folder can be read", fix="; ".join(g.error or "" for g in bad[:3])
+        )
+    readable = list(dict.fromkeys(g.file for g in groups))
+    opened = tables.opened(open_file(readable[0]).schema_arrow, readable)
+    return _plan(job, opened, groups, bad, block, fingerprint(files), lambda b: None)
+
+
+def _plan_dataset(job: Job, tables: Tables, block: int | None, mapper: Any) -> Plan:
+    """Whatever Ray Data reads: its blocks, in their order, stay where they are; only first and last
+    ids come here.
+    """
+    ray = mapper.ray
+    tables.source.context.execution_options.preserve_order = (
+        True  # rows of a task lie together only in their own order
+    )
+    refs = tables.source.to_arrow_refs()
+    look = ray.remote(num_cpus=1)(
+        lambda table, i: (
+            index_table(table, tables.task, f"block {i}", 0, 0),
+            table.schema,
+            _content(table),
+        )
+    )
+    found = ray.get([look.remote(ref, i) for i, ref in enumerate(refs)])
+    groups, bad = join([g for g, *_ in found if g.runs], job.skip)
+    if not groups:
+        raise TableError("the Dataset has no rows", fix="give one with rows")
+    held = {f"block {i}": ref for i, ref in enumerate(refs)}
+    opened = tables.opened(found[0][1], None)
+    data = [(g.file, g.runs, content) for g, _, content in found]
+    return _plan(
+        job, opened, groups, bad, block, data, lambda b: {s.file: held[s.file] for s in b.spans}
+    )
+
+
+def _content(table: Any) -> str:
+    """A digest of an Arrow table's values, whatever its chunks."""
+    digest = hashlib.sha256(str(table.schema).encode())
+    for column in table.columns:
+        for buffer in column.combine_chunks().buffers():
+            digest.update(b"" if buffer is None else memoryview(buffer))
+    return digest.hexdigest()
+
+
+def _plan(
+    job: Job,
+    tables: Tables,
+    groups: list[Group],
+    bad: list[Group],
+    block: int | None,
+    data: Any,
+    held: Any,
+) -> Plan:
+    assert tables.encoder is not None and tables.loss is not None
+    blocks = cut(groups, block, job.meta_batch)
+    if not blocks:
+        raise TableError("the table has no whole task", fix="give a table with rows")
+    skipped = [Skipped(g.place, g.error or "", -1) for g in bad]
+    what = {"files": data, "task": tables.task, "target": tables.target, "loss": repr(tables.loss)}
+    what |= {"encoder": tables.encoder.to_json(), "one_class": tables.one_class}
+    if tables.share < 1:
+        what["share"] = tables.share
+    if tables.chart is not None:  # an affine map is known by what it does to a basis
+        what["chart"] = checksum(
+            tables.chart.rows(np.eye(len(tables.encoder.names))),
+            tables.chart.target(np.arange(2.0)),
+        )
+    dim = tables.loss.outputs * tables.width
+    return Plan(replace(job, tables=tables), blocks, held, dim, what, skipped=skipped)
+
+
+def plan_tasks(job: Job, tasks: Iterable[Any], block: int | None, mapper: Any) -> Plan:
+    """Task values, put into the object store block by block as they come."""
+    source, blocks, held, digests, first, dim = iter(tasks), [], [], [], 0, 0
+    for size, batch in sizes(block or TARGET, job.meta_batch):
+        some = list(itertools.islice(source, size))
+        if not some:
+            break
+        pack = Pack.of(some, first)
+        if dim and pack.dim != dim:
+            raise FMRLError("tasks on a cluster need one loss, width and dtype", task=first)
+        dim = pack.dim
+        digests.append([checksum(pack.X, pack.target, pack.starts), repr(some[0].loss)])
+        blocks.append(Block(len(blocks), first, len(some), batch))
+        held.append(mapper.put(pack))
+        first += len(some)
+    if not blocks:
+        raise FMRLError("there are no tasks", fix="give at least one Task")
+    return Plan(job, blocks, lambda b: held[b.number], dim, digests, pack.X.dtype)
+
+
+def settle(plan: Plan, start: State, out: Path, resume: bool, guest: bool = False) -> Job:
+    """The job with its folder ready: new, or the beginning of this very run. guest: other files in
+    it are nobody's concern.
+    """
+    job = replace(plan.job, phi=np.asarray(start.phi))
+    if start.phi.shape != (plan.dim,):
+        raise FMRLError(
+            f"the tasks need phi of length {plan.dim}, but phi has shape {tuple(start.phi.shape)}"
+        )
+    about = {
+        "fmrl": fmrl.__version__,
+        "algo": repr(job.algo),
+        "meta_batch": job.meta_batch,
+        "keep": job.keep,
+        "skip": job.skip,
+    }
+    blocks = [
+        (b.first, b.tasks, b.batch, [(s.file, s.group, s.first_run, s.last_run) for s in b.spans])
+        for b in plan.blocks
+    ]
+    state = [
+        to_numpy(a).tolist() if not isinstance(a, tuple) else [to_numpy(x).tolist() for x in a]
+        for a in start
+    ]
+    key = json.dumps([about, plan.data, blocks, state], default=str)
+    mark = about | {
+        "run": hashlib.sha256(key.encode()).hexdigest(),
+        "tasks": sum(b.tasks for b in plan.blocks),
+    }
+    manifest = out / "run.json"
+    if manifest.exists() and resume:
+        held = json.loads(manifest.read_text(encoding="utf-8"))
+        if held["run"] != mark["run"]:
+            names = [n for n in about if held.get(n) != mark[n]] or ["data, blocks or start"]
+            what = f"{out} holds another run: it differs in {', '.join(names)}"
+            raise FMRLError(what, fix="choose another folder, or resume=False to overwrite it")
+    elif manifest.exists():
+        for kind in ("optima", "rounds"):
+            shutil.rmtree(out / kind, ignore_errors=True)
+    elif not guest and out.exists() and any(out.iterdir()):
+        raise FMRLError(f"{out} is not empty and holds no run", fix="choose another folder")
+    for kind in ("optima", "rounds"):
+        (out / kind).mkdir(parents=True, exist_ok=True)
+    write_json(manifest, mark)
+    return replace(job, about=mark)

@@ -1,0 +1,249 @@
+"""Tables: a folder of Parquet files (or a Ray Dataset) as tasks, and how its rows become a Pack of
+one block.
+
+Files are taken in the order of their names, row groups and rows as they lie. The rows of a task lie
+together; a task may go on in the next row group or file. What cannot be read names the file and the
+row group."""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fmrl.cluster.groups import Span, read_span
+from fmrl.cluster.pack import Pack
+from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
+from fmrl.errors import FMRLError, TableError
+from fmrl.tables.encoder import Column, Encoder, Policy, kind_of
+from fmrl.tables.frames import tasks_from_frame
+from fmrl.tables.stream import TaskStream, _starts
+from fmrl.tables.training_ids import training_ids
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A task, or all tasks of a row group, left out because it cannot be used. ``tasks`` is −1
+    where nobody can count them.
+    """
+
+    where: str
+    what: str
+    tasks: int = 1
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Where tasks lie and which columns they are made of: the same words as
+    `fmrl.tasks_from_frame`.
+
+    source: a folder, a glob, a file, a list of files, or a ray.data.Dataset. features: default all
+    columns but task and target. loss and encoder: found as `tasks_from_frame` finds them if left
+    out, which may take a pass over the data on this machine; number columns need none. one_class:
+    'error', 'keep' or 'drop', as there. share: of the tasks, to play: those
+    `fmrl.datasets.training_ids` chooses. chart: a change of coordinates after the encoder, any
+    value with ``width``, ``rows(X)`` and ``target(y)`` (for a regression) that can be sent to a
+    worker, such as that of an estimator."""
+
+    source: Any
+    task: str = "task"
+    target: str | None = "target"
+    features: tuple[str, ...] | None = None
+    loss: Loss | None = None
+    encoder: Encoder | None = None
+    one_class: str = "error"
+    share: float = 1.0
+    chart: Any = None
+    reader: TaskStream | None = field(default=None, repr=False)  # made by `opened`
+
+    def files(self) -> list[str]:
+        """The Parquet files, in the order they are read."""
+        if isinstance(self.source, (list, tuple)):
+            return [str(f) for f in self.source]
+        if not isinstance(self.source, (str, os.PathLike)):
+            raise TableError(
+                f"a {type(self.source).__name__} is no folder of Parquet files", fix="give its path"
+            )
+        path = Path(self.source)
+        if path.is_dir():
+            found = sorted(
+                str(f) for ending in ("parquet", "pq") for f in path.rglob(f"*.{ending}")
+            )
+        else:
+            found = [str(path)] if path.exists() else sorted(glob.glob(str(path)))
+        if not found:
+            raise TableError(f"there is no Parquet file in {path}", fix="check the path")
+        return found
+
+    def opened(self, sample: Any, files: list[str] | None) -> Tables:
+        """With loss and encoder decided. sample: the Arrow schema of the first readable file;
+        files: None for a Ray Dataset.
+        """
+        schema = pl.from_arrow(sample.empty_table()).schema  # type: ignore[union-attr]
+        names = [n for n in (self.task, self.target) if n is not None]
+        features = self.features or tuple(
+            self.encoder.inputs if self.encoder else (c for c in schema if c not in names)
+        )
+        if absent := [c for c in (*names, *features) if c not in schema]:
+            raise TableError(
+                f"there is no column {absent[0]!r}",
+                fix=f"the columns are {', '.join(map(repr, schema))}",
+            )
+        encoder, loss = self.encoder, self.loss
+        if encoder is None and all(kind_of(f, schema[f]) == "number" for f in features):
+            encoder = Encoder(tuple(Column(f, dtype=str(schema[f])) for f in features), Policy())
+        if encoder is None or loss is None:
+            if files is None:
+                raise TableError(
+                    "a Ray Dataset does not say its loss or its encoder",
+                    fix="give loss= and encoder=",
+                )
+            given = {"encoder": encoder} if encoder else {"features": features}
+            stream = tasks_from_frame(
+                pl.scan_parquet(files), task=self.task, target=self.target, loss=loss, **given
+            )  # type: ignore[arg-type]
+            encoder, loss = stream.encoder, stream.loss
+        empty = pl.DataFrame()
+        reader = TaskStream(
+            empty,
+            self.task,
+            self.target,
+            (),
+            loss,
+            encoder,
+            "split",
+            self.one_class,
+            row="fmrl row",
+        )
+        return replace(
+            self, features=features, loss=loss, encoder=encoder, reader=reader, source=None
+        )
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read."""
+        assert self.encoder is not None
+        return list(
+            dict.fromkeys(
+                [self.task, *([self.target] if self.target else []), *self.encoder.inputs]
+            )
+        )
+
+    @property
+    def width(self) -> int:
+        """Columns of a row as it is played."""
+        assert self.encoder is not None
+        return len(self.encoder.names) if self.chart is None else self.chart.width
+
+    def pack(
+        self, spans: tuple[Span, ...], skip: bool, held: Any = None
+    ) -> tuple[Pack | None, list[Skipped], int]:
+        """The tasks of a block, what was left out of it, and the bytes read. held: tables in
+        memory, by the name of their file.
+        """
+        frames: list[pl.DataFrame | None] = []
+        skipped, size = [], 0
+        for span in spans:
+            try:
+                table, first = read_span(span, self.columns, self.task, held)
+            except TableError as error:
+                if not skip:
+                    raise
+                skipped.append(Skipped(span.place, error.what, span.runs))
+                frames.append(None)
+                continue
+            size += table.nbytes
+            rows = pl.Series("fmrl row", np.arange(first, first + len(table)))
+            place = pl.Series("fmrl place", np.full(len(table), len(frames)))
+            frames.append(pl.from_arrow(table).with_columns(rows, place))  # type: ignore[union-attr,arg-type]
+        readable = [f for f in frames if f is not None]
+        if torn := _torn(frames, spans, self.task):
+            skipped += [
+                Skipped(spans[0].place, f"the task {name!r} has rows that cannot be read")
+                for name in torn
+            ]
+            readable = [f.filter(~pl.col(self.task).is_in(torn)) for f in readable]
+        if not sum(map(len, readable)):
+            return None, skipped, size
+        pack, bad = self._packed(pl.concat(readable, how="vertical_relaxed"), spans, skip)
+        return None if pack is None else self._played(pack), skipped + bad, size
+
+    def _played(self, pack: Pack) -> Pack | None:
+        """The share of the tasks that is played, in the coordinates they are played in."""
+        if self.share < 1:
+            pack = pack.take(
+                np.flatnonzero(
+                    [bool(training_ids([name], self.share)) for name in pack.names.tolist()]
+                )
+            )
+        if self.chart is None or not len(pack):
+            return pack if len(pack) else None
+        target = self.chart.target(pack.target) if isinstance(pack.loss, Squared) else pack.target
+        return replace(pack, X=self.chart.rows(pack.X), target=target)
+
+    def _packed(
+        self, block: pl.DataFrame, spans: tuple[Span, ...], skip: bool
+    ) -> tuple[Pack | None, list[Skipped]]:
+        try:
+            return self._at_once(block), []
+        except FMRLError:
+            pass  # one by one, to say which task it was
+        good, bad, seen, starts = [], [], set(), np.append(_starts(block[self.task]), len(block))
+        for begin, end in itertools.pairwise(starts):
+            rows = block[int(begin) : int(end)]
+            try:
+                good.extend(self.reader._tasks(rows, seen))  # type: ignore[union-attr]
+            except FMRLError as error:
+                where = f"{spans[rows['fmrl place'][0]].place}, task {rows[self.task][0]!r}"
+                if not skip:
+                    fix = "sort the table by task" if "appears again" in error.what else error.fix
+                    raise TableError(f"{where}: {error.what}", round=error.round, fix=fix) from None
+                bad.append(Skipped(where, error.what))
+        return (Pack.of(good) if good else None), bad
+
+    def _at_once(self, block: pl.DataFrame) -> Pack:
+        """All tasks of a block without a Python object for each; any mistake raises, whichever task
+        it is in.
+        """
+        reader = self.reader
+        assert reader is not None
+        ids = block[self.task]
+        if ids.null_count():
+            raise TableError("a row has no task id")
+        starts = np.append(_starts(ids), len(block))
+        names = ids.gather(starts[:-1])
+        if names.n_unique() < len(names):
+            raise TableError("a task's rows do not lie together", fix="sort the table by task")
+        if reader.encoder.policy.missing == "drop":
+            raise TableError("rows may be dropped: one task at a time")
+        X, y = reader.encoder.transform(block, block["fmrl row"].to_numpy()), reader._labels(block)
+        target = reader.loss.encode(y, X)
+        if (
+            isinstance(reader.loss, OneVsAll | Logistic)
+            and y is not None
+            and self.one_class != "keep"
+        ):
+            low, high = (f.reduceat(target, starts[:-1], axis=0) for f in (np.minimum, np.maximum))
+            if (low == high).all(axis=1).any():
+                raise TableError("a task has only one class")
+        return Pack(reader.loss, X, target, starts, names.to_numpy())
+
+
+def _torn(frames: list[pl.DataFrame | None], spans: tuple[Span, ...], task: str) -> list:
+    """Ids of tasks that reach into a span which could not be read."""
+    ids = []
+    for i, frame in enumerate(frames):
+        if frame is not None:
+            continue
+        before, after = (frames[j] if 0 <= j < len(frames) else None for j in (i - 1, i + 1))
+        if spans[i].joined and before is not None:
+            ids.append(before[task][-1])
+        if after is not None and spans[i + 1].joined:
+            ids.append(after[task][0])
+    return ids

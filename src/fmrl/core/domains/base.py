@@ -1,0 +1,113 @@
+"""What a domain is: an action set Θ together with its Bregman regulariser B_R. One value is a whole
+geometry.
+
+R is 1-strongly convex w.r.t. the domain's norm: R = ½‖·‖₂² (norm l2) for Ball, Box and Euclidean, R
+= ⟨θ, log θ⟩ (norm l1) for Simplex. Every method reduces over the last axis and broadcasts over the
+others.
+
+Three groups of methods, and that is all a new domain has to offer:
+
+* geometry — ``divergence``, ``mirror`` (∇R), ``metric`` (diagonal of ∇²R), ``dual`` (the dual
+  norm);
+* the set — ``argmin`` (the lazy mirror-descent primitive), ``project``, ``lowest`` (linear
+  minimisation), ``contains``,
+  ``middle``, ``reach``, ``diameter``;
+* its interior, for the interior-point solver — constraints h(θ) ≥ 0 by ``slack``, ``pull`` = Σ
+  wⱼ∇hⱼ, ``stiffness``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from fmrl.core.arrays import Array, dot, namespace, norm
+
+
+class Domain(ABC):
+    """What the four domains share; the class is only a name for them, ``argmin`` is the method that
+    matters.
+    """
+
+    norm: str = "l2"
+
+    def divergence(self, theta: Array, phi: Array) -> Array:
+        """B_R(theta‖phi), shape [...]; here ½‖theta − phi‖²."""
+        step = theta - phi
+        return dot(step, step) / 2
+
+    def mirror(self, theta: Array) -> Array:
+        """∇R(theta), shape [..., d]."""
+        return theta
+
+    def metric(self, theta: Array) -> Array:
+        """Diagonal of ∇²R(theta), shape [..., d]."""
+        return namespace(theta).ones_like(theta)
+
+    def dual(self, gradient: Array) -> Array:
+        """Dual norm of a gradient, shape [...]."""
+        return norm(gradient)
+
+    def argmin(self, phi: Array, z: Array) -> Array:
+        """argmin over Θ of B_R(·‖phi) + ⟨z, ·⟩, shape [..., d]."""
+        return self.project(phi - z)
+
+    @abstractmethod
+    def project(self, theta: Array) -> Array:
+        """The point of Θ nearest to theta in B_R."""
+
+    @abstractmethod
+    def lowest(self, z: Array) -> Array:
+        """argmin over Θ of ⟨z, ·⟩; of several, the one of least norm."""
+
+    @abstractmethod
+    def middle(self, like: Array) -> Array:
+        """A point well inside Θ, in the shape of ``like``: where an untrained phi starts."""
+
+    @abstractmethod
+    def reach(self, phi: Array) -> Array:
+        """max over Θ of sqrt(B_R(·‖phi)): how far an optimum can be from phi."""
+
+    @abstractmethod
+    def diameter(self, dim: int) -> float:
+        """max over Θ×Θ of sqrt(B_R): the paper's D in ``dim`` dimensions."""
+
+    @abstractmethod
+    def contains(self, theta: Array, slack: float = 1e-6) -> Array:
+        """Whether theta lies in Θ up to ``slack`` (relative to the size of Θ), shape [...]."""
+
+    @abstractmethod
+    def slack(self, theta: Array) -> Array:
+        """Constraint values h(theta), shape [..., k]: Θ is where all are ≥ 0."""
+
+    @abstractmethod
+    def pull(self, theta: Array, weight: Array) -> Array:
+        """Σⱼ weightⱼ·∇hⱼ(theta), shape [..., d]."""
+
+    @abstractmethod
+    def push(self, step: Array) -> Array:
+        """∇hⱼᵀstep of the linear constraints, shape [..., k]: the adjoint of ``pull``."""
+
+    @abstractmethod
+    def stiffness(self, theta: Array, multiplier: Array, ratio: Array) -> Array:
+        """Diagonal of Σⱼ −multiplierⱼ∇²hⱼ + ratioⱼ∇hⱼ∇hⱼᵀ; a curved constraint leaves the last term
+        to ``border``.
+        """
+
+    def regularised(self) -> Domain:
+        """This domain under an objective that contains B_R, less the constraints that B_R enforces
+        by itself.
+        """
+        return self
+
+    def retract(self, theta: Array, step: Array) -> Array:
+        """Move from theta along step; a straight line unless the geometry knows better."""
+        return theta + step
+
+    def tangent(self, theta: Array, gradient: Array) -> Array:
+        """The part of a gradient that no equality constraint absorbs."""
+        return gradient
+
+    def border(self, theta: Array) -> tuple[str, Array] | None:
+        """("curved", −∇h) of a single curved constraint, ("equality", a) for ⟨a, θ⟩ = const, or
+        None.
+        """
+        return None

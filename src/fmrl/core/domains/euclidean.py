@@ -1,0 +1,233 @@
+"""The domains with R = ½‖·‖²: Ball, Box and Euclidean. (Simplex, with its entropy, is in `simplex`;
+what they share, in `domain`.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fmrl.core.arrays import constant, dot, full, namespace, norm, to_numpy, zeros
+from fmrl.core.domains.base import Domain
+from fmrl.errors import FMRLError
+
+__all__ = ["Ball", "Box", "Domain", "Euclidean"]
+
+
+def _vector(value: Any, name: str) -> float | tuple[float, ...]:
+    """A number or a tuple of numbers, so that a domain stays hashable and prints itself."""
+    values = to_numpy(value).astype(float)
+    if values.ndim > 1 or not math.isfinite(float(abs(values).sum())):
+        raise FMRLError(f"{name} must be a finite number or a vector of them, not {value!r}")
+    return float(values) if values.ndim == 0 else tuple(values.tolist())
+
+
+@dataclass(frozen=True)
+class Ball(Domain):
+    """The l2 ball {θ : ‖θ − centre‖₂ ≤ radius} with R = ½‖·‖₂².
+
+    >>> import numpy as np
+    >>> Ball(1.0).argmin(np.zeros(2), np.array([3.0, 4.0]))
+    array([-0.6, -0.8])
+    >>> round(float(Ball(1.0).reach(np.zeros(2))), 3)
+    0.707
+    """
+
+    radius: float
+    centre: float | tuple[float, ...] = 0.0
+
+    def __post_init__(self):
+        if not (self.radius > 0 and math.isfinite(self.radius)):
+            raise FMRLError(
+                f"Ball radius must be positive and finite, not {self.radius}",
+                fix="use Euclidean() for no bound",
+            )
+        object.__setattr__(self, "radius", float(self.radius))
+        object.__setattr__(self, "centre", _vector(self.centre, "Ball centre"))
+
+    def project(self, theta):
+        xp = namespace(theta)
+        centred = self.centre != 0.0
+        offset = theta - constant(self.centre, theta) if centred else theta
+        length = norm(offset)[..., None]
+        inside = offset * (self.radius / xp.maximum(length, full((), self.radius, theta)))
+        return constant(self.centre, theta) + inside if centred else inside
+
+    def lowest(self, z):
+        xp = namespace(z)
+        size = xp.max(xp.abs(z), axis=-1, keepdims=True)  # the squares of a faint z could underflow
+        z = z / xp.where(size > 0, size, xp.ones_like(size))
+        length = norm(z)[..., None]
+        furthest = constant(self.centre, z) - self.radius * z / xp.where(
+            length > 0, length, xp.ones_like(length)
+        )
+        return (
+            furthest
+            if self.centre == 0.0
+            else xp.where(length > 0, furthest, self.project(xp.zeros_like(z)))
+        )
+
+    def middle(self, like):
+        return zeros(like.shape, like) + constant(self.centre, like)
+
+    def reach(self, phi):
+        return (norm(phi - constant(self.centre, phi)) + self.radius) / math.sqrt(2)
+
+    def diameter(self, dim):
+        return math.sqrt(2) * self.radius
+
+    def contains(self, theta, slack=1e-6):
+        return norm(theta - constant(self.centre, theta)) <= self.radius * (1 + slack)
+
+    def slack(self, theta):
+        offset = theta - constant(self.centre, theta)
+        return ((self.radius**2 - dot(offset, offset)) / 2)[..., None]
+
+    def pull(self, theta, weight):
+        return -weight * (theta - constant(self.centre, theta))
+
+    def push(self, step):
+        return step[..., :0]
+
+    def stiffness(self, theta, multiplier, ratio):
+        return multiplier + zeros(theta.shape, theta)
+
+    def retract(self, theta, step):
+        # A straight step along the sphere leaves the ball at once. Let the slack change as its
+        # linear model says, within a half.
+        xp, offset = namespace(theta), theta - constant(self.centre, theta)
+        model = self.slack(theta) - dot(offset, step)[..., None]
+        moved = offset + step
+        square = dot(moved, moved)[..., None]
+        most = self.radius**2 - model
+        bent = (square > most) & (most > 0) & (model > 0)
+        scale = xp.sqrt(
+            xp.where(
+                bent,
+                most / xp.where(square > 0, square, xp.ones_like(square)),
+                xp.ones_like(square),
+            )
+        )
+        return constant(self.centre, theta) + scale * moved
+
+    def border(self, theta):
+        return "curved", theta - constant(self.centre, theta)
+
+
+@dataclass(frozen=True)
+class Box(Domain):
+    """The box {θ : low ≤ θ ≤ high} with R = ½‖·‖₂²; bounds are numbers or vectors.
+
+    >>> import numpy as np
+    >>> Box(-1.0, 1.0).argmin(np.zeros(2), np.array([3.0, -0.5]))
+    array([-1. ,  0.5])
+    """
+
+    low: float | tuple[float, ...]
+    high: float | tuple[float, ...]
+
+    def __post_init__(self):
+        object.__setattr__(self, "low", _vector(self.low, "Box low"))
+        object.__setattr__(self, "high", _vector(self.high, "Box high"))
+        try:
+            proper = bool(np.all(np.asarray(self.low) < np.asarray(self.high)))
+        except ValueError:
+            raise FMRLError("Box low and high have different lengths") from None
+        if not proper:
+            raise FMRLError(f"Box needs low < high everywhere, not {self.low} and {self.high}")
+
+    def _bounds(self, like):
+        shape = zeros(like.shape[-1:], like)
+        return shape + constant(self.low, like), shape + constant(self.high, like)
+
+    def project(self, theta):
+        xp = namespace(theta)
+        low, high = self._bounds(theta)
+        return xp.minimum(xp.maximum(theta, low), high)
+
+    def lowest(self, z):
+        xp = namespace(z)
+        low, high = self._bounds(z)
+        nearest_zero = self.project(xp.zeros_like(z))
+        return xp.where(z > 0, low, xp.where(z < 0, high, nearest_zero))
+
+    def middle(self, like):
+        low, high = self._bounds(like)
+        return zeros(like.shape, like) + (low + high) / 2
+
+    def reach(self, phi):
+        xp = namespace(phi)
+        low, high = self._bounds(phi)
+        return norm(xp.maximum(phi - low, high - phi)) / math.sqrt(2)
+
+    def diameter(self, dim):
+        width = np.broadcast_to(np.asarray(self.high) - np.asarray(self.low), (dim,))
+        return float(np.linalg.norm(width) / math.sqrt(2))
+
+    def contains(self, theta, slack=1e-6):
+        xp = namespace(theta)
+        low, high = self._bounds(theta)
+        room = slack * (high - low)
+        return xp.all((theta >= low - room) & (theta <= high + room), axis=-1)
+
+    def slack(self, theta):
+        low, high = self._bounds(theta)
+        return namespace(theta).concat([theta - low, high - theta], axis=-1)
+
+    def pull(self, theta, weight):
+        d = theta.shape[-1]
+        return weight[..., :d] - weight[..., d:]
+
+    def push(self, step):
+        return namespace(step).concat([step, -step], axis=-1)
+
+    def stiffness(self, theta, multiplier, ratio):
+        d = theta.shape[-1]
+        return ratio[..., :d] + ratio[..., d:]
+
+
+@dataclass(frozen=True)
+class Euclidean(Domain):
+    """All of R^d with R = ½‖·‖₂². Nothing bounds an optimum here, so the first guess of D must be
+    given explicitly.
+
+    >>> import numpy as np
+    >>> Euclidean().argmin(np.zeros(2), np.array([3.0, 4.0]))
+    array([-3., -4.])
+    """
+
+    def project(self, theta):
+        return theta
+
+    def lowest(self, z):
+        raise FMRLError(
+            "a linear function has no minimum on Euclidean()",
+            fix="use a bounded domain such as Ball(radius)",
+        )
+
+    def middle(self, like):
+        return zeros(like.shape, like)
+
+    def reach(self, phi):
+        return full(phi.shape[:-1], math.inf, phi)
+
+    def diameter(self, dim):
+        return math.inf
+
+    def contains(self, theta, slack=1e-6):
+        return namespace(theta).all(namespace(theta).isfinite(theta), axis=-1)
+
+    def slack(self, theta):
+        return theta[..., :0]
+
+    def pull(self, theta, weight):
+        return zeros(theta.shape, theta)
+
+    def push(self, step):
+        return step[..., :0]
+
+    def stiffness(self, theta, multiplier, ratio):
+        return zeros(theta.shape, theta)

@@ -1,0 +1,207 @@
+"""The logistic losses: one margin for two classes (Logistic), one a class apart (OneVsAll), or one
+a class together (Softmax).
+
+Values, slopes and curvatures keep their digits however far a sample is on its right side: a loss of
+e^−200 is still one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fmrl.core.arrays import Array, device, dot, full, namespace
+from fmrl.core.losses.base import Binary, Loss
+from fmrl.core.losses.labels import indices, labels_of, pick
+
+
+def _softplus(z: Array) -> Array:
+    xp = namespace(z)
+    return xp.maximum(z, xp.zeros_like(z)) + xp.log1p(xp.exp(-xp.abs(z)))
+
+
+def _sigmoid(z: Array) -> Array:
+    xp = namespace(z)
+    return 1 / (
+        1 + xp.exp(xp.minimum(-z, full((), 708.0 if z.dtype == xp.float64 else 80.0, z)))
+    )  # beyond, exp overflows
+
+
+def _entropy(p: Array) -> Array:
+    """p·log p with 0·log 0 = 0, and inf outside [0, 1]; rounding just below zero counts as zero."""
+    xp = namespace(p)
+    inside = p * xp.log(xp.where(p > 0, p, full((), 1.0, p)))
+    return xp.where((p >= -1e-15) & (p <= 1 + 1e-12), inside, full((), math.inf, p))
+
+
+def _kl(p: Array, off: Array, size: Array) -> Array:
+    """Σ of KL(p + off‖p) over the last axis, of any smallness; inf where p + off < 0. ``size``: of
+    what ``off`` was taken.
+
+    >>> import numpy as np
+    >>> f"{float(_kl(np.array([1e-50, 1.0]), np.array([1e-58, -1e-58]), np.array(1e-50))):.3e}"
+    '5.000e-67'
+    """
+    xp = namespace(p)
+    off = xp.where(
+        xp.abs(off) <= 8 * xp.finfo(p.dtype).eps * size, xp.zeros_like(off), off
+    )  # rounding
+    new, seen = p + off, p > 1e-290  # below, a ratio could overflow
+    safe = xp.where(seen, p, xp.ones_like(p))
+    grown = xp.where(new > 0, off / safe, xp.zeros_like(p))
+    # The sum cancels to the second order; Σ off²/p, always above it, does not.
+    sums, square = xp.sum(new * xp.log1p(grown), axis=-1), xp.sum(off * off / safe, axis=-1)
+    outside = xp.any((new < 0) | ~seen & (xp.abs(off) > p), axis=-1)
+    return xp.where(
+        outside, full((), math.inf, p), xp.minimum(xp.maximum(sums, xp.zeros_like(sums)), square)
+    )
+
+
+@dataclass(frozen=True)
+class OneVsAll(Loss):
+    """Sum over classes of binary logistic losses: ℓ = Σ_c log(1 + e^{z_c}) − 1[y = c]·z_c, in nats.
+    The paper's text model.
+
+    ``classes`` is their number or the labels themselves (any hashable kind).
+
+    >>> import numpy as np
+    >>> round(float(OneVsAll(4).value(np.zeros(4), np.array([1.0, 0, 0, 0]))), 4)
+    2.7726
+    """
+
+    classes: int | tuple[Hashable, ...]
+    bend: ClassVar[float] = 0.25
+    attained: ClassVar[bool] = False
+
+    def __post_init__(self):
+        object.__setattr__(self, "labels", labels_of(self.classes, 1))
+        if not isinstance(self.classes, int):
+            object.__setattr__(self, "classes", self.labels)  # type: ignore[attr-defined]
+
+    @property
+    def outputs(self) -> int:  # type: ignore[override]
+        """One margin per class."""
+        return len(self.labels)  # type: ignore[attr-defined]
+
+    def encode(self, y, like):
+        xp = namespace(like)
+        index = indices(y, self.labels, like)  # type: ignore[attr-defined]
+        return xp.astype(
+            index[:, None] == xp.arange(self.outputs, device=device(like))[None, :], like.dtype
+        )
+
+    def value(self, z, target):
+        # log(1 + e^z) − target·z with its larger terms already cancelled: a loss of e^−50 is still
+        # one.
+        return namespace(z).sum(_softplus((1 - 2 * target) * z), axis=-1)
+
+    def slope(self, z, target):
+        away = 1 - 2 * target
+        return away * _sigmoid(away * z)
+
+    def curvature(self, z, target):
+        p = _sigmoid(-namespace(z).abs(z))
+        return p * (1 - p)
+
+    def conjugate(self, u, target):
+        p = u + target
+        return namespace(u).sum(_entropy(p) + _entropy(1 - p), axis=-1)
+
+    def excess(self, z, u, target):
+        xp, away = namespace(z), 1 - 2 * target
+        p, own = _sigmoid(away * z), self.slope(z, target)
+        off, size = away * (u - own), xp.abs(u) + xp.abs(own)
+        both = _kl(
+            xp.stack([p, _sigmoid(-away * z)], axis=-1),
+            xp.stack([off, -off], axis=-1),
+            size[..., None],
+        )
+        return xp.sum(both, axis=-1)
+
+    def steep(self, norm):
+        return math.sqrt(self.outputs) if norm == "l2" else 1.0
+
+    def decode(self, z):
+        """The label of the largest margin."""
+        labels, index = self.labels, namespace(z).argmax(z, axis=-1)  # type: ignore[attr-defined]
+        return index if labels == tuple(range(len(labels))) else pick(labels, index)
+
+
+@dataclass(frozen=True)
+class Softmax(OneVsAll):
+    """Multinomial logistic loss ℓ = log Σ_c e^{z_c} − z_y.
+
+    >>> import numpy as np
+    >>> round(float(Softmax(2).value(np.zeros(2), np.array([1.0, 0.0]))), 4)
+    0.6931
+    """
+
+    bend: ClassVar[float] = 0.5
+    coupled: ClassVar[bool] = True
+
+    def _odds(self, z, target):
+        """e^(z_c − top) of the classes that are not y (0 at y), their sum, and z_y − top ≤ 0:
+        nothing that cancels later.
+        """
+        xp = namespace(z)
+        own = dot(target, z)[..., None]
+        top = xp.maximum(xp.max(z, axis=-1, keepdims=True), own)
+        odds = (1 - target) * xp.exp(z - top)
+        return odds, xp.sum(odds, axis=-1, keepdims=True), own - top
+
+    def value(self, z, target):
+        xp = namespace(z)
+        _, rest, behind = self._odds(z, target)
+        return (xp.log1p(rest + xp.expm1(behind)) - behind)[..., 0]
+
+    def slope(self, z, target):
+        odds, rest, behind = self._odds(z, target)
+        return (odds - target * rest) / (rest + namespace(z).exp(behind))
+
+    def curvature(self, z, target):
+        xp = namespace(z)
+        odds, rest, behind = self._odds(z, target)
+        own = xp.exp(behind)
+        p, lacking = (
+            (odds + target * own) / (rest + own),
+            (rest + (1 - target) * own - odds) / (rest + own),
+        )
+        eye = xp.eye(self.outputs, dtype=z.dtype, device=device(z))
+        return eye * (p * lacking)[..., :, None] - (1 - eye) * p[..., :, None] * p[..., None, :]
+
+    def conjugate(self, u, target):
+        xp = namespace(u)
+        p = u + target
+        off = xp.abs(xp.sum(p, axis=-1) - 1) > 1e-9
+        return xp.where(off, full((), math.inf, u), xp.sum(_entropy(p), axis=-1))
+
+    def excess(self, z, u, target):
+        xp = namespace(z)
+        odds, rest, behind = self._odds(z, target)
+        p, own = (odds + target * xp.exp(behind)) / (rest + xp.exp(behind)), self.slope(z, target)
+        off = u - own
+        off = off - p * xp.sum(off, axis=-1, keepdims=True)  # slopes sum to zero, up to rounding
+        return _kl(p, off, xp.abs(u) + xp.abs(own))
+
+    def steep(self, norm):
+        return math.sqrt(2) if norm == "l2" else 1.0
+
+
+@dataclass(frozen=True)
+class Logistic(Binary):
+    """Binary logistic loss ℓ = log(1 + e^z) − y·z.
+
+    >>> import numpy as np
+    >>> round(float(Logistic().value(np.zeros(1), np.ones(1))), 4)
+    0.6931
+    """
+
+    bend: ClassVar[float] = 0.25
+    attained: ClassVar[bool] = False
+
+    def encode(self, y, like):
+        return self._positive(y, like)
+
+    value, slope, curvature = OneVsAll.value, OneVsAll.slope, OneVsAll.curvature
+    conjugate, excess = OneVsAll.conjugate, OneVsAll.excess

@@ -1,0 +1,3 @@
+"""The rules of Algorithm 2 as values: within-task learners, update rules, meta-updates and
+similarity rules.
+"""

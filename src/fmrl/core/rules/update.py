@@ -1,0 +1,59 @@
+"""Update rules: which vector θ_t of a finished task moves the initialisation (the three variants of
+Algorithm 2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from fmrl.core.arrays import Array
+from fmrl.core.rules.within import Play
+from fmrl.core.solve.minimise import Solution
+
+
+class UpdateRule(Protocol):
+    """From what happened in a task to its update vector. ``exact`` rules need the optimum alone, so
+    tasks can be batched.
+    """
+
+    exact: ClassVar[bool]
+
+    def vector(self, play: Play | None, best: Solution) -> Array:
+        """θ_t [..., d]; ``play`` may be None when the rule is exact."""
+        ...
+
+
+@dataclass(frozen=True)
+class FAL:
+    """Follow the average leader: θ_t is the (least-norm) optimum in hindsight."""
+
+    exact: ClassVar[bool] = True
+
+    def vector(self, play, best):
+        """The optimum."""
+        return best.theta
+
+
+@dataclass(frozen=True)
+class FLIOnline:
+    """Follow the last iterate: θ_t is the action after the last round."""
+
+    exact: ClassVar[bool] = False
+
+    def vector(self, play, best):
+        """The last action."""
+        return play.last
+
+
+@dataclass(frozen=True)
+class FLIBatch:
+    """Follow the average iterate, for tasks whose rounds are i.i.d.: θ_t is the mean of the actions
+    played.
+    """
+
+    exact: ClassVar[bool] = False
+
+    def vector(self, play, best):
+        """The mean action."""
+        return play.average

@@ -1,0 +1,1 @@
+"""Triton kernels of the two networks of the paper."""

@@ -1,0 +1,125 @@
+"""MetaClassifier and MetaRegressor: Algorithm 2 with scikit-learn's manners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
+from sklearn.utils.validation import validate_data
+
+from fmrl.errors import FMRLError
+from fmrl.estimators.base import Meta
+from fmrl.estimators.inputs import as_numpy, back, positions, weights
+from fmrl.estimators.task_models import TaskClassifier, TaskRegressor, probabilities
+
+
+class MetaClassifier(ClassifierMixin, Meta):
+    """A classifier for many small related tasks, which share their labels.
+
+    It plays the tasks one after another by Algorithm 2 of the paper, and so learns where a new task
+    should start (phi) and how far it may go; `adapt` turns that and a few rows into an ordinary
+    linear classifier.
+
+    within, update, meta, similarity: the ingredients of Algorithm 2 (default OMD(), FAL(),
+    FollowLeader(), AverageDeviation()).
+    radius: of the ball of models, in the chart's coordinates (default: from the data, see
+    `fmrl.estimators.coordinates`).
+    fit_intercept: whether models have an intercept. random_state: seed of the split by which the
+    rule is chosen.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> task, X = np.repeat(np.arange(40), 10), rng.normal(size=(400, 5))
+    >>> y = np.where(X[:, 0] + 0.3 * rng.normal(size=40)[task] > 0, "yes", "no")
+    >>> clf = MetaClassifier().fit(X, y, task=task)
+    >>> clf.n_tasks_seen_, clf.classes_.tolist()
+    (40, ['no', 'yes'])
+    >>> model = clf.adapt(X[:2], y[:2])  # two rows of a new task
+    >>> model.coef_.shape, bool(model.score(X[:10], y[:10]) >= 0.8)
+    ((1, 5), True)
+    """
+
+    _task_model = TaskClassifier
+
+    def _check(self, X, y, sample_weight, reset):
+        X, y = validate_data(self, as_numpy(X), as_numpy(y), dtype=np.float64, reset=reset)
+        check_classification_targets(y)
+        return X, y, weights(sample_weight, X)
+
+    def _target(self, y, classes, first):
+        if first:
+            self.classes_ = unique_labels(y) if classes is None else unique_labels(classes)
+        elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
+            raise FMRLError(
+                f"classes={list(classes)} differ from those of the first call, {self.classes_.tolist()}"
+            )
+        return positions(y, self.classes_)
+
+    def decision_function(self, X: Any, task: Any = None) -> Any:
+        """Margins: [n] for two classes, [n, classes] for more."""
+        z = self._margins(X, task)
+        return back(z[:, 0] if z.shape[1] == 1 else z, X)
+
+    def predict_proba(self, X: Any, task: Any = None) -> Any:
+        """Class probabilities [n, classes] under the model of each row's task (the common start,
+        where no task is given).
+        """
+        return back(probabilities(self._margins(X, task), len(self.classes_)), X)
+
+    def predict(self, X: Any, task: Any = None) -> Any:
+        """The most probable class [n] under the model of each row's task (the common start, where
+        no task is given).
+        """
+        p = probabilities(self._margins(X, task), len(self.classes_))
+        return back(self.classes_[p.argmax(axis=1)], X)
+
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:
+        """Accuracy."""
+        return float(
+            np.average(as_numpy(self.predict(X, task)) == as_numpy(y), weights=sample_weight)
+        )
+
+
+class MetaRegressor(RegressorMixin, Meta):
+    """A linear regressor for many small related tasks. Parameters as `MetaClassifier`.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> task, X = np.repeat(np.arange(40), 10), rng.normal(size=(400, 5))
+    >>> y = X @ [1.0, 2.0, 3.0, 0.0, 0.0] + 0.2 * rng.normal(size=40)[task] + 0.1 * rng.normal(size=400)
+    >>> reg = MetaRegressor().fit(X, y, task=task)
+    >>> reg.coef_.round(1) + 0.0, bool(reg.adapt(X[:3], y[:3]).score(X[:10], y[:10]) > 0.95)
+    (array([1., 2., 3., 0., 0.]), True)
+    """
+
+    _task_model = TaskRegressor
+
+    def _check(self, X, y, sample_weight, reset):
+        X, y = validate_data(
+            self, as_numpy(X), as_numpy(y), dtype=np.float64, y_numeric=True, reset=reset
+        )
+        return X, np.asarray(y, dtype=float), weights(sample_weight, X)
+
+    def _target(self, y, classes, first):
+        if classes is not None:
+            raise FMRLError("a regressor has no classes", fix="use MetaClassifier")
+        return y
+
+    def _shape(self, coef, intercept):
+        return coef[0], float(intercept[0])
+
+    def predict(self, X: Any, task: Any = None) -> Any:
+        """The prediction of every row [n] under the model of its task (the common start, where no
+        task is given).
+        """
+        return back(self._margins(X, task)[:, 0], X)
+
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:
+        """R²."""
+        from sklearn.metrics import r2_score
+
+        return float(
+            r2_score(as_numpy(y), as_numpy(self.predict(X, task)), sample_weight=sample_weight)
+        )

@@ -1,0 +1,103 @@
+"""The growth figure: the smallest L(θ) − L(θ*) at a distance from the optimum, and its α against
+the number of samples.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fmrl.core.losses import OneVsAll
+from fmrl.core.tasks import Task
+from fmrl.reproduce.convex.config import Config
+from fmrl.reproduce.convex.parts import Part
+from fmrl.reproduce.convex.sets import StudySet
+from fmrl.stats import mean_interval
+from fmrl.theory.growth import estimate
+
+MIXTURE = tuple(2**k for k in range(4, 10))  # samples in all: 16 … 512
+DISTANCES = tuple(round(0.1 * k, 1) for k in range(1, 11))
+OVER = "95% t interval over tasks"
+LEFT, RIGHT = "Gaussian mixture", "tasks"
+
+
+def parts(config: Config) -> list[Part]:
+    """One part per data and number of samples."""
+    common = {"repeats": config.repeats, "seed": config.seed}
+    sizes = MIXTURE if len(config.shots) == 6 else MIXTURE[::2]
+    left = [
+        Part(f"growth/mixture-{m}", "growth:mixture", {"samples": m} | common, 0.01 * m + 8)
+        for m in sizes
+    ]
+    return left + [
+        Part(f"growth/tasks-{m}", "growth:shots", {"shots": m} | common, 0.1 * m + 8)
+        for m in config.shots
+    ]
+
+
+def mixture(data: StudySet, samples: int, repeats: int, seed: int) -> dict[str, Any]:
+    """Four Gaussians in 50 dimensions: x = mu_y + u, mu standard normal, u uniform on the sphere, y
+    uniform.
+
+    Smaller samples are the beginnings of larger ones.
+    """
+    tasks = []
+    for r in range(repeats):
+        rng = np.random.default_rng([seed, r])
+        mu, y = rng.standard_normal((4, 50)), rng.integers(4, size=MIXTURE[-1])
+        u = rng.standard_normal((MIXTURE[-1], 50))
+        X = mu[y] + u / np.linalg.norm(u, axis=1, keepdims=True)
+        tasks.append(Task(X[:samples], y[:samples], loss=OneVsAll(4)))
+    return _measured(tasks)
+
+
+def shots(data: StudySet, shots: int, repeats: int, seed: int) -> dict[str, Any]:
+    """The study's own tasks, as many of them drawn at random."""
+    every = data.tasks(shots)
+    chosen = np.random.default_rng(seed).choice(
+        len(every), size=min(repeats, len(every)), replace=False
+    )
+    return _measured([every[t] for t in chosen])
+
+
+def _measured(tasks: list[Task]) -> dict[str, Any]:
+    found = [estimate(task, distances=np.array(DISTANCES)) for task in tasks]
+    return {
+        "samples": tasks[0].rounds,
+        "alpha": [g.alpha_min for g in found],
+        "alpha_most": [g.alpha_most for g in found],
+        "curve": np.mean([g.difference for g in found], axis=0),
+        "curve_low": np.mean([g.lower for g in found], axis=0),
+        "multiplier": float(np.mean([g.multiplier for g in found])),
+    }
+
+
+def rows(config: Config, results: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row per data and number of samples: α with its interval, and the mean curve."""
+    made = []
+    for p in parts(config):
+        r = results[p.name]
+        mean, low, high, _ = mean_interval(r["alpha"])
+        row = {
+            "preset": "any",
+            "within": LEFT if "samples" in p.arguments else RIGHT,
+            "method": "alpha",
+        }
+        row |= {
+            "shots": p.arguments.get("shots"),
+            "samples": r["samples"],
+            "mean": mean,
+            "low": low,
+            "high": high,
+        }
+        row |= {"n": len(r["alpha"]), "interval": OVER, "distances": DISTANCES, "curve": r["curve"]}
+        made.append(
+            row
+            | {
+                "curve_low": r["curve_low"],
+                "multiplier": r["multiplier"],
+                "most": float(np.mean(r["alpha_most"])),
+            }
+        )
+    return made

@@ -1,0 +1,1 @@
+"""The deep study: the authors' 48 Reptile runs, ours beside theirs."""

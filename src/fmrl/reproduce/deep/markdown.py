@@ -1,0 +1,96 @@
+"""Pieces of the reproduction page that more than one of its sections is made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+from fmrl.reproduce.deep.claims import judge
+from fmrl.reproduce.deep.figures import PICTURES
+from fmrl.reproduce.deep.reproduce import Plan
+from fmrl.reproduce.deep.settings import reference, runs
+
+
+def table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
+    """Rows under a head.
+
+    >>> table(["run", "accuracy"], [["a", "0.5"]]).splitlines()
+    ['| run | accuracy |', '| --- | --- |', '| a | 0.5 |']
+    """
+    head = list(head)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *lines))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('`a`', '`a`, `b` and `c`')
+    """
+    *before, last = (f"`{n}`" for n in names)
+    return f"{', '.join(before)} and {last}" if before else last
+
+
+def command(record: dict, data: str = "omniglot") -> str:
+    """The command whose plan is that of a study's record.
+
+    >>> command({"plan": "Plan(every=4000, curve=200, iterations=None, precision='tf32')", "runs": {"o15_i5": {}}})
+    'fmrl reproduce deep --seeds 1 --every 4000 --precision tf32'
+    """
+    usual = {k: str(v) for k, v in asdict(Plan()).items()}
+    held = dict(re.findall(r"(\w+)='?([\w.]+)'?", record["plan"]))
+    words = ["fmrl reproduce deep"] + ([f"--set {data}"] if data != "omniglot" else [])
+    if data == "omniglot" and not any("@" in key for key in record["runs"]):
+        words.append("--seeds 1")
+    return " ".join(words + [f"--{k} {v}" for k, v in held.items() if v != usual.get(k)])
+
+
+def pictures(data: str) -> list[str]:
+    """The pictures of one data set.
+
+    >>> pictures("Omniglot")[0]
+    '![Omniglot 5-way](img/deep-omniglot-5-way.png)'
+    """
+    stem = f"deep-{data.lower().replace(' ', '-')}"
+    return [
+        f"![{data}{name.removeprefix(stem).replace('-', ' ', 1)}](img/{name}.png)"
+        for name in PICTURES[data]
+    ]
+
+
+def unfinished(settings: str, results: dict[str, dict]) -> list[str]:
+    """Runs of the authors' settings that have no end here, those that were never evaluated with
+    them.
+
+    >>> len(unfinished("Mini-ImageNet", {"m15_i8": {"curve": [], "final": {}}}))
+    15
+    """
+    return [r.name for r in runs(settings) if "final" not in results.get(r.name, {})]
+
+
+def stood(names: Sequence[str], results: dict[str, dict], beside: bool = True) -> str:
+    """Where unfinished runs stood; with the authors' accuracy there unless theirs is of another
+    data set.
+    """
+    lines, never = [], [n for n in names if not results.get(n, {}).get("curve")]
+    for name in (n for n in names if n not in never):
+        at, accuracy = results[name]["curve"][-1]
+        logged = dict(map(tuple, reference()[name]["test_curve"])).get(at) if beside else None
+        said = f"`{name}` had {100 * accuracy:.1f} at meta-iteration {at:,}"
+        lines.append(said if logged is None else f"{said} (authors {100 * logged:.1f})")
+    if never:
+        lines.append(f"{listed(never)} had not been evaluated")
+    return "Stopped when the time was over: " + "; ".join(lines) + "." if lines else ""
+
+
+def verdicts(results: dict[str, dict], settings: str, logged: str) -> str:
+    """The paper's claims about these settings; logged: the head of the authors' column."""
+    words = {True: "yes", False: "**no**", None: "–"}
+    return table(
+        ["task", "claim", "ours", "numbers", logged, "numbers"],
+        [
+            [c.family, c.text, words[c.ours], c.ours_numbers, words[c.theirs], c.theirs_numbers]
+            for c in judge(results, settings)
+        ],
+    )

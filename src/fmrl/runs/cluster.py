@@ -1,0 +1,253 @@
+"""Training on a Ray cluster: the pilot decides here, all training tasks are played there, and
+everything after is the local code.
+
+The tables are Parquet files whose tasks lie together. This machine reads them, too: once for their
+checksums, once for the encoding, and once more for the rows that the evaluation needs (and for the
+models of tasks seen, where they are kept). Solving and playing, which take the time, are Ray's. """
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fmrl.errors import FMRLError
+from fmrl.core.losses import Loss, Squared
+from fmrl.core.tasks import Task
+from fmrl.datasets import Encoder, TableError
+from fmrl.tables.training_ids import _text as id_text
+from fmrl.cluster.engine import Played, Ray
+from fmrl.cluster.groups import FIX, Block, Group, cut, index_file, join, open_file
+from fmrl.cluster.mapping import OnRay
+from fmrl.cluster.store import read
+from fmrl.cluster.tables import Tables
+from fmrl.runs import folder
+from fmrl.runs.options import Options
+from fmrl.runs.source import Source, not_empty, open_source
+from fmrl.runs.train import Stopped, _Session
+
+KINDS = (".parquet", ".pq")
+
+
+def parquet_files(table: str) -> list[Path]:
+    """The Parquet files of a folder, a glob or a path, in the order they are read; anything else
+    cannot be shared out.
+    """
+    if find_spec("ray") is None or find_spec("pyarrow") is None:
+        raise FMRLError("the engine 'ray' needs Ray, which is not installed", fix='pip install "fmrl[ray]"')
+    found = [Path(f).absolute() for f in Tables(table).files()]  # workers may run in another folder
+    if wrong := [f for f in found if f.suffix.lower() not in KINDS or not f.is_file()]:
+        what = f"the engine 'ray' reads Parquet files only, and {wrong[0]} is none"
+        raise TableError(what, fix="convert it, give a folder of Parquet files or a quoted glob, or leave out --engine ray")
+    return found
+
+
+@dataclass
+class Blocks:
+    """Tasks of Parquet files read here, block after block, as the workers read them; what they skip
+    is not among them.
+    """
+
+    tables: Tables
+    blocks: list[Block]
+    skip: bool
+    left_out: frozenset[str] = frozenset()  # tasks that could be read, but not solved
+
+    @property
+    def loss(self) -> Loss:
+        """With the labels."""
+        return self.tables.loss  # type: ignore[return-value]
+
+    @property
+    def encoder(self) -> Encoder:
+        """How columns become numbers."""
+        return self.tables.encoder  # type: ignore[return-value]
+
+    def __iter__(self) -> Iterator[Task]:
+        for block in self.blocks:
+            pack, _, _ = self.tables.pack(block.spans, self.skip)
+            if pack is None:
+                continue
+            for name, a, b in zip(pack.names.tolist(), pack.starts[:-1], pack.starts[1:], strict=True):
+                if id_text(name) not in self.left_out:
+                    yield Task(pack.X[a:b], self._labels(pack.target[a:b]), loss=self.loss, name=name)
+
+    def _labels(self, target: np.ndarray) -> Any:
+        if isinstance(self.loss, Squared):
+            return target[:, 0]
+        places = target.argmax(axis=1) if target.shape[1] > 1 else target[:, 0].astype(int)
+        return [self.loss.classes[i] for i in places]  # type: ignore[attr-defined]
+
+
+def open_tables(
+    options: Options,
+    encoder: Encoder | None = None,
+    loss: Loss | None = None,
+    expected: int | None = None,
+) -> Source:
+    """Open the Parquet files of a run; encoder, loss, expected as in `open_source`."""
+    files, skip = [str(f) for f in parquet_files(options.table)], options.skip_bad_tasks
+    groups, bad = join([g for f in files for g in index_file(f, options.task)], skip)
+    if not groups:
+        raise TableError("no file of the table can be read", fix="; ".join(g.error or "" for g in bad[:3]) or "check the path")
+    if encoder is None:
+        columns = None if not options.features else [options.task, options.target, *options.features]
+        frame = _readable(groups, columns) if skip else pl.scan_parquet(files)
+        try:
+            found = open_source(options, frame=frame)
+            ids = frame.select(pl.col(options.task).n_unique()).collect(engine="streaming").item()
+        except (TableError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+            for g in groups:  # polars does not say where; the first place that cannot be read is it, if there is one
+                _try(g, columns)
+            raise
+        if not skip and ids != (runs := sum(g.runs - g.joined for g in groups)):
+            what = f"the rows of {ids:,} tasks lie in {runs:,} places"
+            raise TableError(what, fix="on Ray the rows of a task lie together: sort the table by task, or use --engine local")
+        encoder, loss, expected = found.encoder, found.loss, found.expected
+    tables = Tables(files, options.task, options.target, None, loss, encoder, options.one_class)
+    readable = list(dict.fromkeys(g.file for g in groups))
+    opened = tables.opened(open_file(readable[0]).schema_arrow, readable)
+    return Source(Blocks(opened, cut(groups, None, 1), skip), 1.0 - options.holdout, expected)  # type: ignore[arg-type]
+
+
+def _try(g: Group, columns: list[str] | None) -> None:
+    """Read a row group, or say that it cannot be read."""
+    import pyarrow as pa
+
+    try:
+        open_file(g.file).read_row_group(g.group, columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        raise TableError(f"{g.place} cannot be read: {str(error).splitlines()[0]}", fix=FIX) from None
+
+
+def _readable(groups: list[Group], columns: list[str] | None) -> pl.LazyFrame:
+    """The row groups that can be read, as one table: what encoding and loss are learned from."""
+    parts = []
+    for g in groups:
+        try:
+            _try(g, columns)
+        except TableError:
+            continue
+        rows = open_file(g.file).metadata.row_group(g.group).num_rows
+        parts.append(pl.scan_parquet(g.file).slice(g.offset, rows))
+    if not parts:
+        raise TableError("no row group of the table can be read", fix="write the files again")
+    return pl.concat(parts, how="vertical_relaxed")
+
+
+class Session(_Session):
+    """A run whose tasks are played on Ray. Its checkpoint is the pilot's decision; rounds and
+    optima lie beside it, block by block.
+    """
+
+    address: str | None = None
+    view: Callable[[Any], None]
+    played: Played
+    size: dict[str, int]
+
+    def play(self, every: int, stop: Callable[[], bool]) -> None:
+        """Play the blocks that no session before has finished."""
+        self.progress("playing", 0, self.source.expected)
+        self.before = self.saved = self._finished()
+        try:
+            if self.estimator is None:
+                first = next((w.tasks for w in self.source.windows() if w.tasks is not None), None)
+                not_empty(self.source, 0 if first is None else len(first))
+                self._begin(first)
+                self._save()
+            self._on_ray(stop)
+            self._look()
+        except KeyboardInterrupt:
+            raise self.stopped() from None
+        self.done = self.saved = len(self.names)
+
+    def _on_ray(self, stop: Callable[[], bool]) -> None:
+        options, estimator, done = self.settings.options, self.estimator, 0
+        local = self.source.stream.tables
+
+        def view(ledger: Any) -> None:
+            self.view(ledger)
+            if stop():
+                raise KeyboardInterrupt
+
+        def progress(tasks: int) -> None:
+            nonlocal done
+            done += tasks
+            self.progress("playing", done, self.source.expected)
+            if stop():  # the last blocks may end together, with nothing left to view
+                raise KeyboardInterrupt
+
+        files = [str(f) for f in parquet_files(options.table)]
+        tables = Tables(
+            files, options.task, options.target, None, local.loss, local.encoder, options.one_class,
+            share=self.source.share, chart=estimator.chart_,
+        )  # fmt: skip
+        engine = Ray(out=self.out, skip_bad_tasks=options.skip_bad_tasks, guest=True)
+        begun = estimator.history_
+        mapper = OnRay(self.address, view=view)
+        try:
+            self.played = engine.play(
+                begun.algo, tables, state=begun.start, meta_batch=options.meta_batch, keep=begun.keep, progress=progress, mapper=mapper
+            )  # fmt: skip
+            self.size = mapper.size() | {"workers": len(self.played.ledger.workers)}
+        finally:
+            mapper.close()
+        estimator.history_ = self.played.history(begun.keep)
+        estimator.state_ = estimator.history_.state
+
+    def _look(self) -> None:
+        """What the evaluation needs of the rows; names in the order they were played."""
+        paths = (self.out / "rounds" / f"{block.number:08d}.parquet" for block in self.played.blocks)
+        played = [id_text(name) for path in paths for name in (read(path, ["task"]) or {"task": np.empty(0)})["task"].tolist()]
+        self._windows()
+        if skipped := frozenset(self.names) - set(played):
+            self.source.stream.left_out = skipped
+            self._windows()
+        if len(set(played)) < len(played):
+            raise TableError("the rows of a task do not lie together", fix="sort the table by task, and train anew")
+        if self.names != played:
+            raise FMRLError("the table is not what it was when its tasks were played", fix="train anew in another folder")
+
+    def _windows(self) -> None:
+        self.names, self.rows = [], 0
+        self.pooled, self.heldout = (
+            type(self.pooled)(seed=self.pooled.seed),
+            type(self.heldout)(self.heldout.most, self.heldout.seed),
+        )
+        for number, window in enumerate(self.source.windows()):
+            self.heldout.add(window.held)
+            if window.tasks is not None:
+                self.pooled.add(window.tasks.X, window.tasks.y, number)
+                self.names += window.names
+                self.rows += len(window.tasks.y)
+            self.progress("reading for the evaluation", len(self.names), self.source.expected)
+
+    def _finished(self) -> int:
+        """Tasks in finished blocks."""
+        found = (read(path, ["regret"]) for path in sorted((self.out / "rounds").glob("*.parquet")))
+        return sum(len(columns["regret"]) for columns in found if columns is not None)
+
+    def give_up(self) -> None:
+        """Optima take the time: a run that has some of them has begun."""
+        if not any((self.out / "optima").glob("*.parquet")):
+            for name in (folder.SETTINGS, folder.CHECKPOINT, "run.json"):
+                (self.out / name).unlink(missing_ok=True)
+            for name in ("optima", "rounds"):
+                shutil.rmtree(self.out / name, ignore_errors=True)
+
+    def stopped(self) -> Stopped:
+        """As of a local run; blocks are saved as they end."""
+        self.saved = self._finished()
+        return super().stopped()
+
+    def about(self) -> dict[str, Any]:
+        """The cluster, the meta-batch, and what was skipped."""
+        ledger = self.played.ledger.to_dict()
+        engine = {"name": "ray", **self.size, "meta_batch": self.played.meta_batch, "progress": ledger}
+        return {"engine": engine, "skipped": [vars(s) for s in self.played.skipped]}

@@ -1,7 +1,0 @@
-"""Beyond one machine: tasks on a Ray cluster, with the same numbers as `fmrl.run` on one. Needs the extra ``fmrl[ray]``."""
-
-from fmrl.scale.engine import Played, Ray, play
-from fmrl.scale.progress import Ledger, watch
-from fmrl.scale.tables import Tables
-
-__all__ = ["Ledger", "Played", "Ray", "Tables", "play", "watch"]

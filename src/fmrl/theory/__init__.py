@@ -1,0 +1,1 @@
+"""The paper's theorems as code: bounds, certificates, growth, the adversary, transfer, similarity."""

@@ -1,0 +1,301 @@
+"""fmrl.runs.train: what it learns is what the estimator learns, what it holds out stays out, what
+it stops it goes on with.
+"""
+
+import json
+import shutil
+
+import numpy as np
+import polars as pl
+import pytest
+from faults import digests, write_table
+
+import fmrl
+from fmrl.datasets import training_ids
+from fmrl.estimators.playing import WINDOW
+from fmrl.runs import Options, Run, Stopped, folder, train
+from fmrl.runs.source import open_source
+from fmrl.runs.train import _Session
+
+
+def test_a_run_is_what_the_estimator_learns_from_the_training_tasks(run, table):
+    frame = pl.read_csv(table)
+    trained = training_ids(frame["user"].unique().to_list(), 0.8)
+    rows = frame.filter(pl.col("user").is_in(trained))
+    X = run.encoder.transform(rows)
+    clf = fmrl.MetaClassifier().fit(X, rows["liked"].to_numpy(), task=rows["user"].to_numpy())
+    assert run.record["tasks"] == len(trained) and run.record["rows"] == len(rows)
+    np.testing.assert_array_equal(run.estimator.history_.regret, clf.history_.regret)
+    np.testing.assert_array_equal(run.estimator.coef_, clf.coef_)
+    assert run.estimator.rule_ == clf.rule_
+    assert run.estimator.classes_.tolist() == ["no", "yes"]
+    assert run.estimator.feature_names_in_.tolist() == run.encoder.names
+    np.testing.assert_array_equal(run.history.regret, clf.history_.regret)
+
+
+def test_the_encoding_is_learned_from_training_tasks_only(tmp_path, table):
+    frame = pl.read_csv(table)
+    ids = frame["user"].unique().to_list()
+    held = next(i for i in sorted(ids) if i not in training_ids(ids, 0.8))
+    mine = pl.when(pl.col("user") == held)
+    odd = frame.with_columns(
+        colour=mine.then(pl.lit("mauve")).otherwise("colour"),
+        price=mine.then(1e6).otherwise("price"),
+    )
+    odd.write_csv(tmp_path / "odd.csv")
+    train(
+        Options(str(tmp_path / "odd.csv"), "user", "liked", holdout=0.2),
+        tmp_path / "run",
+        evaluate_tasks=2,
+    )
+    found = Run.load(tmp_path / "run")
+    price = next(c for c in found.encoder.columns if c.name == "price")
+    assert "colour=mauve" not in found.encoder.names and price.spread < 2
+
+
+def test_held_out_tasks_are_the_same_whatever_else_is_in_the_table(run, table, tmp_path):
+    half = pl.read_csv(table).filter(pl.col("user").str.contains("[0-3]$"))
+    half.write_parquet(tmp_path / "half.parquet")
+    source = open_source(Options(str(tmp_path / "half.parquet"), "user", "liked", holdout=0.2))
+    held = {t.name for w in source.windows() for t in w.held}
+    everyone = pl.read_csv(table)["user"].unique().to_list()
+    assert (
+        held == {i for i in everyone if i[-1] in "0123"} - set(training_ids(everyone, 0.8)) != set()
+    )
+
+
+def test_every_kind_of_table_gives_the_same_model(table, tmp_path):
+    frame = pl.read_csv(table)
+    frame.write_parquet(tmp_path / "a.parquet")
+    frame.write_ipc(tmp_path / "a.arrow")
+    frame.write_csv(tmp_path / "a.tsv", separator="\t")
+    frame[:360].write_parquet(tmp_path / "part-1.parquet")
+    frame[360:].write_parquet(tmp_path / "part-2.parquet")
+    shuffled = frame.with_row_index("at").sample(fraction=1.0, shuffle=True, seed=0)
+    shuffled.write_csv(tmp_path / "shuffled.csv")
+    models = set()
+    for i, name in enumerate(["a.parquet", "a.arrow", "a.tsv", "part-*.parquet"]):
+        record = train(
+            Options(str(tmp_path / name), "user", "liked"), tmp_path / f"run{i}", evaluate_tasks=0
+        )
+        models.add(record["files"][folder.MODEL])
+    assert len(models) == 1
+    # Rows that lie apart are gathered and put in order; the order of the tasks is that of their
+    # first rows.
+    features = tuple(c for c in frame.columns if c not in ("user", "liked"))
+    options = Options(
+        str(tmp_path / "shuffled.csv"), "user", "liked", features=features, order=("at",), rows=100
+    )
+    record = train(options, tmp_path / "apart", evaluate_tasks=0)
+    regret = (
+        np.sort(Run.load(tmp_path / "apart").history.rounds),
+        np.sort(Run.load(tmp_path / "run0").history.rounds),
+    )
+    assert record["rows"] == train(options, tmp_path / "apart", resume=True)[
+        "rows"
+    ] and np.array_equal(*regret)
+
+
+def test_regression_classes_and_ingredients(tmp_path, table):
+    options = Options(
+        str(table),
+        "user",
+        "price",
+        similarity="Doubling(0.1, 1.1)",
+        within="OGD()",
+        meta="AdaptiveOGD()",
+    )
+    record = train(options, tmp_path / "price", evaluate_tasks=4)
+    assert record["kind"] == "regression" and record["classes"] is None
+    assert (
+        "OGD()" in record["composition"]
+        and "Doubling(epsilon=0.1, gamma=1.1" in record["composition"]
+    )
+    assert record["heldout"]["metric"] == "r2" and len(record["heldout"]["methods"]) == 3
+    record = train(Options(str(table), "user", "colour"), tmp_path / "colour", evaluate_tasks=2)
+    assert record["classes"] == ["blue", "green", "red"]
+    frame = pl.read_csv(table).with_columns(grade=(pl.col("price") > 0).cast(pl.Float64))
+    frame.write_csv(tmp_path / "grade.csv")
+    with pytest.raises(fmrl.FMRLError, match="only 0 and 1"):
+        train(Options(str(tmp_path / "grade.csv"), "user", "grade"), tmp_path / "no")
+    assert not (tmp_path / "no").exists()
+    record = train(
+        Options(str(tmp_path / "grade.csv"), "user", "grade", kind="classification"),
+        tmp_path / "g",
+        evaluate_tasks=0,
+    )
+    assert record["classes"] == [0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"task": "who"}, "there is no column 'who'"),
+        ({"target": "colour", "features": ("colour",)}, "features include the target"),
+        ({"kind": "guess"}, "kind='guess' is unknown"),
+        ({"holdout": 1.0}, "no share"),
+        ({"similarity": "Ball(1.0)"}, "not a value for similarity"),
+        ({"meta": "Doubling(0.1, 1.1)"}, "not a value for meta"),
+        ({"within": "open('x')"}, "no value called 'open'"),
+        ({"radius": -1.0}, "no radius"),
+        ({"missing": "error"}, "has no value in row"),
+        ({"holdout": 0.999}, "no task|no row"),
+    ],
+)
+def test_mistakes_are_named_and_leave_nothing(given, said, table, tmp_path):
+    base = {"table": str(table), "task": "user", "target": "liked"}
+    with pytest.raises(fmrl.FMRLError, match=said):
+        train(Options(**(base | given)), tmp_path / "run")
+    assert not (tmp_path / "run" / folder.RECORD).exists()
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    """Three windows and a bit of training tasks, and the whole run."""
+    home = tmp_path_factory.mktemp("long")
+    table = write_table(home / "table.csv", int(3.4 * WINDOW / 0.9), 4)
+    options = Options(str(table), "user", "liked", apart="error")
+    train(options, home / "whole", evaluate_tasks=3)
+    return options, home
+
+
+def test_a_run_stopped_anywhere_goes_on_to_the_same_bits(long, tmp_path):
+    options, home = long
+    for windows in (1, 3, 4):
+        left = iter([False] * (windows - 1) + [True])
+        with pytest.raises(
+            Stopped, match=f"stopped; {min(windows * WINDOW, 3481):,} of"
+        ) as stopped:
+            train(
+                options,
+                tmp_path / "run",
+                resume=True,
+                evaluate_tasks=3,
+                stop=lambda left=left: next(left),
+            )
+        assert (
+            stopped.value.fix == f"go on with: {options.command(str(tmp_path / 'run'), '--resume')}"
+        )
+        with pytest.raises(fmrl.FMRLError, match="is not finished; go on with: fmrl train"):
+            Run.load(tmp_path / "run")
+    train(options, tmp_path / "run", resume=True, evaluate_tasks=3)
+    assert digests(tmp_path / "run") == digests(home / "whole")
+    assert not (tmp_path / "run" / folder.CHECKPOINT).exists()
+
+
+def test_a_stop_while_a_window_is_played_keeps_the_checkpoint_before(long, tmp_path, monkeypatch):
+    options, home = long
+    real, calls = _Session._window, []
+
+    def interrupted(self, *args):
+        real(self, *args)
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(_Session, "_window", interrupted)
+    with pytest.raises(Stopped, match=f"{WINDOW:,} of"):
+        train(options, tmp_path / "run", checkpoint_every=1, evaluate_tasks=3)
+    whole = (tmp_path / "run" / folder.CHECKPOINT).read_bytes()
+    (tmp_path / "run" / folder.CHECKPOINT).write_bytes(
+        whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:]
+    )
+    with pytest.raises(fmrl.FMRLError, match=r"checkpoint\.safetensors is damaged; delete it"):
+        train(options, tmp_path / "run", resume=True)
+    (tmp_path / "run" / folder.CHECKPOINT).write_bytes(whole)
+    assert (
+        train(options, tmp_path / "run", resume=True, evaluate_tasks=3)["resumed_after"] == WINDOW
+    )
+    assert digests(tmp_path / "run") == digests(home / "whole")
+
+
+def test_a_folder_holds_one_run_of_one_table(long, tmp_path, table):
+    options, home = long
+    with pytest.raises(fmrl.FMRLError, match="holds a run already"):
+        train(options, home / "whole")
+    with pytest.raises(fmrl.FMRLError, match="begun with another seed"):
+        train(Options(**(options.to_dict() | {"seed": 1})), home / "whole", resume=True)
+    shutil.copy(options.table, tmp_path / "copy.csv")
+    changed = Options(str(tmp_path / "copy.csv"), "user", "liked")
+    with pytest.raises(Stopped):
+        train(changed, tmp_path / "run", stop=lambda: True)
+    (tmp_path / "copy.csv").write_bytes(
+        (tmp_path / "copy.csv").read_bytes() + b"u9999,1.0,1.0,red,yes\n"
+    )
+    with pytest.raises(fmrl.FMRLError, match="not what this run began with"):
+        train(changed, tmp_path / "run", resume=True)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.tex").touch()
+    with pytest.raises(fmrl.FMRLError, match="is not empty"):
+        train(Options(str(table), "user", "liked"), tmp_path / "full")
+    with folder.writing(tmp_path / "busy"), pytest.raises(fmrl.FMRLError, match="another process"):
+        train(Options(str(table), "user", "liked"), tmp_path / "busy")
+
+
+def test_what_a_killed_writer_left_is_swept(long, tmp_path, table):
+    (tmp_path / "run").mkdir()
+    for name in (
+        ".model.safetensors.4711.partial",
+        ".4711.partial.tasks.parquet",
+        ".record.json.4711.partial",
+    ):
+        (tmp_path / "run" / name).write_bytes(b"half")
+    (tmp_path / "run" / folder.SCRATCH).mkdir()
+    train(Options(str(table), "user", "liked"), tmp_path / "run", evaluate_tasks=0)
+    assert {p.name for p in (tmp_path / "run").iterdir()} == {
+        folder.SETTINGS,
+        folder.RECORD,
+        folder.MODEL,
+        folder.HISTORY,
+        folder.TASKS,
+        folder.HELDOUT,
+        folder.MODELS,
+        folder.ENCODER,
+        folder.README,
+    }
+
+
+def test_the_record_says_how_to_repeat_it(run, table, tmp_path):
+    record = json.loads((run.path / folder.RECORD).read_text())
+    assert record["data"] == [{"name": "likes.csv", "sha256": folder.sha256(table)}]
+    assert (
+        record["command"]
+        == f"fmrl train {table} --task user --target liked --holdout 0.2 --out {run.path}"
+    )
+    assert (
+        record["versions"]["fmrl"] == fmrl.__version__
+        and record["configuration"]["scale"] == "standard"
+    )
+    again = train(run.settings.options, tmp_path / "again")
+    assert again["files"] == record["files"] and again["heldout"] == record["heldout"]
+
+
+def test_memory_holds_no_rows(long):
+    options, home = long
+    estimator = Run.load(home / "whole").estimator
+    assert not getattr(estimator, "_waiting", None)
+    seen = train(options, home / "none", keep_models=False, evaluate_tasks=0)
+    assert folder.MODELS not in seen["files"] and Run.load(home / "none").models is None
+
+
+def test_held_out_scores(run):
+    heldout = run.record["heldout"]
+    names = [m["name"] for m in heldout["methods"]]
+    assert names == ["FMRL", "per-task", "pooled"] and heldout["shots"] == [1, 2, 4]
+    scores = {m["name"]: m["mean"] for m in heldout["methods"]}
+    assert (
+        scores["FMRL"][0] > scores["per-task"][0] + 0.05
+    )  # users are alike, and one shot is little
+    assert all(
+        low <= mean <= high
+        for m in heldout["methods"]
+        for low, mean, high in zip(m["low"], m["mean"], m["high"], strict=True)
+    )
+    assert {d["against"] for d in heldout["differences"]} == {"per-task", "pooled"}
+
+
+def test_a_run_that_never_began_leaves_the_way_free(table, tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(fmrl.FMRLError):
+        train(Options(str(table), "user", "colour", kind="regression"), out)
+    assert train(Options(str(table), "user", "liked", holdout=0.0), out)["tasks"] == 60
