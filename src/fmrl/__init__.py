@@ -7,12 +7,12 @@ from importlib import import_module
 from typing import Any
 
 from fmrl.core import presets
-from fmrl.core.algorithm import FMRL, Round, State
+from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.checkpoint import load_history, load_state, save_history, save_state
 from fmrl.core.domains import Ball, Box, Domain, Euclidean, Simplex
 from fmrl.core.history import History
 from fmrl.core.losses import Hinge, Linear, Logistic, Loss, OneVsAll, Softmax, Squared
-from fmrl.core.parse import parse
+from fmrl.core.meta_level import State
 from fmrl.core.rules.meta import AdaptiveOGD, Fixed, FollowLeader, Interpolate, LastUpdate
 from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known, ReleasedDoubling
 from fmrl.core.rules.update import FAL, FLIBatch, FLIOnline
@@ -20,6 +20,7 @@ from fmrl.core.rules.within import FTRL, OGD, OMD, Play, play
 from fmrl.core.run import run
 from fmrl.core.solve.minimise import Solution, minimise
 from fmrl.core.tasks import Game, Task, stack
+from fmrl.core.values import parse
 from fmrl.errors import FMRLError
 from fmrl.theory import adversary, growth, transfer
 from fmrl.theory.similarity import SimilarityReport, similarity_report

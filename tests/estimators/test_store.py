@@ -96,7 +96,7 @@ def test_the_file_is_plain_safetensors(fitted):
     *_, path = fitted
     assert load_file(path)["tasks.theta"].shape == (30, 15)
     header = json.loads(path.read_bytes()[8 : 8 + int.from_bytes(path.read_bytes()[:8], "little")])
-    assert json.loads(header["__metadata__"]["fmrl"])["format"] == 1
+    assert json.loads(header["__metadata__"]["fmrl"])["format"] == 2
 
 
 def test_pickles_hold_no_rows():

@@ -16,16 +16,16 @@ def test_a_stream_is_omd_and_moves_the_meta_level_as_flionline(classes):
     clf = fmrl.MetaClassifier().fit(X, y, task=task)
     loss = fmrl.Logistic() if classes == 2 else fmrl.OneVsAll(classes)
     state = clf.state_
-    game = fmrl.Task(clf.chart_.rows(X[:12]), y[:12], loss=loss).open()
+    game = fmrl.Task(clf.coordinates_.rows(X[:12]), y[:12], loss=loss).open()
     eta = np.asarray(float(state.guess) / (clf.rule_.lipschitz * np.sqrt(12)))
-    played = fmrl.play(fmrl.OMD(), game, clf.chart_.domain, state.phi, eta, record=True)
+    played = fmrl.play(fmrl.OMD(), game, clf.coordinates_.domain, state.phi, eta, record=True)
     with clf.task(rounds=12) as t:
         for i in range(12):
             np.testing.assert_allclose(t.theta, played.actions[i], atol=1e-10)
             z = game.margins(played.actions[i])[i]
             assert t.predict(X[i]) == (int(z[0] > 0) if classes == 2 else z.argmax())
             assert t.learn(X[i], y[i]) == pytest.approx(played.losses[i], abs=1e-10)
-        best = game.hindsight(clf.chart_.domain)
+        best = game.hindsight(clf.coordinates_.domain)
         low, high = t.regret
         assert low - 1e-9 <= played.losses.sum() - best.value <= high + 1e-9
     end = fmrl.core.rules.meta.End(
@@ -42,19 +42,21 @@ def test_a_regression_stream_is_omd_too_inside_the_ball_and_on_its_sphere(radius
     X, y, task = regression()
     reg = fmrl.MetaRegressor(radius=radius).fit(X, y, task=task)
     state = reg.state_
-    game = fmrl.Task(reg.chart_.rows(X[:12]), reg.chart_.target(y[:12]), loss=fmrl.Squared()).open()
+    game = fmrl.Task(
+        reg.coordinates_.rows(X[:12]), reg.coordinates_.target(y[:12]), loss=fmrl.Squared()
+    ).open()
     eta = np.asarray(float(state.guess) / (reg.rule_.lipschitz * np.sqrt(12)))
-    played = fmrl.play(fmrl.OMD(), game, reg.chart_.domain, state.phi, eta, record=True)
+    played = fmrl.play(fmrl.OMD(), game, reg.coordinates_.domain, state.phi, eta, record=True)
     stream = reg.task(rounds=12)
     for i in range(12):
         assert stream.predict(X[i]) == pytest.approx(
-            reg.chart_.shift + reg.chart_.unit * game.margins(played.actions[i])[i, 0]
+            reg.coordinates_.shift + reg.coordinates_.unit * game.margins(played.actions[i])[i, 0]
         )
         stream.learn(X[i], y[i])
     assert stream.loss == pytest.approx(played.losses.sum())
     assert stream.loss_of_phi == pytest.approx(game.losses(state.phi).sum())
     low, high = stream.regret
-    exact = played.losses.sum() - float(game.hindsight(reg.chart_.domain).value)
+    exact = played.losses.sum() - float(game.hindsight(reg.coordinates_.domain).value)
     assert low - 1e-9 <= exact <= high + 1e-9
     if radius is not None:
         assert np.linalg.norm(played.actions, axis=1).max() == pytest.approx(radius)
@@ -155,7 +157,7 @@ def test_named_streams_are_tasks_seen():
         for i in range(12):
             t.learn(X[i], y[i])
         theta = t.theta
-    coef, intercept = clf.chart_.model(theta, 3)
+    coef, intercept = clf.coordinates_.model(theta, 3)
     np.testing.assert_allclose(clf.model("new").decision_function(X), X @ coef.T + intercept)
     with pytest.raises(fmrl.FMRLError, match="seen before"):
         clf.task(name="new")

@@ -8,23 +8,15 @@ from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, as_float, constant, namespace
 from fmrl.core.domains import Ball, Domain
+from fmrl.core.meta_level import State
 from fmrl.core.rules.meta import End, FollowLeader, MetaUpdate
 from fmrl.core.rules.similarity import Doubling, SimilarityRule
 from fmrl.core.rules.update import FAL, UpdateRule
 from fmrl.core.rules.within import OMD, Learner, Play, play
 from fmrl.core.solve.minimise import Solution
 from fmrl.core.tasks import Game
+from fmrl.core.values import Value, shortcut
 from fmrl.errors import FMRLError
-
-
-class State(NamedTuple):
-    """All that the next task needs, hence a checkpoint. Leading axes are runs side by side."""
-
-    tasks: int  # how many tasks were played
-    phi: Array  # [..., d] initialisation of the next task
-    guess: Array  # [...] D_t of the next task
-    meta: Any  # memory of the meta-update
-    similarity: Any  # memory of the similarity rule
 
 
 class Round(NamedTuple):
@@ -65,7 +57,7 @@ def bound(divergence: Array, eta: Array, lipschitz: Array, rounds: Array) -> Arr
 
 
 @dataclass(frozen=True)
-class FMRL:
+class FMRL(Value):
     """Follow-the-Meta-Regularized-Leader: Algorithm 2 of the paper, and every variant of it, as a
     composition.
 
@@ -73,8 +65,15 @@ class FMRL:
     θ_t; then phi_{t+1} = META({sigma_s·B_R(θ_s‖·)}_{s≤t}) with sigma_s = G_s·√m_s, and D_{t+1} from
     the similarity rule.
 
-    ``lipschitz`` replaces the G_t computed from the data. Arrays stay in the namespace, dtype and
-    device of phi.
+    Arrays stay in the namespace, dtype and device of phi.
+
+    Args:
+        domain: The action set with its regulariser.
+        within: The learner inside a task.
+        update: Which vector of a finished task moves phi.
+        meta: How it moves phi.
+        similarity: How the guess D_t, and with it the step, follows.
+        lipschitz: Replaces the G_t computed from the data.
 
     >>> import numpy as np
     >>> from fmrl.core.losses import Squared
@@ -94,26 +93,26 @@ class FMRL:
     lipschitz: float | None = None
 
     def __post_init__(self):
-        needs = {
-            "domain": "divergence",
-            "within": "actions",
-            "update": "vector",
-            "meta": "init",
-            "similarity": "init",
-        }
-        for name, method in needs.items():
+        for part in (
+            "domain.divergence",
+            "within.actions",
+            "update.vector",
+            "meta.init",
+            "similarity.init",
+        ):
+            name, _, method = part.partition(".")
             value = getattr(self, name)
             if isinstance(value, type) or not hasattr(value, method):
-                raise FMRLError(
-                    f"{name}={value!r} is not a {name}",
-                    fix=f"give a value such as FMRL(…).{name}, e.g. OMD()",
-                )
+                fix = f"give a value such as FMRL(…).{name}, e.g. OMD()"
+                raise FMRLError(f"{name}={value!r} is not a {name}", fix=fix)
         if self.lipschitz is not None and not 0 < self.lipschitz < math.inf:
             raise FMRLError(f"lipschitz must be positive and finite, not {self.lipschitz}")
 
     def init(self, phi: Array) -> State:
-        """The state before the first task. phi: flat [d], or [runs, d] for several runs side by
-        side.
+        """The state before the first task.
+
+        Args:
+            phi: Where the first task starts: flat [d], or [runs, d] for several runs side by side.
         """
         phi = as_float(phi, "phi")
         xp = namespace(phi)
@@ -122,9 +121,8 @@ class FMRL:
         if not bool(xp.all(xp.isfinite(phi))):
             raise FMRLError("phi has a NaN or an infinity")
         if not bool(xp.all(self.domain.contains(phi))):
-            raise FMRLError(
-                f"phi lies outside {self.domain!r}", fix="project it: domain.project(phi)"
-            )
+            fix = "project it: domain.project(phi)"
+            raise FMRLError(f"phi lies outside {self.domain!r}", fix=fix)
         phi, meta = self.meta.init(self.domain, phi)
         if not bool(xp.all(self.domain.contains(phi))):
             raise FMRLError(f"the initialisation of {self.meta!r} lies outside {self.domain!r}")
@@ -132,86 +130,87 @@ class FMRL:
         return State(0, phi, guess, meta, similarity)
 
     def check(self, state: State) -> None:
-        """Refuse a state that another composition made: its phi, or the memories of its rules, do
-        not fit.
-        """
+        """Refuse a state that another composition made: its phi or its memories do not fit."""
         if not bool(namespace(state.phi).all(self.domain.contains(state.phi))):
-            raise FMRLError(
-                f"the phi of this state lies outside {self.domain!r}",
-                fix="resume with the domain it was made in",
-            )
-        meta = self.meta.init(self.domain, state.phi)[1]
-        similarity = self.similarity.init(self.domain, state.phi)[1]
-        for name, fresh, found in (
-            ("meta", meta, state.meta),
-            ("similarity", similarity, state.similarity),
-        ):
-            if _form(fresh) != _form(found):
-                raise FMRLError(
-                    f"this state was made by another {name} than {getattr(self, name)!r}",
-                    fix="resume with the composition it was made by",
-                )
+            what = f"the phi of this state lies outside {self.domain!r}"
+            raise FMRLError(what, fix="resume with the domain it was made in")
+        middle = self.domain.middle(state.phi)  # where every rule can begin; phi may be on the edge
+        for name in ("meta", "similarity"):
+            rule, found = getattr(self, name), getattr(state, name)
+            if _form(rule.init(self.domain, middle)[1]) != _form(found):
+                what = f"this state was made by another {name} than {rule!r}"
+                raise FMRLError(what, fix="resume with the composition it was made by")
 
     def step(self, state: State, task: Any) -> tuple[State, Round]:
-        """Play one task: Algorithm 2's loop body."""
-        return self.meet(state, task.open())
+        """Play one task: the loop body of Algorithm 2.
 
-    def meet(self, state: State, game: Game, best: Solution | None = None) -> tuple[State, Round]:
-        """``step`` with a task already opened, and its optimum in hindsight if that is known."""
-        sigma = self.sigma(state.phi, game, state.tasks)
-        eta = _step_size(state.guess, sigma)
-        played = play(self.within, game, self.domain, state.phi, eta)
+        Args:
+            state: What `init` or the step before left.
+            task: A `Task`, or any object whose ``open()`` returns a `Game`.
+
+        Returns:
+            The state for the next task, and the record of this one.
+        """
+        round, end = self.play(state, task.open())
+        return self.advance(state, end), round
+
+    def play(
+        self, state: State, game: Game, best: Solution | None = None, sigma: Array | None = None
+    ) -> tuple[Round, End]:
+        """Play an opened task, or a stack of them, from ``state``, which stays as it is.
+
+        Args:
+            state: phi [..., d] and guess [...] of every task.
+            game: What is played, with the leading axes of phi.
+            best: The optimum in hindsight, where it is known already.
+            sigma: G_t·√m_t [...], where it is known already.
+        """
+        sigma = self.sigma(state.phi, game, state.tasks) if sigma is None else sigma
+        eta = step_size(state.guess, sigma)
+        arguments = self.within, game, self.domain, state.phi, eta
+        fast = shortcut(self.within, "losses", "actions") if self.update.exact else None
+        played = Play(fast(*arguments[1:])) if fast else play(*arguments)
         best = game.hindsight(self.domain) if best is None else best
         theta = self.update.vector(played, best)
-        return self.advance(state, End(theta, best.theta, sigma)), self.record(
-            state, game, played, best, theta, sigma
-        )
+        return self._round(state, game, played, best, theta, sigma), End(theta, best.theta, sigma)
+
+    def advance(self, state: State, end: End) -> State:
+        """Move phi and the guess after a task has ended."""
+        domain, (_, phi, guess, _, _) = self.domain, state
+        guess, similarity = self.similarity.update(domain, phi, guess, state.similarity, end)
+        phi, meta = self.meta.update(domain, phi, state.meta, end)
+        return State(state.tasks + 1, phi, guess, meta, similarity)
 
     def sigma(self, phi: Array, game: Game, task: int) -> Array:
         """sigma_t = G_t·√m_t, after checking that the task fits phi."""
         dim = getattr(game, "dim", None)
         if dim is not None and dim != phi.shape[-1]:
-            raise FMRLError(
-                f"the task needs phi of length {dim}, but phi has {phi.shape[-1]}", task=task
-            )
-        xp = namespace(phi, game.rounds)
-        constant_ = (
-            game.lipschitz(self.domain) if self.lipschitz is None else constant(self.lipschitz, phi)
-        )
-        sigma = constant_ * xp.sqrt(game.rounds)
+            what = f"the task needs phi of length {dim}, but phi has {phi.shape[-1]}"
+            raise FMRLError(what, task=task)
+        xp, G = namespace(phi, game.rounds), self.lipschitz
+        G = game.lipschitz(self.domain) if G is None else constant(G, phi)
+        sigma = G * xp.sqrt(game.rounds)
         if not bool(xp.all(xp.isfinite(sigma))):
-            raise FMRLError(
-                "the task's Lipschitz constant is not a finite number",
-                fix="scale its features and targets",
-            )
+            what = "the task's Lipschitz constant is not a finite number"
+            raise FMRLError(what, fix="scale its features and targets")
         return sigma
 
-    def advance(self, state: State, end: End) -> State:
-        """Move phi and the guess after a task has ended."""
-        phi, meta = self.meta.update(self.domain, state.phi, state.meta, end)
-        guess, similarity = self.similarity.update(
-            self.domain, state.phi, state.guess, state.similarity, end
-        )
-        return State(state.tasks + 1, phi, guess, meta, similarity)
-
-    def record(
+    def _round(
         self, state: State, game: Game, played: Play, best: Solution, theta: Array, sigma: Array
     ) -> Round:
-        """The record of a task played from ``state``."""
-        xp = namespace(theta)
-        divergence = self.domain.divergence(best.theta, state.phi)
+        xp, domain = namespace(theta), self.domain
+        divergence = domain.divergence(best.theta, state.phi)
+        exact = theta is best.theta
         return Round(
             regret=xp.sum(played.losses, axis=-1) - best.value,
             gap=best.gap,
             guess=state.guess,
-            eta=_step_size(state.guess, sigma),
+            eta=step_size(state.guess, sigma),
             losses=played.losses,
             theta=theta,
             optimum=best.theta,
             divergence=divergence,
-            deviation=divergence
-            if theta is best.theta
-            else self.domain.divergence(theta, state.phi),
+            deviation=divergence if exact else domain.divergence(theta, state.phi),
             lipschitz=sigma / xp.sqrt(game.rounds),
             rounds=game.rounds,
         )
@@ -224,7 +223,7 @@ def _form(memory: Any) -> Any:
     return ("array", memory.shape) if hasattr(memory, "shape") else type(memory)
 
 
-def _step_size(guess: Array, sigma: Array) -> Array:
+def step_size(guess: Array, sigma: Array) -> Array:
     """eta = D/sigma; 0 for a task whose losses are constant (sigma = 0)."""
     xp = namespace(guess, sigma)
     flat = sigma <= 0

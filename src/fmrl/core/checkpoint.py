@@ -1,5 +1,5 @@
-"""States and histories on disk: one .npz file each, written whole or not at all, read without
-executing anything.
+"""States and histories on disk: one .npz file each, whole or not there, read without executing
+anything.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.core.algorithm import Round, State
+from fmrl.core.algorithm import Round
 from fmrl.core.arrays import Array, as_array, device, namespace, to_numpy
 from fmrl.core.history import KEEP, VECTORS, History
-from fmrl.core.parse import parse
+from fmrl.core.meta_level import State
+from fmrl.core.values import parse
 from fmrl.errors import FMRLError
 from fmrl.files import atomic
 
@@ -21,66 +22,80 @@ FORMAT = 1
 
 
 def save_state(state: State, path: str | os.PathLike) -> None:
-    """Write ``state`` to ``path``; the old file survives until the new one is complete."""
+    """Write a state to a file; the old file survives until the new one is complete.
+
+    Args:
+        state: What `FMRL.init`, `FMRL.step` or `History.state` gave.
+        path: The file.
+    """
     arrays: dict[str, np.ndarray] = {}
-    _write(path, {"state": _flatten(state, arrays)}, arrays)
+    _write(path, {"state": flatten(_of_kind(state, State), arrays)}, arrays)
 
 
 def load_state(path: str | os.PathLike, like: Array | None = None) -> State:
-    """Read a state; arrays come back as NumPy, or in the namespace and on the device of ``like``."""
+    """Read a state.
+
+    Args:
+        path: A file that `save_state` wrote.
+        like: Arrays come back in its namespace and on its device (default: NumPy).
+    """
     layout, arrays = _read(path, "state")
     try:
-        return _state(layout["state"], arrays, like)
+        return unflatten(layout["state"], arrays, like)
     except (AttributeError, KeyError, TypeError):
         raise _damaged(path) from None
 
 
 def save_history(history: History, path: str | os.PathLike) -> None:
-    """Write a whole history: its composition, its columns and the State after its last task."""
-    if history.keep == "totals":
-        raise FMRLError(
-            "this history kept totals only", fix="save its state: save_state(history.state, path)"
-        )
+    """Write a whole history: its composition, its columns and the State after its last task.
+
+    Args:
+        history: What `run` returned, kept with more than "totals".
+        path: The file.
+    """
+    if _of_kind(history, History).keep == "totals":
+        fix = "save its state: save_state(history.state, path)"
+        raise FMRLError("this history kept totals only", fix=fix)
     columns = [name for name in KEEP[history.keep] if name != "losses"]
-    arrays: dict[str, np.ndarray] = {name: to_numpy(getattr(history, name)) for name in columns}
+    arrays: dict[str, np.ndarray] = {n: to_numpy(getattr(history, n)) for n in columns}
     if history.keep == "all":
-        longest = max((row.shape[-1] for row in history.losses), default=0)
         rows = [to_numpy(row) for row in history.losses]
+        longest = max((row.shape[-1] for row in rows), default=0)
+        pads = [[(0, 0)] * (r.ndim - 1) + [(0, longest - r.shape[-1])] for r in rows]
         arrays["losses"] = np.stack(
-            [np.pad(r, [(0, 0)] * (r.ndim - 1) + [(0, longest - r.shape[-1])]) for r in rows],
-            axis=-2,
+            [np.pad(*pair) for pair in zip(rows, pads, strict=True)], axis=-2
         )
-    states = {name: _flatten(getattr(history, name), arrays) for name in ("start", "state")}
-    layout = {
-        "history": repr(history.algo),
-        "keep": history.keep,
-        "meta_batch": history.meta_batch,
-    } | states
-    _write(path, layout, arrays)
+    states = {name: flatten(getattr(history, name), arrays) for name in ("start", "state")}
+    layout = {"history": repr(history.algo), "keep": history.keep, "meta_batch": history.meta_batch}
+    _write(path, layout | states, arrays)
 
 
 def load_history(path: str | os.PathLike, names: dict[str, type] | None = None) -> History:
-    """Read a history, as NumPy arrays. ``names``: classes of your own that its composition is made
-    of.
+    """Read a history, as NumPy arrays.
+
+    Args:
+        path: A file that `save_history` wrote.
+        names: Classes of your own that its composition is made of; subclasses of the library's rules
+            are known by themselves once they are imported.
     """
     layout, arrays = _read(path, "history")
     try:
-        algo, start = parse(layout["history"], names), _state(layout["start"], arrays, None)
+        algo, start = parse(layout["history"], names), unflatten(layout["start"], arrays)
         history = History(algo, start, layout["keep"], layout.get("meta_batch", 1))
-        columns = dict.fromkeys((*VECTORS, "losses")) | {
-            name: arrays[name] for name in Round._fields if name in arrays
-        }
-        history.append(Round(**columns), _state(layout["state"], arrays, None))
+        columns = dict.fromkeys((*VECTORS, "losses"))
+        columns |= {name: arrays[name] for name in Round._fields if name in arrays}
+        history.append(Round(**columns), unflatten(layout["state"], arrays))
     except (KeyError, TypeError):
         raise _damaged(path) from None
     return history
 
 
-def _flatten(state: State, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+def flatten(state: State, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """A state as JSON can hold it; its arrays are put into ``arrays`` under names."""
+
     def shape(value: Any) -> Any:
-        if (
-            type(value) in (int, float) or value is None
-        ):  # numpy.float64 is a float too, but must come back an array
+        # numpy.float64 is a float too, but must come back an array.
+        if type(value) in (int, float) or value is None:
             return value
         if isinstance(value, tuple):
             return [shape(v) for v in value]
@@ -91,25 +106,33 @@ def _flatten(state: State, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     return {name: shape(value) for name, value in zip(State._fields, state, strict=True)}
 
 
-def _state(fields: dict[str, Any], arrays: dict[str, np.ndarray], like: Array | None) -> State:
+def unflatten(
+    fields: dict[str, Any], arrays: dict[str, np.ndarray], like: Array | None = None
+) -> State:
+    """The state that `flatten` took apart."""
+
     def restore(value: Any) -> Any:
         if isinstance(value, dict):
             found = arrays[value["array"]]
-            return (
-                found
-                if like is None
-                else namespace(as_array(like)).asarray(found, device=device(like))
-            )
+            if like is None:
+                return found
+            return namespace(as_array(like)).asarray(found, device=device(like))
         return tuple(restore(v) for v in value) if isinstance(value, list) else value
 
     return State(**{name: restore(value) for name, value in fields.items()})
 
 
+def _of_kind(value: Any, kind: type) -> Any:
+    if not isinstance(value, kind):
+        what = f"a {kind.__name__} is saved, not a {type(value).__name__}"
+        raise FMRLError(what, fix=f"the order is (the {kind.__name__.lower()}, the path)")
+    return value
+
+
 def _write(path: str | os.PathLike, layout: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    text = json.dumps({"fmrl": FORMAT} | layout).encode()
+    text = np.frombuffer(json.dumps({"fmrl": FORMAT} | layout).encode(), dtype=np.uint8)
     with atomic(path) as partial, open(partial, "wb") as file:
-        layout_ = np.frombuffer(text, dtype=np.uint8)
-        np.savez(file, allow_pickle=False, layout=layout_, **arrays)  # type: ignore[arg-type]
+        np.savez(file, allow_pickle=False, layout=text, **arrays)  # type: ignore[arg-type]
 
 
 def _read(path: str | os.PathLike, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

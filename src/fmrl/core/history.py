@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 
-from fmrl.core.algorithm import FMRL, Round, State, bound
+from fmrl.core.algorithm import FMRL, Round, bound
 from fmrl.core.arrays import Array, device, namespace
+from fmrl.core.meta_level import State
+from fmrl.core.rules.meta import running
 
 SCALARS = ("regret", "gap", "guess", "eta", "divergence", "deviation", "lipschitz", "rounds")
 VECTORS = ("theta", "optimum")
@@ -50,13 +51,12 @@ class History:
         """
         self.state = state
         if self.keep == "totals":
-            sums = (
-                namespace(rounds.regret).sum(column, axis=-1)
-                for column in (rounds.regret, rounds.gap)
-            )
+            # One task after another, so that the sums do not depend on how tasks were stacked.
+            before = self._totals or (0 * rounds.regret[..., 0],) * 2
+            columns = zip(before, (rounds.regret, rounds.gap), strict=True)
             self._totals = tuple(
-                sums if self._totals is None else map(operator.add, self._totals, sums)
-            )  # type: ignore[assignment]
+                running(total, namespace(c).moveaxis(c, -1, 0))[-1, ...] for total, c in columns
+            )
             return
         for name in KEEP[self.keep]:
             self._parts[name].append(getattr(rounds, name))

@@ -1,27 +1,34 @@
-"""run: a composition over many tasks, batched where the composition allows, with the same numbers
-as step in a loop.
-"""
+"""run: a composition over many tasks, batched where it allows, with the numbers of step in a loop."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from importlib import import_module
+from itertools import groupby
+from typing import Any, Protocol
 
-from fmrl.core.algorithm import FMRL, Round, State, _step_size
+import numpy as np
+
+from fmrl.core.algorithm import FMRL
 from fmrl.core.arrays import Array, as_array, as_float, namespace, to_numpy, zeros
-from fmrl.core.engine import Engine, find_engine
+from fmrl.core.batched import by_run, concat, play_from, play_scanned, play_tasks, solve
 from fmrl.core.history import KEEP, History
-from fmrl.core.metabatch import meta_batches, play_together, widen
-from fmrl.core.rules.meta import End
-from fmrl.core.rules.within import play
-from fmrl.core.solve.minimise import Solution
-from fmrl.core.tasks import Rounds, Task, stack
+from fmrl.core.meta_level import State, together
+from fmrl.core.tasks import ELEMENTS, MOST, Task, Tasks
 from fmrl.errors import FMRLError
 
-ELEMENTS = (
-    1 << 20
-)  # of X in one block: 8 MB in float64; fewer blocks mean fewer calls, larger ones leave the cache
-MOST = 1024  # tasks in one block
+ENGINES = {"ray": "fmrl.cluster:Ray"}  # name → module:value, imported when it is asked for
+
+
+class Engine(Protocol):
+    """Something that plays tasks as `run` does, elsewhere, with the same numbers."""
+
+    def run(
+        self, algo: FMRL, tasks: Any, phi: Array | None = None, *, state: State | None = None,
+        meta_batch: int = 1, keep: str = "all", progress: Callable[[int], None] | None = None,
+    ) -> History:  # fmt: skip
+        """The history of ``tasks``: an iterable of Task, or whatever else the engine reads."""
+        ...
 
 
 def run(
@@ -36,30 +43,78 @@ def run(
     keep: str = "all",
     progress: Callable[[int], None] | None = None,
 ) -> History:
-    """Play ``tasks`` (any iterable; a generator is consumed block by block) and return the History.
+    """Play tasks one after another and return what happened.
 
-    phi: where to start, flat [d]; by default the middle of the domain. state: resume from a saved
-    State instead.
-    orders: integers [S, T]; play the tasks in S orders at once, histories stacked on a leading
-    axis.
-    meta_batch: so many tasks play from the same phi and guess, then one weighted update follows; 1
-    is Algorithm 2.
-    engine: "local", or "ray" or an Engine to run on a cluster; ``tasks`` may then be a folder of
-    Parquet files (see fmrl.cluster).
-    keep: "all"; "vectors" drops the losses; "scalars" the vectors too; "totals" keeps memory
-    constant whatever T.
-    progress: called with the number of tasks just played.
-
-    If anything goes wrong at task t, or you press Ctrl-C, the exception carries ``.history`` with
-    all tasks before it (its ``.state`` resumes the run); an FMRLError also has ``.task`` = t and
+    If anything goes wrong at task t, or you press Ctrl-C, the exception carries ``.history`` with all
+    tasks before it (its ``.state`` resumes the run); an FMRLError also has ``.task`` = t and
     ``.state``.
 
+    Args:
+        algo: The composition.
+        tasks: Any iterable of tasks; a generator is consumed piece by piece.
+        phi: Where to start, flat [d]; by default the middle of the domain.
+        state: Resume from a saved State instead.
+        orders: Integers [S, T]: play the tasks in S orders at once, histories stacked on a first axis.
+        meta_batch: So many tasks play from the same phi and guess, then one weighted update follows;
+            1 is Algorithm 2.
+        engine: "local", or "ray" or an Engine to run on a cluster; ``tasks`` may then be a folder of
+            Parquet files (see `fmrl.cluster`).
+        keep: "all"; "vectors" drops the losses; "scalars" the vectors too; "totals" keeps memory
+            constant whatever T.
+        progress: Called with the number of tasks just played.
+
     >>> import numpy as np
-    >>> from fmrl.core.losses import Squared
-    >>> tasks = [Task([[1.0, 0.0]], [0.5], loss=Squared()) for _ in range(10)]
+    >>> import fmrl
+    >>> tasks = [fmrl.Task([[1.0, 0.0]], [0.5], loss=fmrl.Squared()) for _ in range(10)]
     >>> round(float(run(FMRL(), tasks).tar), 4)
     0.0125
     """
+    _check(algo, tasks, phi, state, orders, meta_batch, engine, keep)
+    report = progress or (lambda count: None)
+    if orders is not None:
+        return _run_orders(algo, list(tasks), phi, to_numpy(as_array(orders)), keep, report)
+    if engine != "local":
+        options = {"state": state, "meta_batch": meta_batch, "keep": keep, "progress": progress}
+        return find_engine(engine).run(algo, tasks, phi, **options)
+    history: History | None = None
+    like = phi if state is None else state.phi
+    try:
+        for window in _windows(tasks, like, meta_batch):
+            if history is None:
+                start = state or algo.init(_start(algo, window[0], phi))
+                history = History(algo, start, keep, meta_batch)
+            for rounds, after in _play_window(algo, history.state, window, meta_batch):
+                history.append(rounds, after)
+                report(rounds.regret.shape[-1])
+    except BaseException as error:
+        _carry(error, history, state)
+        raise
+    if history is None:
+        raise FMRLError("there are no tasks", fix="give at least one Task")
+    return history
+
+
+def find_engine(engine: str | Engine) -> Engine:
+    """The engine of that name, or the one given.
+
+    >>> find_engine("abacus")
+    Traceback (most recent call last):
+        ...
+    fmrl.errors.FMRLError: there is no engine called 'abacus'; use one of 'local', 'ray'
+    """
+    if not isinstance(engine, str):
+        if isinstance(engine, type) or not hasattr(engine, "run"):
+            fix = "give 'local', 'ray' or a value such as fmrl.cluster.Ray()"
+            raise FMRLError(f"{engine!r} is not an engine", fix=fix)
+        return engine
+    if engine not in ENGINES:
+        fix = f"use one of 'local', {', '.join(map(repr, ENGINES))}"
+        raise FMRLError(f"there is no engine called {engine!r}", fix=fix)
+    module, _, name = ENGINES[engine].partition(":")
+    return getattr(import_module(module), name)()
+
+
+def _check(algo, tasks, phi, state, orders, meta_batch, engine, keep) -> None:
     if keep not in KEEP:
         raise FMRLError(f"keep must be one of {', '.join(map(repr, KEEP))}, not {keep!r}")
     if not isinstance(algo, FMRL):
@@ -68,49 +123,16 @@ def run(
         raise FMRLError("run takes several tasks", fix="give a list: run(algo, [task])")
     if state is not None and phi is not None:
         raise FMRLError("phi and state exclude each other: a state holds its own phi")
-    if state is not None:
-        algo.check(state)
     if not isinstance(meta_batch, int) or meta_batch < 1:
         raise FMRLError(f"meta_batch must be a whole number of at least 1, not {meta_batch!r}")
-    if orders is not None:
-        if state is not None:
-            raise FMRLError(
-                "orders start afresh and cannot resume a state",
-                fix="give phi, or run one order with state",
-            )
-        if meta_batch > 1 or engine != "local":
-            raise FMRLError(
-                "orders are played on one machine, task after task",
-                fix="leave meta_batch and engine out",
-            )
-        from fmrl.core.orders import run_orders
-
-        return run_orders(algo, list(tasks), phi, to_numpy(as_array(orders)), keep, progress)
-    if engine != "local":
-        return find_engine(engine).run(
-            algo, tasks, phi, state=state, meta_batch=meta_batch, keep=keep, progress=progress
-        )
-    history: History | None = None
-    first = phi if state is None else state.phi
-    try:
-        for block in _blocks(tasks, first) if meta_batch == 1 else meta_batches(tasks, meta_batch):
-            if history is None:
-                history = History(
-                    algo, state or algo.init(_start(algo, block[0], phi)), keep, meta_batch
-                )
-            if meta_batch == 1:
-                _play_block(algo, block, history, progress)
-                continue
-            for happened, new in play_together(algo, history.state, list(_blocks(block, first))):
-                history.append(happened, new)
-            if progress:
-                progress(len(block))
-    except BaseException as error:
-        _carry(error, history, state)
-        raise
-    if history is None:
-        raise FMRLError("there are no tasks", fix="give at least one Task")
-    return history
+    if orders is not None and state is not None:
+        fix = "give phi, or run one order with state"
+        raise FMRLError("orders start afresh and cannot resume a state", fix=fix)
+    if orders is not None and (meta_batch > 1 or engine != "local"):
+        what = "orders are played on one machine, task after task"
+        raise FMRLError(what, fix="leave meta_batch and engine out")
+    if state is not None:
+        algo.check(state)
 
 
 def _carry(error: BaseException, history: History | None, state: State | None) -> None:
@@ -131,104 +153,105 @@ def _start(algo: FMRL, task: Any, phi: Array | None) -> Array:
     return algo.domain.middle(zeros((task.dim,), task.X))
 
 
-def _blocks(tasks: Iterable[Any], phi: Array | None) -> Iterator[list[Any]]:
-    """Consecutive tasks of one loss, width and kind of array, small enough to stay in cache.
-    Anything else: one by one.
+def _windows(tasks: Iterable[Any], phi: Array | None, meta_batch: int) -> Iterator[list[Any]]:
+    """Tasks in lists that are played at once: whole meta-batches, not too many rows together.
+
+    What came before a failure is handed out first.
     """
-    block: list[Any] = []
-    key, size = None, 0
-    if phi is not None:
-        phi = as_float(phi, "phi")
+    window: list[Any] = []
+    size, like = 0, None if phi is None else as_float(phi, "phi")
     try:
         for task in tasks:
             if isinstance(task, Task):
-                namespace(task.X, *(() if phi is None else (phi,)))
-                phi = task.X if phi is None else phi
-                new = (task.loss, task.X.shape[1], task.X.dtype, task.rounds.bit_length())
-            elif hasattr(task, "open"):
-                new = object()
-            else:
-                raise FMRLError(
-                    f"{type(task).__name__} is not a task", fix="build one with Task(X, y, loss=…)"
-                )
-            longest = max(size, task.rounds * task.X.shape[1] if isinstance(task, Task) else 1)
-            if block and (
-                new != key or longest * (len(block) + 1) > ELEMENTS or len(block) == MOST
-            ):
-                yield block
-                block, longest = (
-                    [],
-                    max(0, task.rounds * task.X.shape[1] if isinstance(task, Task) else 1),
-                )
-            block.append(task)
-            key, size = new, longest
-    except (Exception, KeyboardInterrupt):  # play what came before it first
-        if block:
-            yield block
+                namespace(task.X, *(() if like is None else (like,)))
+                like = task.X if like is None else like
+                size += task.rounds * task.X.shape[1]
+            elif not hasattr(task, "open"):
+                fix = "build one with Task(X, y, loss=…)"
+                raise FMRLError(f"{type(task).__name__} is not a task", fix=fix)
+            window.append(task)
+            full = size >= ELEMENTS or len(window) >= MOST
+            if len(window) % meta_batch == 0 and (full or not isinstance(task, Task)):
+                yield window
+                window, size = [], 0
+    except (Exception, KeyboardInterrupt):
+        if window:
+            yield window
         raise
-    if block:
-        yield block
+    if window:
+        yield window
 
 
-def _optima(algo: FMRL, block: list[Any]) -> list[Solution | None]:
-    """The optima of a block at once (None: not known before the play), for rules that must play one
-    task after another.
-    """
-    if len(block) == 1 or not isinstance(block[0], Task):
-        return [None] * len(block)
-    try:
-        best = stack(block).hindsight(algo.domain)
-    except FMRLError:  # one by one, the tasks before the bad one are still played
-        return [None] * len(block)
-    return [Solution(*(a[t, ...] for a in best)) for t in range(len(block))]
+def _kind(task: Any) -> Any:
+    return task.kind if isinstance(task, Task) else id(task)
 
 
-def _play_block(
-    algo: FMRL, block: list[Any], history: History, progress: Callable[[int], None] | None
-) -> None:
-    """Play a block at once if the composition allows, else (or if that fails, to find out where)
-    one by one.
-    """
-    if len(block) > 1 and algo.update.exact and isinstance(block[0], Task):
-        try:
-            history.append(*_play_at_once(algo, block, history.state))
-        except FMRLError:
-            pass
+def _play_window(algo: FMRL, state: State, window: list[Any], meta_batch: int) -> Iterator[Any]:
+    blocks = [list(block) for _, block in groupby(window, key=_kind)]
+    if meta_batch > 1 and len(blocks) > 1:
+        for first in range(0, len(window), meta_batch):
+            batch = window[first : first + meta_batch]
+            for rounds, state in _play_mixed(algo, state, batch):
+                yield rounds, state
+        return
+    for block in blocks:
+        if isinstance(block[0], Task):
+            pieces: Any = play_tasks(algo, state, Tasks.of(block, state.tasks), meta_batch)
         else:
-            return progress(len(block)) if progress else None
-    for task, best in zip(block, _optima(algo, block), strict=True):
-        new, happened = algo.meet(history.state, task.open(), best)
-        history.append(widen(happened), new)
-        if progress:
-            progress(1)
+            pieces = _play_mixed(algo, state, block)
+        for rounds, state in pieces:
+            yield rounds, state
 
 
-def _play_at_once(algo: FMRL, block: list[Task], state: State) -> tuple[Round, State]:
-    """An exact rule needs no play to move phi: solve all optima at once, scan the meta-level, then
-    play all at once.
+def _play_mixed(algo: FMRL, state: State, batch: list[Any]) -> Iterator[Any]:
+    """One meta-batch of tasks of several kinds: reactive ones, other losses or widths."""
+    played = []
+    for number, task in enumerate(batch):
+        try:
+            played.append(_widened(*algo.play(state, task.open())))
+        except FMRLError as error:
+            error.task = state.tasks + number
+            raise
+    after = together(algo, state, concat([end for _, end in played]))
+    for rounds, _ in played:
+        yield rounds, after
+
+
+def _widened(*values: Any) -> list[Any]:
+    return [type(v)(*(a[..., None] if a.ndim == 0 else a[None, ...] for a in v)) for v in values]
+
+
+def _run_orders(algo, tasks: list[Any], phi, orders: np.ndarray, keep, report) -> History:
+    """Several orders of the same tasks side by side: optima are solved once, and every position is
+    played in all orders at once.
     """
-    game = stack(block)
-    sigma = algo.sigma(state.phi, game, state.tasks)
-    best = game.hindsight(algo.domain)
-    states = []
-    for t in range(len(block)):
-        states.append(state)
-        state = algo.advance(state, End(best.theta[t, ...], best.theta[t, ...], sigma[t, ...]))
-    return _play_from(algo, _side_by_side(states), game, best, sigma), state
-
-
-def _side_by_side(states: list[State]) -> State:
-    """States as one, phi and guess stacked; the memories are not needed for playing."""
-    xp = namespace(states[0].phi)
-    return State(
-        states[0].tasks,
-        xp.stack([s.phi for s in states]),
-        xp.stack([s.guess for s in states]),
-        (),
-        (),
-    )
-
-
-def _play_from(algo: FMRL, state: State, game: Rounds, best: Solution, sigma: Array) -> Round:
-    played = play(algo.within, game, algo.domain, state.phi, _step_size(state.guess, sigma))
-    return algo.record(state, game, played, best, algo.update.vector(played, best), sigma)
+    if not tasks or not all(isinstance(task, Task) for task in tasks):
+        fix = "run reactive tasks one order at a time"
+        raise FMRLError("orders needs a list of Task values", fix=fix)
+    whole = orders.ndim == 2 and orders.size and orders.dtype.kind in "iu"
+    if not whole or orders.min() < 0 or orders.max() >= len(tasks):
+        raise FMRLError(f"orders must be integers [S, T] below {len(tasks)}")
+    every = Tasks.of(tasks)
+    start = as_float(_start(algo, tasks[0], phi), "phi")
+    namespace(start, every.X)
+    if start.shape[-1:] != (every.dim,):
+        what = f"the tasks need phi of length {every.dim}, but phi has shape {tuple(start.shape)}"
+        raise FMRLError(what)
+    state = algo.init(zeros((orders.shape[0], every.dim), every.X) + start)
+    best, sigma = solve(algo, every, start)
+    history = History(algo, state, keep)
+    size = max(1, MOST // orders.shape[0]) if algo.update.exact else 1
+    try:
+        for first in range(0, orders.shape[1], size):
+            index = orders.T[first : first + size]  # [n, S]
+            if algo.update.exact:
+                rounds, state = play_scanned(algo, state, every, best, sigma, index)
+            else:
+                rounds, end = play_from(algo, state, every, best, sigma, index[0])
+                rounds, state = by_run(rounds, index.shape), algo.advance(state, end)
+            history.append(rounds, state)
+            report(index.shape[0])
+    except BaseException as error:
+        _carry(error, history, None)
+        raise
+    return history

@@ -7,17 +7,22 @@ implements the same four methods itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
-from fmrl.core.arrays import Array, as_float, full, namespace, zeros
+import numpy as np
+
+from fmrl.core.arrays import Array, as_float, device, full, namespace
 from fmrl.core.domains import Domain
-from fmrl.core.losses import Loss
+from fmrl.core.losses import Loss, weigh
 from fmrl.core.losses.labels import as_labels
 from fmrl.core.samples import Samples
 from fmrl.core.solve.minimise import Leaders, Solution, minimise
 from fmrl.errors import FMRLError
+
+ELEMENTS = 1 << 19  # of X in one stack: 4 MB in float64; larger ones leave the cache
+MOST = 1024  # tasks in one stack
 
 
 @runtime_checkable
@@ -131,36 +136,158 @@ class Task:
         """Length of theta."""
         return self._samples.dim
 
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What tasks must have in common to be stacked: loss, width and dtype."""
+        return self.loss, self.X.shape[1], self.X.dtype
+
     def open(self) -> Rounds:
         """The game the agent plays."""
         return self._samples
 
+    @classmethod
+    def _opened(cls, game: Rounds, name: Any) -> Task:
+        """A task of rounds that were checked before."""
+        task = cls.__new__(cls)
+        task._samples, task.loss, task.name = game, game.loss, name
+        return task
 
-def stack(tasks: list[Task]) -> Rounds:
-    """Tasks side by side as one game with a leading axis, the shorter ones padded with rounds that
-    do not count.
+
+@dataclass(frozen=True, eq=False)
+class Tasks:
+    """Many tasks of one loss and width as a few arrays: task t is the rows starts[t] … starts[t + 1].
+
+    This is what a table becomes and what every solver and learner is fed from, so that a million
+    tasks are not a million Python objects, and ragged tasks need no padding until they are stacked.
+
+    >>> from fmrl.core.losses import Squared
+    >>> one, two = Task([[1.0], [2.0]], [0.5, 1.0], loss=Squared()), Task([[3.0]], [1.5], loss=Squared())
+    >>> tasks = Tasks.of([one, two])
+    >>> len(tasks), tasks.starts.tolist(), [game.X.shape for _, game in tasks.stacks()]
+    (2, [0, 2, 3], [(1, 1, 1), (1, 2, 1)])
     """
-    games = [task.open() for task in tasks]
-    first = games[0]
-    xp = namespace(*(g.X for g in games))
-    length = max(g.length for g in games)
-    if all(g.length == length for g in games):
-        return replace(
-            first,
-            **{
-                name: xp.stack([getattr(g, name) for g in games])
-                for name in ("X", "target", "weight", "rounds")
-            },
+
+    loss: Loss
+    X: Array  # [N, f] the rows of all tasks
+    target: Array  # [N, targets] as the loss encodes them
+    starts: np.ndarray  # [n + 1] where tasks begin, and N
+    names: Sequence[Any]  # [n]
+    weight: Array | None = None  # [N] how much each row counts; None for 1
+    heaviest: float = 1.0  # the largest weight of the run these tasks belong to
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def dim(self) -> int:
+        """Length of theta."""
+        return self.loss.outputs * self.X.shape[1]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """m_t of every task, [n]."""
+        return np.diff(self.starts)
+
+    @classmethod
+    def of(cls, tasks: Sequence[Task], first: int = 0) -> Tasks:
+        """From Task values of one loss, width, dtype and kind of array.
+
+        Args:
+            tasks: At least one.
+            first: The number of tasks[0], by which tasks without a name are called.
+        """
+        games = [task.open() for task in tasks]
+        xp = namespace(*(g.X for g in games))
+        for i, task in enumerate(tasks):
+            if task.kind != tasks[0].kind:
+                raise FMRLError(
+                    "tasks that are played together need one loss, width and dtype", task=first + i
+                )
+        X, target = (xp.concat([getattr(g, name) for g in games]) for name in ("X", "target"))
+        starts = np.cumsum([0, *(g.length for g in games)])
+        names = [first + i if task.name is None else task.name for i, task in enumerate(tasks)]
+        return cls(tasks[0].loss, X, target, starts, names)
+
+    def take(self, places: np.ndarray) -> Tasks:
+        """Some of the tasks, in the order of ``places``."""
+        lengths = self.lengths[places]
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        if (np.diff(places) == 1).all():  # they lie together: views
+            rows: np.ndarray | slice = slice(
+                *(int(self.starts[p]) for p in (places[0], places[-1] + 1))
+            )
+        else:
+            rows = np.repeat(self.starts[places] - starts[:-1], lengths) + np.arange(starts[-1])
+        return self._rows(rows, starts, [self.names[i] for i in places])
+
+    def rows(self, rows: np.ndarray) -> Tasks:
+        """Tasks of row numbers [n, m], m rows each."""
+        starts = np.arange(rows.shape[0] + 1) * rows.shape[1]
+        return self._rows(rows.ravel(), starts, range(rows.shape[0]))
+
+    def _rows(self, rows: np.ndarray | slice, starts: np.ndarray, names: Sequence[Any]) -> Tasks:
+        X, target = _rows(self.X, rows), _rows(self.target, rows)
+        weight = None if self.weight is None else _rows(self.weight, rows)
+        return replace(self, X=X, target=target, starts=starts, names=names, weight=weight)
+
+    def task(self, place: int) -> Task:
+        """One task by itself."""
+        rows = slice(*self.starts[place : place + 2].tolist())
+        m = rows.stop - rows.start
+        weight, rounds = full((m,), 1.0, self.X), full((), float(m), self.X)
+        game = Rounds(self.loss, self.X[rows, ...], self.target[rows, ...], weight, rounds)
+        return Task._opened(game, self.names[place])
+
+    def stacks(self, places: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Rounds]]:
+        """The tasks at ``places`` (default: all) as stacked games, and which of ``places`` each holds.
+
+        Tasks of similar length lie together, each stack small enough to stay in cache.
+        """
+        places = np.arange(len(self)) if places is None else places
+        lengths = self.lengths[places]
+        scale = np.frexp(lengths)[1]  # lengths within a factor of two
+        for s in np.unique(scale):
+            (like,) = np.nonzero(scale == s)
+            size = max(1, min(MOST, ELEMENTS // (int(lengths[like].max()) * self.X.shape[1])))
+            for i in range(0, len(like), size):
+                part = like[i : i + size]
+                yield part, self.stack(places[part])
+
+    def stack(self, places: np.ndarray | None = None) -> Rounds:
+        """The tasks at ``places`` side by side as one game, padded with rounds that do not count."""
+        places = np.arange(len(self)) if places is None else places
+        lengths, begins = self.lengths[places], self.starts[places]
+        n, longest = len(places), int(lengths.max())
+        counts = np.arange(longest) < lengths[:, None]
+        if counts.all() and (np.diff(begins) == longest).all():  # side by side already: a view
+            rows: np.ndarray | slice = slice(int(begins[0]), int(begins[-1]) + longest)
+        else:
+            rows = np.where(counts, begins[:, None] + np.arange(longest), 0).ravel()
+        xp = namespace(self.X)
+        X, target = (
+            xp.reshape(_rows(a, rows), (n, longest, a.shape[1])) for a in (self.X, self.target)
         )
+        weight, rounds = (
+            xp.asarray(a.astype(float), dtype=X.dtype, device=device(X)) for a in (counts, lengths)
+        )
+        loss = self.loss
+        if self.weight is not None:
+            heavy = xp.reshape(_rows(self.weight, rows), (n, longest))
+            loss, X, target = weigh(loss, X, target, heavy, self.heaviest)
+        if not counts.all():
+            X, target = X * weight[..., None], target * weight[..., None]
+        return Rounds(loss, X, target, weight, rounds)
 
-    def padded(name: str) -> Array:
-        shape = getattr(first, name).shape
-        out = zeros((len(games), length, *shape[1:]), first.X)
-        for row, g in enumerate(games):
-            out[row, : g.length, ...] = getattr(g, name)
-        return out
 
-    rounds = xp.stack([g.rounds for g in games])
-    return replace(
-        first, X=padded("X"), target=padded("target"), weight=padded("weight"), rounds=rounds
-    )
+def _rows(array: Array, rows: np.ndarray | slice) -> Array:
+    if isinstance(rows, slice):
+        return array[rows, ...]
+    xp = namespace(array)
+    return xp.take(array, xp.asarray(rows, device=device(array)), axis=0)
+
+
+def stack(tasks: Sequence[Task]) -> Rounds:
+    """Tasks side by side as one game with a leading axis, the shorter ones padded with rounds that do
+    not count.
+    """
+    return Tasks.of(tasks).stack()

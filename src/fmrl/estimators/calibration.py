@@ -1,21 +1,23 @@
-"""The default rule: how an estimator without settings chooses where a new task starts and how far
-it may go.
+"""The default rule: how an estimator without settings chooses where a new task starts and how far it
+may go.
 
 Adapting to n rows is FTRL's action after n rounds, argmin B_R(·‖start) + eta·(their losses), with
 
     eta = step / √n.
 
-The theorem's step is D/G, but G is the steepest a loss can be and losses are mostly flatter;
-Theorem A.1 holds from any start and with any step. So two things are left open, the step (`scale`
-says how many times D/G it is) and where tasks start:
+The theorem's step is D/G, but G is the steepest a loss can be and losses are mostly flatter; Theorem
+A.1 holds from any start and with any step. So two things are left open, the step (`Rule.scale` says
+how many times D/G it is) and where tasks start:
 
     phi      the mean of the optima, as Algorithm 2 has it
     origin   nothing: tasks that share nothing gain nothing by phi
-    pooled   the minimiser of all tasks' losses together, which is better than a mean of optima where tasks are the same
+    pooled   the minimiser of all tasks' losses together, better than a mean of optima where tasks
+             are the same
 
 Both are what did best on tasks not seen, among a pilot of the tasks: half of them give the starts,
 the other half are adapted to from n of their rows and scored on the rest, for n = 0, 1, 2, 4, …;
-then the halves change places."""
+then the halves change places.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fmrl.core.domains import Ball, Euclidean
-from fmrl.core.losses import Loss
+from fmrl.core.losses import Squared
 from fmrl.core.solve.majorise import Rotation, majorise
 from fmrl.core.solve.minimise import minimise
-from fmrl.core.tasks import Rounds
-from fmrl.estimators.coordinates import Chart
-from fmrl.estimators.pack import Table, groups, stack
+from fmrl.core.tasks import Rounds, Tasks
+from fmrl.estimators.coordinates import Coordinates
 
 PILOT = 96  # tasks at most
 ROWS = 20_000  # of the pooled start, at most
@@ -63,7 +64,8 @@ class Rule:
     def at(self, rounds: float) -> Choice:
         """The choice for this many rows.
 
-        >>> rule = Rule(1.0, (Choice(0, "phi", 0.0, 0.4), Choice(2, "phi", 3.0, 0.5), Choice(8, "origin", 9.0, 0.6)))
+        >>> phi, two = Choice(0, "phi", 0.0, 0.4), Choice(2, "phi", 3.0, 0.5)
+        >>> rule = Rule(1.0, (phi, two, Choice(8, "origin", 9.0, 0.6)))
         >>> rule.at(5).rounds, rule.at(0).rounds
         (8, 0)
         """
@@ -81,13 +83,16 @@ class Rule:
         return self.at(rounds).step * self.lipschitz / guess
 
 
-def optima(tasks: Table, chart: Chart, loss: Loss, regression: bool) -> np.ndarray:
+def spaced(count: int, most: int) -> np.ndarray:
+    """At most ``most`` of the places 0 … count − 1, evenly spaced."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
+
+
+def optima(tasks: Tasks, domain: Ball) -> np.ndarray:
     """The optima in hindsight, [T, d]."""
-    out = np.empty((len(tasks), loss.outputs * chart.width))
-    for index in groups(tasks, chart.width):
-        out[index] = minimise(
-            stack(tasks.select(index), chart, loss, regression), chart.domain
-        ).theta
+    out = np.empty((len(tasks), tasks.dim))
+    for part, game in tasks.stacks():
+        out[part] = minimise(game, domain).theta
     return out
 
 
@@ -100,163 +105,117 @@ def leader(game: Rounds, domain: Ball, phi: np.ndarray, eta: np.ndarray) -> np.n
     return theta
 
 
-def pool(
-    tasks: Table, chart: Chart, loss: Loss, regression: bool, steps: list[float]
-) -> list[np.ndarray]:
+def pool(tasks: Tasks, here: Coordinates, steps: list[float]) -> list[np.ndarray]:
     """The minimisers [d] of all rows' losses and B_R, for steps eta·√N·length² from small to large,
-    to three digits.
+    to three digits. The tasks are in the user's units.
     """
-    rows = tasks.rows()
-    rows = rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), ROWS)).astype(int))]
-    game = stack(tasks.take(rows[None, :]), chart, loss, regression)
-    origin = np.zeros((1, loss.outputs * chart.width))
-    return [theta[0] for theta in _path(game, origin, chart, len(rows), steps)]
+    rows = here.tasks(tasks.rows(spaced(len(tasks.X), ROWS)[None, :]))
+    return [theta[0] for theta in _leaders(rows.stack(), np.zeros((1, rows.dim)), here, steps)]
 
 
-def learn(
-    tasks: Table, options: list[Chart], loss: Loss, regression: bool, seed: int
-) -> tuple[Chart, Rule]:
-    """The chart and the rule that did best on a pilot of these tasks."""
-    pilot = tasks.select(
-        np.unique(np.linspace(0, len(tasks) - 1, min(PILOT, len(tasks))).astype(int))
-    )
-    if len(pilot) < 2 or pilot.sizes.max() < 2:
-        return options[-1], Rule(_lipschitz(pilot, options[-1], loss, regression))
-    found = [_choices(pilot, tasks, chart, loss, regression, seed) for chart in options]
+def learn(tasks: Tasks, options: list[Coordinates], seed: int) -> tuple[Coordinates, Rule]:
+    """The coordinates and the rule that did best on a pilot of these tasks."""
+    pilot = tasks.take(spaced(len(tasks), PILOT))
+    if len(pilot) < 2 or pilot.lengths.max() < 2:
+        last = options[-1]
+        return last, Rule(_lipschitz(last.tasks(pilot), last))
+    found = [_Pilot(pilot, here, seed).rule() for here in options]
     best = max(range(len(options)), key=lambda i: np.mean([c.score for c in found[i].choices]))
     return options[best], found[best]
 
 
-def _lipschitz(tasks: Table, chart: Chart, loss: Loss, regression: bool) -> float:
-    parts = [
-        stack(tasks.select(i), chart, loss, regression).lipschitz(chart.domain)
-        for i in groups(tasks, chart.width)
-    ]
+def _lipschitz(tasks: Tasks, here: Coordinates) -> float:
+    """Root mean square of G over tasks in their coordinates."""
+    parts = [game.lipschitz(here.domain) for _, game in tasks.stacks()]
     return max(float(np.sqrt(np.mean(np.concatenate(parts) ** 2))), 1e-290)
 
 
-def _choices(
-    pilot: Table, tasks: Table, chart: Chart, loss: Loss, regression: bool, seed: int
-) -> Rule:
-    rng = np.random.default_rng(seed)
-    order = [
-        start + rng.permutation(size) for start, size in zip(pilot.starts, pilot.sizes, strict=True)
-    ]
-    half = np.arange(len(pilot)) % 2
-    theta = optima(pilot, chart, loss, regression)
-    phi = np.stack([theta[half != h].mean(axis=0) for h in (0, 1)])[
-        half
-    ]  # of the other half, [P, d]
-    zero, pooled, step = _unadapted(pilot, order, half, phi, chart, loss, regression)
-    starts = dict(zip(STARTS, (phi, np.zeros_like(phi), pooled), strict=True))
-    sizes = [int(n) for n in 2 ** np.arange(20) if (pilot.sizes >= n + max(1, n // 3)).sum() >= 2]
-    if not sizes:
-        sizes = [1]
-    scores = np.stack(
-        [_scores(pilot, order, n, starts, chart, loss, regression) for n in sizes]
-    )  # [sizes, starts, steps]
-    smooth = np.pad(scores, ((1, 1), (0, 0), (0, 0)), mode="edge")
-    smooth = (
-        smooth[:-2] + 2 * smooth[1:-1] + smooth[2:]
-    ) / 4  # neighbouring sizes want nearly the same
-    choices = [zero]
-    for n, row, true in zip(sizes, smooth, scores, strict=True):
-        best = np.unravel_index(np.argmax(row), row.shape)
-        choices.append(
-            Choice(n, STARTS[best[0]], float(STEPS[best[1]]) / chart.length**2, float(true[best]))
-        )
-    return Rule(_lipschitz(pilot, chart, loss, regression), tuple(choices), step)
+class _Pilot:
+    """Some tasks in two halves: each half is adapted to from the starts that the other gives."""
+
+    def __init__(self, tasks: Tasks, here: Coordinates, seed: int):
+        rng = np.random.default_rng(seed)
+        self.given, self.tasks, self.here = tasks, here.tasks(tasks), here
+        self.half = np.arange(len(tasks)) % 2
+        begins = zip(tasks.starts[:-1], tasks.lengths, strict=True)
+        self.order = [start + rng.permutation(size) for start, size in begins]  # rows of each task
+
+    def rule(self) -> Rule:
+        tasks, here, half = self.tasks, self.here, self.half
+        theta = optima(tasks, here.domain)
+        phi = np.stack([theta[half != h].mean(axis=0) for h in (0, 1)])[half]  # of the other half
+        zero, pooled, step = self._unadapted(phi)
+        starts = (phi, np.zeros_like(phi), pooled)
+        enough = [(tasks.lengths >= n + max(1, n // 3)).sum() >= 2 for n in 2 ** np.arange(20)]
+        sizes = (2 ** np.flatnonzero(enough)).tolist() or [1]
+        scores = np.stack([self._scores(n, starts) for n in sizes])  # [sizes, starts, steps]
+        # Neighbouring sizes want nearly the same.
+        padded = np.pad(scores, ((1, 1), (0, 0), (0, 0)), mode="edge")
+        smooth = (padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4
+        choices = [zero]
+        for n, row, true in zip(sizes, smooth, scores, strict=True):
+            best = np.unravel_index(np.argmax(row), row.shape)
+            eta = float(STEPS[best[1]]) / here.length**2
+            choices.append(Choice(n, STARTS[best[0]], eta, float(true[best])))
+        return Rule(_lipschitz(tasks, here), tuple(choices), step)
+
+    def _unadapted(self, phi: np.ndarray) -> tuple[Choice, np.ndarray, float]:
+        """The choice for no rows at all, the pooled start [P, d] of the other half, and its step."""
+        held = self._held([rows[:HELD] for rows in self.order])
+        others = [self.given.take(np.flatnonzero(self.half != h)) for h in (0, 1)]
+        paths = [pool(tasks, self.here, list(STEPS)) for tasks in others]
+        pooled = [np.stack(pair)[self.half] for pair in zip(*paths, strict=True)]
+        scores = [self._score(theta, *held) for theta in pooled]
+        best, of_phi = int(np.argmax(scores)), self._score(phi, *held)
+        zero = Choice(0, "phi", 0.0, of_phi)
+        if of_phi < scores[best]:
+            zero = Choice(0, "pooled", 0.0, scores[best])
+        return zero, pooled[best], float(STEPS[best])
+
+    def _scores(self, n: int, starts: tuple[np.ndarray, ...]) -> np.ndarray:
+        """Mean score over tasks of adapting to n rows, [starts, steps]."""
+        (able,) = np.nonzero(self.tasks.lengths >= n + max(1, n // 3))
+        if not able.size:
+            return np.zeros((len(starts), len(STEPS)))
+        game = self.tasks.rows(np.stack([self.order[t][:n] for t in able])).stack()
+        held = self._held([self.order[t][n : n + HELD] for t in able])
+        paths = [_leaders(game, start[able], self.here, list(STEPS)) for start in starts]
+        return np.array([[self._score(theta, *held) for theta in path] for path in paths])
+
+    def _held(self, rows: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Rows to score on, padded: X [B, H, width], targets [B, H, k] and weights [B, H] that sum to
+        one in every task.
+        """
+        tasks, index = self.tasks, np.zeros((len(rows), max(map(len, rows))), dtype=int)
+        weight = np.zeros(index.shape)
+        for b, r in enumerate(rows):
+            index[b, : len(r)] = r
+            weight[b, : len(r)] = 1.0 if tasks.weight is None else tasks.weight[r]
+        weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-290)
+        return tasks.X[index], tasks.target[index], weight
+
+    def _score(
+        self, theta: np.ndarray, X: np.ndarray, target: np.ndarray, weight: np.ndarray
+    ) -> float:
+        """Accuracy, or minus the mean squared error, of models theta [B, d]."""
+        z = X @ np.swapaxes(theta.reshape(len(X), self.tasks.loss.outputs, -1), 1, 2)
+        if isinstance(self.tasks.loss, Squared):
+            return -float(((z[..., 0] - target[..., 0]) ** 2 * weight).sum(axis=1).mean())
+        if z.shape[-1] > 1:
+            right = np.take_along_axis(target, z.argmax(axis=-1)[..., None], axis=-1)[..., 0]
+        else:
+            right = (z[..., 0] > 0) == target[..., 0]
+        return float((right * weight).sum(axis=1).mean())
 
 
-def _unadapted(
-    pilot: Table,
-    order: list,
-    half: np.ndarray,
-    phi: np.ndarray,
-    chart: Chart,
-    loss: Loss,
-    regression: bool,
-):
-    """The choice for no rows at all, the pooled start [P, d] of the other half, and the step that
-    made it.
-    """
-    held = _held([rows[:HELD] for rows in order], pilot, chart, regression)
-
-    def scored(theta: np.ndarray) -> float:
-        return _score(
-            held[0] @ np.swapaxes(theta.reshape(len(pilot), loss.outputs, -1), 1, 2),
-            *held[1:],
-            regression,
-        )
-
-    paths = [
-        pool(pilot.select(np.flatnonzero(half != h)), chart, loss, regression, list(STEPS))
-        for h in (0, 1)
-    ]
-    pooled = [np.stack(pair)[half] for pair in zip(*paths, strict=True)]
-    scores = [scored(theta) for theta in pooled]
-    best = int(np.argmax(scores))
-    of_phi = scored(phi)
-    zero = (
-        Choice(0, "phi", 0.0, of_phi)
-        if of_phi >= scores[best]
-        else Choice(0, "pooled", 0.0, scores[best])
-    )
-    return zero, pooled[best], float(STEPS[best])
-
-
-def _scores(
-    pilot: Table, order: list, n: int, starts: dict, chart: Chart, loss: Loss, regression: bool
-) -> np.ndarray:
-    """Mean score over tasks of adapting to n rows, [starts, steps]."""
-    (able,) = np.nonzero(pilot.sizes >= n + max(1, n // 3))
-    if not able.size:
-        return np.zeros((len(starts), len(STEPS)))
-    game = stack(pilot.take(np.stack([order[t][:n] for t in able])), chart, loss, regression)
-    held = _held([order[t][n : n + HELD] for t in able], pilot, chart, regression)
-    scores = np.zeros((len(starts), len(STEPS)))
-    for i, start in enumerate(starts.values()):
-        for j, theta in enumerate(_path(game, start[able], chart, n, list(STEPS))):
-            z = held[0] @ np.swapaxes(theta.reshape(len(able), loss.outputs, -1), 1, 2)
-            scores[i, j] = _score(z, *held[1:], regression)
-    return scores
-
-
-def _path(
-    game: Rounds, phi: np.ndarray, chart: Chart, n: int, steps: list[float]
+def _leaders(
+    game: Rounds, phi: np.ndarray, here: Coordinates, steps: list[float]
 ) -> Iterator[np.ndarray]:
     """FTRL's actions [B, d] for one step after another, each from the one before, to three digits."""
-    rotation = Rotation(game, Euclidean(), phi)
+    rotation, n = Rotation(game, Euclidean(), phi), game.length
     v: np.ndarray = rotation.phi  # type: ignore[assignment]
     for step in steps:
-        problem, curvature = rotation.objective(
-            n, np.full(len(phi), step / (chart.length**2 * math.sqrt(n)))
-        )
+        eta = np.full(len(phi), step / (here.length**2 * math.sqrt(n)))
+        problem, curvature = rotation.objective(n, eta)
         v = majorise(problem, curvature, v, 1e-3)[0]
-        yield chart.domain.project(rotation.up(v))
-
-
-def _held(
-    rows: list[np.ndarray], tasks: Table, chart: Chart, regression: bool
-) -> tuple[np.ndarray, ...]:
-    """Rows to score on, padded: X [B, H, width], y [B, H] and weights [B, H] that sum to one in
-    every task.
-    """
-    index = np.zeros((len(rows), max(map(len, rows))), dtype=int)
-    weight = np.zeros(index.shape)
-    for b, r in enumerate(rows):
-        index[b, : len(r)], weight[b, : len(r)] = (
-            r,
-            1.0 if tasks.weight is None else tasks.weight[r],
-        )
-    weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-290)
-    y = tasks.y[index]
-    return chart.rows(tasks.X[index]), chart.target(y) if regression else y, weight
-
-
-def _score(z: np.ndarray, y: np.ndarray, weight: np.ndarray, regression: bool) -> float:
-    """Accuracy, or minus the mean squared error, of margins [B, H, outputs]."""
-    if regression:
-        return -float(((z[..., 0] - y) ** 2 * weight).sum(axis=1).mean())
-    guess = z.argmax(axis=-1) if z.shape[-1] > 1 else z[..., 0] > 0
-    return float(((guess == y) * weight).sum(axis=1).mean())
+        yield here.domain.project(rotation.up(v))

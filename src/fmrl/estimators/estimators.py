@@ -22,12 +22,14 @@ class MetaClassifier(ClassifierMixin, Meta):
     should start (phi) and how far it may go; `adapt` turns that and a few rows into an ordinary
     linear classifier.
 
-    within, update, meta, similarity: the ingredients of Algorithm 2 (default OMD(), FAL(),
-    FollowLeader(), AverageDeviation()).
-    radius: of the ball of models, in the chart's coordinates (default: from the data, see
-    `fmrl.estimators.coordinates`).
-    fit_intercept: whether models have an intercept. random_state: seed of the split by which the
-    rule is chosen.
+    Args:
+        within: The learner inside a task (default `OMD()`).
+        update: Which vector of a finished task moves phi (default `FAL()`).
+        meta: How it moves phi (default `FollowLeader()`).
+        similarity: How the guess follows (default `AverageDeviation()`).
+        radius: Of the ball of models, in the estimator's coordinates (default: from the data).
+        fit_intercept: Whether models have an intercept.
+        random_state: Seed of the split by which the rule is chosen.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -52,9 +54,8 @@ class MetaClassifier(ClassifierMixin, Meta):
         if first:
             self.classes_ = unique_labels(y) if classes is None else unique_labels(classes)
         elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
-            raise FMRLError(
-                f"classes={list(classes)} differ from those of the first call, {self.classes_.tolist()}"
-            )
+            known = self.classes_.tolist()
+            raise FMRLError(f"classes={list(classes)} differ from those of the first call, {known}")
         return positions(y, self.classes_)
 
     def decision_function(self, X: Any, task: Any = None) -> Any:
@@ -77,9 +78,8 @@ class MetaClassifier(ClassifierMixin, Meta):
 
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:
         """Accuracy."""
-        return float(
-            np.average(as_numpy(self.predict(X, task)) == as_numpy(y), weights=sample_weight)
-        )
+        right = as_numpy(self.predict(X, task)) == as_numpy(y)
+        return float(np.average(right, weights=sample_weight))
 
 
 class MetaRegressor(RegressorMixin, Meta):
@@ -97,9 +97,8 @@ class MetaRegressor(RegressorMixin, Meta):
     _task_model = TaskRegressor
 
     def _check(self, X, y, sample_weight, reset):
-        X, y = validate_data(
-            self, as_numpy(X), as_numpy(y), dtype=np.float64, y_numeric=True, reset=reset
-        )
+        options = {"dtype": np.float64, "y_numeric": True, "reset": reset}
+        X, y = validate_data(self, as_numpy(X), as_numpy(y), **options)
         return X, np.asarray(y, dtype=float), weights(sample_weight, X)
 
     def _target(self, y, classes, first):
@@ -120,6 +119,5 @@ class MetaRegressor(RegressorMixin, Meta):
         """R²."""
         from sklearn.metrics import r2_score
 
-        return float(
-            r2_score(as_numpy(y), as_numpy(self.predict(X, task)), sample_weight=sample_weight)
-        )
+        said = as_numpy(self.predict(X, task))
+        return float(r2_score(as_numpy(y), said, sample_weight=sample_weight))

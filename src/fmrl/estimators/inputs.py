@@ -1,6 +1,4 @@
-"""What comes in: arrays and frames of any kind as NumPy, labels as positions, weights and task ids
-checked.
-"""
+"""What comes in: arrays and frames of any kind as NumPy, labels as positions, rows grouped by task."""
 
 from __future__ import annotations
 
@@ -9,6 +7,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from fmrl.core.losses import Loss
+from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 
 
@@ -48,16 +48,49 @@ def weights(given: Any, X: np.ndarray) -> np.ndarray | None:
     """Sample weights [n], or None where there are none."""
     if given is None:
         return None
-    weight = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
-    return weight
+    return _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
 
 
 def weighed(weight: np.ndarray | None, *columns: np.ndarray | None) -> tuple[Any, ...]:
-    """Weights and columns without the rows of weight 0, which are not there."""
+    """Weights and columns without the rows of weight 0, which do not count."""
     if weight is None or weight.all():
         return (weight, *columns)
     kept = weight > 0
     return (weight[kept], *(None if c is None else c[kept] for c in columns))
+
+
+def encode(y: np.ndarray, loss: Loss) -> np.ndarray:
+    """Targets [n, outputs] of class positions, or of numbers."""
+    y = y[:, None]
+    return (y == np.arange(loss.outputs)).astype(float) if loss.outputs > 1 else y.astype(float)
+
+
+def grouped(
+    loss: Loss, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, ids: np.ndarray | None
+) -> Tasks:
+    """Rows grouped by task; tasks in the order in which they first appear, rows of a task in theirs.
+
+    >>> from fmrl.core.losses import Squared
+    >>> ids = np.array(["b", "a", "b", "a"])
+    >>> tasks = grouped(Squared(), np.arange(4.0)[:, None], np.zeros(4), None, ids)
+    >>> tasks.names, tasks.X.ravel().tolist(), tasks.starts.tolist()
+    (['b', 'a'], [0.0, 2.0, 1.0, 3.0], [0, 2, 4])
+    """
+    names, sizes = [None], np.array([len(y)])
+    if ids is not None:
+        found, first, which, sizes = np.unique(
+            ids, return_index=True, return_inverse=True, return_counts=True
+        )
+        order = np.argsort(first, kind="stable")  # tasks by first appearance
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        which, sizes, names = place[which.ravel()], sizes[order], found[order].tolist()
+        if (np.diff(which) < 0).any():
+            rows = np.argsort(which, kind="stable")
+            X, y, weight = X[rows], y[rows], None if weight is None else weight[rows]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    heaviest = 1.0 if weight is None else float(weight.max())
+    return Tasks(loss, X, encode(y, loss), starts, names, weight, heaviest)
 
 
 def task_ids(task: Any, rows: int) -> np.ndarray | None:
@@ -68,23 +101,17 @@ def task_ids(task: Any, rows: int) -> np.ndarray | None:
         raise FMRLError("task ids are of different kinds", fix="convert them to text")
     ids = np.asarray(as_numpy(task))
     if ids.ndim != 1:
-        raise FMRLError(
-            f"task must hold one id for every row, not be of shape {ids.shape}",
-            fix="give a vector of ids",
-        )
+        what = f"task must hold one id for every row, not be of shape {ids.shape}"
+        raise FMRLError(what, fix="give a vector of ids")
     if len(ids) != rows:
-        raise FMRLError(
-            f"task has {len(ids)} ids but X has {rows} rows", fix="give the id of every row's task"
-        )
-    if ids.dtype.kind == "f" and np.isnan(ids).any():
-        raise FMRLError(
-            f"row {int(np.isnan(ids).argmax())} has no task id (NaN)",
-            fix="drop it or name its task",
-        )
-    if ids.dtype == object:
-        missing = [i for i, v in enumerate(ids) if v is None or v != v]
-        if missing:
-            raise FMRLError(f"row {missing[0]} has no task id", fix="drop it or name its task")
-        if len({type(v) for v in ids}) > 1:
-            raise FMRLError("task ids are of different kinds", fix="convert them to text")
+        what = f"task has {len(ids)} ids but X has {rows} rows"
+        raise FMRLError(what, fix="give the id of every row's task")
+    plain = ids.dtype != object
+    missing = np.isnan(ids) if ids.dtype.kind == "f" else np.zeros(len(ids), bool)
+    missing = missing if plain else np.array([v is None or v != v for v in ids])
+    if missing.any():
+        what = f"row {int(missing.argmax())} has no task id"
+        raise FMRLError(what, fix="drop it or name its task")
+    if not plain and len({type(v) for v in ids}) > 1:
+        raise FMRLError("task ids are of different kinds", fix="convert them to text")
     return ids

@@ -15,21 +15,20 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from fmrl.core.algorithm import Round
-from fmrl.core.checkpoint import _flatten as flatten
-from fmrl.core.checkpoint import _state as unflatten
+from fmrl.core.checkpoint import flatten, unflatten
 from fmrl.core.history import KEEP, History
-from fmrl.core.parse import parse
+from fmrl.core.tasks import Tasks
+from fmrl.core.values import parse
 from fmrl.errors import FMRLError
 from fmrl.estimators.calibration import Choice, Rule
-from fmrl.estimators.coordinates import Chart
-from fmrl.estimators.pack import Table
+from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.stream import Streams
 from fmrl.files import write
 
-FORMAT = 1
+FORMAT = 2
 
 
-def save(path: str | os.PathLike, estimator: Any) -> Path:
+def save(estimator: Any, path: str | os.PathLike) -> Path:
     """Write a fitted estimator; the old file survives until the new one is complete."""
     if not hasattr(estimator, "history_"):
         raise FMRLError(f"this {type(estimator).__name__} is not fitted", fix="call fit first")
@@ -108,10 +107,8 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
             f"the task id {odd!r} is neither a number nor text",
             fix="convert ids to text before fitting",
         )
-    chart, rule, history = est.chart_, est.rule_, est.history_
-    arrays["chart.centre"] = chart.centre
-    if chart.scale is not None:
-        arrays["chart.scale"] = chart.scale
+    here, rule, history = est.coordinates_, est.rule_, est.history_
+    arrays["centre"], arrays["scale"] = here.centre, here.scale
     if names:
         arrays["tasks.theta"] = np.stack([est._thetas[n] for n in names])
     if est.pooled_ is not None:
@@ -119,7 +116,7 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     columns = [name for name in KEEP[history.keep] if name != "losses"] if len(history) else []
     arrays |= {f"history.{name}": np.asarray(getattr(history, name)) for name in columns}
     for i, task in enumerate(est._pilot):
-        arrays[f"pilot.{i}.X"], arrays[f"pilot.{i}.y"] = task.X, np.asarray(task.y)
+        arrays[f"pilot.{i}.X"], arrays[f"pilot.{i}.target"] = task.X, task.target
         if task.weight is not None:
             arrays[f"pilot.{i}.weight"] = task.weight
     classes = getattr(est, "classes_", None)
@@ -127,7 +124,7 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "format": FORMAT,
         "class": type(est).__name__,
         "params": {name: _param(value) for name, value in est.get_params(deep=False).items()},
-        "chart": [chart.constant, chart.shift, chart.unit, chart.length, chart.radius],
+        "coordinates": [here.constant, here.shift, here.unit, here.length, here.radius],
         "rule": [rule.lipschitz, [list(c) for c in rule.choices], rule.pooled],
         "algo": repr(history.algo),
         "keep": history.keep,
@@ -166,24 +163,21 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
     }
     est = kind(**params)
     est._reset()
-    constant, shift, unit, length, radius = layout["chart"]
-    est.chart_ = Chart(
-        arrays["chart.centre"], constant, shift, unit, length, radius, arrays.get("chart.scale")
-    )
+    est.coordinates_ = Coordinates(arrays["centre"], arrays["scale"], *layout["coordinates"])
     lipschitz, choices, pooled = layout["rule"]
     est.rule_ = Rule(lipschitz, tuple(Choice(*c) for c in choices), pooled)
     est.pooled_ = arrays.get("pooled")
     history = History(
         parse(layout["algo"]),
-        unflatten(layout["start"], arrays, None),
+        unflatten(layout["start"], arrays),
         layout["keep"],
         layout.get("meta_batch", 1),
     )
     columns = {name: arrays.get(f"history.{name}") for name in Round._fields}
     if columns["regret"] is not None:
-        history.append(Round(**columns), unflatten(layout["end"], arrays, None))
+        history.append(Round(**columns), unflatten(layout["end"], arrays))
     est.history_ = history
-    est.state_ = history.state if layout["same"] else unflatten(layout["state"], arrays, None)
+    est.state_ = history.state if layout["same"] else unflatten(layout["state"], arrays)
     if layout["classes"] is not None:
         est.classes_ = np.array(
             layout["classes"]["labels"], dtype=np.dtype(layout["classes"]["dtype"])
@@ -197,7 +191,10 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
     *totals, regret = layout["streams"]
     est.streams_ = Streams(*totals, tuple(regret))
     count, est._piloted = layout["pilot"]
+    loss = est._loss()
     for i in range(count):
-        X, y, weight = (arrays.get(f"pilot.{i}.{part}") for part in ("X", "y", "weight"))
-        est._pilot.append(Table(X, y, weight, np.array([0]), np.array([len(y)])))
+        X, target, weight = (arrays.get(f"pilot.{i}.{part}") for part in ("X", "target", "weight"))
+        heaviest = 1.0 if weight is None else float(weight.max())
+        starts = np.array([0, len(X)])
+        est._pilot.append(Tasks(loss, X, target, starts, [i], weight, heaviest))
     return est

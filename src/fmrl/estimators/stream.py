@@ -32,6 +32,11 @@ class Streams(NamedTuple):
     loss: float = 0.0
     regret: tuple[float, float] = (0.0, 0.0)
 
+    def with_task(self, rounds: int, loss: float, regret: tuple[float, float]) -> Streams:
+        """One more closed stream."""
+        low, high = (a + b for a, b in zip(self.regret, regret, strict=True))
+        return Streams(self.tasks + 1, self.rounds + rounds, self.loss + loss, (low, high))
+
 
 class OpenTask:
     """One task being played: ``predict(x)``, then ``learn(x, y)``. Close it (or leave its ``with``
@@ -50,20 +55,20 @@ class OpenTask:
                 f"rounds must be a positive integer, not {rounds!r}", fix="or leave it out"
             )
         prior = owner.prior_
-        chart, k = prior.chart, prior.loss.outputs
+        here, k = prior.coordinates, prior.loss.outputs
         self.name, self.rounds, self.open = name, 0, True
         self.loss, self.loss_of_phi = 0.0, 0.0
-        self._owner, self._chart, self._outputs = owner, chart, k
-        self._classes, self._features = prior.classes, chart.centre.size
+        self._owner, self._coordinates, self._outputs = owner, here, k
+        self._classes, self._features = prior.classes, here.centre.size
         self._place = (
             None
             if prior.classes is None
             else {label: i for i, label in enumerate(prior.classes.tolist())}
         )
-        self._both = np.zeros((2 * k, chart.width))  # phi above, total below
-        self._both[:k] = prior.phi.reshape(k, chart.width)
+        self._both = np.zeros((2 * k, here.width))  # phi above, total below
+        self._both[:k] = prior.phi.reshape(k, here.width)
         self._total = self._both[k:]
-        self._radius, self._rate = float(chart.domain.radius), prior.guess / prior.rule.lipschitz
+        self._radius, self._rate = float(here.domain.radius), prior.guess / prior.rule.lipschitz
         self._fixed = 0.0 if rounds is None else self._rate / math.sqrt(rounds)
         self._eta, self._shrink = 0.0, 1.0
         self._played = 0.0  # Σ ⟨∇_i, θ_i⟩
@@ -72,8 +77,7 @@ class OpenTask:
             0.0,
             0.0,
         )  # ‖phi‖², ⟨phi, total⟩, ‖total‖²
-        self._row = np.full(chart.width, chart.constant)
-        self._head = self._row[: self._features]
+        self._row = np.empty(here.width)
         self._sums = self._total.T  # as BLAS wants it, in the same memory
         self._seen: tuple[Any, bytes, list[float]] | None = (
             None  # the row predicted last, and what was found of it
@@ -94,7 +98,7 @@ class OpenTask:
         self._seen = None
         try:
             fits = len(x) == self._features
-            np.subtract(x, self._chart.centre, out=self._head)
+            self._coordinates.rows(x, self._row)
         except (TypeError, ValueError):
             raise FMRLError(
                 f"a row is a vector of {self._features} numbers", round=self.rounds
@@ -122,7 +126,7 @@ class OpenTask:
 
     def _answer(self, z: list[float]) -> Any:
         if self._classes is None:
-            return self._chart.shift + self._chart.unit * z[0]
+            return self._coordinates.prediction(z[0])
         return self._classes[z.index(max(z)) if len(z) > 1 else int(z[0] > 0)]
 
     def predict_proba(self, x: Any) -> np.ndarray:
@@ -189,9 +193,8 @@ class OpenTask:
 
     def _regress(self, found: list[float], y: Any) -> float:
         """``_move`` for the squared loss."""
-        chart = self._chart
         try:
-            target = (float(y) - chart.shift) / chart.unit
+            target = self._coordinates.target(float(y))
         except (TypeError, ValueError):
             raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number") from None
         z = self._shrink * (found[0] - self._eta * found[1])
@@ -228,7 +231,7 @@ class OpenTask:
 
     @property
     def theta(self) -> np.ndarray:
-        """The present action [d], in the chart's coordinates."""
+        """The present action [d], in the estimator's coordinates."""
         theta = (self._both[: self._outputs] - self._eta * self._total).ravel()
         size = float(np.sqrt(theta @ theta))
         return theta * (self._radius / size) if size > self._radius else theta
@@ -245,7 +248,7 @@ class OpenTask:
         """End the task: its last action moves phi and the guess. A task without rounds leaves no
         trace.
         """
-        if self.open and getattr(self._owner, "chart_", None) is not self._chart:
+        if self.open and getattr(self._owner, "coordinates_", None) is not self._coordinates:
             self.open = False
             raise FMRLError(
                 "the estimator was fitted anew while this task was open", fix="open it again"

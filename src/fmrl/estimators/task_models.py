@@ -13,56 +13,64 @@ from sklearn.utils.extmath import softmax
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
+from fmrl.core.tasks import Tasks
 from fmrl.estimators.calibration import Rule, leader, optima
-from fmrl.estimators.coordinates import Chart
-from fmrl.estimators.inputs import as_numpy, back, positions, read, weighed, weights
-from fmrl.estimators.pack import Table, stack
+from fmrl.estimators.coordinates import Coordinates
+from fmrl.estimators.inputs import as_numpy, back, grouped, positions, read, weighed, weights
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prior:
-    """What was learned across tasks: the chart, where a task starts, how far it may go, and what is
-    predicted.
-    """
+    """What was learned across tasks, and all that adapting to a new one needs."""
 
-    chart: Chart
+    coordinates: Coordinates
     rule: Rule
     phi: np.ndarray  # [d]
     guess: float  # D
     classes: np.ndarray | None  # None: a regression
     pooled: np.ndarray | None = None  # [d], where some task may start there
 
+    def __repr__(self) -> str:
+        kind = "regression" if self.classes is None else f"{len(self.classes)} classes"
+        return f"Prior({self.coordinates.centre.size} features, {kind}, guess {self.guess:.3g})"
+
     @property
     def loss(self) -> Loss:
-        """Squared for regressions, logistic for two classes, one-vs-all for more."""
-        if self.classes is None:
-            return Squared()
-        return Logistic() if len(self.classes) == 2 else OneVsAll(max(len(self.classes), 1))
+        """What models are fitted by."""
+        return loss_of(self.classes)
 
     def start(self, rounds: float) -> np.ndarray:
         """Where a task with this many rows starts, [d]."""
         choice = self.rule.at(rounds).start if self.rule.choices else "phi"
-        return {"phi": self.phi, "origin": np.zeros_like(self.phi), "pooled": self.pooled}[choice]  # type: ignore[return-value]
+        starts = {"phi": self.phi, "origin": np.zeros_like(self.phi), "pooled": self.pooled}
+        return starts[choice]  # type: ignore[return-value]
 
-    def adapt(self, tasks: Table) -> np.ndarray:
-        """The models of some tasks, [T, d]: FTRL's action after their rows; the optimum where
-        nothing is known of the step.
+    def adapt(self, tasks: Tasks) -> np.ndarray:
+        """The models of some tasks, [T, d]: FTRL's action after their rows; the optimum where nothing
+        is known of the step. The tasks are in the user's units.
         """
-        regression = self.classes is None
+        domain, tasks = self.coordinates.domain, self.coordinates.tasks(tasks)
         if not self.rule.choices:
-            return optima(tasks, self.chart, self.loss, regression)
+            return optima(tasks, domain)
         out = np.empty((len(tasks), self.phi.size))
-        for n in np.unique(tasks.sizes):
-            (index,) = np.nonzero(tasks.sizes == n)
+        for n in np.unique(tasks.lengths):
+            (alike,) = np.nonzero(tasks.lengths == n)
             start, eta = self.start(float(n)), self.rule.eta(float(n))
-            most = max(1, (1 << 19) // (int(n) * self.chart.width))
-            for first in range(0, len(index), most):
-                part = index[first : first + most]
-                game = stack(tasks.select(part), self.chart, self.loss, regression)
-                out[part] = leader(
-                    game, self.chart.domain, np.tile(start, (len(part), 1)), np.full(len(part), eta)
-                )
+            for part, game in tasks.stacks(alike):
+                phi, step = np.tile(start, (len(part), 1)), np.full(len(part), eta)
+                out[alike[part]] = leader(game, domain, phi, step)
         return out
+
+    def models(self, tasks: Tasks) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients [T, outputs, f] and intercepts [T, outputs] of some tasks, in the user's units."""
+        return self.coordinates.model(self.adapt(tasks), self.loss.outputs)
+
+
+def loss_of(classes: np.ndarray | None) -> Loss:
+    """Squared for regressions, logistic for two classes, one-vs-all for more."""
+    if classes is None:
+        return Squared()
+    return Logistic() if len(classes) == 2 else OneVsAll(max(len(classes), 1))
 
 
 class _Linear(BaseEstimator):
@@ -76,13 +84,12 @@ class _Linear(BaseEstimator):
         classes = self.prior.classes
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=classes is None)
         weight, X, y = weighed(weights(sample_weight, X), X, y)
-        target = y.astype(float) if classes is None else positions(y, classes)
-        task = Table(X, target, weight, np.array([0]), np.array([len(y)]))
-        self._set(self.prior.adapt(task)[0])
+        y = y.astype(float) if classes is None else positions(y, classes)
+        self._set(self.prior.adapt(grouped(self.prior.loss, X, y, weight, None))[0])
         return self
 
     def _set(self, theta: np.ndarray) -> None:
-        coef, intercept = self.prior.chart.model(theta, self.prior.loss.outputs)
+        coef, intercept = self.prior.coordinates.model(theta, self.prior.loss.outputs)
         self.coef_, self.intercept_ = coef, intercept
         self.n_features_in_ = coef.shape[1]
         if self.prior.classes is None:

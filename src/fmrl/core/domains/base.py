@@ -20,9 +20,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from fmrl.core.arrays import Array, dot, namespace, norm
+from fmrl.core.values import Value
 
 
-class Domain(ABC):
+class Domain(Value, ABC):
     """What the four domains share; the class is only a name for them, ``argmin`` is the method that
     matters.
     """

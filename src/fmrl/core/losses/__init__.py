@@ -3,16 +3,9 @@
 from fmrl.core.losses.base import Binary, Loss
 from fmrl.core.losses.basic import Hinge, Linear, Squared
 from fmrl.core.losses.logistic import Logistic, OneVsAll, Softmax
-from fmrl.core.losses.weighted import Weighted
+from fmrl.core.losses.weighted import Weighted, weigh
 
 __all__ = [
-    "Binary",
-    "Hinge",
-    "Linear",
-    "Logistic",
-    "Loss",
-    "OneVsAll",
-    "Softmax",
-    "Squared",
-    "Weighted",
-]
+    "Binary", "Hinge", "Linear", "Logistic", "Loss", "OneVsAll", "Softmax", "Squared", "Weighted",
+    "weigh",
+]  # fmt: skip

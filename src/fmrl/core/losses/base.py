@@ -16,10 +16,11 @@ from typing import Any, ClassVar
 
 from fmrl.core.arrays import Array, as_array, device, dot, namespace
 from fmrl.core.losses.labels import indices, labels_of, pick
+from fmrl.core.values import Value
 from fmrl.errors import FMRLError
 
 
-class Loss(ABC):
+class Loss(Value, ABC):
     """A convex loss of the margins. ``outputs`` margins per sample, so theta is [outputs,
     features], flat and row-major.
     """

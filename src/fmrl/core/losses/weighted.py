@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fmrl.core.arrays import namespace
-from fmrl.core.losses import Loss
+from fmrl.core.arrays import Array, namespace
+from fmrl.core.losses.base import Loss
+from fmrl.core.losses.basic import Squared
 from fmrl.errors import FMRLError
 
 
@@ -82,3 +83,17 @@ class Weighted(Loss):
 
     def decode(self, z):
         return self.loss.decode(z)
+
+
+def weigh(
+    loss: Loss, X: Array, target: Array, weight: Array, heaviest: float
+) -> tuple[Loss, Array, Array]:
+    """The loss, rows [..., n, f] and targets [..., n, k] under weights [..., n] on the rounds.
+
+    ½(z − y)² weighted is ½(√w·z − √w·y)², so a squared loss stays one; others become `Weighted`.
+    """
+    xp = namespace(X)
+    if isinstance(loss, Squared):
+        root = xp.sqrt(weight)[..., None]
+        return loss, root * X, root * target
+    return Weighted(loss, heaviest), X, xp.concat([target, weight[..., None]], axis=-1)

@@ -1,46 +1,66 @@
 """Meta-updates: how the initialisation phi moves after a task ended with update vector θ_t and
 weight sigma_t = G_t·√m_t.
 
-The meta-losses are sigma_t·B_R(θ_t‖·). Each rule is a pair (init, update) over its own small
-memory."""
+The meta-losses are sigma_t·B_R(θ_t‖·). Each rule has ``init`` and ``update`` over its own small
+memory, and ``scan``, which does many updates at once where a formula allows it.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, constant, full, namespace, to_numpy
 from fmrl.core.domains import Domain
+from fmrl.core.values import Value
 from fmrl.errors import FMRLError
 
 
 class End(NamedTuple):
-    """A finished task, as the meta-level sees it."""
+    """A finished task, as the meta-level sees it. Several of them are stacked on a first axis."""
 
     theta: Array  # [..., d] update vector
     optimum: Array  # [..., d] best action in hindsight
     sigma: Array  # [...] G_t·√m_t
 
+    @property
+    def tasks(self) -> int:
+        """How many tasks a stack holds."""
+        return self.sigma.shape[0]
 
-class MetaUpdate(Protocol):
-    """An online algorithm META on the meta-losses."""
+    def at(self, t: Any) -> End:
+        """The task at place ``t`` of a stack, or a slice of the stack."""
+        return End(*(a[t, ...] for a in self))
+
+
+class MetaUpdate(Value):
+    """An online algorithm META on the meta-losses. A rule of your own needs ``update`` alone."""
 
     def init(self, domain: Domain, phi: Array) -> tuple[Array, Any]:
-        """The first initialisation and the memory."""
-        ...
+        """The first initialisation and the memory: a number, an array or a tuple of them."""
+        return phi, ()
 
     def update(self, domain: Domain, phi: Array, memory: Any, end: End) -> tuple[Array, Any]:
         """The next initialisation and memory."""
-        ...
+        raise NotImplementedError
+
+    def scan(self, domain: Domain, phi: Array, memory: Any, ends: End) -> tuple[Array, Array, Any]:
+        """phi before each of n tasks [n, ..., d], then phi and the memory after the last."""
+        before = []
+        for t in range(ends.tasks):
+            before.append(phi)
+            phi, memory = self.update(domain, phi, memory, ends.at(t))
+        return namespace(phi).stack(before), phi, memory
 
 
-def _no_weight(phi: Array) -> Array:
-    return full(phi.shape[:-1], 0.0, phi)
+def _before(phi: Array, after: Array) -> Array:
+    """phi and all but the last of what followed it."""
+    return namespace(phi).concat([phi[None, ...], after[:-1, ...]])
 
 
 @dataclass(frozen=True)
-class FollowLeader:
+class FollowLeader(MetaUpdate):
     """Follow the leader: phi_{t+1} = argmin Σ_{s≤t} sigma_s·B_R(θ_s‖·), the weighted mean in every
     geometry (Claim A.1).
 
@@ -49,37 +69,61 @@ class FollowLeader:
     >>> rule, end = FollowLeader(), End(np.array([1.0]), np.array([1.0]), np.array(2.0))
     >>> phi, memory = rule.init(Ball(1.0), np.zeros(1))
     >>> phi, memory = rule.update(Ball(1.0), phi, memory, end)
-    >>> rule.update(Ball(1.0), phi, memory, end._replace(theta=np.array([0.25]), sigma=np.array(1.0)))[0]
+    >>> rule.update(Ball(1.0), phi, memory, End(np.array([0.25]), None, np.array(1.0)))[0]
     array([0.75])
     """
 
     def init(self, domain, phi):
         """phi itself, and no weight seen yet."""
-        return phi, _no_weight(phi)
+        return phi, full(phi.shape[:-1], 0.0, phi)
 
     def update(self, domain, phi, memory, end):
         """The weighted mean moves towards θ_t by its share of the weight."""
-        xp = namespace(phi)
-        total = memory + end.sigma
+        moment = memory[..., None] * phi + end.sigma[..., None] * end.theta
+        return _mean(moment, memory + end.sigma, phi)
+
+    def scan(self, domain, phi, memory, ends):
+        """The same recursion, without what `update` looks up for every task."""
+        xp, total = namespace(phi), running(memory, ends.sigma)
         known = xp.where(total > 0, total, xp.ones_like(total))[..., None]
-        mean = (memory[..., None] * phi + end.sigma[..., None] * end.theta) / known
-        return xp.where(total[..., None] > 0, mean, phi), total
+        moves, moved = total[1:, ...] > 0, ends.sigma[..., None] * ends.theta
+        before = []
+        for t in range(ends.tasks):
+            before.append(phi)
+            mean = (total[t, ..., None] * phi + moved[t, ...]) / known[t + 1, ...]
+            phi = mean if bool(xp.all(moves[t, ...])) else xp.where(moves[t, ..., None], mean, phi)
+        return xp.stack(before), phi, total[-1, ...]
+
+
+def running(memory: Array, values: Array) -> Array:
+    """memory, memory + values[0], memory + values[0] + values[1], …, added in that order."""
+    xp = namespace(values)
+    return xp.cumulative_sum(xp.concat([memory[None, ...], values]), axis=0)
+
+
+def _mean(moment: Array, total: Array, phi: Array) -> tuple[Array, Array]:
+    """moment/total, or phi where nothing weighs anything; and the total."""
+    xp = namespace(phi)
+    known = (total > 0)[..., None]
+    return xp.where(
+        known, moment / xp.where(known, total[..., None], xp.ones_like(moment)), phi
+    ), total
 
 
 @dataclass(frozen=True)
-class AdaptiveOGD:
+class AdaptiveOGD(MetaUpdate):
     """Projected gradient descent on the meta-losses with step 1/sigma_{1:t} (Definition A.8);
     Euclidean geometry only.
+
+    A step of sigma_t/sigma_{1:t} towards θ_t lands on the weighted mean, inside the convex domain.
     """
 
     def init(self, domain, phi):
         """phi itself and no weight seen yet; refuses other geometries."""
         if domain.norm != "l2":
-            raise FMRLError(
-                f"AdaptiveOGD needs the regulariser ½‖·‖², which {domain!r} does not have",
-                fix="use FollowLeader()",
-            )
-        return phi, _no_weight(phi)
+            what = f"AdaptiveOGD needs the regulariser ½‖·‖², which {domain!r} does not have"
+            raise FMRLError(what, fix="use FollowLeader()")
+        return phi, full(phi.shape[:-1], 0.0, phi)
 
     def update(self, domain, phi, memory, end):
         """One projected gradient step on sigma_t·½‖θ_t − phi‖²."""
@@ -91,22 +135,26 @@ class AdaptiveOGD:
 
 
 @dataclass(frozen=True)
-class LastUpdate:
+class LastUpdate(MetaUpdate):
     """The paper's strawman: start the next task where the last one ended, phi_{t+1} = θ_t."""
-
-    def init(self, domain, phi):
-        """phi itself; nothing to remember."""
-        return phi, ()
 
     def update(self, domain, phi, memory, end):
         """The update vector θ_t itself."""
         return end.theta, ()
 
+    def scan(self, domain, phi, memory, ends):
+        """Every task starts where the one before ended."""
+        return _before(phi, ends.theta), ends.theta[-1, ...], ()
+
 
 @dataclass(frozen=True)
-class Interpolate:
-    """Reptile's outer step: phi ← phi + ε_t·(θ_t − phi), ε_t going linearly from ``start`` to
-    ``stop`` over ``steps`` tasks.
+class Interpolate(MetaUpdate):
+    """Reptile's outer step: phi ← phi + ε_t·(θ_t − phi).
+
+    Args:
+        start: ε of the first task.
+        stop: ε after ``steps`` tasks, and from then on; linear in between.
+        steps: Over how many tasks ε changes.
 
     >>> import numpy as np
     >>> rule, end = Interpolate(1.0, 0.0, 2), End(np.array([4.0]), None, None)
@@ -121,9 +169,8 @@ class Interpolate:
 
     def __post_init__(self):
         if self.steps < 1 or not all(0 <= e <= 1 for e in (self.start, self.stop)):
-            raise FMRLError(
-                f"{self!r}: start and stop must lie in [0, 1] and steps must be at least 1"
-            )
+            what = f"{self!r}: start and stop must lie in [0, 1] and steps must be at least 1"
+            raise FMRLError(what)
 
     def init(self, domain, phi):
         """phi itself, no task seen."""
@@ -137,8 +184,12 @@ class Interpolate:
 
 
 @dataclass(frozen=True)
-class Fixed:
-    """No meta-learning: always start from ``phi``, or from where the run started if none is given."""
+class Fixed(MetaUpdate):
+    """No meta-learning: every task starts from the same phi.
+
+    Args:
+        phi: The start, a vector of numbers; by default where the run started.
+    """
 
     phi: tuple[float, ...] | None = None
 
@@ -153,13 +204,15 @@ class Fixed:
         """The phi given, or else the run's own."""
         if self.phi is None:
             return phi, ()
-        xp = namespace(phi)
         if len(self.phi) != phi.shape[-1]:
-            raise FMRLError(
-                f"Fixed(phi) has {len(self.phi)} numbers but the tasks need {phi.shape[-1]}"
-            )
-        return xp.zeros_like(phi) + constant(self.phi, phi), ()
+            what = f"Fixed(phi) has {len(self.phi)} numbers but the tasks need {phi.shape[-1]}"
+            raise FMRLError(what)
+        return namespace(phi).zeros_like(phi) + constant(self.phi, phi), ()
 
     def update(self, domain, phi, memory, end):
         """phi as it is."""
         return phi, ()
+
+    def scan(self, domain, phi, memory, ends):
+        """phi, as often as there are tasks."""
+        return full((ends.tasks, *(1,) * phi.ndim), 0.0, phi) + phi, phi, ()

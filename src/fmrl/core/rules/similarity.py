@@ -1,31 +1,44 @@
-"""Similarity rules: the guess D_t of how far optima lie from phi, which sets the step eta_t = D_t /
-(G_t·√m_t).
+"""Similarity rules: the guess D_t of how far optima lie from phi, which sets the step
+eta_t = D_t / (G_t·√m_t).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from fmrl.core.arrays import Array, full, namespace, norm
 from fmrl.core.domains import Domain
-from fmrl.core.rules.meta import End
+from fmrl.core.rules.meta import End, running
+from fmrl.core.values import Value
 from fmrl.errors import FMRLError
 
 
-class SimilarityRule(Protocol):
-    """A pair (init, update) over its own memory, like a meta-update."""
+class SimilarityRule(Value):
+    """How the guess follows from the tasks seen. A rule of your own needs ``init`` and ``update``."""
 
     def init(self, domain: Domain, phi: Array) -> tuple[Array, Any]:
-        """D_1 [...] and the memory."""
-        ...
+        """D_1 [...] and the memory: a number, an array or a tuple of them."""
+        raise NotImplementedError
 
     def update(
         self, domain: Domain, phi: Array, guess: Array, memory: Any, end: End
     ) -> tuple[Array, Any]:
         """D_{t+1} and memory after a task that started at ``phi`` with ``guess``."""
-        ...
+        raise NotImplementedError
+
+    def scan(
+        self, domain: Domain, phi: Array, guess: Array, memory: Any, ends: End
+    ) -> tuple[Array, Array, Any]:
+        """D_t of each of n tasks [n, ...] that started at phi [n, ..., d], then the guess and the
+        memory after the last.
+        """
+        guesses = []
+        for t in range(ends.tasks):
+            guesses.append(guess)
+            guess, memory = self.update(domain, phi[t, ...], guess, memory, ends.at(t))
+        return namespace(guess).stack(guesses), guess, memory
 
 
 def _positive(name: str, value: float) -> None:
@@ -39,29 +52,61 @@ def _first(domain: Domain, phi: Array, given: float | None) -> Array:
         return full(phi.shape[:-1], given, phi)
     xp, reach = namespace(phi), domain.reach(phi)
     if not bool(xp.all(xp.isfinite(reach))):
-        raise FMRLError(
-            f"{domain!r} puts no bound on the distance from phi to an optimum",
-            fix="give the first guess, e.g. first=1.0",
-        )
+        what = f"{domain!r} puts no bound on the distance from phi to an optimum"
+        raise FMRLError(what, fix="give the first guess, e.g. first=1.0")
     return reach
 
 
-@dataclass(frozen=True)
-class Doubling:
-    """Algorithm 2's guess: D_1 = max_Θ sqrt(B_R(·‖phi_1)) + epsilon, then D_{t+1} = gamma^k·epsilon
-    after k violations.
+class _Counting(SimilarityRule):
+    """gamma^k·epsilon after k violations; what a violation is, `Doubling` and `ReleasedDoubling` say."""
 
-    A task violates the guess when D_t < sqrt(B_R(θ_t‖phi_t)). ``first`` replaces the maximum where
-    there is none."""
+    epsilon: float
+    gamma: float
+
+    def __post_init__(self):
+        _positive("epsilon", self.epsilon)
+        if not (self.gamma >= 1 and math.isfinite(self.gamma)):
+            raise FMRLError(f"gamma must be at least 1, not {self.gamma}")
+
+    def update(self, domain, phi, guess, memory, end):
+        """Count a violation; the guess is gamma^k·epsilon."""
+        return self._count(guess, memory, self._distance(domain, phi, end))
+
+    def scan(self, domain, phi, guess, memory, ends):
+        """All distances at once, then the counts one after another."""
+        distances, guesses = self._distance(domain, phi, ends), []
+        for t in range(ends.tasks):
+            guesses.append(guess)
+            guess, memory = self._count(guess, memory, distances[t, ...])
+        return namespace(guess).stack(guesses), guess, memory
+
+    def _distance(self, domain: Domain, phi: Array, end: End) -> Array:
+        raise NotImplementedError
+
+    def _count(self, guess: Array, violations: Array, distance: Array) -> tuple[Array, Array]:
+        violations = violations + namespace(guess).astype(guess < distance, violations.dtype)
+        return self.epsilon * self.gamma**violations, violations
+
+
+@dataclass(frozen=True)
+class Doubling(_Counting):
+    """Algorithm 2's guess: D_1 = max_Θ sqrt(B_R(·‖phi_1)) + epsilon, then
+    D_{t+1} = gamma^k·epsilon after k violations.
+
+    A task violates the guess when D_t < sqrt(B_R(θ_t‖phi_t)).
+
+    Args:
+        epsilon: The smallest guess.
+        gamma: By what a violation multiplies the guess, at least 1.
+        first: Replaces the maximum over Θ, which an unbounded domain does not have.
+    """
 
     epsilon: float
     gamma: float
     first: float | None = None
 
     def __post_init__(self):
-        _positive("epsilon", self.epsilon)
-        if not (self.gamma >= 1 and math.isfinite(self.gamma)):
-            raise FMRLError(f"gamma must be at least 1, not {self.gamma}")
+        super().__post_init__()
         if self.first is not None:
             _positive("first", self.first)
 
@@ -70,42 +115,43 @@ class Doubling:
         violations = full(phi.shape[:-1], 0.0, phi)
         return _first(domain, phi, self.first) + self.epsilon, violations
 
-    def update(self, domain, phi, guess, memory, end):
-        """Count a violation; the guess is gamma^k·epsilon."""
-        xp = namespace(phi)
-        violated = guess < xp.sqrt(domain.divergence(end.theta, phi))
-        violations = memory + xp.astype(violated, memory.dtype)
-        return self.epsilon * self.gamma**violations, violations
+    def _distance(self, domain, phi, end):
+        return namespace(phi).sqrt(domain.divergence(end.theta, phi))
 
 
 @dataclass(frozen=True)
-class ReleasedDoubling:
-    """The guess as the authors' released code makes it: epsilon from the first task on, no test
-    there, and the test is D_t < ‖θ*_t − phi_t‖₂, with the exact optimum whatever the update rule.
+class ReleasedDoubling(_Counting):
+    """The guess as the authors' released code makes it: epsilon from the first task on, which is
+    not tested, and the test is D_t < ‖θ*_t − phi_t‖₂ with the exact optimum whatever the update rule.
+
+    Args:
+        epsilon: The smallest guess.
+        gamma: By what a violation multiplies the guess, at least 1.
     """
 
     epsilon: float
     gamma: float
 
-    def __post_init__(self):
-        Doubling(self.epsilon, self.gamma)  # same conditions
-
     def init(self, domain, phi):
         """epsilon, and −1 violations: the first task is not tested."""
         return full(phi.shape[:-1], self.epsilon, phi), -full(phi.shape[:-1], 1.0, phi)
 
-    def update(self, domain, phi, guess, memory, end):
-        """Count a violation of the plain distance, from the second task on."""
-        xp = namespace(phi)
-        first = memory < 0
-        violated = xp.astype(~first & (guess < norm(end.optimum - phi)), memory.dtype)
-        violations = xp.where(first, xp.zeros_like(memory), memory + violated)
-        return self.epsilon * self.gamma**violations, violations
+    def _distance(self, domain, phi, end):
+        return norm(end.optimum - phi)
+
+    def _count(self, guess, violations, distance):
+        # Before the first task there are −1 violations, and it always counts: that makes 0.
+        distance = namespace(guess).where(violations < 0, guess + 1, distance)
+        return super()._count(guess, violations, distance)
 
 
 @dataclass(frozen=True)
-class Known:
-    """D_t = D throughout: the similarity is known in advance."""
+class Known(SimilarityRule):
+    """D_t = D throughout: the similarity is known in advance.
+
+    Args:
+        D: The guess, in units of √divergence.
+    """
 
     D: float
 
@@ -120,15 +166,23 @@ class Known:
         """D as it is."""
         return guess, ()
 
+    def scan(self, domain, phi, guess, memory, ends):
+        """D, as often as there are tasks."""
+        return namespace(guess).zeros_like(ends.sigma) + guess, guess, ()
+
 
 @dataclass(frozen=True)
-class AverageDeviation:
-    """The remark after the first theorem, made causal: D_{t+1}² = Σ_{s≤t} sigma_s·B_R(θ_s‖phi_s) /
-    sigma_{1:t}.
+class AverageDeviation(SimilarityRule):
+    """The remark after the first theorem, made causal:
+    D_{t+1}² = Σ_{s≤t} sigma_s·B_R(θ_s‖phi_s) / sigma_{1:t}.
 
     This D minimises Σ sigma_s·(B_R(θ_s‖phi_s)/D + D), the regret bound summed over the tasks seen.
-    Under FollowLeader it exceeds the deviation D̄ from the final mean only by the meta-regret,
-    which is O(log T / T)."""
+    Under FollowLeader it exceeds the deviation D̄ from the final mean only by the meta-regret, which
+    is O(log T / T).
+
+    Args:
+        first: D_1; by default the reach of the domain.
+    """
 
     first: float | None = None
 
@@ -143,15 +197,28 @@ class AverageDeviation:
 
     def update(self, domain, phi, guess, memory, end):
         """The root of the weighted mean deviation; the guess stands until something deviates."""
-        xp = namespace(phi)
         total = memory[0] + end.sigma
-        far = domain.divergence(end.theta, phi)
-        # An optimum where phi has no mass is infinitely far; no finite step helps it, so it has no
+        spread = memory[1] + end.sigma * self._deviation(domain, phi, end)
+        return self._root(guess, total, spread), (total, spread)
+
+    def scan(self, domain, phi, guess, memory, ends):
+        """The roots of growing sums."""
+        xp = namespace(guess)
+        far = ends.sigma * self._deviation(domain, phi, ends)
+        total = running(memory[0], ends.sigma)[1:, ...]
+        spread = running(memory[1], far)[1:, ...]
+        after = self._root(guess, total, spread)
+        before = xp.concat([guess[None, ...], after[:-1, ...]])
+        return before, after[-1, ...], (total[-1, ...], spread[-1, ...])
+
+    def _deviation(self, domain: Domain, phi: Array, end: End) -> Array:
+        # An optimum where phi has no mass is infinitely far. No finite step helps it, so it has no
         # say in the step.
-        spread = memory[1] + end.sigma * xp.where(xp.isfinite(far), far, xp.zeros_like(far))
-        known = (
-            spread > 0
-        )  # D = 0 would mean eta = 0, a step from which no update vector ever deviates again
-        return xp.where(
-            known, xp.sqrt(spread / xp.where(known, total, xp.ones_like(total))), guess
-        ), (total, spread)
+        xp, far = namespace(phi), domain.divergence(end.theta, phi)
+        return xp.where(xp.isfinite(far), far, xp.zeros_like(far))
+
+    def _root(self, guess: Array, total: Array, spread: Array) -> Array:
+        # D = 0 would mean eta = 0, a step from which no update vector ever deviates again.
+        xp, known = namespace(guess), spread > 0
+        mean = spread / xp.where(known, total, xp.ones_like(total))
+        return xp.where(known, xp.sqrt(mean), guess)

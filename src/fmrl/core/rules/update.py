@@ -5,27 +5,28 @@ Algorithm 2).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from fmrl.core.arrays import Array
 from fmrl.core.rules.within import Play
 from fmrl.core.solve.minimise import Solution
+from fmrl.core.values import Value
 
 
-class UpdateRule(Protocol):
+class UpdateRule(Value):
     """From what happened in a task to its update vector. ``exact`` rules need the optimum alone, so
     tasks can be batched.
     """
 
-    exact: ClassVar[bool]
+    exact: ClassVar[bool] = False
 
-    def vector(self, play: Play | None, best: Solution) -> Array:
-        """θ_t [..., d]; ``play`` may be None when the rule is exact."""
-        ...
+    def vector(self, play: Play, best: Solution) -> Array:
+        """θ_t [..., d]; of an exact rule's play only the losses may be known."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class FAL:
+class FAL(UpdateRule):
     """Follow the average leader: θ_t is the (least-norm) optimum in hindsight."""
 
     exact: ClassVar[bool] = True
@@ -36,10 +37,8 @@ class FAL:
 
 
 @dataclass(frozen=True)
-class FLIOnline:
+class FLIOnline(UpdateRule):
     """Follow the last iterate: θ_t is the action after the last round."""
-
-    exact: ClassVar[bool] = False
 
     def vector(self, play, best):
         """The last action."""
@@ -47,12 +46,10 @@ class FLIOnline:
 
 
 @dataclass(frozen=True)
-class FLIBatch:
+class FLIBatch(UpdateRule):
     """Follow the average iterate, for tasks whose rounds are i.i.d.: θ_t is the mean of the actions
     played.
     """
-
-    exact: ClassVar[bool] = False
 
     def vector(self, play, best):
         """The mean action."""

@@ -11,26 +11,34 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fmrl.core.arrays import Array, namespace
-from fmrl.core.domains import Domain
-from fmrl.core.tasks import Game
+from fmrl.core.arrays import Array, dot, full, namespace
+from fmrl.core.domains import Ball, Domain
+from fmrl.core.samples import Samples
+from fmrl.core.values import Value
 from fmrl.errors import FMRLError
+
+if TYPE_CHECKING:
+    from fmrl.core.tasks import Game
 
 Actions = Generator[Array, Array, None]
 
 
-class Learner(Protocol):
-    """A within-task online algorithm TASK_{eta, phi}."""
+class Learner(Value):
+    """A within-task online algorithm TASK_{eta, phi}. One of your own needs ``actions`` alone."""
 
     def actions(self, game: Game, domain: Domain, phi: Array, eta: Array) -> Actions:
         """Yield θ_1; then, for every gradient sent, the next action. phi [..., d], eta [...]."""
-        ...
+        raise NotImplementedError
+
+    def losses(self, game: Game, domain: Domain, phi: Array, eta: Array) -> Array:
+        """What is suffered [..., length], for those who do not ask for the actions."""
+        return play(self, game, domain, phi, eta).losses
 
 
 @dataclass(frozen=True)
-class OMD:
+class OMD(Learner):
     """Lazy (linearised) online mirror descent, Algorithm 2's choice."""
 
     def actions(self, game, domain, phi, eta):
@@ -40,9 +48,38 @@ class OMD:
             gradient = yield domain.argmin(phi, eta[..., None] * total)
             total += gradient
 
+    def losses(self, game, domain, phi, eta):
+        """On a ball around 0 the losses follow from inner products of rows alone.
+
+        The actions are s·(phi − eta·Σ_j g_j ⊗ x_j), s what keeps them in the ball, so a round needs
+        ⟨θ_i, x_i⟩ = s·(⟨phi, x_i⟩ − eta·Σ_{j<i} g_j·⟨x_j, x_i⟩), and ‖θ_i‖ from the same products. With
+        fewer rows than features that is less work than the actions are.
+        """
+        ball = isinstance(domain, Ball) and domain.centre == 0.0 and phi.ndim == 2
+        rows = ball and isinstance(game, Samples) and game.offset is None and game.loss.bend > 0
+        if not (rows and game.length <= game.X.shape[-1]):  # type: ignore[union-attr]
+            return super().losses(game, domain, phi, eta)
+        xp = namespace(phi)
+        products = xp.matmul(game.X, xp.matrix_transpose(game.X))  # [B, n, n]
+        under_phi = game.margins(phi)  # [B, n, outputs]
+        slopes, margins = xp.zeros_like(under_phi), xp.zeros_like(under_phi)
+        # ‖phi − eta·total‖² = start − 2·eta·cross + eta²·square
+        start, cross, square = dot(phi, phi), xp.zeros_like(eta), xp.zeros_like(eta)
+        for i in range(game.length):
+            along = xp.matmul(products[:, i : i + 1, :i], slopes[:, :i, :])[:, 0, :]
+            size = start - 2 * eta * cross + eta**2 * square
+            size = xp.sqrt(xp.maximum(size, xp.zeros_like(size)))
+            shrink = domain.radius / xp.maximum(size, full((), domain.radius, size))
+            z = (under_phi[:, i, :] - eta[:, None] * along) * shrink[:, None]
+            g = game.loss.slope(z, game.target[:, i, :])
+            margins[:, i, :], slopes[:, i, :] = z, g
+            cross = cross + dot(g, under_phi[:, i, :])
+            square = square + 2 * dot(g, along) + dot(g, g) * products[:, i, i]
+        return game.loss.value(margins, game.target) * game.weight
+
 
 @dataclass(frozen=True)
-class OGD:
+class OGD(Learner):
     """Eager mirror descent: a projected gradient step from the last action, as in the authors'
     released code.
     """
@@ -56,7 +93,7 @@ class OGD:
 
 
 @dataclass(frozen=True)
-class FTRL:
+class FTRL(Learner):
     """Follow the regularised leader: every action minimises the losses so far, exactly."""
 
     def actions(self, game, domain, phi, eta):
@@ -71,31 +108,26 @@ class Play(NamedTuple):
     """What happened inside one task (or a stack of them)."""
 
     losses: Array  # [..., length] suffered, 0 in padded rounds
-    last: Array  # [..., d] the action after the last round
-    average: Array  # [..., d] mean of the actions played
-    actions: Array | None  # [..., length, d] every action, if recorded
+    last: Array | None = None  # [..., d] the action after the last round
+    average: Array | None = None  # [..., d] mean of the actions played
+    actions: Array | None = None  # [..., length, d] every action, if recorded
 
 
-def _watched(learner: Learner, game: Game, domain: Domain, phi: Array, eta: Array) -> Actions:
-    """The learner's actions. One that is not the library's is held to its word: an action in the
-    domain for every round.
+def _actions(learner: Learner, game: Any, domain: Domain, phi: Array, eta: Array) -> Actions:
+    """The learner's actions. Those that are not written in this module are checked: an action in
+    the domain for every round.
     """
     actions = learner.actions(game, domain, phi, eta)
-    return (
-        actions
-        if type(learner) in (OMD, OGD, FTRL)
-        else _held_to_its_word(learner, actions, domain, phi)
-    )
-
-
-def _held_to_its_word(learner: Learner, actions: Actions, domain: Domain, phi: Array) -> Actions:
-    xp, i = namespace(phi), 0
-    gradient: Any = None
+    if type(learner).actions.__module__ == __name__:
+        return actions
     if not (hasattr(actions, "send") and hasattr(actions, "__next__")):
-        raise FMRLError(
-            f"{learner!r} gave {actions!r}, which is no generator of actions",
-            fix="yield them from actions()",
-        )
+        what = f"{learner!r} gave {actions!r}, which is not a generator of actions"
+        raise FMRLError(what, fix="yield them from actions()")
+    return _checked(learner, actions, domain, phi)
+
+
+def _checked(learner: Learner, actions: Actions, domain: Domain, phi: Array) -> Actions:
+    xp, i, gradient = namespace(phi), 0, None
     while True:
         try:
             theta = next(actions) if i == 0 else actions.send(gradient)
@@ -103,15 +135,11 @@ def _held_to_its_word(learner: Learner, actions: Actions, domain: Domain, phi: A
             fix = "yield an action for every gradient, and one after the last"
             raise FMRLError(f"{learner!r} stopped", round=i, fix=fix) from None
         if getattr(theta, "shape", None) != phi.shape:
-            raise FMRLError(
-                f"{learner!r} played {theta!r}, which is not an array of phi's shape", round=i
-            )
+            what = f"{learner!r} played {theta!r}, which is not an array of phi's shape"
+            raise FMRLError(what, round=i)
         if not bool(xp.all(domain.contains(theta))):
-            raise FMRLError(
-                f"{learner!r} left {domain!r}",
-                round=i,
-                fix="end with domain.project or domain.argmin",
-            )
+            fix = "end with domain.project or domain.argmin"
+            raise FMRLError(f"{learner!r} left {domain!r}", round=i, fix=fix)
         gradient = yield theta
         i += 1
 
@@ -130,7 +158,7 @@ def play(
     array([0.5 , 0.25])
     """
     xp = namespace(phi)
-    actions = _watched(learner, game, domain, phi, eta)
+    actions = _actions(learner, game, domain, phi, eta)
     theta, losses, played = next(actions), [], []
     ragged = bool(xp.any(game.rounds != game.length))
     total, last = xp.zeros_like(phi), theta

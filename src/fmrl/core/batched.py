@@ -1,0 +1,176 @@
+"""Stacks of tasks: their optima, their plays, and phi moving through them in order.
+
+`run`, the estimators and the workers of a cluster play tasks by these functions and no others, so a
+run has the same numbers wherever it is played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from fmrl.core.algorithm import FMRL, Round
+from fmrl.core.arrays import Array, device, full, namespace
+from fmrl.core.meta_level import State, scan, together
+from fmrl.core.rules.meta import End
+from fmrl.core.solve.minimise import Solution
+from fmrl.core.tasks import Tasks
+from fmrl.errors import FMRLError
+
+
+def solve(algo: FMRL, tasks: Tasks, phi: Array) -> tuple[Solution, Array]:
+    """The optimum in hindsight of every task, and sigma = G·√m [n].
+
+    >>> import fmrl
+    >>> ones = [fmrl.Task([[1.0]], [y], loss=fmrl.Squared()) for y in (0.5, 2.0)]
+    >>> solve(FMRL(), Tasks.of(ones), np.zeros(1))[0].theta.round(6).ravel()
+    array([0.5, 1. ])
+    """
+    found = [
+        (part, (game.hindsight(algo.domain), algo.sigma(phi, game, 0)))
+        for part, game in tasks.stacks()
+    ]
+    best, sigma = zip(*(pair for _, pair in found), strict=True)
+    order = _order([part for part, _ in found])
+    return take(concat(best), order), _taken(namespace(phi).concat(sigma), order)
+
+
+def play_from(
+    algo: FMRL, before: State, tasks: Tasks, best: Solution, sigma: Array, places: np.ndarray
+) -> tuple[Round, End]:
+    """Play the tasks at ``places`` [k], task i from phi[i] with guess[i]; phi does not move.
+
+    Args:
+        before: phi [k, d] and guess [k].
+        best: Optima of all of ``tasks``.
+        sigma: G·√m of all of ``tasks``.
+    """
+    rounds, ends, parts = [], [], []
+    for part, game in tasks.stacks(places):
+        here = State(before.tasks, _taken(before.phi, part), _taken(before.guess, part), (), ())
+        optima, weight = take(best, places[part]), _taken(sigma, places[part])
+        happened, end = algo.play(here, game, optima, weight)
+        parts.append(part), rounds.append(happened), ends.append(end)
+    order = _order(parts)
+    return take(concat(rounds), order), take(concat(ends), order)
+
+
+def play_scanned(
+    algo: FMRL, state: State, tasks: Tasks, best: Solution, sigma: Array, places: np.ndarray
+) -> tuple[Round, State]:
+    """Play the tasks at ``places`` [n] one after another, or [n, S] in S runs side by side.
+
+    An exact update rule needs no play to move phi: the meta-level is scanned, then all are played at
+    once.
+    """
+    xp, flat = namespace(state.phi), places.ravel()
+
+    def stacked(a: Array) -> Array:
+        return xp.reshape(_taken(a, flat), (*places.shape, *a.shape[1:]))
+
+    theta = stacked(best.theta)
+    before, after = scan(algo, state, End(theta, theta, stacked(sigma)))
+    phi = xp.reshape(before.phi, (flat.size, before.phi.shape[-1]))
+    starts = State(state.tasks, phi, xp.reshape(before.guess, (flat.size,)), (), ())
+    rounds, _ = play_from(algo, starts, tasks, best, sigma, flat)
+    return by_run(rounds, places.shape), after
+
+
+def by_run(rounds: Round, shape: tuple[int, ...]) -> Round:
+    """Columns [n·S, …] as [S, n, …], or as they are where there is one run."""
+    if len(shape) == 1:
+        return rounds
+    xp = namespace(rounds.regret)
+    return Round(*(xp.moveaxis(xp.reshape(a, (*shape, *a.shape[1:])), 0, 1) for a in rounds))
+
+
+def play_solved(
+    algo: FMRL, state: State, tasks: Tasks, best: Solution, sigma: Array, meta_batch: int = 1
+) -> Iterator[tuple[Round, State]]:
+    """Play all tasks in their order: what happened and the state after it, piece by piece."""
+    if algo.update.exact and meta_batch == 1:
+        yield play_scanned(algo, state, tasks, best, sigma, np.arange(len(tasks)))
+        return
+    for part in _parts(len(tasks), meta_batch):
+        n = len(part)
+        phi = full((n, 1), 0.0, state.phi) + state.phi
+        same = State(state.tasks, phi, full((n,), 0.0, state.phi) + state.guess, (), ())
+        rounds, ends = play_from(algo, same, tasks, best, sigma, part)
+        state = together(algo, state, ends)
+        yield rounds, state
+
+
+def play_tasks(
+    algo: FMRL, state: State, tasks: Tasks, meta_batch: int = 1
+) -> Iterator[tuple[Round, State]]:
+    """`solve`, then `play_solved`. Where that fails, the tasks before the one that fails are played."""
+    try:
+        best, sigma = solve(algo, tasks, state.phi)
+        pieces = play_solved(algo, state, tasks, best, sigma, meta_batch)
+        first = [next(pieces)] if algo.update.exact else []  # which may hold all the tasks
+    except FMRLError as error:
+        if len(tasks) <= meta_batch:
+            error.task = state.tasks + _culprit(algo, tasks, state.phi)
+            raise
+        for part in _parts(len(tasks), meta_batch):
+            for rounds, state in play_tasks(algo, state, tasks.take(part), meta_batch):
+                yield rounds, state
+        return
+    yield from first
+    yield from pieces
+
+
+def concat(values: Any) -> Any:
+    """NamedTuples of arrays end to end; where rows differ in length the shorter are padded with 0."""
+    if len(values) == 1:
+        return values[0]
+    columns = []
+    for column in zip(*values, strict=True):
+        if any(a is None for a in column):
+            columns.append(None)
+            continue
+        xp, width = namespace(*column), max(a.shape[-1] for a in column)
+        if column[0].ndim > 1 and any(a.shape[-1] < width for a in column):
+            column = [
+                xp.concat([a, full((*a.shape[:-1], width - a.shape[-1]), 0.0, a)], axis=-1)
+                for a in column
+            ]
+        columns.append(xp.concat(list(column)))
+    return type(values[0])(*columns)
+
+
+def take(value: Any, places: np.ndarray | None) -> Any:
+    """A NamedTuple of arrays at ``places`` of their first axis; None for all as they are."""
+    if places is None:
+        return value
+    return type(value)(*(None if a is None else _taken(a, places) for a in value))
+
+
+def _taken(a: Array, places: np.ndarray | None) -> Array:
+    if places is None:
+        return a
+    xp = namespace(a)
+    return xp.take(a, xp.asarray(places, device=device(a)), axis=0)
+
+
+def _order(parts: list[np.ndarray]) -> np.ndarray | None:
+    """What puts parts, end to end, back into the order 0, 1, …; None where they are in it."""
+    if len(parts) == 1:
+        return None
+    return np.argsort(np.concatenate(parts), kind="stable")
+
+
+def _parts(count: int, size: int) -> Iterator[np.ndarray]:
+    return (np.arange(i, min(i + size, count)) for i in range(0, count, size))
+
+
+def _culprit(algo: FMRL, tasks: Tasks, phi: Array) -> int:
+    """The first task that fails by itself."""
+    for i in range(len(tasks)):
+        try:
+            solve(algo, tasks.take(np.array([i])), phi)
+        except FMRLError:
+            return i
+    return 0

@@ -1,0 +1,97 @@
+"""The meta-level of many tasks: where each starts and what it guesses, and how phi and D move after them.
+
+Everything that plays tasks (`run`, estimators, Ray, networks) moves phi and the guess here. The
+rules are any object with ``domain``, ``meta`` and ``similarity``, such as an `FMRL`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fmrl.core.arrays import Array, namespace
+from fmrl.core.rules.meta import End, MetaUpdate
+from fmrl.core.rules.similarity import SimilarityRule
+from fmrl.core.values import shortcut
+
+
+class State(NamedTuple):
+    """All that the next task needs, hence a checkpoint. Leading axes are runs side by side."""
+
+    tasks: int  # how many tasks were played
+    phi: Array  # [..., d] initialisation of the next task
+    guess: Array  # [...] D_t of the next task
+    meta: Any  # memory of the meta-update
+    similarity: Any  # memory of the similarity rule
+
+
+def scan(rules: Any, state: State, ends: End) -> tuple[State, State]:
+    """The meta-level over n tasks played one after another, given their update vectors.
+
+    Args:
+        rules: What moves: ``domain``, ``meta`` and ``similarity``.
+        state: Before the first task, phi [..., d].
+        ends: theta and optimum [n, ..., d], sigma [n, ...].
+
+    Returns:
+        The states before each task, side by side (phi [n, ..., d], guess [n, ...]; no memories), and
+        the state after the last.
+
+    >>> import numpy as np
+    >>> import fmrl
+    >>> algo, theta = fmrl.FMRL(similarity=fmrl.AverageDeviation()), np.array([[0.5], [0.1]])
+    >>> before, after = scan(algo, algo.init(np.zeros(1)), End(theta, theta, np.ones(2)))
+    >>> before.phi.ravel(), after.phi.round(3), after.tasks
+    (array([0. , 0.5]), array([0.3]), 2)
+    """
+    starts, phi, memory = starts_of(rules, state.phi, state.meta, ends)
+    guesses, guess, seen = guesses_of(rules, starts, state.guess, state.similarity, ends)
+    before = State(state.tasks, starts, guesses, (), ())
+    return before, State(state.tasks + ends.tasks, phi, guess, memory, seen)
+
+
+def starts_of(rules: Any, phi: Array, memory: Any, ends: End) -> tuple[Array, Array, Any]:
+    """phi before each task [n, ..., d], and phi and the memory after the last."""
+    if fast := shortcut(rules.meta, "scan", "update"):
+        return fast(rules.domain, phi, memory, ends)
+    return MetaUpdate.scan(rules.meta, rules.domain, phi, memory, ends)
+
+
+def guesses_of(
+    rules: Any, phi: Array, guess: Array, memory: Any, ends: End
+) -> tuple[Array, Array, Any]:
+    """D of each task [n, ...] that started at phi [n, ..., d], and the guess and memory after the last."""
+    if fast := shortcut(rules.similarity, "scan", "update"):
+        return fast(rules.domain, phi, guess, memory, ends)
+    return SimilarityRule.scan(rules.similarity, rules.domain, phi, guess, memory, ends)
+
+
+def together(rules: Any, state: State, ends: End) -> State:
+    """The state after a meta-batch: n tasks that all started at ``state``.
+
+    They enter the meta-update as one task of weight Σ sigma that ended at their weighted mean; the
+    similarity rule looks at them one after the other, each against the phi they all started from.
+    One task is Algorithm 2. With more, tasks do not wait for each other, and the theorems on phi no
+    longer apply.
+
+    >>> import numpy as np
+    >>> import fmrl
+    >>> algo, theta = fmrl.FMRL(), np.array([[0.5, 0.0], [0.0, 0.2]])
+    >>> together(algo, algo.init(np.zeros(2)), End(theta, theta, np.array([1.0, 3.0]))).phi
+    array([0.125, 0.15 ])
+    """
+    xp = namespace(state.phi)
+    same = xp.broadcast_to(state.phi, (ends.tasks, *state.phi.shape))
+    _, guess, seen = guesses_of(rules, same, state.guess, state.similarity, ends)
+    end = ends.at(0) if ends.tasks == 1 else mean_end(ends)
+    phi, memory = rules.meta.update(rules.domain, state.phi, state.meta, end)
+    return State(state.tasks + ends.tasks, phi, guess, memory, seen)
+
+
+def mean_end(ends: End) -> End:
+    """The tasks as one: the weighted mean of their vectors and the sum of their weights."""
+    xp = namespace(ends.theta)
+    total = xp.sum(ends.sigma, axis=0)
+    # Tasks of constant losses weigh nothing, and then none of them weighs more than another.
+    weight = xp.where(total > 0, ends.sigma, xp.ones_like(ends.sigma))
+    share = (weight / xp.sum(weight, axis=0))[..., None]
+    return End(xp.sum(share * ends.theta, axis=0), xp.sum(share * ends.optimum, axis=0), total)

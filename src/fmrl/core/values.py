@@ -1,0 +1,83 @@
+"""Values: frozen dataclasses that print how to rebuild themselves, and the way back from their text."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+from collections.abc import Callable
+from dataclasses import is_dataclass
+from typing import Any
+
+from fmrl.errors import FMRLError
+
+VALUES: dict[str, type] = {}  # every class that `parse` knows, by name
+
+
+class Value:
+    """An ingredient of a composition. A subclass is known to `parse` by its name as soon as it exists."""
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        if not cls.__name__.startswith("_"):
+            VALUES[cls.__name__] = cls
+
+
+def parse(text: str, names: dict[str, type] | None = None) -> Any:
+    """The value that prints as ``text``. Nothing in the text is executed.
+
+    Args:
+        text: A composition or an ingredient of one, as it prints.
+        names: Classes of your own that may occur in it and are not subclasses of the library's.
+
+    >>> import fmrl
+    >>> parse("FMRL(domain=Ball(radius=2.0), within=OGD())").domain
+    Ball(radius=2.0, centre=0.0)
+    """
+    try:
+        known = {name: value for name, value in VALUES.items() if is_dataclass(value)}
+        return _build(ast.parse(text, mode="eval").body, known | (names or {}))
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        if isinstance(error, FMRLError):
+            raise
+        what = f"{text[:80]!r} is not a composition: {error}"
+        raise FMRLError(what, fix="write it as it prints, e.g. OMD()") from None
+
+
+def _build(node: ast.AST, values: dict[str, type]) -> Any:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        name = node.func.id
+        if name not in values:
+            raise FMRLError(f"there is no value called {name!r}", fix=_suggestion(name, values))
+        named = {k.arg: _build(k.value, values) for k in node.keywords if k.arg}
+        return values[name](*(_build(argument, values) for argument in node.args), **named)
+    if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
+        return math.inf if node.id == "inf" else math.nan
+    if isinstance(node, ast.Tuple):
+        return tuple(_build(item, values) for item in node.elts)
+    return ast.literal_eval(node)
+
+
+def _suggestion(name: str, values: dict[str, type]) -> str:
+    near = difflib.get_close_matches(name, values, n=1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"if the class is yours, import it first, or give names={{{name!r}: {name}}}"
+
+
+def shortcut(rule: Any, method: str, replaces: str) -> Callable[..., Any] | None:
+    """The ``method`` by which a rule does many ``replaces`` at once, if it still stands for them.
+
+    A subclass that changes ``replaces`` alone has not said what the shortcut becomes, so there is none.
+
+    >>> import fmrl
+    >>> class Slower(fmrl.FollowLeader):
+    ...     def update(self, domain, phi, memory, end):
+    ...         return (phi + super().update(domain, phi, memory, end)[0]) / 2, memory
+    >>> bool(shortcut(fmrl.FollowLeader(), "scan", "update")), shortcut(Slower(), "scan", "update")
+    (True, None)
+    """
+    owners = [next((i for i, c in enumerate(type(rule).__mro__) if name in vars(c)), None)
+              for name in (method, replaces)]  # fmt: skip
+    fast, slow = owners
+    return getattr(rule, method) if fast is not None and slow is not None and fast <= slow else None
