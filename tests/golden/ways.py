@@ -167,7 +167,7 @@ def core(domain, loss, compositions, count, way, scratch):
             names = (*names[:2], "leader", names[3])
         algo = compose(domain, *names, lipschitz=1.0 if free and loss == "squared" else None)
         found = play(way, algo, tasks_of(loss, free)[:count])
-        out |= under("+".join(names), labelled(algo, loss, found))
+        out |= under("+".join(names), labelled(algo, "" if way == "totals" else loss, found))  # sums: last bit by blocks
     return out
 
 
