@@ -330,7 +330,7 @@ def costs(entry: dict, work: Path, tasks: int) -> None:
     beside its work.
     """
     from fmrl.cluster.mapping import Here
-    from fmrl.cluster.scan import Ends, scan
+    from fmrl.core.rules.meta import End
 
     for features in (20, 50):
         played = play(
@@ -346,13 +346,12 @@ def costs(entry: dict, work: Path, tasks: int) -> None:
             "bytes a task": {name: size / tasks for name, size in found["bytes"].items()},
         }
     far = np.random.default_rng(0).random(1_000_000) * 0.02
-    ends = Ends(far**2 / 2, far, np.ones_like(far))
+    ends, phi = End(far[:, None], far[:, None], np.ones_like(far)), np.zeros((len(far), 1))
     for rule in (fmrl.Doubling(0.001, 1.1), fmrl.AverageDeviation(first=1.0)):
         guess, memory = rule.init(fmrl.Ball(1.0), np.zeros(2))
         started = time.process_time()
-        for _ in range(10):
-            scan(rule, guess, memory, ends)
-        entry.setdefault("scan, ns of CPU a task", {})[type(rule).__name__] = 1e2 * (
+        rule.scan(fmrl.Ball(1.0), phi, guess, memory, ends)
+        entry.setdefault("scan, ns of CPU a task", {})[type(rule).__name__] = 1e3 * (
             time.process_time() - started
         )
     small = make(_new(work / "small"), 1000)

@@ -21,10 +21,11 @@ from fmrl.cluster.plan import Plan, plan_tables, plan_tasks, settle
 from fmrl.cluster.progress import Ledger
 from fmrl.cluster.tables import Skipped, Tables
 from fmrl.cluster.work import Job
-from fmrl.core.algorithm import FMRL, Round, State
+from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array
 from fmrl.core.history import KEEP, History
 from fmrl.core.losses import Loss
+from fmrl.core.meta_level import State
 from fmrl.errors import FMRLError
 from fmrl.files import sweep
 from fmrl.records import record, write_json

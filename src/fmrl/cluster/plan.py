@@ -27,11 +27,12 @@ from fmrl.cluster.groups import (
     open_file,
     sizes,
 )
-from fmrl.cluster.pack import Pack
-from fmrl.cluster.tables import Skipped, Tables
+from fmrl.cluster.tables import Skipped, Tables, named
 from fmrl.cluster.work import Job
-from fmrl.core.algorithm import State
 from fmrl.core.arrays import to_numpy
+from fmrl.core.losses import Squared
+from fmrl.core.meta_level import State
+from fmrl.core.tasks import Task, Tasks
 from fmrl.errors import FMRLError, TableError
 from fmrl.records import checksum, write_json
 
@@ -127,11 +128,13 @@ def _plan(
     what |= {"encoder": tables.encoder.to_json(), "one_class": tables.one_class}
     if tables.share < 1:
         what["share"] = tables.share
-    if tables.chart is not None:  # an affine map is known by what it does to a basis
-        what["chart"] = checksum(
-            tables.chart.rows(np.eye(len(tables.encoder.names))),
-            tables.chart.target(np.arange(2.0)),
+    if tables.coordinates is not None:  # an affine map is known by what it does to a basis
+        width = len(tables.encoder.names)
+        basis = Tasks(
+            Squared(), np.eye(width), np.arange(width)[:, None], np.array([0, width]), [0]
         )
+        moved = tables.coordinates.tasks(basis)
+        what["coordinates"] = checksum(moved.X, moved.target)
     dim = tables.loss.outputs * tables.width
     return Plan(replace(job, tables=tables), blocks, held, dim, what, skipped=skipped)
 
@@ -143,17 +146,23 @@ def plan_tasks(job: Job, tasks: Iterable[Any], block: int | None, mapper: Any) -
         some = list(itertools.islice(source, size))
         if not some:
             break
-        pack = Pack.of(some, first)
-        if dim and pack.dim != dim:
-            raise FMRLError("tasks on a cluster need one loss, width and dtype", task=first)
-        dim = pack.dim
-        digests.append([checksum(pack.X, pack.target, pack.starts), repr(some[0].loss)])
+        for i, task in enumerate(some):
+            if not (isinstance(task, Task) and isinstance(task.X, np.ndarray)):
+                what = f"{type(task).__name__} cannot be sent to a cluster"
+                fix = "give Task values of NumPy arrays, or use engine='local'"
+                raise FMRLError(what, task=first + i, fix=fix)
+        stack = named(Tasks.of(some, first))
+        if dim and stack.dim != dim:
+            what = "tasks that are played together need one loss, width and dtype"
+            raise FMRLError(what, task=first)
+        dim = stack.dim
+        digests.append([checksum(stack.X, stack.target, stack.starts), repr(some[0].loss)])
         blocks.append(Block(len(blocks), first, len(some), batch))
-        held.append(mapper.put(pack))
+        held.append(mapper.put(stack))
         first += len(some)
     if not blocks:
         raise FMRLError("there are no tasks", fix="give at least one Task")
-    return Plan(job, blocks, lambda b: held[b.number], dim, digests, pack.X.dtype)
+    return Plan(job, blocks, lambda b: held[b.number], dim, digests, stack.X.dtype)
 
 
 def settle(plan: Plan, start: State, out: Path, resume: bool, guest: bool = False) -> Job:

@@ -1,5 +1,5 @@
-"""Tables: a folder of Parquet files (or a Ray Dataset) as tasks, and how its rows become a Pack of
-one block.
+"""Tables: a folder of Parquet files (or a Ray Dataset) as tasks, and how its rows become the
+Tasks of one block.
 
 Files are taken in the order of their names, row groups and rows as they lie. The rows of a task lie
 together; a task may go on in the next row group or file. What cannot be read names the file and the
@@ -18,8 +18,8 @@ import numpy as np
 import polars as pl
 
 from fmrl.cluster.groups import Span, read_span
-from fmrl.cluster.pack import Pack
-from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
+from fmrl.core.losses import Logistic, Loss, OneVsAll
+from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, TableError
 from fmrl.tables.encoder import Column, Encoder, Policy, kind_of
 from fmrl.tables.frames import tasks_from_frame
@@ -47,9 +47,10 @@ class Tables:
     columns but task and target. loss and encoder: found as `tasks_from_frame` finds them if left
     out, which may take a pass over the data on this machine; number columns need none. one_class:
     'error', 'keep' or 'drop', as there. share: of the tasks, to play: those
-    `fmrl.datasets.training_ids` chooses. chart: a change of coordinates after the encoder, any
-    value with ``width``, ``rows(X)`` and ``target(y)`` (for a regression) that can be sent to a
-    worker, such as that of an estimator."""
+    `fmrl.data.training_ids` chooses. coordinates: a change of coordinates after the encoder, such
+    as that of an estimator: any value with ``width`` and ``tasks(tasks)`` that can be sent to a
+    worker.
+    """
 
     source: Any
     task: str = "task"
@@ -59,7 +60,7 @@ class Tables:
     encoder: Encoder | None = None
     one_class: str = "error"
     share: float = 1.0
-    chart: Any = None
+    coordinates: Any = None
     reader: TaskStream | None = field(default=None, repr=False)  # made by `opened`
 
     def files(self) -> list[str]:
@@ -139,11 +140,11 @@ class Tables:
     def width(self) -> int:
         """Columns of a row as it is played."""
         assert self.encoder is not None
-        return len(self.encoder.names) if self.chart is None else self.chart.width
+        return len(self.encoder.names) if self.coordinates is None else self.coordinates.width
 
-    def pack(
+    def tasks(
         self, spans: tuple[Span, ...], skip: bool, held: Any = None
-    ) -> tuple[Pack | None, list[Skipped], int]:
+    ) -> tuple[Tasks | None, list[Skipped], int]:
         """The tasks of a block, what was left out of it, and the bytes read. held: tables in
         memory, by the name of their file.
         """
@@ -171,25 +172,22 @@ class Tables:
             readable = [f.filter(~pl.col(self.task).is_in(torn)) for f in readable]
         if not sum(map(len, readable)):
             return None, skipped, size
-        pack, bad = self._packed(pl.concat(readable, how="vertical_relaxed"), spans, skip)
-        return None if pack is None else self._played(pack), skipped + bad, size
+        table = pl.concat(readable, how="vertical_relaxed")
+        tasks, bad = self._read(table, spans, skip)
+        return self._played(tasks), skipped + bad, size
 
-    def _played(self, pack: Pack) -> Pack | None:
+    def _played(self, tasks: Tasks | None) -> Tasks | None:
         """The share of the tasks that is played, in the coordinates they are played in."""
-        if self.share < 1:
-            pack = pack.take(
-                np.flatnonzero(
-                    [bool(training_ids([name], self.share)) for name in pack.names.tolist()]
-                )
-            )
-        if self.chart is None or not len(pack):
-            return pack if len(pack) else None
-        target = self.chart.target(pack.target) if isinstance(pack.loss, Squared) else pack.target
-        return replace(pack, X=self.chart.rows(pack.X), target=target)
+        if tasks is not None and self.share < 1:
+            chosen = [bool(training_ids([name], self.share)) for name in tasks.names.tolist()]
+            tasks = tasks.take(np.flatnonzero(chosen)) if any(chosen) else None
+        if tasks is None or self.coordinates is None:
+            return tasks
+        return self.coordinates.tasks(tasks)
 
-    def _packed(
+    def _read(
         self, block: pl.DataFrame, spans: tuple[Span, ...], skip: bool
-    ) -> tuple[Pack | None, list[Skipped]]:
+    ) -> tuple[Tasks | None, list[Skipped]]:
         try:
             return self._at_once(block), []
         except FMRLError:
@@ -205,9 +203,9 @@ class Tables:
                     fix = "sort the table by task" if "appears again" in error.what else error.fix
                     raise TableError(f"{where}: {error.what}", round=error.round, fix=fix) from None
                 bad.append(Skipped(where, error.what))
-        return (Pack.of(good) if good else None), bad
+        return (named(Tasks.of(good)) if good else None), bad
 
-    def _at_once(self, block: pl.DataFrame) -> Pack:
+    def _at_once(self, block: pl.DataFrame) -> Tasks:
         """All tasks of a block without a Python object for each; any mistake raises, whichever task
         it is in.
         """
@@ -232,7 +230,14 @@ class Tables:
             low, high = (f.reduceat(target, starts[:-1], axis=0) for f in (np.minimum, np.maximum))
             if (low == high).all(axis=1).any():
                 raise TableError("a task has only one class")
-        return Pack(reader.loss, X, target, starts, names.to_numpy())
+        return Tasks(reader.loss, X, target, starts, names.to_numpy())
+
+
+def named(tasks: Tasks) -> Tasks:
+    """With names as an array of one kind, as files hold them."""
+    names = list(tasks.names)
+    plain = len({type(name) for name in names}) == 1
+    return replace(tasks, names=np.array(names if plain else [str(name) for name in names]))
 
 
 def _torn(frames: list[pl.DataFrame | None], spans: tuple[Span, ...], task: str) -> list:

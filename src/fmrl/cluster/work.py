@@ -1,5 +1,5 @@
-"""What a worker does with one block: index, solve, deviate, play. Every piece of work can be done
-twice with the same result.
+"""What a worker does with one block: index, solve, play. Every piece of work can be done twice with
+the same result.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ import numpy as np
 
 from fmrl.cluster import store
 from fmrl.cluster.groups import Block, index_file
-from fmrl.cluster.pack import Pack
-from fmrl.cluster.playing import OPTIMA, Record, play_in_turn, replay, solve_pack
-from fmrl.cluster.prefix import Sums, before_each
-from fmrl.cluster.scan import Ends
 from fmrl.cluster.tables import Skipped, Tables
-from fmrl.core.algorithm import FMRL, State
-from fmrl.core.arrays import norm
-from fmrl.core.history import KEEP
+from fmrl.core.algorithm import FMRL, Round
+from fmrl.core.batched import concat, play_from, play_solved
+from fmrl.core.batched import solve as solve_tasks
+from fmrl.core.history import KEEP, SCALARS
+from fmrl.core.meta_level import State, starts_of, together
+from fmrl.core.rules.meta import End
+from fmrl.core.solve.minimise import Solution
+from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, TableError
+
+OPTIMA = ("optimum", "value", "gap", "sigma")
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,10 @@ class Job:
 
 
 class Start(NamedTuple):
-    """Where the tasks of a block start: the prefix before it, or phi of every task where only the
-    driver can say.
-    """
+    """Where the tasks of a block start."""
 
-    phi: np.ndarray  # [d], or [n, d]
-    memory: Any
+    phi: np.ndarray  # [d] of the first task
+    memory: Any  # of the meta-update, from which the others follow; None: all start at phi
     guess: np.ndarray  # [n], or [] for one guess
 
 
@@ -73,8 +74,8 @@ class Done:
 
 
 def attend(function: str, job: Job, item: Any, held: Any, *rest: Any) -> Done:
-    """Do one piece of work and say who did it and how long it took. A user's mistake comes back as
-    a value: it is not retried.
+    """Do one piece of work and say who did it and how long it took. A user's mistake comes back as a
+    value: it is not retried.
     """
     done = Done(item, function, worker=f"{socket.gethostname()}:{os.getpid()}")
     started, cpu = time.perf_counter(), time.process_time()
@@ -92,96 +93,112 @@ def index(job: Job, done: Done, held: Any) -> None:
     done.value = index_file(done.item, job.tables.task)
 
 
-def _pack(job: Job, block: Block, held: Any, done: Done) -> Pack | None:
-    if isinstance(held, Pack):
-        return held
-    assert job.tables is not None
-    pack, skipped, size = job.tables.pack(block.spans, job.skip, held)
-    done.skipped, done.read = done.skipped + skipped, done.read + size
-    return pack
-
-
 def solve(job: Job, done: Done, held: Any) -> None:
-    """Optima of a block, written down; its sums come back."""
+    """Optima of a block, written down."""
     path = job.path("optima", done.item)
     columns = store.read(path, run=job.about.get("run"))
     if columns is None:
-        pack = _pack(job, done.item, held, done)
-        if pack is None:
-            kept, columns = (
-                np.zeros(0, int),
-                {"optimum": np.zeros((0, 1))} | {n: np.zeros(0) for n in OPTIMA[1:]},
-            )
-            names = np.zeros(0, int)
-        else:
-            phi = np.zeros(pack.dim, pack.X.dtype) if job.phi is None else job.phi
-            kept, columns, skipped = solve_pack(job.algo, pack, job.skip, phi)
-            names, done.skipped = pack.names[kept], done.skipped + skipped
-        columns |= {"position": kept, "task": names}
+        columns = _solved(job, done, _tasks(job, done.item, held, done))
         note = {"skipped": [vars(s) for s in done.skipped]}
         done.written = store.write(path, columns, job.about | note)
     else:
         done.reused, done.skipped = True, [Skipped(**s) for s in store.about(path)["skipped"]]
-    theta, done.tasks = columns["optimum"], len(columns["sigma"])
-    done.value = Sums.of(theta, theta, columns["sigma"]) if done.tasks else None
+    done.value = done.tasks = len(columns["sigma"])
 
 
-def deviate(job: Job, done: Done, held: Any, phi: np.ndarray, memory: Any) -> None:
-    """How far every optimum of a block lies from the phi its task starts at."""
-    columns = _optima(job, done.item, ["optimum", "sigma"])
-    theta, sigma = columns["optimum"], columns["sigma"]
-    starts = before_each(job.algo.meta, phi, memory, theta, sigma)
-    done.tasks, done.read = len(sigma), theta.nbytes + sigma.nbytes
-    done.value = Ends(job.algo.domain.divergence(theta, starts), norm(theta - starts), sigma)
+def _solved(job: Job, done: Done, tasks: Tasks | None) -> dict[str, Any]:
+    """Columns of the tasks that could be solved; what could not is skipped, or raised."""
+    if tasks is None:
+        nothing = {
+            "optimum": np.zeros((0, 1)),
+            "position": np.zeros(0, int),
+            "task": np.zeros(0, int),
+        }
+        return nothing | {name: np.zeros(0) for name in OPTIMA[1:]}
+    phi = np.zeros(tasks.dim, tasks.X.dtype) if job.phi is None else job.phi
+    found, kept, todo = [], [], [np.arange(len(tasks))]
+    while todo:
+        places = todo.pop()
+        try:
+            best, sigma = solve_tasks(job.algo, tasks.take(places), phi)
+        except FMRLError as error:
+            if len(places) > 1:  # in halves, to find out which
+                todo += reversed(np.array_split(places, 2))
+                continue
+            where = f"task {tasks.names[places[0]]!r}"
+            if not job.skip:
+                raise FMRLError(f"{where}: {error.what}", fix=error.fix) from None
+            done.skipped.append(Skipped(where, error.what))
+            continue
+        kept.append(places)
+        found.append((best.theta, best.value, best.gap, sigma))
+    if not kept:
+        return _solved(job, done, None)
+    columns = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    position = np.concatenate(kept)
+    names = np.asarray(tasks.names)[position]
+    return dict(zip(OPTIMA, columns, strict=True)) | {"position": position, "task": names}
 
 
 def play(job: Job, done: Done, held: Any, start: Start) -> None:
-    """Play a block whose tasks know where they start: all at once. Its ends and sums come back
-    where the driver waits for them.
-    """
-    algo, rounds = job.algo, _played(job, done)
-    best = _optima(job, done.item, None)
-    n = len(best["sigma"])
+    """Play a block whose tasks know where they start: all at once."""
+    rounds = _played(job, done)
     if rounds is None:
-        _, record = _ready(job, done, held, best)
-        phi = start.phi
-        if phi.ndim == 1 and start.guess.ndim == 0:  # a meta-batch
-            phi = np.ascontiguousarray(np.broadcast_to(phi, (n, len(phi))))
-        elif phi.ndim == 1:
-            phi = before_each(algo.meta, phi, start.memory, best["optimum"], best["sigma"])
-        record.play(algo, np.arange(n), phi, np.broadcast_to(start.guess, (n,)), best)
-        rounds = _write(job, done, record, best)
-    ends = None
-    if start.guess.ndim == 0:
-        theta = rounds.get("theta", best["optimum"])
-        far = norm(best["optimum"] - start.phi)
-        ends = (
-            Ends(rounds["deviation"], far, best["sigma"]),
-            Sums.of(theta, best["optimum"], best["sigma"]),
-        )
-    done.value = float(rounds["regret"].sum()), float(rounds["gap"].sum()), ends
+        tasks, best, sigma, columns = _ready(job, done, held)
+        n, phi = len(sigma), start.phi
+        if start.memory is None:
+            phi = np.tile(phi, (n, 1))
+        else:
+            phi = starts_of(job.algo, phi, start.memory, End(best.theta, best.theta, sigma))[0]
+        before = State(0, phi, np.broadcast_to(start.guess, (n,)), (), ())
+        happened, _ = play_from(job.algo, before, tasks, best, sigma, np.arange(n))
+        rounds = _write(job, done, happened, columns)
+    done.value = float(rounds["regret"].sum()), float(rounds["gap"].sum())
 
 
 def turn(job: Job, done: Done, held: Any, state: State) -> None:
     """Play a block meta-batch after meta-batch; the state after it comes back."""
-    rounds, best = _played(job, done), _optima(job, done.item, None)
+    rounds = _played(job, done)
     if rounds is None:
-        _, record = _ready(job, done, held, best)
-        after = play_in_turn(job.algo, record, state, best, job.meta_batch)
-        rounds = _write(job, done, record, best)
-    else:
-        after = replay(job.algo, state, rounds.get("theta", best["optimum"]), best, job.meta_batch)
-    done.value = float(rounds["regret"].sum()), float(rounds["gap"].sum()), after
+        tasks, best, sigma, columns = _ready(job, done, held)
+        pieces = list(play_solved(job.algo, state, tasks, best, sigma, job.meta_batch))
+        state = pieces[-1][1]
+        rounds = _write(job, done, concat([happened for happened, _ in pieces]), columns)
+    else:  # played before: its update vectors say where phi went
+        ends = ends_of(job, done.item)
+        for first in range(0, ends.tasks, job.meta_batch):
+            state = together(job.algo, state, ends.at(slice(first, first + job.meta_batch)))
+    done.value = float(rounds["regret"].sum()), float(rounds["gap"].sum()), state
 
 
-def _optima(job: Job, block: Block, names: list[str] | None) -> dict[str, Any]:
-    columns = store.read(job.path("optima", block), names, job.about.get("run"))
+def ends_of(job: Job, *blocks: Block) -> End:
+    """How the tasks of blocks that were played, or at least solved, ended."""
+    found = []
+    for block in blocks:
+        best = read(job, "optima", block, ["optimum", "sigma"])
+        theta = best["optimum"]
+        if not job.algo.update.exact:
+            theta = read(job, "rounds", block, ["theta"])["theta"]
+        found.append(End(theta, best["optimum"], best["sigma"]))
+    return concat(found)
+
+
+def read(job: Job, kind: str, block: Block, names: list[str] | None = None) -> dict[str, Any]:
+    """Columns of a block that must be there."""
+    columns = store.read(job.path(kind, block), names, job.about.get("run"))
     if columns is None:
-        raise FMRLError(
-            f"the optima of block {block.number} are gone or damaged",
-            fix="run it again: only they are solved again",
-        )
+        what = f"the {kind} of block {block.number} are gone or damaged"
+        raise FMRLError(what, fix="run it again with resume: only they are made again")
     return columns
+
+
+def _tasks(job: Job, block: Block, held: Any, done: Done) -> Tasks | None:
+    if isinstance(held, Tasks):
+        return held
+    assert job.tables is not None
+    tasks, skipped, size = job.tables.tasks(block.spans, job.skip, held)
+    done.skipped, done.read = done.skipped + skipped, done.read + size
+    return tasks
 
 
 def _played(job: Job, done: Done) -> dict[str, Any] | None:
@@ -191,37 +208,33 @@ def _played(job: Job, done: Done) -> dict[str, Any] | None:
     return rounds
 
 
-def _ready(job: Job, done: Done, held: Any, best: dict[str, Any]) -> tuple[Pack, Record]:
-    pack = _pack(job, done.item, held, done)
-    done.skipped = []  # said when the block was solved
-    kept = best["position"]
-    if pack is None or (
-        len(kept)
-        and (kept.max() >= len(pack) or not np.array_equal(pack.names[kept], best["task"]))
-    ):
-        raise TableError(
-            f"block {done.item.number} is not what it was when it was solved",
-            fix="start again with resume=False",
-        )
-    done.tasks = len(kept)
-    return pack, Record(pack, kept, job.algo.update.exact)
+def _ready(job: Job, done: Done, held: Any) -> tuple[Tasks, Solution, np.ndarray, dict[str, Any]]:
+    """The tasks of a block that were solved, and their optima."""
+    columns = read(job, "optima", done.item)
+    tasks, kept = _tasks(job, done.item, held, done), columns["position"]
+    done.skipped, done.tasks = [], len(kept)  # skipped ones were reported when the block was solved
+    same = tasks is not None and (not len(kept) or kept.max() < len(tasks))
+    if not same or not np.array_equal(np.asarray(tasks.names)[kept], columns["task"]):  # type: ignore[union-attr]
+        what = f"block {done.item.number} is not what it was when it was solved"
+        raise TableError(what, fix="start again with resume=False")
+    best = Solution(columns["optimum"], columns["value"], columns["gap"])
+    return tasks.take(kept), best, columns["sigma"], columns  # type: ignore[union-attr]
 
 
-def _write(job: Job, done: Done, record: Record, best: dict[str, Any]) -> dict[str, Any]:
+def _write(job: Job, done: Done, happened: Round, best: dict[str, Any]) -> dict[str, Any]:
     n = len(best["sigma"])
-    columns = (
-        {"task": best["task"]}
-        | record.columns
-        | {"sigma": best["sigma"], "meta_batch": np.full(n, job.meta_batch, np.int32)}
-    )
-    if record.theta is not None:
-        columns["theta"] = record.theta
+    columns = {"task": best["task"]} | {name: getattr(happened, name) for name in SCALARS}
+    columns |= {"sigma": best["sigma"], "meta_batch": np.full(n, job.meta_batch, np.int32)}
+    if not job.algo.update.exact:
+        columns["theta"] = happened.theta
     if "optimum" in KEEP[job.keep]:
         columns["optimum"] = best["optimum"]
     if "losses" in KEEP[job.keep]:
-        columns["losses"] = record.ragged()
+        lengths = happened.rounds.astype(int)
+        counts = np.arange(happened.losses.shape[1]) < lengths[:, None]
+        columns["losses"] = happened.losses[counts], np.concatenate([[0], np.cumsum(lengths)])
     done.written = store.write(job.path("rounds", done.item), columns, job.about)
     return columns
 
 
-WORK = {"index": index, "solve": solve, "deviate": deviate, "play": play, "turn": turn}
+WORK = {"index": index, "solve": solve, "play": play, "turn": turn}

@@ -218,7 +218,9 @@ class Tasks:
             )
         else:
             rows = np.repeat(self.starts[places] - starts[:-1], lengths) + np.arange(starts[-1])
-        return self._rows(rows, starts, [self.names[i] for i in places])
+        names = self.names
+        names = names[places] if isinstance(names, np.ndarray) else [names[i] for i in places]
+        return self._rows(rows, starts, names)
 
     def rows(self, rows: np.ndarray) -> Tasks:
         """Tasks of row numbers [n, m], m rows each."""
