@@ -1,7 +1,7 @@
 """FMRL (say "ephemeral"): gradient-based meta-learning with guarantees.
 
-The five ingredients of Algorithm 2 are values; `FMRL` composes them; `run` plays tasks and returns
-a `History`."""
+The five ingredients of Algorithm 2 are values; `FMRL` composes them; `run` plays tasks and
+returns a `History`."""
 
 from importlib import import_module
 from typing import Any

@@ -6,9 +6,9 @@ from typing import Any
 class FMRLError(ValueError):
     """Bad input or an impossible request.
 
-    ``task`` and ``round`` say where (counted from 0; None when it does not apply). When a run stops
-    at task t, ``state`` is the State before that task and ``history`` holds what was played, so
-    that nothing is lost.
+    ``task`` and ``round`` say where (counted from 0; None when it does not apply). When a run
+    stops at task t, ``state`` is the State before that task and ``history`` holds what was
+    played, so that nothing is lost.
 
     >>> raise FMRLError("X has a NaN", task=3, round=1, fix="drop or impute the row")
     Traceback (most recent call last):

@@ -24,9 +24,9 @@ def atomic(path: str | os.PathLike, *, error: type[FMRLError] = FMRLError) -> It
     """A private path beside ``path`` that becomes ``path`` when the block ends well and vanishes
     when it does not.
 
-    The block makes a file or a folder there. It is on the disk, not only in memory, before it gets
-    its name, so that a crash leaves the old file or the new one. The suffix stays, because writers
-    choose the kind of file by it.
+    The block makes a file or a folder there. It is on the disk, not only in memory, before it
+    gets its name, so that a crash leaves the old file or the new one. The suffix stays, because
+    writers choose the kind of file by it.
 
     Args:
         path: What is to be written. Folders above it are made.
@@ -87,8 +87,8 @@ def sha256(path: Path) -> str:
 
 
 def _flush(path: Path) -> None:
-    """Ask the disk to hold on to a file or the names in a folder; systems that cannot open a folder
-    need not be asked.
+    """Ask the disk to hold on to a file or the names in a folder; systems that cannot open a
+    folder need not be asked.
     """
     if path.is_dir() and os.name == "nt":  # pragma: no cover
         return

@@ -1,5 +1,5 @@
-"""Run records: one JSON file that says what was run, on what, with what, and what came out. Figures
-are drawn from it.
+"""Run records: one JSON file that says what was run, on what, with what, and what came out.
+Figures are drawn from it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Beyond one machine: tasks on a Ray cluster, with the same numbers as `fmrl.run` on one. Needs the
-extra ``fmrl[ray]``.
+"""Beyond one machine: tasks on a Ray cluster, with the same numbers as `fmrl.run` on one. Needs
+the extra ``fmrl[ray]``.
 """
 
 from fmrl.cluster.engine import Played, Ray, play

@@ -35,8 +35,8 @@ class Totals:
 
 
 class Driver:
-    """One run: a job, its blocks with what they hold in memory, a map, and a callable to tell about
-    played tasks.
+    """One run: a job, its blocks with what they hold in memory, a map, and a callable to tell
+    about played tasks.
     """
 
     def __init__(

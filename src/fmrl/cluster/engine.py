@@ -7,7 +7,8 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from fmrl.tables.encoder import Encoder
 
 @dataclass(frozen=True)
 class Played:
-    """A finished run on a cluster. Its rounds lie in ``out``/rounds as Parquet, one file a block."""
+    """A finished run on a cluster, its rounds in ``out``/rounds as Parquet, one file a block."""
 
     algo: FMRL
     start: State
@@ -75,60 +76,73 @@ class Played:
             path = self.out / "rounds" / f"{block.number:08d}.parquet"
             columns = store.read(path, names)
             if columns is None:
-                raise FMRLError(
-                    f"{path} is gone or damaged",
-                    fix="run it again with resume: only that block is played",
-                )
+                fix = "run it again with resume: only that block is played"
+                raise FMRLError(f"{path} is gone or damaged", fix=fix)
             losses = columns.pop("losses", None)
-            columns |= {
-                "losses": None if losses is None else _padded(*losses),
-                "optimum": columns.get("optimum"),
-            }
+            columns["losses"] = None if losses is None else _padded(*losses)
+            columns["optimum"] = columns.get("optimum")
             columns["theta"] = columns.get("theta", columns["optimum"])
             history.append(Round(**columns), self.state)
         return history
 
 
 def play(
-    algo: FMRL, source: Any, *, task: str = "task", target: str | None = "target", features: Iterable[str] | None = None,
-    loss: Loss | None = None, encoder: Encoder | None = None, one_class: str = "error", out: str | Path, phi: Array | None = None,
-    state: State | None = None, meta_batch: int = 1, address: str | None = None, block: int | None = None, keep: str = "scalars",
-    resume: bool = True, skip_bad_tasks: bool = False, progress: Callable[[int], None] | None = None,
-    view: Callable[[Ledger], None] | None = None,
+    algo: FMRL, source: Any, *, task: str = "task", target: str | None = "target",
+    features: Iterable[str] | None = None, loss: Loss | None = None,
+    encoder: Encoder | None = None, one_class: str = "error", out: str | Path,
+    phi: Array | None = None, state: State | None = None, meta_batch: int = 1,
+    address: str | None = None, block: int | None = None, keep: str = "scalars",
+    resume: bool = True, skip_bad_tasks: bool = False,
+    progress: Callable[[int], None] | None = None, view: Callable[[Ledger], None] | None = None,
 ) -> Played:  # fmt: skip
-    """Play the tasks of ``source`` on a Ray cluster: a folder of Parquet files, a list of them, or
-    a ray.data.Dataset.
+    """Play the tasks of a table on a Ray cluster.
 
-    out: a folder that every machine of the cluster sees; optima, rounds and record.json go there,
-    and a run that was stopped goes on from the blocks that are finished (resume=False starts
-    again). block: tasks in one block (default: whole row groups).
-    skip_bad_tasks: leave out what cannot be read or used, and say so in ``.skipped``; by default
-    the first such thing stops the run.
-    progress: called with the number of tasks just played. view: called with the `Ledger` twice a
-    second or so."""
-    tables = Tables(
-        source,
-        task,
-        target,
-        None if features is None else tuple(features),
-        loss,
-        encoder,
-        one_class,
-    )
+    Args:
+        algo: The composition.
+        source: A folder of Parquet files, a list of them, or a ray.data.Dataset.
+        task: The column of task ids.
+        target: The column of labels or numbers.
+        features: The other columns (default: all but task and target).
+        loss: As `fmrl.tasks_from_frame` finds it, if left out.
+        encoder: The same.
+        one_class: What to do with tasks of one class: 'error', 'keep' or 'drop'.
+        out: A folder that every machine of the cluster sees. Optima, rounds and record.json go
+            there, and a run that was stopped goes on from the blocks that are finished.
+        phi: Where to start (default: the middle of the domain).
+        state: Resume from a saved State instead.
+        meta_batch: As in `fmrl.run`.
+        address: Of a running cluster (default: one is found or started).
+        block: Tasks in one block (default: whole row groups).
+        keep: As in `fmrl.run`.
+        resume: False starts again.
+        skip_bad_tasks: Leave out what cannot be read or used, and list it in ``.skipped``; by
+            default the first such thing stops the run.
+        progress: Called with the number of tasks just played.
+        view: Called with the `Ledger` twice a second or so.
+    """
+    chosen = None if features is None else tuple(features)
+    tables = Tables(source, task, target, chosen, loss, encoder, one_class)
     engine = Ray(address, out, block, resume, skip_bad_tasks, view)
-    return engine.play(
-        algo, tables, phi, state=state, meta_batch=meta_batch, keep=keep, progress=progress
-    )
+    options = {"state": state, "meta_batch": meta_batch, "keep": keep, "progress": progress}
+    return engine.play(algo, tables, phi, **options)
 
 
 @dataclass(frozen=True)
 class Ray:
-    """The engine ``fmrl.run(algo, dataset, engine="ray")``; the arguments are those of
-    `fmrl.cluster.play`.
+    """The engine of ``fmrl.run(algo, dataset, engine="ray")``.
 
-    dataset: Task values, a folder of Parquet files with columns task, target and features, or
+    The dataset is Task values, a folder of Parquet files with columns task, target and features, or
     `Tables` to name other columns.
-    guest: ``out`` is the folder of something larger, which writes its own record.
+
+    Args:
+        address: Of a running cluster (default: one is found or started).
+        out: As in `play`; by default a temporary folder, on one machine only.
+        block: As in `play`.
+        resume: As in `play`.
+        skip_bad_tasks: As in `play`.
+        view: As in `play`.
+        alone: Whether ``out`` is this run's own, with a record of its own, or the folder of
+            something larger.
     """
 
     address: str | None = None
@@ -137,106 +151,75 @@ class Ray:
     resume: bool = True
     skip_bad_tasks: bool = False
     view: Callable[[Ledger], None] | None = None
-    guest: bool = False
+    alone: bool = True
 
-    def run(
-        self, algo, tasks, phi=None, *, state=None, meta_batch=1, keep="all", progress=None
-    ) -> History:
+    def run(self, algo: FMRL, tasks: Any, phi: Array | None = None, **options: Any) -> History:
         """As `fmrl.run`: the history, read back from the rounds."""
-        if self.out is not None:
-            return self._history(algo, tasks, phi, state, meta_batch, keep, progress)
-        with tempfile.TemporaryDirectory(prefix="fmrl-ray-") as folder:
-            here = Ray(
-                self.address, folder, self.block, self.resume, self.skip_bad_tasks, self.view
-            )
-            return here._history(algo, tasks, phi, state, meta_batch, keep, progress, alone=True)
-
-    def _history(
-        self, algo, tasks, phi, state, meta_batch, keep, progress, alone: bool = False
-    ) -> History:
-        played = self.play(
-            algo,
-            tasks,
-            phi,
-            state=state,
-            meta_batch=meta_batch,
-            keep=keep,
-            progress=progress,
-            alone=alone,
-        )
-        if played.skipped:
-            what = "; ".join(f"{s.where}: {s.what}" for s in played.skipped[:3])
-            warnings.warn(f"{len(played.skipped)} places were skipped: {what}", stacklevel=4)
-        return played.history(keep)
+        keep = options.setdefault("keep", "all")
+        with ExitStack() as stack:
+            engine = self
+            if self.out is None:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fmrl-ray-"))
+                engine, options["local"] = replace(self, out=folder), True
+            played = engine.play(algo, tasks, phi, **options)
+            if played.skipped:
+                what = "; ".join(f"{s.where}: {s.what}" for s in played.skipped[:3])
+                warnings.warn(f"{len(played.skipped)} places were skipped: {what}", stacklevel=3)
+            return played.history(keep)
 
     def play(
-        self,
-        algo,
-        tasks,
-        phi=None,
-        *,
-        state=None,
-        meta_batch=1,
-        keep="all",
-        progress=None,
-        mapper: Any = None,
-        alone: bool = False,
-    ) -> Played:
-        """The run without its history. mapper: another way to map than Ray; alone: ``out`` is seen
-        by this machine only.
+        self, algo: FMRL, tasks: Any, phi: Array | None = None, *, state: State | None = None,
+        meta_batch: int = 1, keep: str = "all", progress: Callable[[int], None] | None = None,
+        mapper: Any = None, local: bool = False,
+    ) -> Played:  # fmt: skip
+        """The run without its history.
+
+        Args:
+            algo, tasks, phi, state, meta_batch, keep, progress: As in `fmrl.run`.
+            mapper: Another way to map than Ray.
+            local: Whether ``out`` is seen by this machine only.
         """
-        files = (
-            isinstance(tasks, (list, tuple))
-            and bool(tasks)
-            and all(isinstance(t, (str, Path)) for t in tasks)
-        )
+        files = isinstance(tasks, (list, tuple)) and tasks
+        files = files and all(isinstance(t, (str, Path)) for t in tasks)
         if files or isinstance(tasks, (str, Path)) or type(tasks).__module__.startswith("ray.data"):
             tasks = Tables(tasks)
         own, mapper = mapper is None, mapper or OnRay(self.address, view=self.view)
         try:
-            if alone and len(getattr(mapper, "hosts", "1")) > 1:
-                raise FMRLError(
-                    "the cluster has several machines",
-                    fix="give Ray(out=…), a folder that all of them see",
-                )
-            return self._play(algo, tasks, phi, state, meta_batch, keep, progress, mapper)
+            if local and len(getattr(mapper, "hosts", "1")) > 1:
+                fix = "give Ray(out=…), a folder that all of them see"
+                raise FMRLError("the cluster has several machines", fix=fix)
+            out = str(Path(self.out).absolute())  # type: ignore[arg-type]
+            job = Job(algo, out, meta_batch=meta_batch, keep=keep, skip=self.skip_bad_tasks)
+            return self._play(job, tasks, phi, state, progress, mapper)
         finally:
             if own:
                 mapper.close()
 
-    def _play(self, algo, tasks, phi, state, meta_batch, keep, progress, mapper) -> Played:
-        out = Path(self.out).absolute()  # type: ignore[arg-type]
-        with record(
-            "scale", algo=algo, meta_batch=meta_batch, keep=keep, skip_bad_tasks=self.skip_bad_tasks
-        ) as entry:
-            job = Job(algo, str(out), meta_batch=meta_batch, keep=keep, skip=self.skip_bad_tasks)
+    def _play(
+        self, job: Job, tasks: Any, phi: Any, state: Any, progress: Any, mapper: Any
+    ) -> Played:
+        algo, out = job.algo, Path(job.out)
+        about = {"meta_batch": job.meta_batch, "keep": job.keep, "skip_bad_tasks": job.skip}
+        with record("scale", algo=algo, **about) as entry:
             make = plan_tables if isinstance(tasks, Tables) else plan_tasks
             plan: Plan = make(job, tasks, self.block, mapper)
-            start = state or algo.init(
-                algo.domain.middle(np.zeros(plan.dim, plan.dtype))
-                if phi is None
-                else np.asarray(phi)
-            )
-            job = settle(plan, start, out, self.resume, self.guest)
+            middle = algo.domain.middle(np.zeros(plan.dim, plan.dtype))
+            start = state or algo.init(middle if phi is None else np.asarray(phi))
+            job = settle(plan, start, out, self.resume, self.alone)
             driver = Driver(job, plan.blocks, plan.held, mapper, progress)
             driver.skipped += plan.skipped
             driver.solve()
             totals = driver.run(start)
-            ledger = mapper.ledger
             played = Played(
-                algo, start, totals.state, meta_batch, totals.regret, totals.gap, out, tuple(driver.blocks), algo.update.exact,
-                tuple(driver.skipped), ledger,
+                algo, start, totals.state, job.meta_batch, totals.regret, totals.gap, out,
+                tuple(driver.blocks), algo.update.exact, tuple(driver.skipped), mapper.ledger,
             )  # fmt: skip
-            entry |= {
-                "tasks": played.tasks,
-                "tar": played.tar,
-                "gap": totals.gap / played.tasks,
-                "meta_batch": meta_batch,
-            }
-            entry |= {"skipped": [vars(s) for s in played.skipped], "progress": ledger.to_dict()}
+            entry |= {"tasks": played.tasks, "tar": played.tar, "gap": totals.gap / played.tasks}
+            entry |= {"meta_batch": job.meta_batch, "progress": mapper.ledger.to_dict()}
+            entry["skipped"] = [vars(s) for s in played.skipped]
         for folder in filter(Path.is_dir, out.iterdir()):  # of workers that died while they wrote
             sweep(folder, older=0)
-        if not self.guest:
+        if self.alone:
             write_json(out / "record.json", entry)
         return played
 

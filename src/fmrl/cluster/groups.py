@@ -1,4 +1,6 @@
-"""Row groups: what lies in each, how they are cut into blocks of whole tasks, and how one is read."""
+"""Row groups: what lies in each, how they are cut into blocks of whole tasks, and how one is
+read.
+"""
 
 from __future__ import annotations
 

@@ -40,8 +40,9 @@ class Here:
 class OnRay:
     """Blocks on the workers of a Ray cluster.
 
-    address: of a running cluster ("auto" finds one on this machine); None uses the one this process
-    is connected to, or that RAY_ADDRESS names, or else starts one here that ends with the run."""
+    address: of a running cluster ("auto" finds one on this machine); None uses the one this
+    process is connected to, or that RAY_ADDRESS names, or else starts one here that ends with the
+    run."""
 
     def __init__(
         self,
@@ -142,12 +143,14 @@ class OnRay:
             try:
                 done = self.ray.get(ref)
             except self.ray.exceptions.RayTaskError as error:
-                what = f"block {getattr(item, 'number', item)} failed: {str(error.cause or error).splitlines()[0]}"
-                fix = "if it is a file, every machine must see the folders of the table and of the run under the same path"
+                what = f"{_name(item)} failed: {str(error.cause or error).splitlines()[0]}"
+                fix = "every machine must see the folders of table and run under the same path"
                 raise FMRLError(what, fix=fix) from error
             except self.ray.exceptions.RayError as error:
-                what = f"block {getattr(item, 'number', item)} was lost {RETRIES + 1} times ({type(error).__name__})"
-                fix = "look at that machine's memory; run it again with resume: finished blocks are kept"
+                what = f"{_name(item)} was lost {RETRIES + 1} times ({type(error).__name__})"
+                fix = (
+                    "look at that machine's memory; run it again with resume: what is done is kept"
+                )
                 raise FMRLError(what, fix=fix) from error
             self.ledger.moved += _size(done.value)
             ready[number] = done
@@ -157,6 +160,10 @@ class OnRay:
         ]
         if self.view is not None:
             self.view(self.ledger)
+
+
+def _name(item: Any) -> str:
+    return f"block {getattr(item, 'number', item)}"
 
 
 def _reach(address: str) -> None:

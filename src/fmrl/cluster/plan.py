@@ -1,5 +1,5 @@
-"""The plan of a run: which blocks there are, and whether the folder it goes to holds a beginning of
-the same run.
+"""The plan of a run: which blocks there are, and whether the folder it goes to holds a beginning
+of the same run.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def plan_tables(job: Job, tables: Tables, block: int | None, mapper: Any) -> Pla
 
 
 def _plan_dataset(job: Job, tables: Tables, block: int | None, mapper: Any) -> Plan:
-    """Whatever Ray Data reads: its blocks, in their order, stay where they are; only first and last
-    ids come here.
+    """Whatever Ray Data reads: its blocks, in their order, stay where they are; only first and
+    last ids come here.
     """
     ray = mapper.ray
     tables.source.context.execution_options.preserve_order = (
@@ -165,15 +165,14 @@ def plan_tasks(job: Job, tasks: Iterable[Any], block: int | None, mapper: Any) -
     return Plan(job, blocks, lambda b: held[b.number], dim, digests, stack.X.dtype)
 
 
-def settle(plan: Plan, start: State, out: Path, resume: bool, guest: bool = False) -> Job:
-    """The job with its folder ready: new, or the beginning of this very run. guest: other files in
-    it are nobody's concern.
+def settle(plan: Plan, start: State, out: Path, resume: bool, alone: bool = True) -> Job:
+    """The job with its folder ready: new, or the beginning of this very run. alone: whether a
+    folder that holds other files is refused.
     """
     job = replace(plan.job, phi=np.asarray(start.phi))
     if start.phi.shape != (plan.dim,):
-        raise FMRLError(
-            f"the tasks need phi of length {plan.dim}, but phi has shape {tuple(start.phi.shape)}"
-        )
+        shape = tuple(start.phi.shape)
+        raise FMRLError(f"the tasks need phi of length {plan.dim}, but phi has shape {shape}")
     about = {
         "fmrl": fmrl.__version__,
         "algo": repr(job.algo),
@@ -204,7 +203,7 @@ def settle(plan: Plan, start: State, out: Path, resume: bool, guest: bool = Fals
     elif manifest.exists():
         for kind in ("optima", "rounds"):
             shutil.rmtree(out / kind, ignore_errors=True)
-    elif not guest and out.exists() and any(out.iterdir()):
+    elif alone and out.exists() and any(out.iterdir()):
         raise FMRLError(f"{out} is not empty and holds no run", fix="choose another folder")
     for kind in ("optima", "rounds"):
         (out / kind).mkdir(parents=True, exist_ok=True)

@@ -104,8 +104,8 @@ class Ledger:
         }
 
     def stragglers(self, phase: str) -> list[tuple[Any, float]]:
-        """Blocks given out more than `SLOW` medians ago (and `LEAST` seconds): they wait, or their
-        worker is slow.
+        """Blocks given out more than `SLOW` medians ago (and `LEAST` seconds): they wait, or
+        their worker is slow.
         """
         usual = self.usual(phase)
         return [

@@ -1,5 +1,5 @@
-"""Blocks on disk: one Parquet file each, written whole or not at all, so that a file that is there
-is a block that is done.
+"""Blocks on disk: one Parquet file each, written whole or not at all, so that a file that is
+there is a block that is done.
 """
 
 from __future__ import annotations

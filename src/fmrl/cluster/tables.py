@@ -1,9 +1,9 @@
 """Tables: a folder of Parquet files (or a Ray Dataset) as tasks, and how its rows become the
 Tasks of one block.
 
-Files are taken in the order of their names, row groups and rows as they lie. The rows of a task lie
-together; a task may go on in the next row group or file. What cannot be read names the file and the
-row group."""
+Files are taken in the order of their names, row groups and rows as they lie. The rows of a task
+lie together; a task may go on in the next row group or file. What cannot be read names the file
+and the row group."""
 
 from __future__ import annotations
 
@@ -43,14 +43,13 @@ class Tables:
     """Where tasks lie and which columns they are made of: the same words as
     `fmrl.tasks_from_frame`.
 
-    source: a folder, a glob, a file, a list of files, or a ray.data.Dataset. features: default all
-    columns but task and target. loss and encoder: found as `tasks_from_frame` finds them if left
-    out, which may take a pass over the data on this machine; number columns need none. one_class:
-    'error', 'keep' or 'drop', as there. share: of the tasks, to play: those
+    source: a folder, a glob, a file, a list of files, or a ray.data.Dataset. features: default
+    all columns but task and target. loss and encoder: found as `tasks_from_frame` finds them if
+    left out, which may take a pass over the data on this machine; number columns need none.
+    one_class: 'error', 'keep' or 'drop', as there. share: of the tasks, to play: those
     `fmrl.data.training_ids` chooses. coordinates: a change of coordinates after the encoder, such
     as that of an estimator: any value with ``width`` and ``tasks(tasks)`` that can be sent to a
-    worker.
-    """
+    worker."""
 
     source: Any
     task: str = "task"
@@ -206,8 +205,8 @@ class Tables:
         return (named(Tasks.of(good)) if good else None), bad
 
     def _at_once(self, block: pl.DataFrame) -> Tasks:
-        """All tasks of a block without a Python object for each; any mistake raises, whichever task
-        it is in.
+        """All tasks of a block without a Python object for each; any mistake raises, whichever
+        task it is in.
         """
         reader = self.reader
         assert reader is not None

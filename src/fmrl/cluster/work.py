@@ -1,5 +1,5 @@
-"""What a worker does with one block: index, solve, play. Every piece of work can be done twice with
-the same result.
+"""What a worker does with one block: index, solve, play. Every piece of work can be done twice
+with the same result.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Done:
 
 
 def attend(function: str, job: Job, item: Any, held: Any, *rest: Any) -> Done:
-    """Do one piece of work and say who did it and how long it took. A user's mistake comes back as a
-    value: it is not retried.
+    """Do one piece of work and say who did it and how long it took. A user's mistake comes back
+    as a value: it is not retried.
     """
     done = Done(item, function, worker=f"{socket.gethostname()}:{os.getpid()}")
     started, cpu = time.perf_counter(), time.process_time()

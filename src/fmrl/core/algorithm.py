@@ -62,8 +62,8 @@ class FMRL(Value):
     composition.
 
     For each task t:  eta_t = D_t / (G_t·√m_t);  play the task from phi_t;  take its update vector
-    θ_t; then phi_{t+1} = META({sigma_s·B_R(θ_s‖·)}_{s≤t}) with sigma_s = G_s·√m_s, and D_{t+1} from
-    the similarity rule.
+    θ_t; then phi_{t+1} = META({sigma_s·B_R(θ_s‖·)}_{s≤t}) with sigma_s = G_s·√m_s, and D_{t+1}
+    from the similarity rule.
 
     Arrays stay in the namespace, dtype and device of phi.
 
@@ -112,7 +112,8 @@ class FMRL(Value):
         """The state before the first task.
 
         Args:
-            phi: Where the first task starts: flat [d], or [runs, d] for several runs side by side.
+            phi: Where the first task starts: flat [d], or [runs, d] for several runs side by
+            side.
         """
         phi = as_float(phi, "phi")
         xp = namespace(phi)

@@ -40,8 +40,8 @@ def namespace(*arrays: Array) -> Any:
 
 
 def as_array(x: Any) -> Array:
-    """``x`` itself if it is an array already, else a NumPy array of it (lists, data-frame columns,
-    scalars).
+    """``x`` itself if it is an array already, else a NumPy array of it (lists, data-frame
+    columns, scalars).
     """
     if is_array_api_obj(x) and not isinstance(x, np.generic):
         return x

@@ -1,8 +1,7 @@
 """Stacks of tasks: their optima, their plays, and phi moving through them in order.
 
-`run`, the estimators and the workers of a cluster play tasks by these functions and no others, so a
-run has the same numbers wherever it is played.
-"""
+`run`, the estimators and the workers of a cluster play tasks by these functions and no others, so
+a run has the same numbers wherever it is played."""
 
 from __future__ import annotations
 
@@ -62,9 +61,8 @@ def play_scanned(
 ) -> tuple[Round, State]:
     """Play the tasks at ``places`` [n] one after another, or [n, S] in S runs side by side.
 
-    An exact update rule needs no play to move phi: the meta-level is scanned, then all are played at
-    once.
-    """
+    An exact update rule needs no play to move phi: the meta-level is scanned, then all are played
+    at once."""
     xp, flat = namespace(state.phi), places.ravel()
 
     def stacked(a: Array) -> Array:
@@ -105,7 +103,9 @@ def play_solved(
 def play_tasks(
     algo: FMRL, state: State, tasks: Tasks, meta_batch: int = 1
 ) -> Iterator[tuple[Round, State]]:
-    """`solve`, then `play_solved`. Where that fails, the tasks before the one that fails are played."""
+    """`solve`, then `play_solved`. Where that fails, the tasks before the one that fails are
+    played.
+    """
     try:
         best, sigma = solve(algo, tasks, state.phi)
         pieces = play_solved(algo, state, tasks, best, sigma, meta_batch)
@@ -115,15 +115,18 @@ def play_tasks(
             error.task = state.tasks + _culprit(algo, tasks, state.phi)
             raise
         for part in _parts(len(tasks), meta_batch):
-            for rounds, state in play_tasks(algo, state, tasks.take(part), meta_batch):
-                yield rounds, state
+            for piece in play_tasks(algo, state, tasks.take(part), meta_batch):
+                state = piece[1]
+                yield piece
         return
     yield from first
     yield from pieces
 
 
 def concat(values: Any) -> Any:
-    """NamedTuples of arrays end to end; where rows differ in length the shorter are padded with 0."""
+    """NamedTuples of arrays end to end; where rows differ in length the shorter are padded with
+    0.
+    """
     if len(values) == 1:
         return values[0]
     columns = []

@@ -32,18 +32,12 @@ class History:
     ``interval``, ``len`` and the states: memory does not grow with T."""
 
     def __init__(self, algo: FMRL, state: State, keep: str = "all", meta_batch: int = 1):
-        self.algo, self.start, self.state, self.keep, self.meta_batch = (
-            algo,
-            state,
-            state,
-            keep,
-            meta_batch,
-        )
+        self.algo, self.keep, self.meta_batch = algo, keep, meta_batch
+        self.start = self.state = state
         self._parts: dict[str, list[Array]] = {name: [] for name in (*SCALARS, *VECTORS, "losses")}
         self._joined: dict[str, Array] = {}
-        self._totals: tuple[Array, Array] | None = (
-            None  # Σ regret and Σ gap, when only totals are kept
-        )
+        # Σ regret and Σ gap, when only totals are kept.
+        self._totals: tuple[Array, ...] | None = None
 
     def append(self, rounds: Round, state: State) -> None:
         """Add a block of rounds, stacked over tasks on axis −1 of the scalars: scalars [..., n],
@@ -103,7 +97,9 @@ class History:
 
     @property
     def tar(self) -> Array:
-        """Task-averaged regret (Definition 2.1), [...]; the true one lies in [tar, tar + mean gap]."""
+        """Task-averaged regret (Definition 2.1), [...]; the true one lies in [tar, tar + mean
+        gap].
+        """
         return self._mean("regret", 0)
 
     @property

@@ -1,4 +1,5 @@
-"""The meta-level of many tasks: where each starts and what it guesses, and how phi and D move after them.
+"""The meta-level of many tasks: where each starts and what it guesses, and how phi and D move
+after them.
 
 Everything that plays tasks (`run`, estimators, Ray, networks) moves phi and the guess here. The
 rules are any object with ``domain``, ``meta`` and ``similarity``, such as an `FMRL`.
@@ -33,8 +34,8 @@ def scan(rules: Any, state: State, ends: End) -> tuple[State, State]:
         ends: theta and optimum [n, ..., d], sigma [n, ...].
 
     Returns:
-        The states before each task, side by side (phi [n, ..., d], guess [n, ...]; no memories), and
-        the state after the last.
+        The states before each task, side by side (phi [n, ..., d], guess [n, ...]; no memories),
+        and the state after the last.
 
     >>> import numpy as np
     >>> import fmrl
@@ -59,7 +60,9 @@ def starts_of(rules: Any, phi: Array, memory: Any, ends: End) -> tuple[Array, Ar
 def guesses_of(
     rules: Any, phi: Array, guess: Array, memory: Any, ends: End
 ) -> tuple[Array, Array, Any]:
-    """D of each task [n, ...] that started at phi [n, ..., d], and the guess and memory after the last."""
+    """D of each task [n, ...] that started at phi [n, ..., d], and the guess and memory after the
+    last.
+    """
     if fast := shortcut(rules.similarity, "scan", "update"):
         return fast(rules.domain, phi, guess, memory, ends)
     return SimilarityRule.scan(rules.similarity, rules.domain, phi, guess, memory, ends)
@@ -68,10 +71,10 @@ def guesses_of(
 def together(rules: Any, state: State, ends: End) -> State:
     """The state after a meta-batch: n tasks that all started at ``state``.
 
-    They enter the meta-update as one task of weight Σ sigma that ended at their weighted mean; the
-    similarity rule looks at them one after the other, each against the phi they all started from.
-    One task is Algorithm 2. With more, tasks do not wait for each other, and the theorems on phi no
-    longer apply.
+    They enter the meta-update as one task of weight Σ sigma that ended at their weighted mean;
+    the similarity rule looks at them one after the other, each against the phi they all started
+    from. One task is Algorithm 2. With more, tasks do not wait for each other, and the theorems
+    on phi no longer apply.
 
     >>> import numpy as np
     >>> import fmrl

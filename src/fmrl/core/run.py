@@ -1,4 +1,6 @@
-"""run: a composition over many tasks, batched where it allows, with the numbers of step in a loop."""
+"""run: a composition over many tasks, batched where it allows, with the numbers of step in a
+loop.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,8 @@ def run(
 ) -> History:
     """Play tasks one after another and return what happened.
 
-    If anything goes wrong at task t, or you press Ctrl-C, the exception carries ``.history`` with all
-    tasks before it (its ``.state`` resumes the run); an FMRLError also has ``.task`` = t and
+    If anything goes wrong at task t, or you press Ctrl-C, the exception carries ``.history`` with
+    all tasks before it (its ``.state`` resumes the run); an FMRLError also has ``.task`` = t and
     ``.state``.
 
     Args:
@@ -54,10 +56,13 @@ def run(
         tasks: Any iterable of tasks; a generator is consumed piece by piece.
         phi: Where to start, flat [d]; by default the middle of the domain.
         state: Resume from a saved State instead.
-        orders: Integers [S, T]: play the tasks in S orders at once, histories stacked on a first axis.
-        meta_batch: So many tasks play from the same phi and guess, then one weighted update follows;
+        orders: Integers [S, T]: play the tasks in S orders at once, histories stacked on a first
+        axis.
+        meta_batch: So many tasks play from the same phi and guess, then one weighted update
+        follows;
             1 is Algorithm 2.
-        engine: "local", or "ray" or an Engine to run on a cluster; ``tasks`` may then be a folder of
+        engine: "local", or "ray" or an Engine to run on a cluster; ``tasks`` may then be a folder
+        of
             Parquet files (see `fmrl.cluster`).
         keep: "all"; "vectors" drops the losses; "scalars" the vectors too; "totals" keeps memory
             constant whatever T.
@@ -191,16 +196,18 @@ def _play_window(algo: FMRL, state: State, window: list[Any], meta_batch: int) -
     if meta_batch > 1 and len(blocks) > 1:
         for first in range(0, len(window), meta_batch):
             batch = window[first : first + meta_batch]
-            for rounds, state in _play_mixed(algo, state, batch):
-                yield rounds, state
+            for piece in _play_mixed(algo, state, batch):
+                state = piece[1]
+                yield piece
         return
     for block in blocks:
         if isinstance(block[0], Task):
             pieces: Any = play_tasks(algo, state, Tasks.of(block, state.tasks), meta_batch)
         else:
             pieces = _play_mixed(algo, state, block)
-        for rounds, state in pieces:
-            yield rounds, state
+        for piece in pieces:
+            state = piece[1]
+            yield piece
 
 
 def _play_mixed(algo: FMRL, state: State, batch: list[Any]) -> Iterator[Any]:
@@ -222,8 +229,8 @@ def _widened(*values: Any) -> list[Any]:
 
 
 def _run_orders(algo, tasks: list[Any], phi, orders: np.ndarray, keep, report) -> History:
-    """Several orders of the same tasks side by side: optima are solved once, and every position is
-    played in all orders at once.
+    """Several orders of the same tasks side by side: optima are solved once, and every position
+    is played in all orders at once.
     """
     if not tasks or not all(isinstance(task, Task) for task in tasks):
         fix = "run reactive tasks one order at a time"

@@ -16,8 +16,8 @@ from fmrl.errors import FMRLError
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Rounds of a linear model: round i has loss ℓ(⟨θ_c, x_i⟩ + offset, target_i), c = 1 … outputs.
-    Stacks on leading axes.
+    """Rounds of a linear model: round i has loss ℓ(⟨θ_c, x_i⟩ + offset, target_i), c = 1 …
+    outputs. Stacks on leading axes.
     """
 
     loss: Loss
@@ -116,8 +116,8 @@ class Samples:
         return xp.maximum(xp.abs(-high - y), xp.abs(low - y))
 
     def smoothness(self, domain: Domain) -> Array:
-        """Smoothness constant of the summed losses in the domain's norm, at most bend·Σ‖x‖²_*, the
-        bound returned; [...].
+        """Smoothness constant of the summed losses in the domain's norm, at most bend·Σ‖x‖²_*,
+        the bound returned; [...].
         """
         return self.loss.bend * namespace(self.X).sum(
             self.weight * domain.dual(self.X) ** 2, axis=-1

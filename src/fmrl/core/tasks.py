@@ -42,12 +42,14 @@ class Game(Protocol):
         ...
 
     def reveal(self, i: int, theta: Array) -> tuple[Array, Array]:
-        """Play theta [..., d] in round i: the loss suffered [...] and a subgradient there [..., d]."""
+        """Play theta [..., d] in round i: the loss suffered [...] and a subgradient there [...,
+        d].
+        """
         ...
 
     def lipschitz(self, domain: Domain) -> Array:
-        """G_t [...]: root mean square over the rounds of their Lipschitz constants in the domain's
-        norm.
+        """G_t [...]: root mean square over the rounds of their Lipschitz constants in the
+        domain's norm.
         """
         ...
 
@@ -155,14 +157,16 @@ class Task:
 
 @dataclass(frozen=True, eq=False)
 class Tasks:
-    """Many tasks of one loss and width as a few arrays: task t is the rows starts[t] … starts[t + 1].
+    """Many tasks of one loss and width as a few arrays: task t is the rows starts[t] … starts[t +
+    1].
 
     This is what a table becomes and what every solver and learner is fed from, so that a million
-    tasks are not a million Python objects, and ragged tasks need no padding until they are stacked.
+    tasks are not a million Python objects, and ragged tasks need no padding until they are
+    stacked.
 
     >>> from fmrl.core.losses import Squared
-    >>> one, two = Task([[1.0], [2.0]], [0.5, 1.0], loss=Squared()), Task([[3.0]], [1.5], loss=Squared())
-    >>> tasks = Tasks.of([one, two])
+    >>> one = Task([[1.0], [2.0]], [0.5, 1.0], loss=Squared())
+    >>> tasks = Tasks.of([one, Task([[3.0]], [1.5], loss=Squared())])
     >>> len(tasks), tasks.starts.tolist(), [game.X.shape for _, game in tasks.stacks()]
     (2, [0, 2, 3], [(1, 1, 1), (1, 2, 1)])
     """
@@ -241,7 +245,8 @@ class Tasks:
         return Task._opened(game, self.names[place])
 
     def stacks(self, places: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Rounds]]:
-        """The tasks at ``places`` (default: all) as stacked games, and which of ``places`` each holds.
+        """The tasks at ``places`` (default: all) as stacked games, and which of ``places`` each
+        holds.
 
         Tasks of similar length lie together, each stack small enough to stay in cache.
         """
@@ -256,7 +261,7 @@ class Tasks:
                 yield part, self.stack(places[part])
 
     def stack(self, places: np.ndarray | None = None) -> Rounds:
-        """The tasks at ``places`` side by side as one game, padded with rounds that do not count."""
+        """The tasks at ``places`` side by side as one game; padding rounds do not count."""
         places = np.arange(len(self)) if places is None else places
         lengths, begins = self.lengths[places], self.starts[places]
         n, longest = len(places), int(lengths.max())
@@ -289,7 +294,7 @@ def _rows(array: Array, rows: np.ndarray | slice) -> Array:
 
 
 def stack(tasks: Sequence[Task]) -> Rounds:
-    """Tasks side by side as one game with a leading axis, the shorter ones padded with rounds that do
-    not count.
+    """Tasks side by side as one game with a leading axis, the shorter ones padded with rounds
+    that do not count.
     """
     return Tasks.of(tasks).stack()

@@ -1,4 +1,6 @@
-"""Values: frozen dataclasses that print how to rebuild themselves, and the way back from their text."""
+"""Values: frozen dataclasses that print how to rebuild themselves, and the way back from their
+text.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ VALUES: dict[str, type] = {}  # every class that `parse` knows, by name
 
 
 class Value:
-    """An ingredient of a composition. A subclass is known to `parse` by its name as soon as it exists."""
+    """An ingredient of a composition. A subclass is known to `parse` by its name as soon as it
+    exists.
+    """
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
@@ -68,7 +72,8 @@ def _suggestion(name: str, values: dict[str, type]) -> str:
 def shortcut(rule: Any, method: str, replaces: str) -> Callable[..., Any] | None:
     """The ``method`` by which a rule does many ``replaces`` at once, if it still stands for them.
 
-    A subclass that changes ``replaces`` alone has not said what the shortcut becomes, so there is none.
+    A subclass that changes ``replaces`` alone has not said what the shortcut becomes, so there is
+    none.
 
     >>> import fmrl
     >>> class Slower(fmrl.FollowLeader):

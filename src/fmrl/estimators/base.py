@@ -69,7 +69,8 @@ class Meta(Learning):
     ) -> Self:
         """Learn from one more task.
 
-        Until fit or 64 such calls have chosen it, the rule is chosen again after 2, 4, 8, … of them.
+        Until fit or 64 such calls have chosen it, the rule is chosen again after 2, 4, 8, … of
+        them.
 
         Args:
             X: The task's rows [n, f].
@@ -101,8 +102,8 @@ class Meta(Learning):
         self, tasks: Tasks, *, classes: Any = None, features: list[str] | None = None,
         expected: int | None = None,
     ) -> Self:  # fmt: skip
-        """Choose coordinates and rule from the first tasks of a run too long to be held; `play` then
-        plays them and the rest.
+        """Choose coordinates and rule from the first tasks of a run too long to be held; `play`
+        then plays them and the rest.
 
         Args:
             tasks: Some tasks, targets encoded by the positions of the sorted ``classes``.
@@ -128,7 +129,8 @@ class Meta(Learning):
 
         Args:
             tasks: As in `begin`.
-            keep: Whether to hold their rows and names. Without them memory stays bounded, `model` does
+            keep: Whether to hold their rows and names. Without them memory stays bounded, `model`
+            does
                 not know the tasks, and the caller sees to it that none comes twice.
         """
         self._play(tasks)
@@ -138,7 +140,8 @@ class Meta(Learning):
         return self
 
     def adapt(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """An ordinary linear model of a new task from a few of its rows; this estimator stays as it is.
+        """An ordinary linear model of a new task from a few of its rows; this estimator stays as
+        it is.
 
         Args:
             X: Rows [n, f] with the features of `fit`.
@@ -219,7 +222,9 @@ class Meta(Learning):
 
     @property
     def coef_(self) -> np.ndarray:
-        """Where tasks start, in the user's units: the coefficients before any row of a task is seen."""
+        """Where tasks start, in the user's units: the coefficients before any row of a task is
+        seen.
+        """
         return self._start()[0]
 
     @property
@@ -237,8 +242,8 @@ class Meta(Learning):
         return coef, intercept
 
     def _margins(self, X: Any, task: Any) -> np.ndarray:
-        """Margins of every row under the model of its task (the common start where no task is given),
-        [n, outputs].
+        """Margins of every row under the model of its task (the common start where no task is
+        given), [n, outputs].
         """
         check_is_fitted(self, "history_")
         rows, prior = read(self, X), self.prior_

@@ -1,23 +1,22 @@
-"""The default rule: how an estimator without settings chooses where a new task starts and how far it
-may go.
+"""The default rule: how an estimator without settings chooses where a new task starts and how far
+it may go.
 
 Adapting to n rows is FTRL's action after n rounds, argmin B_R(·‖start) + eta·(their losses), with
 
     eta = step / √n.
 
-The theorem's step is D/G, but G is the steepest a loss can be and losses are mostly flatter; Theorem
-A.1 holds from any start and with any step. So two things are left open, the step (`Rule.scale` says
-how many times D/G it is) and where tasks start:
+The theorem's step is D/G, but G is the steepest a loss can be and losses are mostly flatter;
+Theorem A.1 holds from any start and with any step. So two things are left open, the step
+(`Rule.scale` says how many times D/G it is) and where tasks start:
 
     phi      the mean of the optima, as Algorithm 2 has it
     origin   nothing: tasks that share nothing gain nothing by phi
     pooled   the minimiser of all tasks' losses together, better than a mean of optima where tasks
              are the same
 
-Both are what did best on tasks not seen, among a pilot of the tasks: half of them give the starts,
-the other half are adapted to from n of their rows and scored on the rest, for n = 0, 1, 2, 4, …;
-then the halves change places.
-"""
+Both are what did best on tasks not seen, among a pilot of the tasks: half of them give the
+starts, the other half are adapted to from n of their rows and scored on the rest, for n = 0, 1,
+2, 4, …; then the halves change places."""
 
 from __future__ import annotations
 
@@ -106,8 +105,8 @@ def leader(game: Rounds, domain: Ball, phi: np.ndarray, eta: np.ndarray) -> np.n
 
 
 def pool(tasks: Tasks, here: Coordinates, steps: list[float]) -> list[np.ndarray]:
-    """The minimisers [d] of all rows' losses and B_R, for steps eta·√N·length² from small to large,
-    to three digits. The tasks are in the user's units.
+    """The minimisers [d] of all rows' losses and B_R, for steps eta·√N·length² from small to
+    large, to three digits. The tasks are in the user's units.
     """
     rows = here.tasks(tasks.rows(spaced(len(tasks.X), ROWS)[None, :]))
     return [theta[0] for theta in _leaders(rows.stack(), np.zeros((1, rows.dim)), here, steps)]
@@ -160,7 +159,7 @@ class _Pilot:
         return Rule(_lipschitz(tasks, here), tuple(choices), step)
 
     def _unadapted(self, phi: np.ndarray) -> tuple[Choice, np.ndarray, float]:
-        """The choice for no rows at all, the pooled start [P, d] of the other half, and its step."""
+        """The choice for no rows, the pooled start [P, d] of the other half, and its step."""
         held = self._held([rows[:HELD] for rows in self.order])
         others = [self.given.take(np.flatnonzero(self.half != h)) for h in (0, 1)]
         paths = [pool(tasks, self.here, list(STEPS)) for tasks in others]
@@ -183,8 +182,8 @@ class _Pilot:
         return np.array([[self._score(theta, *held) for theta in path] for path in paths])
 
     def _held(self, rows: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows to score on, padded: X [B, H, width], targets [B, H, k] and weights [B, H] that sum to
-        one in every task.
+        """Rows to score on, padded: X [B, H, width], targets [B, H, k] and weights [B, H] that
+        sum to one in every task.
         """
         tasks, index = self.tasks, np.zeros((len(rows), max(map(len, rows))), dtype=int)
         weight = np.zeros(index.shape)
@@ -211,7 +210,9 @@ class _Pilot:
 def _leaders(
     game: Rounds, phi: np.ndarray, here: Coordinates, steps: list[float]
 ) -> Iterator[np.ndarray]:
-    """FTRL's actions [B, d] for one step after another, each from the one before, to three digits."""
+    """FTRL's actions [B, d] for one step after another, each from the one before, to three
+    digits.
+    """
     rotation, n = Rotation(game, Euclidean(), phi), game.length
     v: np.ndarray = rotation.phi  # type: ignore[assignment]
     for step in steps:

@@ -1,12 +1,12 @@
-"""Coordinates: rows of the user's table as rows of a linear model on a ball, and models back in the
-user's units.
+"""Coordinates: rows of the user's table as rows of a linear model on a ball, and models back in
+the user's units.
 
-A row x becomes ((x − centre)/scale, constant), a target y of a regression becomes (y − shift)/unit.
-The ball has the radius at which a row of typical length reaches a margin of ``MARGIN``: 10 nats of
-evidence, or 10 standard deviations of y. Beyond that a logistic loss is below e⁻¹⁰ and there is
-nothing left to learn. A ball treats all columns alike. Where they differ in size, one candidate
-leaves them as they are and another scales each to deviation 1; `calibration` decides.
-"""
+A row x becomes ((x − centre)/scale, constant), a target y of a regression becomes (y −
+shift)/unit. The ball has the radius at which a row of typical length reaches a margin of
+``MARGIN``: 10 nats of evidence, or 10 standard deviations of y. Beyond that a logistic loss is
+below e⁻¹⁰ and there is nothing left to learn. A ball treats all columns alike. Where they differ
+in size, one candidate leaves them as they are and another scales each to deviation 1;
+`calibration` decides."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ UNEVEN = 3.0
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """An affine change of coordinates, fixed by the first tasks seen. Every way in goes through it.
+    """An affine change of coordinates, fixed by the first tasks seen. Every way in goes through
+    it.
 
     >>> here = Coordinates(np.array([1.0, 2.0]), np.ones(2), 0.5, 0.0, 1.0, 4.0)
     >>> here.rows(np.array([[1.0, 3.0]]))
@@ -56,7 +57,9 @@ class Coordinates:
         return Ball(MARGIN / self.length if self.radius is None else self.radius)
 
     def rows(self, X: Any, out: np.ndarray | None = None) -> np.ndarray:
-        """Rows X [..., f] in these coordinates, [..., width]; written into ``out`` if it is given."""
+        """Rows X [..., f] in these coordinates, [..., width]; written into ``out`` if it is
+        given.
+        """
         out = np.empty((*X.shape[:-1], self.width)) if out is None else out
         features = out[..., : self.centre.size]
         np.subtract(X, self.centre, out=features)
@@ -79,8 +82,8 @@ class Coordinates:
         return replace(tasks, X=self.rows(tasks.X), target=target)
 
     def model(self, theta: np.ndarray, outputs: int) -> tuple[np.ndarray, np.ndarray]:
-        """theta [..., outputs · width] as coefficients [..., outputs, f] and intercepts [..., outputs]
-        in the user's units.
+        """theta [..., outputs · width] as coefficients [..., outputs, f] and intercepts [...,
+        outputs] in the user's units.
         """
         theta = self.unit * theta.reshape(*theta.shape[:-1], outputs, self.width)
         coef = theta[..., : self.centre.size] / self.scale
@@ -92,10 +95,9 @@ class Coordinates:
 def candidates(tasks: Tasks, intercept: bool, radius: float | None = None) -> list[Coordinates]:
     """The coordinates that may fit these tasks, the plainest first.
 
-    They differ in how freely the intercept moves (its column holds the root mean square of a feature,
-    or of a whole row), and in whether columns are scaled, if their deviations differ by more than
-    ``UNEVEN``.
-    """
+    They differ in how freely the intercept moves (its column holds the root mean square of a
+    feature, or of a whole row), and in whether columns are scaled, if their deviations differ by
+    more than ``UNEVEN``."""
     X, weight = tasks.X, tasks.weight
     if weight is not None and not weight.sum() > 0:
         fix = "leave those rows out"

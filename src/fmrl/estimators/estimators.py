@@ -18,9 +18,9 @@ from fmrl.estimators.task_models import TaskClassifier, TaskRegressor, probabili
 class MetaClassifier(ClassifierMixin, Meta):
     """A classifier for many small related tasks, which share their labels.
 
-    It plays the tasks one after another by Algorithm 2 of the paper, and so learns where a new task
-    should start (phi) and how far it may go; `adapt` turns that and a few rows into an ordinary
-    linear classifier.
+    It plays the tasks one after another by Algorithm 2 of the paper, and so learns where a new
+    task should start (phi) and how far it may go; `adapt` turns that and a few rows into an
+    ordinary linear classifier.
 
     Args:
         within: The learner inside a task (default `OMD()`).
@@ -88,7 +88,8 @@ class MetaRegressor(RegressorMixin, Meta):
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> task, X = np.repeat(np.arange(40), 10), rng.normal(size=(400, 5))
-    >>> y = X @ [1.0, 2.0, 3.0, 0.0, 0.0] + 0.2 * rng.normal(size=40)[task] + 0.1 * rng.normal(size=400)
+    >>> y = X @ [1.0, 2.0, 3.0, 0.0, 0.0] + 0.2 * rng.normal(size=40)[task]
+    >>> y += 0.1 * rng.normal(size=400)
     >>> reg = MetaRegressor().fit(X, y, task=task)
     >>> reg.coef_.round(1) + 0.0, bool(reg.adapt(X[:3], y[:3]).score(X[:10], y[:10]) > 0.95)
     (array([1., 2., 3., 0., 0.]), True)

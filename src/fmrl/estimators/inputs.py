@@ -1,4 +1,6 @@
-"""What comes in: arrays and frames of any kind as NumPy, labels as positions, rows grouped by task."""
+"""What comes in: arrays and frames of any kind as NumPy, labels as positions, rows grouped by
+task.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ def encode(y: np.ndarray, loss: Loss) -> np.ndarray:
 def grouped(
     loss: Loss, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, ids: np.ndarray | None
 ) -> Tasks:
-    """Rows grouped by task; tasks in the order in which they first appear, rows of a task in theirs.
+    """Rows grouped by task; tasks in the order in which they first appear, rows of a task in
+    theirs.
 
     >>> from fmrl.core.losses import Squared
     >>> ids = np.array(["b", "a", "b", "a"])

@@ -61,8 +61,8 @@ class Learning(BaseEstimator):
         self._known: set = set()
 
     def _begin(self, tasks: Tasks, expected: int | None = None) -> None:
-        """Choose coordinates and rule from these tasks, and start a run of ``expected`` tasks (default:
-        these).
+        """Choose coordinates and rule from these tasks, and start a run of ``expected`` tasks
+        (default: these).
         """
         if self.radius is not None and not (
             isinstance(self.radius, Real) and 0 < self.radius < np.inf
@@ -100,7 +100,9 @@ class Learning(BaseEstimator):
         return int(self.random_state or 0)
 
     def _consider(self) -> None:
-        """Choose the rule again, now that there are more tasks to choose by; the coordinates stay."""
+        """Choose the rule again, now that there are more tasks to choose by; the coordinates
+        stay.
+        """
         parts, self._piloted = self._pilot, len(self._pilot)
         weighted = any(p.weight is not None for p in parts)
         weights = [np.ones(len(p.X)) if p.weight is None else p.weight for p in parts]
@@ -114,8 +116,8 @@ class Learning(BaseEstimator):
         self._pool(pilot)
 
     def _name(self, given: Any) -> Any:
-        """The name of one more task: as given, or the first number from the count of tasks on that
-        none has yet.
+        """The name of one more task: as given, or the first number from the count of tasks on
+        that none has yet.
         """
         if given is None:
             return next(n for n in itertools.count(self.n_tasks_seen_) if n not in self._known)
@@ -147,8 +149,8 @@ class Learning(BaseEstimator):
         self._waiting.append((tasks, self.prior_))
 
     def _settle(self) -> None:
-        """Solve the models of tasks seen, from what was known when they were; until somebody asks,
-        their rows wait.
+        """Solve the models of tasks seen, from what was known when they were; until somebody
+        asks, their rows wait.
         """
         waiting, self._waiting = self._waiting, []
         for tasks, prior in waiting:

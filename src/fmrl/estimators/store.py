@@ -1,5 +1,5 @@
-"""Estimators on disk: one safetensors file, its header a JSON text; nothing is executed on reading,
-and every byte is checked.
+"""Estimators on disk: one safetensors file, its header a JSON text; nothing is executed on
+reading, and every byte is checked.
 """
 
 from __future__ import annotations

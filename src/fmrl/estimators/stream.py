@@ -1,10 +1,10 @@
 """Streaming: tasks whose rows come one at a time, many tasks open at once, each holding O(d).
 
-Inside a task the learner is lazy OMD from phi (Algorithm 2's choice). When a task closes, its last
-action moves phi and the guess (FLI-Online): the optimum in hindsight would need the rows. Regret is
-bracketed without them, too: convexity gives
+Inside a task the learner is lazy OMD from phi (Algorithm 2's choice). When a task closes, its
+last action moves phi and the guess (FLI-Online): the optimum in hindsight would need the rows.
+Regret is bracketed without them, too: convexity gives
 
-    Σ ℓ_i(θ_i) − Σ ℓ_i(phi)  ≤  regret  ≤  Σ ⟨∇_i, θ_i⟩ + R·‖Σ ∇_i‖         (R the radius of the ball).
+    Σ ℓ_i(θ_i) − Σ ℓ_i(phi)  ≤  regret  ≤  Σ ⟨∇_i, θ_i⟩ + R·‖Σ ∇_i‖       (R: the ball's radius).
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Streams(NamedTuple):
 
 
 class OpenTask:
-    """One task being played: ``predict(x)``, then ``learn(x, y)``. Close it (or leave its ``with``
-    block) to learn across tasks.
+    """One task being played: ``predict(x)``, then ``learn(x, y)``. Close it (or leave its
+    ``with`` block) to learn across tasks.
 
     rounds: how many are expected; the step is D/(G·√rounds). Without it the step is D/(G·√i) in
     round i.
 
     The action is θ = s·(phi − eta·total), total the sum of gradients and s what keeps it in the
-    ball. One product of the row with phi and total gives the margins of θ and of phi, and all that
-    ‖θ‖ needs to follow."""
+    ball. One product of the row with phi and total gives the margins of θ and of phi, and all
+    that ‖θ‖ needs to follow."""
 
     def __init__(self, owner: Meta, rounds: int | None, name: Any):
         if rounds is not None and not (isinstance(rounds, (int, np.integer)) and rounds >= 1):
@@ -263,8 +263,8 @@ class OpenTask:
 
 
 class FirstTask(OpenTask):
-    """A task of an estimator that has seen none: nothing is known of the scale yet, so its rows are
-    kept and learned at the end.
+    """A task of an estimator that has seen none: nothing is known of the scale yet, so its rows
+    are kept and learned at the end.
 
     Until then it predicts the commonest label so far, or the mean.
     """

@@ -1,5 +1,5 @@
-"""What a new task gets: an ordinary fitted linear model, which can be refitted, cloned, pickled and
-put into a pipeline.
+"""What a new task gets: an ordinary fitted linear model, which can be refitted, cloned, pickled
+and put into a pipeline.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Prior:
         return starts[choice]  # type: ignore[return-value]
 
     def adapt(self, tasks: Tasks) -> np.ndarray:
-        """The models of some tasks, [T, d]: FTRL's action after their rows; the optimum where nothing
-        is known of the step. The tasks are in the user's units.
+        """The models of some tasks, [T, d]: FTRL's action after their rows; the optimum where
+        nothing is known of the step. The tasks are in the user's units.
         """
         domain, tasks = self.coordinates.domain, self.coordinates.tasks(tasks)
         if not self.rule.choices:
@@ -62,7 +62,9 @@ class Prior:
         return out
 
     def models(self, tasks: Tasks) -> tuple[np.ndarray, np.ndarray]:
-        """Coefficients [T, outputs, f] and intercepts [T, outputs] of some tasks, in the user's units."""
+        """Coefficients [T, outputs, f] and intercepts [T, outputs] of some tasks, in the user's
+        units.
+        """
         return self.coordinates.model(self.adapt(tasks), self.loss.outputs)
 
 
@@ -108,8 +110,8 @@ class _Linear(BaseEstimator):
 
 
 def probabilities(z: np.ndarray, classes: int) -> np.ndarray:
-    """Class probabilities [n, classes] from margins: the sigmoid, normalised over the classes where
-    there are more than two.
+    """Class probabilities [n, classes] from margins: the sigmoid, normalised over the classes
+    where there are more than two.
     """
     if classes == 1:
         return np.ones((len(z), 1))

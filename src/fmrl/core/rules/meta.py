@@ -61,8 +61,8 @@ def _before(phi: Array, after: Array) -> Array:
 
 @dataclass(frozen=True)
 class FollowLeader(MetaUpdate):
-    """Follow the leader: phi_{t+1} = argmin Σ_{s≤t} sigma_s·B_R(θ_s‖·), the weighted mean in every
-    geometry (Claim A.1).
+    """Follow the leader: phi_{t+1} = argmin Σ_{s≤t} sigma_s·B_R(θ_s‖·), the weighted mean in
+    every geometry (Claim A.1).
 
     >>> import numpy as np
     >>> from fmrl.core.domains import Ball
@@ -115,8 +115,8 @@ class AdaptiveOGD(MetaUpdate):
     """Projected gradient descent on the meta-losses with step 1/sigma_{1:t} (Definition A.8);
     Euclidean geometry only.
 
-    A step of sigma_t/sigma_{1:t} towards θ_t lands on the weighted mean, inside the convex domain.
-    """
+    A step of sigma_t/sigma_{1:t} towards θ_t lands on the weighted mean, inside the convex
+    domain."""
 
     def init(self, domain, phi):
         """phi itself and no weight seen yet; refuses other geometries."""

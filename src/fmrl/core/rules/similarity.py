@@ -16,7 +16,9 @@ from fmrl.errors import FMRLError
 
 
 class SimilarityRule(Value):
-    """How the guess follows from the tasks seen. A rule of your own needs ``init`` and ``update``."""
+    """How the guess follows from the tasks seen. A rule of your own needs ``init`` and
+    ``update``.
+    """
 
     def init(self, domain: Domain, phi: Array) -> tuple[Array, Any]:
         """D_1 [...] and the memory: a number, an array or a tuple of them."""
@@ -58,7 +60,9 @@ def _first(domain: Domain, phi: Array, given: float | None) -> Array:
 
 
 class _Counting(SimilarityRule):
-    """gamma^k·epsilon after k violations; what a violation is, `Doubling` and `ReleasedDoubling` say."""
+    """gamma^k·epsilon after k violations; what a violation is, `Doubling` and `ReleasedDoubling`
+    say.
+    """
 
     epsilon: float
     gamma: float
@@ -122,7 +126,8 @@ class Doubling(_Counting):
 @dataclass(frozen=True)
 class ReleasedDoubling(_Counting):
     """The guess as the authors' released code makes it: epsilon from the first task on, which is
-    not tested, and the test is D_t < ‖θ*_t − phi_t‖₂ with the exact optimum whatever the update rule.
+    not tested, and the test is D_t < ‖θ*_t − phi_t‖₂ with the exact optimum whatever the update
+    rule.
 
     Args:
         epsilon: The smallest guess.
@@ -176,9 +181,9 @@ class AverageDeviation(SimilarityRule):
     """The remark after the first theorem, made causal:
     D_{t+1}² = Σ_{s≤t} sigma_s·B_R(θ_s‖phi_s) / sigma_{1:t}.
 
-    This D minimises Σ sigma_s·(B_R(θ_s‖phi_s)/D + D), the regret bound summed over the tasks seen.
-    Under FollowLeader it exceeds the deviation D̄ from the final mean only by the meta-regret, which
-    is O(log T / T).
+    This D minimises Σ sigma_s·(B_R(θ_s‖phi_s)/D + D), the regret bound summed over the tasks
+    seen. Under FollowLeader it exceeds the deviation D̄ from the final mean only by the
+    meta-regret, which is O(log T / T).
 
     Args:
         first: D_1; by default the reach of the domain.
@@ -212,8 +217,8 @@ class AverageDeviation(SimilarityRule):
         return before, after[-1, ...], (total[-1, ...], spread[-1, ...])
 
     def _deviation(self, domain: Domain, phi: Array, end: End) -> Array:
-        # An optimum where phi has no mass is infinitely far. No finite step helps it, so it has no
-        # say in the step.
+        # An optimum where phi has no mass is infinitely far. No finite step helps it, so it has
+        # no say in the step.
         xp, far = namespace(phi), domain.divergence(end.theta, phi)
         return xp.where(xp.isfinite(far), far, xp.zeros_like(far))
 

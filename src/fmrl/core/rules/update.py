@@ -1,5 +1,5 @@
-"""Update rules: which vector θ_t of a finished task moves the initialisation (the three variants of
-Algorithm 2).
+"""Update rules: which vector θ_t of a finished task moves the initialisation (the three variants
+of Algorithm 2).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from fmrl.core.values import Value
 
 
 class UpdateRule(Value):
-    """From what happened in a task to its update vector. ``exact`` rules need the optimum alone, so
-    tasks can be batched.
+    """From what happened in a task to its update vector. ``exact`` rules need the optimum alone,
+    so tasks can be batched.
     """
 
     exact: ClassVar[bool] = False
@@ -47,8 +47,8 @@ class FLIOnline(UpdateRule):
 
 @dataclass(frozen=True)
 class FLIBatch(UpdateRule):
-    """Follow the average iterate, for tasks whose rounds are i.i.d.: θ_t is the mean of the actions
-    played.
+    """Follow the average iterate, for tasks whose rounds are i.i.d.: θ_t is the mean of the
+    actions played.
     """
 
     def vector(self, play, best):

@@ -1,11 +1,12 @@
 """Within-task learners: each yields an action and is sent the gradient of the loss it met there.
 
-    OMD    θ_i = argmin_Θ B_R(·‖phi) + eta·Σ_{s<i} ⟨∇_s, ·⟩          lazy mirror descent (Definition A.6)
-    OGD    θ_i = argmin_Θ B_R(·‖θ_{i−1}) + eta·⟨∇_{i−1}, ·⟩          the eager one; projects each step
-    FTRL   θ_i = argmin_Θ B_R(·‖phi) + eta·Σ_{s<i} ℓ_s               meta-regularisation (Definition A.5)
+    OMD    θ_i = argmin_Θ B_R(·‖phi) + eta·Σ_{s<i} ⟨∇_s, ·⟩       lazy mirror descent (A.6)
+    OGD    θ_i = argmin_Θ B_R(·‖θ_{i−1}) + eta·⟨∇_{i−1}, ·⟩       the eager one; projects each step
+    FTRL   θ_i = argmin_Θ B_R(·‖phi) + eta·Σ_{s<i} ℓ_s            meta-regularisation (A.5)
 
 On a Ball or Box the regulariser is ½‖·‖² and OMD and OGD are the two kinds of online gradient
-descent."""
+descent.
+"""
 
 from __future__ import annotations
 
@@ -51,10 +52,9 @@ class OMD(Learner):
     def losses(self, game, domain, phi, eta):
         """On a ball around 0 the losses follow from inner products of rows alone.
 
-        The actions are s·(phi − eta·Σ_j g_j ⊗ x_j), s what keeps them in the ball, so a round needs
-        ⟨θ_i, x_i⟩ = s·(⟨phi, x_i⟩ − eta·Σ_{j<i} g_j·⟨x_j, x_i⟩), and ‖θ_i‖ from the same products. With
-        fewer rows than features that is less work than the actions are.
-        """
+        The actions are s·(phi − eta·Σ_j g_j ⊗ x_j), s what keeps them in the ball, so a round
+        needs ⟨θ_i, x_i⟩ = s·(⟨phi, x_i⟩ − eta·Σ_{j<i} g_j·⟨x_j, x_i⟩), and ‖θ_i‖ from the same
+        products. With fewer rows than features that is less work than the actions are."""
         ball = isinstance(domain, Ball) and domain.centre == 0.0 and phi.ndim == 2
         rows = ball and isinstance(game, Samples) and game.offset is None and game.loss.bend > 0
         if not (rows and game.length <= game.X.shape[-1]):  # type: ignore[union-attr]
