@@ -83,16 +83,15 @@ class FollowLeader(MetaUpdate):
         return _mean(moment, memory + end.sigma, phi)
 
     def scan(self, domain, phi, memory, ends):
-        """The same recursion, without what `update` looks up for every task."""
-        xp, total = namespace(phi), running(memory, ends.sigma)
-        known = xp.where(total > 0, total, xp.ones_like(total))[..., None]
-        moves, moved = total[1:, ...] > 0, ends.sigma[..., None] * ends.theta
-        before = []
+        """The same recursion to the last bit, without what `update` looks up for every task."""
+        total = running(memory, ends.sigma)
+        if phi.ndim > 1 or not bool(namespace(phi).all(total[1:] > 0)):
+            return super().scan(domain, phi, memory, ends)
+        moved, weight, before = ends.sigma[:, None] * ends.theta, to_numpy(total).tolist(), []
         for t in range(ends.tasks):
             before.append(phi)
-            mean = (total[t, ..., None] * phi + moved[t, ...]) / known[t + 1, ...]
-            phi = mean if bool(xp.all(moves[t, ...])) else xp.where(moves[t, ..., None], mean, phi)
-        return xp.stack(before), phi, total[-1, ...]
+            phi = (weight[t] * phi + moved[t, :]) / weight[t + 1]
+        return namespace(phi).stack(before), phi, total[-1, ...]
 
 
 def running(memory: Array, values: Array) -> Array:

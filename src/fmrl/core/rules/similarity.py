@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fmrl.core.arrays import Array, full, namespace, norm
+from fmrl.core.arrays import Array, device, full, namespace, norm, to_numpy
 from fmrl.core.domains import Domain
 from fmrl.core.rules.meta import End, running
 from fmrl.core.values import Value
@@ -77,12 +77,18 @@ class _Counting(SimilarityRule):
         return self._count(guess, memory, self._distance(domain, phi, end))
 
     def scan(self, domain, phi, guess, memory, ends):
-        """All distances at once, then the counts one after another."""
+        """All distances at once; the guess moves after the first task and where it is violated."""
+        if guess.ndim:
+            return super().scan(domain, phi, guess, memory, ends)
         distances, guesses = self._distance(domain, phi, ends), []
-        for t in range(ends.tasks):
-            guesses.append(guess)
-            guess, memory = self._count(guess, memory, distances[t, ...])
-        return namespace(guess).stack(guesses), guess, memory
+        present = float(guess)
+        for t, distance in enumerate(to_numpy(distances).tolist()):
+            guesses.append(present)
+            if t == 0 or present < distance:
+                guess, memory = self._count(guess, memory, distances[t, ...])
+                present = float(guess)
+        xp = namespace(ends.sigma)
+        return xp.asarray(guesses, dtype=guess.dtype, device=device(guess)), guess, memory
 
     def _distance(self, domain: Domain, phi: Array, end: End) -> Array:
         raise NotImplementedError
