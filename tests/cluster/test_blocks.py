@@ -328,7 +328,9 @@ def test_single_precision_and_lists_of_files(tmp_path):
 def test_tasks_that_cannot_travel(tmp_path):
     tasks, _ = make(5)
     odd = fmrl.Task(np.eye(2), [0.0, 1.0], loss=fmrl.Squared())
-    with pytest.raises(fmrl.FMRLError, match="task 5: tasks that are played together need one loss"):
+    with pytest.raises(
+        fmrl.FMRLError, match="task 5: tasks that are played together need one loss"
+    ):
         here(tmp_path / "a", [*tasks, odd], fmrl.FMRL())
     with pytest.raises(fmrl.FMRLError, match="no tasks"):
         here(tmp_path / "b", [], fmrl.FMRL())
@@ -342,7 +344,7 @@ def test_the_ledger_counts(tmp_path):
         tmp_path / "out", Tables(write(tmp_path / "data", table, ())), fmrl.FMRL(), block=10
     )
     ledger = played.ledger
-    assert ledger.tasks["solve"] == ledger.tasks["play"] == 60
+    assert ledger.tasks["solve"] == ledger.tasks["deviate"] == ledger.tasks["play"] == 60
     assert ledger.blocks["play"] == (6, 6) and len(ledger.rates()) == 1
     written = sum(
         f.stat().st_size

@@ -131,8 +131,8 @@ def play(
 class Ray:
     """The engine of ``fmrl.run(algo, dataset, engine="ray")``.
 
-    The dataset is Task values, a folder of Parquet files with columns task, target and features, or
-    `Tables` to name other columns.
+    The dataset is Task values, a folder of Parquet files with columns task, target and features,
+    or `Tables` to name other columns.
 
     Args:
         address: Of a running cluster (default: one is found or started).

@@ -1,5 +1,5 @@
-"""What a worker does with one block: index, solve, play. Every piece of work can be done twice
-with the same result.
+"""What a worker does with one block: index, solve, deviate, play. Every piece of work can be done
+twice with the same result.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from fmrl.core.meta_level import State, starts_of, together
 from fmrl.core.rules.meta import End
 from fmrl.core.solve.minimise import Solution
 from fmrl.core.tasks import Tasks
+from fmrl.core.values import shortcut
 from fmrl.errors import FMRLError, TableError
 
 OPTIMA = ("optimum", "value", "gap", "sigma")
@@ -103,7 +104,11 @@ def solve(job: Job, done: Done, held: Any) -> None:
         done.written = store.write(path, columns, job.about | note)
     else:
         done.reused, done.skipped = True, [Skipped(**s) for s in store.about(path)["skipped"]]
-    done.value = done.tasks = len(columns["sigma"])
+    theta, done.tasks = columns["optimum"], len(columns["sigma"])
+    if done.tasks:
+        ends = End(theta, theta, columns["sigma"])
+        merge = shortcut(job.algo.meta, "merged", "update")
+        done.value = done.tasks, merge(ends) if merge else None
 
 
 def _solved(job: Job, done: Done, tasks: Tasks | None) -> dict[str, Any]:
@@ -138,6 +143,14 @@ def _solved(job: Job, done: Done, tasks: Tasks | None) -> dict[str, Any]:
     position = np.concatenate(kept)
     names = np.asarray(tasks.names)[position]
     return dict(zip(OPTIMA, columns, strict=True)) | {"position": position, "task": names}
+
+
+def deviate(job: Job, done: Done, held: Any, phi: np.ndarray, memory: Any) -> None:
+    """What the similarity rule needs to know of a block whose first task starts at ``phi``."""
+    ends = ends_of(job, done.item)
+    starts, _, _ = starts_of(job.algo, phi, memory, ends)
+    done.tasks, done.read = ends.tasks, ends.theta.nbytes + ends.sigma.nbytes
+    done.value = job.algo.similarity.measure(job.algo.domain, starts, ends), ends.sigma
 
 
 def play(job: Job, done: Done, held: Any, start: Start) -> None:
@@ -237,4 +250,4 @@ def _write(job: Job, done: Done, happened: Round, best: dict[str, Any]) -> dict[
     return columns
 
 
-WORK = {"index": index, "solve": solve, "play": play, "turn": turn}
+WORK = {"index": index, "solve": solve, "deviate": deviate, "play": play, "turn": turn}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, namespace
-from fmrl.core.rules.meta import End, MetaUpdate
+from fmrl.core.rules.meta import End, MetaUpdate, mean_end
 from fmrl.core.rules.similarity import SimilarityRule
 from fmrl.core.values import shortcut
 
@@ -88,13 +88,3 @@ def together(rules: Any, state: State, ends: End) -> State:
     end = ends.at(0) if ends.tasks == 1 else mean_end(ends)
     phi, memory = rules.meta.update(rules.domain, state.phi, state.meta, end)
     return State(state.tasks + ends.tasks, phi, guess, memory, seen)
-
-
-def mean_end(ends: End) -> End:
-    """The tasks as one: the weighted mean of their vectors and the sum of their weights."""
-    xp = namespace(ends.theta)
-    total = xp.sum(ends.sigma, axis=0)
-    # Tasks of constant losses weigh nothing, and then none of them weighs more than another.
-    weight = xp.where(total > 0, ends.sigma, xp.ones_like(ends.sigma))
-    share = (weight / xp.sum(weight, axis=0))[..., None]
-    return End(xp.sum(share * ends.theta, axis=0), xp.sum(share * ends.optimum, axis=0), total)

@@ -53,6 +53,23 @@ class MetaUpdate(Value):
             phi, memory = self.update(domain, phi, memory, ends.at(t))
         return namespace(phi).stack(before), phi, memory
 
+    def merged(self, ends: End) -> End | None:
+        """One task that moves phi as all of these do, one after another; None if none does.
+
+        Where there is one, blocks of tasks need not wait for each other.
+        """
+        return None
+
+
+def mean_end(ends: End) -> End:
+    """Tasks as one: the weighted mean of their vectors and the sum of their weights."""
+    xp = namespace(ends.theta)
+    total = xp.sum(ends.sigma, axis=0)
+    # Tasks of constant losses weigh nothing, and then none of them weighs more than another.
+    weight = xp.where(total > 0, ends.sigma, xp.ones_like(ends.sigma))
+    share = (weight / xp.sum(weight, axis=0))[..., None]
+    return End(xp.sum(share * ends.theta, axis=0), xp.sum(share * ends.optimum, axis=0), total)
+
 
 def _before(phi: Array, after: Array) -> Array:
     """phi and all but the last of what followed it."""
@@ -93,6 +110,10 @@ class FollowLeader(MetaUpdate):
             phi = (weight[t] * phi + moved[t, :]) / weight[t + 1]
         return namespace(phi).stack(before), phi, total[-1, ...]
 
+    def merged(self, ends):
+        """The mean of means is the mean."""
+        return mean_end(ends)
+
 
 def running(memory: Array, values: Array) -> Array:
     """memory, memory + values[0], memory + values[0] + values[1], …, added in that order."""
@@ -132,6 +153,10 @@ class AdaptiveOGD(MetaUpdate):
         gradient = end.sigma[..., None] * (phi - end.theta)
         return domain.project(phi - step[..., None] * gradient), total
 
+    def merged(self, ends):
+        """As `FollowLeader`: the steps land on the weighted mean."""
+        return mean_end(ends)
+
 
 @dataclass(frozen=True)
 class LastUpdate(MetaUpdate):
@@ -144,6 +169,10 @@ class LastUpdate(MetaUpdate):
     def scan(self, domain, phi, memory, ends):
         """Every task starts where the one before ended."""
         return _before(phi, ends.theta), ends.theta[-1, ...], ()
+
+    def merged(self, ends):
+        """The last task."""
+        return ends.at(-1)
 
 
 @dataclass(frozen=True)
@@ -215,3 +244,7 @@ class Fixed(MetaUpdate):
     def scan(self, domain, phi, memory, ends):
         """phi, as often as there are tasks."""
         return full((ends.tasks, *(1,) * phi.ndim), 0.0, phi) + phi, phi, ()
+
+    def merged(self, ends):
+        """Any task: none moves phi."""
+        return ends.at(-1)

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fmrl.core.arrays import Array, device, full, namespace, norm, to_numpy
+from fmrl.core.arrays import Array, full, namespace, norm, to_numpy
 from fmrl.core.domains import Domain
 from fmrl.core.rules.meta import End, running
 from fmrl.core.values import Value
@@ -43,6 +43,27 @@ class SimilarityRule(Value):
         return namespace(guess).stack(guesses), guess, memory
 
 
+class Measured(SimilarityRule):
+    """A rule that needs one number of a finished task. Then many tasks can be looked at in any
+    order, on any machine (``measure``), and only the numbers have to be gone through in order
+    (``follow``).
+    """
+
+    def measure(self, domain: Domain, phi: Array, end: End) -> Array:
+        """What the rule needs to know of tasks that started at phi [..., d], [...]."""
+        raise NotImplementedError
+
+    def follow(
+        self, guess: Array, memory: Any, measured: Array, sigma: Array
+    ) -> tuple[Array, Array, Any]:
+        """D_t of each of n tasks [n, ...], then the guess and the memory after the last."""
+        raise NotImplementedError
+
+    def scan(self, domain, phi, guess, memory, ends):
+        """Measure all, then follow."""
+        return self.follow(guess, memory, self.measure(domain, phi, ends), ends.sigma)
+
+
 def _positive(name: str, value: float) -> None:
     if not (value > 0 and math.isfinite(value)):
         raise FMRLError(f"{name} must be positive and finite, not {value}")
@@ -59,7 +80,7 @@ def _first(domain: Domain, phi: Array, given: float | None) -> Array:
     return reach
 
 
-class _Counting(SimilarityRule):
+class _Counting(Measured):
     """gamma^k·epsilon after k violations; what a violation is, `Doubling` and `ReleasedDoubling`
     say.
     """
@@ -74,24 +95,17 @@ class _Counting(SimilarityRule):
 
     def update(self, domain, phi, guess, memory, end):
         """Count a violation; the guess is gamma^k·epsilon."""
-        return self._count(guess, memory, self._distance(domain, phi, end))
+        return self._count(guess, memory, self.measure(domain, phi, end))
 
-    def scan(self, domain, phi, guess, memory, ends):
-        """All distances at once; the guess moves after the first task and where it is violated."""
-        if guess.ndim:
-            return super().scan(domain, phi, guess, memory, ends)
-        distances, guesses = self._distance(domain, phi, ends), []
-        present = float(guess)
-        for t, distance in enumerate(to_numpy(distances).tolist()):
-            guesses.append(present)
-            if t == 0 or present < distance:
-                guess, memory = self._count(guess, memory, distances[t, ...])
-                present = float(guess)
-        xp = namespace(ends.sigma)
-        return xp.asarray(guesses, dtype=guess.dtype, device=device(guess)), guess, memory
-
-    def _distance(self, domain: Domain, phi: Array, end: End) -> Array:
-        raise NotImplementedError
+    def follow(self, guess, memory, measured, sigma):
+        """The guess moves after the first task and where it is violated, and only there."""
+        guesses: list[Any] = []
+        numbers = None if guess.ndim else to_numpy(measured).tolist()
+        for t in range(measured.shape[0]):
+            guesses.append(guess)
+            if t == 0 or numbers is None or float(guess) < numbers[t]:
+                guess, memory = self._count(guess, memory, measured[t, ...])
+        return namespace(guess).stack(guesses), guess, memory
 
     def _count(self, guess: Array, violations: Array, distance: Array) -> tuple[Array, Array]:
         violations = violations + namespace(guess).astype(guess < distance, violations.dtype)
@@ -125,7 +139,8 @@ class Doubling(_Counting):
         violations = full(phi.shape[:-1], 0.0, phi)
         return _first(domain, phi, self.first) + self.epsilon, violations
 
-    def _distance(self, domain, phi, end):
+    def measure(self, domain, phi, end):
+        """sqrt(B_R(θ_t‖phi_t))."""
         return namespace(phi).sqrt(domain.divergence(end.theta, phi))
 
 
@@ -147,7 +162,8 @@ class ReleasedDoubling(_Counting):
         """epsilon, and −1 violations: the first task is not tested."""
         return full(phi.shape[:-1], self.epsilon, phi), -full(phi.shape[:-1], 1.0, phi)
 
-    def _distance(self, domain, phi, end):
+    def measure(self, domain, phi, end):
+        """‖θ*_t − phi_t‖₂."""
         return norm(end.optimum - phi)
 
     def _count(self, guess, violations, distance):
@@ -183,7 +199,7 @@ class Known(SimilarityRule):
 
 
 @dataclass(frozen=True)
-class AverageDeviation(SimilarityRule):
+class AverageDeviation(Measured):
     """The remark after the first theorem, made causal:
     D_{t+1}² = Σ_{s≤t} sigma_s·B_R(θ_s‖phi_s) / sigma_{1:t}.
 
@@ -209,24 +225,24 @@ class AverageDeviation(SimilarityRule):
     def update(self, domain, phi, guess, memory, end):
         """The root of the weighted mean deviation; the guess stands until something deviates."""
         total = memory[0] + end.sigma
-        spread = memory[1] + end.sigma * self._deviation(domain, phi, end)
+        spread = memory[1] + end.sigma * self.measure(domain, phi, end)
         return self._root(guess, total, spread), (total, spread)
 
-    def scan(self, domain, phi, guess, memory, ends):
-        """The roots of growing sums."""
-        xp = namespace(guess)
-        far = ends.sigma * self._deviation(domain, phi, ends)
-        total = running(memory[0], ends.sigma)[1:, ...]
-        spread = running(memory[1], far)[1:, ...]
-        after = self._root(guess, total, spread)
-        before = xp.concat([guess[None, ...], after[:-1, ...]])
-        return before, after[-1, ...], (total[-1, ...], spread[-1, ...])
+    def measure(self, domain, phi, end):
+        """B_R(θ_t‖phi_t), and 0 where it is infinite.
 
-    def _deviation(self, domain: Domain, phi: Array, end: End) -> Array:
-        # An optimum where phi has no mass is infinitely far. No finite step helps it, so it has
-        # no say in the step.
+        An optimum where phi has no mass is infinitely far. No finite step helps it, so it has no
+        say in the step. """
         xp, far = namespace(phi), domain.divergence(end.theta, phi)
         return xp.where(xp.isfinite(far), far, xp.zeros_like(far))
+
+    def follow(self, guess, memory, measured, sigma):
+        """The roots of growing sums."""
+        total = running(memory[0], sigma)[1:, ...]
+        spread = running(memory[1], sigma * measured)[1:, ...]
+        after = self._root(guess, total, spread)
+        before = namespace(guess).concat([guess[None, ...], after[:-1, ...]])
+        return before, after[-1, ...], (total[-1, ...], spread[-1, ...])
 
     def _root(self, guess: Array, total: Array, spread: Array) -> Array:
         # D = 0 would mean eta = 0, a step from which no update vector ever deviates again.
