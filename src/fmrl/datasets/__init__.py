@@ -24,11 +24,15 @@ from fmrl.errors import (
     PickleError,
     TableError,
 )
-from fmrl.tables.encoder import Encoder, Policy
-from fmrl.tables.encoder_fit import fit_encoder
-from fmrl.tables.frames import tasks_from_frame
-from fmrl.tables.stream import TaskStream
-from fmrl.tables.training_ids import training_ids
+from fmrl.tables import (
+    Encoder,
+    Policy,
+    TaskStream,
+    fit_encoder,
+    infer_loss,
+    tasks_from_frame,
+    training_ids,
+)
 
 __all__ = [
     "DATASETS",
@@ -56,6 +60,7 @@ __all__ = [
     "fit_encoder",
     "gaussian_mixtures",
     "get",
+    "infer_loss",
     "linear_regressions",
     "load_mini_imagenet",
     "load_miniwiki",
