@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 
 from fmrl.cli.data import app
 from fmrl.datasets import Glove, load_miniwiki
-from fmrl.datasets.metaclasses import NAMES, classify
 from fmrl.datasets.miniwiki_build import SHOTS, _files, _splits, build, read_wiki3029
-from fmrl.datasets.wordnet import WordNet, page_senses
+from fmrl.datasets.wordnet import NAMES, WordNet, classify, page_senses
 from fmrl.errors import ArchiveError, LayoutError
 
 from .conftest import left_behind
@@ -206,7 +205,7 @@ def test_command_line(sources, tmp_path):
     assert got.exit_code == 0, got.output
     assert "2 tasks" in got.output and all(n in got.output for n in NAMES)
     assert got.output.strip().endswith(
-        f"load it: fmrl.datasets.load_miniwiki({str(tmp_path / 'out')!r})"
+        f"load it: fmrl.data.load_miniwiki({str(tmp_path / 'out')!r})"
     )
     got = CliRunner().invoke(app, args)
     assert got.exit_code == 1 and "is not empty" in got.output

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from fmrl.datasets.scratch import alone
+from fmrl.datasets.fetch import alone
 from fmrl.errors import FetchError
 from fmrl.files import atomic, sweep
 
