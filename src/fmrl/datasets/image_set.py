@@ -123,13 +123,18 @@ class ImageSet:
             raise FMRLError("a sample is not in its class", fix=fix)
         base, turn = classes % len(self.names), (classes // len(self.names)).reshape(-1)
         out = self.images[self.rows[starts[base] + samples].reshape(-1)]
+        numpy = isinstance(out, np.ndarray)
         if self.side:
             bits = xp.asarray([7, 6, 5, 4, 3, 2, 1, 0], dtype=xp.uint8, device=device)
-            out = ((out[..., None] >> bits) & 1).reshape(len(out), -1)[:, : self.side**2]
-            out = out.reshape(-1, self.side, self.side)
-        turn = turn.reshape(-1, *(1,) * (out.ndim - 1))
-        for k in range(1, self.rotations):  # squares: every turn has the same shape
-            out = xp.where(turn == k, xp.rot90(out, k, (1, 2)), out)
+            out = np.unpackbits(out, axis=1) if numpy else ((out[..., None] >> bits) & 1).flatten(1)
+            out = out[:, : self.side**2].reshape(-1, self.side, self.side)
+        for k in range(1, self.rotations):
+            turned = turn == k
+            if numpy:
+                out[turned] = np.rot90(out[turned], k, (1, 2))
+            else:  # an index would wait for the device; squares need none
+                turned = turned.reshape(-1, *(1,) * (out.ndim - 1))
+                out = xp.where(turned, xp.rot90(out, k, (1, 2)), out)
         return out.reshape(*classes.shape, *out.shape[1:])
 
     def gather(self, batch: Batch) -> tuple[Any, Any]:
