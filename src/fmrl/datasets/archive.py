@@ -1,6 +1,4 @@
-"""Reading zip and tar archives that may be truncated or hostile: nothing outside the target,
-nothing larger than agreed.
-"""
+"""Reading zip and tar archives that may be truncated or hostile, within limits."""
 
 import bz2
 import gzip
@@ -26,9 +24,7 @@ _BROKEN += (tarfile.TarError, zipfile.BadZipFile)
 
 
 class Bounded:
-    """A reader that counts what it hands out and refuses to go past a limit: decompression bombs
-    end here.
-    """
+    """A reader that counts bytes and refuses to go past a limit: decompression bombs end here."""
 
     def __init__(self, stream: BinaryIO, path: Path, limit: int):
         self.stream, self.path, self.limit, self.count = stream, path, limit, 0
@@ -56,9 +52,7 @@ def members(path: Path, limit: int = LIMIT) -> Iterator[tuple[str, bytes]]:
 
 
 def entries(path: Path, pattern: str = "*") -> Iterator[tuple[str, bytes]]:
-    """(name, bytes) of the files of a folder that match ``pattern``, in name order, or of the files
-    of an archive.
-    """
+    """(name, bytes) of the matching files of a folder, in name order, or of an archive."""
     path = Path(path)
     if not path.is_dir():
         yield from members(path)
@@ -69,9 +63,7 @@ def entries(path: Path, pattern: str = "*") -> Iterator[tuple[str, bytes]]:
 
 
 def refuse_bomb(path: Path, limit: int = LIMIT) -> None:
-    """Raise ArchiveError when a zip (an .npz is one) declares more than `members` would unpack;
-    other files pass.
-    """
+    """Raise ArchiveError when a zip (an .npz is one) declares more than `members` unpacks."""
     bound = _bound(path, limit)
     with _undamaged(path):
         if zipfile.is_zipfile(path):
@@ -80,9 +72,7 @@ def refuse_bomb(path: Path, limit: int = LIMIT) -> None:
 
 
 def probe(path: Path) -> int:
-    """The number of files in an archive (or one compressed file), all of it read; raises
-    ArchiveError if it is damaged.
-    """
+    """Read an archive (or one compressed file) to its end; the number of its files."""
     if path.name.removesuffix(".part").endswith(ENDINGS):
         return sum(1 for _ in members(path))
     for _ in open_lines(path):

@@ -90,9 +90,7 @@ class Episodes:
         return range(len(self.sizes)) if self.classes is None else self.classes
 
     def draw(self, start: int, count: int, device: Any = None) -> Batch:
-        """Episodes ``start`` to ``start + count - 1``: NumPy int64 arrays, or torch tensors when a
-        ``device`` is named.
-        """
+        """Episodes from number ``start``: NumPy int64 arrays, or torch tensors on a ``device``."""
         if start < 0 or count < 1:
             what = f"cannot draw {count} episodes from number {start}"
             raise FMRLError(what, fix="start at 0 or later and draw at least 1")
@@ -143,9 +141,7 @@ def shuffled(n: int, seed: int) -> np.ndarray:
 
 
 def _splitmix(at: Any, seed: int) -> Any:
-    """SplitMix64's outputs at positions ``at``, as signed integers; two's-complement overflow is
-    the arithmetic meant.
-    """
+    """SplitMix64 at positions ``at``, as signed integers that wrap around on purpose."""
     key = (seed + 2**63) % 2**64 - 2**63
     z = _finish(at * 0 + key)  # neighbouring seeds must not give shifted copies of one sequence
     return _finish((at + 1) * _GOLDEN + z)
@@ -158,9 +154,7 @@ def _finish(z: Any) -> Any:
 
 
 def _choose(bits: Any, n: Any, k: int, xp: Any) -> Any:
-    """k different numbers below n [rows] in random order, from 2k random words a row: Floyd's
-    algorithm, then a shuffle.
-    """
+    """k different numbers below n [rows], from 2k random words a row: Floyd, then a shuffle."""
     picked = []
     for i in range(k):
         top = n - k + i  # the largest number allowed so far

@@ -1,6 +1,4 @@
-"""Finding a data set's files: a local copy first, then the cache, then a download that is checked
-before anyone can see it.
-"""
+"""Finding a data set's files: a local copy, else the cache, else a checked download."""
 
 import hashlib
 import http.client
@@ -31,9 +29,7 @@ Progress = Callable[[str, int, int | None], None]  # name, bytes so far, bytes i
 
 @dataclass(frozen=True)
 class Found:
-    """Where a data set lies: ``paths[i]`` is the i-th item of the variant found; ``place`` is
-    'local' or 'cache'.
-    """
+    """Where a data set lies: the items of the variant found; place: 'local' or 'cache'."""
 
     name: str
     paths: tuple[Path, ...]
@@ -60,9 +56,7 @@ def data_dir(data: str | os.PathLike | None = None) -> Path | None:
 
 
 def check(path: Path, item: Item) -> None:
-    """Raise ChecksumError unless ``path`` holds the published bytes of ``item`` (see `Item` for
-    files without a pinned hash).
-    """
+    """Raise ChecksumError unless ``path`` holds the published bytes of ``item``."""
     if item.folder:
         return
     receipt = _receipt(path)
@@ -132,9 +126,7 @@ def get(
 
 
 def count(found: Found) -> dict[str, int]:
-    """Read a data set to its end and count what is there; raises the loader's own error, or
-    LayoutError where the counts are not those of the registry.
-    """
+    """Read a data set to its end, count what is there and compare with the registry."""
     entry = dataset(found.name)
     module, _, function = entry.counter.partition(":")
     counts = getattr(import_module(module), function)(found.name, found.path)
@@ -148,9 +140,7 @@ def count(found: Found) -> dict[str, int]:
 def fetch_file(
     item: Item, path: Path, progress: Progress | None = None, timeout: float = 30.0
 ) -> None:
-    """Download ``item.url`` to ``path``: resume a partial file, check all of it, then rename; a bad
-    file is deleted, never used.
-    """
+    """Download ``item.url``: resume a partial file, check it, rename it or delete it."""
     if path.is_file():
         return check(path, item)
     try:

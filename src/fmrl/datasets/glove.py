@@ -103,9 +103,7 @@ class Glove:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of the words in row order and of their vectors, part of the key under which
-        features are cached.
-        """
+        """A hash of the words in row order and of their vectors: a key of cached features."""
         held = hashlib.sha256(f"{self.vectors.dtype.str}{self.vectors.shape}".encode())
         words = sorted(self.rows.items(), key=lambda kv: kv[1])
         held.update("\n".join(f"{r}\t{w}" for w, r in words).encode())
@@ -172,9 +170,7 @@ def find_glove(
 
 
 def file_key(path: Path) -> str:
-    """A hash of everything `Glove.load` would read from ``path``: what `Glove.fingerprint` is for
-    vectors in memory.
-    """
+    """A hash of all that `Glove.load` reads from ``path``, as `Glove.fingerprint` in memory."""
     files = [path, path.with_name(_INDEX)] if path.suffix == ".npy" else [path]
     return "|".join(sha256(f) for f in files)
 

@@ -1,6 +1,4 @@
-"""Images by class, kept compactly: bytes (or bits) once, rotations as views, batches gathered by
-index.
-"""
+"""Images by class: bytes (or bits) once, rotations as views, batches gathered by index."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -58,9 +56,7 @@ class ImageSet:
         return tuple(np.diff(self.starts).tolist()) * self.rotations
 
     def rotated(self) -> "ImageSet":
-        """The same images with every quarter turn of a class as a class of its own; nothing is
-        copied.
-        """
+        """The same images, every quarter turn of a class as its own class; nothing is copied."""
         if not self.side and self.images.shape[1] != self.images.shape[2]:
             size = f"{self.images.shape[1]}x{self.images.shape[2]}"
             what = f"images of {size} have no quarter turns of the same shape"
@@ -86,9 +82,7 @@ class ImageSet:
         return replace(self, name=name or self.name, rows=rows, starts=starts, names=names)
 
     def split(self, *counts: int, seed: int = 0) -> tuple["ImageSet", ...]:
-        """Base classes dealt at random into sets of the given sizes: ``train, test =
-        omniglot.split(1200, 423, seed=0)``.
-        """
+        """Base classes dealt at random: ``train, test = omniglot.split(1200, 423, seed=0)``."""
         if sum(counts) > len(self.names) or min(counts, default=0) < 1:
             what = f"{len(self.names)} classes cannot be split into {counts}"
             raise FMRLError(what, fix="ask for at most as many as there are")
@@ -138,9 +132,7 @@ class ImageSet:
         return out.reshape(*classes.shape, *out.shape[1:])
 
     def gather(self, batch: Batch) -> tuple[Any, Any]:
-        """(support, query) images of drawn episodes: uint8 [n, ways, shots, H, W(, 3)] and [n,
-        ways, queries, H, W(, 3)].
-        """
+        """(support, query) images of episodes: uint8 [n, ways, shots or queries, H, W(, 3)]."""
         classes = batch.classes[..., None]
         return self.take(classes, batch.support), self.take(classes, batch.query)
 
@@ -157,9 +149,7 @@ class ImageSet:
         return Episodes(self.sizes, ways, shots, queries, seed, only)
 
     def to(self, device: Any) -> "ImageSet":
-        """The set on a torch device, still as bytes, so that batches of episodes are gathered
-        there.
-        """
+        """The set on a torch device, still as bytes, so that batches are gathered there."""
         torch = torch_on(device)
         held = (
             np.require(a, requirements="W") if isinstance(a, np.ndarray) else a

@@ -71,9 +71,7 @@ class MiniWiki:
         return f"MiniWiki({self.name!r}, {size})"
 
     def arrays(self, t: int, order: str = "file") -> tuple[np.ndarray, np.ndarray]:
-        """(X, y) of task t; 'file' keeps the shuffled order of the file, 'blocked' puts the classes
-        one after another.
-        """
+        """(X, y) of task t, in the order of the 'file' (shuffled) or 'blocked' by class."""
         rows = slice(self.offsets[t], self.offsets[t + 1])
         X, y = self.X[rows], self.y[rows]
         if order == "file":
@@ -219,9 +217,7 @@ def check_manifest(manifest: Mapping[str, Any], files: list, shots: int | None) 
 def read_tasks(
     path: Path, shots: int | None
 ) -> tuple[list[tuple[tuple[int, str], bytes]], set[int]]:
-    """The wanted files as ((id, split), bytes), in numeric order (then train, dev, test), and the
-    ids of all tasks there are.
-    """
+    """The wanted files as ((id, split), bytes), by number and split, and the ids of all tasks."""
     files, ids = {}, set()
     for name, content in _entries(path, shots):
         m = _FILE.search(name)

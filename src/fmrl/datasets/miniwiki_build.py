@@ -31,9 +31,7 @@ Tasks = tuple[tuple[str, ...], ...]  # titles of the pages of each task
 
 @dataclass(frozen=True)
 class Built:
-    """What was built: where, the tasks' pages (one per meta-class), the classes before cutting to
-    equal size, the cuts compared.
-    """
+    """What was built: pages of the tasks, all pages of each class, and the cuts compared."""
 
     path: Path
     tasks: Tasks
@@ -76,7 +74,7 @@ def build(
     senses = page_senses(net, pages)
     classes = classify(net, senses)
     cuts = best_cuts(net, senses) if len(senses) > 1000 else []
-    named = tuple((tuple(net.synsets[s].words[0] for s in c.synsets), c.sizes) for c in cuts)
+    named = tuple((tuple(net.synsets[s].words[0] for s in three), sizes) for three, sizes in cuts)
     tasks = _tasks(classes, seed, reuse)
     splits = _splits(len(tasks), seed)
     manifest: dict[str, Any] = {
@@ -111,9 +109,7 @@ def build(
 
 
 def read_wiki3029(path: Path) -> dict[str, list[str]]:
-    """Sentences by page title, pages in name order, from ``Title<TAB>sentence`` lines or an archive
-    of ``Title.txt`` files.
-    """
+    """Sentences by page title, in name order, from lines or from an archive of Title.txt."""
     pages: dict[str, list[str]] = {}
     for number, (title, sentence) in enumerate(_rows(path), 1):
         try:
@@ -129,9 +125,7 @@ def read_wiki3029(path: Path) -> dict[str, list[str]]:
 
 
 def count_pages(name: str, path: Path) -> dict[str, int]:
-    """Counts of a copy of Wiki3029: its pages, because repeated sentences are dropped on reading;
-    the authors' archive has one more.
-    """
+    """Pages of a copy of Wiki3029; the authors' archive has one more."""
     return {"pages" if path.suffix == ".xz" else "pages in the archive": len(read_wiki3029(path))}
 
 

@@ -121,9 +121,7 @@ class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
 
 
 class _Guarded:
-    """A file that refuses to be asked for more than it has, so that a length in the pickle cannot
-    claim memory.
-    """
+    """A file that refuses a read past its end, so that a length in it cannot claim memory."""
 
     def __init__(self, stream: BinaryIO):
         self.stream = stream

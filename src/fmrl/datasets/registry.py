@@ -1,6 +1,4 @@
-"""What is known of each data set: where it comes from, under which licence, how many things it
-holds, what its files hash to.
-"""
+"""What is known of each data set: origin, licence, counts, and what its files hash to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -59,9 +57,7 @@ class Dataset:
 
     @property
     def downloads(self) -> tuple[Item, ...]:
-        """The first variant whose every item has an address; empty when the set cannot be
-        downloaded.
-        """
+        """The first variant whose every item has an address; empty when there is none."""
         return next((v for v in self.variants if all(i.url for i in v)), ())
 
 

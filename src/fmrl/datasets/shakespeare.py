@@ -1,6 +1,4 @@
-"""LEAF Shakespeare: every role of every play is a task, every character of its lines a sample to
-predict from those before it.
-"""
+"""LEAF Shakespeare: a role of a play is a task, each character of its lines a sample."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -51,9 +49,7 @@ class Shakespeare:
         return f"Shakespeare({len(self)} roles, {len(self.text):,} characters)"
 
     def samples(self, r: int, context: int = 80) -> tuple[np.ndarray, np.ndarray]:
-        """(X, y) of role r: X [n, context] the characters before, a view of the text; y [n] the
-        next one; n = length - context.
-        """
+        """(X, y) of role r: X [n, context] a view of the characters before y [n]."""
         text = self.text[self.offsets[r] : self.offsets[r + 1]]
         if len(text) <= context:
             what = f"the role {self.names[r]} has {len(text)} characters"

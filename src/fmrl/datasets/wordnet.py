@@ -38,9 +38,7 @@ NAMES = tuple(CUT)
 
 @dataclass(frozen=True)
 class Synset:
-    """One meaning: its words, its direct hypernyms (instances included), its definition without the
-    examples.
-    """
+    """One meaning: its words, its direct hypernyms, its definition without the examples."""
 
     words: tuple[str, ...]
     hypernyms: tuple[str, ...]
@@ -49,9 +47,7 @@ class Synset:
 
 @dataclass(frozen=True, repr=False)
 class WordNet:
-    """Noun synsets by their id (an eight-digit offset) and the senses of each lemma, most frequent
-    first.
-    """
+    """Noun synsets by id (an eight-digit offset), and the senses of lemmas, frequent first."""
 
     synsets: Mapping[str, Synset]
     senses: Mapping[str, tuple[str, ...]]
@@ -125,22 +121,11 @@ def page_senses(wordnet: WordNet, pages: Mapping[str, Iterable[str]]) -> dict[st
     return {t: best(t, senses) for t, senses in kept.items()}
 
 
-@dataclass(frozen=True)
-class Cut:
-    """Three synsets, in the order they are tested, and the sizes of the four classes they make (the
-    rest last).
-    """
-
-    synsets: tuple[str, str, str]
-    sizes: tuple[int, int, int, int]
-
-
 def best_cuts(
     wordnet: WordNet, senses: Mapping[str, str], keep: int = 6, least: int = 300
-) -> list[Cut]:
-    """The ``keep`` cuts with the largest smallest class (then the smallest largest), among synsets
-    above ``least`` pages or more.
-    """
+) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
+    """The ``keep`` cuts with the largest smallest class (then the smallest largest): three synsets,
+    each above ``least`` pages or more, and the sizes of the four classes, the rest last."""
     above = [wordnet.ancestors(s) for s in senses.values()]
     count = Counter(s for a in above for s in a)
     common = (s for s, c in count.items() if least <= c <= len(above) - least)
@@ -152,8 +137,8 @@ def best_cuts(
         for s in triple:
             sizes.append(int((inside[s] & rest).sum()))
             rest &= ~inside[s]
-        cuts.append(Cut(triple, (*sizes, int(rest.sum()))))
-    return sorted(cuts, key=lambda c: (-min(c.sizes), max(c.sizes), c.synsets))[:keep]
+        cuts.append((triple, (*sizes, int(rest.sum()))))
+    return sorted(cuts, key=lambda c: (-min(c[1]), max(c[1]), c[0]))[:keep]
 
 
 def classify(wordnet: WordNet, senses: Mapping[str, str]) -> dict[str, list[str]]:

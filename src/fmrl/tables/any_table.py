@@ -1,6 +1,4 @@
-"""Any table as a polars frame: files are scanned, not read into memory; data frames of other
-libraries are converted column by column.
-"""
+"""Any table as a polars frame: files are scanned, other data frames converted."""
 
 import os
 import re

@@ -1,6 +1,4 @@
-"""Columns of a table as numbers: categories, missing values and scaling, learned from the rows of
-training tasks in one streaming pass and stored with the model.
-"""
+"""Columns of a table as numbers: an encoding learned from training rows and stored."""
 
 import json
 import re

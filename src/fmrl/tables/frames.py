@@ -1,6 +1,4 @@
-"""Any table as tasks: which columns are used, which tasks the encoding is learned from, and which
-loss fits the target.
-"""
+"""Any table as tasks: which columns, which training tasks, and which loss."""
 
 import hashlib
 import os

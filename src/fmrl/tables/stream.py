@@ -152,9 +152,7 @@ class TaskStream:
         return TableError(what, fix=fix)
 
     def _blocks(self) -> Iterator[pl.DataFrame]:
-        """Blocks of numbered rows; if asked for, every task's rows together in one block, tasks in
-        order of first appearance.
-        """
+        """Numbered blocks of rows; for 'gather' with every task's rows together in one block."""
         frame, task, row = self.frame, self.task, self.row
         if self.apart != "gather":
             yield from batches(frame, min(self.rows, 100_000), row, self.seekable)
