@@ -317,7 +317,7 @@ def test_wrong_tables(tmp_path):
         ({"features": ["nope"]}, "there is no column 'nope'"),
         ({"apart": "maybe"}, "is unknown"),
         ({"features": []}, "no column is left"),
-        ({"train": 2.0}, "no share"),
+        ({"train": 2.0}, "is not a share"),
     ):
         with pytest.raises(TableError, match=message):
             tasks_from_frame(FRAME, **({"task": "shop", "target": "sold"} | bad))
@@ -335,8 +335,8 @@ def test_wrong_tables(tmp_path):
         tasks_from_frame(tmp_path / "x.parquet", task="t", target="y")
     for path, message in (
         (tmp_path / "no.csv", "does not exist"),
-        (tmp_path / "x.xlsx", "no known kind"),
-        (3, "is no table"),
+        (tmp_path / "x.xlsx", "not a kind of file"),
+        (3, "is not a table"),
     ):
         with pytest.raises(TableError, match=message):
             tasks_from_frame(path, task="t", target="y")

@@ -239,8 +239,8 @@ def test_tiny_imagenet_shared(shared):
     [
         ({"class_dict": {"a": [0, 1], "b": [1]}}, "an image twice"),
         ({"class_dict": {"a": [0, 9]}}, "not there"),
-        ({"class_dict": {"a": ["x"]}}, "no list of image numbers"),
-        ({"class_dict": {"a": []}}, "no list of image numbers"),
+        ({"class_dict": {"a": ["x"]}}, "not a list of image numbers"),
+        ({"class_dict": {"a": []}}, "not a list of image numbers"),
         ({"class_dict": {}}, "no classes"),
         ({"class_dict": [0, 1]}, "no classes"),
         ({"labels": np.array([0.5, 1.0])}, "neither whole numbers"),

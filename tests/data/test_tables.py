@@ -236,17 +236,17 @@ def test_an_unsorted_table_of_classes_names_the_cause():
     [
         ({"rows": -5}, "rows=-5"),
         ({"rows": 0}, "rows=0"),
-        ({"features": 3}, "names no columns"),
+        ({"features": 3}, "does not name columns"),
         ({"features": [3]}, "is not text"),
         ({"features": ["x", "x"]}, "twice"),
         ({"features": ["x", "y"]}, "include the target"),
-        ({"policy": "mean"}, "is no Policy"),
-        ({"loss": "squared"}, "is no Loss"),
-        ({"target": 3}, "is no column name"),
-        ({"encoder": 3}, "is no Encoder"),
+        ({"policy": "mean"}, "is not a Policy"),
+        ({"loss": "squared"}, "is not a Loss"),
+        ({"target": 3}, "is not a column name"),
+        ({"encoder": 3}, "is not an Encoder"),
         ({"encoder": "nowhere.json"}, "cannot be read"),
         ({"train": "ab"}, "neither ids nor a share"),
-        ({"train": 7}, "no share"),
+        ({"train": 7}, "is not a share"),
         ({"task": "nested"}, "is of type List"),
     ],
 )
@@ -272,7 +272,7 @@ def test_nothing_to_read(tmp_path):
     with pytest.raises(TableError, match="the scratch folder"):
         tasks(tmp_path / "f.parquet", apart="gather", scratch=tmp_path / "nowhere")
     for text in ("{}", "[]", "nothing", '{"columns": [{}], "policy": {}}'):
-        with pytest.raises(TableError, match="no stored encoder"):
+        with pytest.raises(TableError, match="not a stored encoder"):
             Encoder.from_json(text)
 
 
@@ -283,7 +283,7 @@ def test_two_columns_of_one_name_in_a_file(tmp_path):
 
 
 def test_training_ids_of_another_kind():
-    with pytest.raises(TableError, match="no ids of the column 't', which is Int64"):
+    with pytest.raises(TableError, match="not ids of the column 't', which is Int64"):
         tasks(pl.DataFrame(BASE), train=["a"])
     for ids in ({1}, np.array([1]), range(1, 2), pl.Series([1])):
         assert tasks_from_frame(pl.DataFrame(BASE), task="t", target="y", train=ids).trained == (1,)

@@ -58,7 +58,7 @@ def say(text: str) -> None:
 
 
 def bar(*columns: Any, transient: bool = True) -> widgets.Progress:
-    """A progress bar on stderr; nothing where stderr is no terminal."""
+    """A progress bar on stderr; nothing where stderr is not a terminal."""
     errors = Console(stderr=True)
     hidden = not sys.stderr.isatty()
     return widgets.Progress(*columns, console=errors, transient=transient, disable=hidden)
@@ -188,8 +188,7 @@ def build(
 
     Example:
 
-        fmrl data build mini-wiki --wiki3029 wiki3029.tsv.xz --wordnet wordnet-3.0-dict.tar.xz --out
-        mini-wiki-rebuilt
+        fmrl data build mini-wiki --wiki3029 wiki3029.tsv.xz --wordnet wordnet-3.0-dict.tar.xz
     """
     from fmrl.datasets import miniwiki_build
 
@@ -279,11 +278,9 @@ def table(
 
         fmrl data table sales.csv --task shop --target sold
 
-        fmrl data table visits.parquet --task patient --target score --order day --missing indicator
-        --scale standard
+        fmrl data table visits.parquet --task patient --target score --order day --scale standard
 
-        fmrl data table 'log-*.parquet' --task user --target clicked --apart gather --train 0.8
-        --save-encoder encoder.json
+        fmrl data table 'log-*.parquet' --task user --target sold --save-encoder encoder.json
     """
     from fmrl.tables import Policy, tasks_from_frame
     from fmrl.tables.frames import KINDS

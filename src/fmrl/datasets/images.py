@@ -180,7 +180,7 @@ def _from_pickle(title: str, path: Path) -> ImageSet:
     parts = {n: np.asarray(rows) for n, rows in groups.items()}
     for n, part in parts.items():
         if part.ndim != 1 or not part.size or part.dtype.kind not in "iu":
-            raise wrong(f": the class {n!r} is no list of image numbers")
+            raise wrong(f": the class {n!r} is not a list of image numbers")
     out = _image_set(title, images, parts, sorted(parts, key=lambda n: (len(n), n)))
     if len(np.unique(out.rows)) < len(out.rows):
         raise wrong(": class_dict names an image twice")

@@ -95,7 +95,7 @@ def lemma_of(title: str) -> str:
 
 
 def page_senses(wordnet: WordNet, pages: Mapping[str, Iterable[str]]) -> dict[str, str]:
-    """The noun synset each page is about; pages whose title is no noun lemma are left out.
+    """The noun synset each page is about; pages whose title is not a noun lemma are left out.
 
     A title with several senses takes the one whose signature S the page's own text supports best (a
     weighted Lesk rule): score = sum over w in S of log(N / pages with w) * log(1 + count of w in

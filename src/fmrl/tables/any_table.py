@@ -38,7 +38,7 @@ def as_polars(frame: Any, kinds: Mapping[str, Any] | None = None) -> pl.LazyFram
         names = list(held.columns)
     except TypeError:
         fix = "give a data frame, or the path of a file"
-        raise TableError(f"a {type(frame).__name__} is no table", fix=fix) from None
+        raise TableError(f"a {type(frame).__name__} is not a table", fix=fix) from None
     except (nw.exceptions.NarwhalsError, ValueError) as e:
         what = f"the table cannot be used: {str(e).splitlines()[0]}"
         raise TableError(what, fix="give every column its own name") from None
@@ -111,7 +111,7 @@ def _scan(path: Path, kinds: Mapping[str, Any]) -> pl.LazyFrame:
     suffix = path.suffix.lower()
     if suffix not in _SCANS and suffix not in _SEPARATORS:
         fix = f"give one of {', '.join([*_SCANS, *_SEPARATORS])}"
-        raise TableError(f"{path.name} is of no known kind", fix=fix)
+        raise TableError(f"{path.name} is not a kind of file that can be read", fix=fix)
     if not path.exists() and not set("*?[") & set(str(path)):
         raise TableError(f"{path} does not exist", fix="check the path")
     if suffix in _SCANS:
@@ -144,4 +144,4 @@ def _series(name: str, values: Any) -> pl.Series:
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as e:
         kind = next(iter(held)).__name__ if held else "value"
         fix = "convert it to a number or a string, or leave it out of the table"
-        raise TableError(f"column {name!r} holds a {kind} that is no table value", fix=fix) from e
+        raise TableError(f"column {name!r} holds a {kind} that a table cannot hold", fix=fix) from e

@@ -56,7 +56,7 @@ class Policy:
     def __post_init__(self):
         one_of(_CHOICES, vars(self))
         if not isinstance(self.levels, int) or self.levels < 1:
-            what = f"levels={self.levels!r} is no number of levels"
+            what = f"levels={self.levels!r} is not a number of levels"
             raise TableError(what, fix="give a whole number of at least 1")
 
 
@@ -131,7 +131,7 @@ class Encoder:
                 c["levels"] = None if c["levels"] is None else tuple(c["levels"])
             return cls(tuple(Column(**c) for c in held["columns"]), Policy(**held["policy"]))
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as e:
-            what = f"this is no stored encoder ({type(e).__name__}: {e})"
+            what = f"this is not a stored encoder ({type(e).__name__}: {e})"
             raise TableError(what, fix="give what to_json wrote") from None
 
     def transform(self, frame: pl.DataFrame, rows: np.ndarray | None = None) -> np.ndarray:

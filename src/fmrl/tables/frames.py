@@ -81,7 +81,7 @@ def tasks_from_frame(
     if loss not in KINDS:
         _check_kind("loss", loss, Loss, type(None))
     if not isinstance(rows, int) or rows < 1:
-        what = f"rows={rows!r} is no number of rows"
+        what = f"rows={rows!r} is not a number of rows"
         raise TableError(what, fix="give a whole number of at least 1")
     if encoder is not None:
         _check_encoder(encoder, features, policy, train)
@@ -196,7 +196,7 @@ def _training_tasks(
     if isinstance(train, float | int):
         if not 0 < train <= 1:
             fix = "give a number above 0 and at most 1, or the ids"
-            raise TableError(f"train={train} is no share of the tasks", fix=fix)
+            raise TableError(f"train={train} is not a share of the tasks", fix=fix)
         ids = rows.select(pl.col(task).unique().sort()).collect(engine="streaming").to_series()
         return tuple(training_ids(ids.drop_nulls().to_list(), float(train)))
     dtype, given = rows.collect_schema()[task], list(train)
@@ -205,7 +205,7 @@ def _training_tasks(
     try:
         pl.Series(given, dtype=dtype, strict=True)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
-        what = f"train={given[:3]} are no ids of the column {task!r}, which is {dtype}"
+        what = f"train={given[:3]} are not ids of the column {task!r}, which is {dtype}"
         raise TableError(what, fix="give ids of the same kind") from None
     return tuple(given)
 
@@ -216,7 +216,7 @@ def _names(what: str, given: Any) -> tuple[str, ...] | None:
         return None if given is None else (given,)
     fix = "give a list of column names"
     if not hasattr(given, "__iter__"):
-        raise TableError(f"{what}={given!r} names no columns", fix=fix)
+        raise TableError(f"{what}={given!r} does not name columns", fix=fix)
     names = tuple(given)
     if wrong := [n for n in names if not isinstance(n, str)]:
         raise TableError(f"{what} names {wrong[0]!r}, which is not text", fix=fix)
@@ -231,7 +231,7 @@ def _stored(encoder: Any) -> Encoder | None:
         return encoder
     if not isinstance(encoder, str | os.PathLike):
         fix = "give stream.encoder, or the path of its JSON"
-        raise TableError(f"encoder={encoder!r} is no Encoder", fix=fix)
+        raise TableError(f"encoder={encoder!r} is not an Encoder", fix=fix)
     try:
         return Encoder.from_json(Path(encoder).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as e:
@@ -242,7 +242,7 @@ def _stored(encoder: Any) -> Encoder | None:
 def _check_kind(name: str, value: Any, *kinds: type) -> None:
     if not isinstance(value, kinds):
         wanted = "column name" if kinds[0] is str else kinds[0].__name__
-        raise TableError(f"{name}={value!r} is no {wanted}", fix=f"give a {wanted}")
+        raise TableError(f"{name}={value!r} is not a {wanted}", fix=f"give a {wanted}")
 
 
 def _check_encoder(encoder: Encoder, features: Any, policy: Any, train: Any) -> None:
