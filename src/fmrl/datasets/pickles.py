@@ -147,7 +147,7 @@ def read_pickle(path: str | Path) -> dict[str, Any]:
     for anything else.
 
     >>> import tempfile; p = Path(tempfile.mkdtemp()) / "a.pkl"
-    >>> _ = p.write_bytes(pickle.dumps({"data": np.arange(6, dtype=np.uint8).reshape(2, 3)}))
+    >>> _ = p.write_bytes(pickle.dumps({"data": np.arange(6, dtype=np.uint8)}))
     >>> int(read_pickle(p)["data"].sum())
     15
     """

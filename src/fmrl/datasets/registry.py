@@ -42,7 +42,8 @@ class Dataset:
         fix: What to do where it cannot be downloaded.
         counter: 'module:function' that reads a copy to its end: (name, path) -> counts.
 
-    >>> DATASETS["omniglot"].counts["classes"] * DATASETS["omniglot"].counts["drawings per class"]
+    >>> counts = DATASETS["omniglot"].counts
+    >>> counts["classes"] * counts["drawings per class"]
     32460
     """
 

@@ -148,8 +148,8 @@ def experts(
         seed: Another seed gives other tasks.
 
     >>> e = experts(50, 30, spread=0.0, gap=0.5)
-    >>> e.optima.sum(axis=1).tolist() == [1.0] * 50 and float(e.optima[:, 0].mean()) > 0.9
-    True
+    >>> float(e.optima[:, 0].mean())
+    1.0
     """
     _check(1, tasks=tasks, rounds=rounds, dim=dim)
     if not (0 <= spread <= 1 and 0 <= gap <= 0.5):

@@ -98,7 +98,8 @@ class Encoder:
 
     >>> from fmrl.tables import fit_encoder
     >>> frame = pl.DataFrame({"size": [1.0, 3.0], "colour": ["red", "blue"]})
-    >>> encoder = fit_encoder(frame.lazy(), ["size", "colour"], Policy(scale="standard"))
+    >>> columns, policy = ["size", "colour"], Policy(scale="standard")
+    >>> encoder = fit_encoder(frame.lazy(), columns, policy)
     >>> encoder.transform(frame).tolist()
     [[-1.0, 0.0, 1.0], [1.0, 1.0, 0.0]]
     >>> Encoder.from_json(encoder.to_json()) == encoder
