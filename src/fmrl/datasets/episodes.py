@@ -118,7 +118,8 @@ class Episodes:
         words = 2 * ways * (1 + k)  # random words an episode takes
         first = xp.arange(start, start + count, device=device)[:, None] * words
         bits = _splitmix(first + xp.arange(words, device=device)[None, :], self.seed)
-        pool, sizes = (xp.asarray(a, device=device) for a in (tuple(self._pool), self.sizes))
+        held = np.arange(len(self.sizes)) if self.classes is None else np.asarray(self.classes)
+        pool, sizes = (xp.asarray(a, device=device) for a in (held, np.asarray(self.sizes)))
         chosen = pool[_choose(bits[:, : 2 * ways], pool.shape[0], ways, xp)]
         within = bits[:, 2 * ways :].reshape(count * ways, 2 * k)
         samples = _choose(within, sizes[chosen].reshape(-1), k, xp).reshape(count, ways, k)
