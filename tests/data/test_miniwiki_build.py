@@ -1,13 +1,19 @@
 import hashlib
+import json
 import lzma
+import shutil
+import time
 from collections import Counter
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from fmrl.cli.data import app
 from fmrl.datasets import Glove, load_miniwiki
-from fmrl.datasets.miniwiki_build import SHOTS, build, read_wiki3029
+from fmrl.datasets.miniwiki_build import SHOTS, _files, _splits, build, read_wiki3029
 from fmrl.datasets.wordnet import NAMES, WordNet, classify, page_senses
+from fmrl.errors import ArchiveError, LayoutError
 
 from .conftest import left_behind
 
@@ -128,7 +134,191 @@ def test_a_page_may_serve_twice_only_when_asked(sources, tmp_path):
 def test_the_page_chooses_the_sense(sources):
     net = WordNet.load(sources[1])
     senses = page_senses(net, read_wiki3029(sources[0]))
-    assert (
-        senses["Tiger"] == "10000006"
-    )  # the page speaks of stripes, though the first sense is a person
+    # The page speaks of stripes, though the first sense is a person.
+    assert senses["Tiger"] == "10000006"
     assert "Nolemma" not in senses and set(classify(net, senses)) == set(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (lambda raw: lzma.compress(raw)[:-300], ArchiveError, "truncated or damaged"),
+        (
+            lambda raw: lzma.compress(raw.replace(b"sentence 7", b"caf\xe9", 1)),
+            LayoutError,
+            "line 8 is not UTF-8",
+        ),
+        (lambda raw: lzma.compress(b"no tab here\n"), LayoutError, "has no tab"),
+        (lambda raw: lzma.compress(b""), LayoutError, "holds no page"),
+        (lambda raw: lzma.compress(b"Bach\tone\n"), LayoutError, "no page falls into"),
+        (
+            lambda raw: lzma.compress(b"\n".join(raw.split(b"\n")[::2])),
+            LayoutError,
+            "sentences, 32 are needed",
+        ),
+    ],
+)
+def test_damaged_sources_leave_nothing(sources, tmp_path, damage, error, message):
+    path, wordnet = sources
+    path.write_bytes(damage(lzma.decompress(path.read_bytes())))
+    with pytest.raises(error, match=message):
+        build(path, wordnet, tmp_path / "new" / "out")
+    assert left_behind(tmp_path / "new") == []
+
+
+def test_another_wordnet_is_noticed(sources, tmp_path):
+    data = sources[1] / "data.noun"
+    data.write_text(data.read_text().replace("00007846", "00007847"))
+    (sources[1] / "index.noun").write_text(
+        (sources[1] / "index.noun").read_text().replace("00007846", "00007847")
+    )
+    with pytest.raises(LayoutError, match=r"give WordNet 3\.0"):
+        build(*sources, tmp_path / "out")
+    (sources[1] / "data.noun").unlink()
+    with pytest.raises(LayoutError, match=r"holds no data\.noun"):
+        build(*sources, tmp_path / "out")
+
+
+def test_an_existing_build_is_not_overwritten(sources, tmp_path):
+    (tmp_path / "out").mkdir()
+    build(*sources, tmp_path / "out")  # an empty folder may be there
+    with pytest.raises(LayoutError, match="is not empty"):
+        build(*sources, tmp_path / "out")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LayoutError, match="is a file"):
+        build(*sources, tmp_path / "file")
+
+
+def test_command_line(sources, tmp_path, monkeypatch):
+    monkeypatch.setattr(Glove, "load", lambda **_: GLOVE)
+    given = ["build", "mini-wiki", "--wiki3029", str(sources[0]), "--wordnet", str(sources[1])]
+    args = [*given, "--out", str(tmp_path / "out")]
+    got = CliRunner().invoke(app, args)
+    assert got.exit_code == 0, got.output
+    assert "2 tasks" in got.output and all(n in got.output for n in NAMES)
+    assert "% of tokens are in GloVe's vocabulary" in got.output
+    assert got.output.strip().endswith(f"fmrl.data.load_miniwiki({str(tmp_path / 'out')!r})")
+    got = CliRunner().invoke(app, args)
+    assert got.exit_code == 2 and "is not empty" in got.output
+    got = CliRunner().invoke(app, given)  # without --out: where the loader finds it
+    assert got.exit_code == 0, got.output
+    assert len(load_miniwiki(name="mini-wiki-rebuilt", split="all", glove=GLOVE)) == 2
+    assert "2 tasks, 4 classes" in CliRunner().invoke(app, ["verify", "mini-wiki-rebuilt"]).output
+
+
+@pytest.mark.slow
+def test_the_real_one(shared, tmp_path, monkeypatch):
+    sources = shared("wiki3029.tsv.xz"), shared("wordnet-3.0-dict.tar.xz")
+    built = build(*sources, tmp_path / "mini-wiki-rebuilt")
+    pages = [p for t in built.tasks for p in t]
+    assert len(built.tasks) >= 500 and len(set(pages)) == len(pages)
+    assert all(p in built.classes[NAMES[k]] for t in built.tasks for k, p in enumerate(t))
+    assert min(built.cuts[0][1]) >= 500 and "location" in built.cuts[0][0]
+    assert sum(built.splits.values()) == len(built.tasks) == 646
+    manifest = json.loads((built.path / "manifest.json").read_text())
+    assert manifest["pages with a noun lemma"] == 2967 and manifest["pages in all"] == 3028
+    try:
+        glove = Glove.load()
+    except Exception as e:
+        pytest.skip(f"the rest needs GloVe: {e}")
+    lines = (built.path / "miniwikinet/raw").glob("*.txt")
+    texts = (line.partition("\t")[2].split() for f in lines for line in f.read_text().splitlines())
+    assert glove.coverage(texts) > 0.98
+    held = load_miniwiki(name="mini-wiki-rebuilt", data=tmp_path, split="all")
+    start = time.perf_counter()
+    again = load_miniwiki(name="mini-wiki-rebuilt", data=tmp_path, split="all")
+    assert time.perf_counter() - start < 10 and np.array_equal(again.X, held.X)
+    assert (
+        len(held) == 646 and held.name == "Mini-Wiki (rebuilt)" and held.X.shape == (646 * 128, 50)
+    )
+    shutil.rmtree(built.path)
+
+
+def test_an_altered_build_is_never_used(sources, tmp_path):
+    root = build(*sources, tmp_path / "mini-wiki-rebuilt", tarball=True).path
+    given = {"name": "mini-wiki-rebuilt", "data": tmp_path, "split": "all", "glove": GLOVE}
+
+    def load(**kw):
+        return load_miniwiki(**given, **kw)
+
+    verify = ["verify", "mini-wiki-rebuilt", "--data", str(tmp_path)]
+    assert len(load()) == 2 and CliRunner().invoke(app, verify).exit_code == 0
+    file = next((root / "miniwikinet/bal").glob("*/32/0.txt"))
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"word", b"verb", 1))
+    for read in (load, lambda: load_miniwiki(root / "miniwikinet", split="all", glove=GLOVE)):
+        with pytest.raises(LayoutError, match="was altered: the files in bal/"):
+            read()
+    assert len(load(expect=None)) == 2 and len(load(shots=1)) == 2
+    got = CliRunner().invoke(app, verify)
+    assert got.exit_code == 1 and "altered" in got.output
+    file.unlink()
+    with pytest.raises(LayoutError, match=r"has \d files in bal/\w+/32, \d were built"):
+        load()
+    file.write_bytes(whole)
+    shutil.copy(file, file.with_name("7.txt"))
+    with pytest.raises(LayoutError, match=r"has \d files"):
+        load()
+    file.with_name("7.txt").unlink()
+    (root / "miniwikinet/raw/0.txt").write_text("0\tword\n")
+    assert len(load()) == 2 and CliRunner().invoke(app, verify).exit_code == 1
+    (root / "manifest.json").write_text("{")
+    with pytest.raises(LayoutError, match=r"manifest\.json cannot be read"):
+        load()
+
+
+def test_a_verify_of_bytes_that_are_no_text(sources, tmp_path):
+    root = build(*sources, tmp_path / "mini-wiki-rebuilt").path
+    (root / "manifest.json").unlink()
+    got = CliRunner().invoke(app, ["verify", "mini-wiki-rebuilt", "--data", str(tmp_path)])
+    assert got.exit_code == 1 and "no manifest.json" in got.output
+    (root / "miniwikinet").rename(tmp_path / "miniwikinet")
+    next((tmp_path / "miniwikinet/bal").glob("*/1/0.txt")).write_bytes(b"0\tcaf\xe9\n")
+    got = CliRunner().invoke(app, ["verify", "mini-wiki", "--data", str(tmp_path)])
+    assert got.exit_code == 1 and "not UTF-8" in got.output
+
+
+def test_the_seed_orders_pages_splits_and_samples(sources, tmp_path):
+    builds = [build(*sources, tmp_path / str(s), seed=s) for s in range(8)]
+    assert len({b.tasks for b in builds}) > 1
+    lines = [(b.path / "miniwikinet/raw/0.txt").read_text().splitlines() for b in builds]
+    assert len({tuple(line[0] for line in one) for one in lines}) == 8
+    assert _splits(200, 0) != _splits(200, 1) and Counter(_splits(200, 0)) == {
+        "train": 160,
+        "dev": 20,
+        "test": 20,
+    }
+
+
+def test_sentences_of_one_length_are_taken_by_characters_then_by_place():
+    texts = ["a bb c", "a b c", "d e f", "a b c d", "a b cc"]
+    pages = dict.fromkeys("PQRS", texts + [f"x{k}" for k in range(40)])
+    files = dict(_files(0, tuple("PQRS"), pages, "train", seed=0))
+    one, two, four = (
+        sorted(x[2:] for x in files[f"bal/train/{m}"].decode().splitlines() if x[0] == "0")
+        for m in (1, 2, 4)
+    )
+    assert (
+        one == ["a b c d"]
+        and two == ["a b c d", "a bb c"]
+        and four == ["a b c", "a b c d", "a b cc", "a bb c"]
+    )
+
+
+def test_a_word_on_most_pages_tells_nothing(sources):
+    """'stripes' speaks for the feline until over 70 % of the pages have it; then the more frequent
+    sense is taken.
+    """
+    net = WordNet.load(sources[1])
+    titles = ["Tiger", "Bach", "Paris", "Crete", "Hammer"]
+    titles += ["Justice", "Music", "Ada", "Person", "Land"]
+    for count, sense in ((7, "10000006"), (8, "10000005")):
+        pages = {t: ["stripes" if k < count else "nothing"] for k, t in enumerate(titles)}
+        assert page_senses(net, pages)["Tiger"] == sense
+
+
+def test_senses_that_tie_go_to_the_more_frequent_one(sources):
+    assert (
+        page_senses(WordNet.load(sources[1]), {"Tiger": ["no hint"], "Bach": ["x"]})["Tiger"]
+        == "10000005"
+    )
