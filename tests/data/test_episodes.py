@@ -100,14 +100,13 @@ def test_impossible_episodes(kw, message):
 
 def test_hundred_thousand_episodes_in_two_seconds():
     e = Episodes((20,) * 1623 * 4, ways=5, shots=5, queries=1)
-    best = min(_timed(e) for _ in range(3))
-    assert best < 2.0
 
+    def seconds():
+        start = time.perf_counter()
+        e.draw(0, 100_000)
+        return time.perf_counter() - start
 
-def _timed(e):
-    start = time.perf_counter()
-    e.draw(0, 100_000)
-    return time.perf_counter() - start
+    assert any(seconds() < 2.0 for _ in range(3))
 
 
 def test_neighbouring_seeds_are_not_one_sequence_shifted():

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import narwhals as nw
@@ -11,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fmrl import FMRLError, Linear, Logistic, OneVsAll, Squared
-from fmrl.datasets import Encoder, Policy, fit_encoder, tasks_from_frame, training_ids
 from fmrl.errors import TableError
+from fmrl.tables import Encoder, Policy, fit_encoder, infer_loss, tasks_from_frame, training_ids
 
 FRAME = pl.DataFrame(
     {
@@ -72,42 +73,72 @@ def test_several_files_are_one_table(tmp_path):
         tasks_from_frame(tmp_path / "*.arrow", task="shop", target="size")
 
 
-def test_losses_follow_the_target():
-    table = FRAME.with_columns(x=pl.lit(1.0))
-    loss = lambda **kw: (
-        tasks_from_frame(table, task="shop", features="x", one_class="keep", **kw).loss
-    )  # noqa: E731
-    assert loss(target="size") == Squared() and loss(target="kind") == OneVsAll(("x", "y", "z"))
-    assert (
-        loss(target="day") == OneVsAll((1, 2, 3))
-        and loss(target="day", loss=Squared()) == Squared()
-    )
-    many = pl.DataFrame({"t": [0] * 60, "x": [1.0] * 60, "y": range(60)})
-    with pytest.raises(TableError, match="60 whole-number values"):
-        tasks_from_frame(many, task="t", target="y")
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        ([0.5, 1.5, 2.0], "auto", Squared()),
+        ([2.0, 1.0, 3.0], "auto", Squared()),  # whole numbers in a real column stay a quantity
+        ([Decimal("0.5"), Decimal("1.5"), None], "auto", Squared()),
+        ([3, 1, 2, None], "auto", OneVsAll((1, 2, 3))),
+        (["x", "y", "z"], "auto", OneVsAll(("x", "y", "z"))),
+        ([True, False, True], "auto", Logistic((False, True))),
+        (["b", "a", None], "auto", Logistic(("a", "b"))),
+        ([str(i) for i in range(1500)], "auto", OneVsAll(tuple(sorted(map(str, range(1500)))))),
+        ([0.0, 1.0, float("nan")], "auto", "is a real number but holds only 0 and 1"),
+        (range(60), "auto", "60 whole-number values"),
+        ([7, 7], "auto", r"has only the class \[7\]"),
+        ([None, None], "auto", "is of type Null"),
+        ([0.0, 1.0, float("nan")], "classification", Logistic((0.0, 1.0))),
+        (range(60), "classification", OneVsAll(tuple(range(60)))),
+        (range(1001), "classification", "1,001 whole-number values"),
+        ([i / 2 for i in range(1001)], "classification", "1,001 values"),
+        (["x", "x"], "classification", "only the class"),
+        (range(2000), "regression", Squared()),
+        ([0.0, 1.0], "regression", Squared()),
+    ],
+)
+def test_one_rule_finds_the_loss(values, kind, expected):
+    rows = pl.DataFrame({"y": list(values)})
+    frame = rows.with_columns(t=pl.lit(1), x=pl.lit(1.0)).drop_nulls()
+
+    def both():
+        found = infer_loss(rows.lazy(), "y", kind)
+        asked = tasks_from_frame(frame, task="t", target="y", loss=kind, one_class="keep")
+        assert asked.loss == found
+        return found
+
+    if isinstance(expected, str):
+        with pytest.raises(TableError, match=expected):
+            both()
+    else:
+        assert both() == expected
+
+
+def test_a_loss_can_be_given():
+    given = {"task": "shop", "features": ["size", "day"]}
+    assert tasks_from_frame(FRAME, target="sold", loss=Squared(), **given).loss == Squared()
     with pytest.raises(FMRLError, match="neither target nor loss"):
         tasks_from_frame(FRAME, task="shop")
-    costs = list(tasks_from_frame(FRAME, task="shop", features=["size", "day"], loss=Linear()))
-    assert costs[1].X.tolist() == [[4, 1], [5, 2]]
+    assert list(tasks_from_frame(FRAME, loss=Linear(), **given))[1].X.tolist() == [[4, 1], [5, 2]]
+
+
+def test_classes_of_rows_that_are_dropped_do_not_count():
+    frame = pl.DataFrame({"t": [1] * 3, "x": [1.0, 2.0, None], "y": [1, 2, 3]})
+    for kind in ("auto", "classification"):
+        given = {"task": "t", "target": "y", "policy": Policy(missing="drop"), "loss": kind}
+        assert tasks_from_frame(frame, **given).loss == Logistic((1, 2))
 
 
 def test_rows_apart():
     apart = pl.concat([FRAME[:2], FRAME[3:], FRAME[2:3]])
-    with pytest.raises(
-        TableError, match="task 'b' appears again at row 6, apart from its other rows"
-    ):
-        list(tasks_from_frame(apart, task="shop", target="size", features=["day"]))
-    together = list(
-        tasks_from_frame(apart, task="shop", target="size", features=["day"], apart="gather")
-    )
-    assert [(t.name, t.X[:, 0].tolist()) for t in together] == [
-        ("b", [3, 1, 2]),
-        ("a", [1, 2]),
-        ("c", [2, 1]),
+    given = {"task": "shop", "target": "size", "features": ["day"]}
+    with pytest.raises(TableError, match="task 'b' appears again at row 6, apart from its other"):
+        list(tasks_from_frame(apart, **given))
+    together = [
+        (t.name, t.X[:, 0].tolist()) for t in tasks_from_frame(apart, apart="gather", **given)
     ]
-    split = list(
-        tasks_from_frame(apart, task="shop", target="size", features=["day"], apart="split")
-    )
+    assert together == [("b", [3, 1, 2]), ("a", [1, 2]), ("c", [2, 1])]
+    split = tasks_from_frame(apart, apart="split", **given)
     assert [t.name for t in split] == ["b", "a", "c", "b"]
 
 
@@ -136,16 +167,9 @@ def test_gathering_out_of_core_is_gathering_in_memory(tmp_path_factory, ids, row
 
 def test_a_gather_that_is_left_early_cleans_up(tmp_path):
     FRAME.write_parquet(tmp_path / "f.parquet")
-    stream = iter(
-        tasks_from_frame(
-            tmp_path / "f.parquet",
-            task="shop",
-            target="size",
-            apart="gather",
-            rows=2,
-            scratch=tmp_path,
-        )
-    )
+    given = {"apart": "gather", "rows": 2, "scratch": tmp_path}
+    table = tmp_path / "f.parquet"
+    stream = iter(tasks_from_frame(table, task="shop", target="size", **given))
     next(stream)
     stream.close()
     assert [p.name for p in tmp_path.iterdir()] == ["f.parquet"]
@@ -207,23 +231,9 @@ def test_missing_values():
     with pytest.raises(TableError, match="the task 1 is empty"):
         arrays(HOLES[1:], missing="drop")
     with pytest.raises(TableError, match="the target 'y' has no value in row 2"):
-        list(
-            tasks_from_frame(
-                HOLES.with_columns(y=pl.Series([1.0, 2.0, None, 3.0])),
-                task="t",
-                target="y",
-                policy=Policy(missing="mean"),
-            )
-        )
+        arrays(HOLES.with_columns(y=pl.Series([1.0, 2.0, None, 3.0])), missing="mean")
     with pytest.raises(TableError, match="row 3 has no task id"):
-        list(
-            tasks_from_frame(
-                HOLES.with_columns(t=pl.Series([1, 1, 2, None])),
-                task="t",
-                target="y",
-                policy=Policy(missing="mean"),
-            )
-        )
+        arrays(HOLES.with_columns(t=pl.Series([1, 1, 2, None])), missing="mean")
 
 
 @pytest.mark.parametrize("hole", [[None] * 4, [float("nan")] * 4])
@@ -307,7 +317,7 @@ def test_wrong_tables(tmp_path):
         ({"features": ["nope"]}, "there is no column 'nope'"),
         ({"apart": "maybe"}, "is unknown"),
         ({"features": []}, "no column is left"),
-        ({"train": 2.0}, "no share"),
+        ({"train": 2.0}, "is not a share"),
     ):
         with pytest.raises(TableError, match=message):
             tasks_from_frame(FRAME, **({"task": "shop", "target": "sold"} | bad))
@@ -325,8 +335,8 @@ def test_wrong_tables(tmp_path):
         tasks_from_frame(tmp_path / "x.parquet", task="t", target="y")
     for path, message in (
         (tmp_path / "no.csv", "does not exist"),
-        (tmp_path / "x.xlsx", "no known kind"),
-        (3, "is no table"),
+        (tmp_path / "x.xlsx", "not a kind of file"),
+        (3, "is not a table"),
     ):
         with pytest.raises(TableError, match=message):
             tasks_from_frame(path, task="t", target="y")
@@ -339,21 +349,12 @@ def test_a_truncated_parquet(tmp_path):
         tasks_from_frame(tmp_path / "f.parquet", task="shop", target="sold")
 
 
+@pytest.mark.slow
 def test_the_benchmark_runs(tmp_path):
     pytest.importorskip("pyarrow")
     script = Path(__file__).parents[2] / "benchmarks" / "data.py"
-    args = [
-        "--rows",
-        "20000",
-        "--tasks",
-        "400",
-        "--episodes",
-        "1000",
-        "--held",
-        "5000",
-        "--out",
-        str(tmp_path / "b.json"),
-    ]
-    subprocess.run([sys.executable, str(script), *args], check=True, capture_output=True)
+    args = ["--rows", "20000", "--tasks", "400", "--episodes", "1000", "--held", "5000", "--out"]
+    command = [sys.executable, str(script), *args, str(tmp_path / "b.json")]
+    subprocess.run(command, check=True, capture_output=True)
     results = json.loads((tmp_path / "b.json").read_text())["results"]
     assert results["scattered, gathered out of core, 20,000 rows"]["tasks"] == 400

@@ -22,11 +22,9 @@ def png(bits):
 
 def jpeg(side=84, value=None):
     out = io.BytesIO()
-    pixels = (
-        np.full((side, side, 3), value, np.uint8)
-        if value is not None
-        else RNG.integers(0, 255, (side, side, 3), np.uint8)
-    )
+    shape = (side, side, 3)
+    noise = RNG.integers(0, 255, shape, np.uint8)
+    pixels = noise if value is None else np.full(shape, value, np.uint8)
     Image.fromarray(pixels).save(out, "JPEG")
     return out.getvalue()
 
@@ -72,7 +70,7 @@ def test_omniglot_folder_zip_and_packed_agree(omniglot_folder, drawings, tmp_pat
 
 def test_a_packed_file_that_is_a_bomb(tmp_path):
     np.savez_compressed(
-        tmp_path / "b.npz", packed=np.zeros((32 << 10, 1379), np.uint8), names=np.array(["a"])
+        tmp_path / "b.npz", packed=np.zeros((14 << 10, 1379), np.uint8), names=np.array(["a"])
     )
     with pytest.raises(ArchiveError, match="decompression bomb"):
         load_omniglot(tmp_path / "b.npz")
@@ -241,8 +239,8 @@ def test_tiny_imagenet_shared(shared):
     [
         ({"class_dict": {"a": [0, 1], "b": [1]}}, "an image twice"),
         ({"class_dict": {"a": [0, 9]}}, "not there"),
-        ({"class_dict": {"a": ["x"]}}, "no list of image numbers"),
-        ({"class_dict": {"a": []}}, "no list of image numbers"),
+        ({"class_dict": {"a": ["x"]}}, "not a list of image numbers"),
+        ({"class_dict": {"a": []}}, "not a list of image numbers"),
         ({"class_dict": {}}, "no classes"),
         ({"class_dict": [0, 1]}, "no classes"),
         ({"labels": np.array([0.5, 1.0])}, "neither whole numbers"),
@@ -265,3 +263,45 @@ def test_paths_to_nothing(tmp_path):
     (tmp_path / "b.npz").write_bytes(b"PK\x05\x06" + bytes(18) + b"PK")
     with pytest.raises(FMRLError):
         load_omniglot(tmp_path / "b.npz")
+
+
+def toy(classes=3, side=(4, 4), images=2):
+    n = classes * images
+    pixels = np.arange(n * side[0] * side[1], dtype=np.uint8).reshape(n, *side)
+    names = tuple(map(str, range(classes)))
+    return ImageSet("toy", pixels, np.arange(n), np.arange(0, n + 1, images), names)
+
+
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_numbers_outside_the_set_are_refused(device):
+    s, turned = toy(), toy().rotated()
+    if device is not None:
+        pytest.importorskip("torch")
+        s, turned = s.to(device).to(device), turned.to(device)
+    for classes, samples in ((3, 0), (-1, 0), (2, 2), (0, 2), (0, -1)):
+        with pytest.raises(FMRLError, match=r"no class|not in its class"):
+            s.take([classes], [samples])
+    batch = turned.episodes(5, 1, 1).draw(0, 20)
+    assert turned.gather(batch)[0].shape == (20, 5, 1, 4, 4)
+    with pytest.raises(FMRLError, match="belong to the rotated set"):
+        s.gather(batch)
+    for wrong in ([-1], [3]):
+        with pytest.raises(FMRLError, match="there is no class"):
+            s.subset(wrong)
+
+
+def test_only_squares_turn():
+    with pytest.raises(FMRLError, match="square"):
+        toy(side=(4, 6)).rotated()
+
+
+def test_a_device_that_is_not_there():
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    for device in ("cuda", "nonsense"):
+        with pytest.raises(FMRLError, match="cannot be used"):
+            toy().episodes(2, 1).draw(0, 1, device=device)
+        with pytest.raises(FMRLError, match="cannot be used"):
+            toy().to(device)
+    assert len(repr(toy().episodes(2, 1))) < 80

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fmrl.datasets import Glove, fetch, load_miniwiki
-from fmrl.datasets.glove import file_key
-from fmrl.datasets.tokens import tokenize
+from fmrl.datasets.glove import file_key, tokenize
 from fmrl.errors import ArchiveError, FetchError, LayoutError
 
 WORDS = [f"w{i}" for i in range(20)]

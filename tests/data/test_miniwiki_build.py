@@ -11,9 +11,8 @@ from typer.testing import CliRunner
 
 from fmrl.cli.data import app
 from fmrl.datasets import Glove, load_miniwiki
-from fmrl.datasets.metaclasses import NAMES, classify
 from fmrl.datasets.miniwiki_build import SHOTS, _files, _splits, build, read_wiki3029
-from fmrl.datasets.wordnet import WordNet, page_senses
+from fmrl.datasets.wordnet import NAMES, WordNet, classify, page_senses
 from fmrl.errors import ArchiveError, LayoutError
 
 from .conftest import left_behind
@@ -37,6 +36,7 @@ SYNSETS = [
     ("10000008", ["justice"], ["00001740"], "being fair"),
     ("10000009", ["music"], ["00001740"], "sounds in time"),
 ]
+GLOVE = Glove({"word": 0}, np.ones((1, 50), np.float32))
 PAGES = ["Ada_(person)", "Bach", "Paris", "Crete", "Tiger", "Hammer", "Justice", "Music", "Nolemma"]
 
 
@@ -49,9 +49,8 @@ def write_wordnet(folder):
             kind = "@i" if words[0][0].isupper() else "@"
             pointers = " ".join(f"{kind} {h} n 0000" for h in above)
             names = " ".join(f"{w} 0" for w in words)
-            f.write(
-                f'{offset} 03 n {len(words):02x} {names} {len(above):03d} {pointers} | {gloss}; "an example"  \n'
-            )
+            head = f"{offset} 03 n {len(words):02x} {names} {len(above):03d} {pointers}"
+            f.write(f'{head} | {gloss}; "an example"  \n')
             for w in words:
                 index.setdefault(w.lower(), []).append(offset)
     lines = [f"{w} n {len(o)} 1 @ {len(o)} 0 {' '.join(o)}  " for w, o in sorted(index.items())]
@@ -115,11 +114,7 @@ def test_two_builds_are_the_same_bytes(sources, tmp_path):
     assert digests(a.path) == digests(b.path) and len(digests(a.path)) == 2 * 7 + 2
     c = build(*sources, tmp_path / "c", seed=1, tarball=True)
     assert digests(a.path) != digests(c.path)
-    held = load_miniwiki(
-        a.path / "mini-wiki-rebuilt.tar.gz",
-        split="all",
-        glove=Glove({"word": 0}, np.ones((1, 50), np.float32)),
-    )
+    held = load_miniwiki(a.path / "mini-wiki-rebuilt.tar.gz", split="all", glove=GLOVE)
     assert held.name == "Mini-Wiki (rebuilt)" and len(held) == 2
 
 
@@ -139,9 +134,8 @@ def test_a_page_may_serve_twice_only_when_asked(sources, tmp_path):
 def test_the_page_chooses_the_sense(sources):
     net = WordNet.load(sources[1])
     senses = page_senses(net, read_wiki3029(sources[0]))
-    assert (
-        senses["Tiger"] == "10000006"
-    )  # the page speaks of stripes, though the first sense is a person
+    # The page speaks of stripes, though the first sense is a person.
+    assert senses["Tiger"] == "10000006"
     assert "Nolemma" not in senses and set(classify(net, senses)) == set(NAMES)
 
 
@@ -186,34 +180,29 @@ def test_another_wordnet_is_noticed(sources, tmp_path):
 
 
 def test_an_existing_build_is_not_overwritten(sources, tmp_path):
-    build(*sources, tmp_path / "out")
+    (tmp_path / "out").mkdir()
+    build(*sources, tmp_path / "out")  # an empty folder may be there
     with pytest.raises(LayoutError, match="is not empty"):
         build(*sources, tmp_path / "out")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LayoutError, match="is a file"):
+        build(*sources, tmp_path / "file")
 
 
-def test_command_line(sources, tmp_path):
-    args = [
-        "build",
-        "mini-wiki",
-        "--wiki3029",
-        str(sources[0]),
-        "--wordnet",
-        str(sources[1]),
-        "--out",
-        str(tmp_path / "out"),
-    ]
+def test_command_line(sources, tmp_path, monkeypatch):
+    monkeypatch.setattr(Glove, "load", lambda **_: GLOVE)
+    given = ["build", "mini-wiki", "--wiki3029", str(sources[0]), "--wordnet", str(sources[1])]
+    args = [*given, "--out", str(tmp_path / "out")]
     got = CliRunner().invoke(app, args)
     assert got.exit_code == 0, got.output
     assert "2 tasks" in got.output and all(n in got.output for n in NAMES)
-    assert got.output.strip().endswith(
-        f"load it: fmrl.datasets.load_miniwiki({str(tmp_path / 'out')!r})"
-    )
+    assert "% of tokens are in GloVe's vocabulary" in got.output
+    assert got.output.strip().endswith(f"fmrl.data.load_miniwiki({str(tmp_path / 'out')!r})")
     got = CliRunner().invoke(app, args)
-    assert got.exit_code == 1 and "is not empty" in got.output
-    got = CliRunner().invoke(app, args[:-2])  # without --out: where the loader finds it
+    assert got.exit_code == 2 and "is not empty" in got.output
+    got = CliRunner().invoke(app, given)  # without --out: where the loader finds it
     assert got.exit_code == 0, got.output
-    glove = Glove({"word": 0}, np.ones((1, 50), np.float32))
-    assert len(load_miniwiki(name="mini-wiki-rebuilt", split="all", glove=glove)) == 2
+    assert len(load_miniwiki(name="mini-wiki-rebuilt", split="all", glove=GLOVE)) == 2
     assert "2 tasks, 4 classes" in CliRunner().invoke(app, ["verify", "mini-wiki-rebuilt"]).output
 
 
@@ -245,14 +234,13 @@ def test_the_real_one(shared, tmp_path, monkeypatch):
     shutil.rmtree(built.path)
 
 
-GLOVE = Glove({"word": 0}, np.ones((1, 50), np.float32))
-
-
 def test_an_altered_build_is_never_used(sources, tmp_path):
     root = build(*sources, tmp_path / "mini-wiki-rebuilt", tarball=True).path
-    load = lambda **kw: load_miniwiki(
-        name="mini-wiki-rebuilt", data=tmp_path, split="all", glove=GLOVE, **kw
-    )  # noqa: E731
+    given = {"name": "mini-wiki-rebuilt", "data": tmp_path, "split": "all", "glove": GLOVE}
+
+    def load(**kw):
+        return load_miniwiki(**given, **kw)
+
     verify = ["verify", "mini-wiki-rebuilt", "--data", str(tmp_path)]
     assert len(load()) == 2 and CliRunner().invoke(app, verify).exit_code == 0
     file = next((root / "miniwikinet/bal").glob("*/32/0.txt"))
@@ -282,10 +270,8 @@ def test_an_altered_build_is_never_used(sources, tmp_path):
 def test_a_verify_of_bytes_that_are_no_text(sources, tmp_path):
     root = build(*sources, tmp_path / "mini-wiki-rebuilt").path
     (root / "manifest.json").unlink()
-    assert (
-        "no manifest.json"
-        in CliRunner().invoke(app, ["verify", "mini-wiki-rebuilt", "--data", str(tmp_path)]).output
-    )
+    got = CliRunner().invoke(app, ["verify", "mini-wiki-rebuilt", "--data", str(tmp_path)])
+    assert got.exit_code == 1 and "no manifest.json" in got.output
     (root / "miniwikinet").rename(tmp_path / "miniwikinet")
     next((tmp_path / "miniwikinet/bal").glob("*/1/0.txt")).write_bytes(b"0\tcaf\xe9\n")
     got = CliRunner().invoke(app, ["verify", "mini-wiki", "--data", str(tmp_path)])
@@ -324,18 +310,8 @@ def test_a_word_on_most_pages_tells_nothing(sources):
     sense is taken.
     """
     net = WordNet.load(sources[1])
-    titles = [
-        "Tiger",
-        "Bach",
-        "Paris",
-        "Crete",
-        "Hammer",
-        "Justice",
-        "Music",
-        "Ada",
-        "Person",
-        "Land",
-    ]
+    titles = ["Tiger", "Bach", "Paris", "Crete", "Hammer"]
+    titles += ["Justice", "Music", "Ada", "Person", "Land"]
     for count, sense in ((7, "10000006"), (8, "10000005")):
         pages = {t: ["stripes" if k < count else "nothing"] for k, t in enumerate(titles)}
         assert page_senses(net, pages)["Tiger"] == sense
@@ -346,9 +322,3 @@ def test_senses_that_tie_go_to_the_more_frequent_one(sources):
         page_senses(WordNet.load(sources[1]), {"Tiger": ["no hint"], "Bach": ["x"]})["Tiger"]
         == "10000005"
     )
-
-
-def test_a_file_is_no_folder_to_build_in(sources, tmp_path):
-    (tmp_path / "out").write_text("")
-    with pytest.raises(LayoutError, match="is a file"):
-        build(*sources, tmp_path / "out")

@@ -89,13 +89,8 @@ def test_dropped_rows_teach_nothing():
     frame = pl.DataFrame(
         BASE | {"x": [1.0, 3.0, 1e9, 2.0], "c": ["a", "b", None, "a"], "y": ["u", "v", "w", "v"]}
     )
-    stream = tasks_from_frame(
-        frame,
-        task="t",
-        target="y",
-        policy=Policy(missing="drop", scale="standard"),
-        one_class="keep",
-    )
+    policy = Policy(missing="drop", scale="standard")
+    stream = tasks_from_frame(frame, task="t", target="y", policy=policy, one_class="keep")
     assert stream.encoder.columns[0].centre == 2.0 and stream.loss == Logistic(("u", "v"))
     first, second = stream
     assert first.rounds == 2 and second.rounds == 1
@@ -117,32 +112,15 @@ def test_labels_stay_with_their_rows_when_rows_are_dropped():
 
 
 def test_columns_of_every_name(tmp_path):
-    names = [
-        "rank",
-        "row",
-        "bin",
-        "size",
-        "run",
-        "n",
-        "__fmrl_run",
-        "__fmrl_rank",
-        "rows",
-        "levels0",
-    ]
+    names = ["rank", "row", "bin", "size", "run", "n", "__fmrl_run", "rows", "levels0"]
     ids = [2, 1, 2, 1, 3]
     frame = pl.DataFrame(
         {"bin": ids} | {n: np.arange(5.0) for n in names if n != "bin"} | {"y": np.arange(5) / 2}
     )
     frame.write_parquet(tmp_path / "f.parquet")
     for table in (frame, tmp_path / "f.parquet"):
-        args = {
-            "task": "bin",
-            "apart": "gather",
-            "rows": 2,
-            "order": "rank",
-            "policy": Policy(missing="drop"),
-        }
-        got = tasks(table, **args)
+        args = {"task": "bin", "apart": "gather", "rows": 2, "order": "rank"}
+        got = tasks(table, policy=Policy(missing="drop"), **args)
         assert [(t.name, t.X[:, 0].tolist()) for t in got] == [(2, [0, 2]), (1, [1, 3]), (3, [4])]
 
 
@@ -227,18 +205,11 @@ def test_rows_that_tie_keep_their_order(tmp_path):
 
 
 def test_targets_of_other_kinds():
-    frame = pl.DataFrame(
-        BASE | {"y": [Decimal("0.50"), Decimal("1.50"), Decimal("2.50"), Decimal("3.50")]}
-    )
-    assert (
-        tasks_from_frame(frame, task="t", target="y").loss == Squared() and len(tasks(frame)) == 2
-    )
+    assert len(tasks(pl.DataFrame(BASE | {"y": [Decimal(f"{i}.50") for i in range(4)]}))) == 2
     dates = pl.DataFrame(BASE | {"y": [datetime.date(2024, 1, i) for i in (1, 2, 3, 4)]})
-    for loss in (None, Squared()):
+    for loss in (None, Squared(), "classification"):
         with pytest.raises(TableError, match="the target 'y' is of type Date"):
             tasks(dates, loss=loss)
-    with pytest.raises(TableError, match="holds only 0 and 1"):
-        tasks(pl.DataFrame(BASE | {"y": [0.0, 1.0, 1.0, 0.0]}))
 
 
 def test_dates_among_the_features():
@@ -265,17 +236,17 @@ def test_an_unsorted_table_of_classes_names_the_cause():
     [
         ({"rows": -5}, "rows=-5"),
         ({"rows": 0}, "rows=0"),
-        ({"features": 3}, "names no columns"),
+        ({"features": 3}, "does not name columns"),
         ({"features": [3]}, "is not text"),
         ({"features": ["x", "x"]}, "twice"),
         ({"features": ["x", "y"]}, "include the target"),
-        ({"policy": "mean"}, "is no Policy"),
-        ({"loss": "squared"}, "is no Loss"),
-        ({"target": 3}, "is no column name"),
-        ({"encoder": 3}, "is no Encoder"),
+        ({"policy": "mean"}, "is not a Policy"),
+        ({"loss": "squared"}, "is not a Loss"),
+        ({"target": 3}, "is not a column name"),
+        ({"encoder": 3}, "is not an Encoder"),
         ({"encoder": "nowhere.json"}, "cannot be read"),
         ({"train": "ab"}, "neither ids nor a share"),
-        ({"train": 7}, "no share"),
+        ({"train": 7}, "is not a share"),
         ({"task": "nested"}, "is of type List"),
     ],
 )
@@ -301,7 +272,7 @@ def test_nothing_to_read(tmp_path):
     with pytest.raises(TableError, match="the scratch folder"):
         tasks(tmp_path / "f.parquet", apart="gather", scratch=tmp_path / "nowhere")
     for text in ("{}", "[]", "nothing", '{"columns": [{}], "policy": {}}'):
-        with pytest.raises(TableError, match="no stored encoder"):
+        with pytest.raises(TableError, match="not a stored encoder"):
             Encoder.from_json(text)
 
 
@@ -312,7 +283,7 @@ def test_two_columns_of_one_name_in_a_file(tmp_path):
 
 
 def test_training_ids_of_another_kind():
-    with pytest.raises(TableError, match="no ids of the column 't', which is Int64"):
+    with pytest.raises(TableError, match="not ids of the column 't', which is Int64"):
         tasks(pl.DataFrame(BASE), train=["a"])
     for ids in ({1}, np.array([1]), range(1, 2), pl.Series([1])):
         assert tasks_from_frame(pl.DataFrame(BASE), task="t", target="y", train=ids).trained == (1,)

@@ -22,9 +22,8 @@ from fmrl.core.losses import Logistic, Loss, OneVsAll
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, TableError
 from fmrl.tables.encoder import Column, Encoder, Policy, kind_of
-from fmrl.tables.frames import tasks_from_frame
+from fmrl.tables.frames import tasks_from_frame, training_ids
 from fmrl.tables.stream import TaskStream, _starts
-from fmrl.tables.training_ids import training_ids
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from fmrl.datasets.episodes import Batch, Episodes, shuffled
 from fmrl.datasets.fetch import get, locate
 from fmrl.datasets.glove import Glove
+from fmrl.datasets.image_set import ImageSet
 from fmrl.datasets.images import load_mini_imagenet, load_omniglot, load_tiny_imagenet_100
-from fmrl.datasets.imagesets import ImageSet
 from fmrl.datasets.miniwiki import MiniWiki, load_miniwiki
 from fmrl.datasets.registry import DATASETS, Dataset, dataset
 from fmrl.datasets.shakespeare import Shakespeare, load_shakespeare
@@ -24,46 +24,21 @@ from fmrl.errors import (
     PickleError,
     TableError,
 )
-from fmrl.tables.encoder import Encoder, Policy
-from fmrl.tables.encoder_fit import fit_encoder
-from fmrl.tables.frames import tasks_from_frame
-from fmrl.tables.stream import TaskStream
-from fmrl.tables.training_ids import training_ids
+from fmrl.tables import (
+    Encoder,
+    Policy,
+    TaskStream,
+    fit_encoder,
+    infer_loss,
+    tasks_from_frame,
+    training_ids,
+)
 
 __all__ = [
-    "DATASETS",
-    "ArchiveError",
-    "Batch",
-    "ChecksumError",
-    "DataError",
-    "Dataset",
-    "Encoder",
-    "Episodes",
-    "FetchError",
-    "Glove",
-    "ImageSet",
-    "LayoutError",
-    "MiniWiki",
-    "PickleError",
-    "Policy",
-    "Shakespeare",
-    "Synthetic",
-    "TableError",
-    "TaskStream",
-    "dataset",
-    "evolving",
-    "experts",
-    "fit_encoder",
-    "gaussian_mixtures",
-    "get",
-    "linear_regressions",
-    "load_mini_imagenet",
-    "load_miniwiki",
-    "load_omniglot",
-    "load_shakespeare",
-    "load_tiny_imagenet_100",
-    "locate",
-    "shuffled",
-    "tasks_from_frame",
-    "training_ids",
-]
+    "DATASETS", "ArchiveError", "Batch", "ChecksumError", "DataError", "Dataset", "Encoder",
+    "Episodes", "FetchError", "Glove", "ImageSet", "LayoutError", "MiniWiki", "PickleError",
+    "Policy", "Shakespeare", "Synthetic", "TableError", "TaskStream", "dataset", "evolving",
+    "experts", "fit_encoder", "gaussian_mixtures", "get", "infer_loss", "linear_regressions",
+    "load_mini_imagenet", "load_miniwiki", "load_omniglot", "load_shakespeare",
+    "load_tiny_imagenet_100", "locate", "shuffled", "tasks_from_frame", "training_ids",
+]  # fmt: skip

@@ -10,22 +10,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+import array_api_compat.numpy as np
 
 from fmrl.errors import FMRLError
 
-_GOLDEN, _MIX1, _MIX2 = (
-    -7046029254386353131,
-    -4658895280553007687,
-    -7723592293110705685,
-)  # SplitMix64's, as signed 64-bit
+# SplitMix64's constants, as signed 64-bit integers.
+_GOLDEN, _MIX1, _MIX2 = -7046029254386353131, -4658895280553007687, -7723592293110705685
 _CHUNK = 4096  # episodes at once on the CPU: their arrays stay in cache
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Index arrays of n episodes: classes [n, ways] · support [n, ways, shots] · query [n, ways,
-    queries] (samples within a class).
+    """Index arrays of n episodes.
+
+    Args:
+        classes: [n, ways].
+        support: [n, ways, shots], samples within a class.
+        query: [n, ways, queries], samples within a class.
     """
 
     classes: Any
@@ -35,10 +36,15 @@ class Batch:
 
 @dataclass(frozen=True)
 class Episodes:
-    """An endless, numbered sequence of episodes over classes of the given sizes.
+    """An endless, numbered sequence of episodes.
 
-    ``sizes[c]`` is the number of samples of class c; ``classes`` restricts the draw to those of one
-    split.
+    Args:
+        sizes: [C] the number of samples of each class.
+        ways: Classes in an episode.
+        shots: Support samples of each class.
+        queries: Query samples of each class.
+        seed: Another seed gives another sequence.
+        classes: Only these are drawn, for example those of one split (default: all).
 
     >>> episodes = Episodes((20,) * 100, ways=5, shots=1, queries=1, seed=0)
     >>> batch = episodes.draw(0, 1000)
@@ -56,58 +62,46 @@ class Episodes:
     classes: tuple[int, ...] | None = None
 
     def __repr__(self) -> str:
-        of = len(self.sizes if self.classes is None else self.classes)
-        return f"Episodes({self.ways}-way {self.shots}-shot, queries={self.queries}, seed={self.seed}, of {of:,} classes)"
+        kind = f"{self.ways}-way {self.shots}-shot, queries={self.queries}, seed={self.seed}"
+        return f"Episodes({kind}, of {len(self._pool):,} classes)"
 
     def __post_init__(self):
         for name in ("sizes", "classes"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, tuple(int(i) for i in getattr(self, name)))
         if min(self.ways, self.shots) < 1 or self.queries < 0:
-            raise FMRLError(
-                "an episode needs at least one way and one shot, and no negative queries"
-            )
-        pool = range(len(self.sizes)) if self.classes is None else self.classes
-        if self.classes is not None and (
-            len(set(pool)) < len(pool) or not set(pool) <= set(range(len(self.sizes)))
-        ):
-            raise FMRLError(
-                "classes names a class twice, or one that is not there",
-                fix=f"choose from 0 to {len(self.sizes) - 1}",
-            )
+            what = "an episode needs at least one way and one shot, and no negative queries"
+            raise FMRLError(what)
+        pool, all_classes = self._pool, range(len(self.sizes))
+        if len(set(pool)) < len(pool) or not set(pool) <= set(all_classes):
+            fix = f"choose from 0 to {len(self.sizes) - 1}"
+            raise FMRLError("classes names a class twice, or one that does not exist", fix=fix)
         if len(pool) < self.ways:
-            raise FMRLError(
-                f"{self.ways}-way episodes need {self.ways} classes, there are {len(pool)}",
-                fix="lower ways",
-            )
+            what = f"{self.ways}-way episodes need {self.ways} classes, there are {len(pool)}"
+            raise FMRLError(what, fix="lower ways")
         need = self.shots + self.queries
         if short := [c for c in pool if self.sizes[c] < need]:
-            what = f"class {short[0]} has {self.sizes[short[0]]} samples, {need} are needed (shots + queries)"
-            raise FMRLError(what, fix="lower shots or queries, or leave the class out")
+            what = f"class {short[0]} has {self.sizes[short[0]]} samples, {need} are needed"
+            fix = "lower shots or queries, or leave the class out"
+            raise FMRLError(f"{what} (shots + queries)", fix=fix)
+
+    @property
+    def _pool(self) -> Any:
+        return range(len(self.sizes)) if self.classes is None else self.classes
 
     def draw(self, start: int, count: int, device: Any = None) -> Batch:
-        """Episodes ``start`` to ``start + count - 1``: NumPy int64 arrays, or torch tensors when a
-        ``device`` is named.
-        """
+        """Episodes from number ``start``: NumPy int64 arrays, or torch tensors on a ``device``."""
         if start < 0 or count < 1:
-            raise FMRLError(
-                f"cannot draw {count} episodes from number {start}",
-                fix="start at 0 or later and draw at least 1",
-            )
+            what = f"cannot draw {count} episodes from number {start}"
+            raise FMRLError(what, fix="start at 0 or later and draw at least 1")
         if device is not None:
-            return self._draw(start, count, _Torch(device))
-        parts = [
-            self._draw(i, min(_CHUNK, start + count - i), np)
-            for i in range(start, start + count, _CHUNK)
-        ]
-        if len(parts) == 1:
-            return parts[0]
-        return Batch(
-            *(
-                np.concatenate([getattr(p, f) for p in parts])
-                for f in ("classes", "support", "query")
-            )
-        )
+            torch_on(device)
+            import array_api_compat.torch as xp
+
+            return Batch(*self._draw(start, count, xp, device))
+        end = start + count
+        parts = [self._draw(i, min(_CHUNK, end - i), np) for i in range(start, end, _CHUNK)]
+        return Batch(*(np.concat(p) if len(p) > 1 else p[0] for p in zip(*parts, strict=True)))
 
     def stream(
         self, start: int = 0, size: int = 1, device: Any = None
@@ -118,38 +112,38 @@ class Episodes:
             start += size
             yield start, batch
 
-    def _draw(self, start: int, count: int, xp: Any) -> Batch:
+    def _draw(self, start: int, count: int, xp: Any, device: Any = None) -> tuple:
+        """Classes, support and query samples."""
         k, ways = self.shots + self.queries, self.ways
-        per_episode = 2 * ways * (1 + k)
-        at = (xp.arange(start, start + count) * per_episode)[:, None] + xp.arange(0, per_episode)[
-            None, :
-        ]
-        bits = _splitmix(at, self.seed)
-        pool = xp.asarray(
-            np.arange(len(self.sizes)) if self.classes is None else np.array(self.classes)
-        )
-        sizes = xp.asarray(np.array(self.sizes))
+        words = 2 * ways * (1 + k)  # random words an episode takes
+        first = xp.arange(start, start + count, device=device)[:, None] * words
+        bits = _splitmix(first + xp.arange(words, device=device)[None, :], self.seed)
+        held = np.arange(len(self.sizes)) if self.classes is None else np.asarray(self.classes)
+        pool, sizes = (xp.asarray(a, device=device) for a in (held, np.asarray(self.sizes)))
         chosen = pool[_choose(bits[:, : 2 * ways], pool.shape[0], ways, xp)]
         within = bits[:, 2 * ways :].reshape(count * ways, 2 * k)
         samples = _choose(within, sizes[chosen].reshape(-1), k, xp).reshape(count, ways, k)
-        return Batch(chosen, samples[..., : self.shots], samples[..., self.shots :])
+        return chosen, samples[..., : self.shots], samples[..., self.shots :]
 
 
 def shuffled(n: int, seed: int) -> np.ndarray:
-    """A permutation of 0..n-1 that depends on ``seed`` alone (not on NumPy's version): for
-    splitting classes.
+    """A permutation of 0 … n - 1, for splitting classes; it does not depend on NumPy's version.
 
-    >>> shuffled(5, seed=1).tolist() == shuffled(5, seed=1).tolist() and sorted(shuffled(5, 1)) == [0, 1, 2, 3, 4]
+    Args:
+        n: How many numbers.
+        seed: Another seed gives another permutation.
+
+    >>> shuffled(5, seed=1).tolist() == shuffled(5, seed=1).tolist()
     True
+    >>> sorted(shuffled(5, seed=1).tolist())
+    [0, 1, 2, 3, 4]
     """
-    return np.argsort(_splitmix(np.arange(n), seed), kind="stable")
+    return np.argsort(_splitmix(np.arange(n), seed), stable=True)
 
 
 def _splitmix(at: Any, seed: int) -> Any:
-    """SplitMix64's outputs at positions ``at``, as signed integers; two's-complement overflow is
-    the arithmetic meant.
-    """
-    key = int(np.uint64(seed % 2**64).astype(np.int64))
+    """SplitMix64 at positions ``at``, as signed integers that wrap around on purpose."""
+    key = (seed + 2**63) % 2**64 - 2**63
     z = _finish(at * 0 + key)  # neighbouring seeds must not give shifted copies of one sequence
     return _finish((at + 1) * _GOLDEN + z)
 
@@ -161,24 +155,18 @@ def _finish(z: Any) -> Any:
 
 
 def _choose(bits: Any, n: Any, k: int, xp: Any) -> Any:
-    """k different numbers below n [rows] in random order, from 2k random words a row: Floyd's
-    algorithm, then a shuffle.
-    """
+    """k different numbers below n [rows], from 2k random words a row: Floyd, then a shuffle."""
     picked = []
     for i in range(k):
         top = n - k + i  # the largest number allowed so far
-        unit = _cast((bits[:, i] >> 11) & (2**53 - 1), xp.float64) * 2.0**-53
-        t = _cast(unit * (top + 1), xp.int64)
+        unit = xp.astype((bits[:, i] >> 11) & (2**53 - 1), xp.float64) * 2.0**-53
+        t = xp.astype(unit * (top + 1), xp.int64)
         taken = t != t
         for p in picked:
             taken = taken | (p == t)
         picked.append(xp.where(taken, top + 0 * t, t))
-    order = xp.argsort(bits[:, k : 2 * k], axis=1)
+    order = xp.argsort(bits[:, k : 2 * k], axis=1, stable=False)
     return xp.take_along_axis(xp.stack(picked, axis=1), order, axis=1)
-
-
-def _cast(x: Any, dtype: Any) -> Any:
-    return x.astype(dtype) if isinstance(x, np.ndarray) else x.to(dtype)
 
 
 def torch_on(device: Any) -> Any:
@@ -186,46 +174,11 @@ def torch_on(device: Any) -> Any:
     try:
         import torch
     except ImportError:
-        raise FMRLError(
-            "torch is not installed", fix="install the extra: pip install 'fmrl[deep]'"
-        ) from None
+        fix = "install the extra: pip install 'fmrl[deep]'"
+        raise FMRLError("torch is not installed", fix=fix) from None
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, TypeError) as e:
-        why = str(e).splitlines()[0]
-        raise FMRLError(
-            f"the device {device!r} cannot be used: {why}",
-            fix="use device='cpu', or None for NumPy",
-        ) from None
+        what = f"the device {device!r} cannot be used: {str(e).splitlines()[0]}"
+        raise FMRLError(what, fix="use device='cpu', or None for NumPy") from None
     return torch
-
-
-class _Torch:
-    """The few functions used above, in torch's spelling and on one device."""
-
-    def __init__(self, device: Any):
-        torch = torch_on(device)
-        self.torch, self.device, self.int64, self.float64 = (
-            torch,
-            device,
-            torch.int64,
-            torch.float64,
-        )
-
-    def arange(self, start, stop):
-        return self.torch.arange(start, stop, device=self.device)
-
-    def asarray(self, x):
-        return self.torch.as_tensor(x, device=self.device)
-
-    def where(self, condition, x, y):
-        return self.torch.where(condition, x, y)
-
-    def argsort(self, x, axis):
-        return self.torch.argsort(x, dim=axis)
-
-    def stack(self, arrays, axis):
-        return self.torch.stack(arrays, dim=axis)
-
-    def take_along_axis(self, x, order, axis):
-        return self.torch.take_along_dim(x, order, dim=axis)

@@ -18,6 +18,9 @@ from fmrl.errors import PickleError
 
 _DEPTH = 3  # {"class_dict": {name: [index, ...]}}
 _COMMON = "give one of the common pickles"
+_DISTRUST, _AGAIN = "do not use this file", "fetch it again"
+_REFUSED = ("INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "EXT1", "EXT2", "EXT4", "PERSID", "BINPERSID")
+_REFUSED += ("NEXT_BUFFER", "READONLY_BUFFER")
 _CODE = re.compile(r"[biuf][1248]|[SU]\d{1,4}")
 
 
@@ -32,10 +35,8 @@ class _Kind:
 
     def numpy(self) -> np.dtype:
         if not _CODE.fullmatch(self.code) or self.order not in "<>=|":
-            raise PickleError(
-                f"the pickle holds an array of kind {self.code!r}",
-                fix="only numbers and short strings are read",
-            )
+            fix = "only numbers and short strings are read"
+            raise PickleError(f"the pickle holds an array of kind {self.code!r}", fix=fix)
         return np.dtype(self.order.replace("|", "=") + self.code)
 
 
@@ -53,19 +54,13 @@ class _Array:
             _, shape, kind, fortran, raw = self.state
             dtype = kind.numpy()
             if math.prod(shape) * dtype.itemsize != len(raw):
-                raise PickleError(
-                    f"the pickle has {len(raw):,} bytes for an array of shape {tuple(shape)}",
-                    fix="fetch it again",
-                )
+                what = f"the pickle has {len(raw):,} bytes for an array of shape {tuple(shape)}"
+                raise PickleError(what, fix=_AGAIN)
             return np.frombuffer(raw, dtype).reshape(shape, order="F" if fortran else "C")
+        except PickleError:
+            raise
         except (ValueError, TypeError, AttributeError) as e:
-            if isinstance(e, PickleError):
-                raise
-            raise PickleError("the pickle holds a malformed array", fix="fetch it again") from e
-
-
-def _reconstruct(*_):
-    return _Array()
+            raise PickleError("the pickle holds a malformed array", fix=_AGAIN) from e
 
 
 def _frombuffer(raw, kind, shape, order):
@@ -81,7 +76,7 @@ def _scalar(kind, raw=b""):
 def _encode(text, codec="latin1"):
     # How Python 3 writes bytes into old protocols; no other codec is needed, and some decompress.
     if _text(codec) != "latin1" or not isinstance(text, str):
-        raise PickleError(f"the pickle asks for the codec {codec!r}", fix="do not use this file")
+        raise PickleError(f"the pickle asks for the codec {codec!r}", fix=_DISTRUST)
     return text.encode("latin1")
 
 
@@ -92,7 +87,7 @@ _ALLOWED: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): OrderedDict,
 }
 for _core in ("numpy.core", "numpy._core"):
-    _ALLOWED[_core + ".multiarray", "_reconstruct"] = _reconstruct
+    _ALLOWED[_core + ".multiarray", "_reconstruct"] = _Array
     _ALLOWED[_core + ".multiarray", "scalar"] = _scalar
     _ALLOWED[_core + ".numeric", "_frombuffer"] = _frombuffer
 
@@ -103,48 +98,30 @@ class _Reader(pickle._Unpickler):  # type: ignore[name-defined]
     dispatch: ClassVar[dict] = dict(pickle._Unpickler.dispatch)  # type: ignore[attr-defined]
 
     def find_class(self, module, name):
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
+        if (module, name) not in _ALLOWED:
             what = f"the pickle asks to run {module}.{name}; it was not run"
-            raise PickleError(
-                what,
-                fix="do not use this file: pickles of images need NumPy arrays and nothing else",
-            ) from None
+            fix = f"{_DISTRUST}: pickles of images need NumPy arrays and nothing else"
+            raise PickleError(what, fix=fix)
+        return _ALLOWED[module, name]
 
     def load_build(self):
         if not isinstance(self.stack[-2], _Array | _Kind):
-            raise PickleError(
-                "the pickle sets the state of something that is not an array",
-                fix="do not use this file",
-            )
+            what = "the pickle sets the state of something that is not an array"
+            raise PickleError(what, fix=_DISTRUST)
         state = self.stack.pop()
         self.stack[-1].__setstate__(state)
 
     def refuse(self):
-        raise PickleError(
-            "the pickle uses an instruction that arrays do not need", fix="do not use this file"
-        )
+        what = "the pickle uses an instruction that arrays do not need"
+        raise PickleError(what, fix=_DISTRUST)
 
     dispatch[pickle.BUILD[0]] = load_build
-    for _op in (
-        pickle.INST,
-        pickle.OBJ,
-        pickle.NEWOBJ,
-        pickle.NEWOBJ_EX,
-        pickle.EXT1,
-        pickle.EXT2,
-        pickle.EXT4,
-    ):
-        dispatch[_op[0]] = refuse
-    for _op in (pickle.PERSID, pickle.BINPERSID, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER):
-        dispatch[_op[0]] = refuse
+    for _op in _REFUSED:
+        dispatch[getattr(pickle, _op)[0]] = refuse
 
 
 class _Guarded:
-    """A file that refuses to be asked for more than it has, so that a length in the pickle cannot
-    claim memory.
-    """
+    """A file that refuses a read past its end, so that a length in it cannot claim memory."""
 
     def __init__(self, stream: BinaryIO):
         self.stream = stream
@@ -153,9 +130,8 @@ class _Guarded:
 
     def read(self, n: int = -1) -> bytes:
         if n > self.left:
-            raise PickleError(
-                "the pickle is truncated: it announces more bytes than it has", fix="fetch it again"
-            )
+            what = "the pickle is truncated: it announces more bytes than it has"
+            raise PickleError(what, fix=_AGAIN)
         out = self.stream.read(n)
         self.left -= len(out)
         return out
@@ -171,7 +147,7 @@ def read_pickle(path: str | Path) -> dict[str, Any]:
     for anything else.
 
     >>> import tempfile; p = Path(tempfile.mkdtemp()) / "a.pkl"
-    >>> _ = p.write_bytes(pickle.dumps({"data": np.arange(6, dtype=np.uint8).reshape(2, 3)}))
+    >>> _ = p.write_bytes(pickle.dumps({"data": np.arange(6, dtype=np.uint8)}))
     >>> int(read_pickle(p)["data"].sum())
     15
     """
@@ -180,19 +156,16 @@ def read_pickle(path: str | Path) -> dict[str, Any]:
         with open(path, "rb") as f:
             value = _Reader(_Guarded(f), encoding="bytes").load()
         if not isinstance(value, dict):
-            raise PickleError(
-                f"{path.name} holds a {type(value).__name__}, not a dictionary", fix=_COMMON
-            )
+            what = f"{path.name} holds a {type(value).__name__}, not a dictionary"
+            raise PickleError(what, fix=_COMMON)
         return _plain(value, {}, 0)
     except PickleError:
         raise
     except FileNotFoundError:
         raise PickleError(f"{path} does not exist", fix="check the path") from None
-    except Exception as e:  # a hostile file can make the reader fail in any way; none of them is ours to tell apart
-        raise PickleError(
-            f"{path.name} is truncated or not a pickle ({type(e).__name__}: {e})",
-            fix="fetch it again",
-        ) from e
+    except Exception as e:  # a hostile file can make the reader fail in any way
+        what = f"{path.name} is truncated or not a pickle ({type(e).__name__}: {e})"
+        raise PickleError(what, fix=_AGAIN) from e
 
 
 def _plain(value: Any, made: dict[int, Any], depth: int) -> Any:
@@ -210,14 +183,13 @@ def _plain(value: Any, made: dict[int, Any], depth: int) -> Any:
     elif isinstance(value, dict):
         keys = [str(_text(k)) for k in value]
         if len(set(keys)) < len(keys) or not all(isinstance(k, str | bytes | int) for k in value):
-            raise PickleError(
-                "the pickle has a dictionary with keys that are not names", fix=_COMMON
-            )
+            what = "the pickle has a dictionary with keys that are not names"
+            raise PickleError(what, fix=_COMMON)
         out = {k: _plain(v, made, depth + 1) for k, v in zip(keys, value.values(), strict=True)}
     elif isinstance(value, list | tuple):
         out = [_scalar_of(v) for v in value]
     else:
-        return value.decode("latin1") if isinstance(value, bytes) else value
+        return _text(value)
     made[id(value)] = out
     return out
 
@@ -230,9 +202,8 @@ def _scalar_of(value: Any) -> int | str:
     if isinstance(value, bytes):
         return _text(value)
     if not isinstance(value, int | str):
-        raise PickleError(
-            "the pickle has a list of something other than labels and indices", fix=_COMMON
-        )
+        what = "the pickle has a list of something other than labels and indices"
+        raise PickleError(what, fix=_COMMON)
     return value
 
 

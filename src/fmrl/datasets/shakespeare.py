@@ -1,9 +1,7 @@
-"""LEAF Shakespeare: every role of every play is a task, every character of its lines a sample to
-predict from those before it.
-"""
+"""LEAF Shakespeare: a role of a play is a task, each character of its lines a sample."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +22,12 @@ _CODES[np.frombuffer(ALPHABET.encode(), dtype=np.uint8)] = np.arange(len(ALPHABE
 
 @dataclass(frozen=True, repr=False)
 class Shakespeare:
-    """Roles as uint8 character codes, one flat array: role r is ``text[offsets[r]:offsets[r+1]]``.
+    """Roles as character codes, one flat array: role r is ``text[offsets[r]:offsets[r+1]]``.
+
+    Args:
+        names: [T] of the roles.
+        text: uint8 [N] codes.
+        offsets: [T + 1].
 
     >>> roles = Shakespeare(("A",), encode("to be"), np.array([0, 5]))
     >>> X, y = roles.samples(0, context=3)
@@ -46,15 +49,13 @@ class Shakespeare:
         return f"Shakespeare({len(self)} roles, {len(self.text):,} characters)"
 
     def samples(self, r: int, context: int = 80) -> tuple[np.ndarray, np.ndarray]:
-        """(X, y) of role r: X [n, context] the characters before, a view of the text; y [n] the
-        next one; n = length - context.
-        """
+        """(X, y) of role r: X [n, context] a view of the characters before y [n]."""
         text = self.text[self.offsets[r] : self.offsets[r + 1]]
         if len(text) <= context:
-            what = f"the role {self.names[r]} has {len(text)} characters, no sample with {context} before it"
-            raise LayoutError(
-                what, task=r, fix="lower context, or keep roles with `longer(context)`"
-            )
+            what = f"the role {self.names[r]} has {len(text)} characters"
+            what += f", no sample with {context} before it"
+            fix = "lower context, or keep roles with `longer(context)`"
+            raise LayoutError(what, task=r, fix=fix)
         return np.lib.stride_tricks.sliding_window_view(text, context)[:-1], text[context:]
 
     def longer(self, length: int) -> "Shakespeare":
@@ -63,11 +64,7 @@ class Shakespeare:
         text = [self.text[self.offsets[r] : self.offsets[r + 1]] for r in kept]
         if not kept:
             raise LayoutError(f"no role has more than {length} characters", fix="lower the length")
-        return Shakespeare(
-            tuple(self.names[r] for r in kept),
-            np.concatenate(text),
-            np.cumsum([0, *map(len, text)]),
-        )
+        return _joined({self.names[r]: part for r, part in zip(kept, text, strict=True)})
 
     def tasks(self, context: int = 3, limit: int | None = 100) -> Iterator[Task]:
         """Roles as linear next-character tasks, one at a time: the last ``context`` characters
@@ -86,6 +83,11 @@ class Shakespeare:
             yield Task(X, y, loss=loss, name=self.names[r])
 
 
+def _joined(roles: Mapping[str, np.ndarray]) -> Shakespeare:
+    text = list(roles.values())
+    return Shakespeare(tuple(roles), np.concatenate(text), np.cumsum([0, *map(len, text)]))
+
+
 def encode(text: str) -> np.ndarray:
     """Codes uint8 [n] of a text.
 
@@ -101,12 +103,19 @@ def decode(codes: np.ndarray) -> str:
 
 
 def load_shakespeare(
-    source: str | os.PathLike | None = None, *, data=None, expect: int | str | None = "known"
+    source: str | os.PathLike | None = None,
+    *,
+    data: str | os.PathLike | None = None,
+    expect: int | str | None = "known",
 ) -> Shakespeare:
-    """All roles in name order, from the archive or the folder ``by_play_and_character``.
+    """All roles in name order.
 
-    expect: the number of roles; 'known' is the registry's (1,144) for its own copy, None takes what
-    is there."""
+    Args:
+        source: The archive or the folder ``by_play_and_character`` (default: the registry's copy).
+        data: The folder of local copies (default: ``FMRL_DATA``).
+        expect: The number of roles; 'known' is the registry's (1,144) for its own copy, None takes
+            what is there.
+    """
     path = get("leaf-shakespeare", data).path if source is None else Path(source)
     if expect == "known":
         expect = dataset("leaf-shakespeare").counts["roles"] if source is None else None
@@ -116,26 +125,21 @@ def load_shakespeare(
             continue
         name = file.rsplit("/", 1)[-1][:-4]
         if name in roles:
-            raise LayoutError(
-                f"{path} holds {name}.txt twice",
-                fix="give the archive or the folder by_play_and_character",
-            )
+            fix = "give the archive or the folder by_play_and_character"
+            raise LayoutError(f"{path} holds {name}.txt twice", fix=fix)
         try:
             roles[name] = encode(content.decode("utf-8"))
         except UnicodeDecodeError as e:
-            raise LayoutError(
-                f"{name}.txt is not UTF-8 ({e.reason} at byte {e.start})", fix="get the set again"
-            ) from None
+            what = f"{name}.txt is not UTF-8 ({e.reason} at byte {e.start})"
+            raise LayoutError(what, fix="get the set again") from None
         if not len(roles[name]):
             raise LayoutError(f"{name}.txt is empty", fix="get the set again, or remove the file")
     if not roles or (expect is not None and len(roles) != expect):
-        raise LayoutError(
-            f"{path} has {len(roles)} roles, {expect or 'some'} expected",
-            fix="get the set again, or pass expect=None",
-        )
-    names = tuple(sorted(roles))
-    return Shakespeare(
-        names,
-        np.concatenate([roles[n] for n in names]),
-        np.cumsum([0, *(len(roles[n]) for n in names)]),
-    )
+        what = f"{path} has {len(roles)} roles, {expect or 'some'} expected"
+        raise LayoutError(what, fix="get the set again, or pass expect=None")
+    return _joined({name: roles[name] for name in sorted(roles)})
+
+
+def count(name: str, path: Path) -> dict[str, int]:
+    """Counts of a copy."""
+    return {"roles": len(load_shakespeare(path))}

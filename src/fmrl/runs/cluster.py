@@ -21,7 +21,7 @@ from fmrl.errors import FMRLError
 from fmrl.core.losses import Loss, Squared
 from fmrl.core.tasks import Task
 from fmrl.datasets import Encoder, TableError
-from fmrl.tables.training_ids import _text as id_text
+from fmrl.tables.frames import id_text
 from fmrl.cluster.engine import Played, Ray
 from fmrl.cluster.groups import FIX, Block, Group, cut, index_file, join, open_file
 from fmrl.cluster.mapping import OnRay

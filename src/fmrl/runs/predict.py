@@ -12,10 +12,10 @@ import polars as pl
 
 from fmrl.errors import FMRLError
 from fmrl.datasets import TableError, tasks_from_frame
-from fmrl.tables.encoder import clean, same_kind
-from fmrl.tables.grouping import batches
-from fmrl.tables.reading import as_polars, free_names, is_seekable
-from fmrl.tables.training_ids import _text as id_text
+from fmrl.tables.any_table import as_polars, clean, free_names, is_seekable
+from fmrl.tables.encoder import same_kind
+from fmrl.tables.frames import id_text
+from fmrl.tables.stream import batches
 from fmrl.estimators.task_models import probabilities
 from fmrl.estimators.playing import WINDOW
 from fmrl.runs import folder

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fmrl.core.tasks import Task
-from fmrl.tables.training_ids import _text as id_text
+from fmrl.tables.frames import id_text
 from fmrl.runs.source import targets
 
 ROWS = 20_000  # of training tasks, for the pooled baseline

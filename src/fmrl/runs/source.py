@@ -14,16 +14,13 @@ import numpy as np
 import polars as pl
 
 from fmrl.errors import FMRLError
-from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
+from fmrl.core.losses import Loss, Squared
 from fmrl.core.tasks import Task
 from fmrl.datasets import Encoder, TableError, TaskStream, tasks_from_frame, training_ids
-from fmrl.tables.reading import as_polars
-from fmrl.tables.training_ids import _text as id_text
+from fmrl.tables.frames import id_text
 from fmrl.estimators.pack import Table
 from fmrl.estimators.playing import WINDOW
 from fmrl.runs.options import Options
-
-MOST_CLASSES = 1000
 
 
 class Window(NamedTuple):
@@ -134,8 +131,7 @@ def open_source(
     if encoder is None:
         given |= {"features": options.features or None, "policy": options.policy, "train": None if share >= 1 else share}
     try:
-        loss = _loss(options, table) if loss is None else loss
-        stream = tasks_from_frame(table, loss=loss, encoder=encoder, **given)
+        stream = tasks_from_frame(table, loss=loss or options.kind, encoder=encoder, **given)
         stream = stream if encoder is not None else replace(stream, encoder=_rounded(stream.encoder))
         if expected is None:
             ids = stream.frame.lazy().select(pl.col(options.task).n_unique())
@@ -155,26 +151,6 @@ def _rounded(encoder: Encoder) -> Encoder:
 
     columns = (replace(c, fill=nine(c.fill), centre=nine(c.centre), spread=nine(c.spread)) for c in encoder.columns)
     return Encoder(tuple(columns), encoder.policy)
-
-
-def _loss(options: Options, table: Any) -> Loss | None:
-    """The loss asked for by kind; None: to be told from the target."""
-    if options.kind == "auto":
-        return None
-    if options.kind == "regression":
-        return Squared()
-    lazy = as_polars(table, {options.task: pl.String}).lazy()
-    schema = lazy.collect_schema()
-    if options.target not in schema:
-        raise TableError(f"there is no column {options.target!r}", fix=f"the columns are {', '.join(map(repr, schema))}")
-    y = pl.col(options.target)
-    y = y.fill_nan(None) if schema[options.target].is_float() else y
-    found = lazy.select(y.drop_nulls().unique().sort()).collect(engine="streaming").to_series()
-    labels = found.to_list() if found.dtype.is_numeric() or found.dtype == pl.Boolean else found.cast(pl.String).to_list()
-    if not 2 <= len(labels) <= MOST_CLASSES:
-        what = f"the target {options.target!r} has {len(labels):,} different values"
-        raise TableError(what, fix=f"classification needs 2 to {MOST_CLASSES:,} classes; use kind='regression' for a quantity")
-    return Logistic(tuple(sorted(labels))) if len(labels) == 2 else OneVsAll(tuple(sorted(labels)))
 
 
 def not_empty(source: Source, played: int) -> None:

@@ -1,8 +1,8 @@
-"""Columns into numbers: categories, missing values and scaling, learned from training tasks and
-stored with the model.
-"""
+"""Columns of a table as numbers: an encoding learned from training rows and stored."""
 
 import json
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from fmrl.errors import TableError
+from fmrl.tables.any_table import clean, is_complete, is_missing
 
 _CHOICES = {
     "categorical": ("onehot", "error"),
@@ -17,18 +18,34 @@ _CHOICES = {
     "unknown": ("zero", "error"),
     "scale": ("none", "standard", "range"),
 }
+_DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([T ].*)?")
+_DATE_FIX = "name it in order= to sort by it, leave it out of features, or make it a number"
+TEXT = (pl.String, pl.Categorical, pl.Enum)
+_CONSTANT = 1e-12  # relative: values closer than this differ by rounding
+
+
+def one_of(choices: Mapping[str, Sequence[str]], given: Mapping[str, Any]) -> None:
+    """Raise TableError for the first argument whose value is not among its choices."""
+    for name, allowed in choices.items():
+        if given[name] not in allowed:
+            fix = f"use one of {', '.join(allowed)}"
+            raise TableError(f"{name}={given[name]!r} is unknown", fix=fix)
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What to do with values that are not numbers.
+    """What to do with values that are not numbers, and how columns are scaled.
 
-    categorical: 'onehot' one column per level | 'error'. missing (null or NaN): 'error' |
-    'indicator' the training mean plus a column that is 1 where the value was missing | 'mean' the
-    training mean alone | 'drop' the row. A column without any value is always an error. unknown (a
-    level no training task had): 'zero' no column is 1 | 'error'.
-    scale: 'none' | 'standard' (x - mean) / deviation | 'range' (x - min) / (max - min); always of
-    the training tasks."""
+    Args:
+        categorical: Text columns: 'onehot' makes one column of each level, 'error' refuses them.
+        missing: Null and NaN: 'error', 'indicator' (the training mean, and a column that is 1 where
+            the value was missing), 'mean' (the training mean alone) or 'drop' (the row is left
+            out). A column without any value is always an error.
+        unknown: A level that no training task had: 'zero' (none of its columns is 1) or 'error'.
+        scale: 'none', 'standard' for (x - mean) / deviation, or 'range' for
+            (x - min) / (max - min); always of the training tasks.
+        levels: The most levels a text column may have.
+    """
 
     categorical: str = "onehot"
     missing: str = "error"
@@ -37,26 +54,18 @@ class Policy:
     levels: int = 256
 
     def __post_init__(self):
-        for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise TableError(
-                    f"{name}={getattr(self, name)!r} is unknown",
-                    fix=f"use one of {', '.join(allowed)}",
-                )
+        one_of(_CHOICES, vars(self))
         if not isinstance(self.levels, int) or self.levels < 1:
-            raise TableError(
-                f"levels={self.levels!r} is no number of levels",
-                fix="give a whole number of at least 1",
-            )
+            what = f"levels={self.levels!r} is not a number of levels"
+            raise TableError(what, fix="give a whole number of at least 1")
 
 
 @dataclass(frozen=True)
 class Column:
-    """One input column: a number (levels None) or a category; ``indicator`` when training tasks had
-    missing values.
+    """One input column: a number (``levels`` is None) or a category.
 
-    ``dtype`` is what the training tasks held: later rows must be of the same kind, or "01" would be
-    read as the number 1."""
+    ``indicator``: the training tasks had missing values. ``dtype``: what they held; later rows must
+    be of the same kind, or "01" would be read as the number 1."""
 
     name: str
     levels: tuple[str, ...] | None = None
@@ -69,21 +78,28 @@ class Column:
     @property
     def outputs(self) -> list[str]:
         """Names of the columns this one becomes."""
-        own = (
-            [self.name]
-            if self.levels is None
-            else [f"{self.name}={level}" for level in self.levels]
-        )
+        own = [self.name] if self.levels is None else [f"{self.name}={v}" for v in self.levels]
         return own + ([f"{self.name} is missing"] if self.indicator else [])
+
+    @property
+    def read_as(self) -> Any:
+        """The polars type to read this column of a CSV file as."""
+        number = pl.Boolean if self.dtype == "Boolean" else pl.Float64
+        return number if self.levels is None else pl.String
 
 
 @dataclass(frozen=True)
 class Encoder:
-    """A fitted encoding: a plain value, stored as JSON.
+    """A learned encoding: a plain value, stored as JSON.
 
-    >>> from fmrl.datasets import fit_encoder
+    Args:
+        columns: The input columns and what was learned about each.
+        policy: What to do with values that are not numbers.
+
+    >>> from fmrl.tables import fit_encoder
     >>> frame = pl.DataFrame({"size": [1.0, 3.0], "colour": ["red", "blue"]})
-    >>> encoder = fit_encoder(frame.lazy(), ["size", "colour"], Policy(scale="standard"))
+    >>> columns, policy = ["size", "colour"], Policy(scale="standard")
+    >>> encoder = fit_encoder(frame.lazy(), columns, policy)
     >>> encoder.transform(frame).tolist()
     [[-1.0, 0.0, 1.0], [1.0, 1.0, 0.0]]
     >>> Encoder.from_json(encoder.to_json()) == encoder
@@ -105,29 +121,30 @@ class Encoder:
 
     def to_json(self) -> str:
         """The encoding as text."""
-        return json.dumps(
-            {"columns": [asdict(c) for c in self.columns], "policy": asdict(self.policy)},
-            ensure_ascii=False,
-        )
+        return json.dumps(asdict(self), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Encoder":
         """The encoding `to_json` wrote."""
         try:
             held = json.loads(text)
-            columns = (
-                Column(**(c | {"levels": None if c["levels"] is None else tuple(c["levels"])}))
-                for c in held["columns"]
-            )
-            return cls(tuple(columns), Policy(**held["policy"]))
+            for c in held["columns"]:
+                c["levels"] = None if c["levels"] is None else tuple(c["levels"])
+            return cls(tuple(Column(**c) for c in held["columns"]), Policy(**held["policy"]))
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as e:
-            raise TableError(
-                f"this is no stored encoder ({type(e).__name__}: {e})",
-                fix="give what to_json wrote",
-            ) from None
+            what = f"this is not a stored encoder ({type(e).__name__}: {e})"
+            raise TableError(what, fix="give what to_json wrote") from None
 
     def transform(self, frame: pl.DataFrame, rows: np.ndarray | None = None) -> np.ndarray:
-        """Rows as float64 [n, d]; ``rows`` [n] are their numbers in the table, for messages."""
+        """Encode rows.
+
+        Args:
+            frame: The rows; it has the columns `inputs`.
+            rows: [n] their numbers in the table, for messages (default: 0, 1, …).
+
+        Returns:
+            float64 [n, d], a column for each of `names`.
+        """
         rows = np.arange(len(frame)) if rows is None else rows
         parts = [p for c in self.columns for p in self._encode(c, frame[c.name], rows)]
         return np.column_stack(parts) if parts else np.empty((len(frame), 0))
@@ -139,59 +156,144 @@ class Encoder:
             same_kind(c, values.dtype)
         if missing.any() and not c.indicator and self.policy.missing != "mean":
             what = f"column {c.name!r} has no value in row {rows[missing.arg_max()]}"
+            fix = "fill it in, or use policy=Policy(missing=...) with 'indicator', 'mean' or 'drop'"
             if self.policy.missing == "indicator":
                 what += ", and no training task had one missing there"
-                raise TableError(
-                    what, fix="use policy=Policy(missing='mean'), or train on such rows"
-                )
-            fix = "fill it in, or use policy=Policy(missing=...) with 'indicator', 'mean' or 'drop'"
+                fix = "use policy=Policy(missing='mean'), or train on such rows"
             raise TableError(what, fix=fix)
         flag = [missing.to_numpy().astype(np.float64)] if c.indicator else []
         if c.levels is None:
-            x = values.cast(pl.Float64).fill_null(c.fill).to_numpy()
-            x = (x - c.centre) / c.spread
-            if not np.isfinite(x).all():
-                raise TableError(
-                    f"column {c.name!r} is infinite in row {rows[np.argmin(np.isfinite(x))]}",
-                    fix="replace it",
-                )
+            x = (values.cast(pl.Float64).fill_null(c.fill).to_numpy() - c.centre) / c.spread
+            if not (finite := np.isfinite(x)).all():
+                what = f"column {c.name!r} is infinite in row {rows[np.argmin(finite)]}"
+                raise TableError(what, fix="replace it")
             return [x, *flag]
         text = values.cast(pl.String)
         unknown = text.is_not_null() & ~text.is_in(list(c.levels))
         if self.policy.unknown == "error" and unknown.any():
             at = int(unknown.arg_max() or 0)
-            what = f"column {c.name!r} has the level {text[at]!r} in row {rows[at]}, which no training task had"
-            raise TableError(what, fix="train on it, or use policy=Policy(unknown='zero')")
-        return [
-            (text == level).fill_null(False).to_numpy().astype(np.float64) for level in c.levels
-        ] + flag
+            what = f"column {c.name!r} has the level {text[at]!r} in row {rows[at]}"
+            fix = "train on it, or use policy=Policy(unknown='zero')"
+            raise TableError(what + ", which no training task had", fix=fix)
+        levels = ((text == level).fill_null(False).to_numpy() for level in c.levels)
+        return [level.astype(np.float64) for level in levels] + flag
 
 
-def clean(values: pl.Series) -> pl.Series:
-    """NaN counts as missing, like null."""
-    return values.fill_nan(None) if values.dtype.is_float() else values
+def fit_encoder(
+    rows: pl.LazyFrame, features: Sequence[str], policy: Policy | None = None
+) -> Encoder:
+    """Learn levels, means and scales in one streaming pass.
+
+    Args:
+        rows: The rows of the training tasks. With missing='drop' only complete rows count.
+        features: The columns to encode.
+        policy: What to do with values that are not numbers (default: `Policy()`).
+    """
+    policy = policy or Policy()
+    schema = rows.collect_schema()
+    kinds = {f: kind_of(f, schema[f]) for f in features}
+    if policy.categorical == "error" and (bad := [f for f in features if kinds[f] == "category"]):
+        fix = "use policy=Policy(categorical='onehot'), or leave it out of features"
+        raise TableError(f"column {bad[0]!r} holds text", fix=fix)
+    learned = rows.filter(is_complete(features, schema)) if policy.missing == "drop" else rows
+    stats: list[dict[str, pl.Expr]] = []
+    for f in features:
+        c = pl.col(f)
+        if kinds[f] == "category":
+            own = {"levels": c.cast(pl.String).drop_nulls().unique().sort().implode()}
+        else:
+            c = c.cast(pl.Float64).fill_nan(None)
+            own = {"mean": c.mean(), "std": c.std(ddof=0), "min": c.min(), "max": c.max()}
+        stats.append(own | {"missing": c.null_count()})
+    wanted = [e.alias(f"{n}{i}") for i, own in enumerate(stats) for n, e in own.items()]
+    got = learned.select(pl.len().alias("rows"), *wanted).collect(engine="streaming")
+    got = got.row(0, named=True)
+    if not got["rows"]:
+        raise _no_rows(rows, features)
+    columns = []
+    for i, f in enumerate(features):
+        mine = {name: got[f"{name}{i}"] for name in stats[i]}
+        if mine["missing"] == got["rows"]:
+            raise _no_value(f)
+        text = kinds[f] == "category"
+        fitted = _levels(f, mine, policy) if text else _scales(f, mine, policy)
+        flag = policy.missing == "indicator" and mine["missing"] > 0
+        columns.append(Column(f, **fitted, indicator=flag, dtype=str(schema[f])))
+    return Encoder(tuple(columns), policy)
 
 
 def kind_of(name: str, dtype: Any) -> str:
     """'number' or 'category', or an error that says what to convert."""
     if dtype.is_numeric() or dtype == pl.Boolean:
         return "number"
-    if dtype in (pl.String, pl.Categorical, pl.Enum):
+    if dtype in TEXT:
         return "category"
     if dtype == pl.Null:
         raise TableError(f"column {name!r} has no value at all", fix="leave it out of features")
     if dtype.is_temporal():
-        fix = "name it in order= to sort by it, leave it out of features, or turn it into numbers yourself"
-        raise TableError(f"column {name!r} holds dates or times ({dtype})", fix=fix)
+        raise TableError(f"column {name!r} holds dates or times ({dtype})", fix=_DATE_FIX)
     fix = "convert it to a number or a string, or leave it out of features"
     raise TableError(f"column {name!r} is of type {dtype}", fix=fix)
 
 
 def same_kind(c: Column, dtype: Any) -> None:
-    """Raise TableError unless a column of this dtype is of the kind the encoding was learned from."""
-    learned, given = ("number" if c.levels is None else "category"), kind_of(c.name, dtype)
-    if given != learned:
+    """Raise TableError unless a column is of the kind that the encoding was learned from."""
+    if (kind_of(c.name, dtype) == "number") != (c.levels is None):
         what = f"column {c.name!r} is {dtype} here, the encoding was learned from {c.dtype}"
-        raise TableError(
-            what, fix="convert it: the same text and the same number are different values"
-        )
+        fix = "convert it: the same text and the same number are different values"
+        raise TableError(what, fix=fix)
+
+
+def _no_value(name: str) -> TableError:
+    what = f"column {name!r} has no value at all (only NaN or nothing)"
+    return TableError(what, fix="leave it out of features")
+
+
+def _no_rows(rows: pl.LazyFrame, features: Sequence[str]) -> TableError:
+    schema = rows.collect_schema()
+    missing = (is_missing(f, schema).sum().alias(str(i)) for i, f in enumerate(features))
+    n, *lost = rows.select(pl.len(), *missing).collect(engine="streaming").row(0)
+    if n and n in lost:
+        return _no_value(features[lost.index(n)])
+    fix = "give a table with rows, and training tasks that are in it"
+    if n:
+        fix = "every row misses some value: use policy=Policy(missing='indicator')"
+    return TableError("there is no row to learn the encoding from", fix=fix)
+
+
+def _scales(name: str, got: Mapping[str, Any], policy: Policy) -> dict[str, float]:
+    mean, low, high = got["mean"], got["min"], got["max"]
+    if not np.isfinite([low, high]).all():
+        raise TableError(f"column {name!r} has an infinite value", fix="replace it")
+    scales = {"none": (0.0, 1.0), "standard": (mean, got["std"]), "range": (low, high - low)}
+    centre, spread = scales[policy.scale]
+    size = max(abs(low), abs(high))
+    if high - low <= _CONSTANT * size or (size < 1 and not spread):  # squares of tiny values vanish
+        spread = 1.0  # a constant column becomes zero, up to rounding
+    # A deviation of nothing where large values differ is an overflow that cancelled.
+    if not np.isfinite([mean, centre, spread]).all() or not spread > 0:
+        what = f"column {name!r} is too large to be scaled ({low:g} to {high:g})"
+        raise TableError(what, fix="rescale it yourself")
+    return {"fill": mean, "centre": centre, "spread": spread}
+
+
+def _levels(name: str, got: Mapping[str, Any], policy: Policy) -> dict[str, tuple[str, ...]]:
+    levels = got["levels"]
+    if levels and all(_DATE.fullmatch(level) for level in levels):
+        raise TableError(f"column {name!r} holds dates as text ({levels[0]!r})", fix=_DATE_FIX)
+    if len(levels) > policy.levels:
+        fix = f"leave it out of features, or use policy=Policy(levels=...) above {policy.levels}"
+        raise TableError(f"column {name!r} has {len(levels):,} levels", fix=fix)
+    words = [level for level in levels if not _is_number(level)]
+    if 0 < len(words) <= len(levels) / 2 and len(levels) - len(words) > 1:
+        fix = "leave missing values empty, or convert the column, or leave it out of features"
+        raise TableError(f"column {name!r} looks like numbers but holds {words[0]!r}", fix=fix)
+    return {"levels": tuple(levels)}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

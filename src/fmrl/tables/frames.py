@@ -1,7 +1,6 @@
-"""Any table into tasks: data frames of every kind, and CSV, Parquet or Arrow files larger than
-memory.
-"""
+"""Any table as tasks: which columns, which training tasks, and which loss."""
 
+import hashlib
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -11,13 +10,20 @@ import polars as pl
 
 from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.errors import FMRLError, TableError
-from fmrl.tables.encoder import Encoder, Policy, same_kind
-from fmrl.tables.encoder_fit import complete, fit_encoder
-from fmrl.tables.reading import as_polars, free_names, is_seekable
+from fmrl.tables.any_table import (
+    as_polars,
+    free_names,
+    is_complete,
+    is_seekable,
+    no_column,
+    readable,
+)  # fmt: skip
+from fmrl.tables.encoder import TEXT, Encoder, Policy, fit_encoder, one_of, same_kind
 from fmrl.tables.stream import TaskStream
-from fmrl.tables.training_ids import choose_training, training_rows
 
-_MOST_CLASSES = 50  # a whole-number target with more values is as likely a quantity as a class
+KINDS = ("auto", "classification", "regression")
+_FEW, _MOST = 50, 1000  # most classes of a number: guessed, and asked for
+_CHOICES = {"apart": ("error", "gather", "split"), "one_class": ("error", "keep", "drop")}
 
 
 def tasks_from_frame(
@@ -27,7 +33,7 @@ def tasks_from_frame(
     target: str | None = None,
     features: str | Sequence[str] | None = None,
     order: str | Sequence[str] | None = None,
-    loss: Loss | None = None,
+    loss: Loss | str | None = None,
     policy: Policy | None = None,
     encoder: Encoder | str | os.PathLike | None = None,
     train: Collection | float | None = None,
@@ -36,93 +42,187 @@ def tasks_from_frame(
     rows: int = 1_000_000,
     scratch: str | os.PathLike | None = None,
 ) -> TaskStream:
-    """Tasks from a table: one task per value of column ``task``, its rows as rounds.
+    """Tasks from a table: one task for each value of column ``task``, its rows as rounds.
 
-    frame: any data frame narwhals accepts, a polars LazyFrame, or the path (or glob) of CSV, TSV,
-    Parquet or Arrow files; they stream. Task ids of a CSV file are text, as written there.
-    features: columns to use (default: all others). order: sorts the rounds inside a task (default:
-    as they lie). loss: by default Squared for a real target, Logistic for two classes, OneVsAll for
-    more.
-    policy: categories, missing values, scaling (`Policy`). train: ids of the training tasks, or the
-    share of tasks (chosen by a hash of the id) that levels and scales are learned from; default
-    all. encoder: one learned before (or the path of its JSON), used as it is; it takes the place of
-    features, policy and train, and goes with ``loss=`` of the stream it was learned in.
-    apart: a task whose rows do not lie together is an 'error'; 'gather' collects them (out of core
-    for files, two passes and scratch space); 'split' makes each run of rows its own task.
-    one_class: 'error', 'keep' or 'drop'. rows: how many are held in memory at a time when
-    gathering. Rows in messages count from 0, in the order of the table.
+    Args:
+        frame: A data frame that narwhals accepts, a polars LazyFrame, or the path (or glob) of CSV,
+            TSV, Parquet or Arrow files, which are streamed. Ids of a CSV file are text, as written.
+        task: The column that names the task of a row.
+        target: The column of labels or numbers to predict; None for cost vectors (loss=Linear()).
+        features: The columns to use (default: all others).
+        order: The columns that sort the rounds of a task (default: the order of the table).
+        loss: A loss, or 'classification' or 'regression' (default: as `infer_loss` says).
+        policy: Categories, missing values and scaling (default: `Policy()`).
+        encoder: An encoding learned before, or the path of its JSON. It takes the place of
+            features, policy and train; use it with ``loss=`` of the stream it was learned in.
+        train: What the encoding is learned from: ids of tasks, or a share of the tasks, chosen by a
+            hash of the id (default: all).
+        apart: A task whose rows do not lie together: 'error', 'gather' (collect them; for files out
+            of core, in two passes with scratch space) or 'split' (each run of rows is a task).
+        one_class: A classification task with one class: 'error', 'keep' or 'drop'.
+        rows: How many rows are held in memory at a time when gathering.
+        scratch: A folder for temporary files when gathering.
 
-    >>> frame = pl.DataFrame({"shop": [1, 1, 2, 2], "size": [1.0, 2.0, 3.0, 4.0], "price": [2.0, 4.0, 6.0, 8.0]})
+    Returns:
+        A stream of tasks that can be iterated again. Rows in messages count from 0.
+
+    >>> sizes, prices = [1.0, 2.0, 3.0, 4.0], [2.0, 4.0, 6.0, 8.0]
+    >>> frame = pl.DataFrame({"shop": [1, 1, 2, 2], "size": sizes, "price": prices})
     >>> first, second = tasks_from_frame(frame, task="shop", target="price")
     >>> first.name, float(first.X[1, 0])
     (1, 2.0)
     """
     features, sort = _names("features", features), _names("order", order) or ()
     encoder = _stored(encoder)
-    _check_arguments(locals())
+    one_of(_CHOICES, {"apart": apart, "one_class": one_class})
+    _check_kind("task", task, str)
+    for name, value, kind in (("target", target, str), ("policy", policy, Policy)):
+        _check_kind(name, value, kind, type(None))
+    if loss not in KINDS:
+        _check_kind("loss", loss, Loss, type(None))
+    if not isinstance(rows, int) or rows < 1:
+        what = f"rows={rows!r} is not a number of rows"
+        raise TableError(what, fix="give a whole number of at least 1")
+    if encoder is not None:
+        _check_encoder(encoder, features, policy, train)
     names = [n for n in (task, target) if n is not None]
-    try:
-        table = as_polars(frame, _kinds(task, target, loss, encoder))
-        lazy = table.lazy()
+    with readable():
+        table = as_polars(frame, _known_types(task, target, loss, encoder))
+        lazy, trained = table.lazy(), None
         schema = lazy.collect_schema()
-        inputs = features if features is not None else tuple(encoder.inputs) if encoder else None
-        inputs = (
-            inputs if inputs is not None else tuple(c for c in schema if c not in (*names, *sort))
-        )
-        _check_columns(schema, names, sort, inputs)
-        trained = None
+        if features is None:
+            others = (c for c in schema if c not in (*names, *sort))
+            features = tuple(encoder.inputs if encoder else others)
+        _check_columns(schema, names, sort, features)
         if encoder is None:
-            policy = policy or Policy()
-            trained = choose_training(lazy, task, train)
-            encoder = fit_encoder(training_rows(lazy, task, trained), inputs, policy)
+            trained = _training_tasks(lazy, task, train)
+            known = lazy if trained is None else lazy.filter(pl.col(task).is_in(list(trained)))
+            encoder = fit_encoder(known, features, policy)
         for c in encoder.columns:
             if schema[c.name] != pl.Null:
                 same_kind(c, schema[c.name])
         kept = table.select(list(dict.fromkeys([*names, *sort, *encoder.inputs])))
-        used = (
-            complete(kept.lazy(), encoder.inputs)
-            if encoder.policy.missing == "drop"
-            else kept.lazy()
-        )
-        loss = loss if loss is not None else _loss(used, target)
-    except pl.exceptions.PolarsError as e:
-        raise TableError(
-            f"the table cannot be read: {str(e).splitlines()[0]}",
-            fix="check the file and its encoding",
-        ) from e
+        if not isinstance(loss, Loss):
+            drop = encoder.policy.missing == "drop"
+            used = kept.lazy().filter(is_complete(encoder.inputs, schema)) if drop else kept.lazy()
+            loss = infer_loss(used, target, loss or "auto")
     (row,) = free_names(kept.collect_schema().names(), "row")
     where = None if scratch is None else str(scratch)
-    return TaskStream(
-        kept,
-        task,
-        target,
-        sort,
-        loss,
-        encoder,
-        apart,
-        one_class,
-        rows,
-        where,
-        is_seekable(frame),
-        row=row,
-        trained=trained,
-    )
+    given = (kept, task, target, sort, loss, encoder, apart, one_class, rows, where)
+    return TaskStream(*given, is_seekable(frame), row=row, trained=trained)
+
+
+def infer_loss(rows: pl.LazyFrame, target: str | None, kind: str = "auto") -> Loss:
+    """The loss that fits a target column: the only place where it is guessed.
+
+    Regression is `Squared`; classification is `Logistic` for two classes and `OneVsAll` for more,
+    the classes sorted. With 'auto' text, truth values and whole numbers are classes and real
+    numbers are a quantity. What could be either is an error: real numbers that are only 0 and 1
+    (classes become real when a table has holes), and whole numbers of more than 50 values.
+
+    Args:
+        rows: The rows that are used.
+        target: The column of labels or numbers.
+        kind: 'auto', 'classification' (any column of at least two values; numbers of at most 1,000)
+            or 'regression'.
+
+    >>> infer_loss(pl.LazyFrame({"sold": [3, 1, 2]}), "sold")
+    OneVsAll(classes=(1, 2, 3))
+    >>> infer_loss(pl.LazyFrame({"sold": [3, 1, 2]}), "sold", "regression")
+    Squared()
+    """
+    if target is None:
+        fix = "name the target column, or pass loss=Linear() for cost vectors"
+        raise FMRLError("neither target nor loss is given", fix=fix)
+    dtype, y, where = rows.collect_schema()[target], pl.col(target), f"the target {target!r}"
+    y = (y.fill_nan(None) if dtype.is_float() else y).drop_nulls()
+    if kind == "regression":
+        return Squared()
+    if kind == "auto" and (dtype.is_float() or dtype.is_decimal()):
+        binary = (y.min() == 0) & (y.max() == 1) & y.is_in([0.0, 1.0]).all()
+        if dtype.is_float() and rows.select(binary).collect(engine="streaming").item():
+            fix = "pass loss=fmrl.Squared() for a quantity, or loss=fmrl.Logistic() for two classes"
+            raise TableError(f"{where} is a real number but holds only 0 and 1", fix=fix)
+        return Squared()
+    number = dtype.is_numeric() or dtype == pl.Boolean
+    if not (number or dtype in TEXT):
+        fix = "convert it to numbers or to class names"
+        raise TableError(f"{where} is of type {dtype}", fix=fix)
+    found = rows.select(y.unique().sort()).collect(engine="streaming").to_series()
+    labels = tuple(sorted((found if number else found.cast(pl.String)).to_list()))
+    if number and len(labels) > (_FEW if kind == "auto" else _MOST):
+        what = f"{where} has {len(labels):,} {'whole-number ' * dtype.is_integer()}values"
+        fix = "pass loss=fmrl.Squared() for a quantity, or loss=fmrl.OneVsAll(classes) for classes"
+        raise TableError(what, fix=fix)
+    if len(labels) < 2:
+        fix = "classification needs at least two classes"
+        raise TableError(f"{where} has only the class {list(labels)}", fix=fix)
+    return Logistic(labels) if len(labels) == 2 else OneVsAll(labels)
+
+
+def training_ids(ids: Collection, share: float, seed: int = 0) -> list:
+    """The ids of training tasks: those whose hash falls below ``share``.
+
+    An id stays on its side whatever else is in the table. The hash is of the id as text, so 1, 1.0
+    and "1" fall on the same side, whichever kind of file they come from.
+
+    Args:
+        ids: Task ids.
+        share: Of the tasks, from 0 to 1.
+        seed: Another seed gives another choice.
+
+    >>> len(training_ids(range(1000), 0.8))
+    801
+    """
+    texts = ((i, f"{seed}:{id_text(i)}".encode()) for i in ids)
+    cut = share * 2.0**64
+    return [i for i, t in texts if int.from_bytes(hashlib.sha256(t).digest()[:8]) < cut]
+
+
+def id_text(i: Any) -> str:
+    """A task id as text, the same for 1, 1.0 and "1"."""
+    return str(int(i)) if isinstance(i, float) and i.is_integer() else str(i)
+
+
+def _training_tasks(
+    rows: pl.LazyFrame, task: str, train: Collection | float | None
+) -> tuple | None:
+    """The ids that ``train`` names, or None for all."""
+    if train is None:
+        return None
+    if isinstance(train, str | bytes) or not isinstance(train, Collection | float | int):
+        fix = "give a list of ids, or a number in (0, 1]"
+        raise TableError(f"train={train!r} is neither ids nor a share", fix=fix)
+    if isinstance(train, float | int):
+        if not 0 < train <= 1:
+            fix = "give a number above 0 and at most 1, or the ids"
+            raise TableError(f"train={train} is not a share of the tasks", fix=fix)
+        ids = rows.select(pl.col(task).unique().sort()).collect(engine="streaming").to_series()
+        return tuple(training_ids(ids.drop_nulls().to_list(), float(train)))
+    dtype, given = rows.collect_schema()[task], list(train)
+    if dtype in TEXT:  # the ids of a CSV file are text, as they are written there
+        return tuple(map(id_text, given))
+    try:
+        pl.Series(given, dtype=dtype, strict=True)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
+        what = f"train={given[:3]} are not ids of the column {task!r}, which is {dtype}"
+        raise TableError(what, fix="give ids of the same kind") from None
+    return tuple(given)
 
 
 def _names(what: str, given: Any) -> tuple[str, ...] | None:
+    """Names of columns, each once; None where none are given."""
     if given is None or isinstance(given, str):
         return None if given is None else (given,)
-    if not isinstance(given, Sequence) and not hasattr(given, "__iter__"):
-        raise TableError(f"{what}={given!r} names no columns", fix="give a list of column names")
+    fix = "give a list of column names"
+    if not hasattr(given, "__iter__"):
+        raise TableError(f"{what}={given!r} does not name columns", fix=fix)
     names = tuple(given)
     if wrong := [n for n in names if not isinstance(n, str)]:
-        raise TableError(
-            f"{what} names {wrong[0]!r}, which is not text", fix="give a list of column names"
-        )
+        raise TableError(f"{what} names {wrong[0]!r}, which is not text", fix=fix)
     if len(set(names)) < len(names):
-        raise TableError(
-            f"{what} names a column twice: {', '.join(map(repr, names))}", fix="name each once"
-        )
+        twice = f"{what} names a column twice: {', '.join(map(repr, names))}"
+        raise TableError(twice, fix="name each once")
     return names
 
 
@@ -130,143 +230,52 @@ def _stored(encoder: Any) -> Encoder | None:
     if encoder is None or isinstance(encoder, Encoder):
         return encoder
     if not isinstance(encoder, str | os.PathLike):
-        raise TableError(
-            f"encoder={encoder!r} is no Encoder", fix="give stream.encoder, or the path of its JSON"
-        )
+        fix = "give stream.encoder, or the path of its JSON"
+        raise TableError(f"encoder={encoder!r} is not an Encoder", fix=fix)
     try:
         return Encoder.from_json(Path(encoder).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as e:
-        raise TableError(
-            f"the encoder {encoder} cannot be read ({e})", fix="give the path of what to_json wrote"
-        ) from None
+        fix = "give the path of what to_json wrote"
+        raise TableError(f"the encoder {encoder} cannot be read ({e})", fix=fix) from None
 
 
-def _check_arguments(given: dict[str, Any]) -> None:
-    for name, allowed in (
-        ("apart", ("error", "gather", "split")),
-        ("one_class", ("error", "keep", "drop")),
-    ):
-        if given[name] not in allowed:
-            raise TableError(
-                f"{name}={given[name]!r} is unknown",
-                fix=f"use one of {', '.join(map(repr, allowed))}",
-            )
-    for name, kind in (("task", str), ("target", str), ("loss", Loss), ("policy", Policy)):
-        if not isinstance(given[name], kind) and (given[name] is not None or name == "task"):
-            fix = f"give a {kind.__name__}" if kind is not str else "give the name of a column"
-            raise TableError(
-                f"{name}={given[name]!r} is no {'column name' if kind is str else kind.__name__}",
-                fix=fix,
-            )
-    if not isinstance(given["rows"], int) or given["rows"] < 1:
-        raise TableError(
-            f"rows={given['rows']!r} is no number of rows", fix="give a whole number of at least 1"
-        )
-    encoder = given["encoder"]
-    if encoder is None:
-        return
-    for name in ("policy", "train"):
-        if given[name] is not None:
-            raise TableError(
-                f"{name}= is given beside encoder=, which was learned already",
-                fix=f"leave {name} or encoder out",
-            )
-    if given["features"] is not None and list(given["features"]) != encoder.inputs:
-        what = f"features={list(given['features'])} are not those of the encoder, {encoder.inputs}"
+def _check_kind(name: str, value: Any, *kinds: type) -> None:
+    if not isinstance(value, kinds):
+        wanted = "column name" if kinds[0] is str else kinds[0].__name__
+        raise TableError(f"{name}={value!r} is not a {wanted}", fix=f"give a {wanted}")
+
+
+def _check_encoder(encoder: Encoder, features: Any, policy: Any, train: Any) -> None:
+    for name, value in (("policy", policy), ("train", train)):
+        if value is not None:
+            what = f"{name}= is given beside encoder=, which was learned already"
+            raise TableError(what, fix=f"leave {name} or encoder out")
+    if features is not None and list(features) != encoder.inputs:
+        what = f"features={list(features)} are not those of the encoder, {encoder.inputs}"
         raise TableError(what, fix="leave features or encoder out")
 
 
-def _check_columns(
-    schema: Any, names: list[str], sort: tuple[str, ...], inputs: tuple[str, ...]
-) -> None:
+def _check_columns(schema: Any, names: list[str], sort: tuple, inputs: tuple) -> None:
+    task, *target = names
     if absent := [c for c in (*names, *sort, *inputs) if c not in schema]:
-        raise TableError(
-            f"there is no column {absent[0]!r}",
-            fix=f"the columns are {', '.join(map(repr, schema))}",
-        )
+        raise no_column(absent[0], schema)
     if not inputs:
         raise TableError("no column is left for features", fix="name them in features")
-    if len(names) == 2 and names[1] in inputs:
-        raise TableError(
-            f"features include the target {names[1]!r}",
-            fix="a label cannot be a feature: leave it out",
-        )
-    if len(names) == 2 and names[0] == names[1]:
-        raise TableError(f"{names[0]!r} is both the task and the target", fix="name two columns")
-    for c in (names[0], *sort):
+    if target and target[0] in inputs:
+        fix = "a label cannot be a feature: leave it out"
+        raise TableError(f"features include the target {target[0]!r}", fix=fix)
+    if target == [task]:
+        raise TableError(f"{task!r} is both the task and the target", fix="name two columns")
+    for c in (task, *sort):
         if schema[c].is_nested() or schema[c] in (pl.Binary, pl.Object):
-            raise TableError(
-                f"column {c!r} is of type {schema[c]}", fix="tasks and order need plain values"
-            )
+            fix = "tasks and order need plain values"
+            raise TableError(f"column {c!r} is of type {schema[c]}", fix=fix)
 
 
-def _kinds(
-    task: str, target: str | None, loss: Loss | None, encoder: Encoder | None
-) -> dict[str, Any]:
-    """What is known of a CSV file's columns: ids "01" and "1" are two tasks, and stored levels are
-    text.
-    """
-    out: dict[str, Any] = {}
-    for c in encoder.columns if encoder else ():
-        out[c.name] = (
-            pl.String
-            if c.levels is not None
-            else pl.Boolean
-            if c.dtype == "Boolean"
-            else pl.Float64
-        )
+def _known_types(task: str, target: str | None, loss: Any, encoder: Encoder | None) -> dict:
+    """Types of a CSV file's columns: ids "01" and "1" are two tasks, stored levels are text."""
+    known = {c.name: c.read_as for c in encoder.columns} if encoder else {}
     classes = getattr(loss, "classes", None)
-    if (
-        target is not None
-        and isinstance(classes, tuple)
-        and all(isinstance(c, str) for c in classes)
-    ):
-        out[target] = pl.String
-    return out | {task: pl.String}
-
-
-def _loss(rows: pl.LazyFrame, target: str | None) -> Loss:
-    if target is None:
-        raise FMRLError(
-            "neither target nor loss is given",
-            fix="name the target column, or pass loss=Linear() for cost vectors",
-        )
-    dtype, c = rows.collect_schema()[target], pl.col(target)
-    if dtype.is_decimal():
-        return Squared()
-    if dtype.is_float():
-        # Classes become floats when a table had holes: a quantity of noughts and ones must be asked
-        # for.
-        y = c.fill_nan(None)
-        looks = rows.select(
-            (y.min() == 0) & (y.max() == 1) & y.drop_nulls().is_in([0.0, 1.0]).all()
-        )
-        if looks.collect(engine="streaming").item():
-            fix = "pass loss=fmrl.Squared() for a quantity, or loss=fmrl.Logistic() for two classes"
-            raise TableError(
-                f"the target {target!r} is a real number but holds only 0 and 1", fix=fix
-            )
-        return Squared()
-    if not (dtype.is_integer() or dtype in (pl.Boolean, pl.String, pl.Categorical, pl.Enum)):
-        raise TableError(
-            f"the target {target!r} is of type {dtype}",
-            fix="convert it to numbers or to class names",
-        )
-    classes = rows.select(c.drop_nulls().unique().sort()).collect(engine="streaming").to_series()
-    labels = (
-        classes.to_list()
-        if dtype.is_integer() or dtype == pl.Boolean
-        else classes.cast(pl.String).to_list()
-    )
-    if dtype.is_integer() and len(labels) > _MOST_CLASSES:
-        what = f"the target {target!r} has {len(labels):,} whole-number values"
-        raise TableError(
-            what,
-            fix="pass loss=fmrl.Squared() for a quantity, or loss=fmrl.OneVsAll(classes) for classes",
-        )
-    if len(labels) < 2:
-        raise TableError(
-            f"the target {target!r} has only the class {labels}",
-            fix="classification needs at least two classes",
-        )
-    return Logistic(tuple(sorted(labels))) if len(labels) == 2 else OneVsAll(tuple(sorted(labels)))
+    if target and isinstance(classes, tuple) and all(isinstance(c, str) for c in classes):
+        known[target] = pl.String
+    return known | {task: pl.String}

@@ -1,9 +1,17 @@
 """Tasks from a table as they are asked for: blocks of rows in, whole tasks out, every mistake named
 with its row.
-"""
 
-from collections.abc import Iterator, Sequence
+Rows of a task that do not lie together are gathered in memory, or for files out of core: two passes
+and a scratch folder about as large as the columns used. The first pass counts each task's rows and
+notes where it first appears (memory: one entry a task). Tasks are then dealt, in order of first
+appearance, into bins of about ``rows`` rows; the second pass copies every row to its bin's files;
+then one bin at a time is read and sorted. Memory holds about two bins, whatever the size of the
+file. Every row carries its number in the table, for the order and for messages."""
+
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,22 +20,29 @@ import polars as pl
 from fmrl.core.losses import Logistic, Loss, OneVsAll
 from fmrl.core.tasks import Task
 from fmrl.errors import TableError
-from fmrl.tables.encoder import Encoder, clean
-from fmrl.tables.grouping import batches, gathered
-from fmrl.tables.reading import free_names
-
-_APART = (
-    "use apart='gather' to bring its rows together, or apart='split' if they are different tasks"
-)
+from fmrl.tables.any_table import clean, free_names, is_complete, readable
+from fmrl.tables.encoder import TEXT, Encoder
 
 
 @dataclass(frozen=True, repr=False)
 class TaskStream:
-    """Tasks from a table, made as they are asked for; can be iterated again. Each `Task` carries
-    its id as ``name``.
+    """Tasks from a table, made as they are asked for by `tasks_from_frame`; can be iterated again.
+    Each `Task` carries its id as ``name``.
 
-    ``encoder`` turns later rows into the same columns and belongs with the model; ``loss`` holds
-    the classes; ``trained`` are the ids of the tasks the encoding was learned from, None for all.
+    Args:
+        frame: The columns that are used.
+        task: The column of task ids.
+        target: The column of labels or numbers; None for cost vectors.
+        order: Columns that sort the rounds of a task.
+        loss: Of every task; it holds the classes.
+        encoder: Turns later rows into the same columns; it belongs with the model.
+        apart: A task whose rows do not lie together: 'error', 'gather' or 'split'.
+        one_class: A classification task with one class: 'error', 'keep' or 'drop'.
+        rows: Rows held in memory at a time when gathering.
+        scratch: Folder for temporary files when gathering.
+        seekable: Blocks of the frame can be read by their position.
+        row: A name that no column has, for the number of a row.
+        trained: Ids of the tasks the encoding was learned from; None for all.
     """
 
     frame: pl.LazyFrame | pl.DataFrame
@@ -46,18 +61,14 @@ class TaskStream:
 
     def __repr__(self) -> str:
         target = "" if self.target is None else f", target={self.target!r}"
-        return f"TaskStream(task={self.task!r}{target}, {len(self.encoder.names)} features, loss={self.loss!r})"
+        features = f"{len(self.encoder.names)} features"
+        return f"TaskStream(task={self.task!r}{target}, {features}, loss={self.loss!r})"
 
     def __iter__(self) -> Iterator[Task]:
-        if self.apart == "gather":
-            args = {"scratch": self.scratch, "seekable": self.seekable}
-            blocks = gathered(self.frame, self.task, self.rows, self.row, **args)
-        else:
-            blocks = batches(self.frame, min(self.rows, 100_000), self.row, self.seekable)
         seen: set | None = set() if self.apart == "error" else None
         open_task: pl.DataFrame | None = None
-        try:
-            for block in blocks:
+        with readable():
+            for block in self._blocks():
                 block = block if open_task is None else pl.concat([open_task, block])
                 last = _starts(block[self.task])[-1]
                 yield from self._tasks(block[:last], seen)
@@ -65,11 +76,6 @@ class TaskStream:
             if open_task is None:
                 raise TableError("the table has no row", fix="give a table with rows")
             yield from self._tasks(open_task, seen)
-        except pl.exceptions.PolarsError as e:
-            raise TableError(
-                f"the table cannot be read: {str(e).splitlines()[0]}",
-                fix="check the file and its encoding",
-            ) from e
 
     def _tasks(self, block: pl.DataFrame, seen: set | None) -> Iterator[Task]:
         """The tasks of whole runs of rows."""
@@ -77,10 +83,8 @@ class TaskStream:
             return
         ids = clean(block[self.task])
         if ids.null_count():
-            raise TableError(
-                f"row {block[self.row][ids.is_null().arg_max()]} has no task id",
-                fix="drop it or name its task",
-            )
+            what = f"row {block[self.row][ids.is_null().arg_max()]} has no task id"
+            raise TableError(what, fix="drop it or name its task")
         starts = np.append(_starts(ids), len(block))
         names = ids.gather(starts[:-1]).to_list()
         first = block[self.row].gather(starts[:-1]).to_list()
@@ -88,37 +92,32 @@ class TaskStream:
             block = self._sorted(block, starts)
         if self.encoder.policy.missing == "drop":
             # Tasks keep their place while rows go, so that one that loses them all is noticed.
-            present = _complete(block, self.encoder.inputs)
-            block, starts = (
-                block.filter(pl.Series(present)),
-                np.concatenate([[0], np.cumsum(present)])[starts],
-            )
+            present = block.select(is_complete(self.encoder.inputs, block.schema)).to_series()
+            starts = np.concatenate([[0], np.cumsum(present.to_numpy())])[starts]
+            block = block.filter(present)
         X, y = self.encoder.transform(block, block[self.row].to_numpy()), self._labels(block)
+        classes = y is not None and isinstance(self.loss, OneVsAll | Logistic)
         for i, name in enumerate(names):
-            self._once(name, seen, first[i])
+            if seen is not None:
+                if name in seen:
+                    raise _comes_back(name, first[i])
+                seen.add(name)
             rows = slice(starts[i], starts[i + 1])
             if rows.start == rows.stop:
                 fix = "use policy=Policy(missing=...) with 'indicator' or 'mean'"
                 raise TableError(f"the task {name!r} is empty: every row misses a value", fix=fix)
             labels = None if y is None else y[rows]
-            if (
-                isinstance(self.loss, OneVsAll | Logistic)
-                and labels is not None
-                and (labels == labels[0]).all()
-            ):
+            if classes and self.one_class != "keep" and (labels == labels[0]).all():
                 if self.one_class == "drop":
                     continue
-                if self.one_class == "error":
-                    raise self._one_class(name, labels[0], first[i])
+                raise self._one_class(name, labels[0], first[i])
             yield Task(X[rows], labels, loss=self.loss, name=name)
 
     def _sorted(self, block: pl.DataFrame, starts: np.ndarray) -> pl.DataFrame:
         for c in self.order:
             if (missing := clean(block[c]).is_null()).any():
-                row = block[self.row][missing.arg_max()]
-                raise TableError(
-                    f"the order {c!r} has no value in row {row}", fix="fill it in, or drop the row"
-                )
+                what = f"the order {c!r} has no value in row {block[self.row][missing.arg_max()]}"
+                raise TableError(what, fix="fill it in, or drop the row")
         (run,) = free_names(block.columns, "run")
         runs = pl.Series(run, np.repeat(np.arange(len(starts) - 1), np.diff(starts)))
         # Rows that tie keep the order of the table.
@@ -127,56 +126,110 @@ class TaskStream:
     def _labels(self, block: pl.DataFrame) -> np.ndarray | None:
         if self.target is None:
             return None
-        y = clean(block[self.target])
+        y, where = clean(block[self.target]), f"the target {self.target!r}"
         if y.null_count():
-            row = block[self.row][y.is_null().arg_max()]
-            raise TableError(
-                f"the target {self.target!r} has no value in row {row}",
-                fix="drop the row: a label cannot be filled in",
-            )
-        if y.dtype in (pl.String, pl.Categorical, pl.Enum):
+            what = f"{where} has no value in row {block[self.row][y.is_null().arg_max()]}"
+            raise TableError(what, fix="drop the row: a label cannot be filled in")
+        if y.dtype in TEXT:
             return np.array(y.cast(pl.String).to_list())
         if not (y.dtype.is_numeric() or y.dtype == pl.Boolean):
-            raise TableError(
-                f"the target {self.target!r} is of type {y.dtype}",
-                fix="convert it to numbers or class names",
-            )
+            fix = "convert it to numbers or class names"
+            raise TableError(f"{where} is of type {y.dtype}", fix=fix)
         return (y.cast(pl.Float64) if y.dtype.is_decimal() else y).to_numpy()
 
-    def _once(self, name: Any, seen: set | None, row: int) -> None:
-        if seen is None:
-            return
-        if name in seen:
-            raise TableError(
-                f"the task {name!r} appears again at row {row}, apart from its other rows",
-                fix=_APART,
-            )
-        seen.add(name)
-
     def _one_class(self, name: Any, label: Any, first: int) -> TableError:
-        """In a table that is not sorted by task a run of one class is a symptom; a second look
-        finds the cause.
-        """
+        """Where a table is not sorted by task, a run of one class is only a symptom of that."""
         if self.apart == "error":
-            rows = (
-                self.frame.lazy()
-                .select(self.task)
-                .with_row_index(self.row)
-                .filter(pl.col(self.task) == name)
-            )
-            held = rows.select(self.row).collect(engine="streaming").to_series().sort().to_numpy()
+            rows = self.frame.lazy().select(self.task).with_row_index(self.row)
+            mine = rows.filter(pl.col(self.task) == name).select(self.row)
+            held = mine.collect(engine="streaming").to_series().sort().to_numpy()
             gaps = np.flatnonzero(np.diff(held) > 1)
             if gaps.size:
-                row = held[gaps[0] + 1]
-                return TableError(
-                    f"the task {name!r} appears again at row {row}, apart from its other rows",
-                    fix=_APART,
-                )
+                return _comes_back(name, held[gaps[0] + 1])
         label = label.item() if isinstance(label, np.generic) else label
         what = f"the task {name!r} (from row {first}) has only the class {label!r}"
-        return TableError(
-            what, fix="use one_class='keep' to play it all the same, or one_class='drop'"
-        )
+        fix = "use one_class='keep' to play it all the same, or one_class='drop'"
+        return TableError(what, fix=fix)
+
+    def _blocks(self) -> Iterator[pl.DataFrame]:
+        """Numbered blocks of rows; for 'gather' with every task's rows together in one block."""
+        frame, task, row = self.frame, self.task, self.row
+        if self.apart != "gather":
+            yield from batches(frame, min(self.rows, 100_000), row, self.seekable)
+        elif isinstance(frame, pl.DataFrame):
+            (rank,) = free_names([*frame.columns, row], "rank")
+            first = frame.with_row_index(row).with_columns(pl.col(row).min().over(task).alias(rank))
+            yield first.sort(rank, row).drop(rank)
+        else:
+            if self.scratch is not None and not Path(self.scratch).is_dir():
+                what = f"the scratch folder {self.scratch} does not exist"
+                raise TableError(what, fix="create it, or leave scratch out")
+            options = {"dir": self.scratch, "ignore_cleanup_errors": True}
+            with tempfile.TemporaryDirectory(prefix="fmrl-gather-", **options) as folder:
+                yield from self._gathered(frame, Path(folder))
+
+    def _gathered(self, frame: pl.LazyFrame, folder: Path) -> Iterator[pl.DataFrame]:
+        """Every task's rows together, by way of files in ``folder``."""
+        task, row = self.task, self.row
+        names = [*frame.collect_schema().names(), row]
+        rank, number, size = free_names(names, "rank", "bin", "size")
+        rows = frame.select(task).with_row_index(row).group_by(task)
+        counted = rows.agg(pl.col(row).min(), pl.len().alias(size)).collect(engine="streaming")
+        ranked = counted.sort(row).drop(row).with_row_index(rank)
+        # Ranked again, because a task larger than a bin would leave a number unused.
+        bin_of = ((pl.col(size).cum_sum() - 1) // self.rows).rank("dense") - 1
+        bins = ranked.select(task, rank, bin_of.alias(number))
+        waiting: dict[int, list[pl.DataFrame]] = {}
+        held = written = 0
+
+        def flush() -> None:
+            nonlocal held, written
+            for bin_, parts in waiting.items():
+                (folder / str(bin_)).mkdir(exist_ok=True)
+                path = folder / str(bin_) / f"{written:06d}.arrow"
+                pl.concat(parts).write_ipc(path, compression="lz4")
+            waiting.clear()
+            held, written = 0, written + 1
+
+        for block in batches(frame, min(self.rows, 200_000), row, self.seekable):
+            # A row without a task id has a bin too: it is reported when its bin is read.
+            known = block.join(bins, on=task, how="left", nulls_equal=True)
+            for (bin_,), part in known.partition_by(
+                number, as_dict=True, include_key=False
+            ).items():
+                waiting.setdefault(int(bin_), []).append(part)
+            held += len(block)
+            if held >= self.rows:
+                flush()
+        flush()
+        for bin_ in range(int(bins[number].max()) + 1 if len(bins) else 0):
+            files = sorted((folder / str(bin_)).glob("*.arrow"))
+            yield pl.concat([pl.read_ipc(f) for f in files]).sort(rank, row).drop(rank)
+            for file in files:
+                file.unlink()
+
+
+def batches(
+    frame: pl.LazyFrame | pl.DataFrame, size: int, row: str, seekable: bool = False
+) -> Iterator[pl.DataFrame]:
+    """Blocks of about ``size`` rows in file order, with their numbers in column ``row``; a frame in
+    memory is one block.
+
+    seekable (Parquet and Arrow files): blocks are read by their position, which holds one block in
+    memory; a single query would read ahead by as much as the file."""
+    if isinstance(frame, pl.DataFrame):
+        blocks: Any = [frame]
+    elif seekable:
+        total = frame.select(pl.len()).collect(engine="streaming").item()
+        starts = range(0, total, size)
+        blocks = (frame.slice(start, size).collect(engine="streaming") for start in starts)
+    else:
+        blocks = frame.collect_batches(chunk_size=size, maintain_order=True, lazy=True)
+    done = 0
+    for block in blocks:
+        if len(block):
+            yield block.with_row_index(row, offset=done)
+            done += len(block)
 
 
 def _starts(ids: pl.Series) -> np.ndarray:
@@ -186,8 +239,7 @@ def _starts(ids: pl.Series) -> np.ndarray:
     return np.flatnonzero(change)
 
 
-def _complete(block: pl.DataFrame, columns: Sequence[str]) -> np.ndarray:
-    out = np.ones(len(block), dtype=bool)
-    for c in columns:
-        out &= ~clean(block[c]).is_null().to_numpy()
-    return out
+def _comes_back(name: Any, row: int) -> TableError:
+    what = f"the task {name!r} appears again at row {row}, apart from its other rows"
+    fix = "use apart='gather' to bring its rows together"
+    return TableError(what, fix=f"{fix}, or apart='split' if they are different tasks")

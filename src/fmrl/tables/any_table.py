@@ -1,0 +1,147 @@
+"""Any table as a polars frame: files are scanned, other data frames converted."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+
+from fmrl.errors import TableError
+
+_LOOK = 100_000  # lines of a CSV file that decide what is a number
+_SCANS = dict.fromkeys((".parquet", ".pq"), pl.scan_parquet)
+_SCANS |= dict.fromkeys((".arrow", ".ipc", ".feather"), pl.scan_ipc)
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_TWICE = re.compile(r"(.*)_duplicated_\d+")  # polars' name of the second of two columns of one name
+
+
+def as_polars(frame: Any, kinds: Mapping[str, Any] | None = None) -> pl.LazyFrame | pl.DataFrame:
+    """A polars frame over the same data: lazy for files and lazy frames, eager for data in memory.
+
+    Args:
+        frame: A data frame that narwhals accepts, or the path (or glob) of files.
+        kinds: polars types of columns of a CSV file, where they are known; the rest is inferred.
+    """
+    if isinstance(frame, pl.LazyFrame | pl.DataFrame):
+        return frame
+    if isinstance(frame, str | os.PathLike):
+        return _scan(Path(frame), kinds or {})
+    try:
+        held = nw.from_native(frame)
+        held = held.collect() if isinstance(held, nw.LazyFrame) else held
+        names = list(held.columns)
+    except TypeError:
+        fix = "give a data frame, or the path of a file"
+        raise TableError(f"a {type(frame).__name__} is not a table", fix=fix) from None
+    except (nw.exceptions.NarwhalsError, ValueError) as e:
+        what = f"the table cannot be used: {str(e).splitlines()[0]}"
+        raise TableError(what, fix="give every column its own name") from None
+    for name in names:
+        if not isinstance(name, str):
+            raise TableError(f"the column name {name!r} is not text", fix="rename the columns")
+    if len(set(names)) < len(names):
+        raise _same_name(next(n for n in names if names.count(n) > 1))
+    # Column by column: converting the frame at once would need pyarrow for pandas.
+    return pl.DataFrame([_series(c, held[c]) for c in names])
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Errors of polars while a table is read, as a TableError."""
+    try:
+        yield
+    except pl.exceptions.PolarsError as e:
+        what = f"the table cannot be read: {str(e).splitlines()[0]}"
+        raise TableError(what, fix="check the file and its encoding") from e
+
+
+def no_column(name: str, columns: Iterable[str]) -> TableError:
+    """The error for a column that the table does not have."""
+    fix = f"the columns are {', '.join(map(repr, columns))}"
+    return TableError(f"there is no column {name!r}", fix=fix)
+
+
+def free_names(taken: Iterable[str], *wanted: str) -> tuple[str, ...]:
+    """Names for columns of our own that no column of the user's has.
+
+    >>> free_names(["row", "x"], "row", "bin")
+    ('row_', 'bin')
+    """
+    taken = set(taken)
+    out = []
+    for name in wanted:
+        while name in taken:
+            name += "_"
+        out.append(name)
+    return tuple(out)
+
+
+def is_seekable(frame: Any) -> bool:
+    """Whether blocks can be read by their position: Parquet and Arrow files."""
+    return isinstance(frame, str | os.PathLike) and Path(frame).suffix.lower() in _SCANS
+
+
+def clean(values: pl.Series) -> pl.Series:
+    """The same values, NaN as null: both count as missing."""
+    return values.fill_nan(None) if values.dtype.is_float() else values
+
+
+def is_missing(column: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """True where a value is null or NaN."""
+    c = pl.col(column)
+    return c.fill_nan(None).is_null() if schema[column].is_float() else c.is_null()
+
+
+def is_complete(columns: Iterable[str], schema: Mapping[str, pl.DataType]) -> pl.Expr:
+    """True where no value of ``columns`` is null or NaN."""
+    return pl.all_horizontal([~is_missing(c, schema) for c in columns])
+
+
+def _same_name(name: str) -> TableError:
+    return TableError(f"two columns are called {name!r}", fix="give every column its own name")
+
+
+def _scan(path: Path, kinds: Mapping[str, Any]) -> pl.LazyFrame:
+    suffix = path.suffix.lower()
+    if suffix not in _SCANS and suffix not in _SEPARATORS:
+        fix = f"give one of {', '.join([*_SCANS, *_SEPARATORS])}"
+        raise TableError(f"{path.name} is not a kind of file that can be read", fix=fix)
+    if not path.exists() and not set("*?[") & set(str(path)):
+        raise TableError(f"{path} does not exist", fix="check the path")
+    if suffix in _SCANS:
+        return _SCANS[suffix](path)
+    separator = _SEPARATORS[suffix]
+    header = pl.scan_csv(path, separator=separator, infer_schema=False).collect_schema()
+    if twice := [m[1] for name in header if (m := _TWICE.fullmatch(name)) and m[1] in header]:
+        raise _same_name(twice[0])
+    known = {name: kind for name, kind in kinds.items() if name in header}
+    return pl.scan_csv(path, separator=separator, infer_schema_length=_LOOK, schema_overrides=known)
+
+
+def _series(name: str, values: Any) -> pl.Series:
+    if values.dtype.is_numeric() and not values.is_null().any():
+        array = values.to_numpy()
+        if array.dtype != object:
+            return pl.Series(name, array)
+    # Each library has its own missing value (None, NaN, NA, NaT); only the library knows them.
+    pairs = zip(values.to_list(), values.is_null().to_list(), strict=True)
+    items = [None if m else v.item() if isinstance(v, np.generic) else v for v, m in pairs]
+    held = {type(v) for v in items} - {type(None)}
+    if held <= {int, float, Decimal} and float in held:
+        return pl.Series(name, [None if v is None else float(v) for v in items], dtype=pl.Float64)
+    if len(held) > 1:
+        a, b = sorted(t.__name__ for t in held)[:2]
+        fix = "convert it to one kind: '1' and 1 are not the same value"
+        raise TableError(f"column {name!r} mixes {a} and {b}", fix=fix)
+    try:
+        return pl.Series(name, items, strict=True)
+    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as e:
+        kind = next(iter(held)).__name__ if held else "value"
+        fix = "convert it to a number or a string, or leave it out of the table"
+        raise TableError(f"column {name!r} holds a {kind} that a table cannot hold", fix=fix) from e
