@@ -13,11 +13,11 @@ import numpy as np
 import polars as pl
 import pytest
 from faults import digests, invoke, write_table
+from fmrl.estimators.playing import WINDOW
 
 from fmrl.cli import train as train_module
 from fmrl.cli import use as use_module
 from fmrl.cli.guard import in_options
-from fmrl.estimators.playing import WINDOW
 from fmrl.runs import folder
 
 PROGRAM = [sys.executable, "-c", "from fmrl.cli.main import run; run()"]

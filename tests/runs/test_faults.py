@@ -2,7 +2,6 @@
 
 import faults
 import pytest
-
 from fmrl.estimators.playing import WINDOW
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 import pytest
 from faults import digests, write_table
+from fmrl.estimators.playing import WINDOW
 
 import fmrl
 from fmrl.datasets import training_ids
-from fmrl.estimators.playing import WINDOW
 from fmrl.runs import Options, Run, Stopped, folder, train
 from fmrl.runs.source import open_source
 from fmrl.runs.train import _Session

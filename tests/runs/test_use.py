@@ -13,8 +13,8 @@ import fmrl
 from fmrl.runs import folder
 from fmrl.runs import predict as using
 from fmrl.runs.models import Models
-from fmrl.runs.user_units import in_user_units, unscaled
 from fmrl.runs.predict import adapt, predict
+from fmrl.runs.user_units import in_user_units, unscaled
 
 
 @pytest.fixture(scope="module")

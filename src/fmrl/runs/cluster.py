@@ -17,20 +17,20 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fmrl.errors import FMRLError
-from fmrl.core.losses import Loss, Squared
-from fmrl.core.tasks import Task
-from fmrl.datasets import Encoder, TableError
-from fmrl.tables.frames import id_text
 from fmrl.cluster.engine import Played, Ray
 from fmrl.cluster.groups import FIX, Block, Group, cut, index_file, join, open_file
 from fmrl.cluster.mapping import OnRay
 from fmrl.cluster.store import read
 from fmrl.cluster.tables import Tables
+from fmrl.core.losses import Loss, Squared
+from fmrl.core.tasks import Task
+from fmrl.datasets import Encoder, TableError
+from fmrl.errors import FMRLError
 from fmrl.runs import folder
 from fmrl.runs.options import Options
 from fmrl.runs.source import Source, not_empty, open_source
 from fmrl.runs.train import Stopped, _Session
+from fmrl.tables.frames import id_text
 
 KINDS = (".parquet", ".pq")
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.estimators.task_models import Prior
 from fmrl.estimators.pack import Table
+from fmrl.estimators.task_models import Prior
 from fmrl.report import held_out
 from fmrl.runs.samples import Held, Reservoir
 

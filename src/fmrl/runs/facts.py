@@ -8,10 +8,10 @@ from typing import Any
 import polars as pl
 
 from fmrl import report
-from fmrl.theory.certificate import certify
 from fmrl.runs import folder
 from fmrl.runs.cite import cite
 from fmrl.runs.run import Run
+from fmrl.theory.certificate import certify
 
 
 def facts(run: Run) -> report.Facts:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fmrl.errors import FMRLError
-from fmrl.files import atomic, is_partial, sha256, sweep
+from fmrl.files import is_partial, sweep
 from fmrl.records import plain, write_json
 
 try:

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from fmrl.errors import FMRLError
-from fmrl.tables.encoder import Encoder
-from fmrl.estimators.task_models import Prior
 from fmrl.estimators.pack import Table
-from fmrl.records import write_json
+from fmrl.estimators.task_models import Prior
 from fmrl.files import atomic
+from fmrl.records import write_json
 from fmrl.runs.folder import FORMAT, seal, unseal
 from fmrl.runs.user_units import in_user_units
+from fmrl.tables.encoder import Encoder
 
 
 @dataclass(frozen=True, eq=False)

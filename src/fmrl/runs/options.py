@@ -9,8 +9,8 @@ import shlex
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from fmrl.errors import FMRLError
 from fmrl.core.parse import parse
+from fmrl.errors import FMRLError
 from fmrl.tables.encoder import Policy
 
 INGREDIENTS = ("within", "update", "meta", "similarity")

@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fmrl.errors import FMRLError
 from fmrl.datasets import TableError, tasks_from_frame
-from fmrl.tables.any_table import as_polars, clean, free_names, is_seekable
-from fmrl.tables.encoder import same_kind
-from fmrl.tables.frames import id_text
-from fmrl.tables.stream import batches
-from fmrl.estimators.task_models import probabilities
+from fmrl.errors import FMRLError
 from fmrl.estimators.playing import WINDOW
+from fmrl.estimators.task_models import probabilities
 from fmrl.runs import folder
 from fmrl.runs.models import Models, adapt_all
 from fmrl.runs.run import Run
 from fmrl.runs.source import files, rows_of
 from fmrl.runs.user_units import in_user_units, unscaled
+from fmrl.tables.any_table import as_polars, clean, free_names, is_seekable
+from fmrl.tables.encoder import same_kind
+from fmrl.tables.frames import id_text
+from fmrl.tables.stream import batches
 
 BLOCK = 1 << 22  # numbers of a block of rows and of the models gathered for them
 TEXT = {".csv": ",", ".tsv": "\t"}

@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 
 from fmrl.core.checkpoint import load_history
-from fmrl.errors import FMRLError
 from fmrl.core.history import History
 from fmrl.core.losses import Loss
 from fmrl.core.parse import parse
 from fmrl.datasets import Encoder, Policy
-from fmrl.tables.encoder import Column
+from fmrl.errors import FMRLError
 from fmrl.estimators import MetaClassifier, MetaRegressor
 from fmrl.estimators.task_models import Prior
 from fmrl.runs import folder
 from fmrl.runs.models import Models
 from fmrl.runs.options import Options
 from fmrl.runs.source import classes_of
+from fmrl.tables.encoder import Column
 
 
 @dataclass(frozen=True)

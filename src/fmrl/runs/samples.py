@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fmrl.core.tasks import Task
-from fmrl.tables.frames import id_text
 from fmrl.runs.source import targets
+from fmrl.tables.frames import id_text
 
 ROWS = 20_000  # of training tasks, for the pooled baseline
 LONGEST = 1024  # rows of a held-out task

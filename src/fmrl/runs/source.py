@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from fmrl.errors import FMRLError
 from fmrl.core.losses import Loss, Squared
 from fmrl.core.tasks import Task
 from fmrl.datasets import Encoder, TableError, TaskStream, tasks_from_frame, training_ids
-from fmrl.tables.frames import id_text
+from fmrl.errors import FMRLError
 from fmrl.estimators.pack import Table
 from fmrl.estimators.playing import WINDOW
 from fmrl.runs.options import Options
+from fmrl.tables.frames import id_text
 
 
 class Window(NamedTuple):

@@ -19,13 +19,13 @@ from fmrl.core.checkpoint import save_history
 from fmrl.errors import FMRLError
 from fmrl.records import record, write_json
 from fmrl.runs import folder
-from fmrl.runs.start import Progress, begin, same
 from fmrl.runs.evaluate import evaluate
 from fmrl.runs.models import adapt_all
 from fmrl.runs.options import Options
 from fmrl.runs.run import Run, Settings
 from fmrl.runs.samples import Heldout, Reservoir
 from fmrl.runs.source import Source, classes_of, not_empty
+from fmrl.runs.start import Progress, begin, same
 
 KEPT = 10_000_000  # numbers in the models of tasks seen, which are kept up to this many
 EVERY = 16_384  # tasks between checkpoints
