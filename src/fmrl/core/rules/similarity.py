@@ -173,7 +173,7 @@ class ReleasedDoubling(_Counting):
 
 
 @dataclass(frozen=True)
-class Known(SimilarityRule):
+class Known(Measured):
     """D_t = D throughout: the similarity is known in advance.
 
     Args:
@@ -193,9 +193,13 @@ class Known(SimilarityRule):
         """D as it is."""
         return guess, ()
 
-    def scan(self, domain, phi, guess, memory, ends):
+    def measure(self, domain, phi, end):
+        """Nothing: 0."""
+        return namespace(phi).zeros_like(end.sigma)
+
+    def follow(self, guess, memory, measured, sigma):
         """D, as often as there are tasks."""
-        return namespace(guess).zeros_like(ends.sigma) + guess, guess, ()
+        return measured + guess, guess, ()
 
 
 @dataclass(frozen=True)
