@@ -63,9 +63,10 @@ def guesses_of(
     """D of each task [n, ...] that started at phi [n, ..., d], and the guess and memory after the
     last.
     """
-    if fast := shortcut(rules.similarity, "scan", "update"):
-        return fast(rules.domain, phi, guess, memory, ends)
-    return SimilarityRule.scan(rules.similarity, rules.domain, phi, guess, memory, ends)
+    rule = rules.similarity
+    if shortcut(rule, "scan", "update") or shortcut(rule, "follow", "update"):
+        return rule.scan(rules.domain, phi, guess, memory, ends)
+    return SimilarityRule.scan(rule, rules.domain, phi, guess, memory, ends)
 
 
 def together(rules: Any, state: State, ends: End) -> State:
