@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import fmrl
 from fmrl import bounds
-from fmrl.theory.bounds import theorem
 from fmrl.theory.certificate import certify
 
 seeds = st.integers(0, 2**32 - 1)
@@ -311,5 +310,5 @@ def test_corollary_is_the_theorem_at_its_worst(epsilon, gamma):
 def test_tuned_corollary_follows(T, ratio, bar, D):
     """The second display of Corollary B.1 is no less than the first at the tuned epsilon and gamma."""
     star = ratio * D
-    given = bounds.exact(star, D, 1.0, 1.0, T, deviation=bar * star, **theorem.tuned(D, T))
+    given = bounds.exact(star, D, 1.0, 1.0, T, deviation=bar * star, **bounds.tuned(D, T))
     assert given.total <= bounds.exact(star, D, 1.0, 1.0, T).total * (1 + 1e-12)

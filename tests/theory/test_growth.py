@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import fmrl
 from fmrl.theory.growth import estimate
-from fmrl.theory.growth.curvature import stiffened
-from fmrl.theory.growth.program import Cut, Function, frank_wolfe
+from fmrl.theory.growth.enclosure import stiffened
+from fmrl.theory.growth.frank_wolfe import Cut, Function, frank_wolfe
 
 
 def unit(v):
@@ -62,7 +62,7 @@ def test_frank_wolfe_agrees_with_a_generic_solver():
 
 
 def test_the_gap_is_about_the_minimum_even_when_steps_run_out(monkeypatch):
-    import fmrl.theory.growth.program as program
+    import fmrl.theory.growth.frank_wolfe as program
 
     monkeypatch.setattr(program, "OUTER", 2)
     monkeypatch.setattr(program, "INNER", 1)

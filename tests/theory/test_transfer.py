@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import fmrl
 from fmrl.theory.transfer import adapt, risk, states
-from fmrl.theory.transfer.intervals import span
+from fmrl.theory.transfer import span
 
 
 def regression(rng, m=8, dim=3, centre=0.3, spread=0.05, noise=0.05):
