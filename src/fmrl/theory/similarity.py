@@ -25,6 +25,7 @@ from fmrl.core.rules.meta import End, FollowLeader
 from fmrl.core.rules.similarity import Doubling
 from fmrl.core.tasks import Task
 from fmrl.errors import FMRLError
+from fmrl.stats import outlier_fence
 from fmrl.theory.bounds import spread, weights
 
 
@@ -44,7 +45,7 @@ class SimilarityReport:
     centre: np.ndarray  # [d] of the smallest enclosing l2 ball
     radius: float  # its l2 radius …
     radius_gap: float  # … the smallest possible one is at least radius − radius_gap
-    outliers: tuple[int, ...]  # tasks farther than the upper quartile + 1.5 interquartile ranges
+    outliers: tuple[int, ...]  # tasks beyond `fmrl.stats.outlier_fence`
     diameter_without: float  # D* of the others
     edge: int  # optima on the surface of the ball, which may want to go farther
     single: np.ndarray  # [T] bound on each task without other tasks
@@ -203,7 +204,8 @@ def similarity_report(
         raise FMRLError(what, fix="give a bounded domain, such as Ball(radius)")
     found, ball, scale = spread(domain, optima, weight), enclosing_ball(optima), weight.mean()
     distances = np.sqrt(np.maximum(domain.divergence(optima, found.mean), 0.0))
-    outliers, edge = _outliers(distances), 0
+    outliers = tuple(np.flatnonzero(distances > outlier_fence(distances)[0]).tolist())
+    edge = 0
     if isinstance(domain, Ball):
         length = norm(optima - constant(domain.centre, optima))
         edge = int(np.sum(length >= domain.radius * (1 - 1e-6)))
@@ -273,11 +275,6 @@ def _learned(domain: Domain, optima: np.ndarray, weight: np.ndarray, start: Any)
         guess, count = rule.update(domain, phi, guess, count, end)
         phi, memory = meta.update(domain, phi, memory, end)
     return np.array(bounds)
-
-
-def _outliers(distances: np.ndarray) -> tuple[int, ...]:
-    low, high = np.quantile(distances, [0.25, 0.75])
-    return tuple(np.flatnonzero(distances > high + 1.5 * (high - low) + 1e-9 * (1 + high)).tolist())
 
 
 class Enclosing(NamedTuple):
