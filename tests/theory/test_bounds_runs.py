@@ -76,7 +76,7 @@ def hold(certificate, *names):
 @examples
 @given(seeds, domains, losses, learners, st.floats(-3, 2))
 def test_regret_inside_a_task(seed, where, loss, learner, size):
-    """Theorem A.1, printed and with the constant ½, for steps from far too small to far too large."""
+    """Theorem A.1, printed and with the constant ½, for steps far too small to far too large."""
     _, _, h = play(seed, where, loss, learner, lambda D: fmrl.Known(D * 10**size))
     columns = (h.divergence.ravel(), h.eta.ravel(), h.lipschitz.ravel(), h.rounds.ravel())
     slack = 1e-7 * np.maximum(1, np.abs(h.regret.ravel()))
