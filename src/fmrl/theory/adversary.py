@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fmrl.core import presets
-from fmrl.core.arrays import Array, as_float, constant, device, dot, full, namespace, norm, zeros
+from fmrl.core.arrays import Array, as_float, constant, device, dot, full, namespace, norm, unit
 from fmrl.core.domains import Ball, Box, Domain, Euclidean
 from fmrl.core.run import run
 from fmrl.core.solve.minimise import Solution
@@ -56,7 +56,7 @@ class LowerBound(Sequence):
     ):
         self.centre = as_float(np.zeros(dim) if centre is None else centre, "centre")
         if self.centre.ndim != 1 or self.centre.shape[0] < 3:
-            raise FMRLError("the adversary needs a flat centre of at least three dimensions")
+            raise FMRLError("the adversary needs at least three dimensions", fix="use dim ≥ 3")
         if not 0 < diameter < math.inf:
             raise FMRLError(f"diameter must be positive and finite, not {diameter}")
         lengths = {np.size(a) for a in (lipschitz, rounds) if np.ndim(a)}
@@ -131,7 +131,7 @@ class Duel:
     def __init__(self, task: Opponent):
         self.task, self.dim, self.length = task, task.centre.shape[0], task.rounds
         self.rounds = full((), float(task.rounds), task.centre)
-        self.total = zeros((self.dim,), task.centre)  # S = Σ∇
+        self.total = full((self.dim,), 0.0, task.centre)  # S = Σ∇
         self.played, self._rng = 0, np.random.default_rng(task.seed)
 
     def cone(self, theta: Array) -> Array:
@@ -150,7 +150,7 @@ class Duel:
         self.total = self.total + self.linear
         self.played += 1
         beyond = norm(away)[..., None] > self.task.radius
-        slope = xp.where(beyond, self.task.steepness / 2 * _unit(away), xp.zeros_like(away))
+        slope = xp.where(beyond, self.task.steepness / 2 * unit(away), xp.zeros_like(away))
         return self.loss(self.linear, theta), self.linear + slope
 
     def _in_order(self, i: int, fix: str) -> None:
@@ -159,15 +159,15 @@ class Duel:
 
     def _answer(self, away: Array) -> Array:
         """∇_i [..., d]: of norm G/2, at right angles to the action and to the sum so far."""
-        xp, like, first = namespace(away), self.task.centre, _unit(away)
-        second = _unit(_without(_without(self.total + xp.zeros_like(away), first), first))
+        xp, like, first = namespace(away), self.task.centre, unit(away)
+        second = unit(_without(_without(self.total + xp.zeros_like(away), first), first))
         while True:
             draw = self._rng.standard_normal(self.dim)
             free = xp.asarray(draw, dtype=like.dtype, device=device(like)) + xp.zeros_like(away)
             for _ in range(3):  # rounding leaves a trace the first time
                 free = _without(_without(free, first), second)
             if bool(xp.all(norm(free) > 1e-3)):
-                return self.task.steepness / 2 * _unit(free)
+                return self.task.steepness / 2 * unit(free)
 
     def lipschitz(self, domain):
         self.task.check(domain)
@@ -176,9 +176,10 @@ class Duel:
     def hindsight(self, domain):
         self.task.check(domain)
         if self.played < self.length:
-            raise FMRLError(f"only {self.played} of {self.length} rounds were played")
+            done = f"only {self.played} of {self.length} rounds were played"
+            raise FMRLError(f"the optimum is not known yet: {done}")
         value = -self.task.radius * norm(self.total)
-        theta = self.task.centre - self.task.radius * _unit(self.total)
+        theta = self.task.centre - self.task.radius * unit(self.total)
         return Solution(theta, value, namespace(value).zeros_like(value))
 
     def leaders(self, domain, phi, eta):
@@ -223,12 +224,6 @@ class Duel:
         xp, length = namespace(w), norm(w)
         shorter = xp.minimum(length, xp.maximum(length - weight, full((), self.task.radius, w)))
         return w * (shorter / xp.where(length > 0, length, xp.ones_like(length)))[..., None]
-
-
-def _unit(v: Array) -> Array:
-    """v/‖v‖, or 0."""
-    length = norm(v)[..., None]
-    return v / namespace(v).where(length > 0, length, namespace(v).ones_like(length))
 
 
 def _without(v: Array, unit: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Quadratic growth: how fast a task's loss rises away from its optimum, with a proof (the paper's
+"""'''uadratic growth: how fast a task's loss rises away from its optimum, with a proof (the paper's
 appendix on computing α).
 
 f = Σ losses of a task has α-quadratic growth on Θ if f(θ) − f(θ*) ≥ (α/2)·‖θ − θ*‖² there. At
@@ -6,22 +6,15 @@ distance δ the question is
 
     ε_δ = min f(θ) − f(θ*)   subject to   ‖θ − θ*‖ ≥ δ,  ‖θ‖ ≤ B,          α_δ = 2·ε_δ/δ²,
 
-which is not convex. `estimate` encloses ε_δ from both sides.
+which is not convex. `estimate` encloses ε_δ (docs/theory-tools.md has the derivations):
 
-* **Relaxation** (the paper's). ‖θ‖ ≤ B turns the first constraint into the half-space 2⟨θ*, θ⟩ ≤ B²
-  − δ² + ‖θ*‖², a convex program, solved by Frank–Wolfe. It is a lower bound, a good one when ‖θ*‖ =
-  B, and 0 when θ* is inside: θ* itself satisfies the half-space as soon as δ² ≤ B² − ‖θ*‖².
-* **Curvature.** Let λ ≥ 0 be the ball's multiplier, ∇f(θ*) = −λ·θ*. Then ⟨∇f(θ*), θ − θ*⟩ ≥
-  (λ/2)·‖θ − θ*‖² on the ball, and with |ℓ'''| ≤ r·ℓ'' (r = 0 squared, 1 logistic) and
-  u = r·δ·max‖x‖ Taylor's formula gives ε_δ ≥ (δ²/2)·(λ + ψ(u)·λ_min(∇²f(θ*))), ψ(u) =
-  2(e^{−u} + u − 1)/u², sharpened in `fmrl.theory.growth.enclosure`. It is exact for a quadratic
-  inside the ball.
-* **Attained.** Descent on the sphere ‖θ − θ*‖ = δ within the ball, from the relaxed solution and
-  from the flattest directions: a value some action really has, so an upper bound. (f is convex, so
-  ε_δ is attained on the sphere.)
+* from below by the paper's **relaxation**, ‖θ − θ*‖ ≥ δ replaced by 2⟨θ*, θ⟩ ≤ B² − δ² + ‖θ*‖²,
+  which is good when ‖θ*‖ = B, and 0 when δ² ≤ B² − ‖θ*‖²;
+* from below by **curvature**, (δ²/2)·(λ + ψ(u)·λ_min(∇²f(θ*))) and better, with λ the ball's
+  multiplier, u = r·δ·max‖x‖, |ℓ'''| ≤ r·ℓ'' and ψ(u) = 2(e^{−u} + u − 1)/u²;
+* from above by what is **attained** in a descent on the sphere ‖θ − θ*‖ = δ within the ball.
 
-The optimum must be unique for α > 0 here: distances are to the least-norm optimum, not to the
-nearest one."""
+Distances are to the least-norm optimum, not to the nearest one, so α > 0 needs a unique optimum."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from fmrl.core.arrays import Array, device, dot, full, namespace, norm
+from fmrl.core.arrays import Array, device, dot, full, namespace, norm, unit
 from fmrl.core.losses import Logistic, OneVsAll, Squared
 from fmrl.core.samples import Samples
-from fmrl.theory.growth.frank_wolfe import Cut, Function, frank_wolfe, unit
+from fmrl.theory.growth.frank_wolfe import Cut, Function, frank_wolfe
 
 TAU = 12  # how many values of τ are tried
 DECAY = {Squared: 0.0, Logistic: 1.0, OneVsAll: 1.0}  # r with |ℓ'''| ≤ r·ℓ''; others prove nothing

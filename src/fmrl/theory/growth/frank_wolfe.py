@@ -1,15 +1,9 @@
 """The convex program behind `fmrl.growth`: minimise a smooth convex f over a ball cut by a
-half-space, by Frank–Wolfe.
+half-space, C = {x : ‖x‖ ≤ B, ⟨a, x⟩ ≤ b}, by Frank–Wolfe. a is a unit vector, or 0 for the whole
+ball; −B ≤ b.
 
-The set is C = {x : ‖x‖ ≤ B, ⟨a, x⟩ ≤ b}, a unit vector a (or 0 for the whole ball), −B ≤ b.
-
-**Linear minimisation**, min ⟨g, x⟩ over C: the ball's own minimiser −B·g/‖g‖ if it satisfies the
-half-space. Otherwise the half-space is active, x = b·a + w with w ⊥ a and ‖w‖² ≤ B² − b², and the
-best w points against the part of g across a: x = b·a − sqrt(B² − b²)·p/‖p‖, p = g − ⟨g, a⟩·a.
-
-**Projection** onto C: onto the ball, if that satisfies the half-space; else onto the half-space, if
-that lies in the ball; else both are active and the point is on the rim, x = b·a + sqrt(B² −
-b²)·p/‖p‖ with p the part of the point across a.
+Linear minimisation and projection are the ball's own where that satisfies the half-space. Otherwise
+the answer lies on the flat face or on its rim, x = b·a + sqrt(B² − b²)·p/‖p‖ with p ⊥ a.
 
 Frank–Wolfe alone zigzags towards a minimiser on the flat face (its gap falls like 1/k), so between
 two of its steps come accelerated projected-gradient steps. The gap reported is Frank–Wolfe's own:
@@ -20,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fmrl.core.arrays import Array, dot, namespace, norm
+from fmrl.core.arrays import Array, dot, namespace, norm, unit
 
 INNER = 20  # projected-gradient steps between two Frank–Wolfe steps
 OUTER = 400  # Frank–Wolfe steps at most
@@ -76,12 +70,6 @@ class Cut(NamedTuple):
         across = y - dot(y, self.normal)[..., None] * self.normal
         height = xp.sqrt(xp.maximum(self.radius**2 - self.offset**2, xp.zeros_like(self.offset)))
         return self.offset[..., None] * self.normal + height[..., None] * unit(across)
-
-
-def unit(v: Array) -> Array:
-    """v/‖v‖ over the last axis, or 0."""
-    xp, length = namespace(v), norm(v)[..., None]
-    return v / xp.where(length > 0, length, xp.ones_like(length))
 
 
 class Function(NamedTuple):
