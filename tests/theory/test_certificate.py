@@ -59,6 +59,8 @@ def test_what_train_prints_is_the_per_task_sum():
     found = {b.name: b for b in certify(history, loss=tasks[0].loss).bounds}["per-task sum"]
     assert found.terms["start"] + found.terms["steps"] == pytest.approx(float(history.bound.mean()))
     assert "Theorem A.1" in found.place
+    shown = f"Theorem A.1 as printed (per-task sum) gives {found.total:.4g}."
+    assert shown in certify(history, loss=tasks[0].loss).reading
 
 
 @pytest.mark.parametrize("kind", ["update", "similarity"])

@@ -39,8 +39,10 @@ def reading(certificate: Certificate) -> str:
         return text.format(f"{ratio:.3g} times what was measured") if math.isfinite(ratio) else ""
 
     said = [f"Over {certificate.tasks} tasks the regret was {regret} per task on average."]
-    proved = f"{best.total:.4g} ({best.name}{times(best, ', {}')})"
-    said.append(f"It is proved to be at most {proved}.")
+    said.append(f"It is proved to be at most {best.total:.4g} ({best.name}{times(best, ', {}')}).")
+    for printed in certificate.bounds[1:]:
+        if printed.name == "per-task sum":  # what `fmrl train` reports
+            said.append(f"Theorem A.1 as printed (per-task sum) gives {printed.total:.4g}.")
     if theorem is not None and theorem is not best:
         value = f"{theorem.total:.4g}{times(theorem, ' ({})')}"
         said.append(f"From similarity alone, the {theorem.name} gives {value}.")
