@@ -34,7 +34,7 @@ def task_of(loss, rng, m, dim, truth, noise, scale):
 
 
 def stream(rng, loss, tasks, dim, *, ragged=True):
-    """Tasks around a common truth; spread, noise and scale are drawn over two orders of magnitude."""
+    """Tasks around a common truth; spread, noise and scale vary by two orders of magnitude."""
     spread, noise, scale = 10 ** rng.uniform(-2, 0.5, 3)
     centre = rng.normal(size=dim)
     rounds = rng.integers(1, 6, tasks) if ragged else np.full(tasks, rng.integers(1, 6))

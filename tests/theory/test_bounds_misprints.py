@@ -73,7 +73,7 @@ def test_constant_of_the_general_case_is_too_small():
 
 
 def far_apart(scale, m):
-    """Two tasks whose optima are opposite ends of a ball, linear losses, and a guess far too small."""
+    """Two tasks with optima at opposite ends of a ball, linear losses, a guess far too small."""
     tasks = [
         fmrl.Task(np.tile([[sign, 0.0, 0.0]], (m, 1)), loss=fmrl.Linear()) for sign in (1.0, -1.0)
     ]

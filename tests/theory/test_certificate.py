@@ -51,6 +51,38 @@ def test_benign_stream_is_within_ten():
     assert certificate.limit.total < certificate.theorem.total
 
 
+def test_what_train_prints_is_the_per_task_sum():
+    """`fmrl train` records the mean of history.bound: the certificate's bound of that name, less
+    what the solver left undone."""
+    tasks = regression()
+    history = fmrl.run(fmrl.presets.paper(), tasks)
+    found = {b.name: b for b in certify(history, loss=tasks[0].loss).bounds}["per-task sum"]
+    assert found.terms["start"] + found.terms["steps"] == pytest.approx(float(history.bound.mean()))
+    assert "Theorem A.1" in found.place
+    shown = f"Theorem A.1 as printed (per-task sum) gives {found.total:.4g}."
+    assert shown in certify(history, loss=tasks[0].loss).reading
+
+
+@pytest.mark.parametrize("kind", ["update", "similarity"])
+def test_a_subclass_is_not_certified_as_its_parent(kind):
+    """A subclass may do anything, so no theorem about its parent is given for it."""
+
+    class Half(fmrl.Doubling):
+        def update(self, domain, phi, guess, memory, end):
+            found, memory = super().update(domain, phi, guess, memory, end)
+            return found / 2, memory
+
+    class Zero(fmrl.FAL):
+        def vector(self, play, best):
+            return 0 * best.theta
+
+    rules = {"update": Zero(), "similarity": Half(0.1, 1.1)}
+    tasks = regression()
+    certificate = certify(fmrl.run(fmrl.FMRL(**{kind: rules[kind]}), tasks), tasks)
+    assert set(names(certificate)) == {"per-task sum", "per-task sum, sharp"}
+    assert any(name == "meta-level theorems" for name, _ in certificate.refused)
+
+
 def labelled(loss, tasks=100, rounds=16, dim=5, seed=0):
     """Noisy labels of a linear rule that differs a little between tasks."""
     rng = np.random.default_rng(seed)

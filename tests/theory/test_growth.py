@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import fmrl
 from fmrl.theory.growth import estimate
-from fmrl.theory.growth.curvature import stiffened
-from fmrl.theory.growth.program import Cut, Function, frank_wolfe
+from fmrl.theory.growth.enclosure import stiffened
+from fmrl.theory.growth.frank_wolfe import Cut, Function, frank_wolfe
 
 
 def unit(v):
@@ -62,7 +62,7 @@ def test_frank_wolfe_agrees_with_a_generic_solver():
 
 
 def test_the_gap_is_about_the_minimum_even_when_steps_run_out(monkeypatch):
-    import fmrl.theory.growth.program as program
+    import fmrl.theory.growth.frank_wolfe as program
 
     monkeypatch.setattr(program, "OUTER", 2)
     monkeypatch.setattr(program, "INNER", 1)
@@ -225,7 +225,7 @@ def mixture(m, seed, dim=50):
 
 
 def test_alpha_scales_linearly_with_the_samples_of_a_four_gaussian_mixture():
-    sizes = [16, 32, 64, 128, 256, 512]
+    sizes = [16, 64, 256, 512]
     growths = [
         [estimate(mixture(m, seed), distances=np.linspace(0.1, 1, 6)) for m in sizes]
         for seed in range(2)

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fmrl
-from fmrl.theory.transfer import adapt, risk, states
-from fmrl.theory.transfer.intervals import span
+from fmrl.theory.transfer import _estimate, adapt, risk, span, states
 
 
 def regression(rng, m=8, dim=3, centre=0.3, spread=0.05, noise=0.05):
@@ -110,7 +109,7 @@ def test_the_promise_is_kept(seed, T, spread, noise):
     kind = {"spread": spread, "noise": noise}
     history = fmrl.run(fmrl.presets.paper(), tasks_of(seed, T, **kind))
     transfer = risk(
-        history, lambda rng: regression(rng, **kind), draws=100, confidence=0.99, seed=seed
+        history, lambda rng: regression(rng, **kind), draws=50, confidence=0.99, seed=seed
     )
     assert transfer.average.interval[0] <= min(transfer.guarantee, transfer.online)
     assert (
@@ -120,19 +119,23 @@ def test_the_promise_is_kept(seed, T, spread, noise):
 
 
 def test_intervals_cover_the_mean_as_often_as_they_say():
-    """Risk of a state that never moves is known: E ½(x·(θ − phi))², here with phi = 0 and one
-    sample a task.
-    """
-    rng, hits, proved = np.random.default_rng(0), 0, 0
+    """Risk of a state that never moves is known: E ½(x·(θ − phi))², here with phi = 0, x = 1 and
+    one sample a task."""
+    rng, hits, proved, repeats = np.random.default_rng(0), 0, 0, 2000
     algo = fmrl.presets.single_task(D=1e-12)
     history = fmrl.run(algo, [fmrl.Task([[1.0]], [0.5], loss=fmrl.Squared())] * 2)
-    for repeat in range(150):
-        pairs = [[fmrl.Task([[1.0]], [y], loss=fmrl.Squared())] * 2 for y in rng.uniform(0, 1, 40)]
-        result = risk(history, pairs, confidence=0.8, seed=repeat).average
-        hits += result.interval[0] <= 1 / 6 <= result.interval[1]
-        proved += result.proved[0] <= 1 / 6 <= result.proved[1]
-    assert 0.68 * 150 <= hits <= 0.91 * 150
-    assert proved >= 0.8 * 150
+    y = rng.uniform(0, 1, (repeats, 40))
+    pairs = [[fmrl.Task([[1.0]], [v], loss=fmrl.Squared())] * 2 for v in y[0]]
+    measured = risk(history, pairs, confidence=0.8).average
+    bounds = (0.0, (1 + y[0].max()) ** 2 / 2)
+    assert measured.interval == pytest.approx(_estimate(y[0] ** 2 / 2, 0.8, bounds).interval)
+    assert measured.proved == pytest.approx(_estimate(y[0] ** 2 / 2, 0.8, bounds).proved)
+    for row in y:
+        found = _estimate(row**2 / 2, 0.8, (0.0, (1 + row.max()) ** 2 / 2))
+        hits += found.interval[0] <= 1 / 6 <= found.interval[1]
+        proved += found.proved[0] <= 1 / 6 <= found.proved[1]
+    assert 0.77 * repeats <= hits <= 0.83 * repeats
+    assert proved >= 0.8 * repeats
 
 
 def test_meta_learning_beats_the_untrained_state_and_says_so():

@@ -101,6 +101,12 @@ def norm(a: Array) -> Array:
     return namespace(a).sqrt(dot(a, a))
 
 
+def unit(a: Array) -> Array:
+    """a/‖a‖ over the last axis, or 0 where a is 0."""
+    xp, length = namespace(a), norm(a)[..., None]
+    return a / xp.where(length > 0, length, xp.ones_like(length))
+
+
 def to_numpy(x: Array) -> np.ndarray:
     """A NumPy copy of any array (for records and figures; never inside an algorithm)."""
     if hasattr(x, "detach"):

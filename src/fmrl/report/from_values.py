@@ -18,7 +18,7 @@ from fmrl.report.fewer_points import CLOUD, MOST, thin, thin_cloud
 from fmrl.report.text import clean
 from fmrl.theory.bounds.bound import numbers
 from fmrl.theory.certificate import Certificate
-from fmrl.theory.similarity.enclosing import enclosing_ball
+from fmrl.theory.similarity import enclosing_ball
 
 
 def curves(history: History, names: Sequence[Any] | None = None, most: int = MOST) -> Curves:

@@ -1,1 +1,1 @@
-"""The paper's theorems as code: bounds, certificates, growth, the adversary, transfer, similarity."""
+"""The paper's theorems as code: bounds, certificates, growth, adversary, transfer, similarity."""

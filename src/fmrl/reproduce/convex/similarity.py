@@ -19,7 +19,7 @@ from fmrl.reproduce.convex.parts import Part
 from fmrl.reproduce.convex.sets import StudySet
 from fmrl.reproduce.convex.table import BALL
 from fmrl.stats import mean_interval
-from fmrl.theory.similarity.enclosing import enclosing_ball
+from fmrl.theory.similarity import enclosing_ball
 
 REAL, PERMUTED, CENTRED = "as they are", "labels permuted", "features centred"
 VARIANTS = (REAL, PERMUTED, CENTRED)

@@ -3,11 +3,12 @@ rests on, where it is proved.
 
 | function | result | says |
 |---|---|---|
-| `regret`, `per_task`, `sharp` | Theorem A.1 | regret inside a task; its mean over the tasks of a run |
-| `meta_regret` | Lemma B.2, Theorem A.2 | what a moving initialisation costs against the best fixed one |
+| `regret`, `per_task`, `sharp` | Theorem A.1 | regret inside a task, and its mean over tasks |
+| `meta_regret` | Lemma B.2, Theorem A.2 | cost of a moving phi against the best fixed one |
 | `exact`, `tuned` | Corollary B.1, Theorem 2.1 | TAR of FAL, all tasks alike |
 | `upper` | Theorem B.1 | TAR of Algorithm 2, every variant |
-| `fli_online`, `fal_stochastic`, `fli_batch`, `measured` | Propositions B.1 to B.3 | parameters for `upper` |
+| `fli_online`, `fal_stochastic`, `fli_batch` | Propositions B.1 to B.3 | parameters for `upper` |
+| `measured` | Setting B.1 | parameters for `upper`, as a finished run had them |
 | `spread` | Setting B.1 | D*, D̄, G', C and β of points in a domain |
 | `known`, `adaptive` | Remark 2.1 | TAR with a known or an averaged deviation |
 | `lower` | Theorem B.2 | what no agent can beat |
@@ -16,10 +17,20 @@ rests on, where it is proved.
 Where the paper's print is wrong, the functions compute what is true; docs/theory.md has each
 derivation and counterexample."""
 
+from fmrl.theory.bounds.average_regret import adaptive, exact, known, tuned, upper
+from fmrl.theory.bounds.basic_theorems import (
+    drift,
+    lower,
+    meta_regret,
+    online_to_batch,
+    per_task,
+    psi,
+    regret,
+    sharp,
+    weights,
+)
 from fmrl.theory.bounds.bound import ASSUMED, CHECKED, FALSE, Assumption, Bound
 from fmrl.theory.bounds.geometry import Spread, distance, spread
-from fmrl.theory.bounds.limits import lower, online_to_batch
-from fmrl.theory.bounds.meta import drift, meta_regret, psi
 from fmrl.theory.bounds.propositions import (
     Parameters,
     excess,
@@ -28,36 +39,8 @@ from fmrl.theory.bounds.propositions import (
     fli_online,
     measured,
 )
-from fmrl.theory.bounds.theorem import adaptive, exact, known, tuned, upper
-from fmrl.theory.bounds.within import per_task, regret, sharp, weights
 
-__all__ = [
-    "ASSUMED",
-    "CHECKED",
-    "FALSE",
-    "Assumption",
-    "Bound",
-    "Parameters",
-    "Spread",
-    "adaptive",
-    "distance",
-    "drift",
-    "exact",
-    "excess",
-    "fal_stochastic",
-    "fli_batch",
-    "fli_online",
-    "known",
-    "lower",
-    "measured",
-    "meta_regret",
-    "online_to_batch",
-    "per_task",
-    "psi",
-    "regret",
-    "sharp",
-    "spread",
-    "tuned",
-    "upper",
-    "weights",
-]
+__all__ = ["ASSUMED", "CHECKED", "FALSE", "Assumption", "Bound", "Parameters", "Spread"]
+__all__ += ["adaptive", "distance", "drift", "exact", "excess", "fal_stochastic", "fli_batch"]
+__all__ += ["fli_online", "known", "lower", "measured", "meta_regret", "online_to_batch"]
+__all__ += ["per_task", "psi", "regret", "sharp", "spread", "tuned", "upper", "weights"]

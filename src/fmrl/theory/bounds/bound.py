@@ -1,17 +1,18 @@
-"""Bound: a number with its reasons — named terms that add up to it, what it rests on, and where it
-is proved.
-"""
+"""Bound: a number with its reasons. It has named terms that add up to it, the assumptions it rests
+on, and the place where it is proved. The checks that all bounds make of their arguments are here
+too."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from fmrl.core.arrays import to_numpy
 from fmrl.errors import FMRLError
 
 CHECKED, ASSUMED, FALSE = "checked", "assumed", "false"
@@ -19,8 +20,12 @@ CHECKED, ASSUMED, FALSE = "checked", "assumed", "false"
 
 @dataclass(frozen=True)
 class Assumption:
-    """One condition of a theorem: ``checked`` (it was tested and holds), ``assumed`` (nobody
-    looked) or ``false``.
+    """One condition of a theorem.
+
+    Args:
+        name: The condition.
+        status: "checked" (tested, and it holds), "assumed" (not tested) or "false".
+        detail: What was found.
     """
 
     name: str
@@ -40,12 +45,26 @@ def decide(name: str, condition: bool, detail: str = "") -> Assumption:
     return Assumption(name, CHECKED if condition else FALSE, detail)
 
 
+CONVEX = Assumption("convex losses")
+STEEP = "G² is at least the mean square of the rounds' constants"
+LIPSCHITZ = Assumption("Lipschitz losses", detail=STEEP)
+HULL_OF_OPTIMA = Assumption("B_R(θ‖·) is Lipschitz on the hull of the optima")
+HULL_OF_UPDATES = Assumption("B_R(θ‖·) is Lipschitz on the hull of the update vectors")
+
+
 @dataclass(frozen=True)
 class Bound:
-    """A guarantee, term by term. ``total`` is the sum of ``terms``; ``holds`` is False as soon as
-    one assumption is false.
+    """A guarantee, term by term.
 
-    >>> b = Bound("regret", {"start": 2.0, "steps": 1.0}, (Assumption("convex losses", "checked"),), "Theorem A.1")
+    Args:
+        name: Which bound.
+        terms: Named parts; the bound is their sum.
+        assumptions: What it rests on.
+        place: Where it is proved.
+        note: One more sentence for the table.
+
+    >>> given = (Assumption("convex losses", "checked"),)
+    >>> b = Bound("regret", {"start": 2.0, "steps": 1.0}, given, "Theorem A.1")
     >>> b.total, b.dominant, b.holds
     (3.0, 'start', True)
     >>> print(b.table())
@@ -70,11 +89,8 @@ class Bound:
     @property
     def total(self) -> float:
         """The bound: the sum of its terms."""
-        return (
-            math.fsum(self.terms.values())
-            if all(map(math.isfinite, self.terms.values()))
-            else math.inf
-        )
+        values = self.terms.values()
+        return math.fsum(values) if all(map(math.isfinite, values)) else math.inf
 
     @property
     def dominant(self) -> str:
@@ -82,9 +98,14 @@ class Bound:
         return max(self.terms, key=lambda key: self.terms[key])
 
     @property
+    def share(self) -> float:
+        """The largest term over the total."""
+        return self.terms[self.dominant] / self.total if self.total > 0 else 0.0
+
+    @property
     def holds(self) -> bool:
         """Whether this may be printed as a guarantee: no assumption is known to be false."""
-        return all(a.status != FALSE for a in self.assumptions)
+        return not self.broken
 
     @property
     def broken(self) -> tuple[Assumption, ...]:
@@ -92,11 +113,9 @@ class Bound:
         return tuple(a for a in self.assumptions if a.status == FALSE)
 
     def given(self, *assumptions: Assumption) -> Bound:
-        """The same bound with these assumptions put in the place of those of the same name, or
-        added.
-        """
+        """The same bound with ``assumptions`` added; one of the same name is replaced."""
         merged = {a.name: a for a in (*self.assumptions, *assumptions)}
-        return replace(self, terms=dict(self.terms), assumptions=tuple(merged.values()))
+        return replace(self, assumptions=tuple(merged.values()))
 
     def plus(self, name: str, value: float) -> Bound:
         """The same bound with one more term."""
@@ -109,32 +128,22 @@ class Bound:
         for name, value in self.terms.items():
             share = f"{100 * value / total:5.0f} %" if 0 < total < math.inf else ""
             lines.append(f"  {name:<{width}} {value:>10.6g} {share}".rstrip())
-        lines.append(
-            f"  {'total':<{width}} {total:>10.6g}" + ("" if self.holds else "   not a guarantee")
-        )
-        return "\n".join(
-            lines + [f"  {a}" for a in self.assumptions] + ([f"  {self.note}"] if self.note else [])
-        )
+        warning = "" if self.holds else "   not a guarantee"
+        lines.append(f"  {'total':<{width}} {total:>10.6g}{warning}")
+        lines += [f"  {a}" for a in self.assumptions]
+        return "\n".join(lines + ([f"  {self.note}"] if self.note else []))
 
     def __repr__(self):
         terms = " + ".join(f"{name} {value:.4g}" for name, value in self.terms.items())
-        warning = (
-            ""
-            if self.holds
-            else ", not a guarantee: " + "; ".join(a.name for a in self.broken) + " false"
-        )
+        broken = "; ".join(a.name for a in self.broken)
+        warning = f", not a guarantee: {broken} false" if broken else ""
         return f"Bound({self.name} = {self.total:.6g}: {terms}{warning})"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {
-            "name": self.name,
-            "total": self.total,
-            "terms": dict(self.terms),
-            "assumptions": [vars(a) for a in self.assumptions],
-            "place": self.place,
-            "note": self.note,
-        }
+        plain = {"name": self.name, "total": self.total, "terms": dict(self.terms)}
+        given = [vars(a) for a in self.assumptions]
+        return {**plain, "assumptions": given, "place": self.place, "note": self.note}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Bound:
@@ -143,38 +152,43 @@ class Bound:
         return cls(record["name"], record["terms"], given, record["place"], record["note"])
 
 
+def average(name: str, sums: dict[str, float], tasks: int, given: tuple, place: str) -> Bound:
+    """A bound on the task-averaged regret from terms that are sums over the tasks."""
+    return Bound(name, {key: value / tasks for key, value in sums.items()}, given, place)
+
+
 def numbers(value: Any) -> np.ndarray:
     """Anything array-like as float64 NumPy, torch tensors of any device included."""
-    value = value.detach().cpu().numpy() if hasattr(value, "detach") else value
-    return np.asarray(value, dtype=float)
+    return to_numpy(value).astype(float)
 
 
-def vector(value: Any, name: str, least: float = 0.0) -> np.ndarray:
-    """A number or a sequence of them as float64 [n], finite and at least ``least``."""
+def vector(value: Any, name: str, *, infinite: bool = False) -> np.ndarray:
+    """A number or a sequence of them as float64 [n], not negative, finite unless allowed."""
     out = np.atleast_1d(numbers(value))
-    if out.ndim != 1 or out.size == 0 or not np.all(np.isfinite(out)) or not np.all(out >= least):
-        raise FMRLError(f"{name} must be finite numbers of at least {least:g}, not {value!r}")
+    finite = infinite or np.all(np.isfinite(out))
+    if out.ndim != 1 or out.size == 0 or not finite or not np.all(out >= 0):
+        raise FMRLError(f"{name} must be finite numbers of at least 0, not {value!r}")
     return out
 
 
-def positive(**values: float) -> None:
-    """Refuse numbers that are not positive and finite."""
+def positive(**values: float | None) -> None:
+    """Refuse numbers that are not positive and finite; None was not given."""
     for name, value in values.items():
-        if not (value > 0 and math.isfinite(value)):
+        if value is not None and not 0 < value < math.inf:
             raise FMRLError(f"{name} must be positive and finite, not {value}")
 
 
-def at_least(least: float, **values: float) -> None:
-    """Refuse numbers below ``least`` and those that are no finite number."""
+def at_least(least: float, **values: float | None) -> None:
+    """Refuse numbers below ``least`` and those that are not finite; None was not given."""
     for name, value in values.items():
-        if not (value >= least and math.isfinite(value)):
+        if value is not None and not least <= value < math.inf:
             raise FMRLError(f"{name} must be a finite number of at least {least:g}, not {value}")
 
 
-def broadcast(names: Iterable[str], *values: Any) -> list[np.ndarray]:
-    """Several per-task quantities as vectors of one length."""
-    arrays = [vector(value, name) for name, value in zip(names, values, strict=True)]
+def same_length(**values: Any) -> list[np.ndarray]:
+    """Numbers, or one per task, as vectors of one length; only a divergence may be infinite."""
+    arrays = [vector(value, name, infinite=name == "divergence") for name, value in values.items()]
     try:
         return [np.array(a) for a in np.broadcast_arrays(*arrays)]
     except ValueError:
-        raise FMRLError(f"{', '.join(names)} have different lengths") from None
+        raise FMRLError(f"{', '.join(values)} have different lengths") from None

@@ -1,10 +1,10 @@
-"""The constants of a set of points that the theorems speak of: D*, D̄, the Lipschitz constant of
-B_R on their hull, C, β.
-"""
+"""The constants of a set of points that the theorems need: D*, D̄, the Lipschitz constant of B_R on
+their hull, C and β."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,22 +14,34 @@ from fmrl.core.domains import Domain, Simplex
 from fmrl.errors import FMRLError
 from fmrl.theory.bounds.bound import numbers, vector
 
-BLOCK, MANY = 512, 6000
+MANY = 6000  # points; of more, D* is bounded rather than computed over all pairs
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How far points [T, d] lie from each other in the geometry of a domain, weighted by sigma."""
+    """How far points lie from each other in the geometry of a domain, weighted by sigma.
 
-    diameter: float  # D* = max sqrt(B_R) over the hull of the points
-    deviation: float  # D̄ = sqrt of the weighted mean of B_R(point‖mean)
-    lipschitz: float  # G': of B_R(point‖·) on the hull, in the domain's norm
-    width: float  # diameter of the hull in the domain's norm
-    C: float  # constant of the moving mean, see `meta_regret`
-    beta: float  # smoothness of R on the domain
-    nice: bool  # B_R(θ‖·) is 1-strongly convex
-    tight: bool  # D* was computed over all pairs; otherwise it is an upper bound
-    mean: np.ndarray  # [d] weighted mean
+    Args:
+        diameter: D*, the largest sqrt(B_R) over the hull of the points.
+        deviation: D̄, the root of the weighted mean of B_R(point‖mean).
+        lipschitz: G' of B_R(point‖·) on the hull, in the domain's norm.
+        width: Diameter of the hull in the domain's norm.
+        C: Constant of the moving mean, see `meta_regret`.
+        beta: Smoothness of R on the domain.
+        nice: Whether B_R(θ‖·) is 1-strongly convex.
+        tight: Whether D* was computed over all pairs; otherwise it is an upper bound.
+        mean: Weighted mean, [d].
+    """
+
+    diameter: float
+    deviation: float
+    lipschitz: float
+    width: float
+    C: float
+    beta: float
+    nice: bool
+    tight: bool
+    mean: np.ndarray
 
     @property
     def bounded(self) -> bool:
@@ -38,8 +50,12 @@ class Spread:
 
 
 def spread(domain: Domain, points: Any, sigma: Any = 1.0) -> Spread:
-    """D*, D̄, G', C and β of ``points`` [T, d]. B_R is jointly convex here, so pairs of points
-    decide about their hull.
+    """D*, D̄, G', C and β of points. B_R is jointly convex, so pairs of points decide for the hull.
+
+    Args:
+        domain: Ball, Box, Euclidean or Simplex.
+        points: [T, d].
+        sigma: Weights, a number or [T].
 
     >>> from fmrl.core.domains import Ball
     >>> s = spread(Ball(1.0), [[0.0, 0.0], [1.0, 0.0]])
@@ -57,40 +73,38 @@ def spread(domain: Domain, points: Any, sigma: Any = 1.0) -> Spread:
     if isinstance(domain, Simplex):
         return _entropic(domain, points, mean, deviation, tight)
     if domain.norm != "l2":
-        raise FMRLError(
-            f"no constants are known for {domain!r}", fix="use Ball, Box, Euclidean or Simplex"
-        )
+        fix = "use Ball, Box, Euclidean or Simplex"
+        raise FMRLError(f"no constants are known for {domain!r}", fix=fix)
     if tight:
         width = _widest(points)
     else:
-        around = 2 * float(np.max(np.linalg.norm(points - mean, axis=1)))
-        width = (
-            min(around, math.sqrt(2) * domain.diameter(points.shape[1]))
-            if np.all(domain.contains(points))
-            else around
-        )
-    deviation = min(deviation, width / math.sqrt(2))  # always so; rounding alone can say otherwise
-    return Spread(
-        width / math.sqrt(2), deviation, width, width, width**2 / 2, 1.0, True, tight, mean
-    )
+        width = 2 * float(np.max(np.linalg.norm(points - mean, axis=1)))
+        if np.all(domain.contains(points)):
+            width = min(width, math.sqrt(2) * domain.diameter(points.shape[1]))
+    D = width / math.sqrt(2)
+    # D̄ ≤ D* always; only rounding can make it larger.
+    return Spread(D, min(deviation, D), width, width, width**2 / 2, 1.0, True, tight, mean)
+
+
+def _largest(points: np.ndarray, rows: int, pairs: Callable) -> tuple[float, int, int]:
+    """The largest of ``pairs(block of points)`` [rows, T] over all blocks, and where it is."""
+    best = (-math.inf, 0, 0)
+    for i in range(0, len(points), rows):
+        values = pairs(slice(i, i + rows))
+        row, column = divmod(int(np.argmax(values)), len(points))
+        best = max(best, (float(values[row, column]), i + row, column), key=lambda found: found[0])
+    return best
 
 
 def _widest(points: np.ndarray) -> float:
     """Largest l2 distance between two points."""
     centred = points - points.mean(axis=0)
     square = np.sum(centred**2, axis=1)
-    best, pair = -1.0, (0, 0)
-    for i in range(0, len(points), BLOCK):
-        distance = (
-            square[i : i + BLOCK, None] + square[None, :] - 2 * centred[i : i + BLOCK] @ centred.T
-        )
-        k = int(np.argmax(distance))
-        row, column = divmod(k, len(points))
-        if distance[row, column] > best:
-            best, pair = float(distance[row, column]), (i + row, column)
-    # The largest distance is no smaller than the largest norm, so the expansion picks right; the
-    # pair itself is taken afresh.
-    return float(np.linalg.norm(points[pair[0]] - points[pair[1]]))
+    expanded = lambda at: square[at, None] + square - 2 * centred[at] @ centred.T  # noqa: E731
+    _, i, j = _largest(points, 512, expanded)
+    # The expansion loses digits but finds the pair, whose distance is at least the largest norm;
+    # the distance itself is computed afresh.
+    return float(np.linalg.norm(points[i] - points[j]))
 
 
 def _entropic(
@@ -98,56 +112,40 @@ def _entropic(
 ) -> Spread:
     low, high = points.min(axis=0), points.max(axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
-        logs = np.log(points)
-        own = np.sum(np.where(points > 0, points * logs, 0.0), axis=1)
+        safe = np.where(points > 0, np.log(points), 0.0)
+        own = np.sum(points * safe, axis=1)
         if np.any((low == 0) & (high > 0)):
             largest = math.inf
         elif tight:
-            safe = np.where(points > 0, logs, 0.0)
-            blocks = range(0, len(points), BLOCK)
-            largest = max(
-                float(np.max(own[i : i + BLOCK, None] - points[i : i + BLOCK] @ safe.T))
-                for i in blocks
-            )
+            largest = _largest(points, 512, lambda at: own[at, None] - points[at] @ safe.T)[0]
         else:
             largest = float(np.max(own - points @ np.where(low > 0, np.log(low), 0.0)))
         ratio = np.where(high > 0, points / low, 0.0)
         least = np.where(high > 0, points / np.where(high > 0, high, 1.0), 0.0)
         lipschitz = float(np.max(ratio.max(axis=1) - least.min(axis=1))) / 2
-    width = _widest_l1(points) if tight else float(min(2.0, np.sum(high - low)))
+    if tight:
+        apart = lambda at: np.sum(np.abs(points[at, None] - points), axis=-1)  # noqa: E731
+        width = _largest(points, max(1, (1 << 22) // points.size), apart)[0]
+    else:
+        width = float(min(2.0, np.sum(high - low)))
     lipschitz = lipschitz if math.isfinite(lipschitz) else math.inf
-    constant = 0.0 if width == 0 else lipschitz * width
-    beta = 1 / (2 * domain.floor) if domain.floor > 0 else math.inf
-    diameter = math.sqrt(max(0.0, largest) + 64 * np.finfo(float).eps) if width else 0.0
-    return Spread(
-        diameter,
-        min(deviation, diameter),
-        lipschitz,
-        width,
-        constant,
-        max(1.0, beta),
-        False,
-        tight,
-        mean,
-    )
-
-
-def _widest_l1(points: np.ndarray) -> float:
-    rows = max(1, (1 << 22) // points.size)
-    blocks = range(0, len(points), rows)
-    return max(
-        float(np.max(np.sum(np.abs(points[i : i + rows, None] - points[None]), axis=-1)))
-        for i in blocks
-    )
+    D = math.sqrt(max(0.0, largest) + 64 * np.finfo(float).eps) if width else 0.0
+    C = 0.0 if width == 0 else lipschitz * width
+    beta = max(1.0, 1 / (2 * domain.floor) if domain.floor > 0 else math.inf)
+    return Spread(D, min(deviation, D), lipschitz, width, C, beta, False, tight, mean)
 
 
 def distance(domain: Domain, a: Any, b: Any) -> np.ndarray:
     """½‖a − b‖² in the domain's norm, [T].
 
+    Args:
+        domain: Whose norm.
+        a: Points, [T, d].
+        b: Points, [T, d].
+
     >>> from fmrl.core.domains import Simplex
     >>> distance(Simplex(), [[1.0, 0.0]], [[0.0, 1.0]])
     array([2.])
     """
-    step = numbers(a) - numbers(b)
-    size = np.sum(np.abs(step), axis=-1) if domain.norm == "l1" else np.linalg.norm(step, axis=-1)
-    return size**2 / 2
+    order = 1 if domain.norm == "l1" else 2
+    return np.linalg.norm(numbers(a) - numbers(b), ord=order, axis=-1) ** 2 / 2

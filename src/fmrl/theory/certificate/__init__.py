@@ -1,19 +1,182 @@
-"""certify: from the history of a run to a certificate of how good it was."""
+"""Certificates: how good a run was, what was promised for it, and on what grounds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from fmrl.core.algorithm import bound as theorem_a1
 from fmrl.core.history import History
-from fmrl.theory.bounds.bound import ASSUMED, FALSE, Assumption
-from fmrl.theory.certificate.facts import Facts, gather
-from fmrl.theory.certificate.value import POINTS, Certificate
+from fmrl.theory.bounds import ASSUMED, FALSE, Assumption, Bound
+from fmrl.theory.certificate import render
+from fmrl.theory.certificate.facts import Facts, read
 from fmrl.theory.certificate.which_bound import choose, limit
 
 __all__ = ["Certificate", "certify"]
+POINTS = 400  # of a curve in the record: enough for a figure
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Measured TAR, the bounds that apply with their slack, and every assumption with its status.
+
+    Prints as rich text; `markdown`, `json` and `figure` are the other renderings.
+
+    Args:
+        composition: The algorithm, as its repr.
+        tasks: T.
+        interval: Holds the true TAR, whatever the solver left undone.
+        similarity: D*, D̄ and D.
+        violations: Tasks whose guess was violated, from 0.
+        bounds: Guarantees, tightest first.
+        refused: (bound, why it does not apply).
+        limit: What an adversary could force with tasks as dissimilar as these.
+        assumptions: Each with its status.
+        curves: Running means by "task": "tar" and "bound" (Theorem A.1).
+        reason: Why no certificate can be given.
+    """
+
+    composition: str
+    tasks: int = 0
+    interval: tuple[float, float] = (math.nan, math.nan)
+    similarity: Mapping[str, float] = field(default_factory=dict)
+    violations: tuple[int, ...] = ()
+    bounds: tuple[Bound, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    limit: Bound | None = None
+    assumptions: tuple[Assumption, ...] = ()
+    curves: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    reason: str = ""
+
+    @property
+    def applicable(self) -> bool:
+        """Whether at least one bound holds."""
+        return bool(self.bounds)
+
+    @property
+    def tightest(self) -> Bound | None:
+        """The smallest guarantee."""
+        return self.bounds[0] if self.bounds else None
+
+    @property
+    def theorem(self) -> Bound | None:
+        """The smallest guarantee that speaks of similarity, not of each task as it was played."""
+        return next((b for b in self.bounds if not b.name.startswith("per-task")), None)
+
+    def slack(self, bound: Bound) -> tuple[float, float]:
+        """Bound minus measured TAR (its upper end), and their ratio (inf where TAR ≤ 0).
+
+        Args:
+            bound: One of `bounds`.
+        """
+        measured = self.interval[1]
+        return bound.total - measured, bound.total / measured if measured > 0 else math.inf
+
+    @property
+    def reading(self) -> str:
+        """The certificate in a paragraph of plain English."""
+        return render.reading(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        slack = [dict(zip(("slack", "ratio"), self.slack(b), strict=True)) for b in self.bounds]
+        return {
+            "kind": "fmrl certificate",
+            "composition": self.composition,
+            "applicable": self.applicable,
+            "reason": self.reason,
+            "tasks": self.tasks,
+            "tar": list(self.interval),
+            "similarity": dict(self.similarity),
+            "violations": list(self.violations),
+            "bounds": [b.to_dict() | found for b, found in zip(self.bounds, slack, strict=True)],
+            "refused": [{"name": name, "why": why} for name, why in self.refused],
+            "limit": None if self.limit is None else self.limit.to_dict(),
+            "assumptions": [vars(a) for a in self.assumptions],
+            "curves": {name: list(values) for name, values in self.curves.items()},
+            "reading": self.reading,
+        }
+
+    def json(self, indent: int | None = 2) -> str:
+        """The record as JSON; numbers that JSON lacks (nan, inf) become null.
+
+        Args:
+            indent: As in `json.dumps`.
+        """
+        return json.dumps(_plain(self.to_dict()), indent=indent, ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Certificate:
+        """The certificate back from its record, so that figures can be drawn from records alone.
+
+        Args:
+            record: Of `to_dict`, or of `json` with null for nan and inf.
+        """
+        number = lambda x, empty=math.inf: empty if x is None else float(x)  # noqa: E731
+        low, high = (number(x, math.nan) for x in record["tar"])
+        curves = {name: tuple(map(number, values)) for name, values in record["curves"].items()}
+        return cls(
+            composition=record["composition"],
+            tasks=record["tasks"],
+            interval=(low, high),
+            similarity={name: number(x) for name, x in record["similarity"].items()},
+            violations=tuple(record["violations"]),
+            bounds=tuple(Bound.from_dict(b) for b in record["bounds"]),
+            refused=tuple((r["name"], r["why"]) for r in record["refused"]),
+            limit=None if record["limit"] is None else Bound.from_dict(record["limit"]),
+            assumptions=tuple(Assumption(**a) for a in record["assumptions"]),
+            curves=curves,
+            reason=record["reason"],
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Certificate:
+        """The inverse of `json`.
+
+        Args:
+            text: What `json` returned.
+        """
+        return cls.from_dict(json.loads(text))
+
+    def markdown(self) -> str:
+        """A report in Markdown."""
+        return render.markdown(self)
+
+    def figure(self, path: Any = None) -> Any:
+        """Measured TAR against the bounds as tasks arrive, and the terms of each bound: a Figure.
+
+        Args:
+            path: Where to save it, if anywhere.
+        """
+        return render.figure(self, path)
+
+    def __rich__(self):
+        return render.rich_table(self)
+
+    def __str__(self):
+        return render.text(self)
+
+    def __repr__(self):
+        if not self.applicable:
+            return f"Certificate(not applicable: {self.reason})"
+        (low, high), best = self.interval, self.bounds[0]
+        tar = f"{high:.6g}" if math.isclose(low, high, rel_tol=1e-6) else f"[{low:.6g}, {high:.6g}]"
+        return f"Certificate(tasks={self.tasks}, tar={tar}, {best.name}={best.total:.6g})"
+
+    _repr_markdown_ = markdown
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def certify(
@@ -26,14 +189,20 @@ def certify(
 ) -> Certificate:
     """Measure a run against every bound that applies to the composition which produced it.
 
-    ``tasks``, in the order they were played, lets convexity and Lipschitz constants be checked
-    rather than assumed; so does ``loss``, for a run of the library's own linear models that were
-    all played with it. ``growth`` is α, if the tasks' mean losses are known to grow quadratically
-    (for FLI-Online). ``order`` picks one of several orders. A run that no theorem speaks of —
-    foreign, non-convex, an unknown learner — yields a certificate that says so and why.
+    A run that no theorem speaks of (foreign, non-convex, an unknown learner) yields a certificate
+    that says so and why.
+
+    Args:
+        history: What `fmrl.run` returned.
+        tasks: As they were played, so that convexity and Lipschitz constants are checked rather
+            than assumed.
+        loss: Instead of tasks, for a run of the library's own linear models all played with it.
+        growth: α, if the tasks' mean losses are known to grow quadratically (for FLI-Online).
+        order: Which of several orders, from 0.
 
     >>> import numpy as np, fmrl
-    >>> tasks = [fmrl.Task(np.eye(3), t * np.array([0.1, 0.2, 0.0]), loss=fmrl.Squared()) for t in (0.5, 1.0, 1.5, 2.0)]
+    >>> y = np.array([0.1, 0.2, 0.0])
+    >>> tasks = [fmrl.Task(np.eye(3), t * y, loss=fmrl.Squared()) for t in (0.5, 1.0, 1.5, 2.0)]
     >>> c = certify(fmrl.run(fmrl.presets.paper(), tasks), tasks)
     >>> [b.name for b in c.bounds]
     ['per-task sum, sharp', 'per-task sum', 'FAL theorem']
@@ -41,84 +210,60 @@ def certify(
     ((2, 3), 0.2372)
     """
     if not isinstance(history, History):
-        what = type(history).__name__
-        why = (
-            getattr(history, "nonconvex", None)
-            or "no theorem here speaks of it: only a History of convex tasks can be certified"
-        )
-        return Certificate(composition=what, reason=f"{what}: {why}")
+        what, none = type(history).__name__, "only a History of convex tasks can be certified"
+        why = getattr(history, "nonconvex", None) or f"no theorem here speaks of it: {none}"
+        return Certificate(what, reason=f"{what}: {why}")
     if not len(history):
-        return Certificate(composition=repr(history.algo), reason="no task was played")
+        return Certificate(repr(history.algo), reason="no task was played")
     if history.keep == "totals":
-        return Certificate(
-            composition=repr(history.algo),
-            reason="only totals were kept; run with keep='scalars' or 'all'",
-        )
-    facts = gather(history, tasks, order, loss)
+        reason = "only totals were kept; run with keep='scalars' or 'all'"
+        return Certificate(repr(history.algo), reason=reason)
+    facts = read(history, tasks, order, loss)
     bounds, refused, optima = choose(facts, growth)
-    bounds.sort(key=lambda b: b.total)
     similarity = {}
     if optima is not None:
-        similarity = {
-            "D*": optima.diameter,
-            "D̄": optima.deviation,
-            "D": facts.algo.domain.diameter(optima.mean.size),
-        }
+        D = facts.algo.domain.diameter(optima.mean.size)
+        similarity = {"D*": optima.diameter, "D̄": optima.deviation, "D": D}
         if not optima.tight:
-            refused.append(
-                ("exact D*", "there are many tasks; D* is an upper bound, at most twice too large")
-            )
+            why = "there are many tasks; D* is an upper bound, at most twice too large"
+            refused.append(("exact D*", why))
     low = float(facts.regret.mean())
     return Certificate(
         composition=repr(facts.algo),
-        tasks=facts.tasks,
+        tasks=facts.count,
         interval=(low, low + float(facts.gap.mean())),
         similarity=similarity,
         violations=facts.violations,
-        bounds=tuple(bounds),
+        bounds=tuple(sorted(bounds, key=lambda b: b.total)),
         refused=tuple(refused),
         limit=limit(facts, optima),
-        assumptions=_table(facts, bounds, growth),
+        assumptions=_all_assumptions(facts, bounds, growth),
         curves=_curves(facts),
         reason="" if bounds else "; ".join(f"{name}: {why}" for name, why in refused),
     )
 
 
-def _table(facts: Facts, bounds: list, growth: float | None) -> tuple[Assumption, ...]:
+def _all_assumptions(facts: Facts, bounds: list[Bound], growth: Any) -> tuple[Assumption, ...]:
     """Every assumption of the run and of its bounds, once; false beats assumed beats checked."""
     rank = {FALSE: 0, ASSUMED: 1}
-    table = dict(facts.assumptions)
-    for bound in bounds:
-        for a in bound.assumptions:
-            if a.name not in table or (
-                a.name not in facts.assumptions
-                and rank.get(a.status, 2) < rank.get(table[a.name].status, 2)
-            ):
-                table[a.name] = a
+    found: dict[str, Assumption] = {}
+    for a in (a for bound in sorted(bounds, key=lambda b: b.total) for a in bound.assumptions):
+        if a.name not in found or rank.get(a.status, 2) < rank.get(found[a.name].status, 2):
+            found[a.name] = a
+    found = facts.assumptions | {k: a for k, a in found.items() if k not in facts.assumptions}
     if not facts.algo.update.exact and growth is None:
-        table.setdefault(
-            "α-quadratic growth",
-            Assumption("α-quadratic growth", ASSUMED, "not supplied, and not used"),
-        )
-    return tuple(table.values())
+        name, detail = "α-quadratic growth", "not supplied, and not used"
+        found.setdefault(name, Assumption(name, ASSUMED, detail))
+    return tuple(found.values())
 
 
 def _curves(facts: Facts) -> dict[str, tuple[float, ...]]:
-    """Running means, thinned to what a figure needs."""
-    T = facts.tasks
-    from fmrl.core.algorithm import bound
-
-    each = bound(
-        facts.divergence,
-        facts.eta,
-        facts.lipschitz if facts.constants is None else facts.constants,
-        facts.rounds,
-    )
-    count = np.arange(1, T + 1)
-    keep = np.unique(np.geomspace(1, T, min(T, POINTS)).round().astype(int)) - 1
-    columns = {
-        "task": count,
-        "tar": np.cumsum(facts.regret) / count,
-        "bound": np.cumsum(each) / count,
-    }
-    return {name: tuple(float(x) for x in column[keep]) for name, column in columns.items()}
+    """Running means, at as many tasks as a figure needs."""
+    constants = facts.lipschitz if facts.constants is None else facts.constants
+    each = theorem_a1(facts.divergence, facts.eta, constants, facts.rounds)
+    count = np.arange(1, facts.count + 1)
+    some = np.geomspace(1, facts.count, min(facts.count, POINTS)).round().astype(int)
+    curves = {"task": count, "tar": np.cumsum(facts.regret) / count}
+    curves["bound"] = np.cumsum(each) / count
+    keep = np.unique(some) - 1
+    return {name: tuple(map(float, curve[keep])) for name, curve in curves.items()}

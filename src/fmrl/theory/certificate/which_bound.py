@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -13,47 +12,36 @@ from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known
 from fmrl.core.rules.update import FAL, FLIBatch, FLIOnline
 from fmrl.core.rules.within import FTRL
 from fmrl.errors import FMRLError
-from fmrl.theory.bounds import limits, propositions, theorem, within
-from fmrl.theory.bounds.bound import ASSUMED, CHECKED, FALSE, Assumption, Bound, decide
-from fmrl.theory.bounds.geometry import Spread, distance, spread
+from fmrl.theory import bounds as library
+from fmrl.theory.bounds import ASSUMED, CHECKED, FALSE, Assumption, Bound, Spread
+from fmrl.theory.bounds.bound import HULL_OF_OPTIMA, HULL_OF_UPDATES, decide
 from fmrl.theory.certificate.facts import Facts
 
-Refusal = tuple[str, str]  # which bound, and why it is not given
+Found = tuple[list[Bound], list[tuple[str, str]]]  # bounds; and the others, with the reason
 BASE = ("convex losses", "Lipschitz losses", "within-task learner has a regret bound")
-LEADS = (FollowLeader, AdaptiveOGD)
 
 
-def choose(facts: Facts, growth: float | None) -> tuple[list[Bound], list[Refusal], Spread | None]:
-    """Every bound that applies, every one that does not with the reason, and the constants of the
-    optima.
-    """
-    bounds, refused = _summed(facts), []
-    optima = updates = None
+def choose(facts: Facts, growth: float | None) -> tuple[list, list, Spread | None]:
+    """The bounds that apply, those that do not with the reason, and the constants of the optima."""
+    bounds, refused, optima = _summed(facts), [], None
     if facts.optimum is None:
         refused.append(("meta-level theorems", "the optima were not kept; run with keep='all'"))
     else:
+        domain, exact = facts.algo.domain, facts.algo.update.exact
         try:
-            optima = spread(facts.algo.domain, facts.optimum, facts.sigma)
-            updates = (
-                optima
-                if isinstance(facts.algo.update, FAL)
-                else spread(facts.algo.domain, facts.theta, facts.sigma)
-            )
+            optima = library.spread(domain, facts.optimum, facts.sigma)
+            updates = optima if exact else library.spread(domain, facts.theta, facts.sigma)
         except FMRLError as error:
             refused.append(("meta-level theorems", str(error)))
-    if optima is not None and updates is not None:
-        more, why = _meta_level(facts, optima, updates, growth)
-        bounds += more
-        refused += why
-    good = []
-    gap = float(facts.gap.mean())
+        else:
+            more, why = _meta_level(facts, optima, updates, growth)
+            bounds, refused = bounds + more, refused + why
+    good, gap = [], float(facts.gap.mean())
     for bound in bounds:
-        known = [a for a in facts.assumptions.values() if a.name in BASE and _concerns(a, bound)]
-        bound = bound.given(*known)
+        bound = bound.given(*_known(facts, bound))
         if bound.broken:
-            refused.append(
-                (bound.name, "; ".join(f"{a.name}: {a.detail or 'false'}" for a in bound.broken))
-            )
+            why = "; ".join(f"{a.name}: {a.detail or 'false'}" for a in bound.broken)
+            refused.append((bound.name, why))
         elif not math.isfinite(bound.total):
             refused.append((bound.name, f"it is infinite: {bound.dominant}"))
         else:
@@ -61,217 +49,146 @@ def choose(facts: Facts, growth: float | None) -> tuple[list[Bound], list[Refusa
     return good, refused, optima
 
 
-def _concerns(assumption: Assumption, bound: Bound) -> bool:
-    """Per-task bounds were made with the true constants where those are known; a wrong G is then no
-    objection to them.
-    """
-    own = any(a.name == assumption.name and a.status == CHECKED for a in bound.assumptions)
-    return not (own and assumption.status == FALSE)
+def _known(facts: Facts, bound: Bound) -> list[Assumption]:
+    """What is known of the run. Per-task bounds were made with the true constants where those are
+    known; that the run used wrong ones does not concern them."""
+    own = {a.name for a in bound.assumptions if a.status == CHECKED}
+    known = [facts.assumptions[name] for name in BASE]
+    return [a for a in known if not (a.status == FALSE and a.name in own)]
 
 
 def _summed(facts: Facts) -> list[Bound]:
     """The mean of each task's own bound, with the true G_t where the tasks were given."""
-    constants = facts.lipschitz if facts.constants is None else np.maximum(facts.constants, 0.0)
+    constants = facts.lipschitz if facts.constants is None else facts.constants
     columns = facts.divergence, facts.eta, constants, facts.rounds
-    found = [within.per_task(*columns), within.sharp(*columns)]
-    names = ("per-task sum", "per-task sum, sharp")
+    found = [replace(library.per_task(*columns), name="per-task sum"), library.sharp(*columns)]
     if facts.constants is None or facts.assumptions["Lipschitz losses"].status == ASSUMED:
-        return [replace(b, name=n, terms=dict(b.terms)) for b, n in zip(found, names, strict=True)]
+        return found
     true = Assumption("Lipschitz losses", CHECKED, "the true G_t of the tasks")
-    return [
-        replace(b, name=n, terms=dict(b.terms)).given(true)
-        for b, n in zip(found, names, strict=True)
-    ]
+    return [bound.given(true) for bound in found]
 
 
-def _meta_level(
-    facts: Facts, optima: Spread, updates: Spread, growth: float | None
-) -> tuple[list[Bound], list[Refusal]]:
-    algo = facts.algo
-    what = f"{type(algo.update).__name__} + {type(algo.meta).__name__} + {type(algo.similarity).__name__}"
-    if facts.earlier:
-        return [], [
-            (
-                "meta-level theorems",
-                f"the history begins after {facts.earlier} tasks; they speak of whole runs",
-            )
-        ]
-    if facts.meta_batch > 1:
-        return [], [
-            (
-                "meta-level theorems",
-                f"phi moved once in {facts.meta_batch} tasks (meta_batch); they need it after every task",
-            )
-        ]
-    if not isinstance(algo.meta, LEADS):
-        return [], [
-            (
-                "meta-level theorems",
-                f"phi must be the running mean of the update vectors, not {type(algo.meta).__name__}()",
-            )
-        ]
-    if not isinstance(algo.update, (FAL, FLIOnline, FLIBatch)):
-        return [], [("meta-level theorems", f"nothing is known about {algo.update!r}")]
-    if isinstance(algo.similarity, Doubling):
-        return (_exact if isinstance(algo.update, FAL) else _approx)(
-            facts, algo.similarity, optima, updates, growth
-        )
-    if isinstance(algo.similarity, Known) and isinstance(algo.update, FAL):
-        given = {"deviation": optima.deviation, "C": optima.C, "first": float(facts.divergence[0])}
-        return [
-            theorem.known(facts.sigma, algo.similarity.D, **given).given(*_geometry(optima))
-        ], []
-    if isinstance(algo.similarity, AverageDeviation) and isinstance(algo.update, FAL):
-        given = {"deviation": optima.deviation, "C": optima.C}
-        bound = theorem.adaptive(facts.sigma, facts.divergence, float(facts.guess[0]), **given)
-        return [bound.given(*_geometry(optima))], []
-    return [], [("meta-level theorems", f"the paper has none for {what}")]
+def _meta_level(facts: Facts, optima: Spread, updates: Spread, growth: float | None) -> Found:
+    algo, batch = facts.algo, facts.meta_batch
+    update, meta, similarity = rules = type(algo.update), type(algo.meta), type(algo.similarity)
+    start = f"the history begins after {facts.earlier} tasks; they speak of whole runs"
+    batches = f"phi moved once in {batch} tasks (meta_batch); they need it after every task"
+    mean = f"phi must be the running mean of the update vectors, not {meta.__name__}()"
+    none = f"the paper has none for {' + '.join(rule.__name__ for rule in rules)}"
+    for wrong, why in (
+        (facts.earlier, start),
+        (batch > 1, batches),
+        (meta not in (FollowLeader, AdaptiveOGD), mean),
+        (update not in (FAL, FLIOnline, FLIBatch), f"nothing is known about {algo.update!r}"),
+        ((update, similarity) not in THEOREMS, none),
+    ):
+        if wrong:
+            return [], [("meta-level theorems", why)]
+    return THEOREMS[update, similarity](facts, optima, updates, growth)
 
 
-def _geometry(updates: Spread) -> tuple[Assumption, ...]:
-    detail = f"G' = {updates.lipschitz:.4g}" + (", nice" if updates.nice else ", not nice")
-    status = CHECKED if updates.bounded else FALSE
-    detail = (
-        detail
-        if updates.bounded
-        else "a point gives no mass to what another needs; use Simplex(floor=…)"
-    )
-    names = ("the hull of the optima", "the hull of the update vectors")
-    return tuple(Assumption(f"B_R(θ‖·) is Lipschitz on {name}", status, detail) for name in names)
+def _geometry(points: Spread) -> list[Assumption]:
+    detail = "a point gives no mass to what another needs; use Simplex(floor=…)"
+    if points.bounded:
+        detail = f"G' = {points.lipschitz:.4g}" + (", nice" if points.nice else ", not nice")
+    hulls = (HULL_OF_OPTIMA.name, HULL_OF_UPDATES.name)
+    return [decide(name, points.bounded, detail) for name in hulls]
 
 
-def _first(facts: Facts, rule: Doubling) -> tuple[float, Assumption]:
-    """D of the first task, as the run guessed it, and whether that covers where the first task
-    really was.
-    """
-    reach = float(facts.guess[0]) - rule.epsilon
+def _first(facts: Facts) -> tuple[float, Assumption]:
+    """D of the first task, as the run guessed it, and whether the first task was that near."""
+    reach = float(facts.guess[0]) - facts.algo.similarity.epsilon
     far = math.sqrt(max(facts.divergence[0], facts.deviation[0]))
-    return reach, decide(
-        "the first guess covers the first task",
-        far <= reach * (1 + 1e-9),
-        f"{far:.4g} against {reach:.4g}",
-    )
+    name, detail = "the first guess covers the first task", f"{far:.4g} against {reach:.4g}"
+    return reach, decide(name, far <= reach * (1 + 1e-9), detail)
 
 
-def _exact(facts: Facts, rule: Doubling, optima: Spread, updates: Spread, growth: float | None):
-    reach, covered = _first(facts, rule)
-    D = max(reach, optima.diameter)
-    shared: dict[str, Any] = {
-        "deviation": optima.deviation,
-        "C": optima.C,
-        "epsilon": rule.epsilon,
-        "gamma": rule.gamma,
-    }
-    hull = _geometry(optima)
+def _known_similarity(facts: Facts, optima: Spread, updates: Spread, growth) -> Found:
+    D, first = facts.algo.similarity.D, float(facts.divergence[0])
+    given = {"deviation": optima.deviation, "C": optima.C, "first": first}
+    return [library.known(facts.sigma, D, **given).given(*_geometry(optima))], []
+
+
+def _average_deviation(facts: Facts, optima: Spread, updates: Spread, growth) -> Found:
+    given = {"deviation": optima.deviation, "C": optima.C}
+    bound = library.adaptive(facts.sigma, facts.divergence, float(facts.guess[0]), **given)
+    return [bound.given(*_geometry(optima))], []
+
+
+def _exact(facts: Facts, optima: Spread, updates: Spread, growth) -> Found:
+    hull, star, rule = _geometry(optima), optima.diameter, facts.algo.similarity
     if not optima.bounded:
         return [], [("FAL theorem", hull[0].detail)]
-    bounds = [
-        theorem.upper(
-            facts.sigma,
-            diameter=D,
-            task_diameter=optima.diameter,
-            violations=facts.violations,
-            **shared,
-        ).given(covered, *hull)
-    ]
-    refused: list[Refusal] = []
-    G, m = facts.lipschitz, facts.rounds
-    if facts.tasks > 1 and np.ptp(G) <= 1e-9 * G.max() and np.ptp(m) == 0:
+    reach, covered = _first(facts)
+    D, C, T, G, m = max(reach, star), optima.C, facts.count, facts.lipschitz, facts.rounds
+    choice = {"epsilon": rule.epsilon, "gamma": rule.gamma}
+    shared = {"deviation": optima.deviation, "C": C, **choice}
+    times = {"violations": facts.violations}
+    found = [library.upper(facts.sigma, diameter=D, task_diameter=star, **times, **shared)]
+    refused = []
+    if T > 1 and np.ptp(G) <= 1e-9 * G.max() and np.ptp(m) == 0:
         same = Assumption("the same G and m in every task", CHECKED)
-        numbers = (optima.diameter, D, float(G.max()), float(m[0]), facts.tasks)
-        bounds.append(theorem.exact(*numbers, **shared).given(covered, same, *hull))
-        choice = theorem.tuned(D, facts.tasks)
-        if all(
-            math.isclose(getattr(rule, name), value, rel_tol=1e-6) for name, value in choice.items()
-        ):
-            bounds.append(theorem.exact(*numbers, C=optima.C).given(covered, same, *hull))
+        numbers = (star, D, float(G.max()), float(m[0]), T)
+        found.append(library.exact(*numbers, **shared).given(covered, same))
+        tuned = library.tuned(D, T)
+        if all(math.isclose(choice[name], tuned[name], rel_tol=1e-6) for name in choice):
+            found.append(library.exact(*numbers, C=C).given(covered, same))
     else:
-        refused.append(
-            ("FAL corollary", "G_t or m_t differ between tasks; the theorem above allows that")
-        )
-    return bounds, refused
+        why = "G_t or m_t differ between tasks; the theorem above allows that"
+        refused.append(("FAL corollary", why))
+    return [bound.given(covered, *hull) for bound in found], refused
 
 
-def _approx(facts: Facts, rule: Doubling, optima: Spread, updates: Spread, growth: float | None):
-    domain, sigma = facts.algo.domain, facts.sigma
+def _approx(facts: Facts, optima: Spread, updates: Spread, growth: float | None) -> Found:
+    (domain, rule), sigma = (facts.algo.domain, facts.algo.similarity), facts.sigma
     if not math.isfinite(optima.beta):
         return [], [("general theorem", f"R is not smooth on {domain!r}; use Simplex(floor=…)")]
-    if not (optima.bounded and updates.bounded):
-        return [], [("general theorem", _geometry(updates)[0].detail)]
-    reach, covered = _first(facts, rule)
-    shared = {
-        "task_diameter": optima.diameter,
-        "deviation": optima.deviation,
-        "C": updates.C,
-        "violations": facts.violations,
-        "epsilon": rule.epsilon,
-        "gamma": rule.gamma,
-    }
-    assert facts.theta is not None and facts.optimum is not None
-    total = float(sigma.sum())
-    run = propositions.measured(
-        facts.divergence,
-        facts.deviation,
-        sigma,
-        updates.deviation**2 * total,
-        optima.deviation**2 * total,
-        float(np.max(distance(domain, facts.theta, facts.optimum))),
-        beta=optima.beta,
-    )
     hull = _geometry(updates)
-    found = theorem.upper(
-        sigma, diameter=max(reach, optima.diameter), **shared, **run.values()
-    ).given(covered, *hull)
-    bounds = [replace(found, name="general theorem, measured", terms=dict(found.terms))]
-    refused: list[Refusal] = []
-    if isinstance(facts.algo.update, FLIBatch):
-        refused.append(
-            (
-                "Proposition B.3",
-                "it compares with risk minimisers, which a history does not hold; see bounds.fli_batch",
-            )
-        )
-    elif growth is None:
-        refused.append(
-            (
-                "Proposition B.1",
-                "it needs α-quadratic growth; give growth=α (fmrl.theory.growth estimates it)",
-            )
-        )
-    elif not (isinstance(facts.algo.within, FTRL) or facts.linear):
-        refused.append(
-            (
-                "Proposition B.1",
-                f"its last action must be FTRL's, not that of {facts.algo.within!r}",
-            )
-        )
+    if not (optima.bounded and updates.bounded):
+        return [], [("general theorem", hull[0].detail)]
+    reach, covered = _first(facts)
+    shared = {"task_diameter": optima.diameter, "deviation": optima.deviation, "C": updates.C}
+    shared |= {"violations": facts.violations, "epsilon": rule.epsilon, "gamma": rule.gamma}
+
+    def theorem(name: str, diameter: float, parameters: library.Parameters) -> Bound:
+        found = library.upper(sigma, diameter=diameter, **shared, **parameters.values())
+        return replace(found, name=f"general theorem, {name}").given(covered, *hull)
+
+    spreads = (s.deviation**2 * float(sigma.sum()) for s in (updates, optima))
+    far = float(np.max(library.distance(domain, facts.theta, facts.optimum)))
+    columns = facts.divergence, facts.deviation, sigma
+    parameters = library.measured(*columns, *spreads, far, beta=optima.beta)
+    bounds = [theorem("measured", max(reach, optima.diameter), parameters)]
+    D, within, why = domain.diameter(optima.mean.size), facts.algo.within, ""
+    if type(facts.algo.update) is FLIBatch:
+        why = "it compares with risk minimisers, which a history does not hold; see "
+        return bounds, [("Proposition B.3", why + "bounds.fli_batch")]
+    if growth is None:
+        why = "it needs α-quadratic growth; give growth=α (fmrl.theory.growth estimates it)"
+    elif not (type(within) is FTRL or facts.linear):
+        why = f"its last action must be FTRL's, not that of {within!r}"
+    elif not math.isfinite(D):
+        why = f"{domain!r} has no diameter"
     else:
-        D = domain.diameter(facts.optimum.shape[1])
-        p = propositions.fli_online(
-            growth, rule.epsilon, D, facts.lipschitz, facts.rounds, beta=optima.beta
-        )
-        if math.isfinite(D):
-            found = theorem.upper(sigma, diameter=max(D, reach), **shared, **p.values()).given(
-                covered, *hull
-            )
-            bounds.append(
-                replace(found, name="general theorem, by growth", terms=dict(found.terms))
-            )
-        else:
-            refused.append(("Proposition B.1", f"{domain!r} has no diameter"))
-    return bounds, refused
+        per_task = (facts.lipschitz, facts.rounds)
+        grown = library.fli_online(growth, rule.epsilon, D, *per_task, beta=optima.beta)
+        bounds.append(theorem("by growth", max(D, reach), grown))
+    return bounds, [("Proposition B.1", why)] if why else []
+
+
+# By the exact types of the update and the similarity rule: a subclass may change anything.
+THEOREMS = {
+    (FAL, Doubling): _exact,
+    (FAL, Known): _known_similarity,
+    (FAL, AverageDeviation): _average_deviation,
+    (FLIOnline, Doubling): _approx,
+    (FLIBatch, Doubling): _approx,
+}
 
 
 def limit(facts: Facts, optima: Spread | None) -> Bound | None:
-    """What an adversary could force with optima as far apart as these; None where the theorem is
-    silent.
-    """
-    if (
-        optima is None
-        or not (optima.nice and optima.tight)
-        or facts.optimum is None
-        or facts.optimum.shape[1] < 3
-        or not optima.width > 0
-    ):
+    """What an adversary could force with optima as far apart as these; None where it is silent."""
+    if optima is None or not (optima.nice and optima.tight and optima.width > 0):
         return None
-    return limits.lower(optima.width, facts.lipschitz, facts.rounds)
+    enough = optima.mean.size >= 3
+    return library.lower(optima.width, facts.lipschitz, facts.rounds) if enough else None

@@ -1,17 +1,9 @@
-"""The convex program behind `fmrl.theory.growth`: minimise a smooth convex f over a ball cut by a
-half-space, by Frank–Wolfe.
+"""The convex program behind `fmrl.growth`: minimise a smooth convex f over a ball cut by a
+half-space, C = {x : ‖x‖ ≤ B, ⟨a, x⟩ ≤ b}, by Frank–Wolfe. a is a unit vector, or 0 for the whole
+ball; −B ≤ b.
 
-The set is C = {x : ‖x‖ ≤ B, ⟨a, x⟩ ≤ b}, a unit vector a (or 0 for the whole ball), −B ≤ b.
-
-**Linear minimisation**, min ⟨g, x⟩ over C: the ball's own minimiser −B·g/‖g‖ if it satisfies the
-half-space. Otherwise the half-space is active, x = b·a + w with w ⊥ a and ‖w‖² ≤ B² − b², and the
-best w points against the part of g across a:
-
-    x = b·a − sqrt(B² − b²)·p/‖p‖,    p = g − ⟨g, a⟩·a.
-
-**Projection** onto C: onto the ball, if that satisfies the half-space; else onto the half-space, if
-that lies in the ball; else both are active and the point is on the rim, x = b·a + sqrt(B² −
-b²)·p/‖p‖ with p the part of the point across a.
+Linear minimisation and projection are the ball's own where that satisfies the half-space. Otherwise
+the answer lies on the flat face or on its rim, x = b·a + sqrt(B² − b²)·p/‖p‖ with p ⊥ a.
 
 Frank–Wolfe alone zigzags towards a minimiser on the flat face (its gap falls like 1/k), so between
 two of its steps come accelerated projected-gradient steps. The gap reported is Frank–Wolfe's own:
@@ -22,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from fmrl.core.arrays import Array, dot, namespace, norm
+from fmrl.core.arrays import Array, dot, namespace, norm, unit
 
 INNER = 20  # projected-gradient steps between two Frank–Wolfe steps
 OUTER = 400  # Frank–Wolfe steps at most
@@ -31,8 +23,7 @@ STALL = 15  # … and as many without any gap falling by a tenth end it
 
 class Cut(NamedTuple):
     """C for a stack of half-spaces with one normal: radius B, unit normal a [d] (or 0), offsets b
-    [K].
-    """
+    [K]."""
 
     radius: float
     normal: Array
@@ -42,18 +33,19 @@ class Cut(NamedTuple):
         """argmin over C of ⟨g, ·⟩, shape [K, d].
 
         >>> import numpy as np
-        >>> Cut(1.0, np.array([1.0, 0.0]), np.array([0.6, 2.0])).lowest(np.array([[-1.0, -0.1], [-0.6, -0.8]])).round(6)
+        >>> cut = Cut(1.0, np.array([1.0, 0.0]), np.array([0.6, 2.0]))
+        >>> cut.lowest(np.array([[-1.0, -0.1], [-0.6, -0.8]])).round(6)
         array([[0.6, 0.8],
                [0.6, 0.8]])
         """
-        free = -self.radius * _unit(g)
-        return self._or(free, lambda: self._rim(-g))
+        return self._or(-self.radius * unit(g), lambda: self._rim(-g))
 
     def project(self, y: Array) -> Array:
         """The nearest point of C, shape [K, d].
 
         >>> import numpy as np
-        >>> Cut(1.0, np.array([1.0, 0.0]), np.array([0.6, 0.6])).project(np.array([[2.0, 0.0], [3.0, 2.0]])).round(6)
+        >>> cut = Cut(1.0, np.array([1.0, 0.0]), np.array([0.6, 0.6]))
+        >>> cut.project(np.array([[2.0, 0.0], [3.0, 2.0]])).round(6)
         array([[0.6, 0. ],
                [0.6, 0.8]])
         """
@@ -61,21 +53,15 @@ class Cut(NamedTuple):
         ball = y * (self.radius / xp.maximum(length, xp.zeros_like(length) + self.radius))
 
         def cut():
-            flat = (
-                y
-                - xp.maximum(dot(y, self.normal) - self.offset, xp.zeros_like(self.offset))[
-                    ..., None
-                ]
-                * self.normal
-            )
+            above = xp.maximum(dot(y, self.normal) - self.offset, xp.zeros_like(self.offset))
+            flat = y - above[..., None] * self.normal
             return xp.where((norm(flat) <= self.radius)[..., None], flat, self._rim(y))
 
         return self._or(ball, cut)
 
     def _or(self, point: Array, otherwise: Callable[[], Array]) -> Array:
         """``point`` where it satisfies the half-space."""
-        xp = namespace(point)
-        inside = (dot(point, self.normal) <= self.offset)[..., None]
+        xp, inside = namespace(point), (dot(point, self.normal) <= self.offset)[..., None]
         return point if bool(xp.all(inside)) else xp.where(inside, point, otherwise())
 
     def _rim(self, y: Array) -> Array:
@@ -83,43 +69,38 @@ class Cut(NamedTuple):
         xp = namespace(y)
         across = y - dot(y, self.normal)[..., None] * self.normal
         height = xp.sqrt(xp.maximum(self.radius**2 - self.offset**2, xp.zeros_like(self.offset)))
-        return self.offset[..., None] * self.normal + height[..., None] * _unit(across)
-
-
-def _unit(v: Array) -> Array:
-    xp, length = namespace(v), norm(v)[..., None]
-    return v / xp.where(length > 0, length, xp.ones_like(length))
+        return self.offset[..., None] * self.normal + height[..., None] * unit(across)
 
 
 class Function(NamedTuple):
     """A convex function for the solver, evaluated on a stack of points [K, d]."""
 
-    value: Callable[
-        [Array], tuple[Array, Array, Array]
-    ]  # value [K], gradient [K, d], gap owed to rounded corners [K]
+    value: Callable[[Array], tuple]  # value [K], gradient [K, d], gap owed to rounded corners [K]
     smoothness: float  # Lipschitz constant of the gradient
     good: Callable[[Array, Array], Array]  # (value, gap) → whether that is good enough [K]
 
 
 def frank_wolfe(f: Function, cut: Cut, x: Array) -> tuple[Array, Array, Array]:
-    """Minimise f over C from x [K, d] in C: the point [K, d], its value [K] and a gap [K] such that
-    min f ≥ value − gap.
+    """Minimise f over C from x [K, d] in C.
+
+    Returns:
+        The point [K, d], its value [K] and a gap [K] such that min f ≥ value − gap.
 
     >>> import numpy as np
     >>> target = np.array([[2.0, 1.0]])
-    >>> f = Function(lambda x: (np.sum((x - target) ** 2, -1) / 2, x - target, np.zeros(1)), 1.0, lambda value, gap: gap < 1e-9)
-    >>> x, value, gap = frank_wolfe(f, Cut(1.0, np.array([1.0, 0.0]), np.array([0.6])), np.zeros((1, 2)))
+    >>> value = lambda x: (np.sum((x - target) ** 2, -1) / 2, x - target, np.zeros(1))
+    >>> f = Function(value, 1.0, lambda value, gap: gap < 1e-9)
+    >>> cut = Cut(1.0, np.array([1.0, 0.0]), np.array([0.6]))
+    >>> x, value, gap = frank_wolfe(f, cut, np.zeros((1, 2)))
     >>> x.round(6), value.round(6)
     (array([[0.6, 0.8]]), array([1.]))
     """
-    xp = namespace(x)
-    best: tuple[Array, Array, Array] | None = None
-    since, mark = 0, None
+    xp, best, since, mark = namespace(x), (), 0, None
     for _ in range(OUTER):
         value, g, corner = f.value(x)
         s = cut.lowest(g)
         gap = dot(g, x - s) + corner
-        if best is None:
+        if not best:
             best = x, value, gap
         else:  # keep the lowest value and the best proof; both are about the same minimum
             proved = xp.maximum(best[1] - best[2], value - gap)
@@ -132,14 +113,13 @@ def frank_wolfe(f: Function, cut: Cut, x: Array) -> tuple[Array, Array, Array]:
         if bool(xp.all(good)) or since == STALL:
             break
         x = _corrected(f, cut, _towards(g, f.smoothness, x, s))
-    x, value, gap = best  # type: ignore[misc]
+    x, value, gap = best
     return x, value, xp.maximum(gap, xp.zeros_like(gap))
 
 
 def _towards(g: Array, smoothness: float, x: Array, s: Array) -> Array:
     """The Frank–Wolfe step: towards s as far as the quadratic model goes down."""
-    xp = namespace(x)
-    bend = smoothness * dot(s - x, s - x)
+    xp, bend = namespace(x), smoothness * dot(s - x, s - x)
     step = dot(g, x - s) / xp.where(bend > 0, bend, xp.ones_like(bend))
     step = xp.where(bend > 0, xp.clip(step, 0.0, 1.0), xp.ones_like(step))
     return x + step[..., None] * (s - x)

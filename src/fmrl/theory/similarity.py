@@ -1,0 +1,347 @@
+"""Are these tasks similar enough to learn across? What to run first on new data.
+
+Regret of a learner that starts at phi with guess D is at most (B_R(θ*_t‖phi)/D + D)·sigma_t on task
+t, sigma_t = G_t·√m_t (Theorem A.1 with eta = D/sigma_t). The report averages this over the tasks,
+in units of the mean sigma, for
+
+    single      phi = where the run starts, D = the reach of the domain: learning alone
+    tuned       the same phi, the best single D for these tasks: 2·sqrt(mean B_R)
+    learned     phi_t and D_t as Algorithm 2 (FAL) sets them on these tasks in this order
+    eventually  phi = the mean of the optima, D = D̄: 2·D̄, approached with more tasks like these
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fmrl.core.arrays import as_array, as_float, constant, norm, to_numpy, zeros
+from fmrl.core.domains import Ball, Domain
+from fmrl.core.history import History
+from fmrl.core.rules.meta import End, FollowLeader
+from fmrl.core.rules.similarity import Doubling
+from fmrl.core.tasks import Task
+from fmrl.errors import FMRLError
+from fmrl.stats import outlier_fence
+from fmrl.theory.bounds import spread, weights
+
+
+@dataclass(frozen=True, eq=False)
+class SimilarityReport:
+    """How similar tasks are, and what that is worth.
+
+    Distances are the paper's sqrt(B_R); in l2 geometry that is ‖·‖₂/√2.
+    """
+
+    optima: np.ndarray  # [T, d]
+    mean: np.ndarray  # [d] weighted by sigma
+    distances: np.ndarray  # [T] sqrt(B_R(θ*_t‖mean))
+    diameter: float  # D*: the largest distance between two optima …
+    tight: bool  # … or, of very many tasks, an upper bound on it
+    deviation: float  # D̄: root mean square of the distances
+    centre: np.ndarray  # [d] of the smallest enclosing l2 ball
+    radius: float  # its l2 radius …
+    radius_gap: float  # … the smallest possible one is at least radius − radius_gap
+    outliers: tuple[int, ...]  # tasks beyond `fmrl.stats.outlier_fence`
+    diameter_without: float  # D* of the others
+    edge: int  # optima on the surface of the ball, which may want to go farther
+    single: np.ndarray  # [T] bound on each task without other tasks
+    tuned: float
+    learned: np.ndarray  # [T] bound on each task while learning across
+    eventually: float
+    domain: Domain
+
+    @property
+    def ratio(self) -> float:
+        """Bound with meta-learning over bound without, on these tasks in this order."""
+        return float(np.mean(self.learned) / np.mean(self.single))
+
+    @property
+    def ratio_eventually(self) -> float:
+        """The same ratio once phi and D are learned."""
+        return self.eventually / float(np.mean(self.single))
+
+    @property
+    def ratio_tuned(self) -> float:
+        """Eventually, over a single-task learner with the best D: what the start alone is worth."""
+        return self.eventually / self.tuned if self.tuned > 0 else 1.0
+
+    @property
+    def pays_after(self) -> int | None:
+        """Tasks after which the summed bound stays below the one without meta-learning, if ever."""
+        ahead = np.cumsum(self.learned) < np.cumsum(self.single)
+        if not ahead[-1]:
+            return None
+        behind = np.flatnonzero(~ahead)
+        return int(behind[-1]) + 2 if behind.size else 1
+
+    @property
+    def verdict(self) -> str:
+        """One to five plain sentences."""
+        share, count = f"{self.ratio_eventually:.0%} of single-task learning", len(self.optima)
+        saved = f"the guaranteed regret falls to {share}"
+        if self.ratio_eventually > 0.95:
+            said = "Do not expect help from the other tasks: their optima are so far apart that "
+            said += f"the bound stays at {share}."
+        elif self.ratio_eventually > 0.7:
+            said = f"Learning across these tasks helps a little: {saved}."
+        elif self.ratio_tuned <= 0.9:
+            said = f"Learn across these tasks: once the start and the scale are learned, {saved}."
+        else:
+            said = (
+                f"Learn the scale across these tasks: {saved}, nearly all of it by a step of the "
+                f"right size. The common start itself brings little ({self.ratio_tuned:.0%} of a "
+                "single-task learner with its best step)."
+            )
+        when = self.pays_after
+        if self.ratio_eventually <= 0.95 and when:
+            said += f" It pays from task {when} on."
+        elif self.ratio_eventually <= 0.95:
+            said += f" {count} tasks are too few: what learning it cost is not yet earned back "
+            said += f"(ratio {self.ratio:.2f})."
+        if self.outliers:
+            shown = ", ".join(map(str, self.outliers[:5])) + " …" * (len(self.outliers) > 5)
+            task, it = ("task", "it") if len(self.outliers) == 1 else ("tasks", "them")
+            said += f" Look at {task} {shown}: far from the rest; without {it} "
+            said += f"D* is {self.diameter_without:.3g}."
+        if 2 * self.edge > count:
+            said += f" {self.edge} of {count} optima lie on the edge of {self.domain!r}, "
+            said += "which makes tasks look alike."
+        return said
+
+    def __str__(self) -> str:
+        ball = f"{self.radius:.4g} (proved to {self.radius_gap:.1g})"
+        rows = {
+            "tasks, dimensions": f"{self.optima.shape[0]}, {self.optima.shape[1]}",
+            "D* (largest distance)": f"{'' if self.tight else 'at most '}{self.diameter:.4g}",
+            "D̄ (typical distance to the mean)": f"{self.deviation:.4g}",
+            "smallest enclosing ball, l2 radius": ball,
+            "outliers": str(len(self.outliers)),
+            "bound: single-task": f"{np.mean(self.single):.4g}",
+            "bound: single-task, best D": f"{self.tuned:.4g}",
+        }
+        across = {"these tasks": (np.mean(self.learned), self.ratio)}
+        across |= {"eventually": (self.eventually, self.ratio_eventually)}
+        for when, (bound, ratio) in across.items():
+            rows[f"bound: learning across, {when}"] = f"{bound:.4g} (ratio {ratio:.2f})"
+        width = max(map(len, rows))
+        table = "\n".join(f"  {name:<{width}}  {value}" for name, value in rows.items())
+        return f"{self.verdict}\n\n{table}\n\n  Bounds are per task, in units of G·√m."
+
+    def to_dict(self) -> dict:
+        """Plain numbers, lists and strings, for a record."""
+        plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in asdict(self).items()}
+        del plain["optima"]
+        plain |= {"domain": repr(self.domain), "outliers": list(self.outliers)}
+        extra = ("ratio", "ratio_eventually", "ratio_tuned", "pays_after", "verdict")
+        return plain | {name: getattr(self, name) for name in extra}
+
+    def figure(self) -> Any:
+        """Optima in their two main directions, their distances, and the bounds: a Figure."""
+        from matplotlib.figure import Figure
+
+        picture = Figure(figsize=(11, 3.4), layout="constrained")
+        where, far, worth = picture.subplots(1, 3)
+        odd = np.isin(np.arange(len(self.optima)), self.outliers)
+        flat = self.optima - self.mean
+        directions = np.linalg.svd(flat, full_matrices=False)[2][:2]
+        xy = np.zeros((len(flat), 2))
+        xy[:, : len(directions)] = flat @ directions.T
+        where.scatter(*xy[~odd].T, s=12, alpha=0.6, label="optima")
+        where.scatter(*xy[odd].T, s=20, marker="x", color="C3", label="outliers")
+        where.plot(0, 0, "k+", ms=10, label="their mean")
+        where.set(title="optima, two main directions", aspect="equal")
+        far.hist(self.distances, bins="auto", color="0.7")
+        far.axvline(self.deviation, color="k", label=f"D̄ = {self.deviation:.3g}")
+        if np.isfinite(self.diameter):
+            far.axvline(self.diameter, color="k", ls="--", label=f"D* = {self.diameter:.3g}")
+        far.set(title="distance to the mean, sqrt(B_R)", xlabel="distance", ylabel="tasks")
+        tasks = np.arange(1, len(self.optima) + 1)
+        worth.plot(tasks, np.cumsum(self.single) / tasks, "k--", label="single-task")
+        worth.plot(tasks, np.cumsum(self.learned) / tasks, "C0", label="learning across")
+        worth.axhline(self.eventually, color="C0", ls=":", label="eventually")
+        worth.set(xlabel="tasks", ylabel="in units of G·√m", xscale="log", ylim=(0, None))
+        worth.set_title("average bound on regret")
+        for axes in (where, far, worth):
+            axes.legend(fontsize=8)
+        return picture
+
+
+def similarity_report(
+    data: Any, domain: Domain | None = None, *, start: Any = None
+) -> SimilarityReport:
+    """Report how similar tasks are and whether learning across them pays.
+
+    Args:
+        data: The optima [T, d], a History that kept them, or a list of Task (solved here).
+        domain: Where the optima live; a History knows it. Default for bare optima: the smallest
+            ball about the origin that holds them, which favours single-task learning most.
+        start: phi_1, flat [d]; default: the middle of the domain.
+
+    >>> import numpy as np
+    >>> report = similarity_report([[0.8, 0.1], [0.8, -0.1], [0.9, 0.0], [0.7, 0.0]] * 5)
+    >>> round(report.diameter, 4), round(report.deviation, 4), round(report.radius, 4)
+    (0.1414, 0.0707, 0.1)
+    >>> report.verdict.partition(": ")[0], report.pays_after
+    ('Learn across these tasks', 2)
+    """
+    optima, weight, domain, start = _read(data, domain, start)
+    if optima.ndim != 2 or optima.shape[0] < 2 or optima.shape[1] < 1:
+        what = f"optima must have shape [tasks ≥ 2, d], not {optima.shape}"
+        raise FMRLError(what, fix="give one row per task")
+    for bad, what, fix in (
+        (~np.isfinite(optima).all(axis=1), "has a NaN or an infinity", "drop the task"),
+        (~domain.contains(optima), f"lies outside {domain!r}", "give the domain it was found on"),
+    ):
+        if bad.any():
+            raise FMRLError(f"the optimum {what}", task=int(np.argmax(bad)), fix=fix)
+    reach = float(domain.reach(start))
+    if not math.isfinite(reach):
+        what = f"{domain!r} has no size to compare with"
+        raise FMRLError(what, fix="give a bounded domain, such as Ball(radius)")
+    found, ball, scale = spread(domain, optima, weight), enclosing_ball(optima), weight.mean()
+    distances = np.sqrt(np.maximum(domain.divergence(optima, found.mean), 0.0))
+    outliers = tuple(np.flatnonzero(distances > outlier_fence(distances)[0]).tolist())
+    edge = 0
+    if isinstance(domain, Ball):
+        length = norm(optima - constant(domain.centre, optima))
+        edge = int(np.sum(length >= domain.radius * (1 - 1e-6)))
+    from_start = domain.divergence(optima, start)
+    same = {name: getattr(found, name) for name in ("mean", "diameter", "tight", "deviation")}
+    return SimilarityReport(
+        **same,
+        optima=optima,
+        distances=distances,
+        centre=ball.centre,
+        radius=ball.radius,
+        radius_gap=ball.gap,
+        outliers=outliers,
+        diameter_without=spread(domain, np.delete(optima, outliers, axis=0)).diameter,
+        edge=edge,
+        single=weight / scale * (from_start / reach + reach),
+        tuned=2 * math.sqrt(weight @ from_start / weight.sum()),
+        learned=weight / scale * _learned(domain, optima, weight, start),
+        eventually=2 * found.deviation,
+        domain=domain,
+    )
+
+
+def _read(
+    data: Any, domain: Domain | None, start: Any
+) -> tuple[np.ndarray, np.ndarray, Domain, Any]:
+    """Optima [T, d], weights sigma [T], the domain and phi_1 [d], as NumPy arrays."""
+    weight = np.zeros(0)
+    if isinstance(data, History):
+        if data.keep not in ("all", "vectors") or data.regret.ndim != 1:
+            fix = "run one order, with keep='vectors' or 'all'"
+            raise FMRLError("the report needs one run with its optima", fix=fix)
+        domain = data.algo.domain if domain is None else domain
+        start = data.start.phi if start is None else start
+        optima, weight = to_numpy(data.optimum), weights(data.lipschitz, data.rounds)
+    elif isinstance(data, (list, tuple)) and data and all(isinstance(task, Task) for task in data):
+        if domain is None:
+            fix = "give one, such as Ball(1.0)"
+            raise FMRLError("the optima of tasks depend on the domain", fix=fix)
+        games = [task.open() for task in data]
+        if len({game.dim for game in games}) > 1:
+            raise FMRLError("tasks of different dimensions cannot be compared")
+        optima = np.stack([to_numpy(game.hindsight(domain).theta) for game in games])
+        steep = [float(game.lipschitz(domain)) for game in games]
+        weight = weights(steep, [game.length for game in games])
+    else:
+        optima = to_numpy(as_float(as_array(data), "optima"))
+    optima = optima.astype(float)
+    if domain is None:
+        finite = optima.ndim == 2 and np.isfinite(optima).all()
+        domain = Ball((float(np.max(norm(optima), initial=0.0)) if finite else 0.0) or 1.0)
+    if start is None:
+        start = domain.middle(zeros(optima.shape[-1:], optima))
+    weight = weight if weight.sum() > 0 else np.ones(len(optima))
+    return optima, weight, domain, to_numpy(as_float(start)).astype(float)
+
+
+def _learned(domain: Domain, optima: np.ndarray, weight: np.ndarray, start: Any) -> np.ndarray:
+    """B_R(θ*_t‖phi_t)/D_t + D_t of Algorithm 2 with the theory's epsilon and gamma, [T]."""
+    meta, growth = FollowLeader(), 1 + math.log(len(optima))
+    rule = Doubling(float(domain.reach(start)) * growth / len(optima), growth / (growth - 1))
+    (phi, memory), (guess, count) = meta.init(domain, start), rule.init(domain, start)
+    bounds = []
+    for theta, sigma in zip(optima, weight, strict=True):
+        end = End(theta, theta, np.asarray(sigma))
+        bounds.append(float(domain.divergence(theta, phi) / guess + guess))
+        guess, count = rule.update(domain, phi, guess, count, end)
+        phi, memory = meta.update(domain, phi, memory, end)
+    return np.array(bounds)
+
+
+class Enclosing(NamedTuple):
+    """A ball that holds all points; the smallest one has a radius in [radius − gap, radius]."""
+
+    centre: np.ndarray  # [d]
+    radius: float
+    gap: float
+
+
+def enclosing_ball(points: np.ndarray, tolerance: float = 1e-9, steps: int = 20_000) -> Enclosing:
+    """The smallest enclosing l2 ball of points, with a proof of how small it can be.
+
+        min_c max_i ‖x_i − c‖²  =  max_{u in the simplex} Σ u_i‖x_i‖² − ‖Σ u_i·x_i‖²
+
+    Any centre gives an upper bound and any u a lower one. Frank–Wolfe on u with away steps
+    (Yıldırım 2008) closes the gap linearly; now and then the sphere through the points with weight
+    is tried as it is, which ends the search exactly.
+
+    Args:
+        points: [T, d].
+        tolerance: Relative gap to reach.
+        steps: Steps at most.
+
+    >>> ball = enclosing_ball(np.array([[0.0, 0.0], [2.0, 0.0], [1.0, 0.5]]))
+    >>> ball.centre.round(6), round(ball.radius, 6)
+    (array([1., 0.]), 1.0)
+    """
+    origin = points.mean(axis=0)
+    x = points - origin
+    far = int(np.argmax(np.sum((x - x[np.argmax(np.sum(x**2, axis=1))]) ** 2, axis=1)))
+    u = np.zeros(len(x))
+    u[[far, int(np.argmax(np.sum((x - x[far]) ** 2, axis=1)))]] += 0.5
+    best, radius, proved = origin, math.inf, 0.0
+    for k in range(steps):
+        centre = u @ x
+        square = np.sum((x - centre) ** 2, axis=1)
+        dual = float(u @ square)  # = Σ u‖x‖² − ‖c‖², without the cancellation
+        tried = [(centre, square, dual)] + ([_sphere(x, u)] if k % 25 == 0 else [])
+        for c, squares, value in tried:
+            proved, found = max(proved, value), float(np.sqrt(squares.max()))
+            best, radius = (c, found) if found < radius else (best, radius)
+        if radius - np.sqrt(proved) <= tolerance * radius or dual <= 0:
+            break
+        i, j = int(np.argmax(square)), int(np.argmin(np.where(u > 0, square, np.inf)))
+        out, back = square[i] / dual - 1, 1 - square[j] / dual
+        if out > back:
+            step = out / (2 * (1 + out))
+            u *= 1 - step
+            u[i] += step
+        else:
+            limit = u[j] / (1 - u[j]) if u[j] < 1 else np.inf
+            step = min(back / (2 * (1 - back)) if back < 1 else np.inf, limit)
+            u *= 1 + step
+            u[j] = 0.0 if step == limit else u[j] - step
+    return Enclosing(best + origin, radius, max(0.0, radius - float(np.sqrt(proved))))
+
+
+def _sphere(x: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """The point of their affine hull that is equidistant from the weighted points, its squared
+    distances to all points, and what its weights prove (0 if one is negative)."""
+    points, centre, value = x[u > 1e-9], u @ x, 0.0
+    if 2 <= len(points) <= 400:
+        edges = points[1:] - points[0]
+        weight = np.linalg.lstsq(2 * edges @ edges.T, np.sum(edges**2, axis=1), rcond=None)[0]
+        weight = np.concatenate([[1 - weight.sum()], weight])
+        centre = weight @ points
+        if weight.min() >= 0:
+            value = float(weight @ np.sum((points - centre) ** 2, axis=1))
+    return centre, np.sum((x - centre) ** 2, axis=1), value
