@@ -3,7 +3,10 @@
 The five ingredients of Algorithm 2 are values; `FMRL` composes them; `run` plays tasks and
 returns a `History`."""
 
+import sys
 from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 from fmrl.core import presets
@@ -27,58 +30,14 @@ from fmrl.theory.similarity import SimilarityReport, similarity_report
 
 __version__ = "0.1.0"
 __all__ = [
-    "FAL",
-    "FMRL",
-    "FTRL",
-    "OGD",
-    "OMD",
-    "AdaptiveOGD",
-    "AverageDeviation",
-    "Ball",
-    "Box",
-    "Domain",
-    "Doubling",
-    "Euclidean",
-    "FLIBatch",
-    "FLIOnline",
-    "FMRLError",
-    "Fixed",
-    "FollowLeader",
-    "Game",
-    "Hinge",
-    "History",
-    "Interpolate",
-    "Known",
-    "LastUpdate",
-    "Linear",
-    "Logistic",
-    "Loss",
-    "OneVsAll",
-    "Play",
-    "ReleasedDoubling",
-    "Round",
-    "SimilarityReport",
-    "Simplex",
-    "Softmax",
-    "Solution",
-    "Squared",
-    "State",
-    "Task",
-    "adversary",
-    "growth",
-    "load_history",
-    "load_state",
-    "minimise",
-    "parse",
-    "play",
-    "presets",
-    "run",
-    "save_history",
-    "save_state",
-    "similarity_report",
-    "stack",
-    "transfer",
-]
+    "FAL", "FMRL", "FTRL", "OGD", "OMD", "AdaptiveOGD", "AverageDeviation", "Ball", "Box",
+    "Domain", "Doubling", "Euclidean", "FLIBatch", "FLIOnline", "FMRLError", "Fixed",
+    "FollowLeader", "Game", "Hinge", "History", "Interpolate", "Known", "LastUpdate", "Linear",
+    "Logistic", "Loss", "OneVsAll", "Play", "ReleasedDoubling", "Round", "SimilarityReport",
+    "Simplex", "Softmax", "Solution", "Squared", "State", "Task", "adversary", "growth",
+    "load_history", "load_state", "minimise", "parse", "play", "presets", "run", "save_history",
+    "save_state", "similarity_report", "stack", "transfer",
+]  # fmt: skip
 
 # Names whose modules import more than numpy, loaded when first asked for.
 _LATER = {
@@ -98,6 +57,29 @@ _LATER = {
     "theory": "fmrl.theory",
 }
 __all__ += _LATER
+
+
+# Names under which modules could be imported before they had rooms of their own.
+_MOVED = {"fmrl.data": "fmrl.datasets", "fmrl.scale": "fmrl.cluster"}
+_MOVED |= {f"fmrl.{n}": f"fmrl.theory.{n}" for n in ("adversary", "bounds", "growth", "transfer")}
+
+
+class _Moved(Loader, MetaPathFinder):
+    """``import fmrl.data`` gives the module that `fmrl.data` is."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        return ModuleSpec(name, self) if name in _MOVED else None
+
+    def create_module(self, spec: ModuleSpec) -> Any:
+        module = import_module(_MOVED[spec.name])
+        self.own = module.__spec__
+        return module
+
+    def exec_module(self, module: Any) -> None:
+        module.__spec__ = self.own  # which the import machinery has just replaced
+
+
+sys.meta_path.append(_Moved())
 
 
 def __getattr__(name: str) -> Any:
