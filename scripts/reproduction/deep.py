@@ -9,22 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from fmrl.datasets.registry import dataset
-from fmrl.reproduce.deep import figures, tiny
-from fmrl.reproduce.deep.markdown import (
-    command,
-    listed,
-    pictures,
-    stood,
-    table,
-    unfinished,
-    verdicts,
-)
-from fmrl.reproduce.deep.settings import FAMILIES, compare, reference
+from fmrl.reproduce.deep.settings import FAMILIES, TINY, compare, reference
+from fmrl.reproduce.figures import draw_networks
+from reproduction import tiny_imagenet
+from reproduction.markdown import YES, command, listed, pictures, stood, table, unfinished, verdicts
 
-PAGES = {
-    "omniglot-record": "Omniglot",
-    "tiny-imagenet-100-record": figures.TINY,
-}  # records with pictures, and their data
+PAGES = {"omniglot-record": "Omniglot", "tiny-imagenet-100-record": TINY}  # those with pictures
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -42,7 +32,7 @@ def draw(folder: Path, out: Path) -> list[Path]:
         path
         for name, data in PAGES.items()
         if name in records
-        for path in figures.draw(records[name]["runs"], out, data)
+        for path in draw_networks(records[name]["runs"], out, data)
     ]
 
 
@@ -64,7 +54,7 @@ def document(folder: Path) -> str:
         _agreement(rows, left),
         f"A first study of the same runs on another split took {other['training seconds']:.0f} seconds and had "
         f"{sum(r['within'] for r in before)} of {len(before)} finished runs within; those outside were all above the authors. Their "
-        "split was rebuilt (`fmrl.reproduce.deep.reproduce.split`) and used after that was seen; the command now has it for seed 0, and that study "
+        "split was rebuilt (`fmrl.reproduce.deep.study.split`) and used after that was seen; the command now has it for seed 0, and that study "
         "cannot be run again as it was.",
         *pictures("Omniglot"),
         "## Run by run",
@@ -78,7 +68,7 @@ def document(folder: Path) -> str:
         verdicts(main["runs"], "Omniglot", "authors' log"),
         "## What decides the agreement",
         _causes(records["hypotheses"], records["summed-loss"]),
-        *tiny.section(records.get("tiny-imagenet-100-record")),
+        *tiny_imagenet.section(records.get("tiny-imagenet-100-record")),
     ]
     return "\n\n".join(p for p in parts if p) + "\n"
 
@@ -124,7 +114,7 @@ def _runs(rows: list[dict]) -> str:
         lines.append([
             f"`{r['run']}`", f"{s['classes']}-way {s['shots']}-shot", str(s["train_shots"]), str(s["inner_iters"]),
             f"{100 * r['ours']:.1f} ± {196 * r['error']:.1f}", f"{100 * r['inductive']:.1f}",
-            f"{100 * r['theirs']:.1f} ± {196 * r['their error']:.1f}", f"{100 * r['difference']:+.1f}", "yes" if r["within"] else "**no**",
+            f"{100 * r['theirs']:.1f} ± {196 * r['their error']:.1f}", f"{100 * r['difference']:+.1f}", YES[r["within"]],
         ])  # fmt: skip
     head = [
         "run",

@@ -1,5 +1,4 @@
-# ruff: noqa: E501
-"""The words of docs/reproduction.md. Measured numbers and verdicts are read from the records;
+"""The words of the convex half of docs/reproduction.md. Measured numbers and verdicts are read from the records;
 explanations are fixed text, some of it shown only where the rows call for it.
 """
 
@@ -10,7 +9,7 @@ from typing import Any
 from fmrl.reproduce.convex import batch, similarity
 from fmrl.reproduce.convex.claims import DRAWN, ORIGINAL_RADIUS
 from fmrl.reproduce.convex.growth import LEFT, RIGHT
-from fmrl.reproduce.convex.table import BLOCKED, EXACT, KNOWN, SUMMED
+from fmrl.reproduce.convex.compositions import BLOCKED, EXACT, KNOWN, SUMMED
 from fmrl.reproduce.verdict import Row, Rows, listed
 
 Verdicts = list[dict[str, Any]]

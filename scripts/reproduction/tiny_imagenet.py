@@ -8,9 +8,8 @@ import re
 
 from fmrl.datasets.registry import dataset
 from fmrl.errors import FMRLError
-from fmrl.reproduce.deep import markdown
-from fmrl.reproduce.deep.figures import TINY
-from fmrl.reproduce.deep.settings import reference, runs
+from fmrl.reproduce.deep.settings import TINY, reference, runs
+from reproduction import markdown
 
 COMMAND = "fmrl reproduce deep --set tiny-imagenet-100"
 

@@ -1,4 +1,4 @@
-"""Pieces of the reproduction page that more than one of its sections is made of."""
+"""Pieces of Markdown that both halves of the reproduction page are made of."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from fmrl.reproduce.deep.claims import judge
-from fmrl.reproduce.deep.figures import PICTURES
-from fmrl.reproduce.deep.reproduce import Plan
-from fmrl.reproduce.deep.settings import reference, runs
+from fmrl.reproduce.deep.settings import Plan, reference, runs
+from fmrl.reproduce.figures import NETWORKS
+
+YES = {True: "yes", False: "**no**", None: "–"}
 
 
 def table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     """Rows under a head.
 
-    >>> table(["run", "accuracy"], [["a", "0.5"]]).splitlines()
-    ['| run | accuracy |', '| --- | --- |', '| a | 0.5 |']
+    >>> print(table(["m", "TAR"], [["1", "0.3"]]))
+    | m | TAR |
+    |---|---|
+    | 1 | 0.3 |
     """
     head = list(head)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *lines))
+    top, *rest = ("| " + " | ".join(line) + " |" for line in (head, *lines))
+    return "\n".join([top, "|---" * len(head) + "|", *rest])
 
 
 def listed(names: Sequence[str]) -> str:
@@ -55,7 +59,7 @@ def pictures(data: str) -> list[str]:
     stem = f"deep-{data.lower().replace(' ', '-')}"
     return [
         f"![{data}{name.removeprefix(stem).replace('-', ' ', 1)}](img/{name}.png)"
-        for name in PICTURES[data]
+        for name in NETWORKS[data]
     ]
 
 
@@ -86,11 +90,9 @@ def stood(names: Sequence[str], results: dict[str, dict], beside: bool = True) -
 
 def verdicts(results: dict[str, dict], settings: str, logged: str) -> str:
     """The paper's claims about these settings; logged: the head of the authors' column."""
-    words = {True: "yes", False: "**no**", None: "–"}
-    return table(
-        ["task", "claim", "ours", "numbers", logged, "numbers"],
-        [
-            [c.family, c.text, words[c.ours], c.ours_numbers, words[c.theirs], c.theirs_numbers]
-            for c in judge(results, settings)
-        ],
-    )
+    found = judge(results, settings)  # ours and theirs in turn
+    lines = [
+        [v.figure, v.claim, YES[v.passed], v.numbers, YES[w.passed], w.numbers]
+        for v, w in zip(found[::2], found[1::2], strict=True)
+    ]
+    return table(["task", "claim", "ours", "numbers", logged, "numbers"], lines)
