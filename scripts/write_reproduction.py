@@ -11,11 +11,12 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+from reproduction import convex, deep
+
 from fmrl.records import write_json
 from fmrl.reproduce.convex.claims import judge
 from fmrl.reproduce.convex.compositions import curves
 from fmrl.reproduce.figures import draw
-from reproduction import convex, deep
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -1,5 +1,5 @@
-"""The words of the convex half of docs/reproduction.md. Measured numbers and verdicts are read from the records;
-explanations are fixed text, some of it shown only where the rows call for it.
+"""Why the convex figures agree with the paper or not. Measured numbers and verdicts are read from
+the records; explanations are fixed text, some of it shown only where the rows call for it.
 """
 
 from __future__ import annotations
@@ -8,65 +8,11 @@ from typing import Any
 
 from fmrl.reproduce.convex import batch, similarity
 from fmrl.reproduce.convex.claims import DRAWN, ORIGINAL_RADIUS
-from fmrl.reproduce.convex.growth import LEFT, RIGHT
 from fmrl.reproduce.convex.compositions import BLOCKED, EXACT, KNOWN, SUMMED
+from fmrl.reproduce.convex.growth import LEFT, RIGHT
 from fmrl.reproduce.verdict import Row, Rows, listed
 
 Verdicts = list[dict[str, Any]]
-
-PAPER = {
-    "similarity": "The paper projects the optima of 1-shot and 32-shot tasks onto two random directions and finds that already 1-shot "
-    "tasks are similar and that 32-shot optima lie in a set of radius 0.32 of the unit ball. We add every m between, and two controls.",
-    "growth": "The paper plots the least L(θ) − L(θ*) against ‖θ − θ*‖ for a mixture of four Gaussians and for a text task, and reads off "
-    "that α of the quadratic-growth condition is linear in the number of samples. Ours is enclosed from both sides (`fmrl.theory.growth`): α is "
-    "what is proved.",
-    "samples": "The paper's two panels: TAR of FTRL with FAL against the strawman (left), and of OGD with FAL, FLI, single-task and "
-    "omniscient learners (right). It concludes that FAL is far better than the strawman at few shots and that FLI converges to FAL.",
-    "batch": "The paper compares FAL + OGD, its step from the average deviation of the optima, with first-order MAML whose two rates were "
-    "grid-searched: comparable throughout, slightly better for m ≥ 8 and slightly worse for m < 4. We add full MAML, FAL's start without "
-    "adaptation, and two plain baselines: logistic regression on the new task alone, and one classifier for all tasks. Accuracy is on "
-    "sentences of the test tasks that no number of shots holds.",
-}
-
-
-def opening(data: dict[str, Any], record: dict[str, Any], verdicts: Verdicts) -> str:
-    """Title, what was run, and how to read the rest."""
-    theirs = [v for v in verdicts if v["source"] == "paper"]
-    orders = record["configuration"]
-    work = record["spent"]
-    unused = (
-        f", {record['unused']} of the parts belong to curves that are not shown"
-        if record.get("unused")
-        else ""
-    )
-    origin = (
-        "It is built by the recipe of the paper's appendix (`fmrl data build mini-wiki`) and is not the authors' file, so numbers can be\n"
-        "compared in kind, not digit by digit. "
-        if data["name"] == "mini-wiki-rebuilt"
-        else ""
-    )
-    return f"""# Reproduction of the convex figures
-
-This page is written by `python scripts/write_reproduction.py` from the records in `results/convex`, which `fmrl reproduce convex` left.
-Edit neither by hand.
-
-Data: **{data["title"]}**, {data["tasks"]} tasks ({data["train"]} train, {data["dev"]} dev, {data["test"]} test); the paper's set has 812.
-{origin}Orders: {orders["orders"]} random task orders ({orders["ftrl_orders"]} for FTRL), seed {orders["seed"]}.
-
-Intervals are 95 % Student t intervals: in the samples figure over those orders of the same tasks, so they say what the order does and
-nothing about other tasks; in the batch figure over test tasks; in the growth figure over tasks; in the similarity figure over random
-labellings where labels are permuted, and a radius of one set has none. Which verdicts use them stands beside each: decided by *intervals*
-means that the paired interval must lie on one side at every m, *means* and *single value* that no interval is used.
-
-The run took {record["seconds"]:.0f} seconds{f" in {record['jobs']} processes" if "jobs" in record else ""}: {work["parts"]} parts, {work["cpu_seconds"]:.0f} seconds of processor time{unused}.
-
-Two readings of Algorithm 2 are run throughout. The **paper** preset follows the algorithm as printed, on all tasks. The **released** preset
-does what the authors' code does: G = 1, the guess starts at ε and is tested with ‖θ* − phi‖ without the ½ and always with the exact optimum,
-OGD projects after each step, the omniscient D is the *largest* distance of an optimum from the mean, and only the train tasks are played.
-
-{sum(v["passed"] for v in theirs)} of {len(theirs)} verdicts on the paper's claims are positive. The thresholds are in
-`fmrl.reproduce.convex.claims`; they were set after a first look at a part of the data and before the full run, and not moved afterwards. That an undefined
-ratio counts as a no, and which curves are rivals for best and worst (those the paper draws), was fixed after it."""
 
 
 def _yes(verdicts: Verdicts, id_: str, preset: str = "any") -> bool:
@@ -80,20 +26,29 @@ def why_similarity(rows: list[Row], verdicts: Verdicts) -> str:
     real, permuted, centred = (chosen.mean(v, "radius", many) for v in similarity.VARIANTS)
     mean = chosen.at(similarity.REAL, "radius", many)["mean_norm"]
     text = [
-        f"The radius {'agrees' if _yes(verdicts, 'similarity.radius') else 'does not agree'}: {real:.3f} at {many} shots against the paper's {ORIGINAL_RADIUS}, and {chosen.mean(similarity.REAL, 'radius', few):.3f} "
-        f"at {few} shot. (About their mean rather than the best centre it is {chosen.at(similarity.REAL, 'radius', many)['from_mean'][0]:.3f}.)"
+        f"The radius {'agrees' if _yes(verdicts, 'similarity.radius') else 'does not agree'}: "
+        f"{real:.3f} at {many} shots against the paper's {ORIGINAL_RADIUS}, and "
+        f"{chosen.mean(similarity.REAL, 'radius', few):.3f} "
+        f"at {few} shot. (About their mean rather than the best centre it is "
+        f"{chosen.at(similarity.REAL, 'radius', many)['from_mean'][0]:.3f}.)"
     ]
     if permuted < real:
         text.append(
-            f"What it measures is another matter. With the labels of every task shuffled, so that nothing about the pages can be learned, the ball "
-            f"is *smaller*: {permuted:.3f}. With the features centred it is {centred:.3f}, nearly all of Θ. Sums of word vectors share one large "
-            f"direction; one-vs-all regression with four balanced classes pushes every class's weights against it, whatever the labels. That "
-            f"common answer is most of every optimum (their mean has norm {mean:.2f} of 1), and it is what the small radius shows. Tasks are "
-            f"similar here in the sense the theory needs, and learning phi pays; but the figure is no evidence that the *pages* are related."
+            "What it measures is another matter. With the labels of every task shuffled, so that "
+            "nothing about the pages can be learned, the ball "
+            f"is *smaller*: {permuted:.3f}. With the features centred it is {centred:.3f}, nearly "
+            "all of Θ. Sums of word vectors share one large "
+            "direction; one-vs-all regression with four balanced classes pushes every class's "
+            "weights against it, whatever the labels. That "
+            f"common answer is most of every optimum (their mean has norm {mean:.2f} of 1), and it "
+            "is what the small radius shows. Tasks are "
+            "similar here in the sense the theory needs, and learning phi pays; but the figure is "
+            "no evidence that the *pages* are related."
         )
     else:
         text.append(
-            f"The labels matter: permuting them widens the ball to {permuted:.3f}; centring the features gives {centred:.3f}."
+            f"The labels matter: permuting them widens the ball to {permuted:.3f}; centring the "
+            f"features gives {centred:.3f}."
         )
     return "\n\n".join(text)
 
@@ -110,9 +65,12 @@ def why_growth(rows: list[Row], verdicts: Verdicts) -> str:
     )
     if least > 0.9:
         text += (
-            f"But α is not curvature of the data. All optima lie on the surface of the ball, and at least {least:.1%} of α is the ball's Lagrange "
-            "multiplier λ, where ∇L(θ*) = −λθ*: on the ball, ⟨∇L(θ*), θ − θ*⟩ ≥ (λ/2)‖θ − θ*‖². λ is a sum over samples, hence the straight line. "
-            "With few samples in many dimensions the smallest eigenvalue of the Hessian is 0 and there is no quadratic growth without the ball."
+            "But α is not curvature of the data. All optima lie on the surface of the ball, and "
+            f"at least {least:.1%} of α is the ball's Lagrange "
+            "multiplier λ, where ∇L(θ*) = −λθ*: on the ball, ⟨∇L(θ*), θ − θ*⟩ ≥ (λ/2)‖θ − θ*‖². λ "
+            "is a sum over samples, hence the straight line. "
+            "With few samples in many dimensions the smallest eigenvalue of the Hessian is 0 and "
+            "there is no quadratic growth without the ball."
         )
     return text
 
@@ -126,14 +84,19 @@ def _objective(verdicts: Verdicts, preset: str) -> str:
     """What the released objective explains of the paper's left panel."""
     correct, summed = (_yes(verdicts, f"samples.{k}.advantage", preset) for k in ("ftrl", "summed"))
     if correct:
-        return "The paper's panel, where the advantage is largest at few shots, needs no other explanation."
+        return (
+            "The paper's panel, where the advantage is largest at few shots, needs no other "
+            "explanation."
+        )
     if summed:
         return (
-            "In the paper's panel the advantage is largest at few shots, as with that objective and not with the right one; this would "
+            "In the paper's panel the advantage is largest at few shots, as with that objective "
+            "and not with the right one; this would "
             "be explained if the panel was drawn by that code, which we cannot check."
         )
     return (
-        "In the paper's panel the advantage is largest at few shots; under this preset neither objective puts the largest ratio at one of "
+        "In the paper's panel the advantage is largest at few shots; under this preset neither "
+        "objective puts the largest ratio at one of "
         "the two smallest m, so the objective alone does not account for the panel."
     )
 
@@ -146,7 +109,10 @@ def _sample_order(chosen: Rows) -> str:
         f"{k} {chosen.mean('OGD', k, many):.3f} → {chosen.mean(other, k, many):.3f}"
         for k in chosen.methods(other)
     )
-    text = f"TAR of OGD at {many} shots, file order → samples of a task in blocks of one class: {moved}. "
+    text = (
+        f"TAR of OGD at {many} shots, file order → samples of a task in blocks of one class: "
+        f"{moved}. "
+    )
     text += (
         f"Strawman / FAL in blocks by m: {listed(shots, chosen.ratio(other, 'strawman', 'FAL'))}. "
     )
@@ -158,7 +124,8 @@ def _sample_order(chosen: Rows) -> str:
             f"{k} at m = {', '.join(map(str, ms))}" for k, ms in negative.items() if ms
         )
         text += (
-            f"A learner that moves far beats the fixed comparator inside a block: TAR is not positive for {where}. Ratios to a FAL whose TAR "
+            "A learner that moves far beats the fixed comparator inside a block: TAR is not "
+            f"positive for {where}. Ratios to a FAL whose TAR "
             "is not positive are undefined (nan), and a lower TAR no longer means a better start. "
         )
     for method in ("FLI-Batch", "FLI-Online"):
@@ -167,10 +134,13 @@ def _sample_order(chosen: Rows) -> str:
             text += f"{method} / FAL is undefined in blocks at some m. "
             continue
         nears = {w: abs(r[-1] - 1) < abs(r[0] - 1) for w, r in ratios.items()}
-        said = f"{method} / FAL goes from {ratios['OGD'][0]:.2f} at {few} to {ratios['OGD'][-1]:.2f} at {many} shots in file order"
+        said = (
+            f"{method} / FAL goes from {ratios['OGD'][0]:.2f} at {few} to "
+            f"{ratios['OGD'][-1]:.2f} at {many} shots in file order"
+        )
         said += f" and from {ratios[other][0]:.2f} to {ratios[other][-1]:.2f} in blocks"
         if nears["OGD"] != nears[other]:
-            said += f": it {'approaches FAL in file order only' if nears['OGD'] else 'approaches FAL in blocks only'}"
+            said += f": it approaches FAL in {'file order' if nears['OGD'] else 'blocks'} only"
         text += said + ". "
     return text.rstrip()
 
@@ -206,20 +176,26 @@ def _best(chosen: Rows) -> str:
         for m in where
     )
     return (
-        f"{text} OGD's TAR there with phi = the mean of the optima and several D: {known}. A D that makes the "
-        f"bound small need not make the regret small, and the bound is loose: in multiples of FAL's TAR it is {slack}."
+        f"{text} OGD's TAR there with phi = the mean of the optima and several D: {known}. A D "
+        "that makes the "
+        "bound small need not make the regret small, and the bound is loose: in multiples of "
+        f"FAL's TAR it is {slack}."
     )
 
 
 def _fli(chosen: Rows) -> str:
     """FLI's guess, and the experiment on it where there is one."""
     few, many, other = chosen.shots[0], chosen.shots[-1], f"OGD, {EXACT}"
-    guess = f"{chosen.at('OGD', 'FLI-Batch', many)['guess']:.2f} (FAL's: {chosen.at('OGD', 'FAL', many)['guess']:.2f})"
+    guess = (
+        f"{chosen.at('OGD', 'FLI-Batch', many)['guess']:.2f} (FAL's: "
+        f"{chosen.at('OGD', 'FAL', many)['guess']:.2f})"
+    )
     text = f"FLI-Batch's guess ends at {guess} at {many} shots."
     if not chosen.methods(other):
         return f"{text} This preset tests the guess with the optimum whatever the update rule."
     moved = ", ".join(
-        f"{k} {chosen.mean('OGD', k, few):.2f} → {chosen.mean(other, k, few):.2f} at {few} shot and "
+        f"{k} {chosen.mean('OGD', k, few):.2f} → {chosen.mean(other, k, few):.2f} at {few} shot "
+        "and "
         f"{chosen.mean('OGD', k, many):.2f} → {chosen.mean(other, k, many):.2f} at {many}"
         for k in ("FLI-Online", "FLI-Batch")
     )
@@ -242,8 +218,10 @@ def why_samples(rows: list[Row], verdicts: Verdicts) -> str:
         )
         text += [
             f"**{preset} preset.**",
-            f"- *FAL against the strawman.* {ahead} with FTRL. As a ratio, strawman / FAL, by m: {correct} with FTRL as the paper defines it; "
-            f"{summed} with the objective that the released code minimises, one logistic of the summed rows of each class, which is right "
+            f"- *FAL against the strawman.* {ahead} with FTRL. As a ratio, strawman / FAL, by m: "
+            f"{correct} with FTRL as the paper defines it; "
+            f"{summed} with the objective that the released code minimises, one logistic of the "
+            "summed rows of each class, which is right "
             f"for a single sample only. {_objective(verdicts, preset)}",
             f"- *The order of samples.* {_sample_order(chosen)}",
             f"- *FLI.* {_fli(chosen)}",
@@ -265,7 +243,10 @@ def _steps(rows: list[Row], preset: str) -> str:
             k = max(found, key=lambda k, found=found: found[k])
             best.append(f"{m}: × {k:g} ({100 * (found[k] - flat.mean('', batch.FIRST, m)):+.1f})")
         said.append(f"{name} iterate {', '.join(best)}")
-    return f"{preset.capitalize()} preset, best multiple by m and points above first-order MAML then: {'; '.join(said)}."
+    return (
+        f"{preset.capitalize()} preset, best multiple by m and points above first-order MAML "
+        f"then: {'; '.join(said)}."
+    )
 
 
 def why_batch(rows: list[Row], verdicts: Verdicts) -> str:
@@ -281,8 +262,10 @@ def why_batch(rows: list[Row], verdicts: Verdicts) -> str:
         }
         say = {True: "holds", False: "fails"}
         text.append(
-            f"**{preset} preset.** Within 2 points of tuned first-order MAML at every m: {say[held['average'][0]]} for the average iterate, "
-            f"{say[held['last'][0]]} for the last. Above it for m ≥ 8: {say[held['average'][1]]} and {say[held['last'][1]]}."
+            f"**{preset} preset.** Within 2 points of tuned first-order MAML at every m: "
+            f"{say[held['average'][0]]} for the average iterate, "
+            f"{say[held['last'][0]]} for the last. Above it for m ≥ 8: {say[held['average'][1]]} "
+            f"and {say[held['last'][1]]}."
         )
     flat = Rows([r | {"within": ""} for r in rows], rows[0]["preset"])
     meta = (batch.AVERAGE, batch.LAST, batch.FIRST, batch.FULL)
@@ -297,21 +280,28 @@ def why_batch(rows: list[Row], verdicts: Verdicts) -> str:
     ahead = [m for m in flat.shots if best[m] > flat.mean("", batch.ALONE, m)]
     tuned = flat.at("", batch.FIRST, flat.shots[-1])["tuned"]
     text.append(
-        "The two presets differ mainly in the step. The paper's divides by the Lipschitz constant, about 2·√50 on standardised features; the "
-        "released code takes G = 1, so its step is some twenty times longer. An experiment shows what that does: the same phi with the step "
-        "multiplied (the best multiple is picked on the test tasks, so this is a limit and no method). "
-        + " ".join(_steps(rows, p) for p in presets)
+        "The two presets differ mainly in the step. The paper's divides by the Lipschitz constant, "
+        "about 2·√50 on standardised features; the "
+        "released code takes G = 1, so its step is some twenty times longer. An experiment shows "
+        "what that does: the same phi with the step "
+        "multiplied (the best multiple is picked on the test tasks, so this is a limit and no "
+        "method). " + " ".join(_steps(rows, p) for p in presets)
     )
     if "released" in presets and _yes(verdicts, "batch.average.above", "released"):
         text.append(
-            "What the paper reports (better for m ≥ 8, worse for m < 4) is what the average iterate with the released code's long step does, "
+            "What the paper reports (better for m ≥ 8, worse for m < 4) is what the average "
+            "iterate with the released code's long step does, "
             'though it is further behind at one and two shots than the paper\'s "slightly".'
         )
     text.append(
-        f"No meta-learner is needed everywhere: logistic regression on the new task alone (penalty chosen on dev tasks) is behind the best "
-        f"of them {'at m = ' + ', '.join(map(str, ahead)) if ahead else 'at no m'} only. One pass of a few small steps cannot use 4m samples as "
-        f"well as solving the task does. MAML had its two rates chosen from a grid of {len(batch.INNER)} × {len(batch.META)}, its number of "
-        f"passes chosen on dev tasks as well (at {flat.shots[-1]} shots: inner {tuned['inner']:g}, meta {tuned['meta']:g}, {tuned['passes']} passes)."
+        "No meta-learner is needed everywhere: logistic regression on the new task alone (penalty "
+        "chosen on dev tasks) is behind the best "
+        f"of them {'at m = ' + ', '.join(map(str, ahead)) if ahead else 'at no m'} only. One pass "
+        "of a few small steps cannot use 4m samples as "
+        "well as solving the task does. MAML had its two rates chosen from a grid of "
+        f"{len(batch.INNER)} × {len(batch.META)}, its number of "
+        f"passes chosen on dev tasks as well (at {flat.shots[-1]} shots: inner {tuned['inner']:g}, "
+        f"meta {tuned['meta']:g}, {tuned['passes']} passes)."
     )
     return "\n\n".join(text)
 

@@ -10,6 +10,7 @@ from fmrl.reproduce.deep.claims import judge
 from fmrl.reproduce.deep.settings import Plan, reference, runs
 from fmrl.reproduce.figures import NETWORKS
 
+SETTING = ["run", "task", "training samples", "inner steps"]
 YES = {True: "yes", False: "**no**", None: "–"}
 
 
@@ -36,10 +37,20 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(before)} and {last}" if before else last
 
 
+def percent(accuracy: float, error: float | None = None) -> str:
+    """An accuracy, with the half-width of its 95 % interval.
+
+    >>> percent(0.5, 0.01)
+    '50.0 ± 2.0'
+    """
+    return f"{100 * accuracy:.1f}" + ("" if error is None else f" ± {196 * error:.1f}")
+
+
 def command(record: dict, data: str = "omniglot") -> str:
     """The command whose plan is that of a study's record.
 
-    >>> command({"plan": "Plan(every=4000, curve=200, iterations=None, precision='tf32')", "runs": {"o15_i5": {}}})
+    >>> plan = "Plan(every=4000, curve=200, iterations=None, precision='tf32')"
+    >>> command({"plan": plan, "runs": {"o15_i5": {}}})
     'fmrl reproduce deep --seeds 1 --every 4000 --precision tf32'
     """
     usual = {k: str(v) for k, v in asdict(Plan()).items()}
