@@ -138,8 +138,8 @@ def test_the_command_leaves_figures_and_verdicts_beside_its_record(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--device", "nope"], "--device nope is unknown; say cuda or cpu"),
-        (["--device", "mps"], "--device mps is not supported; say cuda or cpu"),
+        (["--device", "nope"], "--device nope cannot be used; say cuda or cpu"),
+        (["--device", "mps"], "--device mps cannot be used; say cuda or cpu"),
         (["--device", "cuda:99"], "--device cuda:99: there is no such GPU"),
         (["--precision", "fp8"], "--precision fp8 is unknown"),
     ],

@@ -96,7 +96,7 @@ def test_tiny_imagenet_absent_in_part_or_in_full(tmp_path):
     assert stopped + "`m55_s25` and `m55_s5` had not been" in part
     # What is not finished is not decided.
     assert "| – | not finished → 61.7 | yes | 56.9 → 65.7 |" in part
-    assert "| – | not finished | yes | at 1,000 |" in part
+    assert "| – | not finished → 61.7 | yes | at 1,000 |" in part
     none = page(tmp_path, **tiny(0))
     assert "0 of 16 runs finished" in none and "Ours rest on no finished run" in none
     assert "| `m" not in none

@@ -8,22 +8,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from fmrl.errors import FMRLError
@@ -122,7 +117,7 @@ def _run(
     console, started = Console(stderr=True), time.perf_counter()
     console.print(f"data: [bold]{data.title}[/bold], {len(data.split)} tasks", highlight=False)
     name = TextColumn("{task.description:<48}")
-    columns = name, BarColumn(), TaskProgressColumn(), TimeElapsedColumn()
+    columns = name, BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, transient=True) as bar:
         job = bar.add_task("", total=sum(part.cost for part in plan(figures, config)))
 
@@ -210,14 +205,10 @@ def _device(name: str | None) -> str:
 
     count = torch.cuda.device_count()
     if name is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise FMRLError(f"--device {name} is unknown", fix="say cuda or cpu") from None
-    if device.type not in ("cuda", "cpu"):
-        raise FMRLError(f"--device {name} is not supported", fix="say cuda or cpu")
-    if device.type == "cuda" and (device.index or 0) >= count:
+        return "cuda" if count else "cpu"
+    if not (known := re.fullmatch(r"(cpu|cuda)(?::(\d+))?", name)):
+        raise FMRLError(f"--device {name} cannot be used", fix="say cuda or cpu")
+    if known[1] == "cuda" and int(known[2] or 0) >= count:
         there = f"there are {count}" if count else "PyTorch sees none here"
         fix = "use --device cpu, or leave it out"
         raise FMRLError(f"--device {name}: there is no such GPU ({there})", fix=fix)
@@ -230,7 +221,8 @@ def _train(study: Any, seconds: float | None, quick: bool) -> bool:
     if not quick:
         speed, work = study.speed(), study.work() - done
         about = "at most" if study.device.type == "cuda" else "about"  # CUDA trains stacks together
-        said = f"{work:,} task-steps, {about} {_time(work / speed)} at {speed:,.0f} task-steps/s"
+        left = f"{about} {timedelta(seconds=round(work / speed))} (h:mm:ss)"
+        said = f"{work:,} task-steps, {left} at {speed:,.0f} task-steps/s"
         console.print(said, highlight=False)
     rate = TextColumn("{task.fields[rate]}")
     columns = TextColumn("training"), BarColumn(), TaskProgressColumn(), rate, TimeRemainingColumn()
@@ -245,12 +237,6 @@ def _train(study: Any, seconds: float | None, quick: bool) -> bool:
             bar.console.print(f"{stack}: {at:,}/{total:,}", highlight=False)
 
         return study.go(seconds, progress, tick)
-
-
-def _time(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 def _tell(study: Any, on: DataSet, sweep: str | None, done: bool, as_json: bool) -> None:
@@ -272,11 +258,10 @@ def _tell(study: Any, on: DataSet, sweep: str | None, done: bool, as_json: bool)
         return
     _accuracies(rows, on)
     if all(v.passed is None for v in found if v.preset == claims.OURS):
-        typer.echo(
-            "verdicts on the paper's claims: none, too few runs are finished or tasks judged"
-        )
+        typer.echo("no verdict on the paper's claims: too few runs are finished, or too few tasks")
     else:
-        show(found, f"What the paper says of {on.settings}", ("figure", "preset"))
+        title = f"What the paper says of {on.settings}; ours on {on.title}"
+        show(found, title, ("figure", "preset"))
     authors, ours = study.runs[0].iterations, study.plan.iterations
     if ours and ours < authors:
         typer.echo(f"{ours:,} meta-iterations; the authors' runs have {authors:,}")
@@ -289,22 +274,23 @@ def _accuracies(rows: Sequence[dict], on: DataSet) -> None:
     """Our accuracies, beside the authors' where they are of the same data."""
     if not rows:
         return typer.echo("no run is finished yet")
-    ends = ("transductive", "inductive")
-    if on is DataSet.tiny:
-        table = Table("setting", "seed", *ends, "meta-iterations")
-        table.title = f"{on.title} in the settings of {on.settings}"
-        for r in rows:
-            cells = (f"{100 * r[p]:.1f} ± {196 * r[f'{p} error']:.1f}" for p in ends)
-            table.add_row(r["run"], str(r["seed"]), *cells, f"{r['meta-iterations']:,}")
-        return Console().print(table)
-    compared = ("inductive", "theirs", "difference", "allowed")
-    table = Table("run", "seed", "ours", "inductive", "authors", *compared[2:], "within")
-    words = {True: "yes", False: "no", None: "–"}
+    ends, compared = ("transductive", "inductive"), ("inductive", "theirs", "difference", "allowed")
+    alone = on is DataSet.tiny
+    columns = (*ends, "meta-iterations") if alone else ("ours", *compared, "within")
+    table = Table("run", "seed", *columns, title=f"Accuracy on {on.title}")
     for r in rows:
-        ours = f"{100 * r['ours']:.1f} ± {196 * r['error']:.1f}"
-        cells = (f"{100 * r[k]:.1f}" for k in compared)
-        table.add_row(r["run"], str(r["seed"]), ours, *cells, words[r["within"]])
+        if alone:
+            cells = [f"{100 * r[p]:.1f} ± {196 * r[f'{p} error']:.1f}" for p in ends]
+            cells.append(f"{r['meta-iterations']:,}")
+        else:
+            cells = [f"{100 * r['ours']:.1f} ± {196 * r['error']:.1f}"]
+            within = {True: "yes", False: "no", None: "–"}[r["within"]]
+            cells += [*(f"{100 * r[k]:.1f}" for k in compared), within]
+        table.add_row(r["run"], str(r["seed"]), *cells)
     Console().print(table)
-    first = [r["within"] for r in rows if r["seed"] == 0 and r["within"] is not None]
-    few = f"{rows[0]['tasks']} test tasks a run are too few tasks to judge: it takes {FEWEST}"
-    typer.echo(f"{sum(first)} of {len(first)} runs within the allowed difference" if first else few)
+    judged = [r["within"] for r in rows if r["seed"] == 0 and r.get("within") is not None]
+    if judged:
+        typer.echo(f"{sum(judged)} of {len(judged)} runs within the allowed difference")
+    elif not alone:
+        few = f"{rows[0]['tasks']} test tasks a run are too few tasks to judge"
+        typer.echo(f"{few}: runs are compared from {FEWEST} on")

@@ -92,9 +92,7 @@ class Rows:
         return mean_interval(x - y)[:3]
 
     def ratio(self, within: str, a: str, b: str) -> list[float]:
-        """mean(a)/mean(b) at every number of shots; NaN where b is not positive, since regret may
-        be negative.
-        """
+        """mean(a)/mean(b) by shots; NaN where b is not positive, since regret may be negative."""
         pairs = zip(self.means(within, a), self.means(within, b), strict=True)
         return [x / y if y > 0 else float("nan") for x, y in pairs]
 

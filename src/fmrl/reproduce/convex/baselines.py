@@ -114,9 +114,7 @@ class Sample(NamedTuple):
 
 
 def gradient(phi: np.ndarray, sample: Sample) -> tuple[np.ndarray, np.ndarray]:
-    """Gradient [..., C, f] of the mean one-vs-all loss at phi [..., C, f], and the probabilities
-    [..., n, C].
-    """
+    """Gradient [..., C, f] of the mean one-vs-all loss, and the probabilities [..., n, C]."""
     p = 0.5 + 0.5 * np.tanh(sample.X @ np.swapaxes(phi, -1, -2) / 2)
     return np.swapaxes(p - sample.target, -1, -2) @ sample.X / sample.X.shape[-2], p
 

@@ -110,9 +110,7 @@ def fal(data: StudySet, preset: str, shots: int, factors: tuple[float, ...] = ()
 def maml(
     data: StudySet, shots: int, full: bool, orders: int, passes: int, seed: int
 ) -> dict[str, Any]:
-    """MAML: every pair of rates on one order, the best pair and number of passes by dev accuracy,
-    then all orders with it.
-    """
+    """MAML with rates and passes chosen on one order by dev accuracy, then played in all orders."""
     train, dev, test = (Shots(data, shots, split) for split in SPLITS)
     rng, tasks = np.random.default_rng(seed), len(train.y)
     order = np.stack([[rng.permutation(tasks) for _ in range(passes)] for _ in range(orders)])
@@ -138,9 +136,7 @@ def maml(
 
 
 def plain(data: StudySet, shots: int) -> dict[str, Any]:
-    """Logistic regression on each test task alone, and one for all tasks that never adapts; penalty
-    by dev accuracy.
-    """
+    """Logistic regression on each test task alone, and one for all; penalties by dev accuracy."""
     from sklearn.linear_model import LogisticRegression
 
     train, dev, test = (Shots(data, shots, split) for split in SPLITS)

@@ -10,22 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fmrl import (
-    FAL,
-    FMRL,
-    FTRL,
-    OGD,
-    OMD,
-    Ball,
-    Doubling,
-    Fixed,
-    FLIBatch,
-    FLIOnline,
-    FollowLeader,
-    Known,
-    LastUpdate,
-    ReleasedDoubling,
-)
+import fmrl
+from fmrl import FAL, FMRL, Ball, Doubling, Fixed, FollowLeader, Known, ReleasedDoubling
 from fmrl.core.rules.meta import MetaUpdate
 from fmrl.core.rules.similarity import SimilarityRule
 from fmrl.core.rules.update import UpdateRule
@@ -55,14 +41,12 @@ class Preset:
 
     @property
     def own_vector(self) -> bool:
-        """Whether the guess is tested with the update rule's own vector, which for FLI is not the
-        optimum.
-        """
+        """Whether the guess is tested with the update rule's own vector (FLI: not the optimum)."""
         return isinstance(self.similarity, Doubling)
 
     def within(self, panel: str) -> Learner:
         """The within-task learner of a panel."""
-        return {"FTRL": FTRL(), "OGD": self.gradient, SUMMED: SummedFTRL()}[panel]
+        return {"FTRL": fmrl.FTRL(), "OGD": self.gradient, SUMMED: SummedFTRL()}[panel]
 
     def constant(self, game) -> np.ndarray:
         """G_t of every task of a stack [T]."""
@@ -76,16 +60,14 @@ class Preset:
 
 
 PRESETS = {
-    "paper": Preset("paper", "all", OMD(), Doubling(0.1, 1.1), None, math.sqrt(2), False),
-    "released": Preset("released", "train", OGD(), ReleasedDoubling(0.1, 1.1), 1.0, 1.0, True),
+    "paper": Preset("paper", "all", fmrl.OMD(), Doubling(0.1, 1.1), None, math.sqrt(2), False),
+    "released": Preset("released", "train", fmrl.OGD(), ReleasedDoubling(0.1, 1.1), 1.0, 1.0, True),
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """What only the omniscient composition may know: optima [T, d] of all tasks and their weights
-    sigma [T].
-    """
+    """What the omniscient composition is told: optima [T, d] and weights sigma [T] of all tasks."""
 
     optima: np.ndarray
     sigma: np.ndarray
@@ -112,18 +94,14 @@ Build = Callable[[Preset, Learner, Facts], FMRL]
 
 @dataclass(frozen=True)
 class ByOptimum(Doubling):
-    """Algorithm 2's guess, tested with the exact optimum whatever the update rule (an experiment on
-    FLI).
-    """
+    """Algorithm 2's guess, tested with the optimum whatever the update rule (an experiment)."""
 
     def update(self, domain, phi, guess, memory, end):
         return super().update(domain, phi, guess, memory, end._replace(theta=end.optimum))
 
 
 def learning(update: UpdateRule, meta: MetaUpdate | None = None, exact: bool = False) -> Build:
-    """Algorithm 2 with this update rule, and FollowLeader unless another meta-update is named;
-    ``exact``: its guess is tested with the optimum.
-    """
+    """Algorithm 2 with these rules; ``exact``: its guess is tested with the optimum."""
 
     def build(p: Preset, within: Learner, facts: Facts) -> FMRL:
         rule = p.similarity
@@ -174,9 +152,9 @@ class Composition:
 
 METHODS: dict[str, Build] = {
     "FAL": learning(FAL()),
-    "FLI-Online": learning(FLIOnline()),
-    "FLI-Batch": learning(FLIBatch()),
-    "strawman": learning(FAL(), LastUpdate()),
+    "FLI-Online": learning(fmrl.FLIOnline()),
+    "FLI-Batch": learning(fmrl.FLIBatch()),
+    "strawman": learning(FAL(), fmrl.LastUpdate()),
     "single-task": alone,
     "omniscient": told(lambda p, facts: facts.widest if p.widest else facts.deviation),
 }
@@ -204,8 +182,8 @@ TABLE: tuple[Composition, ...] = (
     Composition("OGD", "D = 0.1", told(lambda p, facts: 0.1), KNOWN, same=True),
     Composition("OGD", "D = 0.03", told(lambda p, facts: 0.03), KNOWN, same=True),
     # experiment: FLI whose guess may grow as FAL's does
-    Composition("OGD", _FLI[0], learning(FLIOnline(), exact=True), EXACT, own_vector=True),
-    Composition("OGD", _FLI[1], learning(FLIBatch(), exact=True), EXACT, own_vector=True),
+    Composition("OGD", _FLI[0], learning(fmrl.FLIOnline(), exact=True), EXACT, own_vector=True),
+    Composition("OGD", _FLI[1], learning(fmrl.FLIBatch(), exact=True), EXACT, own_vector=True),
 )
 
 

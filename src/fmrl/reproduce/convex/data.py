@@ -126,9 +126,7 @@ def _others(raw: MiniWiki, t: int, X: np.ndarray, y: np.ndarray) -> tuple[np.nda
 def synthetic(
     tasks: int = 240, spread: float = 3.0, noise: float = 10.0, seed: int = 0
 ) -> StudySet:
-    """A stand-in for when no text is here: Gaussian mixtures around shared means, 32 shots and 32
-    held-out samples a class.
-    """
+    """A stand-in for texts: Gaussian mixtures, 32 shots and 32 held-out samples a class."""
     most, classes = SHOTS[-1], 4
     made = gaussian_mixtures(tasks, 2 * most, spread=spread, noise=noise, seed=seed)
     X = np.stack([task.X for task in made])

@@ -35,11 +35,7 @@ def parts(config: Config) -> list[Part]:
 
 
 def of_mixture(data: StudySet, samples: int, repeats: int, seed: int) -> dict[str, Any]:
-    """Four Gaussians in 50 dimensions: x = mu_y + u, mu standard normal, u uniform on the sphere, y
-    uniform.
-
-    Smaller samples are the beginnings of larger ones.
-    """
+    """Four Gaussians in 50 dimensions: x = mu_y + u, mu standard normal, u on the sphere."""
     tasks = []
     for r in range(repeats):
         rng = np.random.default_rng([seed, r])

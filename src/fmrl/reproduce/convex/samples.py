@@ -36,9 +36,7 @@ def _part(config: Config, preset: str, c: Composition, m: int) -> Part:
 def tar(
     data: StudySet, preset: str, within: str, method: str, shots: int, orders: int, seed: int
 ) -> dict[str, Any]:
-    """TAR, its certified excess and the bound on it, in each of ``orders`` random orders of the
-    tasks.
-    """
+    """TAR, its gap and the bound on it, in each of ``orders`` random orders of the tasks."""
     chosen, reading = find(within, method), PRESETS[preset]
     tasks = data.tasks(shots, reading.split, chosen.order)
     rng = np.random.default_rng(seed)

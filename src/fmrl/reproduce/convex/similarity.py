@@ -39,9 +39,7 @@ def parts(config: Config) -> list[Part]:
 
 
 def spread(data: StudySet, variant: str, shots: int, seed: int) -> dict[str, Any]:
-    """Radius of the smallest ball that holds the optima, their distances from their mean, and a
-    random projection of them.
-    """
+    """The smallest ball that holds the optima, their distances, and a random projection of them."""
     rng = np.random.default_rng(seed)
     repeats = REPEATS if variant == PERMUTED else 1
     optima = [_optima(data, variant, shots, rng) for _ in range(repeats)]
@@ -78,9 +76,7 @@ def _optima(data: StudySet, variant: str, shots: int, rng: np.random.Generator) 
 
 
 def rows(config: Config, results: dict[str, Any]) -> list[Row]:
-    """Two rows per variant and number of shots: the radius, and the root mean square distance from
-    the mean.
-    """
+    """Two rows per variant and number of shots: the radius and the rms distance from the mean."""
     made = []
     for p in parts(config):
         r, where = results[p.name], (p.arguments["variant"], p.arguments["shots"])

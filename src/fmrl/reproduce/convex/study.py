@@ -40,18 +40,8 @@ def reproduce(
     """Run ``figures`` and write, under out/<figure>: results.json, results.csv, verdicts.json,
     record.json and the pictures.
 
-    Finished parts lie under out/parts and are used again.
-
-    Args:
-        figures: Names in `FIGURES`.
-        config: Sizes of the run.
-        data: The tasks.
-        out: Folder of the results.
-        jobs: Processes.
-        progress: Called with the name and the cost of every part that is there.
-
-    Returns:
-        {"record": …, "verdicts": [`Verdict`, …], "files": [path, …]}
+    Finished parts lie under out/parts and are used again; ``progress`` is called with the name and
+    the cost of each. Returns {"record": …, "verdicts": [`Verdict`, …], "files": [path, …]}.
     """
     usable(Path(out))
     if config.tasks is not None:

@@ -12,15 +12,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fmrl.reproduce.deep.settings import (
-    FAMILIES,
-    FEWEST,
-    SWEEPS,
-    Run,
-    families,
-    family,
-    reference,
-)
+from fmrl.reproduce.deep import settings
+from fmrl.reproduce.deep.settings import FAMILIES, FEWEST, SWEEPS, Run, reference
 from fmrl.reproduce.verdict import Verdict
 
 OURS, LOGGED = "ours", "authors' log"
@@ -44,6 +37,7 @@ class Point:
 
 
 Rule = Callable[[Sequence[Point]], bool]
+Claims = Iterator[tuple[str, str, Sequence[int], Rule]]  # tag, claim, runs it is about, rule
 
 
 def ours(results: dict[str, dict]) -> dict[str, Point]:
@@ -75,19 +69,21 @@ def first(points: Sequence[Point]) -> bool:
 
 
 def level(points: Sequence[Point]) -> bool:
-    """Whether no two points differ by more than 1.5 points or two standard errors of their
-    difference.
-    """
+    """Whether no two points differ by more than 1.5 points or two standard errors."""
     low, high = (pick(points, key=lambda p: p.accuracy) for pick in (min, max))
     return high.accuracy - low.accuracy <= max(0.015, 2 * math.hypot(low.error, high.error))
 
 
 def reached(points: Sequence[Point]) -> int | None:
-    """The first looked-at meta-iteration at which the second run's curve is as high as the first
-    run's end.
-    """
+    """The first look at which the second run is as high as the first run's end."""
     few, more = points
     return next((int(i) for i, accuracy in more.curve if accuracy >= few.accuracy), None)
+
+
+def sooner(points: Sequence[Point]) -> bool:
+    """Whether that is before the first run's last meta-iteration."""
+    at = reached(points)
+    return at is not None and at < points[0].last
 
 
 def judge(
@@ -100,97 +96,66 @@ def judge(
     >>> [v.passed for v in logged if "5 training samples" in v.claim]
     [True, False, True, True]
     """
-    sources = {OURS: ours(results), LOGGED: theirs()}
+    sources, found = {OURS: ours(results), LOGGED: theirs()}, []
     steps = _omniglot_steps if dataset == "Omniglot" else _mini_imagenet_steps
-    return [
-        verdict
-        for name in families(dataset)
-        for which, about in (("shots", _samples), ("iterations", steps))
-        if sweep in (None, which)
-        for verdict in about(_Family(name, family(name, which), sources))
-    ]
+    about = {"shots": _samples, "iterations": steps}
+    for name in settings.families(dataset):
+        for which in [sweep] if sweep else about:
+            runs = settings.family(name, which)
+            for tag, claim, values, rule in about[which](runs):
+                for whose, points in sources.items():
+                    decided = decide([points.get(runs[v].name) for v in values], rule)
+                    where = f"{name}.{tag}", FAMILIES[name], whose, "paper"
+                    found.append(Verdict(*where, claim, *decided, by="standard errors"))
+    return found
 
 
-@dataclass(frozen=True)
-class _Family:
-    """One family in one sweep: {samples a class or inner steps: run}, and whose points there are,
-    by name.
-    """
-
-    name: str
-    runs: dict[int, Run]
-    sources: dict[str, dict[str, Point]]
-
-    def claim(self, tag: str, text: str, values: Sequence[int], rule: Rule) -> Iterator[Verdict]:
-        """Whether the runs at ``values`` follow a rule, by ours and by theirs."""
-
-        def decide(points: Sequence[Point | None], few: str) -> tuple[bool | None, str]:
-            shown = ("not finished" if p is None else f"{100 * p.accuracy:.1f}" for p in points)
-            undecided = few or None in points
-            return None if undecided else rule(points), " → ".join(shown) + (few and f"; {few}")
-
-        return self._verdicts(tag, text, values, decide)
-
-    def sooner(self, tag: str, few: int, more: int) -> Iterator[Verdict]:
-        """Whether more samples reach sooner what few end with, by ours and by theirs."""
-
-        def decide(points: Sequence[Point | None], too_few: str) -> tuple[bool | None, str]:
-            if None in points or too_few:
-                return None, "not finished" if None in points else too_few
-            at = reached(points)
-            if at is None:
-                return False, "not reached"
-            return at < points[0].last, f"at {at:,}"
-
-        text = f"with {more} samples a class the accuracy that {few} end with is reached before "
-        return self._verdicts(tag, f"{text}the last meta-iteration", [few, more], decide)
-
-    def _verdicts(self, tag: str, text: str, values: Sequence[int], decide) -> Iterator[Verdict]:
-        for whose, source in self.sources.items():
-            points = [source.get(self.runs[v].name) for v in values]
-            least = min((p.tasks for p in points if p is not None), default=FEWEST)
-            few = f"{least} tasks, too few to judge" if least < FEWEST else ""
-            name, title = f"{self.name}.{tag}", FAMILIES[self.name]
-            decided = decide(points, few)
-            yield Verdict(name, title, whose, "paper", text, *decided, by="standard errors")
+def decide(points: Sequence[Point | None], rule: Rule) -> tuple[bool | None, str]:
+    """Whether runs follow a rule (None: one is missing or rests on few tasks), and the numbers."""
+    numbers = ("not finished" if p is None else f"{100 * p.accuracy:.1f}" for p in points)
+    numbers, there = " → ".join(numbers), [p for p in points if p is not None]
+    if (least := min((p.tasks for p in there), default=FEWEST)) < FEWEST:
+        return None, f"{numbers}; {least} tasks, too few to judge"
+    if len(there) < len(points):
+        return None, numbers
+    if rule is sooner:
+        at = reached(there)
+        numbers = "not reached" if at is None else f"at {at:,}"
+    return rule(there), numbers
 
 
-def _samples(f: _Family) -> Iterator[Verdict]:
-    """More samples a task help, sooner too, up to what the inner steps draw: batch · steps / ways a
-    class.
-    """
-    values = list(f.runs)
-    few, enough = values[0], next(v for v, r in f.runs.items() if r.sweep == SWEEPS["iterations"])
-    text = f"{enough} training samples a class beat {few} training samples"
-    yield from f.claim("samples", text, [few, enough], rises)
+def _samples(runs: dict[int, Run]) -> Claims:
+    """More samples a task help, sooner too, up to what the inner steps draw."""
+    values = list(runs)
+    few, enough = values[0], next(v for v, r in runs.items() if r.sweep == SWEEPS["iterations"])
+    claim = f"{enough} training samples a class beat {few} training samples"
+    yield "samples", claim, [few, enough], rises
     if len(upto := [v for v in values if v <= enough]) > 2:
-        text = f"every step from {' to '.join(map(str, upto))} samples a class helps"
-        yield from f.claim("samples.each", text, upto, rises)
-    yield from f.sooner("samples.sooner", few, enough)
-    r, beyond = f.runs[enough], [v for v in values if v >= enough]
+        claim = f"every step from {' to '.join(map(str, upto))} samples a class helps"
+        yield "samples.each", claim, upto, rises
+    claim = f"with {enough} samples a class the accuracy that {few} end with is reached before the "
+    yield "samples.sooner", f"{claim}last meta-iteration", [few, enough], sooner
+    r, beyond = runs[enough], [v for v in values if v >= enough]
     drawn = [min(v, r.batch * r.steps // r.ways) for v in beyond]
-    which = f"of which {_listed(drawn)} are drawn"
-    which = which if len(set(drawn)) > 1 else "which draw equally many samples"
-    text = f"{_listed(beyond)} a class, {which}, end alike"
-    yield from f.claim("samples.beyond", text, beyond, level)
+    several = f"of which {_listed(drawn)} are drawn"
+    which = several if len(set(drawn)) > 1 else "which draw equally many samples"
+    yield "samples.beyond", f"{_listed(beyond)} a class, {which}, end alike", beyond, level
 
 
-def _omniglot_steps(f: _Family) -> Iterator[Verdict]:
-    values = list(f.runs)
-    text = f"every doubling of the inner steps ({', '.join(map(str, values))}) helps"
-    yield from f.claim("steps.each", text, values, rises)
-    text = f"{values[-1]} inner steps beat {values[0]}"
-    yield from f.claim("steps", text, [values[0], values[-1]], rises)
+def _omniglot_steps(runs: dict[int, Run]) -> Claims:
+    few, *_, most = values = list(runs)
+    claim = f"every doubling of the inner steps ({', '.join(map(str, values))}) helps"
+    yield "steps.each", claim, values, rises
+    yield "steps", f"{most} inner steps beat {few}", [few, most], rises
 
 
-def _mini_imagenet_steps(f: _Family) -> Iterator[Verdict]:
+def _mini_imagenet_steps(runs: dict[int, Run]) -> Claims:
     """The paper: more than 8 steps reduce performance, and a benefit of more is not clear."""
-    few, middle, *more = f.runs
-    yield from f.claim("steps", f"{middle} inner steps beat {few}", [few, middle], rises)
-    text = f"{_listed(more)} inner steps end below {middle}"
-    yield from f.claim("steps.more", text, [middle, *more], first)
-    text = f"{more[-1]} inner steps beat {few} (the paper: not clear)"
-    yield from f.claim("steps.most", text, [few, more[-1]], rises)
+    few, middle, *more = runs
+    yield "steps", f"{middle} inner steps beat {few}", [few, middle], rises
+    yield "steps.more", f"{_listed(more)} inner steps end below {middle}", [middle, *more], first
+    claim = f"{more[-1]} inner steps beat {few} (the paper: not clear)"
+    yield "steps.most", claim, [few, more[-1]], rises
 
 
 def _listed(values: Sequence[int]) -> str:

@@ -79,8 +79,15 @@ _LOGGED_AS = (  # the fields of a Run, but the last, in the authors' log
 
 @dataclass(frozen=True)
 class Plan:
-    """How much of a study is done: curves on ``curve`` test tasks every ``every`` meta-iterations,
-    the end on ``final`` (transductive) and ``inductive`` ones.
+    """How much of a study is done.
+
+    Args:
+        every: Meta-iterations between looks at the test tasks.
+        curve: Test tasks of such a look.
+        final: Test tasks at the end, transductive.
+        inductive: Test tasks at the end, inductive.
+        iterations: Meta-iterations (None: as many as the authors).
+        precision: Of the kernels on CUDA: "bf16", "tf32" or "ieee".
     """
 
     every: int = 2000
@@ -91,9 +98,7 @@ class Plan:
     precision: str = "bf16"
 
     def quick(self, on: DataSet) -> Plan:
-        """A few meta-iterations and test tasks. A task-step of the Mini-ImageNet network is ten
-        times the work of Omniglot's.
-        """
+        """A few meta-iterations and test tasks; the network of Mini-ImageNet is slower."""
         short = self.iterations or (3 if on is DataSet.omniglot else 1)
         return replace(self, every=10**6, curve=2, final=4, inductive=2, iterations=short)
 
@@ -200,9 +205,7 @@ def compare(results: dict[str, dict]) -> list[dict]:
 
 
 def alone(results: dict[str, dict]) -> list[dict]:
-    """Run by run, with nothing beside it: both protocols' accuracies and standard errors, test
-    tasks, meta-iterations.
-    """
+    """Run by run, with nothing beside it: both protocols' accuracies and standard errors."""
     rows = []
     for where, run in _finished(results):
         for protocol, end in run["final"].items():

@@ -116,9 +116,7 @@ class Study:
             self.groups.setdefault((*run.shape, run.rate), []).append(run)
 
     def work(self) -> int:
-        """Task-steps of training and evaluation that are left, with those of stacks that were
-        begun.
-        """
+        """Task-steps of training and evaluation in the stacks that are not finished."""
         total, plan = 0, self.plan
         for group, iterations in self._unfinished():
             looks = plan.curve * (iterations // min(plan.every, iterations) - 1)
@@ -127,9 +125,7 @@ class Study:
         return total
 
     def training(self) -> tuple[int, int]:
-        """Task-steps of training in the stacks that are not finished: done, as their checkpoints
-        say, and in all.
-        """
+        """Task-steps of training in the stacks that are not finished: done, and in all."""
         done = total = 0
         for group, iterations in self._unfinished():
             done += _steps(group) * checkpoint.iteration(self._checkpoint(group))
