@@ -19,7 +19,7 @@ from fmrl.reproduce.deep.settings import Plan, runs
 from fmrl.reproduce.deep.study import Study
 
 
-def _small(folder, iterations=12, every=4, names=("o15_i5", "o15_i10"), eval_steps=3):
+def _small(folder, iterations=6, every=2, names=("o15_i5", "o15_i10"), eval_steps=3):
     rng = np.random.default_rng(0)
     images = (rng.random((40 * 20, 8, 8)) > 0.3).astype(np.uint8)
     pool = Pool.of(images, np.repeat(np.arange(40), 20))
@@ -64,7 +64,7 @@ def whole(tmp_path_factory):
     return _record(folder)
 
 
-@pytest.mark.parametrize("slices", [3, 11, 18])
+@pytest.mark.parametrize("slices", [3, 5, 9])
 def test_a_study_stopped_anywhere_ends_with_the_same_numbers(tmp_path, whole, slices):
     """Between looks, in the middle of what was drawn ahead, where the outer step's schedule must
     not have run ahead too.
@@ -91,7 +91,7 @@ def test_a_killed_study_goes_on_from_its_last_look(tmp_path, whole):
 
     def progress(group, at, total):
         seen.append(at)
-        if seen.count(8) == 1 and not copy.exists():
+        if seen.count(4) == 1 and not copy.exists():
             shutil.copytree(tmp_path / "live", copy)
 
     assert _small(tmp_path / "live").go(progress=progress)

@@ -21,14 +21,11 @@ import torch
 from fmrl import FLIOnline, FMRLError, Interpolate
 from fmrl.datasets.episodes import shuffled
 from fmrl.datasets.images import load_mini_imagenet, load_omniglot, load_tiny_imagenet_100
-from fmrl.deep import checkpoint
+from fmrl.deep import Adam, MetaTrainer, Pool, checkpoint, evaluate
 from fmrl.deep.engines.concurrent import Job, train_together
-from fmrl.deep.engines.inner import summed_cross_entropy
-from fmrl.deep.evaluate import PROTOCOLS, evaluate
+from fmrl.deep.evaluate import PROTOCOLS
+from fmrl.deep.losses import summed_cross_entropy
 from fmrl.deep.models import mini_imagenet_net, omniglot_net
-from fmrl.deep.tasks import Pool
-from fmrl.deep.trainer import MetaTrainer
-from fmrl.deep.within import Adam
 from fmrl.records import record, write_json
 from fmrl.reproduce.deep.settings import DataSet, Plan, Run, reference
 
