@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 import fmrl
 from fmrl.cli.main import app
 from fmrl.reproduce.convex.compositions import EXACT
+from fmrl.reproduce.convex.data import Config
 from fmrl.reproduce.convex.study import FIGURES, plan, write
-from fmrl.reproduce.convex.work import Config
 from fmrl.reproduce.figures import draw
 
 STORED = Path(__file__).parent / "quick_verdicts.json"

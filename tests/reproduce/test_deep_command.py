@@ -84,9 +84,9 @@ def test_a_stopped_study_says_so_and_goes_on_from_where_it_was(small, monkeypatc
         "--device",
         "cpu",
         "--iterations",
-        "40",
+        "12",
         "--every",
-        "40",
+        "12",
         "--curve",
         "2",
         "--final",
@@ -98,10 +98,10 @@ def test_a_stopped_study_says_so_and_goes_on_from_where_it_was(small, monkeypatc
     assert stopped.exit_code == 0 and "not finished: run the same command again" in stopped.stdout
     assert "no run is finished yet" in stopped.stdout and "of 0 runs" not in stopped.output
 
-    plan = Plan(every=40, curve=2, final=2, inductive=2, iterations=40)
+    plan = Plan(every=12, curve=2, final=2, inductive=2, iterations=12)
     begun = chosen, *study.pools(None, None, "cpu"), small / "runs/shots-omniglot", plan, "cpu"
     done, total = study.Study(*begun).training()
-    whole = 40 * 5 * 5 * 2  # meta-iterations, tasks, steps, runs
+    whole = 12 * 5 * 5 * 2  # meta-iterations, tasks, steps, runs
     assert total == whole and 0 < done < whole and done % (5 * 5 * 2) == 0
     resumed = call(*words)
     assert resumed.exit_code == 0 and "not finished" not in resumed.stdout

@@ -94,9 +94,8 @@ def _convex_command(name: str, figures: tuple[str, ...], text: str) -> None:
         jobs: Jobs = None,
         as_json: Json = False,
     ) -> None:
-        from fmrl.reproduce.convex import data as sets
+        from fmrl.reproduce.convex.data import Config, load
         from fmrl.reproduce.convex.study import usable
-        from fmrl.reproduce.convex.work import Config
 
         usable(out)
         presets = ("paper", "released") if preset == "both" else (preset,)
@@ -104,7 +103,7 @@ def _convex_command(name: str, figures: tuple[str, ...], text: str) -> None:
         config = config.quick() if quick else config
         if orders is not None:
             config = replace(config, orders=orders, ftrl_orders=max(2, orders // 4))
-        loaded = sets.load(dataset, data, seed)
+        loaded = load(dataset, data, seed)
         _run(figures, config, loaded, out, jobs or os.cpu_count() or 1, as_json)
 
 
@@ -130,7 +129,7 @@ def _run(
         told = {"data": done["record"]["data"], "verdicts": [asdict(v) for v in found]}
         typer.echo(json.dumps(told, ensure_ascii=False))
         return
-    show(found, f"Verdicts on {data.title}", ("preset", "source"))
+    show(found, f"Verdicts on {data.title}", {"preset": "preset", "source": "source"})
     typer.echo(f"{data.title}: {sum(v.passed for v in found)} of {len(found)} claims hold")
     typer.echo(f"{out}: {len(done['files'])} files, {time.perf_counter() - started:.0f} s")
 
@@ -260,11 +259,12 @@ def _tell(study: Any, on: DataSet, sweep: str | None, done: bool, as_json: bool)
     if all(v.passed is None for v in found if v.preset == claims.OURS):
         typer.echo("no verdict on the paper's claims: too few runs are finished, or too few tasks")
     else:
-        title = f"What the paper says of {on.settings}; ours on {on.title}"
-        show(found, title, ("figure", "preset"))
-    authors, ours = study.runs[0].iterations, study.plan.iterations
-    if ours and ours < authors:
-        typer.echo(f"{ours:,} meta-iterations; the authors' runs have {authors:,}")
+        ours = f" (our runs: {on.title})" if on is DataSet.tiny else ""
+        title = f"What the paper says of {on.settings}{ours}"
+        show(found, title, {"task": "figure", "runs": "preset"})
+    authors, planned = study.runs[0].iterations, study.plan.iterations
+    if planned and planned < authors:
+        typer.echo(f"{planned:,} meta-iterations; the authors' runs have {authors:,}")
     typer.echo("\n".join([f"record: {study.path}", *(f"figure: {path}" for path in drawn)]))
     if not done:
         typer.echo("not finished: run the same command again to go on")

@@ -113,11 +113,12 @@ def listed(shots: Iterable[int], values: Iterable[float], form: str = ".2f") -> 
     return ", ".join(f"{m}: {v:{form}}" for m, v in zip(shots, values, strict=True))
 
 
-def show(verdicts: Sequence[Verdict], title: str, columns: Sequence[str]) -> None:
-    """Print verdicts as a table: ``columns`` (attributes of a verdict), claim, holds, numbers."""
+def show(verdicts: Sequence[Verdict], title: str, columns: dict[str, str]) -> None:
+    """Print verdicts as a table: ``columns`` {head: attribute}, then claim, holds, numbers."""
     table = Table(*columns, "claim", "holds", "numbers", title=title, show_lines=True)
     table.title_justify = "left"
     for v in verdicts:
-        where = ("" if getattr(v, c) == "any" else getattr(v, c) for c in columns)
-        table.add_row(*where, v.claim, HOLDS[v.passed], v.numbers)
+        where = (getattr(v, name) for name in columns.values())
+        cells = ("" if cell == "any" else cell for cell in where)
+        table.add_row(*cells, v.claim, HOLDS[v.passed], v.numbers)
     Console(width=max(110, Console().width)).print(table)

@@ -13,9 +13,9 @@ import numpy as np
 
 from fmrl import OneVsAll, Task, play, stack
 from fmrl.reproduce.convex.baselines import Sample, adapt, train_maml
+from fmrl.reproduce.convex.cache import Part
 from fmrl.reproduce.convex.compositions import BALL, PRESETS
-from fmrl.reproduce.convex.data import SPLITS, StudySet
-from fmrl.reproduce.convex.work import Config, Part
+from fmrl.reproduce.convex.data import SPLITS, Config, StudySet
 from fmrl.reproduce.verdict import Row, row
 from fmrl.stats import mean_interval
 

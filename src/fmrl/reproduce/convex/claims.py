@@ -33,9 +33,10 @@ def samples(rows: Rows) -> Iterator[Verdict]:
     shots = rows.shots
     for panel, source in (("FTRL", "paper"), ("OGD", "ours")):
         found = [(m, *rows.paired(panel, "strawman", "FAL", m)) for m in shots]
-        numbers = "; ".join(f"{m}: {d:.3f} [{low:.3f}, {high:.3f}]" for m, d, low, high in found)
+        said = (f"{m}: {d:.3f} [{low:.3f}, {high:.3f}]" for m, d, low, high in found)
+        numbers = f"strawman − FAL by m: {'; '.join(said)}"
         claim = f"FAL has lower TAR than the strawman at every m ({panel})"
-        ahead, numbers = all(low > 0 for _, _, low, _ in found), f"strawman − FAL by m: {numbers}"
+        ahead = all(low > 0 for _, _, low, _ in found)
         yield rows.verdict(f"{panel.lower()}.strawman", source, claim, ahead, numbers, "intervals")
     blocked = f"OGD, {BLOCKED}"
     for panel, tag in (("FTRL", "ftrl"), (SUMMED, "summed"), ("OGD", "ogd"), (blocked, "blocked")):
@@ -50,9 +51,9 @@ def samples(rows: Rows) -> Iterator[Verdict]:
     for method in ("FLI-Batch", "FLI-Online"):
         ratio = rows.ratio("OGD", method, "FAL")
         nearer = abs(ratio[-1] - 1) < abs(ratio[0] - 1)
-        claim, numbers = f"{method} approaches FAL as m grows (OGD)", listed(shots, ratio)
-        name, numbers = f"{method.lower()}.approaches", f"{method} / FAL by m: {numbers}"
-        yield rows.verdict(name, "paper", claim, nearer, numbers)
+        claim = f"{method} approaches FAL as m grows (OGD)"
+        numbers = f"{method} / FAL by m: {listed(shots, ratio)}"
+        yield rows.verdict(f"{method.lower()}.approaches", "paper", claim, nearer, numbers)
     for panel in DRAWN:
         claim = f"Single-task learning has the highest TAR at every m ({panel})"
         yield _extreme(rows, panel, "single-task", 1, claim)
@@ -62,7 +63,8 @@ def samples(rows: Rows) -> Iterator[Verdict]:
     near = max(bounded, key=lambda r: r["mean"] / r["bound"])
     numbers = f"{len(bounded)} curves and m; nearest to its bound at "
     numbers += f"{near['mean'] / near['bound']:.2f} of it: {near['within']}, {near['method']}, "
-    below, numbers = all(r["mean"] <= r["bound"] for r in bounded), f"{numbers}m = {near['shots']}"
+    numbers += f"m = {near['shots']}"
+    below = all(r["mean"] <= r["bound"] for r in bounded)
     claim = "TAR is below the bound of Theorem A.1 everywhere"
     yield rows.verdict("bound", "theory", claim, below, numbers)
     slope = {panel: _slope(shots, rows.means(panel, "FAL"))[0] for panel in DRAWN}

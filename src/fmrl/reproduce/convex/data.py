@@ -1,10 +1,10 @@
-"""What the study runs on: Mini-Wiki, the rebuilt one, or a synthetic stand-in, all as the same few
-arrays.
+"""What the study runs on (`StudySet`: Mini-Wiki, the rebuilt one, or a synthetic stand-in) and how
+much of it (`Config`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -19,6 +19,36 @@ from fmrl.records import checksum
 SHOTS = (1, 2, 4, 8, 16, 32)
 NAMES = ("mini-wiki", "mini-wiki-rebuilt", "synthetic")  # best first
 SPLITS = ("train", "dev", "test")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes of a run; ``Config().quick()`` is a look that takes under a minute."""
+
+    presets: tuple[str, ...] = ("paper", "released")
+    shots: tuple[int, ...] = SHOTS
+    orders: int = 20  # random task orders
+    ftrl_orders: int = 5  # the same for FTRL, which costs more
+    seed: int = 0
+    repeats: int = 40  # of the growth figure
+    passes: int = 4  # of MAML over the training tasks
+    tasks: tuple[int, int] | None = None  # train and dev/test tasks kept, None for all
+
+    def __post_init__(self):
+        for preset in self.presets:
+            if preset not in ("paper", "released"):
+                fix = "choose paper, released or both"
+                raise FMRLError(f"there is no preset {preset!r}", fix=fix)
+        if self.seed < 0:
+            raise FMRLError(f"a seed is 0 or more, not {self.seed}", fix="give --seed 0 or more")
+        if min(self.orders, self.ftrl_orders) < 2:
+            fix = "give --orders 2 or more"
+            raise FMRLError("an interval needs at least two task orders", fix=fix)
+
+    def quick(self) -> Config:
+        """The same study, small."""
+        small = {"shots": (1, 4, 8), "ftrl_orders": 3, "repeats": 4, "passes": 2, "tasks": (72, 12)}
+        return replace(self, orders=min(self.orders, 4), **small)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from fmrl import OneVsAll, Task
-from fmrl.reproduce.convex.data import StudySet
-from fmrl.reproduce.convex.work import Config, Part
+from fmrl.reproduce.convex.cache import Part
+from fmrl.reproduce.convex.data import Config, StudySet
 from fmrl.reproduce.verdict import Row, row
 from fmrl.theory.growth import estimate
 

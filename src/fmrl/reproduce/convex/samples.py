@@ -9,9 +9,9 @@ import numpy as np
 
 from fmrl import run, stack
 from fmrl.core.algorithm import bound
+from fmrl.reproduce.convex.cache import Part
 from fmrl.reproduce.convex.compositions import BALL, PRESETS, SUMMED, Composition, curves, find
-from fmrl.reproduce.convex.data import StudySet
-from fmrl.reproduce.convex.work import Config, Part
+from fmrl.reproduce.convex.data import Config, StudySet
 from fmrl.reproduce.verdict import Row, row
 
 OVER = "95% t interval over random task orders"

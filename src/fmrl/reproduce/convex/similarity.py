@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from fmrl import OneVsAll, Task, stack
+from fmrl.reproduce.convex.cache import Part
 from fmrl.reproduce.convex.compositions import BALL
-from fmrl.reproduce.convex.data import StudySet
-from fmrl.reproduce.convex.work import Config, Part
+from fmrl.reproduce.convex.data import Config, StudySet
 from fmrl.reproduce.verdict import Row, row
 from fmrl.stats import mean_interval
 from fmrl.theory.similarity.enclosing import enclosing_ball

@@ -15,9 +15,9 @@ from fmrl.errors import FMRLError
 from fmrl.files import write as write_text
 from fmrl.records import plain, record, write_json
 from fmrl.reproduce.convex import batch, growth, samples, similarity
+from fmrl.reproduce.convex.cache import Part, run_parts
 from fmrl.reproduce.convex.claims import judge
-from fmrl.reproduce.convex.data import SPLITS, StudySet
-from fmrl.reproduce.convex.work import Config, Part, run_parts
+from fmrl.reproduce.convex.data import SPLITS, Config, StudySet
 from fmrl.reproduce.figures import draw
 from fmrl.reproduce.verdict import Row, Verdict
 

@@ -1,6 +1,4 @@
-"""What a run is asked to do (`Config`), and its parts: a finished part is one small JSON file, and
-nothing it holds is computed again.
-"""
+"""Parts of a run: each is computed once, and its result kept as one small JSON file."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,43 +16,12 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 import fmrl
-from fmrl.errors import FMRLError
 from fmrl.records import plain, write_json
-from fmrl.reproduce.convex.data import SHOTS, StudySet
+from fmrl.reproduce.convex.data import StudySet
 
 FORMAT = 3  # of a part's file; raised when what a part computes changes
 SOURCES = ("core", "theory", "reproduce/convex", "stats.py")  # of fmrl: what a part computes with
 READERS = ("claims.py",)  # of fmrl.reproduce.convex: they only read what parts have left
-
-
-@dataclass(frozen=True)
-class Config:
-    """Sizes of a run; ``Config().quick()`` is a look that takes under a minute."""
-
-    presets: tuple[str, ...] = ("paper", "released")
-    shots: tuple[int, ...] = SHOTS
-    orders: int = 20  # random task orders
-    ftrl_orders: int = 5  # the same for FTRL, which costs more
-    seed: int = 0
-    repeats: int = 40  # of the growth figure
-    passes: int = 4  # of MAML over the training tasks
-    tasks: tuple[int, int] | None = None  # train and dev/test tasks kept, None for all
-
-    def __post_init__(self):
-        for preset in self.presets:
-            if preset not in ("paper", "released"):
-                fix = "choose paper, released or both"
-                raise FMRLError(f"there is no preset {preset!r}", fix=fix)
-        if self.seed < 0:
-            raise FMRLError(f"a seed is 0 or more, not {self.seed}", fix="give --seed 0 or more")
-        if min(self.orders, self.ftrl_orders) < 2:
-            fix = "give --orders 2 or more"
-            raise FMRLError("an interval needs at least two task orders", fix=fix)
-
-    def quick(self) -> Config:
-        """The same study, small."""
-        small = {"shots": (1, 4, 8), "ftrl_orders": 3, "repeats": 4, "passes": 2, "tasks": (72, 12)}
-        return replace(self, orders=min(self.orders, 4), **small)
 
 
 @cache

@@ -18,9 +18,9 @@ from fmrl.core.rules.similarity import Doubling
 from fmrl.core.rules.update import FLIBatch
 from fmrl.errors import FMRLError
 from fmrl.reproduce.convex import compositions
-from fmrl.reproduce.convex.data import synthetic
+from fmrl.reproduce.convex.cache import Part, run_parts, sources, stored
+from fmrl.reproduce.convex.data import Config, synthetic
 from fmrl.reproduce.convex.study import plan
-from fmrl.reproduce.convex.work import Config, Part, run_parts, sources, stored
 
 
 @pytest.fixture(scope="module")
