@@ -84,7 +84,7 @@ def held(X: np.ndarray, y: np.ndarray, most: int, rng: np.random.Generator) -> t
 
 
 def mini_wiki() -> Iterator[Draw]:
-    from fmrl.reproduce.convex.sets import load
+    from fmrl.reproduce.convex.data import load
 
     data = load("mini-wiki-rebuilt")
     X, y = data.arrays(32, "train")

@@ -86,24 +86,34 @@ def _accuracy(record: dict[str, Any]) -> list[str]:
     lines = [
         "# Measured against plain scikit-learn",
         "",
-        "This page is written by `python scripts/write_practice.py` from the records in `results/practice`, which",
+        "This page is written by `python scripts/write_practice.py` from the records in "
+        "`results/practice`, which",
         "`python benchmarks/practice.py` left. Edit neither by hand.",
         "",
         "## Held-out tasks, nothing tuned",
         "",
         _paragraph(
-            "`MetaClassifier()` or `MetaRegressor()` is fitted to the training tasks and adapted to a few rows of every held-out task.",
-            "*per-task* is one `LogisticRegressionCV` or `RidgeCV` for each held-out task from the same rows (with one row a class, or",
-            "one row: `LogisticRegression`, `Ridge`), *pooled* is one for the rows of all training tasks together (at most 20,000 of",
-            "them, drawn evenly). Shots are rows per class, or rows of a regression; scores are means over held-out tasks on rows nobody",
-            "learned from, ± half of a 95 % Student t interval over tasks. The last line is the paired difference to the *better* of the",
-            "two (the one with the higher mean in that column); bold where its interval lies above zero.",
+            "`MetaClassifier()` or `MetaRegressor()` is fitted to the training tasks and adapted "
+            "to a few rows of every held-out task.",
+            "*per-task* is one `LogisticRegressionCV` or `RidgeCV` for each held-out task from the "
+            "same rows (with one row a class, or",
+            "one row: `LogisticRegression`, `Ridge`), *pooled* is one for the rows of all training "
+            "tasks together (at most 20,000 of",
+            "them, drawn evenly). Shots are rows per class, or rows of a regression; scores are "
+            "means over held-out tasks on rows nobody",
+            "learned from, ± half of a 95 % Student t interval over tasks. The last line is the "
+            "paired difference to the *better* of the",
+            "two (the one with the higher mean in that column); bold where its interval lies above "
+            "zero.",
         ),
         "",
         _paragraph(
-            f"The worst of these {len(cells)} differences is **{_signed(worst['difference'], 4)}** ({worst['set']}, {worst['shots']}",
-            f"shots); in {above} the whole interval lies above zero, in {below} below. Against per-task fitting at up to 4 shots on the",
-            f"similar tasks, the whole interval lies above zero in {better} of {len(few)} columns, and the mean in",
+            f"The worst of these {len(cells)} differences is **{_signed(worst['difference'], 4)}** "
+            f"({worst['set']}, {worst['shots']}",
+            f"shots); in {above} the whole interval lies above zero, in {below} below. Against "
+            "per-task fitting at up to 4 shots on the",
+            f"similar tasks, the whole interval lies above zero in {better} of {len(few)} columns, "
+            "and the mean in",
             f"{sum(c['fmrl − per-task'][0] > 0 for c in few)}.",
         ),
         "",
@@ -116,7 +126,8 @@ def _accuracy(record: dict[str, Any]) -> list[str]:
         lines += [
             f"### {one['what'][0].upper()}{one['what'][1:]}",
             "",
-            f"{one['score'][0].upper()}{one['score'][1:]}, {tasks} held-out tasks{'' if one['similar'] else '; the tasks share nothing'}.",
+            f"{one['score'][0].upper()}{one['score'][1:]}, {tasks} held-out "
+            f"tasks{'' if one['similar'] else '; the tasks share nothing'}.",
             "",
             "| shots | " + " | ".join(map(str, SHOTS)) + " |",
             "|---" * (len(SHOTS) + 1) + "|",
@@ -132,9 +143,12 @@ def _accuracy(record: dict[str, Any]) -> list[str]:
     return [
         *lines,
         _paragraph(
-            "A column is left out (–) where a task has not that many rows of every class. Digit pairs come from three random halvings",
-            "of the images, 15 test pairs each, and digit blocks from three turns in which every block is tested once; their tasks share",
-            "images or writers with tasks of another turn, so their intervals are a little too narrow. R² below zero is worse than",
+            "A column is left out (–) where a task has not that many rows of every class. Digit "
+            "pairs come from three random halvings",
+            "of the images, 15 test pairs each, and digit blocks from three turns in which every "
+            "block is tested once; their tasks share",
+            "images or writers with tasks of another turn, so their intervals are a little too "
+            "narrow. R² below zero is worse than",
             "predicting the task's mean.",
         ),
         "",
@@ -147,18 +161,23 @@ def _fit(record: dict[str, Any]) -> list[str]:
     return [
         "## Speed of `fit`",
         "",
-        f"{tasks:,} tasks × {found['rows']} rows × {found['features']} features, {found['classes']} classes, one thread, CPU time, same run"
+        f"{tasks:,} tasks × {found['rows']} rows × {found['features']} features, "
+        f"{found['classes']} classes, one thread, CPU time, same run"
         " (`python benchmarks/practice.py --parts fit`):",
         "",
         "| | seconds | µs a task | ratio |",
         "|---|---|---|---|",
-        f"| `MetaClassifier().fit` | {ours:.1f} | {1e6 * ours / tasks:.0f} | **{found['ratio']:.1f}** |",
-        f"| `LogisticRegression().fit` for each task ({found['scikit-learn tasks']} tasks spread over all, extrapolated) "
+        f"| `MetaClassifier().fit` | {ours:.1f} | {1e6 * ours / tasks:.0f} | "
+        f"**{found['ratio']:.1f}** |",
+        f"| `LogisticRegression().fit` for each task ({found['scikit-learn tasks']} tasks spread "
+        "over all, extrapolated) "
         f"| {peer:.0f} | {1e6 * peer / tasks:.0f} | 1 |",
         "",
         _paragraph(
-            "One run on a busy 2-core machine; CPU time still depends on what else runs there, and on the peers more than on us. The runs",
-            "before it gave 25.3 and 19.0 (before the last speed-ups) and 29.3; streams with four classes 3.5, 2.9 and 3.6 times river.",
+            "One run on a busy 2-core machine; CPU time still depends on what else runs there, and "
+            "on the peers more than on us. The runs",
+            "before it gave 25.3 and 19.0 (before the last speed-ups) and 29.3; streams with four "
+            "classes 3.5, 2.9 and 3.6 times river.",
             "Read the ratios to about a quarter.",
         ),
         "",
@@ -175,8 +194,10 @@ def _stream(record: dict[str, Any]) -> list[str]:
         "## Streaming",
         "",
         _paragraph(
-            f"{found['tasks']:,} tasks × {found['rounds']} rounds, {found['features']} features, each row predicted and then learned;",
-            f"opening and closing tasks included; river {found['river']}, its rows made into dictionaries before the clock starts; one",
+            f"{found['tasks']:,} tasks × {found['rounds']} rounds, {found['features']} features, "
+            "each row predicted and then learned;",
+            f"opening and closing tasks included; river {found['river']}, its rows made into "
+            "dictionaries before the clock starts; one",
             "thread, CPU time, medians of five turns; ratios are medians of the turns' own",
             "(`python benchmarks/practice.py --parts stream`):",
         ),
@@ -193,9 +214,12 @@ def _stream(record: dict[str, Any]) -> list[str]:
         *lines,
         "",
         _paragraph(
-            f"With four classes that is **{four['predict, learn']:.1f}** times river ({four['play']:.1f} with `play`), whose one-vs-rest",
-            f"does the work four times. With two classes it is {two['predict, learn']:.1f} times ({two['play']:.1f} with `play`): at 50",
-            "features both spend their time in the interpreter. river learns one model over the whole stream; here every task starts",
+            f"With four classes that is **{four['predict, learn']:.1f}** times river "
+            f"({four['play']:.1f} with `play`), whose one-vs-rest",
+            f"does the work four times. With two classes it is {two['predict, learn']:.1f} times "
+            f"({two['play']:.1f} with `play`): at 50",
+            "features both spend their time in the interpreter. river learns one model over the "
+            "whole stream; here every task starts",
             "from phi, and its regret is tracked.",
         ),
     ]
@@ -213,7 +237,8 @@ def main() -> None:
         print(target.name)
     elif target.read_text(encoding="utf-8") != text:
         sys.exit(
-            "docs/practice.md is not what results/practice says; run python scripts/write_practice.py"
+            "docs/practice.md is not what results/practice says; run python "
+            "scripts/write_practice.py"
         )
 
 

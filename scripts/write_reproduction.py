@@ -1,39 +1,58 @@
 """Write docs/reproduction.md and its pictures from the records of a full run.
 
-python scripts/write_reproduction.py                                  # from results/convex and results/deep (needs fmrl[deep])
-python scripts/write_reproduction.py --take fmrl-reproduce            # first copy a run's records into results/convex
-python scripts/write_reproduction.py --judge                          # first decide the verdicts again from the rows
+python scripts/write_reproduction.py               # from results/convex and results/deep
+python scripts/write_reproduction.py --take RUN    # first copy a run's records to results/convex
+python scripts/write_reproduction.py --judge       # first decide the verdicts again from the rows
 """
 
 import argparse
 import shutil
+import tempfile
+from dataclasses import asdict
 from pathlib import Path
+
+from reproduction import convex, deep
 
 from fmrl.records import write_json
 from fmrl.reproduce.convex.claims import judge
-from fmrl.reproduce.convex.document import FIGURES, PICTURES, document, read
-from fmrl.reproduce.convex.figures import draw
-from fmrl.reproduce.convex.table import curves
-from fmrl.reproduce.deep import report
+from fmrl.reproduce.convex.compositions import curves
+from fmrl.reproduce.figures import draw
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def _judge(folder: Path, figure: str, found: dict) -> None:
-    """Verdicts are functions of rows: write them, and how many parts' rows were left out."""
+def judge_again(folder: Path, figure: str, found: dict) -> None:
+    """Write the verdicts that the rows give; rows of curves that are not in the table any more are
+    left out and counted.
+    """
     rows, record = found["results"]["rows"], found["record"]
     if figure == "samples":
-        rows = [
-            r
-            for r in rows
-            if (r["within"], r["method"]) in {(c.within, c.method) for c in curves(r["preset"])}
-        ]
+        known = {(p, c.within, c.method) for p in ("paper", "released") for c in curves(p)}
+        rows = [r for r in rows if (r["preset"], r["within"], r["method"]) in known]
     if left := len(found["results"]["rows"]) - len(rows):
         record["unused"] = record.get("unused", 0) + left
         write_json(folder / "results.json", found["results"] | {"rows": rows})
-    verdicts = [v.plain() for v in judge(figure, rows)]
+    verdicts = [asdict(v) for v in judge(figure, rows)]
     write_json(folder / "verdicts.json", verdicts)
     write_json(folder / "record.json", record | {"passed": sum(v["passed"] for v in verdicts)})
+
+
+def take(run: Path, records: Path) -> None:
+    """Copy the records of a finished `fmrl reproduce convex`."""
+    for figure in convex.FIGURES:
+        (records / figure).mkdir(parents=True, exist_ok=True)
+        for name in ("results.json", "verdicts.json", "record.json"):
+            shutil.copyfile(run / figure / name, records / figure / name)
+
+
+def draw_pictures(records: Path, networks: Path, images: Path) -> None:
+    """The pictures of the page."""
+    with tempfile.TemporaryDirectory() as folder:
+        for figure, found in convex.read(records).items():
+            draw(figure, found["results"]["rows"], found["results"]["data"], Path(folder))
+            for name in convex.PICTURES[figure]:
+                shutil.copyfile(Path(folder) / f"{name}.png", images / f"convex-{name}.png")
+    deep.draw(networks, images)
 
 
 def main() -> None:
@@ -41,52 +60,22 @@ def main() -> None:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument(
-        "--records", type=Path, default=ROOT / "results" / "convex", help="folder of records"
-    )
-    options.add_argument(
-        "--deep",
-        type=Path,
-        default=ROOT / "results" / "deep",
-        help="folder of the deep experiments' records",
-    )
-    options.add_argument(
-        "--take",
-        type=Path,
-        help="folder of a finished `fmrl reproduce convex` to copy the records from",
-    )
-    options.add_argument(
-        "--docs", type=Path, default=ROOT / "docs", help="where reproduction.md and img/ go"
-    )
-    options.add_argument(
-        "--judge",
-        action="store_true",
-        help="leave out rows of curves not in the table, decide the verdicts again",
-    )
+    for name, default, text in (
+        ("--records", ROOT / "results" / "convex", "folder of the convex study's records"),
+        ("--deep", ROOT / "results" / "deep", "folder of the deep study's records"),
+        ("--docs", ROOT / "docs", "where reproduction.md and img/ go"),
+        ("--take", None, "folder of a finished `fmrl reproduce convex` to copy the records from"),
+    ):
+        options.add_argument(name, type=Path, default=default, help=text)
+    options.add_argument("--judge", action="store_true", help="decide the verdicts again")
     given = options.parse_args()
     if given.take:
-        for figure in FIGURES:
-            (given.records / figure).mkdir(parents=True, exist_ok=True)
-            for name in ("results", "verdicts", "record"):
-                shutil.copyfile(
-                    given.take / figure / f"{name}.json", given.records / figure / f"{name}.json"
-                )
+        take(given.take, given.records)
     if given.judge:
-        for figure, found in read(given.records).items():
-            _judge(given.records / figure, figure, found)
-    for figure, found in read(given.records).items():
-        drawn = draw(
-            figure,
-            found["results"]["rows"],
-            found["results"]["data"],
-            given.docs / "img" / ".drawn",
-        )
-        for path in drawn:
-            if path.suffix == ".png" and path.stem in PICTURES[figure]:
-                shutil.copyfile(path, given.docs / "img" / f"convex-{path.stem}.png")
-    shutil.rmtree(given.docs / "img" / ".drawn")
-    report.draw(given.deep, given.docs / "img")
-    page = document(given.records) + "\n" + report.document(given.deep)
+        for figure, found in convex.read(given.records).items():
+            judge_again(given.records / figure, figure, found)
+    draw_pictures(given.records, given.deep, given.docs / "img")
+    page = convex.document(given.records) + "\n" + deep.document(given.deep)
     (given.docs / "reproduction.md").write_text(page, encoding="utf-8")
     print(given.docs / "reproduction.md")
 

@@ -25,7 +25,8 @@ from fmrl.deep import (
     squared_error,
 )
 from fmrl.errors import FMRLError
-from fmrl.reproduce.deep.reproduce import Plan, Study, compare, reference, runs
+from fmrl.reproduce.deep.settings import Plan, compare, reference, runs
+from fmrl.reproduce.deep.study import Study
 
 
 def test_first_order_maml_is_the_gradient_at_the_end():

@@ -5,7 +5,7 @@ import pytest
 
 from fmrl.reproduce.convex import batch, growth, similarity
 from fmrl.reproduce.convex.claims import ORIGINAL_RADIUS, judge
-from fmrl.reproduce.convex.table import BLOCKED, EXACT, SUMMED, TABLE, curves
+from fmrl.reproduce.convex.compositions import BLOCKED, EXACT, SUMMED, TABLE, curves
 from fmrl.reproduce.verdict import Rows, listed
 
 SHOTS = (1, 2, 4, 8)

@@ -19,7 +19,6 @@ from fmrl.cli.certify import certify_command
 from fmrl.cli.data import app as data_app
 from fmrl.cli.demonstration import SPREADS, demo
 from fmrl.cli.reproduce import app as reproduce_app
-from fmrl.cli.reproduce_deep import app as deep_app
 from fmrl.cli.train import train_command
 from fmrl.cli.use import adapt_command, cite_command, predict_command, report_command
 from fmrl.records import plain
@@ -38,7 +37,6 @@ app.command("bench", context_settings={"allow_extra_args": True, "ignore_unknown
     bench_command
 )
 app.add_typer(data_app, name="data")
-reproduce_app.registered_commands += deep_app.registered_commands
 app.add_typer(reproduce_app, name="reproduce")
 
 

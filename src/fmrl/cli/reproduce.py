@@ -1,70 +1,92 @@
-"""``fmrl reproduce``: the paper's figures from one command, with intervals and verdicts."""
+"""``fmrl reproduce``: the paper's experiments, each from one command, with intervals and verdicts.
+
+``similarity | growth | samples | batch | convex`` need no GPU; ``shots | iterations | deep`` train
+networks beside the authors' logs.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-if TYPE_CHECKING:
-    from fmrl.reproduce.convex.config import Config
-    from fmrl.reproduce.convex.sets import StudySet
+from fmrl.errors import FMRLError
+from fmrl.reproduce.deep.settings import FEWEST, DataSet
 
 app = typer.Typer(
     no_args_is_help=True,
-    rich_markup_mode="markdown",
-    help="""The paper's figures from one command, with intervals and a verdict on each claim.
+    rich_markup_mode="rich",
+    help="""The paper's experiments, each from one command, with a verdict on each claim.
 
-**Examples**
+    Convex figures run in minutes on a laptop; shots, iterations and deep train networks and want a
+    GPU. With [bold]--quick[/bold] each shows in about a minute that it works.
 
-    fmrl reproduce convex --quick
-    fmrl reproduce samples --preset paper --orders 20 --out runs/samples
-    fmrl reproduce convex --data ~/datasets --dataset mini-wiki-rebuilt
-""",
+    Examples:
+
+        fmrl reproduce convex --quick
+
+        fmrl reproduce samples --preset paper --orders 20 --out runs/samples
+
+        fmrl reproduce convex --data ~/datasets --dataset mini-wiki-rebuilt
+
+        fmrl reproduce deep --seconds 540
+    """,
 )
+Option = typer.Option
+# Of both studies:
+Data = Annotated[Path | None, Option(help="Folder of local copies (default: $FMRL_DATA).")]
+Quick = Annotated[bool, Option("--quick", help="A small run, about a minute on two free cores.")]
+Json = Annotated[bool, Option("--json", help="Print the results as JSON.")]
+# Of the convex figures:
+_PRESET = "paper: Algorithm 2 as printed; released: as the authors' code; both."
+_SET = "mini-wiki, mini-wiki-rebuilt or synthetic (default: the best one present)."
+_ORDERS = "Random task orders; FTRL takes a quarter (default: 20, with --quick 4 and 3)."
+Preset = Annotated[str, Option(help=_PRESET)]
+Dataset = Annotated[str | None, Option(help=_SET)]
+Orders = Annotated[int | None, Option(min=2, help=_ORDERS)]
+Seed = Annotated[int, Option(min=0, help="Seed of everything random.")]
+Out = Annotated[Path, Option(help="Folder for results; finished parts are not computed again.")]
+Jobs = Annotated[int | None, Option(min=1, help="Processes (default: one per core).")]
+# Of the networks:
+_FOLDER = (
+    "Folder for the record and the checkpoints; the same folder resumes (default: "
+    "runs/COMMAND-SET, as in runs/deep-omniglot; with --quick runs/COMMAND-SET-quick)."
+)
+_NETWORKS = "Omniglot, or the 16 Mini-ImageNet settings on one of the other two."
+_SEEDS = "Seeds of one setting per family (default: 3 for deep on Omniglot, else 1)."
+Folder = Annotated[Path | None, Option("--out", help=_FOLDER)]
+Seconds = Annotated[float | None, Option(min=0, help="Stop after this time; call again to go on.")]
+Device = Annotated[str | None, Option(help="cuda or cpu (default: cuda when there is one).")]
+Iterations = Annotated[int | None, Option(min=1, help="Meta-iterations (default: 20,000).")]
+On = Annotated[DataSet, Option("--set", help=_NETWORKS)]
+Precision = Annotated[str, Option(help="On CUDA: bf16, tf32 or ieee (float32).")]
+Seeds = Annotated[int | None, Option(min=1, help=_SEEDS)]
+Every = Annotated[int, Option(min=1, help="Meta-iterations between looks at the test tasks.")]
+Curve = Annotated[int, Option(min=2, help="Test tasks of such a look.")]
+Final = Annotated[int, Option(min=2, help="Test tasks at the end, transductive.")]
+Inductive = Annotated[int, Option(min=2, help="Test tasks at the end, inductive.")]
 
-Preset = Annotated[
-    str, typer.Option(help="paper: Algorithm 2 as printed; released: as the authors' code; both.")
-]
-Data = Annotated[
-    Path | None, typer.Option("--data", help="Folder of local copies (default: $FMRL_DATA).")
-]
-DatasetOption = Annotated[
-    str | None,
-    typer.Option(
-        "--dataset",
-        help="mini-wiki, mini-wiki-rebuilt or synthetic (default: the best one present).",
-    ),
-]
-Orders = Annotated[
-    int | None,
-    typer.Option(
-        min=2,
-        help="Random task orders for intervals; FTRL takes a quarter (default: 20, with --quick 4 and 3).",
-    ),
-]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random.")]
-Out = Annotated[
-    Path, typer.Option(help="Folder for results; finished parts in it are not computed again.")
-]
-Quick = Annotated[bool, typer.Option("--quick", help="A small run: under a minute.")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Processes (default: one per core).")]
-Json = Annotated[bool, typer.Option("--json", help="Print the verdicts as JSON.")]
 
+def _convex_command(name: str, figures: tuple[str, ...], text: str) -> None:
+    text += "\n\nLeaves results, verdicts and pictures in a folder. The same command goes on after "
+    text += f"a stop.\n\nExample:\n\n    fmrl reproduce {name} --quick --out runs/{name}"
 
-def _command(name: str, figures: tuple[str, ...], help_: str) -> None:
+    @app.command(name, help=text)
     def command(
         preset: Preset = "both",
         data: Data = None,
-        dataset: DatasetOption = None,
+        dataset: Dataset = None,
         orders: Orders = None,
         seed: Seed = 0,
         out: Out = Path("fmrl-reproduce"),
@@ -72,9 +94,8 @@ def _command(name: str, figures: tuple[str, ...], help_: str) -> None:
         jobs: Jobs = None,
         as_json: Json = False,
     ) -> None:
-        from fmrl.reproduce.convex.config import Config
-        from fmrl.reproduce.convex.reproduce import usable
-        from fmrl.reproduce.convex.sets import load
+        from fmrl.reproduce.convex.data import Config, load
+        from fmrl.reproduce.convex.study import usable
 
         usable(out)
         presets = ("paper", "released") if preset == "both" else (preset,)
@@ -85,23 +106,17 @@ def _command(name: str, figures: tuple[str, ...], help_: str) -> None:
         loaded = load(dataset, data, seed)
         _run(figures, config, loaded, out, jobs or os.cpu_count() or 1, as_json)
 
-    command.__doc__ = help_
-    app.command(name)(command)
-
 
 def _run(
-    figures: tuple[str, ...], config: Config, data: StudySet, out: Path, jobs: int, as_json: bool
+    figures: tuple[str, ...], config: Any, data: Any, out: Path, jobs: int, as_json: bool
 ) -> None:
-    from fmrl.reproduce.convex.reproduce import plan, reproduce
+    from fmrl.reproduce.convex.study import plan, reproduce
+    from fmrl.reproduce.verdict import show
 
     console, started = Console(stderr=True), time.perf_counter()
     console.print(f"data: [bold]{data.title}[/bold], {len(data.split)} tasks", highlight=False)
-    columns = (
-        TextColumn("{task.description:<48}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-    )
+    name = TextColumn("{task.description:<48}")
+    columns = name, BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, transient=True) as bar:
         job = bar.add_task("", total=sum(part.cost for part in plan(figures, config)))
 
@@ -109,43 +124,173 @@ def _run(
             bar.update(job, advance=cost, description=name[:48])
 
         done = reproduce(figures, config, data, out, jobs, progress)
+    found = done["verdicts"]
     if as_json:
-        typer.echo(
-            json.dumps(
-                {"data": done["record"]["data"], "verdicts": done["verdicts"]}, ensure_ascii=False
-            )
-        )
+        told = {"data": done["record"]["data"], "verdicts": [asdict(v) for v in found]}
+        typer.echo(json.dumps(told, ensure_ascii=False))
         return
-    show(done["verdicts"], data.title)
+    show(found, f"Verdicts on {data.title}", {"preset": "preset", "source": "source"})
+    typer.echo(f"{data.title}: {sum(v.passed for v in found)} of {len(found)} claims hold")
     typer.echo(f"{out}: {len(done['files'])} files, {time.perf_counter() - started:.0f} s")
 
 
-def show(verdicts: list[dict[str, Any]], title: str) -> None:
-    """Print verdicts as a table."""
-    table = Table(title=f"Verdicts on {title}", title_justify="left", show_lines=True)
-    for name in ("preset", "source", "claim", "holds", "numbers"):
-        table.add_column(name)
-    for v in verdicts:
-        holds = "[green]yes[/green]" if v["passed"] else "[red]no[/red]"
-        table.add_row(
-            "" if v["preset"] == "any" else v["preset"],
-            v["source"],
-            v["claim"],
-            holds,
-            v["numbers"],
-        )
-    Console(width=max(110, Console().width)).print(table)
-    passed = sum(v["passed"] for v in verdicts)
-    typer.echo(f"{title}: {passed} of {len(verdicts)} claims hold")
-
-
-_EXAMPLE = "\n\nExample: `fmrl reproduce {0} --quick --out runs/{0}`"
-_HELP = {
-    "similarity": "How close the tasks' optima lie, with two controls: labels permuted, features centred.",
-    "growth": "Least rise of the loss against the distance from the optimum; α against the number of samples.",
-    "samples": "TAR against shots: FTRL and OGD, FAL, FLI, strawman, single-task, omniscient, with the bound.",
+_FIGURES = {
+    "similarity": "How close the tasks' optima lie, with two controls: labels permuted, features "
+    "centred.",
+    "growth": "Least rise of the loss against the distance from the optimum; α against the number "
+    "of samples.",
+    "samples": "TAR against shots: FTRL and OGD, FAL, FLI, strawman, single-task, omniscient, with "
+    "the bound.",
     "batch": "Accuracy on new tasks against shots: FAL, MAML and plain logistic regression.",
 }
-for _name, _text in _HELP.items():
-    _command(_name, (_name,), _text + _EXAMPLE.format(_name))
-_command("convex", tuple(_HELP), "All four convex figures in one run." + _EXAMPLE.format("convex"))
+for _name, _text in _FIGURES.items():
+    _convex_command(_name, (_name,), _text)
+_convex_command("convex", tuple(_FIGURES), "All four convex figures in one run.")
+
+
+def _deep_command(name: str, sweep: str | None, text: str) -> None:
+    text += (
+        "\n\nSays first how long it will take. With --quick only the smallest settings of every "
+        "family are run, for a few meta-iterations and on 4 test tasks: it shows that everything "
+        "works and judges nothing; --seeds and the numbers of test tasks do not apply.\n\nExample "
+        f"(call it again until it is finished):\n\n    fmrl reproduce {name} --seconds 540"
+    )
+
+    @app.command(name, help=text)
+    def command(
+        out: Folder = None,
+        data: Data = None,
+        seconds: Seconds = None,
+        device: Device = None,
+        iterations: Iterations = None,
+        quick: Quick = False,
+        on: On = DataSet.omniglot,
+        precision: Precision = "bf16",
+        seeds: Seeds = None,
+        every: Every = 2000,
+        curve: Curve = 200,
+        final: Final = 1000,
+        inductive: Inductive = 500,
+        as_json: Json = False,
+    ) -> None:
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            raise FMRLError("torch is not installed", fix="pip install 'fmrl[deep]'") from None
+        from fmrl.deep.engines.fused import PRECISIONS
+        from fmrl.reproduce.deep import settings, study
+
+        if precision not in PRECISIONS:
+            fix = f"say {', '.join(PRECISIONS)}"
+            raise FMRLError(f"--precision {precision} is unknown", fix=fix)
+        device = _device(device)
+        plan = settings.Plan(every, curve, final, inductive, iterations, precision)
+        plan = plan.quick(on) if quick else plan
+        runs = settings.asked_for(on, sweep, quick, seeds)
+        folder = out or Path("runs") / f"{name}-{on.value}{'-quick' if quick else ''}"
+        begun = study.Study(runs, *study.pools(on, data, device), folder, plan, device)
+        done = _train(begun, seconds, quick) if begun.work() else True
+        _tell(begun, on, sweep, done, as_json)
+
+
+_deep_command("shots", "shots", "More training samples a task: 20 Omniglot runs.")
+_deep_command("iterations", "iterations", "More inner steps a task: 16 Omniglot runs.")
+_deep_command("deep", None, "All 32 Omniglot runs, and two more seeds for four of them.")
+
+
+def _device(name: str | None) -> str:
+    """The device asked for, or an error that says what there is."""
+    import torch
+
+    count = torch.cuda.device_count()
+    if name is None:
+        return "cuda" if count else "cpu"
+    if not (known := re.fullmatch(r"(cpu|cuda)(?::(\d+))?", name)):
+        raise FMRLError(f"--device {name} cannot be used", fix="say cuda or cpu")
+    if known[1] == "cuda" and int(known[2] or 0) >= count:
+        there = f"there are {count}" if count else "PyTorch sees none here"
+        fix = "use --device cpu, or leave it out"
+        raise FMRLError(f"--device {name}: there is no such GPU ({there})", fix=fix)
+    return name
+
+
+def _train(study: Any, seconds: float | None, quick: bool) -> bool:
+    """Train with a progress bar on stderr; True when everything is finished."""
+    console, (done, total) = Console(stderr=True), study.training()
+    if not quick:
+        speed, work = study.speed(), study.work() - done
+        about = "at most" if study.device.type == "cuda" else "about"  # CUDA trains stacks together
+        left = f"{about} {timedelta(seconds=round(work / speed))} (h:mm:ss)"
+        said = f"{work:,} task-steps, {left} at {speed:,.0f} task-steps/s"
+        console.print(said, highlight=False)
+    rate = TextColumn("{task.fields[rate]}")
+    columns = TextColumn("training"), BarColumn(), TaskProgressColumn(), rate, TimeRemainingColumn()
+    with Progress(*columns, console=console) as bar:
+        line = bar.add_task("", total=total, completed=done, rate="")
+
+        def tick(steps: int) -> None:
+            bar.update(line, advance=steps, rate=f"{bar.tasks[0].speed or 0:,.0f} task-steps/s")
+
+        def progress(group: list, at: int, total: int) -> None:
+            stack = f"{group[0].ways}-way, {group[0].steps} steps, {len(group)} runs"
+            bar.console.print(f"{stack}: {at:,}/{total:,}", highlight=False)
+
+        return study.go(seconds, progress, tick)
+
+
+def _tell(study: Any, on: DataSet, sweep: str | None, done: bool, as_json: bool) -> None:
+    """Tables, verdicts and figures; the last two are written beside the record."""
+    from fmrl.records import write_json
+    from fmrl.reproduce.deep import claims, settings
+    from fmrl.reproduce.figures import draw_networks
+    from fmrl.reproduce.verdict import show
+
+    rows = (settings.alone if on is DataSet.tiny else settings.compare)(study.results)
+    found = claims.judge(study.results, on.settings, sweep)
+    verdicts = [asdict(v) for v in found]
+    write_json(study.folder / "verdicts.json", verdicts)
+    drawn = [str(path) for path in draw_networks(study.results, study.folder, on.title, sweep)]
+    if as_json:
+        told = {"set": on.value, "plan": asdict(study.plan), "finished": done}
+        told |= {"record": str(study.path), "rows": rows, "verdicts": verdicts, "figures": drawn}
+        typer.echo(json.dumps(told, ensure_ascii=False))
+        return
+    _accuracies(rows, on)
+    if all(v.passed is None for v in found if v.preset == claims.OURS):
+        typer.echo("no verdict on the paper's claims: too few runs are finished, or too few tasks")
+    else:
+        ours = f" (our runs: {on.title})" if on is DataSet.tiny else ""
+        title = f"What the paper says of {on.settings}{ours}"
+        show(found, title, {"task": "figure", "runs": "preset"})
+    authors, planned = study.runs[0].iterations, study.plan.iterations
+    if planned and planned < authors:
+        typer.echo(f"{planned:,} meta-iterations; the authors' runs have {authors:,}")
+    typer.echo("\n".join([f"record: {study.path}", *(f"figure: {path}" for path in drawn)]))
+    if not done:
+        typer.echo("not finished: run the same command again to go on")
+
+
+def _accuracies(rows: Sequence[dict], on: DataSet) -> None:
+    """Our accuracies, beside the authors' where they are of the same data."""
+    if not rows:
+        return typer.echo("no run is finished yet")
+    ends, compared = ("transductive", "inductive"), ("inductive", "theirs", "difference", "allowed")
+    alone = on is DataSet.tiny
+    columns = (*ends, "meta-iterations") if alone else ("ours", *compared, "within")
+    table = Table("run", "seed", *columns, title=f"Accuracy on {on.title}")
+    for r in rows:
+        if alone:
+            cells = [f"{100 * r[p]:.1f} ± {196 * r[f'{p} error']:.1f}" for p in ends]
+            cells.append(f"{r['meta-iterations']:,}")
+        else:
+            cells = [f"{100 * r['ours']:.1f} ± {196 * r['error']:.1f}"]
+            within = {True: "yes", False: "no", None: "–"}[r["within"]]
+            cells += [*(f"{100 * r[k]:.1f}" for k in compared), within]
+        table.add_row(r["run"], str(r["seed"]), *cells)
+    Console().print(table)
+    judged = [r["within"] for r in rows if r["seed"] == 0 and r.get("within") is not None]
+    if judged:
+        typer.echo(f"{sum(judged)} of {len(judged)} runs within the allowed difference")
+    elif not alone:
+        few = f"{rows[0]['tasks']} test tasks a run are too few tasks to judge"
+        typer.echo(f"{few}: runs are compared from {FEWEST} on")

@@ -1,1 +1,3 @@
-"""The paper's two studies: verdicts, tables and figures."""
+"""The paper's experiments: what is run (``convex``, ``deep``), what is claimed and whether it holds
+(``verdict``), and the pictures (``figures``).
+"""

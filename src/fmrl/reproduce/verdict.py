@@ -1,24 +1,37 @@
-"""A verdict: a claim as a sentence, whether it holds, and the numbers it was decided by. And the
-rows it is decided from.
+"""Verdicts on the paper's claims, the rows of numbers they are decided from, and their table on the
+screen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.table import Table
 
 from fmrl.stats import mean_interval
 
 Row = dict[str, Any]
+HOLDS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: "–"}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """``source`` is 'paper' for a claim the paper makes, 'theory' for what its theorems imply,
-    'ours' for a control of ours.
+    """Whether one claim holds, with the numbers that decide it.
+
+    Args:
+        id: Short name, the same for every preset.
+        figure: Figure of the convex study, or kind of task of the deep one.
+        preset: Reading of Algorithm 2 ('any' where no algorithm takes part), or whose networks.
+        source: 'paper' for its claims, 'theory' for what its theorems imply, 'ours' for controls.
+        claim: The claim as a sentence.
+        passed: Whether it holds; None where runs are missing or rest on too few test tasks.
+        numbers: The numbers as text.
+        by: What decides: "intervals" that lie on one side, "means", a "single value", or
+            "standard errors".
     """
 
     id: str
@@ -26,21 +39,30 @@ class Verdict:
     preset: str
     source: str
     claim: str
-    passed: bool
+    passed: bool | None
     numbers: str
-    by: str = "means"  # what it is decided by: "intervals" that must lie on one side, "means" or a "single value"
+    by: str = "means"
 
-    def plain(self) -> dict[str, Any]:
-        """As a dictionary."""
-        return asdict(self)
+
+def row(
+    values: Sequence[float], over: str, preset: str, within: str, method: str, shots: int | None
+) -> Row:
+    """One point of a curve: where it stands, its mean, and the interval of ``values``."""
+    mean, low, high, _ = mean_interval(values)
+    where = {"preset": preset, "within": within, "method": method, "shots": shots}
+    return where | {"mean": mean, "low": low, "high": high, "n": len(values), "interval": over}
 
 
 class Rows:
-    """Rows of one figure under one preset, looked up by curve and number of shots."""
+    """Rows of one figure under one preset, looked up by panel, curve and number of shots.
 
-    def __init__(self, rows: Iterable[Row], preset: str):
-        self.preset = preset
-        self.all = [r for r in rows if r["preset"] in (preset, "any")]
+    ``one_panel`` puts all curves in the panel "".
+    """
+
+    def __init__(self, rows: Iterable[Row], preset: str, figure: str = "", one_panel: bool = False):
+        self.preset, self.figure = preset, figure
+        panel = {"within": ""} if one_panel else {}
+        self.all = [r | panel for r in rows if r["preset"] in (preset, "any")]
         self._at = {(r["within"], r["method"], r["shots"]): r for r in self.all}
 
     @property
@@ -49,7 +71,7 @@ class Rows:
         return sorted({r["shots"] for r in self.all if r["shots"] is not None})
 
     def methods(self, within: str) -> list[str]:
-        """The curves of a panel, in the order of the table."""
+        """The curves of a panel, in the order of the rows."""
         return list(dict.fromkeys(r["method"] for r in self.all if r["within"] == within))
 
     def at(self, within: str, method: str, shots: int) -> Row:
@@ -57,31 +79,46 @@ class Rows:
         return self._at[within, method, shots]
 
     def mean(self, within: str, method: str, shots: int) -> float:
-        """One number."""
+        """The mean of one row."""
         return self._at[within, method, shots]["mean"]
 
+    def means(self, within: str, method: str) -> list[float]:
+        """The means of one curve."""
+        return [self.mean(within, method, m) for m in self.shots]
+
     def paired(self, within: str, a: str, b: str, shots: int) -> tuple[float, float, float]:
-        """Mean and interval of a − b, paired by task order or by test task (unpaired values are
-        constants).
-        """
+        """Mean and interval of a − b, paired by task order or by test task."""
         x, y = (np.asarray(self._at[within, m, shots]["values"]) for m in (a, b))
         return mean_interval(x - y)[:3]
 
     def ratio(self, within: str, a: str, b: str) -> list[float]:
-        """mean(a)/mean(b) at every number of shots; NaN where b is not positive, since regret may
-        be negative.
-        """
-        pairs = [(self.mean(within, a, m), self.mean(within, b, m)) for m in self.shots]
+        """mean(a)/mean(b) by shots; NaN where b is not positive, since regret may be negative."""
+        pairs = zip(self.means(within, a), self.means(within, b), strict=True)
         return [x / y if y > 0 else float("nan") for x, y in pairs]
 
-
-Claim = Callable[[Rows], Iterable[Verdict]]
+    def verdict(
+        self, name: str, source: str, claim: str, passed: bool, numbers: str, by: str = "means"
+    ) -> Verdict:
+        """A verdict on this figure under this preset."""
+        where = f"{self.figure}.{name}", self.figure, self.preset
+        return Verdict(*where, source, claim, bool(passed), numbers, by)
 
 
 def listed(shots: Iterable[int], values: Iterable[float], form: str = ".2f") -> str:
-    """'1: 0.50, 2: 0.25'.
+    """Numbers by shots, for a sentence.
 
     >>> listed([1, 2], [0.5, 0.25])
     '1: 0.50, 2: 0.25'
     """
     return ", ".join(f"{m}: {v:{form}}" for m, v in zip(shots, values, strict=True))
+
+
+def show(verdicts: Sequence[Verdict], title: str, columns: dict[str, str]) -> None:
+    """Print verdicts as a table: ``columns`` {head: attribute}, then claim, holds, numbers."""
+    table = Table(*columns, "claim", "holds", "numbers", title=title, show_lines=True)
+    table.title_justify = "left"
+    for v in verdicts:
+        where = (getattr(v, name) for name in columns.values())
+        cells = ("" if cell == "any" else cell for cell in where)
+        table.add_row(*cells, v.claim, HOLDS[v.passed], v.numbers)
+    Console(width=max(110, Console().width)).print(table)

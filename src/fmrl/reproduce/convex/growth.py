@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.core.losses import OneVsAll
-from fmrl.core.tasks import Task
-from fmrl.reproduce.convex.config import Config
-from fmrl.reproduce.convex.parts import Part
-from fmrl.reproduce.convex.sets import StudySet
-from fmrl.stats import mean_interval
+from fmrl import OneVsAll, Task
+from fmrl.reproduce.convex.cache import Part
+from fmrl.reproduce.convex.data import Config, StudySet
+from fmrl.reproduce.verdict import Row, row
 from fmrl.theory.growth import estimate
 
 MIXTURE = tuple(2**k for k in range(4, 10))  # samples in all: 16 … 512
@@ -26,22 +24,18 @@ def parts(config: Config) -> list[Part]:
     """One part per data and number of samples."""
     common = {"repeats": config.repeats, "seed": config.seed}
     sizes = MIXTURE if len(config.shots) == 6 else MIXTURE[::2]
-    left = [
-        Part(f"growth/mixture-{m}", "growth:mixture", {"samples": m} | common, 0.01 * m + 8)
+    made = [
+        Part(f"growth/mixture-{m}", of_mixture, {"samples": m} | common, 0.01 * m + 8)
         for m in sizes
     ]
-    return left + [
-        Part(f"growth/tasks-{m}", "growth:shots", {"shots": m} | common, 0.1 * m + 8)
+    return made + [
+        Part(f"growth/tasks-{m}", of_tasks, {"shots": m} | common, 0.1 * m + 8)
         for m in config.shots
     ]
 
 
-def mixture(data: StudySet, samples: int, repeats: int, seed: int) -> dict[str, Any]:
-    """Four Gaussians in 50 dimensions: x = mu_y + u, mu standard normal, u uniform on the sphere, y
-    uniform.
-
-    Smaller samples are the beginnings of larger ones.
-    """
+def of_mixture(data: StudySet, samples: int, repeats: int, seed: int) -> dict[str, Any]:
+    """Four Gaussians in 50 dimensions: x = mu_y + u, mu standard normal, u on the sphere."""
     tasks = []
     for r in range(repeats):
         rng = np.random.default_rng([seed, r])
@@ -52,12 +46,11 @@ def mixture(data: StudySet, samples: int, repeats: int, seed: int) -> dict[str, 
     return _measured(tasks)
 
 
-def shots(data: StudySet, shots: int, repeats: int, seed: int) -> dict[str, Any]:
+def of_tasks(data: StudySet, shots: int, repeats: int, seed: int) -> dict[str, Any]:
     """The study's own tasks, as many of them drawn at random."""
     every = data.tasks(shots)
-    chosen = np.random.default_rng(seed).choice(
-        len(every), size=min(repeats, len(every)), replace=False
-    )
+    count = min(repeats, len(every))
+    chosen = np.random.default_rng(seed).choice(len(every), size=count, replace=False)
     return _measured([every[t] for t in chosen])
 
 
@@ -73,31 +66,12 @@ def _measured(tasks: list[Task]) -> dict[str, Any]:
     }
 
 
-def rows(config: Config, results: dict[str, Any]) -> list[dict[str, Any]]:
+def rows(config: Config, results: dict[str, Any]) -> list[Row]:
     """One row per data and number of samples: α with its interval, and the mean curve."""
     made = []
     for p in parts(config):
-        r = results[p.name]
-        mean, low, high, _ = mean_interval(r["alpha"])
-        row = {
-            "preset": "any",
-            "within": LEFT if "samples" in p.arguments else RIGHT,
-            "method": "alpha",
-        }
-        row |= {
-            "shots": p.arguments.get("shots"),
-            "samples": r["samples"],
-            "mean": mean,
-            "low": low,
-            "high": high,
-        }
-        row |= {"n": len(r["alpha"]), "interval": OVER, "distances": DISTANCES, "curve": r["curve"]}
-        made.append(
-            row
-            | {
-                "curve_low": r["curve_low"],
-                "multiplier": r["multiplier"],
-                "most": float(np.mean(r["alpha_most"])),
-            }
-        )
+        r, within = results[p.name], LEFT if p.work is of_mixture else RIGHT
+        found = row(r["alpha"], OVER, "any", within, "alpha", p.arguments.get("shots"))
+        found |= {k: r[k] for k in ("samples", "curve", "curve_low", "multiplier")}
+        made.append(found | {"distances": DISTANCES, "most": float(np.mean(r["alpha_most"]))})
     return made

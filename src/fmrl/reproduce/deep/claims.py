@@ -1,5 +1,8 @@
 """The paper's claims about networks, decided from records alone: ours, and the authors' logged runs
 by the same rule.
+
+A run beats another when it is ahead by more than two standard errors of the difference; runs end
+alike when no two differ by more than that or 1.5 points.
 """
 
 from __future__ import annotations
@@ -9,7 +12,11 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fmrl.reproduce.deep.settings import FAMILIES, FEWEST, SWEEPS, Run, family, reference
+from fmrl.reproduce.deep import settings
+from fmrl.reproduce.deep.settings import FAMILIES, FEWEST, SWEEPS, Run, reference
+from fmrl.reproduce.verdict import Verdict
+
+OURS, LOGGED = "ours", "authors' log"
 
 
 @dataclass(frozen=True)
@@ -24,196 +31,131 @@ class Point:
     last: int = 20_000
     tasks: int = 1000
 
-
-@dataclass(frozen=True)
-class Claim:
-    """A claim about one family of runs, with the numbers it was decided by; None where runs are
-    missing or their test tasks too few.
-    """
-
-    family: str
-    text: str
-    ours: bool | None
-    ours_numbers: str
-    theirs: bool | None
-    theirs_numbers: str
+    def above(self, other: Point) -> bool:
+        """Whether it lies above by more than two standard errors of the difference."""
+        return self.accuracy - other.accuracy > 2 * math.hypot(self.error, other.error)
 
 
-Points = Sequence[Point | None]
-Rule = Callable[[Points], bool | None]
+Rule = Callable[[Sequence[Point]], bool]
+Claims = Iterator[tuple[str, str, Sequence[int], Rule]]  # tag, claim, runs it is about, rule
 
 
 def ours(results: dict[str, dict]) -> dict[str, Point]:
     """Finished runs of a study's record."""
-    ends = {k: r["final"]["transductive"] for k, r in results.items() if "final" in r}
-    return {
-        k: Point(
-            e["accuracy"], e["error"], results[k]["curve"], results[k]["curve"][-1][0], e["tasks"]
-        )
-        for k, e in ends.items()
-    }
+    points = {}
+    for name, run in results.items():
+        if "final" in run:
+            end, curve = run["final"]["transductive"], run["curve"]
+            points[name] = Point(end["accuracy"], end["error"], curve, curve[-1][0], end["tasks"])
+    return points
 
 
 def theirs() -> dict[str, Point]:
     """The authors' logged runs."""
     return {
-        k: Point(r["accuracy"]["test"], r["test_se"], r["test_curve"], r["meta_iters"])
-        for k, r in reference().items()
+        name: Point(r["accuracy"]["test"], r["test_se"], r["test_curve"], r["meta_iters"])
+        for name, r in reference().items()
     }
 
 
-def rises(points: Points) -> bool | None:
-    """Whether every point lies above the one before by more than two standard errors of the
-    difference.
-    """
-    held = [p for p in points if p is not None]
-    if len(held) < 2:
-        return None
-    return all(_above(b, a) for a, b in itertools.pairwise(held))
+def rises(points: Sequence[Point]) -> bool:
+    """Whether every point lies above the one before."""
+    return all(b.above(a) for a, b in itertools.pairwise(points))
 
 
-def first(points: Points) -> bool | None:
-    """Whether the first point lies above every other by more than two standard errors of the
-    difference.
-    """
-    held = [p for p in points if p is not None]
-    if len(held) < 2:
-        return None
-    return all(_above(held[0], p) for p in held[1:])
+def first(points: Sequence[Point]) -> bool:
+    """Whether the first point lies above every other."""
+    return all(points[0].above(p) for p in points[1:])
 
 
-def level(points: Points) -> bool | None:
-    """Whether no two points differ by more than 1.5 points or two standard errors of their
-    difference.
-    """
-    held = [p for p in points if p is not None]
-    if len(held) < 2:
-        return None
-    low, high = min(held, key=lambda p: p.accuracy), max(held, key=lambda p: p.accuracy)
+def level(points: Sequence[Point]) -> bool:
+    """Whether no two points differ by more than 1.5 points or two standard errors."""
+    low, high = (pick(points, key=lambda p: p.accuracy) for pick in (min, max))
     return high.accuracy - low.accuracy <= max(0.015, 2 * math.hypot(low.error, high.error))
 
 
-def reached(points: Points) -> int | None:
-    """The first looked-at meta-iteration at which the second run's curve is as high as the first
-    run's end.
-    """
+def reached(points: Sequence[Point]) -> int | None:
+    """The first look at which the second run is as high as the first run's end."""
     few, more = points
-    if few is None or more is None:
-        return None
     return next((int(i) for i, accuracy in more.curve if accuracy >= few.accuracy), None)
+
+
+def sooner(points: Sequence[Point]) -> bool:
+    """Whether that is before the first run's last meta-iteration."""
+    at = reached(points)
+    return at is not None and at < points[0].last
 
 
 def judge(
     results: dict[str, dict], dataset: str = "Omniglot", sweep: str | None = None
-) -> list[Claim]:
+) -> list[Verdict]:
     """What the paper says of ``dataset``'s settings, for all its families; of one sweep, or of
-    both.
+    both. Every claim is judged twice, by our runs and by the authors' log.
 
-    >>> [c.theirs for c in judge({}) if "5 training samples" in c.text]
+    >>> logged = [v for v in judge({}) if v.preset == LOGGED]
+    >>> [v.passed for v in logged if "5 training samples" in v.claim]
     [True, False, True, True]
-    >>> [c.theirs for c in judge({}, "Mini-ImageNet") if "16 and 32" in c.text]  # so the paper shows 5 shots
-    [False, True]
     """
-    sources = ours(results), theirs()
+    sources, found = {OURS: ours(results), LOGGED: theirs()}, []
     steps = _omniglot_steps if dataset == "Omniglot" else _mini_imagenet_steps
-    claims = []
-    for name in (f for f in FAMILIES if reference()[f"{f}_s5"]["dataset"] == dataset):
-        for which, about in (("shots", _samples), ("iterations", steps)):
-            if sweep in (None, which):
-                claims += about(_Family(FAMILIES[name], family(name, which), sources))
-    return claims
+    about = {"shots": _samples, "iterations": steps}
+    for name in settings.families(dataset):
+        for which in [sweep] if sweep else about:
+            runs = settings.family(name, which)
+            for tag, claim, values, rule in about[which](runs):
+                for whose, points in sources.items():
+                    decided = decide([points.get(runs[v].name) for v in values], rule)
+                    where = f"{name}.{tag}", FAMILIES[name], whose, "paper"
+                    found.append(Verdict(*where, claim, *decided, by="standard errors"))
+    return found
 
 
-@dataclass(frozen=True)
-class _Family:
-    """One family in one sweep: {samples a class or inner steps: run}, and the points of ours and
-    theirs by name.
-    """
-
-    title: str
-    runs: dict[int, Run]
-    sources: tuple[dict[str, Point], dict[str, Point]]
-
-    def points(self, values: Sequence[int]) -> list[list[Point | None]]:
-        return [[source.get(self.runs[v].name) for v in values] for source in self.sources]
-
-    def claim(self, text: str, values: Sequence[int], rule: Rule) -> Claim:
-        mine, logged = self.points(values)
-        numbers = [
-            " → ".join("not finished" if p is None else f"{100 * p.accuracy:.1f}" for p in s)
-            for s in (mine, logged)
-        ]
-        ours = None if None in mine or _few(mine) else rule(mine)
-        return Claim(self.title, text, ours, numbers[0] + _few(mine), rule(logged), numbers[1])
-
-    def sooner(self, few: int, more: int) -> Claim:
-        text = f"with {more} samples a class the accuracy that {few} end with is reached before the last meta-iteration"
-        told = []
-        for pair in self.points([few, more]):
-            at = reached(pair)
-            if None in pair:
-                told += [None, "not finished"]
-            elif few_tasks := _few(pair):
-                told += [None, few_tasks.removeprefix("; ")]
-            else:
-                told += [
-                    at is not None and at < pair[0].last,
-                    "not reached" if at is None else f"at {at:,}",
-                ]
-        return Claim(self.title, text, *told)
+def decide(points: Sequence[Point | None], rule: Rule) -> tuple[bool | None, str]:
+    """Whether runs follow a rule (None: one is missing or rests on few tasks), and the numbers."""
+    numbers = ("not finished" if p is None else f"{100 * p.accuracy:.1f}" for p in points)
+    numbers, there = " → ".join(numbers), [p for p in points if p is not None]
+    if (least := min((p.tasks for p in there), default=FEWEST)) < FEWEST:
+        return None, f"{numbers}; {least} tasks, too few to judge"
+    if len(there) < len(points):
+        return None, numbers
+    if rule is sooner:
+        at = reached(there)
+        numbers = "not reached" if at is None else f"at {at:,}"
+    return rule(there), numbers
 
 
-def _samples(f: _Family) -> Iterator[Claim]:
-    """More samples a task help, sooner too, up to what the inner steps draw: batch · steps / ways a
-    class.
-    """
-    values = list(f.runs)
-    few, enough = values[0], next(v for v, r in f.runs.items() if r.sweep == SWEEPS["iterations"])
-    r = f.runs[enough]
-    yield f.claim(
-        f"{enough} training samples a class beat {few} training samples", [few, enough], rises
-    )
+def _samples(runs: dict[int, Run]) -> Claims:
+    """More samples a task help, sooner too, up to what the inner steps draw."""
+    values = list(runs)
+    few, enough = values[0], next(v for v, r in runs.items() if r.sweep == SWEEPS["iterations"])
+    claim = f"{enough} training samples a class beat {few} training samples"
+    yield "samples", claim, [few, enough], rises
     if len(upto := [v for v in values if v <= enough]) > 2:
-        yield f.claim(
-            f"every step from {' to '.join(map(str, upto))} samples a class helps", upto, rises
-        )
-    yield f.sooner(few, enough)
-    beyond = [v for v in values if v >= enough]
+        claim = f"every step from {' to '.join(map(str, upto))} samples a class helps"
+        yield "samples.each", claim, upto, rises
+    claim = f"with {enough} samples a class the accuracy that {few} end with is reached before the "
+    yield "samples.sooner", f"{claim}last meta-iteration", [few, enough], sooner
+    r, beyond = runs[enough], [v for v in values if v >= enough]
     drawn = [min(v, r.batch * r.steps // r.ways) for v in beyond]
-    which = (
-        "which draw equally many samples"
-        if len(set(drawn)) == 1
-        else f"of which {_listed(drawn)} are drawn"
-    )
-    yield f.claim(f"{_listed(beyond)} a class, {which}, end alike", beyond, level)
+    several = f"of which {_listed(drawn)} are drawn"
+    which = several if len(set(drawn)) > 1 else "which draw equally many samples"
+    yield "samples.beyond", f"{_listed(beyond)} a class, {which}, end alike", beyond, level
 
 
-def _omniglot_steps(f: _Family) -> Iterator[Claim]:
-    values = list(f.runs)
-    yield f.claim(
-        f"every doubling of the inner steps ({', '.join(map(str, values))}) helps", values, rises
-    )
-    yield f.claim(f"{values[-1]} inner steps beat {values[0]}", [values[0], values[-1]], rises)
+def _omniglot_steps(runs: dict[int, Run]) -> Claims:
+    few, *_, most = values = list(runs)
+    claim = f"every doubling of the inner steps ({', '.join(map(str, values))}) helps"
+    yield "steps.each", claim, values, rises
+    yield "steps", f"{most} inner steps beat {few}", [few, most], rises
 
 
-def _mini_imagenet_steps(f: _Family) -> Iterator[Claim]:
+def _mini_imagenet_steps(runs: dict[int, Run]) -> Claims:
     """The paper: more than 8 steps reduce performance, and a benefit of more is not clear."""
-    few, middle, *more = f.runs
-    yield f.claim(f"{middle} inner steps beat {few}", [few, middle], rises)
-    yield f.claim(f"{_listed(more)} inner steps end below {middle}", [middle, *more], first)
-    yield f.claim(
-        f"{more[-1]} inner steps beat {few} (the paper: not clear)", [few, more[-1]], rises
-    )
-
-
-def _few(points: Points) -> str:
-    """Words to add to the numbers where they rest on too few test tasks; none where they do not."""
-    least = min((p.tasks for p in points if p is not None), default=FEWEST)
-    return f"; {least} tasks, too few to judge" if least < FEWEST else ""
-
-
-def _above(high: Point, low: Point) -> bool:
-    return high.accuracy - low.accuracy > 2 * math.hypot(high.error, low.error)
+    few, middle, *more = runs
+    yield "steps", f"{middle} inner steps beat {few}", [few, middle], rises
+    yield "steps.more", f"{_listed(more)} inner steps end below {middle}", [middle, *more], first
+    claim = f"{more[-1]} inner steps beat {few} (the paper: not clear)"
+    yield "steps.most", claim, [few, more[-1]], rises
 
 
 def _listed(values: Sequence[int]) -> str:

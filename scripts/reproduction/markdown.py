@@ -1,4 +1,4 @@
-"""Pieces of the reproduction page that more than one of its sections is made of."""
+"""Pieces of Markdown that both halves of the reproduction page are made of."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from fmrl.reproduce.deep.claims import judge
-from fmrl.reproduce.deep.figures import PICTURES
-from fmrl.reproduce.deep.reproduce import Plan
-from fmrl.reproduce.deep.settings import reference, runs
+from fmrl.reproduce.deep.settings import Plan, reference, runs
+from fmrl.reproduce.figures import NETWORKS
+
+SETTING = ["run", "task", "training samples", "inner steps"]
+YES = {True: "yes", False: "**no**", None: "–"}
 
 
 def table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     """Rows under a head.
 
-    >>> table(["run", "accuracy"], [["a", "0.5"]]).splitlines()
-    ['| run | accuracy |', '| --- | --- |', '| a | 0.5 |']
+    >>> print(table(["m", "TAR"], [["1", "0.3"]]))
+    | m | TAR |
+    |---|---|
+    | 1 | 0.3 |
     """
     head = list(head)
-    return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *lines))
+    top, *rest = ("| " + " | ".join(line) + " |" for line in (head, *lines))
+    return "\n".join([top, "|---" * len(head) + "|", *rest])
 
 
 def listed(names: Sequence[str]) -> str:
@@ -32,10 +37,20 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(before)} and {last}" if before else last
 
 
+def percent(accuracy: float, error: float | None = None) -> str:
+    """An accuracy, with the half-width of its 95 % interval.
+
+    >>> percent(0.5, 0.01)
+    '50.0 ± 2.0'
+    """
+    return f"{100 * accuracy:.1f}" + ("" if error is None else f" ± {196 * error:.1f}")
+
+
 def command(record: dict, data: str = "omniglot") -> str:
     """The command whose plan is that of a study's record.
 
-    >>> command({"plan": "Plan(every=4000, curve=200, iterations=None, precision='tf32')", "runs": {"o15_i5": {}}})
+    >>> plan = "Plan(every=4000, curve=200, iterations=None, precision='tf32')"
+    >>> command({"plan": plan, "runs": {"o15_i5": {}}})
     'fmrl reproduce deep --seeds 1 --every 4000 --precision tf32'
     """
     usual = {k: str(v) for k, v in asdict(Plan()).items()}
@@ -55,7 +70,7 @@ def pictures(data: str) -> list[str]:
     stem = f"deep-{data.lower().replace(' ', '-')}"
     return [
         f"![{data}{name.removeprefix(stem).replace('-', ' ', 1)}](img/{name}.png)"
-        for name in PICTURES[data]
+        for name in NETWORKS[data]
     ]
 
 
@@ -86,11 +101,9 @@ def stood(names: Sequence[str], results: dict[str, dict], beside: bool = True) -
 
 def verdicts(results: dict[str, dict], settings: str, logged: str) -> str:
     """The paper's claims about these settings; logged: the head of the authors' column."""
-    words = {True: "yes", False: "**no**", None: "–"}
-    return table(
-        ["task", "claim", "ours", "numbers", logged, "numbers"],
-        [
-            [c.family, c.text, words[c.ours], c.ours_numbers, words[c.theirs], c.theirs_numbers]
-            for c in judge(results, settings)
-        ],
-    )
+    found = judge(results, settings)  # ours and theirs in turn
+    lines = [
+        [v.figure, v.claim, YES[v.passed], v.numbers, YES[w.passed], w.numbers]
+        for v, w in zip(found[::2], found[1::2], strict=True)
+    ]
+    return table(["task", "claim", "ours", "numbers", logged, "numbers"], lines)

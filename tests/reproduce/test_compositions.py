@@ -1,5 +1,5 @@
-"""The released preset against the released arithmetic, written out again: slowly, sample by sample,
-with other solvers.
+"""Compositions of the table. The released preset against the released arithmetic, written out
+again: slowly, sample by sample, with other solvers.
 """
 
 import numpy as np
@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 from fmrl import presets, run
 from fmrl.core.tasks import stack
 from fmrl.datasets.synthetic import gaussian_mixtures
-from fmrl.reproduce.convex.table import BALL, PRESETS, SUMMED, Facts, find
+from fmrl.reproduce.convex.compositions import PRESETS, SUMMED, curves, find
 
 CLASSES, DIM, SHOTS, TASKS = 4, 5, 3, 12
 
@@ -39,7 +39,7 @@ def loss_gradient(W, x, label):
 
 
 def constrained(X, y):
-    """Logistic regression on the unit sphere: root-finding on the penalty, as the authors did it."""
+    """Logistic regression on the unit sphere: root-finding on the penalty, as the authors did."""
 
     def fit(logC):
         W = np.zeros((CLASSES, DIM))
@@ -138,9 +138,8 @@ def test_ftrl_with_the_released_objective(data, method):
 
 
 def _composition(tasks, panel, method):
-    game, preset = stack(tasks), PRESETS["released"]
-    facts = Facts(game.hindsight(BALL).theta, np.sqrt(game.rounds))
-    return find(panel, method).build(preset, preset.within(panel), facts)
+    preset = PRESETS["released"]
+    return find(panel, method).build(preset, preset.within(panel), preset.facts(stack(tasks)))
 
 
 def test_the_preset_is_the_table_s(data):
@@ -149,6 +148,21 @@ def test_the_preset_is_the_table_s(data):
 
 
 def test_the_guess_did_grow(data):
-    assert (
-        released(data[0], data[2], ogd, "strawman")[1][-1] > 0.1
-    )  # or the path of D would be no test
+    """Or the path of D would not be tested."""
+    assert released(data[0], data[2], ogd, "strawman")[1][-1] > 0.1
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_composition_is_played_as_step_by_step(data, preset):
+    """The experiments' own rules too (the guess tested with the optimum, the released FTRL)."""
+    tasks, reading = data[1], PRESETS[preset]
+    facts = reading.facts(stack(tasks))
+    for c in curves(preset):
+        algo = c.build(reading, reading.within(c.panel), facts)
+        state, found = algo.init(np.zeros(CLASSES * DIM)), []
+        for task in tasks:
+            state, played = algo.step(state, task)
+            found.append((played.regret, played.guess))
+        history = run(algo, tasks)
+        both, found = np.stack([history.regret, history.guess], axis=-1), np.array(found, float)
+        np.testing.assert_allclose(both, found, atol=1e-7, err_msg=f"{c.within}, {c.method}")

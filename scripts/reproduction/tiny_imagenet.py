@@ -8,9 +8,8 @@ import re
 
 from fmrl.datasets.registry import dataset
 from fmrl.errors import FMRLError
-from fmrl.reproduce.deep import markdown
-from fmrl.reproduce.deep.figures import TINY
-from fmrl.reproduce.deep.settings import reference, runs
+from fmrl.reproduce.deep.settings import TINY, reference, runs
+from reproduction import markdown
 
 COMMAND = "fmrl reproduce deep --set tiny-imagenet-100"
 
@@ -21,7 +20,8 @@ def section(record: dict | None) -> list[str]:
     if record is None:
         return [
             "## Not run",
-            f"The {len(settings)} Mini-ImageNet settings on {TINY}: `{COMMAND}` runs them; no record of a full or shortened run exists, "
+            f"The {len(settings)} Mini-ImageNet settings on {TINY}: `{COMMAND}` runs them; no "
+            "record of a full or shortened run exists, "
             "and none is claimed.",
         ]
     shape = re.fullmatch(rf"Pool\('{TINY}.*inputs \(3, (\d+), \d+\)\)", record["data"])
@@ -36,18 +36,24 @@ def section(record: dict | None) -> list[str]:
     counts, fewer = dataset("tiny-imagenet-100").counts, length < authors
     return [
         f"## {TINY} in the Mini-ImageNet settings",
-        f"The authors' {len(settings)} Mini-ImageNet settings on another data set, {TINY}: {counts['images per class']} images a class, "
-        f"64×64 pixels resized to {shape[1]}×{shape[1]}, {counts['train classes']} classes to train on and {counts['test classes']} to "
-        f"test on. Mini-ImageNet has {dataset('mini-imagenet').counts['images per class']} images a class: the authors' accuracies on it "
+        f"The authors' {len(settings)} Mini-ImageNet settings on another data set, {TINY}: "
+        f"{counts['images per class']} images a class, "
+        f"64×64 pixels resized to {shape[1]}×{shape[1]}, {counts['train classes']} classes to "
+        f"train on and {counts['test classes']} to "
+        f"test on. Mini-ImageNet has {dataset('mini-imagenet').counts['images per class']} images "
+        "a class: the authors' accuracies on it "
         "stand beside ours for orientation, and agreement is neither expected nor claimed.",
-        f"{f'{len(settings) - len(left)} of' if left else 'All'} {len(settings)} runs finished, one seed, {length:,} meta-iterations each "
+        f"{f'{len(settings) - len(left)} of' if left else 'All'} {len(settings)} runs finished, "
+        f"one seed, {length:,} meta-iterations each "
         + (
             f"where the authors' have {authors:,} (the meta-step falls to 0 over those {length:,})"
             if fewer
             else "as the authors'"
         )
-        + f", on one {record['configuration']['device']} in {record['training seconds']:,.0f} seconds, training and evaluation "
-        f"(`{markdown.command(record, 'tiny-imagenet-100')}` has the plan of this record). Solid lines are ours, dashed ones the "
+        + f", on one {record['configuration']['device']} in {record['training seconds']:,.0f} "
+        "seconds, training and evaluation "
+        f"(`{markdown.command(record, 'tiny-imagenet-100')}` has the plan of this record). Solid "
+        "lines are ours, dashed ones the "
         "authors' log on Mini-ImageNet.",
         *markdown.pictures(TINY),
         f"### {TINY}, run by run",
@@ -62,30 +68,15 @@ def section(record: dict | None) -> list[str]:
 def _runs(results: dict[str, dict], left: list[str]) -> str:
     lines = []
     for r in (r for r in runs("Mini-ImageNet") if r.name not in left):
-        logged, (at, _), final = (
-            reference()[r.name],
-            results[r.name]["curve"][-1],
-            results[r.name]["final"],
-        )
-        lines.append([
-            f"`{r.name}`", f"{r.ways}-way {r.shots}-shot", str(r.train_shots), str(r.steps), f"{at:,}",
-            *(f"{100 * final[p]['accuracy']:.1f} ± {196 * final[p]['error']:.1f}" for p in ("transductive", "inductive")),
-            f"{100 * logged['accuracy']['test']:.1f} ± {196 * logged['test_se']:.1f}",
-        ])  # fmt: skip
-    head = [
-        "run",
-        "task",
-        "training samples",
-        "inner steps",
-        "meta-iterations",
-        "ours, transductive",
-        "ours, inductive",
-    ]
-    return (
-        markdown.table([*head, "authors on Mini-ImageNet (another data set), transductive"], lines)
-        if lines
-        else ""
-    )
+        logged, held = reference()[r.name], results[r.name]
+        ends = (held["final"][p] for p in ("transductive", "inductive"))
+        ours = (markdown.percent(end["accuracy"], end["error"]) for end in ends)
+        theirs = markdown.percent(logged["accuracy"]["test"], logged["test_se"])
+        setting = f"`{r.name}`", f"{r.ways}-way {r.shots}-shot", str(r.train_shots), str(r.steps)
+        lines.append([*setting, f"{held['curve'][-1][0]:,}", *ours, theirs])
+    head = [*markdown.SETTING, "meta-iterations", "ours, transductive", "ours, inductive"]
+    authors = "authors on Mini-ImageNet (another data set), transductive"
+    return markdown.table([*head, authors], lines) if lines else ""
 
 
 def _rules(results: dict[str, dict], left: list[str]) -> str:
@@ -101,8 +92,11 @@ def _rules(results: dict[str, dict], left: list[str]) -> str:
         else "no finished run"
     )
     return (
-        "The rules are those of Omniglot above: a run beats another when it is ahead by more than two standard errors of the difference, "
-        "and runs end alike when no two differ by more than that or 1.5 points. The paper says of Mini-ImageNet that more samples help, "
-        "that more than 8 inner steps reduce performance, and that a benefit of more steps is not clear. "
+        "The rules are those of Omniglot above: a run beats another when it is ahead by more than "
+        "two standard errors of the difference, "
+        "and runs end alike when no two differ by more than that or 1.5 points. The paper says of "
+        "Mini-ImageNet that more samples help, "
+        "that more than 8 inner steps reduce performance, and that a benefit of more steps is not "
+        "clear. "
         f"Ours rest on {mine}, the authors' on {reference()['m15_i8']['eval_samples']}."
     )

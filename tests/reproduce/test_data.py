@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from fmrl.errors import FMRLError
-from fmrl.reproduce.convex.sets import SHOTS, choose, load, synthetic
+from fmrl.reproduce.convex.data import SHOTS, choose, load, synthetic
 
 WORDS = [f"w{k}" for k in range(40)]
 

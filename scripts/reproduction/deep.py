@@ -9,22 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from fmrl.datasets.registry import dataset
-from fmrl.reproduce.deep import figures, tiny
-from fmrl.reproduce.deep.markdown import (
+from fmrl.reproduce.deep.settings import FAMILIES, TINY, compare, reference
+from fmrl.reproduce.figures import draw_networks
+from reproduction import tiny_imagenet
+from reproduction.markdown import (
+    SETTING,
+    YES,
     command,
     listed,
+    percent,
     pictures,
     stood,
     table,
     unfinished,
     verdicts,
 )
-from fmrl.reproduce.deep.settings import FAMILIES, compare, reference
 
-PAGES = {
-    "omniglot-record": "Omniglot",
-    "tiny-imagenet-100-record": figures.TINY,
-}  # records with pictures, and their data
+PAGES = {"omniglot-record": "Omniglot", "tiny-imagenet-100-record": TINY}  # those with pictures
 
 
 def read(folder: Path) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def draw(folder: Path, out: Path) -> list[Path]:
         path
         for name, data in PAGES.items()
         if name in records
-        for path in figures.draw(records[name]["runs"], out, data)
+        for path in draw_networks(records[name]["runs"], out, data)
     ]
 
 
@@ -56,15 +57,22 @@ def document(folder: Path) -> str:
     before = [r for r in compare(other["runs"]) if r["seed"] == 0]
     parts = [
         "# Reproduction of the deep figures",
-        "This part is written by `python scripts/write_reproduction.py` from the records in `results/deep`. Reptile (last iterate, "
-        "interpolating meta-step) in the authors' 32 Omniglot settings, on the authors' own split of the characters, one run each, on one "
-        f"{main['configuration']['device']} in {main['training seconds']:.0f} seconds, training and evaluation "
-        f"(`{command(main)}` has the plan of this record). Curves are transductive; solid lines are ours, dashed ones the authors' log.",
+        "This part is written by `python scripts/write_reproduction.py` from the records in "
+        "`results/deep`. Reptile (last iterate, "
+        "interpolating meta-step) in the authors' 32 Omniglot settings, on the authors' own split "
+        "of the characters, one run each, on one "
+        f"{main['configuration']['device']} in {main['training seconds']:.0f} seconds, training "
+        "and evaluation "
+        f"(`{command(main)}` has the plan of this record). Curves are transductive; solid lines "
+        "are ours, dashed ones the authors' log.",
         f"Of the record: {main['note']}." if "note" in main else "",
         _agreement(rows, left),
-        f"A first study of the same runs on another split took {other['training seconds']:.0f} seconds and had "
-        f"{sum(r['within'] for r in before)} of {len(before)} finished runs within; those outside were all above the authors. Their "
-        "split was rebuilt (`fmrl.reproduce.deep.reproduce.split`) and used after that was seen; the command now has it for seed 0, and that study "
+        f"A first study of the same runs on another split took {other['training seconds']:.0f} "
+        "seconds and had "
+        f"{sum(r['within'] for r in before)} of {len(before)} finished runs within; those outside "
+        "were all above the authors. Their "
+        "split was rebuilt (`fmrl.reproduce.deep.study.split`) and used after that was seen; the "
+        "command now has it for seed 0, and that study "
         "cannot be run again as it was.",
         *pictures("Omniglot"),
         "## Run by run",
@@ -78,7 +86,7 @@ def document(folder: Path) -> str:
         verdicts(main["runs"], "Omniglot", "authors' log"),
         "## What decides the agreement",
         _causes(records["hypotheses"], records["summed-loss"]),
-        *tiny.section(records.get("tiny-imagenet-100-record")),
+        *tiny_imagenet.section(records.get("tiny-imagenet-100-record")),
     ]
     return "\n\n".join(p for p in parts if p) + "\n"
 
@@ -88,8 +96,10 @@ def _agreement(rows: list[dict], left: list[str]) -> str:
     outside = [r["run"] for r in rows if not r["within"]]
     count = "none" if not outside else f"{len(outside)} ({listed(outside)})"
     return (
-        f"**{len(rows) - len(outside)} of {len(rows) + len(left)} runs end within max(2 standard errors of theirs, 1.5 points) "
-        f"of the authors' test accuracy**; {count} of the {len(rows)} finished runs {'lie' if len(outside) > 1 else 'lies'} outside"
+        f"**{len(rows) - len(outside)} of {len(rows) + len(left)} runs end within max(2 standard "
+        "errors of theirs, 1.5 points) "
+        f"of the authors' test accuracy**; {count} of the {len(rows)} finished runs "
+        f"{'lie' if len(outside) > 1 else 'lies'} outside"
         + (f", and {listed(left)} did not finish." if left else ".")
     )
 
@@ -107,12 +117,14 @@ def _outside(rows: list[dict], results: dict[str, dict], other: dict[str, dict])
         if "final" in other.get(r["run"], {}):
             again = other[r["run"]]["final"]["transductive"]["accuracy"]
             text += (
-                f"; our run of the same setting on another split ends at {100 * again:.1f}, {100 * abs(again - r['ours']):.1f} points "
+                f"; our run of the same setting on another split ends at {100 * again:.1f}, "
+                f"{100 * abs(again - r['ours']):.1f} points "
                 "from this one, so that single runs of it lie about as far apart"
             )
         (at, before), (end, last) = results[r["run"]]["curve"][-2:]
         told.append(
-            f"{text}. From meta-iteration {at:,} to {end:,} it still went from {100 * before:.1f} to {100 * last:.1f}."
+            f"{text}. From meta-iteration {at:,} to {end:,} it still went from {100 * before:.1f} "
+            f"to {100 * last:.1f}."
         )
     return " ".join(told)
 
@@ -121,20 +133,11 @@ def _runs(rows: list[dict]) -> str:
     lines = []
     for r in sorted(rows, key=lambda r: list(reference()).index(r["run"])):
         s = reference()[r["run"]]
-        lines.append([
-            f"`{r['run']}`", f"{s['classes']}-way {s['shots']}-shot", str(s["train_shots"]), str(s["inner_iters"]),
-            f"{100 * r['ours']:.1f} ± {196 * r['error']:.1f}", f"{100 * r['inductive']:.1f}",
-            f"{100 * r['theirs']:.1f} ± {196 * r['their error']:.1f}", f"{100 * r['difference']:+.1f}", "yes" if r["within"] else "**no**",
-        ])  # fmt: skip
-    head = [
-        "run",
-        "task",
-        "training samples",
-        "inner steps",
-        "ours, transductive",
-        "ours, inductive",
-        "authors, transductive",
-    ]
+        ours = percent(r["ours"], r["error"]), percent(r["inductive"])
+        theirs = percent(r["theirs"], r["their error"]), f"{100 * r['difference']:+.1f}"
+        setting = f"`{r['run']}`", f"{s['classes']}-way {s['shots']}-shot", str(s["train_shots"])
+        lines.append([*setting, str(s["inner_iters"]), *ours, *theirs, YES[r["within"]]])
+    head = [*SETTING, "ours, transductive", "ours, inductive", "authors, transductive"]
     return table([*head, "difference", "within"], lines)
 
 
@@ -147,7 +150,10 @@ def _about(rows: list[dict]) -> str:
     for name, title in FAMILIES.items():
         gaps = [100 * (r["ours"] - r["inductive"]) for r in rows if r["run"].startswith(f"{name}_")]
         apart += [f"{min(gaps):.1f} to {max(gaps):.1f} on {title}"] if gaps else []
-    same = f"Omniglot has {images} drawings a class, so settings with {images} and with 25 samples ({listed(cut)}) are one and the same: "
+    same = (
+        f"Omniglot has {images} drawings a class, so settings with {images} and with 25 "
+        f"samples ({listed(cut)}) are one and the same: "
+    )
     return (same + "two runs of it. " if cut else "") + (
         f"Transductive less inductive accuracy, in points: {'; '.join(apart)}." if apart else ""
     )
@@ -172,8 +178,10 @@ def _seeds(main: dict[str, dict], other: dict[str, dict]) -> str:
         )
     head = ["run", "authors' split", "other split 1", "other split 2", "other split 3", "authors"]
     about = (
-        "Transductive / inductive accuracy of one setting per family with other splits of the characters, other initialisations and "
-        "other tasks. The authors ran one seed, and all their runs share one split: what the split does to one of them it does to all."
+        "Transductive / inductive accuracy of one setting per family with other splits of the "
+        "characters, other initialisations and "
+        "other tasks. The authors ran one seed, and all their runs share one split: what the split "
+        "does to one of them it does to all."
     )
     return about + "\n\n" + table(head, lines)
 
@@ -204,12 +212,19 @@ def _causes(hypotheses: dict, summed: dict) -> str:
         if (r["iteration"], r["shots"], r["classes"]) == (20_000, 1, "test")
     )
     return (
-        "The authors' loss is the *sum* over a mini-batch. Adam does not feel that in training, but its moments are carried from training "
-        "mini-batches of 10 (20) to test mini-batches of 5 (10), and there the sum makes every step half as long as the mean would. "
-        f"At meta-iteration 1,001 of `o15_i5` one and the same phi has {100 * means['mean']['accuracy']:.1f} with the mean and "
-        f"{100 * means['sum']['accuracy']:.1f} with the sum (authors: {_logged()}). With the mean, `o120_i10` ends at "
-        f"{', '.join(f'{100 * a:.1f}' for a in ends)} (three seeds; authors {100 * reference()['o120_i10']['accuracy']['test']:.1f}).\n\n"
-        "What else was tried, with the mean (accuracy at 1 shot, three seeds). How moments are handed on within a meta-batch, eps and the "
-        "scale of pixels do not matter; the step, moments that start at zero and fewer tasks do, and none gives the authors' curve:\n\n"
+        "The authors' loss is the *sum* over a mini-batch. Adam does not feel that in training, "
+        "but its moments are carried from training "
+        "mini-batches of 10 (20) to test mini-batches of 5 (10), and there the sum makes every "
+        "step half as long as the mean would. "
+        "At meta-iteration 1,001 of `o15_i5` one and the same phi has "
+        f"{100 * means['mean']['accuracy']:.1f} with the mean and "
+        f"{100 * means['sum']['accuracy']:.1f} with the sum (authors: {_logged()}). With the mean, "
+        "`o120_i10` ends at "
+        f"{', '.join(f'{100 * a:.1f}' for a in ends)} (three seeds; authors "
+        f"{100 * reference()['o120_i10']['accuracy']['test']:.1f}).\n\n"
+        "What else was tried, with the mean (accuracy at 1 shot, three seeds). How moments are "
+        "handed on within a meta-batch, eps and the "
+        "scale of pixels do not matter; the step, moments that start at zero and fewer tasks do, "
+        "and none gives the authors' curve:\n\n"
         + table(["setting", "change", "at 1,000", "at 2,000", "authors at 1,000 / 2,000"], lines)
     )

@@ -1,3 +1,5 @@
+"""Parts of a run: computed once, found again, computed anew when what they rest on changes."""
+
 import json
 import os
 import shutil
@@ -5,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import types
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,11 +17,10 @@ import fmrl
 from fmrl.core.rules.similarity import Doubling
 from fmrl.core.rules.update import FLIBatch
 from fmrl.errors import FMRLError
-from fmrl.reproduce.convex import table
-from fmrl.reproduce.convex.config import Config
-from fmrl.reproduce.convex.parts import Part, run_parts, sources, stored
-from fmrl.reproduce.convex.reproduce import plan
-from fmrl.reproduce.convex.sets import synthetic
+from fmrl.reproduce.convex import compositions
+from fmrl.reproduce.convex.cache import Part, run_parts, sources, stored
+from fmrl.reproduce.convex.data import Config, synthetic
+from fmrl.reproduce.convex.study import plan
 
 
 @pytest.fixture(scope="module")
@@ -28,67 +28,81 @@ def data():
     return synthetic(tasks=20)
 
 
-@pytest.fixture
-def probe(monkeypatch):
-    module = types.ModuleType("fmrl.reproduce.convex._probe")
-    module.calls = []
+CALLS = []
 
-    def work(data, value):
-        module.calls.append(value)
-        if value < 0:
-            raise RuntimeError("stopped")
-        return {"double": np.array([2 * value])}
 
-    module.work = work
-    monkeypatch.setitem(sys.modules, "fmrl.reproduce.convex._probe", module)
-    return module
+def double(data, value):
+    CALLS.append(value)
+    if value < 0:
+        raise RuntimeError("stopped")
+    return {"double": np.array([2 * value])}
+
+
+@pytest.fixture(autouse=True)
+def no_calls():
+    CALLS.clear()
 
 
 def parts(*values):
-    return [Part(f"probe/{v}", "_probe:work", {"value": v}, cost=v) for v in values]
+    return [Part(f"probe/{v}", double, {"value": v}, cost=v) for v in values]
 
 
-def test_nothing_is_computed_twice(tmp_path, data, probe):
+def results(*args, **options):
+    return {name: left["result"] for name, left in run_parts(*args, **options).items()}
+
+
+def result(part, folder, data):
+    found = stored(part, folder, data)
+    return found and found["result"]
+
+
+def test_nothing_is_computed_twice(tmp_path, data):
     seen = []
-    first = run_parts(parts(1, 3, 2), data, tmp_path, 1, lambda name, cost: seen.append(name))
+    first = results(parts(1, 3, 2), data, tmp_path, 1, lambda name, cost: seen.append(name))
     assert first == {
         "probe/1": {"double": [2]},
         "probe/3": {"double": [6]},
         "probe/2": {"double": [4]},
     }
     assert seen == ["probe/3", "probe/2", "probe/1"]  # the dearest first
-    assert run_parts(parts(1, 2, 3, 4), data, tmp_path, 1)["probe/4"] == {"double": [8]}
-    assert probe.calls == [3, 2, 1, 4]
+    assert results(parts(1, 2, 3, 4), data, tmp_path, 1)["probe/4"] == {"double": [8]}
+    assert CALLS == [3, 2, 1, 4]
 
 
-def test_a_failure_keeps_what_was_finished(tmp_path, data, probe):
+def test_processes_give_what_one_gives(tmp_path, data):
+    asked = plan(["similarity"], Config(shots=(1,)))
+    alone = results(asked, data, tmp_path / "one", 1)
+    assert results(asked, data, tmp_path / "two", 2) == alone and len(alone) == 3
+
+
+def test_a_failure_keeps_what_was_finished(tmp_path, data):
     with pytest.raises(RuntimeError):
         run_parts(parts(5, -1), data, tmp_path, 1)
     run_parts(parts(5), data, tmp_path, 1)
-    assert probe.calls == [5, -1]
+    assert CALLS == [5, -1]
 
 
-def test_other_arguments_or_data_are_other_parts(tmp_path, data, probe):
+def test_other_arguments_or_data_are_other_parts(tmp_path, data):
     (part,) = parts(1)
     run_parts([part], data, tmp_path, 1)
-    assert stored(part, tmp_path, data.sha256) == {"double": [2]}
-    assert stored(part, tmp_path, "another checksum") is None
-    assert stored(Part("probe/1", "_probe:work", {"value": 7}), tmp_path, data.sha256) is None
+    assert result(part, tmp_path, data.sha256) == {"double": [2]}
+    assert result(part, tmp_path, "another checksum") is None
+    assert result(Part("probe/1", double, {"value": 7}), tmp_path, data.sha256) is None
     part.path(tmp_path).write_text('{"key": ')  # a truncated file is no result
-    assert stored(part, tmp_path, data.sha256) is None
+    assert result(part, tmp_path, data.sha256) is None
 
 
 @pytest.mark.parametrize("lost", ["result", "sha256", "cpu_seconds"])
-def test_a_file_that_lost_something_is_no_result(tmp_path, data, probe, lost):
+def test_a_file_that_lost_something_is_no_result(tmp_path, data, lost):
     (part,) = parts(1)
     run_parts([part], data, tmp_path, 1)
     found = json.loads(part.path(tmp_path).read_text())
     part.path(tmp_path).write_text(json.dumps({k: v for k, v in found.items() if k != lost}))
-    assert stored(part, tmp_path, data.sha256) is None
+    assert result(part, tmp_path, data.sha256) is None
     part.path(tmp_path).write_text(json.dumps(found | {"result": {}}))
-    assert stored(part, tmp_path, data.sha256) is None
+    assert result(part, tmp_path, data.sha256) is None
     run_parts([part], data, tmp_path, 1)
-    assert probe.calls == [1, 1] and stored(part, tmp_path, data.sha256) == {"double": [2]}
+    assert CALLS == [1, 1] and result(part, tmp_path, data.sha256) == {"double": [2]}
 
 
 def keys(figure="samples"):
@@ -98,12 +112,12 @@ def keys(figure="samples"):
 def test_an_edited_composition_is_another_part(monkeypatch):
     before = keys()
     edited = [
-        replace(c, build=table.learning(FLIBatch()))
+        replace(c, build=compositions.learning(FLIBatch()))
         if (c.within, c.method) == ("OGD", "FAL")
         else c
-        for c in table.TABLE
+        for c in compositions.TABLE
     ]
-    monkeypatch.setattr(table, "TABLE", tuple(edited))
+    monkeypatch.setattr(compositions, "TABLE", tuple(edited))
     changed = {name for name, key in keys().items() if key != before[name]}
     assert changed == {
         f"samples/{p}/OGD/FAL-{m}" for p in ("paper", "released") for m in Config().shots
@@ -113,9 +127,8 @@ def test_an_edited_composition_is_another_part(monkeypatch):
 @pytest.mark.parametrize("figure", ["samples", "batch"])
 def test_an_edited_preset_is_another_part(monkeypatch, figure):
     before = keys(figure)
-    monkeypatch.setitem(
-        table.PRESETS, "paper", replace(table.PRESETS["paper"], similarity=Doubling(0.2, 1.1))
-    )
+    edited = replace(compositions.PRESETS["paper"], similarity=Doubling(0.2, 1.1))
+    monkeypatch.setitem(compositions.PRESETS, "paper", edited)
     changed = {name for name, key in keys(figure).items() if key != before[name]}
     assert changed == {name for name in before if f"{figure}/paper" in name}
 
@@ -127,10 +140,13 @@ def test_keys_are_the_same_in_every_process():
 @pytest.mark.parametrize(
     ("edited", "same"),
     [
-        ("study/samples.py", False),
+        ("reproduce/convex/samples.py", False),
         ("core/run.py", False),
-        ("growth/__init__.py", False),
-        ("study/prose.py", True),
+        ("theory/growth/__init__.py", False),
+        ("stats.py", False),
+        ("reproduce/convex/claims.py", True),
+        ("reproduce/figures.py", True),
+        ("deep/__init__.py", True),
     ],
 )
 def test_edited_sources_make_other_parts(monkeypatch, tmp_path, edited, same):

@@ -1,0 +1,1 @@
+"""What writes docs/reproduction.md from the records in results/."""

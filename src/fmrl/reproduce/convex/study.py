@@ -1,0 +1,97 @@
+"""From a request to files: parts are run (or found), rows made of them, claims judged, figures
+drawn, the record written.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from fmrl.errors import FMRLError
+from fmrl.files import write as write_text
+from fmrl.records import plain, record, write_json
+from fmrl.reproduce.convex import batch, growth, samples, similarity
+from fmrl.reproduce.convex.cache import Part, run_parts
+from fmrl.reproduce.convex.claims import judge
+from fmrl.reproduce.convex.data import SPLITS, Config, StudySet
+from fmrl.reproduce.figures import draw
+from fmrl.reproduce.verdict import Row, Verdict
+
+FIGURES = {"similarity": similarity, "growth": growth, "samples": samples, "batch": batch}
+
+
+def plan(figures: Sequence[str], config: Config) -> list[Part]:
+    """Every part the figures need."""
+    return [part for figure in figures for part in FIGURES[figure].parts(config)]
+
+
+def reproduce(
+    figures: Sequence[str],
+    config: Config,
+    data: StudySet,
+    out: Path,
+    jobs: int = 2,
+    progress: Callable[[str, float], Any] = lambda name, cost: None,
+) -> dict[str, Any]:
+    """Run ``figures`` and write, under out/<figure>: results.json, results.csv, verdicts.json,
+    record.json and the pictures.
+
+    Finished parts lie under out/parts and are used again; ``progress`` is called with the name and
+    the cost of each. Returns {"record": …, "verdicts": [`Verdict`, …], "files": [path, …]}.
+    """
+    usable(Path(out))
+    if config.tasks is not None:
+        data = data.reduced(*config.tasks)
+    with record("reproduce", figures=",".join(figures), **asdict(config)) as entry:
+        splits = {s: len(data.index(s)) for s in SPLITS}
+        about = {"name": data.name, "title": data.title, "tasks": len(data.split), **splits}
+        entry |= {"data": about | {"sha256": data.sha256}, "jobs": jobs}
+        left = run_parts(plan(figures, config), data, Path(out) / "parts", jobs, progress)
+        seconds = round(sum(found["cpu_seconds"] for found in left.values()), 1)
+        entry["spent"] = {"parts": len(left), "cpu_seconds": seconds}
+    results = {name: found["result"] for name, found in left.items()}
+    verdicts, files = [], []
+    for figure in figures:
+        rows = plain(FIGURES[figure].rows(config, results))
+        found = judge(figure, rows)
+        verdicts += found
+        files += write(figure, rows, found, entry, Path(out))
+    return {"record": entry, "verdicts": verdicts, "files": files}
+
+
+def usable(out: Path) -> None:
+    """Refuse a folder that cannot be one, before any work is done."""
+    if taken := next((p for p in (out, *out.parents) if p.exists() and not p.is_dir()), None):
+        raise FMRLError(f"{taken} is a file, not a folder", fix="choose another --out")
+
+
+def write(
+    figure: str, rows: list[Row], verdicts: list[Verdict], entry: dict[str, Any], out: Path
+) -> list[Path]:
+    """Write one figure's files; pictures of an earlier run with other presets go."""
+    folder, title = out / figure, entry["data"]["title"]
+    passed = sum(v.passed for v in verdicts)
+    files = [
+        write_json(folder / "results.json", {"figure": figure, "data": title, "rows": rows}),
+        write_json(folder / "verdicts.json", [asdict(v) for v in verdicts]),
+        write_json(folder / "record.json", entry | {"figure": figure, "passed": passed}),
+        write_text(folder / "results.csv", _csv(rows, title)),
+    ]
+    drawn = draw(figure, rows, title, folder)
+    for old in {*folder.glob(f"{figure}*.png"), *folder.glob(f"{figure}*.svg")} - set(drawn):
+        old.unlink()
+    return files + drawn
+
+
+def _csv(rows: list[Row], data: str) -> str:
+    """The columns that hold one value a row."""
+    scalar = [{k: v for k, v in r.items() if not isinstance(v, (list, dict))} for r in rows]
+    text, names = StringIO(), list(dict.fromkeys(k for r in scalar for k in r))
+    writer = csv.DictWriter(text, ["data", *names], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({"data": data} | r for r in scalar)
+    return text.getvalue()

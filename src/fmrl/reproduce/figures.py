@@ -1,0 +1,213 @@
+"""The pictures of both studies, drawn from rows and records alone, in the paper's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import LogLocator, NullFormatter
+
+from fmrl.reproduce.convex import batch, growth, similarity
+from fmrl.reproduce.convex.compositions import BLOCKED, EXACT, KNOWN, SUMMED
+from fmrl.reproduce.deep.settings import FAMILIES, SWEEPS, TINY, family, reference
+from fmrl.reproduce.verdict import Row, Rows
+
+STYLES = {  # of a curve: colour and marker
+    "FAL": ("navy", "v"),
+    "strawman": ("maroon", "s"),
+    "single-task": ("darkgreen", "^"),
+    "omniscient": ("darkorange", "o"),
+    "FLI-Batch": ("purple", "P"),
+    "FLI-Online": ("teal", "X"),
+    batch.AVERAGE: ("navy", "v"),
+    batch.LAST: ("royalblue", "d"),
+    batch.START: ("lightsteelblue", "."),
+    batch.FIRST: ("maroon", "s"),
+    batch.FULL: ("indianred", "<"),
+    batch.ALONE: ("darkgreen", "^"),
+    batch.POOLED: ("grey", "*"),
+}
+NETWORKS = {  # pictures of a data set's networks, two families each
+    "Omniglot": {"deep-omniglot-5-way": ("o15", "o55"), "deep-omniglot-20-way": ("o120", "o520")},
+    "Mini-ImageNet": {"deep-mini-imagenet": ("m15", "m55")},
+    TINY: {"deep-tiny-imagenet-100": ("m15", "m55")},
+}
+COLOURS = ("firebrick", "navy", "darkgreen", "darkorange", "purple")
+OURS, LOGGED = {"linewidth": 1.6, "marker": "."}, {"linewidth": 0.8, "linestyle": "--"}
+VARIED = {"shots": "training samples a class", "iterations": "inner steps"}
+
+
+def save(pictures: dict[str, Figure], out: Path, suffixes: tuple[str, ...], dpi: int) -> list[Path]:
+    """Save pictures under their names; the same rows give the same bytes."""
+    paths: list[Path] = []
+    out.mkdir(parents=True, exist_ok=True)
+    for name, picture in pictures.items():
+        for suffix in suffixes:
+            metadata: dict[str, Any] = {"Date": None} if suffix == "svg" else {"Software": None}
+            paths.append(out / f"{name}.{suffix}")
+            with rc_context({"svg.hashsalt": name}):
+                picture.savefig(paths[-1], dpi=dpi, metadata=metadata)
+            picture.set_layout_engine("none")  # laid out once is enough
+    return paths
+
+
+def draw(figure: str, rows: list[Row], data: str, out: Path) -> list[Path]:
+    """Draw and save a convex figure as PNG and SVG."""
+    return save(DRAW[figure](rows, data), out, ("png", "svg"), 110)
+
+
+def _line(axes: Axes, x: list, rows: list[Row], label: str, colour: str, **style: Any) -> None:
+    """A curve of means with its intervals."""
+    mean, low, high = ([r[k] for r in rows] for k in ("mean", "low", "high"))
+    axes.plot(x, mean, label=label, color=colour, **style)
+    axes.fill_between(x, low, high, color=colour, alpha=0.2, lw=0)
+
+
+def _by_shots(axes: Axes, rows: Rows, within: str) -> None:
+    """All curves of a panel against the number of shots."""
+    for k, method in enumerate(rows.methods(within)):
+        colour, marker = STYLES.get(method, (f"C{k}", "o"))
+        here = [rows.at(within, method, m) for m in rows.shots]
+        _line(axes, rows.shots, here, method, colour, marker=marker, ms=5)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(rows.shots, [str(m) for m in rows.shots])
+    axes.set_xlabel("shots m (a task has 4m samples)")
+
+
+def _tar(axes: Axes, rows: Rows, within: str, bound: bool) -> None:
+    _by_shots(axes, rows, within)
+    if bound:
+        limit = [rows.at(within, "FAL", m)["bound"] for m in rows.shots]
+        axes.plot(rows.shots, limit, "k:", lw=1, label="bound on FAL")
+    if min(r["mean"] for r in rows.all if r["within"] == within) > 0:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set(ylabel="TAR", title=within)
+    axes.legend(fontsize=7)
+
+
+def samples(rows: list[Row], data: str) -> dict[str, Figure]:
+    """Two panels a preset as in the paper, and one sheet of experiments a preset."""
+    made = {}
+    experiments = (SUMMED, f"OGD, {BLOCKED}", f"OGD, {KNOWN}", f"OGD, {EXACT}")
+    for preset in dict.fromkeys(r["preset"] for r in rows):
+        chosen = Rows(rows, preset)
+        figure = Figure(figsize=(9, 3.8), layout="constrained")
+        for axes, within in zip(figure.subplots(1, 2), ("FTRL", "OGD"), strict=True):
+            _tar(axes, chosen, within, bound=True)
+        figure.suptitle(f"{data}, {preset} preset", fontsize=9)
+        made[f"samples-{preset}"] = figure
+        figure = Figure(figsize=(9, 7), layout="constrained")
+        for k, within in enumerate(w for w in experiments if chosen.methods(w)):
+            _tar(figure.add_subplot(2, 2, k + 1), chosen, within, bound=False)
+        figure.suptitle(f"Experiments beside the paper's: {data}, {preset} preset", fontsize=9)
+        made[f"samples-{preset}-experiments"] = figure
+    return made
+
+
+def accuracy(rows: list[Row], data: str) -> dict[str, Figure]:
+    """Meta-test accuracy, one figure a preset."""
+    made = {}
+    for preset in dict.fromkeys(r["preset"] for r in rows):
+        chosen = Rows([r for r in rows if not r["extra"]], preset, one_panel=True)
+        figure = Figure(figsize=(5.4, 4), layout="constrained")
+        axes = figure.add_subplot(ylabel="accuracy on new tasks")
+        _by_shots(axes, chosen, "")
+        axes.legend(fontsize=7)
+        axes.set_title(f"{data}, {preset} preset", fontsize=9)
+        made[f"batch-{preset}"] = figure
+    return made
+
+
+def projections(rows: list[Row], data: str) -> dict[str, Figure]:
+    """Random projections of the optima: few and many shots side by side, controls below."""
+    chosen = Rows(rows, "any")
+    figure = Figure(figsize=(5.2, 7.6), layout="constrained")
+    grid = figure.subplots(len(similarity.VARIANTS), 2, sharex=True, sharey=True)
+    for line, variant in zip(grid, similarity.VARIANTS, strict=True):
+        for axes, m in zip(line, (chosen.shots[0], chosen.shots[-1]), strict=True):
+            row = chosen.at(variant, "radius", m)
+            axes.scatter(*zip(*row["points"], strict=True), s=3, color="navy", alpha=0.6)
+            axes.set_title(f"{m}-shot, {variant}: radius {row['mean']:.2f}", fontsize=8)
+            axes.set_aspect("equal", adjustable="box")
+            axes.tick_params(labelsize=6)
+    figure.suptitle(f"Optima, one random projection\n{data}", fontsize=9)
+    return {"similarity": figure}
+
+
+def growths(rows: list[Row], data: str) -> dict[str, Figure]:
+    """The least rise of the loss against the distance, and α against the number of samples."""
+    figure = Figure(figsize=(11, 3.6), layout="constrained")
+    left, right, last = figure.subplots(1, 3)
+    log = {"xscale": "log", "yscale": "log"}
+    for axes, within, colour in ((left, growth.LEFT, "maroon"), (right, growth.RIGHT, "navy")):
+        here = sorted((r for r in rows if r["within"] == within), key=lambda r: r["samples"])
+        for k, r in enumerate(here):
+            style = {"color": colour, "alpha": (k + 1) / len(here)}
+            axes.plot(r["distances"], r["curve"], label=f"{r['samples']} samples", **style)
+        axes.set(xlabel="distance from the optimum", ylabel="least L(θ) − L(θ*)", **log)
+        name = within if within == growth.LEFT else data
+        axes.set_title(name, fontsize=9)
+        axes.legend(fontsize=6)
+        _line(last, [r["samples"] for r in here], here, name, colour, marker="o", ms=4)
+    last.set(xlabel="samples", ylabel="α", **log)
+    last.legend(fontsize=7)
+    return {"growth": figure}
+
+
+DRAW: dict[str, Callable[[list[Row], str], dict[str, Figure]]] = {
+    "similarity": projections,
+    "growth": growths,
+    "samples": samples,
+    "batch": accuracy,
+}
+
+
+def draw_networks(
+    results: dict[str, dict], out: Path, data: str = "Omniglot", sweep: str | None = None
+) -> list[Path]:
+    """The appendix's deep figures: accuracy against meta-iterations, one curve a setting, ours
+    beside the authors' log.
+
+    One picture for every two families of ``data``, a panel for each sweep (or the one named); runs
+    that were never evaluated are left out.
+    """
+    labels = ["ours", "the authors' log"]
+    if data == TINY:
+        labels = [f"ours, {TINY}", "the authors' log, Mini-ImageNet: another data set"]
+    pictures = {}
+    for name, families in NETWORKS[data].items():
+        shown = [(f, s) for f in families for s in ([sweep] if sweep else SWEEPS)]
+        figure = Figure(figsize=(3.75 * len(shown), 4.3), layout="constrained")
+        panels = figure.subplots(1, len(shown))
+        for axes, (f, s) in zip(panels, shown, strict=True):
+            _networks(axes, results, f, s)
+            axes.set_title(f"{data} {FAMILIES[f]}", fontsize=10)
+        panels[0].set_ylabel("test accuracy, transductive")
+        styles = zip(labels, (OURS, LOGGED), strict=True)
+        keys = [Line2D([], [], color="black", label=label, **style) for label, style in styles]
+        figure.legend(handles=keys, loc="outside lower center", ncols=2, fontsize=9, frameon=False)
+        pictures[name] = figure
+    return save(pictures, Path(out), ("png",), 100)
+
+
+def _networks(axes: Axes, results: dict[str, dict], name: str, sweep: str) -> None:
+    keys = []
+    for colour, (value, run) in zip(COLOURS, family(name, sweep).items(), strict=False):
+        if curve := results.get(run.name, {}).get("curve"):
+            axes.plot(*zip(*curve, strict=True), color=colour, **OURS)
+        logged = reference()[run.name]["test_curve"][1:]
+        axes.plot(*zip(*logged, strict=True), color=colour, **LOGGED)
+        keys.append(Line2D([], [], color=colour, label=str(value)))
+    axes.set_xlabel("meta-iterations")
+    # Under the axes, where it hides no curve.
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "ncols": len(keys)}
+    small = {"fontsize": 8, "title_fontsize": 8, "frameon": False, "handlelength": 1.2}
+    axes.legend(handles=keys, title=VARIED[sweep], **place, **small)

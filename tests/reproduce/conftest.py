@@ -1,0 +1,6 @@
+"""The page writers live in scripts/, outside the package."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
