@@ -1,13 +1,17 @@
-# make demo | test | lint | docs | bench | clean — each makes .venv by itself; only Python 3.11+ is needed.
+# make demo | check | test | lint | docs | bench | clean — each makes .venv by itself; only Python 3.11+ is needed.
 PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint docs bench clean
+.PHONY: demo check test lint docs bench clean
 
 demo: .venv/.runtime
 	$(BIN)/fmrl demo
+
+# Lint and the tests that take less than a second, in about a minute: for every save.
+check: lint
+	$(BIN)/python -m pytest -m "not slow"
 
 test: lint
 	$(BIN)/python -m pytest
