@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fmrl.deep import Arrays, Pool
-from fmrl.deep.batches import mini_batches
+from fmrl.deep.tasks import mini_batches
 from fmrl.errors import FMRLError
 
 NINE = np.arange(9.0)[:, None]

@@ -29,7 +29,7 @@ from fmrl.deep import (
     squared_error,
 )
 from fmrl.deep.engines import iteration as iteration_module
-from fmrl.deep.engines.workers import share
+from fmrl.deep.engines.concurrent import share
 from fmrl.errors import FMRLError
 
 torch.set_num_threads(1)

@@ -1,6 +1,4 @@
-"""Callbacks for `MetaTrainer.fit(each=…)`: TensorBoard scalars, and progress with task-steps per
-second and time left.
-"""
+"""Callbacks for `MetaTrainer.fit(each=…)`: TensorBoard scalars, and lines of progress."""
 
 from __future__ import annotations
 
@@ -14,10 +12,11 @@ from fmrl.deep.trainer import MetaTrainer
 
 
 class TensorBoard:
-    """Write the training loss, the step eta, a similarity rule's guess D and any metrics to a
-    TensorBoard folder.
+    """Write the training loss, the step eta, a similarity rule's guess D and any metrics.
 
-    metrics: called with the trainer, returns {name: number}, e.g. an evaluation.
+    Args:
+        folder: Where TensorBoard's files go.
+        metrics: Called with the trainer, returns {name: number}, e.g. of an evaluation.
     """
 
     def __init__(self, folder: str | Path, metrics: Any = None):
@@ -26,25 +25,24 @@ class TensorBoard:
         self.writer, self.metrics, self.seen = SummaryWriter(str(folder)), metrics, 0
 
     def __call__(self, trainer: MetaTrainer) -> None:
-        if len(trainer.losses) > self.seen:
-            recent = torch.cat(trainer.losses[self.seen :]).mean(0)
-            self.seen = len(trainer.losses)
-            for run, value in enumerate(recent.tolist()):
-                self.writer.add_scalar(f"loss/{run}", value, trainer.iteration)
         scalars = {"eta": trainer.eta}
+        if len(trainer.losses) > self.seen:
+            scalars["loss"] = torch.cat(trainer.losses[self.seen :]).mean(0)
+            self.seen = len(trainer.losses)
         if trainer.similarity is not None:  # with a fixed step nothing is guessed
             scalars["guess"] = trainer.state.guess
-        for name, values in scalars.items():
-            for run, value in enumerate(values.tolist()):
-                self.writer.add_scalar(f"{name}/{run}", value, trainer.iteration)
-        for name, value in (self.metrics(trainer) if self.metrics else {}).items():
+        named = {f"{k}/{run}": v for k, vs in scalars.items() for run, v in enumerate(vs.tolist())}
+        for name, value in (named | (self.metrics(trainer) if self.metrics else {})).items():
             self.writer.add_scalar(name, value, trainer.iteration)
         self.writer.flush()
 
 
 class Progress:
-    """Print one line each time: meta-iterations, loss, and from the second line on task-steps per
-    second and time left.
+    """Print a line each time: meta-iterations, loss, then task-steps per second and time left.
+
+    Args:
+        iterations: Meta-iterations in all.
+        out: Called with each line.
     """
 
     def __init__(self, iterations: int, out: Any = print):
@@ -55,7 +53,7 @@ class Progress:
         if trainer.device.type == "cuda":
             torch.cuda.synchronize(trainer.device)
         line = f"{done:,}/{self.iterations:,}  loss {float(trainer.losses[-1].mean()):.4f}"
-        if self.start is None:  # how long it took to come here is not known
+        if self.start is None:  # the time before the first call is not known
             self.start = (now, done)
         elif done > self.start[1]:
             speed = (done - self.start[1]) / max(now - self.start[0], 1e-9)
