@@ -47,11 +47,11 @@ def test_learns_to_learn():
     net = omniglot_net(ways, filters=16, side=side, seed=0)
     tasks = pool.tasks(ways, 10, batch=10, steps=5, seed=0, classes=train)
     episodes = pool.tasks(ways, 1, batch=ways, steps=20, queries=1, seed=1, classes=test)
-    before = evaluate(net, episodes, 20, protocol="transductive", count=200, within=Adam(2e-3))
-    trainer = MetaTrainer(net, Adam(2e-3), meta=Interpolate(1.0, 0.0, 300), meta_batch=5).fit(
-        tasks, 300
+    before = evaluate(net, episodes, 20, protocol="transductive", count=100, within=Adam(2e-3))
+    trainer = MetaTrainer(net, Adam(2e-3), meta=Interpolate(1.0, 0.0, 150), meta_batch=5).fit(
+        tasks, 150
     )
-    after = evaluate(trainer, episodes, 20, protocol="transductive", count=200)
+    after = evaluate(trainer, episodes, 20, protocol="transductive", count=100)
     assert after.interval[0] > before.interval[1], (before, after)
     assert after.accuracy > 1.5 / ways
 

@@ -109,19 +109,23 @@ def iteration(path: str | os.PathLike) -> int:
 
 def _made(trainer: MetaTrainer) -> dict:
     """What a resumed run must share with the one that was saved."""
-    loss, named = trainer.loss, getattr(trainer.loss, "__qualname__", None)
-    plain = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(loss))  # no addresses
+    loss, rules = trainer.loss, ("within", "update", "meta", "similarity")
+    named = f"{loss.__module__}.{loss.__qualname__}" if hasattr(loss, "__qualname__") else None
     return {
         "names": list(trainer.layout.names),
         "shapes": [list(s) for s in trainer.layout.shapes],
         "module": zlib.crc32(repr(architecture(trainer.module)).encode()),
         "dtype": str(trainer.state.phi.dtype),
         "steps": trainer.rates.tolist(),
-        "loss": f"{loss.__module__}.{named}" if named else plain,
-        **{name: repr(getattr(trainer, name)) for name in ("within", "update", "meta")},
-        "similarity": repr(trainer.similarity),
+        "loss": named or _plain(loss),
+        **{name: _plain(getattr(trainer, name)) for name in rules},
         **{name: getattr(trainer, name) for name in ("meta_batch", "runs", "seed")},
     }
+
+
+def _plain(value: Any) -> str:
+    """A repr without addresses, which differ from run to run."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
 def _held(trainer: MetaTrainer) -> dict[str, torch.Tensor]:

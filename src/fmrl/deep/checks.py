@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from fmrl.deep.engines.stacked import Stacked, stack
+from fmrl.deep.engines.stacked import Stacked
 from fmrl.deep.layout import Layout
 from fmrl.deep.losses import CLASSIFIES, Loss, check_labels, check_loss
 from fmrl.errors import FMRLError
@@ -38,6 +38,19 @@ def table(values: Any, what: str, task: int | None = None) -> torch.Tensor:
         need = "must be an array of real numbers with one entry for each sample"
         raise FMRLError(f"{what} {need}", task=task)
     return found.detach()
+
+
+def classes_of(y: Any, count: int) -> np.ndarray:
+    """The class of each of ``count`` samples, numbers or strings."""
+    y = y.detach().cpu().numpy() if isinstance(y, torch.Tensor) else np.asarray(y)
+    y = np.asarray(y.tolist()) if y.dtype == object else y  # a column of strings
+    if y.shape != (count,) or not count:
+        what = f"X has {count} samples and y the shape {y.shape}"
+        raise FMRLError(what, fix="give one class for each sample, y [N]")
+    if y.dtype.kind not in "iubUS" and not (y.dtype.kind == "f" and np.isfinite(y).all()):
+        what = f"classes of type {y.dtype} cannot be told apart"
+        raise FMRLError(what, fix="give whole numbers or strings")
+    return y
 
 
 def pair(task: int, X: Any, y: Any, mark: str) -> tuple[torch.Tensor, torch.Tensor]:
@@ -80,7 +93,7 @@ def extent(tasks: Any) -> torch.Tensor:
 def suited(module: nn.Module, tasks: Any, loss: Loss, path: str = "auto") -> Stacked:
     """The stacked form of ``module``, after trying the tasks' inputs and the loss on it."""
     sequence(tasks, module)
-    apply = stack(module, path, tasks.inputs)
+    apply = Stacked(module, path, tasks.inputs)
     index, label = (part[:, 0] for part in tasks.draw(0, 2))
     if loss in CLASSIFIES:
         check_labels(extent(tasks), apply.outputs[-1] if apply.outputs else 0)

@@ -1,16 +1,17 @@
-"""Between a module and its flat parameter vector, and what modules of one architecture share."""
+"""Between a module and its flat parameter vector, and which modules may run side by side."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 from torch.func import functional_call
 
+from fmrl.deep.within import known
 from fmrl.errors import FMRLError
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -133,3 +134,25 @@ def architecture(module: nn.Module) -> tuple:
     buffers = [(name, buffer.cpu().numpy().tobytes()) for name, buffer in module.named_buffers()]
     frozen = [name for name, p in module.named_parameters() if not p.requires_grad]
     return repr(module), settings, buffers, frozen
+
+
+def side_by_side(
+    module: nn.Module | Sequence[nn.Module], within: Any, runs: int | None, device: Any
+) -> tuple[list[nn.Module], list[Any], torch.device]:
+    """One module and one inner rule for every run, on one device."""
+    modules = [module] if isinstance(module, nn.Module) else list(module)
+    if not modules or not all(isinstance(m, nn.Module) and [*m.parameters()] for m in modules):
+        fix = "give a module with parameters, or a list of such modules"
+        raise FMRLError("there is nothing to train", fix=fix)
+    device = torch.device(device or next(modules[0].parameters()).device)
+    modules = [m.to(device) for m in modules] * (runs or 1 if len(modules) == 1 else 1)
+    given = within if isinstance(within, (list, tuple)) else [within] * len(modules)
+    withins, fix = [known(w) for w in given], "train them one after the other"
+    if len(withins) != len(modules) or (runs and runs != len(modules)):
+        raise FMRLError("there must be one module and one within for every run")
+    if len({repr(replace(w, step=1.0)) for w in withins}) > 1:
+        raise FMRLError(f"{withins!r}: runs side by side differ in step alone", fix=fix)
+    first = architecture(modules[0]), Layout.of(modules[0])
+    if any((architecture(m), Layout.of(m)) != first for m in modules[1:]):
+        raise FMRLError("runs side by side need one architecture, and equal buffers", fix=fix)
+    return modules, withins, device

@@ -117,7 +117,7 @@ class MetaLevel:
         guess, similarity = (self.similarity or Known(1.0)).init(DOMAIN, phi)
         second = torch.zeros_like(phi) if self.within.adaptive else None
         meta = meta if self._scheduled(meta) else _own(meta, phi)
-        return MetaState(phi.clone(), second, guess.clone(), meta, _own(similarity, phi))
+        return MetaState(phi.clone(), second, _own(guess, phi), meta, _own(similarity, phi))
 
     def sigma(self, size: int) -> float:
         """sigma = G·√m, the weight of a task and the scale of its step."""
@@ -237,7 +237,7 @@ def _own(value: Any, like: torch.Tensor) -> Any:
     if isinstance(value, tuple):
         return tuple(_own(v, like) for v in value)
     if isinstance(value, torch.Tensor):
-        return value.clone()
+        return value.clone(memory_format=torch.contiguous_format)
     return None if value is None else torch.tensor(value, dtype=torch.float64, device=like.device)
 
 

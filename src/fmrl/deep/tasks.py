@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fmrl.datasets.episodes import Episodes, _splitmix
-from fmrl.deep.checks import pair, table, whole
+from fmrl.deep.checks import classes_of, pair, table, whole
 from fmrl.errors import FMRLError
 
 ORDER = 0x5EED  # keeps the order of mini-batches independent of the draw of classes and samples
@@ -26,7 +26,6 @@ class Tasks(Protocol):
 
     def draw(self, start: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Rows of ``inputs`` [count, steps, batch] and their targets [count, steps, batch, ...]."""
-        ...
 
 
 class TasksWithQueries(Tasks, Protocol):
@@ -36,11 +35,9 @@ class TasksWithQueries(Tasks, Protocol):
 
     def queried(self, start: int, count: int) -> tuple[torch.Tensor, torch.Tensor, list[Queried]]:
         """What `draw` gives, and the tasks' samples and queries, grouped by shape."""
-        ...
 
     def with_steps(self, steps: int) -> TasksWithQueries:
         """The same tasks, cut into ``steps`` mini-batches."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,17 +89,7 @@ class Pool:
             images: Whether X [N, H, W] gets a channel axis; say False for sequences [N, L, F].
         """
         X = table(X, "X")
-        y = y.detach().cpu().numpy() if isinstance(y, torch.Tensor) else np.asarray(y)
-        y = np.asarray(y.tolist()) if y.dtype == object else y  # a column of strings
-        what, fix = (
-            f"X has {len(X)} samples and y the shape {y.shape}",
-            "give one class each, y [N]",
-        )
-        if y.shape != (len(X),) or not len(X):
-            raise FMRLError(what, fix=fix)
-        if y.dtype.kind not in "iubUS" and not (y.dtype.kind == "f" and np.isfinite(y).all()):
-            what = f"classes of type {y.dtype} cannot be told apart"
-            raise FMRLError(what, fix="give whole numbers or strings")
+        y = classes_of(y, len(X))
         values, counts = np.unique(y, return_counts=True)
         inputs = X[torch.as_tensor(np.argsort(y, kind="stable"), device=X.device)]
         inputs = inputs[:, None] if images and inputs.ndim == 3 else inputs

@@ -1,10 +1,11 @@
-"""MetaTrainer: Algorithm 2 on the parameters of a network, many tasks and many runs at a time."""
+"""MetaTrainer: Algorithm 2 on a network's parameters, and callbacks that watch its `fit`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,12 +17,12 @@ from fmrl.deep.checks import extent, sequence, whole
 from fmrl.deep.engines.fused import PRECISIONS
 from fmrl.deep.engines.inner import PATHS, InnerLoop
 from fmrl.deep.engines.iteration import STRETCH, MetaIteration
-from fmrl.deep.layout import Layout, architecture
+from fmrl.deep.layout import Layout, side_by_side
 from fmrl.deep.losses import Loss, cross_entropy
 from fmrl.deep.meta_level import MetaLevel, mapped
 from fmrl.deep.ranks import Ranks, shared
 from fmrl.deep.tasks import Tasks
-from fmrl.deep.within import Adam, known
+from fmrl.deep.within import Adam
 from fmrl.errors import FMRLError
 
 SLICE = 32  # meta-iterations between looks at the clock on a GPU
@@ -79,7 +80,7 @@ class MetaTrainer:
         whole(0, seed=seed)
         if seed >= 2**30:
             raise FMRLError(f"seed={seed!r} must be below 2**30")
-        modules, withins, self.device = _side_by_side(module, within or Adam(), runs, device)
+        modules, withins, self.device = side_by_side(module, within or Adam(), runs, device)
         self.module, self.layout, self.runs = modules[0], Layout.of(modules[0]), len(modules)
         self.within, self.update, self.similarity = withins[0], update or FLIOnline(), similarity
         self.meta = meta or Interpolate(1.0, 0.0, 20_000)
@@ -288,23 +289,52 @@ class MetaTrainer:
         self.order = order
 
 
-def _side_by_side(
-    module: nn.Module | Sequence[nn.Module], within: Any, runs: int | None, device: Any
-) -> tuple[list[nn.Module], list[Any], torch.device]:
-    """One module and one inner rule for every run, on one device."""
-    modules = [module] if isinstance(module, nn.Module) else list(module)
-    if not modules or not all(isinstance(m, nn.Module) and [*m.parameters()] for m in modules):
-        fix = "give a module with parameters, or a list of such modules"
-        raise FMRLError("there is nothing to train", fix=fix)
-    device = torch.device(device or next(modules[0].parameters()).device)
-    modules = [m.to(device) for m in modules] * (runs or 1 if len(modules) == 1 else 1)
-    given = within if isinstance(within, (list, tuple)) else [within] * len(modules)
-    withins, fix = [known(w) for w in given], "train them one after the other"
-    if len(withins) != len(modules) or (runs and runs != len(modules)):
-        raise FMRLError("there must be one module and one within for every run")
-    if len({repr(replace(w, step=1.0)) for w in withins}) > 1:
-        raise FMRLError(f"{withins!r}: runs side by side differ in step alone", fix=fix)
-    first = architecture(modules[0]), Layout.of(modules[0])
-    if any((architecture(m), Layout.of(m)) != first for m in modules[1:]):
-        raise FMRLError("runs side by side need one architecture, and equal buffers", fix=fix)
-    return modules, withins, device
+class TensorBoard:
+    """Write the training loss, the step eta, a similarity rule's guess D and any metrics.
+
+    Args:
+        folder: Where TensorBoard's files go.
+        metrics: Called with the trainer, returns {name: number}, e.g. of an evaluation.
+    """
+
+    def __init__(self, folder: str | Path, metrics: Any = None):
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer, self.metrics, self.seen = SummaryWriter(str(folder)), metrics, 0
+
+    def __call__(self, trainer: MetaTrainer) -> None:
+        scalars = {"eta": trainer.eta}
+        if len(trainer.losses) > self.seen:
+            scalars["loss"] = torch.cat(trainer.losses[self.seen :]).mean(0)
+            self.seen = len(trainer.losses)
+        if trainer.similarity is not None:  # with a fixed step nothing is guessed
+            scalars["guess"] = trainer.state.guess
+        named = {f"{k}/{run}": v for k, vs in scalars.items() for run, v in enumerate(vs.tolist())}
+        for name, value in (named | (self.metrics(trainer) if self.metrics else {})).items():
+            self.writer.add_scalar(name, value, trainer.iteration)
+        self.writer.flush()
+
+
+class Progress:
+    """Print a line each time: meta-iterations, loss, then task-steps per second and time left.
+
+    Args:
+        iterations: Meta-iterations in all.
+        out: Called with each line.
+    """
+
+    def __init__(self, iterations: int, out: Any = print):
+        self.iterations, self.out, self.start = iterations, out, None
+
+    def __call__(self, trainer: MetaTrainer) -> None:
+        now, done = time.monotonic(), trainer.iteration
+        if trainer.device.type == "cuda":
+            torch.cuda.synchronize(trainer.device)
+        line = f"{done:,}/{self.iterations:,}  loss {float(trainer.losses[-1].mean()):.4f}"
+        if self.start is None:  # the time before the first call is not known
+            self.start = (now, done)
+        elif done > self.start[1]:
+            speed = (done - self.start[1]) / max(now - self.start[0], 1e-9)
+            rate = speed * trainer.runs * trainer.meta_batch * trainer.loop.steps
+            line += f"  {rate:,.0f} task-steps/s  {(self.iterations - done) / speed:.0f} s left"
+        self.out(line)

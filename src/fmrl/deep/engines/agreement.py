@@ -61,14 +61,12 @@ def fused_error(loop: Any, wide: int, averages: bool) -> tuple[tuple, Callable[[
             found, gradient = (second / (1 - within.beta2)).sqrt(), gradient.abs()
         else:
             found = start - moved
-        norms = 2 * len(plan.blocks) * plan.filters
-        edges = [0, norms, *(b.offset for b in plan.blocks[1:]), plan.dense, plan.size]
+        edges = [0, *(b.weight for b in plan.blocks), plan.dense, theta.shape[1]]
         worst = _worst(found, gradient, edges)
         return worst if total is None else max(worst, _worst(total, 2 * start, edges))
 
-    network = plan.blocks, plan.filters, plan.ways, plan.channels
-    rules = type(within), averages, wide, loop.inputs.dtype
-    return (loop.precision, loop.batch, *network, *rules), measure
+    compiled = type(within), averages, wide, loop.inputs.dtype
+    return (loop.precision, loop.batch, plan.blocks, plan.ways, *compiled), measure
 
 
 def pooled_error(loop: Any) -> tuple[tuple, Callable[[], float]]:

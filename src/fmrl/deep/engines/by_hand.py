@@ -19,7 +19,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fmrl.deep.engines.layers import Places, ends_dense, halves, layers, plain_block
+from fmrl.deep.engines.layers import flattens, layers
+from fmrl.deep.layout import Layout
+from fmrl.deep.models import SameConv2d
 
 aten = torch.ops.aten
 POOL = ([2, 2], [2, 2], [0, 0], [1, 1])  # kernel, stride, padding, dilation
@@ -49,7 +51,7 @@ class Plan:
     dense: int  # where the dense layer starts
     inputs: int
     ways: int
-    order: torch.Tensor  # [P]: theta here = module-order theta[order]
+    order: torch.Tensor  # [P]: theta in the plan's order = module-order theta[order]
 
     def patches(self, batch: int) -> int:
         """Numbers in the patches of one task."""
@@ -67,29 +69,55 @@ def plan(module: nn.Module, shape: tuple[int, ...]) -> Plan | None:
     if len(found) < 5 or len(shape) != 3 or shape[1] != shape[2]:
         return None
     *body, flatten, dense = found
-    if not ends_dense(flatten, dense):
+    if not flattens(flatten) or type(dense) is not nn.Linear or dense.bias is None:
         return None
-    places, blocks, (channels, side, _) = Places(module), [], shape
+    layout, (channels, side, _) = Layout.of(module), shape
+    numbered = layout.split(torch.arange(layout.size)).values()
+    places = dict(zip(map(id, module.parameters()), numbered, strict=True))
+
+    def at(weight: torch.Tensor) -> torch.Tensor:
+        """Where a weight's numbers lie in theta; -1 if it is not a parameter of the module."""
+        return places.get(id(weight), torch.full(weight.shape, -1))
+
+    blocks, order, start = [], [], 0
     while body:
         conv, norm, pool, last, *_ = [*body, None, None, None]
         pooled = type(pool) is nn.MaxPool2d
-        if not plain_block(conv, norm, channels) or (pooled and not halves(pool)):
+        if not _plain(conv, norm, channels) or (pooled and not _halves(pool)):
             return None
         if type(last if pooled else pool) is not nn.ReLU:
             return None
-        weight, gamma = places.take(conv.weight, 2, 3, 1, 0), places.take(norm.weight)
-        places.take(norm.bias)
-        out, filters, stride = math.ceil(side / conv.stride[0]), conv.out_channels, conv.stride[0]
+        filters, stride = conv.out_channels, conv.stride[0]
+        order += [at(conv.weight).permute(2, 3, 1, 0), at(norm.weight), at(norm.bias)]
+        out, gamma = math.ceil(side / stride), start + conv.weight.numel()
         after = -(-out // 2) if pooled and pool.ceil_mode else out // 2 if pooled else out
         shapes = channels, filters, side, out, after, stride
-        blocks.append(Block(weight, gamma, *shapes, conv.pads(side, side), norm.eps))
-        channels, side, body = filters, after, body[3 + pooled :]
+        blocks.append(Block(start, gamma, *shapes, conv.pads(side, side), norm.eps))
+        channels, side, start, body = filters, after, gamma + 2 * filters, body[3 + pooled :]
     if dense.in_features != channels * side * side:
         return None
-    start, order = places.take_dense(dense, channels), places.order()
-    if order is None:
+    order += [at(dense.weight).unflatten(1, (channels, -1)).permute(2, 1, 0), at(dense.bias)]
+    flat = torch.cat([part.flatten() for part in order])
+    if not torch.equal(flat.sort().values, torch.arange(layout.size)):  # tied weights come twice
         return None
-    return Plan(tuple(blocks), start, dense.in_features, dense.out_features, order)
+    return Plan(tuple(blocks), start, dense.in_features, dense.out_features, flat)
+
+
+def _halves(pool: nn.MaxPool2d) -> bool:
+    """Whether a max-pool is the plain 2x2 one."""
+    plain = {"kernel_size": (2, (2, 2)), "stride": (2, (2, 2))}
+    plain |= {"padding": (0, (0, 0)), "dilation": (1, (1, 1)), "return_indices": (False,)}
+    return all(getattr(pool, name) in values for name, values in plain.items())
+
+
+def _plain(conv: nn.Module, norm: nn.Module | None, channels: int) -> bool:
+    """Whether these are a 3x3 convolution without bias and batch norm on batch statistics."""
+    return (
+        type(conv) is SameConv2d
+        and (conv.kernel_size, conv.bias, conv.in_channels) == ((3, 3), None, channels)
+        and conv.stride[0] == conv.stride[1]
+        and (type(norm) is nn.BatchNorm2d and norm.affine and not norm.track_running_stats)
+    )
 
 
 class Gradient:

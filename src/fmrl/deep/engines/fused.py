@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from fmrl.deep.engines.layers import Places, ends_dense, layers, plain_block
+from fmrl.deep.engines import by_hand
+from fmrl.deep.engines.by_hand import Block, Plan
 
 PRECISIONS = ("ieee", "tf32", "bf16")
 PROGRAMS = 128  # that a launch should have, about one for each multiprocessor
@@ -24,69 +25,33 @@ def available() -> bool:
     return torch.cuda.is_available() or triton.knobs.runtime.interpret
 
 
-@dataclass(frozen=True)
-class Block:
-    """One [convolution, batch norm, ReLU]."""
-
-    side: int
-    out: int  # side after it
-    pad: int  # before the first pixel
-    offset: int  # where its weights start
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A network the kernels can run."""
-
-    blocks: tuple[Block, ...]
-    channels: int
-    filters: int
-    ways: int
-    dense: int  # where the dense layer starts
-    eps: float
-    order: torch.Tensor  # [P]: kernel-order theta = module-order theta[order]
-
-    @property
-    def size(self) -> int:
-        """P."""
-        return len(self.order)
-
-
 def plan(module: nn.Module, shape: tuple[int, ...], batch: int) -> Plan | None:
-    """The plan for inputs (C, H, W) in mini-batches, or None when the kernels do not fit."""
-    found = layers(module) or []
-    if len(found) < 8 or len(found) % 3 != 2 or len(shape) != 3 or shape[1] != shape[2]:
+    """The plan for inputs (C, H, W) in mini-batches, or None when the kernels do not fit.
+
+    It is the plan of `fmrl.deep.engines.by_hand` in another order: (gamma, beta) of every block,
+    then all convolutions, then the dense layer.
+    """
+    found = by_hand.plan(module, shape)
+    if found is None or len(found.blocks) < 2:
         return None
-    *body, flatten, dense = found
-    convs, norms, relus = body[0::3], body[1::3], body[2::3]
-    channels, side, _ = shape
-    filters = getattr(convs[0], "out_channels", 0)
-    if not ends_dense(flatten, dense) or any(type(r) is not nn.ReLU for r in relus):
-        return None
-    for i, (conv, norm) in enumerate(zip(convs, norms, strict=True)):
-        if not plain_block(conv, norm, filters if i else channels) or conv.stride != (2, 2):
+    first, last = found.blocks[0], found.blocks[-1]
+    f, positions = first.filters, last.out**2
+    for b in found.blocks:
+        if (b.stride, b.filters, b.eps, b.after) != (2, f, first.eps, b.out):
             return None
-        if conv.out_channels != filters or norm.eps != norms[0].eps:
-            return None
-    if filters not in (16, 32, 64) or 9 * channels > 32 or dense.out_features > 64:
+    if f not in (16, 32, 64) or 9 * first.channels > 32 or found.ways > 64:
         return None
-    places, specs = Places(module), []
-    for norm in norms:
-        places.take(norm.weight)
-        places.take(norm.bias)
-    for conv in convs:
-        out, pad = math.ceil(side / 2), conv.pads(side, side)[0]
-        specs.append(Block(side, out, pad, places.take(conv.weight, 2, 3, 1, 0)))
-        side = out
-    positions = side * side
-    if dense.in_features != filters * positions or positions & (positions - 1):
+    if positions & (positions - 1) or batch > 32:
         return None
-    if batch > 32 or batch * specs[0].out ** 2 > 8192:  # a program holds all rows of its channels
+    if batch * first.out**2 > 8192:  # a program holds all rows of its channels
         return None
-    start, order = places.take_dense(dense, filters), places.order()
-    if order is None:
-        return None
-    return Plan(tuple(specs), channels, filters, dense.out_features, start, norms[0].eps, order)
+    parts, blocks, start = [found.order[b.gamma :][: 2 * f] for b in found.blocks], [], 0
+    for i, b in enumerate(found.blocks):
+        parts.append(found.order[b.weight : b.gamma])
+        blocks.append(replace(b, gamma=2 * i * f, weight=2 * f * len(found.blocks) + start))
+        start += b.gamma - b.weight
+    order = torch.cat([*parts, found.order[found.dense :]])
+    return replace(found, blocks=tuple(blocks), order=order)
 
 
 def power(n: int) -> int:
@@ -144,6 +109,7 @@ class FusedStep:
         tiles: Tiles | None = None, wide: int | None = None, scale: float | None = None,
     ):  # fmt: skip
         self.plan, self.tasks, self.batch, self.within = plan, tasks, batch, within
+        self.filters = f = plan.blocks[0].filters
         self.low = precision == "bf16"
         self.tiles = tiles or (HALF if self.low else FULL)
         self.wide = wide or tasks  # the stack size that tiles are chosen for
@@ -151,11 +117,11 @@ class FusedStep:
         store = torch.bfloat16 if self.low else torch.float32
         self.precision = "tf32" if self.low else precision
         rows = [batch * b.out**2 for b in plan.blocks]
-        self.xhat = [torch.empty(tasks, m, plan.filters, dtype=store, device=device) for m in rows]
+        self.xhat = [torch.empty(tasks, m, f, dtype=store, device=device) for m in rows]
         self.act = [torch.empty_like(x) for x in self.xhat[:-1]] + self.xhat[-1:]  # last: not read
         self.dy = [torch.empty_like(x) for x in self.xhat]
-        self.rstd = [torch.empty(tasks, plan.filters, device=device) for _ in rows]
-        self.small = torch.empty(tasks, 2 * len(rows) * plan.filters, device=device)
+        self.rstd = [torch.empty(tasks, f, device=device) for _ in rows]
+        self.small = torch.empty(tasks, 2 * len(rows) * f, device=device)
 
     def __call__(self, inputs, theta, second, average, index, label, eta, bias, loss) -> None:
         """Move theta [T, P] (kernel order) by one step, in place, and write loss [T].
@@ -166,8 +132,8 @@ class FusedStep:
 
         from fmrl.deep.kernels import fused as kernels
 
-        p, g, n, size = self.plan, self.tiles, self.tasks, self.plan.size
-        f, batch, last = p.filters, self.batch, len(p.blocks) - 1
+        p, g, n, size = self.plan, self.tiles, self.tasks, len(self.plan.order)
+        f, batch, last = self.filters, self.batch, len(p.blocks) - 1
         beta2, eps = self.within.beta2, self.within.eps
         rule = {"ADAM": self.within.adaptive, "AVERAGE": average is not None}
         second, average = theta if second is None else second, theta if average is None else average
@@ -176,7 +142,7 @@ class FusedStep:
         moved = theta, second, average
 
         def shape(b: Block) -> dict:
-            return {"B": batch, "H": b.side, "OH": b.out, "PAD": b.pad, "F": f}
+            return {"B": batch, "H": b.side, "OH": b.out, "PAD": b.pads[0], "F": f}
 
         def tiled(kernel: str, count: int) -> tuple[int, int, Tile, dict]:
             tile = g.of(kernel, count, self.wide, f)
@@ -184,17 +150,17 @@ class FusedStep:
             return power(count), f // tile.channels, tile, options
 
         nb = min(32, f)
-        taps = {"CIN": p.channels, "RB": g.first, "KP": power(9 * p.channels), "NB": nb}
+        taps = {"CIN": first.channels, "RB": g.first, "KP": power(9 * first.channels), "NB": nb}
         taps["num_warps"] = 4
         kernels.first_forward[(n, f // nb)](
-            inputs, index, theta, self.xhat[0], self.act[0], self.rstd[0], size, first.offset, 0,
-            p.eps, PRECISION=self.precision, **taps, **shape(first),
+            inputs, index, theta, self.xhat[0], self.act[0], self.rstd[0], size, first.weight, 0,
+            first.eps, PRECISION=self.precision, **taps, **shape(first),
         )  # fmt: skip
         for i, b in enumerate(p.blocks[1:], 1):
             rows, programs, tile, options = tiled("forward", batch * b.out**2)
             kernels.forward[(n, programs)](
-                self.act[i - 1], theta, self.xhat[i], self.act[i], self.rstd[i], size, b.offset,
-                2 * i * f, p.eps, MB=rows, KB=min(tile.depth, f), ACT=i < last,
+                self.act[i - 1], theta, self.xhat[i], self.act[i], self.rstd[i], size, b.weight,
+                2 * i * f, first.eps, MB=rows, KB=min(tile.depth, f), ACT=i < last,
                 num_warps=tile.warps(rows), **options, **shape(b), **math_,
             )  # fmt: skip
         kernels.head[(n,)](
@@ -208,18 +174,18 @@ class FusedStep:
             rows, programs, tile, options = tiled("data", batch * math.ceil(b.side / 2) ** 2)
             kernels.backward_data[(n, programs)](
                 self.dy[i], self.xhat[i - 1], self.rstd[i - 1], theta, self.dy[i - 1], self.small,
-                size, b.offset, 2 * (i - 1) * f, MC=rows, KB=min(tile.depth, f),
+                size, b.weight, 2 * (i - 1) * f, MC=rows, KB=min(tile.depth, f),
                 SB=min(rows, g.sweep), LAYER=i - 1, SMALL=small, num_warps=tile.warps(rows),
                 **options, **shape(b), **math_,
             )  # fmt: skip
             rows, programs, tile, options = tiled("weight", batch * b.out**2)
             kernels.backward_weight[(n, 9, programs)](
-                self.dy[i], self.act[i - 1], *moved, eta, bias, size, b.offset, beta2, eps,
+                self.dy[i], self.act[i - 1], *moved, eta, bias, size, b.weight, beta2, eps,
                 RB=min(tile.depth, rows), PRECISION=self.precision, num_warps=4, **options,
                 **shape(b), **rule,
             )  # fmt: skip
         kernels.first_weight[(n, f // nb)](
-            inputs, index, self.dy[0], *moved, eta, bias, size, first.offset, beta2, eps, **taps,
+            inputs, index, self.dy[0], *moved, eta, bias, size, first.weight, beta2, eps, **taps,
             **shape(first), **math_, **rule,
         )  # fmt: skip
         facts = {"SMALL": small, "SP": power(small), "num_warps": 4} | rule

@@ -16,7 +16,7 @@ from torch import nn
 from fmrl.deep.engines import by_hand, fused, pooled
 from fmrl.deep.engines.agreement import agrees, fused_error, pooled_error
 from fmrl.deep.engines.concurrent import share
-from fmrl.deep.engines.stacked import FORMS, Uncapturable, stack
+from fmrl.deep.engines.stacked import FORMS, Stacked, Uncapturable
 from fmrl.deep.layout import Layout
 from fmrl.deep.losses import (
     CLASSIFIES,
@@ -57,7 +57,7 @@ class InnerLoop:
         self.module, self.within, self.inputs, self.loss = module, within, inputs, loss
         self.tasks, self.steps, self.batch, self.piece = tasks, steps, batch, piece or tasks
         self.precision, self.path = precision, path
-        self.apply = stack(module, path if path in FORMS else "auto", inputs)
+        self.apply = Stacked(module, path if path in FORMS else "auto", inputs)
         given = isinstance(targets, torch.Tensor)
         kind, shape = (targets.dtype, targets.shape[3:]) if given else (targets, ())
         if loss in CLASSIFIES:

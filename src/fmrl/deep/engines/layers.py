@@ -1,11 +1,10 @@
-"""Layers with per-task weights as batched products, and where a network's parameters lie.
+"""Layers with per-task weights, each as one batched product.
 
 Only networks of exactly known layers, as their authors left them, are replaced by faster forms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
 
 import torch
 from torch import nn
@@ -49,63 +48,6 @@ def _flatten(module: nn.Sequential):
 def flattens(layer: nn.Module) -> bool:
     """Whether a layer makes every sample one flat vector."""
     return type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1)
-
-
-def ends_dense(flatten: nn.Module, dense: nn.Module) -> bool:
-    """Whether a network ends with these: samples made flat, and a dense layer with a bias."""
-    return flattens(flatten) and type(dense) is nn.Linear and dense.bias is not None
-
-
-def halves(pool: nn.Module) -> bool:
-    """Whether a layer is a plain 2x2 max-pool."""
-    plain = {"kernel_size": (2, (2, 2)), "stride": (2, (2, 2))}
-    plain |= {"padding": (0, (0, 0)), "dilation": (1, (1, 1)), "return_indices": (False,)}
-    return type(pool) is nn.MaxPool2d and all(getattr(pool, k) in v for k, v in plain.items())
-
-
-def plain_block(conv: nn.Module, norm: nn.Module | None, channels: int) -> bool:
-    """Whether these are a 3x3 convolution without bias and batch norm on batch statistics."""
-    return (
-        type(conv) is SameConv2d
-        and (conv.kernel_size, conv.bias, conv.in_channels) == ((3, 3), None, channels)
-        and conv.stride[0] == conv.stride[1]
-        and (type(norm) is nn.BatchNorm2d and norm.affine and not norm.track_running_stats)
-    )
-
-
-class Places:
-    """Where the numbers of each parameter lie in theta, and the order a plan takes them in."""
-
-    def __init__(self, module: nn.Module):
-        parameters = list(module.parameters())
-        starts = accumulate((p.numel() for p in parameters), initial=0)
-        self.start = {id(p): at for p, at in zip(parameters, starts, strict=False)}
-        self.size = sum(p.numel() for p in parameters)
-        self.taken: list[torch.Tensor] = []
-
-    def take(self, parameter: torch.Tensor, *axes: int) -> int:
-        """Take a parameter's numbers next, axes permuted; returns where they start in the order."""
-        at = torch.arange(parameter.numel()).reshape(parameter.shape)
-        return self._put(parameter, at.permute(axes) if axes else at)
-
-    def take_dense(self, dense: nn.Linear, channels: int) -> int:
-        """Take a dense layer's weights [position, channel, output] and its bias next."""
-        places = torch.arange(dense.in_features).view(channels, -1).mT.reshape(-1)
-        rows = torch.arange(dense.out_features)[None] * dense.in_features
-        before = self._put(dense.weight, rows + places[:, None])
-        self.take(dense.bias)
-        return before
-
-    def _put(self, parameter: torch.Tensor, at: torch.Tensor) -> int:
-        before = sum(map(len, self.taken))
-        start = self.start.get(id(parameter), self.size)  # beyond theta: not a parameter
-        self.taken.append(start + at.reshape(-1))
-        return before
-
-    def order(self) -> torch.Tensor | None:
-        """theta in the plan's order is theta[order]; None unless every number was taken once."""
-        order = torch.cat(self.taken)
-        return order if torch.equal(order.sort().values, torch.arange(self.size)) else None
 
 
 def batched(module: nn.Module) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None:

@@ -28,30 +28,21 @@ class Uncapturable(Exception):
     """Raised instead of doing what a CUDA graph may not be able to repeat."""
 
 
-def stack(module: nn.Module, path: str = "auto", sample: torch.Tensor | None = None) -> Stacked:
-    """The stacked form of ``module``.
+class Stacked:
+    """The stacked form of ``module``: call it with theta [T, P] and x [T, B, ...].
 
     path: "auto", "stacked" (or an error if a layer has no fast form) or "functional". sample: some
-    inputs [n, ...] to try it on; without them the first call's are taken.
+    inputs [n, ...] to try it on; without them the first call's are taken. After that ``outputs`` is
+    the shape of one sample's output and ``looped`` says whether tasks take turns. Inputs are cast
+    to the parameters' dtype: floats, bytes (images) and bools always; other whole numbers only
+    where the network does not take them as they are (a Linear does not, an Embedding does).
+    Parameters that a mini-batch does not reach have gradient 0.
 
-    >>> stack(nn.Linear(2, 3))(torch.ones(4, 9), torch.ones(4, 5, 2)).shape
+    >>> Stacked(nn.Linear(2, 3))(torch.ones(4, 9), torch.ones(4, 5, 2)).shape
     torch.Size([4, 5, 3])
     """
-    found = Stacked(module, path)
-    if sample is not None:
-        found.settle(sample)
-    return found
 
-
-class Stacked:
-    """What `stack` returns.
-
-    After `settle`, ``outputs`` is the shape of one sample's output and ``looped`` says whether
-    tasks take turns. Inputs are cast to the parameters' dtype: floats, bytes (images) and bools
-    always; other whole numbers only where the network does not take them as they are (a Linear does
-    not, an Embedding does). Parameters that a mini-batch does not reach have gradient 0."""
-
-    def __init__(self, module: nn.Module, path: str = "auto"):
+    def __init__(self, module: nn.Module, path: str = "auto", sample: torch.Tensor | None = None):
         refuse_state(module)
         self.module, self.path, self.name = module, path, type(module).__name__
         self.layout, self.one = Layout.of(module), bind(module)
@@ -63,6 +54,8 @@ class Stacked:
         self.form: Apply | None = None
         self.outputs: tuple[int, ...] = ()
         self.whole = self.looped = False
+        if sample is not None:
+            self.settle(sample)
 
     def __call__(self, theta: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         if self.form is None:
