@@ -444,7 +444,7 @@ def test_targets_have_a_shape_and_labels_a_range():
         InnerLoop(
             net, SGD(0.1), inputs, targets=torch.zeros(1, 3, 5, 3), loss=squared_error, **options
         )
-    with pytest.raises(FMRLError, match="name no class"):
+    with pytest.raises(FMRLError, match="are not class numbers"):
         InnerLoop(net, SGD(0.1), inputs, targets=torch.float64, **options)
     loop = InnerLoop(net, SGD(0.1), inputs, targets=torch.int32, **options)
     assert loop.label.dtype == torch.int64

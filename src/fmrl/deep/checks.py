@@ -33,7 +33,7 @@ def table(values: Any, what: str, task: int | None = None) -> torch.Tensor:
         found = values if isinstance(values, torch.Tensor) else torch.as_tensor(np.asarray(values))
     except (TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0]
-        raise FMRLError(f"{what} is no array of numbers ({reason})", task=task) from None
+        raise FMRLError(f"{what} is not an array of numbers ({reason})", task=task) from None
     if found.ndim == 0 or found.is_complex():
         need = "must be an array of real numbers with one entry for each sample"
         raise FMRLError(f"{what} {need}", task=task)
@@ -71,11 +71,11 @@ def sequence(tasks: Any, module: nn.Module, loop: Any = None) -> None:
     >>> sequence([(torch.eye(2), [0, 1])], nn.Linear(2, 2))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    fmrl.errors.FMRLError: list is no sequence of tasks; use Pool.of(X, y).tasks(…) or Arrays(...
+    fmrl.errors.FMRLError: list is not a sequence of tasks; use Pool.of(X, y).tasks(…) or Arrays(...
     """
     if not hasattr(tasks, "draw"):
         fix = "use Pool.of(X, y).tasks(…) or Arrays([(X, y), …])"
-        raise FMRLError(f"{type(tasks).__name__} is no sequence of tasks", fix=fix)
+        raise FMRLError(f"{type(tasks).__name__} is not a sequence of tasks", fix=fix)
     Layout.of(module)  # it has parameters, on one device
     here, device = tasks.inputs.device, next(module.parameters()).device
     if here != device:

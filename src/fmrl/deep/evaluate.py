@@ -176,7 +176,7 @@ def _check(sources: list[Any], chosen: int, begin: Start) -> None:
     """One sequence of tasks for every run, over one table, with queries, suited to the network."""
     if odd := [type(s).__name__ for s in sources if not hasattr(s, "queried")]:
         fix = "use Pool.of(X, y).tasks(…, queries=1) or Arrays([(X, y, Xq, yq), …])"
-        raise FMRLError(f"{odd[0]} is no sequence of tasks with queries", fix=fix)
+        raise FMRLError(f"{odd[0]} is not a sequence of tasks with queries", fix=fix)
     if len(sources) != chosen:
         raise FMRLError(f"there are {len(sources)} sequences of tasks for {chosen} runs")
     for source in sources:
@@ -201,7 +201,7 @@ def _measure(what: str | None, source: Any, loss: Loss) -> str:
         return "accuracy" if classes and loss is not squared_error else "loss"
     _one_of(MEASURES, what=what)
     if what == "accuracy" and not classes:
-        raise FMRLError("there is no accuracy where targets are no classes", fix="say what='loss'")
+        raise FMRLError("accuracy needs targets that are classes", fix="say what='loss'")
     return what
 
 

@@ -85,7 +85,7 @@ def check_labels(label: torch.Tensor, outputs: int) -> None:
     """
     if label.is_floating_point() or label.is_complex():
         fix = "give whole numbers, or loss=squared_error"
-        raise FMRLError(f"labels of {label.dtype} name no class", fix=fix)
+        raise FMRLError(f"labels of {label.dtype} are not class numbers", fix=fix)
     if label.numel() == 0:
         return
     low, high = (int(v) for v in label.aminmax())

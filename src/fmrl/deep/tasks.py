@@ -105,7 +105,7 @@ class Pool:
             scale: Multiply bytes by it; None keeps them as bytes.
         """
         if not all(hasattr(images, name) for name in ("sizes", "rotations", "images", "take")):
-            what = f"{type(images).__name__} is no fmrl.datasets.ImageSet"
+            what = f"{type(images).__name__} is not an fmrl.datasets.ImageSet"
             raise FMRLError(what, fix="give inputs and classes: Pool.of(X, y)")
         if not isinstance(images.images, np.ndarray):
             fix = "give the set as it was loaded"
@@ -167,7 +167,7 @@ class Pool:
         tensor = isinstance(classes, (np.ndarray, torch.Tensor))
         asked = classes.tolist() if tensor else list(classes)
         if not asked:
-            raise FMRLError("classes names no class", fix="leave it out to draw from all")
+            raise FMRLError("classes is empty", fix="leave it out to draw from all")
         for name in asked:
             if isinstance(name, (list, torch.Tensor)) or name not in where:
                 known = f"{self._name(0)!r} to {self._name(count - 1)!r}"

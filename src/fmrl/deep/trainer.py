@@ -220,7 +220,7 @@ class MetaTrainer:
         bad = (~torch.isfinite(self.losses[chunk])).nonzero()
         if len(bad):
             at = self.iteration - sum(map(len, self.losses[chunk:])) + int(bad[0, 0]) + 1
-            what = f"the loss of run {int(bad[0, 1])} is no number at meta-iteration {at}"
+            what = f"the loss of run {int(bad[0, 1])} is not a finite number at meta-iteration {at}"
             fix = "take a smaller step (or first guess), and look for NaN among the inputs"
             raise FMRLError(what, fix=fix)
 

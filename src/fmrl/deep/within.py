@@ -79,7 +79,7 @@ def known(within: SGD | Adam) -> SGD | Adam:
     if not isinstance(within, (SGD, Adam)):
         name = within.__name__ if isinstance(within, type) else type(within).__name__
         fix = "use fmrl.deep.SGD(step) or fmrl.deep.Adam(step)"
-        raise FMRLError(f"within={name} is no optimiser of fmrl.deep", fix=fix)
+        raise FMRLError(f"within={name} is not an optimiser of fmrl.deep", fix=fix)
     return within
 
 
