@@ -51,7 +51,7 @@ def trainer(kind: str, ranks: Ranks | None, seed: int = 0) -> tuple[MetaTrainer,
 
 def main(folder: Path) -> None:
     """Every composition: 6 meta-iterations, a checkpoint, 6 more."""
-    ranks = Ranks.start()
+    ranks = Ranks.start("gloo")  # on CPUs, whatever GPUs there are
     for kind in KINDS:
         made, tasks = trainer(kind, ranks, seed=0 if ranks.first else 7)  # rank 0's modules count
         save(made.fit(tasks, 6), folder / f"{kind}-6.safetensors")

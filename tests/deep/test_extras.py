@@ -177,7 +177,7 @@ def test_maml_leaves_frozen_parameters():
         (lambda: MAML().fit(small_net(), [t[:2] for t in sines(2, 0)], 1), "MAML needs queries"),
         (
             lambda: MAML().fit(small_net(), Arrays(sines(2, 0), batch=5, steps=1), 1),
-            "name no class",
+            "are not class numbers",
         ),
         (
             lambda: MAML().fit(small_net(), Arrays(sines(2, 0), batch=5, steps=1), 1, meta_batch=0),

@@ -10,20 +10,26 @@ import sys
 import pytest
 
 torch = pytest.importorskip("torch")
+cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 
 CODE = """
-import numpy as np, sys, torch
-from fmrl.deep import SGD, Adam, FLIBatch, Interpolate, Layout, MetaTrainer, Pool, mini_imagenet_net, omniglot_net
+import sys
+import numpy as np
+from fmrl.deep import SGD, Adam, FLIBatch, Interpolate, Layout, MetaTrainer, Pool
+from fmrl.deep import mini_imagenet_net, omniglot_net
 rng, pooled = np.random.default_rng(0), sys.argv[1] == "pooled"
-X = rng.random((60, 3, 11, 11), dtype=np.float32) if pooled else (rng.random((60, 28, 28)) > 0.3).astype(np.uint8)
-pool = Pool.of(X, np.repeat(np.arange(6), 10))
-tasks = pool.tasks(3, 4, batch=3, steps=2, seed=3)
+bits = (rng.random((60, 28, 28)) > 0.3).astype(np.uint8)
+X = rng.random((60, 3, 11, 11), dtype=np.float32) if pooled else bits
+build, size = (mini_imagenet_net, {"side": 11}) if pooled else (omniglot_net, {})
+tasks = Pool.of(X, np.repeat(np.arange(6), 10)).tasks(3, 4, batch=3, steps=2, seed=3)
+rest = {"meta_batch": 2, "precision": "ieee"}
 for within in (Adam(1e-3),) if pooled else (Adam(1e-3), SGD(0.1)):
     found = {}
     for path in ("fused", "stacked"):
-        net = mini_imagenet_net(3, filters=16, side=11, seed=0) if pooled else omniglot_net(3, filters=16, seed=0)
-        trainer = MetaTrainer(net, within, FLIBatch(), Interpolate(1.0, 0.0, 4), meta_batch=2, path=path, precision="ieee").fit(tasks, 2)
-        assert (trainer.loop.pooled if pooled else trainer.loop.plan is not None) == (path == "fused")
+        net = build(3, filters=16, seed=0, **size)
+        trainer = MetaTrainer(net, within, FLIBatch(), Interpolate(1.0, 0.0, 4), path=path, **rest)
+        loop = trainer.fit(tasks, 2).loop
+        assert (loop.pooled if pooled else loop.plan is not None) == (path == "fused")
         found[path] = trainer.phi
     moved = (found["stacked"] - Layout.of(net).flat(net)).norm()
     assert (found["fused"] - found["stacked"]).norm() < 1e-4 * moved, within
@@ -33,15 +39,11 @@ for within in (Adam(1e-3),) if pooled else (Adam(1e-3), SGD(0.1)):
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 @pytest.mark.parametrize("network", ["strided", "pooled"])
 def test_kernels_in_the_interpreter(network):
-    environment = os.environ | {
-        "TRITON_INTERPRET": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "OMP_NUM_THREADS": "1",
-    }
-    subprocess.run([sys.executable, "-c", CODE, network], check=True, env=environment)
+    alone = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", CODE, network], check=True, env=os.environ | alone)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@cuda
 @pytest.mark.parametrize(("batch", "ways"), [(10, 5), (20, 20), (5, 5)])
 @pytest.mark.parametrize("precision", ["bf16", "tf32", "ieee"])
 def test_kernels_agree_on_cuda(batch, ways, precision):
@@ -56,7 +58,7 @@ def test_kernels_agree_on_cuda(batch, ways, precision):
     assert loop.plan is not None
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@cuda
 @pytest.mark.parametrize("batch", [5, 10, 15])
 @pytest.mark.parametrize(("precision", "most"), [("bf16", 0.25), ("tf32", 0.25), ("ieee", 1e-4)])
 def test_pooled_kernels_agree_on_cuda(batch, precision, most):
@@ -75,7 +77,7 @@ def test_pooled_kernels_agree_on_cuda(batch, precision, most):
     assert loop.pooled and pooled_error(loop)[1]() < most
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@cuda
 def test_graph_replay_equals_eager():
     import numpy as np
 

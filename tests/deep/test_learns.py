@@ -44,14 +44,14 @@ def _pool():
 def test_learns_to_learn():
     pool, train, test, side = _pool()
     ways = 5 if len(test) >= 5 else 3
+    iterations, steps, count = (100, 10, 100) if side == 8 else (300, 20, 200)
     net = omniglot_net(ways, filters=16, side=side, seed=0)
     tasks = pool.tasks(ways, 10, batch=10, steps=5, seed=0, classes=train)
-    episodes = pool.tasks(ways, 1, batch=ways, steps=20, queries=1, seed=1, classes=test)
-    before = evaluate(net, episodes, 20, protocol="transductive", count=200, within=Adam(2e-3))
-    trainer = MetaTrainer(net, Adam(2e-3), meta=Interpolate(1.0, 0.0, 300), meta_batch=5).fit(
-        tasks, 300
-    )
-    after = evaluate(trainer, episodes, 20, protocol="transductive", count=200)
+    episodes = pool.tasks(ways, 1, batch=ways, steps=steps, queries=1, seed=1, classes=test)
+    judge = {"protocol": "transductive", "count": count}
+    before = evaluate(net, episodes, steps, within=Adam(2e-3), **judge)
+    trainer = MetaTrainer(net, Adam(2e-3), meta=Interpolate(1.0, 0.0, iterations), meta_batch=5)
+    after = evaluate(trainer.fit(tasks, iterations), episodes, steps, **judge)
     assert after.interval[0] > before.interval[1], (before, after)
     assert after.accuracy > 1.5 / ways
 

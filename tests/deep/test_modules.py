@@ -34,7 +34,7 @@ from fmrl.deep import (
 from fmrl.deep.engines.by_hand import plan as by_hand
 from fmrl.deep.engines.fused import plan as fused
 from fmrl.deep.engines.inner import InnerLoop
-from fmrl.deep.engines.stacked import stack
+from fmrl.deep.engines.stacked import Stacked
 from fmrl.deep.losses import check_labels
 from fmrl.errors import FMRLError
 
@@ -273,9 +273,9 @@ def test_a_stacked_form_with_other_numbers_is_not_used(monkeypatch):
     )
     net, x = nn.Linear(4, 2).double(), torch.randn(2, 3, 4, dtype=torch.float64)
     theta = Layout.of(net).flat(net).expand(2, -1)
-    assert torch.allclose(stack(net)(theta, x), net(x), rtol=1e-12)
+    assert torch.allclose(Stacked(net)(theta, x), net(x), rtol=1e-12)
     with pytest.raises(FMRLError, match="no stacked form"):
-        stack(net, "stacked")(theta, x)
+        Stacked(net, "stacked")(theta, x)
 
 
 class Scaled(nn.Module):
@@ -330,7 +330,7 @@ def test_parameters_without_axes_and_whole_numbers():
     assert torch.equal(
         trained(copy.deepcopy(net), whole).phi, trained(copy.deepcopy(net), floats).phi
     )
-    bytes_ = stack(nn.Linear(4, 2), sample=torch.zeros(3, 4, dtype=torch.uint8))
+    bytes_ = Stacked(nn.Linear(4, 2), sample=torch.zeros(3, 4, dtype=torch.uint8))
     assert not bytes_.whole and bytes_.outputs == (2,)
 
 
@@ -345,7 +345,7 @@ def test_what_vmap_refuses_is_run_task_by_task(kind):
     assert trainer.loop.apply.looped
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        stack(nn.Linear(4, 2), sample=torch.zeros(3, 4))  # and nothing is said of others
+        Stacked(nn.Linear(4, 2), sample=torch.zeros(3, 4))  # and nothing is said of others
 
 
 def test_a_network_that_refuses_its_inputs_says_so():
@@ -444,7 +444,7 @@ def test_targets_have_a_shape_and_labels_a_range():
         InnerLoop(
             net, SGD(0.1), inputs, targets=torch.zeros(1, 3, 5, 3), loss=squared_error, **options
         )
-    with pytest.raises(FMRLError, match="name no class"):
+    with pytest.raises(FMRLError, match="are not class numbers"):
         InnerLoop(net, SGD(0.1), inputs, targets=torch.float64, **options)
     loop = InnerLoop(net, SGD(0.1), inputs, targets=torch.int32, **options)
     assert loop.label.dtype == torch.int64
@@ -459,7 +459,7 @@ def test_targets_have_a_shape_and_labels_a_range():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 @pytest.mark.parametrize("kind", [nn.GRU, None])
 def test_task_by_task_on_cuda_equals_cpu(kind):
-    """A branch that depends on data is in no CUDA graph: the meta-iteration is then not captured."""
+    """A branch that depends on data is in no CUDA graph: the meta-iteration is not captured."""
     torch.manual_seed(0)
     net, shape = (Branching(), (4,)) if kind is None else (Recurrent(kind), (5, 3))
     found = []

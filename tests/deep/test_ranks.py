@@ -14,7 +14,9 @@ torch = pytest.importorskip("torch")
 from ranked import KINDS, trainer
 
 import fmrl
-from fmrl.deep import Ranks, load, save
+from fmrl.core.rules.similarity import ReleasedDoubling
+from fmrl.deep import SGD, Adam, Arrays, FollowLeader, MetaTrainer, Ranks, load, save
+from fmrl.deep.ranks import by_distance
 
 
 def test_two_ranks_equal_one_process(tmp_path):
@@ -25,23 +27,10 @@ def test_two_ranks_equal_one_process(tmp_path):
         alone[kind] = made.phi.clone()
         whole[kind] = made.fit(tasks, 12)
     script = Path(__file__).with_name("ranked.py")
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        str(script),
-        str(tmp_path),
-    ]
-    done = subprocess.run(
-        command,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", str(script), str(tmp_path)]
+    quiet = {"capture_output": True, "text": True, "timeout": 300}
+    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, **quiet)
     assert done.returncode == 0, done.stderr[-3000:]
     for kind in KINDS:
         start, tasks = trainer(kind, None)
@@ -50,23 +39,16 @@ def test_two_ranks_equal_one_process(tmp_path):
         assert (half.phi - alone[kind]).abs().max() < 1e-12
         # Written by two ranks and gone on by one; written by one and gone on by two; two all the
         # way.
-        for found in (
-            half.fit(tasks, 12),
-            *(
-                load(trainer(kind, None)[0], tmp_path / f"{kind}-{n}.safetensors")
-                for n in (12, "resumed")
-            ),
-        ):
+        saved = [tmp_path / f"{kind}-{n}.safetensors" for n in (12, "resumed")]
+        for found in (half.fit(tasks, 12), *(load(trainer(kind, None)[0], s) for s in saved)):
             assert found.iteration == 12
             assert (found.phi - whole[kind].phi).abs().max() < 1e-12
             assert torch.allclose(found.eta, whole[kind].eta, rtol=1e-12)
         for rank in (0, 1):
             losses = torch.load(tmp_path / f"{kind}-losses-{rank}.pt")
             assert torch.allclose(losses, torch.cat(whole[kind].losses), rtol=1e-10)
-    if "doubling" in KINDS:
-        assert not torch.equal(
-            whole["doubling"].eta, trainer("doubling", None)[0].eta
-        )  # the rule moved the step
+    fresh = trainer("doubling", None)[0]
+    assert not torch.equal(whole["doubling"].eta, fresh.eta)  # the rule moved the step
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -87,3 +69,69 @@ def test_outside_torchrun(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     with pytest.raises(fmrl.FMRLError, match="torchrun"):
         Ranks.start()
+
+
+def launched(monkeypatch, ranks, gpus):
+    """An environment as torchrun makes it on a machine with so many GPUs; what was called."""
+    world = {"RANK": 0, "LOCAL_RANK": 0, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    for name, value in (world | {"MASTER_ADDR": "localhost"}).items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    called = []
+    monkeypatch.setattr(torch.cuda, "set_device", called.append)
+    monkeypatch.setattr(torch.distributed, "init_process_group", called.append)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: ranks)
+    return called
+
+
+def test_more_ranks_than_gpus_are_refused(monkeypatch):
+    called = launched(monkeypatch, ranks=3, gpus=2)
+    with pytest.raises(fmrl.FMRLError, match=r"3 ranks .* 2 GPUs; .*--nproc-per-node 2.*gloo"):
+        Ranks.start()
+    assert called == []
+    assert Ranks.start("gloo") == Ranks(0, 3) and called == [0, "gloo"]
+
+
+@pytest.mark.parametrize(("gpus", "calls"), [(0, ["gloo"]), (2, [0, "nccl"])])
+def test_ranks_start_where_they_fit(monkeypatch, gpus, calls):
+    called = launched(monkeypatch, ranks=2, gpus=gpus)
+    assert Ranks.start() == Ranks(0, 2) and called == calls
+
+
+class Farthest:
+    """A similarity rule that asks for distances alone, with a number as memory."""
+
+    def init(self, domain, phi):
+        return torch.ones_like(phi[..., 0]), 0.1
+
+    def update(self, domain, phi, guess, memory, end):
+        far = torch.sqrt(domain.divergence(end.theta, phi))
+        return torch.maximum(guess * memory, far), memory * 0.9
+
+
+class Eastward(Farthest):
+    """One that asks where tasks ended."""
+
+    def update(self, domain, phi, guess, memory, end):
+        return (end.theta - phi)[..., 0].abs(), memory
+
+
+def test_ranks_take_any_rule_of_distances():
+    assert by_distance(Farthest()) and by_distance(ReleasedDoubling(0.1, 1.1))
+    X, y = torch.eye(4).double(), [0, 1, 0, 1]
+    tasks, found = Arrays([(X, y)], batch=2, steps=2), []
+    for ranks in (None, Ranks()):
+        net = torch.nn.Linear(4, 2).double()
+        torch.nn.init.zeros_(net.weight)
+        torch.nn.init.zeros_(net.bias)
+        rules = {"meta": FollowLeader(), "similarity": Farthest(), "meta_batch": 3}
+        found.append(MetaTrainer(net, SGD(lipschitz=1.0), **rules, ranks=ranks).fit(tasks, 4))
+    assert (found[0].phi - found[1].phi).abs().max() < 1e-13
+    assert torch.allclose(found[0].eta, found[1].eta, rtol=1e-12)
+    assert float(found[0].state.similarity) == pytest.approx(0.1 * 0.9**12)
+    with pytest.raises(fmrl.FMRLError, match="asks where"):
+        Ranks(0, 2).check(SGD(0.1), Eastward())
+    with pytest.raises(fmrl.FMRLError, match="cannot be shared"):
+        Ranks(0, 2).check(Adam(carry="in turn"), None)

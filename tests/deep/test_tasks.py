@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from fmrl.deep import Arrays, Pool
-from fmrl.deep.batches import mini_batches
+from fmrl.deep.tasks import mini_batches
 from fmrl.errors import FMRLError
 
 NINE = np.arange(9.0)[:, None]
@@ -63,8 +63,8 @@ def test_the_smallest_class():
         (lambda: Pool.of(NINE, np.zeros((9, 1))), "9 samples and y the shape"),
         (lambda: Pool.of(np.zeros((0, 2)), []), "0 samples"),
         (lambda: Pool.of(NINE, [np.nan] * 9), "cannot be told apart"),
-        (lambda: Pool.of(["a"] * 9, [0] * 9), "no array of numbers"),
-        (lambda: Pool.of_images([1, 2]), "no fmrl.datasets.ImageSet"),
+        (lambda: Pool.of(["a"] * 9, [0] * 9), "not an array of numbers"),
+        (lambda: Pool.of_images([1, 2]), "not an fmrl.datasets.ImageSet"),
         (
             lambda: Pool.of(NINE, list("aaaaaabbb")).tasks(2, 3, batch=2, steps=1, queries=1),
             "class 'b' has 3 samples.*need 4",
@@ -75,7 +75,7 @@ def test_the_smallest_class():
         ),
         (
             lambda: Pool.of(NINE, list("aaaaaabbb")).tasks(2, 3, batch=2, steps=1, classes=[]),
-            "names no class",
+            "classes is empty",
         ),
         (
             lambda: Pool.of(NINE, list("aaaaaabbb")).tasks(2, 3, batch=2, steps=1, classes=[99]),
@@ -108,7 +108,7 @@ def test_the_smallest_class():
             lambda: Arrays([(NINE, [0] * 9, np.eye(2), [0, 1])], batch=1, steps=1),
             r"task 0: a sample of X has shape \(2,\)",
         ),
-        (lambda: Arrays([(NINE, ["a"] * 9)], batch=1, steps=1), "task 0: y is no array of numbers"),
+        (lambda: Arrays([(NINE, ["a"] * 9)], batch=1, steps=1), "task 0: y is not an array of numbers"),
         (
             lambda: Arrays([(NINE, [0] * 9), (NINE, [0] * 9, NINE, [0] * 9)], batch=1, steps=1),
             "every task is",

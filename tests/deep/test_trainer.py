@@ -22,14 +22,16 @@ from fmrl.deep import (
     AverageDeviation,
     FollowLeader,
     Interpolate,
+    Layout,
     MetaTrainer,
+    SameConv2d,
     cross_entropy,
     load,
     save,
     squared_error,
 )
 from fmrl.deep.engines import iteration as iteration_module
-from fmrl.deep.engines.workers import share
+from fmrl.deep.engines.concurrent import share
 from fmrl.errors import FMRLError
 
 torch.set_num_threads(1)
@@ -76,24 +78,21 @@ class Interrupting:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("boom")])
-@pytest.mark.parametrize("at", [9, 62, 101])
+@pytest.mark.parametrize("at", [9, 30, 45])
 @pytest.mark.parametrize("meta", [Interpolate(1.0, 0.0, 40), FollowLeader()])
 def test_what_stops_a_fit_leaves_whole_meta_iterations(tmp_path, error, at, meta):
-    whole = trainer(meta=meta, loss=Interrupting(-1, error), path="functional").fit(arrays(), 40)
-    stopped = trainer(meta=meta, loss=Interrupting(at, error), path="functional")
+    def made(at):
+        return trainer(meta=meta, loss=Interrupting(at, error), path="functional")
+
+    whole, stopped = made(-1).fit(arrays(), 12), made(at)
     with pytest.raises(type(error)):
-        stopped.fit(arrays(), 40)
-    assert (
-        stopped.iteration == (at - 3) // 4
-    )  # two calls that check the loss, then four a meta-iteration
-    save(stopped, tmp_path / "c.safetensors")
-    fresh = load(
-        trainer(meta=meta, loss=Interrupting(-1, error), path="functional"),
-        tmp_path / "c.safetensors",
-    )
-    assert torch.equal(fresh.fit(arrays(), 40).phi, whole.phi)
-    assert torch.equal(stopped.fit(arrays(), 40).phi, whole.phi)
-    assert sum(map(len, stopped.losses)) == 40
+        stopped.fit(arrays(), 12)
+    # Two calls that check the loss, then four a meta-iteration.
+    assert stopped.iteration == (at - 3) // 4
+    fresh = load(made(-1), save(stopped, tmp_path / "c.safetensors"))
+    assert torch.equal(fresh.fit(arrays(), 12).phi, whole.phi)
+    assert torch.equal(stopped.fit(arrays(), 12).phi, whole.phi)
+    assert sum(map(len, stopped.losses)) == 12
 
 
 def test_time_is_looked_at_within_a_chunk():
@@ -132,7 +131,7 @@ def test_tables_of_long_tasks_are_cut(monkeypatch):
 
 
 def test_a_loss_that_is_no_number_is_named():
-    with pytest.raises(FMRLError, match="no number at meta-iteration"):
+    with pytest.raises(FMRLError, match="not a finite number at meta-iteration"):
         trainer(SGD(1e300), loss=lambda o, y: o.square().sum((1, 2))).fit(arrays(), 30)
 
 
@@ -184,11 +183,9 @@ def test_a_checkpoint_of_other_settings_or_other_numbers_is_refused(tmp_path):
     save(trainer().fit(arrays(), 2), path)
     other_net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
     rest = {"within": Adam(0.01, carry=True), "meta": Interpolate(1.0, 0.0, 40), "meta_batch": 3}
-    others = [
-        MetaTrainer(net().float(), **rest), MetaTrainer(other_net, **rest), trainer(Adam(0.02, carry=True)),
-        trainer(meta=FollowLeader()), trainer(loss=Interrupting(-1, None)),
-    ]  # fmt: skip
-    for other in others:
+    others = [MetaTrainer(net().float(), **rest), MetaTrainer(other_net, **rest)]
+    others += [trainer(Adam(0.02, carry=True)), trainer(meta=FollowLeader())]
+    for other in [*others, trainer(loss=Interrupting(-1, None))]:
         with pytest.raises(FMRLError, match="was made with"):
             load(other, path)
     data = bytearray(path.read_bytes())
@@ -272,7 +269,7 @@ def test_a_good_checkpoint_brings_a_spoilt_trainer_back(tmp_path):
     path = save(trainer().fit(arrays(), 2), tmp_path / "c.safetensors")
     spoilt = Arrays([(np.full((6, 3), np.nan), [0, 1] * 3)], batch=3, steps=4)
     t, calls = load(trainer(), path), []
-    with pytest.raises(FMRLError, match="no number at meta-iteration 3"):
+    with pytest.raises(FMRLError, match="not a finite number at meta-iteration 3"):
         t.fit(spoilt, 4, each=calls.append)
     assert calls == []  # nothing that is no number is handed on
     assert torch.equal(load(t, path).fit(arrays(), 4).phi, trainer().fit(arrays(), 4).phi)
@@ -360,3 +357,96 @@ def test_seeds_are_whole_numbers(seed):
     with pytest.raises(FMRLError, match="seed"):
         trainer(seed=seed)
     assert trainer(seed=np.int32(3)).fit(arrays(), 1).iteration == 1
+
+
+class Between:
+    """An update rule of one's own: half-way between the last iterate and the mean one."""
+
+    exact = False
+
+    def vector(self, play, best):
+        return (play.last + play.average) / 2
+
+
+class HeavyBall:
+    """A meta-update that remembers a vector and a number."""
+
+    def init(self, domain, phi):
+        return phi, (phi, 0)
+
+    def update(self, domain, phi, memory, end):
+        before, count = memory
+        return phi + (end.theta - phi) / (count + 1) + 0.3 * (phi - before), (phi, count + 1)
+
+
+class Signed:
+    """A meta-update whose memory is a counter but whose step is no fraction of theta − phi."""
+
+    def init(self, domain, phi):
+        return phi, 0
+
+    def update(self, domain, phi, memory, end):
+        return phi + 0.01 / (memory + 1) * torch.sign(end.theta - phi), memory + 1
+
+
+class Longest:
+    """A similarity rule that remembers where tasks ended, and the guess before."""
+
+    def init(self, domain, phi):
+        return torch.full_like(phi[..., 0], 0.5), (torch.zeros_like(phi), phi[..., 0])
+
+    def update(self, domain, phi, guess, memory, end):
+        total, before = memory
+        return (total + end.theta - phi).norm(dim=-1) + 0.01 * before, (total + end.theta, guess)
+
+
+@pytest.mark.parametrize("meta", [HeavyBall(), Signed()])
+def test_rules_of_ones_own_need_no_other_edit(meta, tmp_path):
+    """Every kind of rule, every shape of memory, on a path that keeps theta in another order."""
+    rng, domain = np.random.default_rng(0), Euclidean()
+    X, y = rng.random((12, 1, 8, 8)), np.arange(12) % 2
+    tasks = Arrays([(X, y)], batch=4, steps=3)
+    layers = [SameConv2d(1, 3, 3, 2), nn.BatchNorm2d(3, track_running_stats=False), nn.ReLU()]
+    network = nn.Sequential(*layers, nn.Flatten(), nn.Linear(48, 2)).double()
+
+    def made(path):
+        rules = {"update": Between(), "meta": meta, "similarity": Longest(), "meta_batch": 2}
+        return MetaTrainer(network, SGD(lipschitz=3.0), **rules, path=path)
+
+    trainer = made("by hand").fit(tasks, 3)
+    assert trainer.order is not None
+    layout, sigma = Layout.of(network), 3.0 * math.sqrt(3)
+    phi, memory = meta.init(domain, layout.flat(network)[None])
+    guess, held = Longest().init(domain, phi)
+    for t in range(3):
+        index, label = tasks.draw(2 * t, 2)
+        ends, start = [], phi
+        for k in range(2):
+            module, played = layout.module(network, start[0]), []
+            for s in range(3):
+                played.append(layout.flat(module))
+                loss = nn.functional.cross_entropy(module(tasks.inputs[index[k, s]]), label[k, s])
+                gradients = torch.autograd.grad(loss, list(module.parameters()))
+                with torch.no_grad():
+                    for p, g in zip(module.parameters(), gradients, strict=True):
+                        p -= float(guess) / sigma * g
+            ends.append((layout.flat(module) + torch.stack(played).mean(0))[None] / 2)
+        for end in ends:
+            one = End(end, end, torch.tensor([sigma]).double())
+            guess, held = Longest().update(domain, start, guess, held, one)
+        mean = torch.stack(ends).mean(0)
+        phi, memory = meta.update(domain, start, memory, End(mean, mean, torch.tensor([2 * sigma])))
+    assert (trainer.phi - phi).abs().max() < 1e-12
+    assert torch.allclose(trainer.state.guess, guess, rtol=1e-10)
+    path = save(made("by hand").fit(tasks, 1), tmp_path / "c.safetensors")
+    for way in ("by hand", "stacked"):
+        assert (load(made(way), path).fit(tasks, 3).phi - phi).abs().max() < 1e-11
+
+
+def test_an_update_rule_that_asks_for_more_is_refused():
+    class Losses(Between):
+        def vector(self, play, best):
+            return play.losses
+
+    with pytest.raises(FMRLError, match="asks for the play's losses"):
+        MetaTrainer(net(), update=Losses())

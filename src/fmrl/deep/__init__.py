@@ -1,57 +1,27 @@
-"""Meta-learning of networks: train any nn.Module across tasks, adapt it, evaluate it. Needs the
-extra ``fmrl[deep]``.
-"""
+"""Meta-learning of networks: train any nn.Module across tasks, adapt it, evaluate it.
+
+Needs the extra ``fmrl[deep]``."""
 
 from fmrl.core.rules.meta import AdaptiveOGD, FollowLeader, Interpolate
 from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known
 from fmrl.core.rules.update import FLIBatch, FLIOnline
 from fmrl.deep.adaptation import adapt, gradient_norm
-from fmrl.deep.arrays import Arrays
 from fmrl.deep.checkpoint import load, save
-from fmrl.deep.evaluate import evaluate
-from fmrl.deep.evaluation import Evaluation
+from fmrl.deep.evaluate import Evaluation, evaluate
 from fmrl.deep.layout import Layout
-from fmrl.deep.logging import Progress, TensorBoard
 from fmrl.deep.losses import cross_entropy, squared_error, summed_cross_entropy
 from fmrl.deep.maml import MAML
 from fmrl.deep.meta_level import LongRun
 from fmrl.deep.models import SameConv2d, mini_imagenet_net, omniglot_net
 from fmrl.deep.ranks import Ranks
-from fmrl.deep.tasks import FewShot, Pool
-from fmrl.deep.trainer import MetaTrainer
+from fmrl.deep.tasks import Arrays, FewShot, Pool
+from fmrl.deep.trainer import MetaTrainer, Progress, TensorBoard
 from fmrl.deep.within import SGD, Adam
 
 __all__ = [
-    "MAML",
-    "SGD",
-    "Adam",
-    "AdaptiveOGD",
-    "Arrays",
-    "AverageDeviation",
-    "Doubling",
-    "Evaluation",
-    "FLIBatch",
-    "FLIOnline",
-    "FewShot",
-    "FollowLeader",
-    "Interpolate",
-    "Known",
-    "Layout",
-    "LongRun",
-    "MetaTrainer",
-    "Pool",
-    "Progress",
-    "Ranks",
-    "SameConv2d",
-    "TensorBoard",
-    "adapt",
-    "cross_entropy",
-    "evaluate",
-    "gradient_norm",
-    "load",
-    "mini_imagenet_net",
-    "omniglot_net",
-    "save",
-    "squared_error",
-    "summed_cross_entropy",
-]
+    "MAML", "SGD", "Adam", "AdaptiveOGD", "Arrays", "AverageDeviation", "Doubling", "Evaluation",
+    "FLIBatch", "FLIOnline", "FewShot", "FollowLeader", "Interpolate", "Known", "Layout", "LongRun",
+    "MetaTrainer", "Pool", "Progress", "Ranks", "SameConv2d", "TensorBoard", "adapt",
+    "cross_entropy", "evaluate", "gradient_norm", "load", "mini_imagenet_net", "omniglot_net",
+    "save", "squared_error", "summed_cross_entropy",
+]  # fmt: skip

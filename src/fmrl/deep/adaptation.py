@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
-from fmrl.deep.arrays import Arrays
-from fmrl.deep.batches import table, whole
-from fmrl.deep.checks import extent, suited
+from fmrl.deep.checks import extent, suited, table, whole
 from fmrl.deep.engines.inner import InnerLoop
 from fmrl.deep.layout import Layout
 from fmrl.deep.losses import Loss, cross_entropy
+from fmrl.deep.tasks import Arrays
 from fmrl.deep.trainer import MetaTrainer
 from fmrl.deep.within import Adam, known
 from fmrl.errors import FMRLError
@@ -22,49 +21,38 @@ from fmrl.errors import FMRLError
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """What a test task starts from, for each chosen run: phi, Adam's carried moments and the steps
-    behind them, and eta.
-    """
+    """What a test task starts from, for each of R chosen runs."""
 
     module: nn.Module
     within: Any
     loss: Loss
     phi: torch.Tensor  # [R, P]
-    second: torch.Tensor | None  # [R, P]
-    taken: int
     eta: torch.Tensor  # [R]
-    options: dict[str, Any]  # path and precision
+    second: torch.Tensor | None = None  # [R, P] Adam's carried moments
+    taken: int = 0  # steps behind them
+    options: dict[str, Any] = field(default_factory=dict)  # path and precision
 
     @classmethod
     def of(
-        cls,
-        learner: MetaTrainer | nn.Module,
-        runs: Sequence[int] | None,
-        within: Any,
+        cls, learner: MetaTrainer | nn.Module, runs: Sequence[int] | None, within: Any,
         loss: Loss | None,
-    ) -> Start:
-        """The start of a trainer's ``runs`` (None: all), with its own within and loss, or of a
-        module with those given.
-        """
+    ) -> Start:  # fmt: skip
+        """The start of a trainer's ``runs`` (None: all), or of a module with a within and loss."""
         if isinstance(learner, MetaTrainer):
             for name, value in (("within", within), ("loss", loss)):
                 if value is not None:
-                    raise FMRLError(
-                        f"a trainer adapts with its own {name}",
-                        fix="give trainer.trained() to use another",
-                    )
-            chosen = list(range(learner.runs)) if runs is None else list(runs)
-            if not chosen or any(
-                isinstance(r, bool) or r not in range(learner.runs) for r in chosen
-            ):
-                raise FMRLError(
-                    f"there is no run {runs!r}", fix=f"choose from 0 to {learner.runs - 1}"
-                )
-            second = None if learner.second is None else learner.second[chosen]
+                    fix = "give trainer.trained() to use another"
+                    raise FMRLError(f"a trainer adapts with its own {name}", fix=fix)
+            own = range(learner.runs)
+            chosen = list(own) if runs is None else list(runs)
+            if not chosen or any(isinstance(r, bool) or r not in own for r in chosen):
+                fix = f"choose from 0 to {learner.runs - 1}"
+                raise FMRLError(f"there is no run {runs!r}", fix=fix)
+            phi, eta, second = learner.phi[chosen], learner.eta[chosen], learner.second
+            second = None if second is None else second[chosen]
             options = {"path": learner.path, "precision": learner.precision}
-            return cls(
-                learner.module, learner.within, learner.loss, learner.phi[chosen], second, learner.count, learner.eta[chosen], options
-            )  # fmt: skip
+            rules = learner.module, learner.within, learner.loss
+            return cls(*rules, phi, eta, second, learner.count, options)
         if not isinstance(learner, nn.Module):
             raise FMRLError(f"{type(learner).__name__} is neither a MetaTrainer nor an nn.Module")
         if runs is not None and list(runs) != [0]:
@@ -73,8 +61,7 @@ class Start:
         if within.step is None:
             raise FMRLError(f"{within!r} has no step", fix="give step=")
         phi = Layout.of(learner).flat(learner)[None]
-        eta = torch.full((1,), within.step, dtype=phi.dtype, device=phi.device)
-        return cls(learner, within, loss or cross_entropy, phi, None, 0, eta, {})
+        return cls(learner, within, loss or cross_entropy, phi, phi.new_full((1,), within.step))
 
     def put(self, loop: InnerLoop, pick: torch.Tensor) -> None:
         """Set the loop's tasks to begin where runs ``pick`` [T] stand."""
@@ -90,13 +77,10 @@ class Start:
     def loop(
         self, inputs: torch.Tensor, label: torch.Tensor, tasks: int, piece: int | None = None
     ) -> InnerLoop:
-        """An inner loop for ``tasks`` tasks whose targets look like ``label`` [·, steps, batch,
-        ...].
-        """
-        return InnerLoop(
-            self.module, self.within, inputs, tasks=tasks, steps=label.shape[1], batch=label.shape[2], loss=self.loss, piece=piece,
-            targets=label, **self.options,
-        )  # fmt: skip
+        """An inner loop of tasks whose targets look like ``label`` [·, steps, batch, ...]."""
+        sizes = {"tasks": tasks, "steps": label.shape[1], "batch": label.shape[2], "piece": piece}
+        options = sizes | self.options
+        return InnerLoop(self.module, self.within, inputs, loss=self.loss, targets=label, **options)
 
 
 def ends(loop: InnerLoop) -> torch.Tensor:
@@ -109,18 +93,26 @@ def ends(loop: InnerLoop) -> torch.Tensor:
 
 
 def adapt(
-    learner: MetaTrainer | nn.Module, X: Any, y: Any, steps: int = 50, *, batch: int | None = None, within: Any = None,
-    run: int = 0, seed: int = 0, loss: Loss | None = None,
+    learner: MetaTrainer | nn.Module, X: Any, y: Any, steps: int = 50, *, batch: int | None = None,
+    within: Any = None, run: int = 0, seed: int = 0, loss: Loss | None = None,
 ) -> nn.Module:  # fmt: skip
-    """A plain nn.Module adapted to one task's X [n, ...] and y [n] (or [n, k] numbers) by ``steps``
-    inner steps from phi.
+    """A plain nn.Module adapted to one task by inner steps from phi; the learner is not changed.
 
-    learner: a trainer (run ``run`` with its own within, step, moments, loss, path and precision) or
-    a module (with ``within`` and ``loss``, else Adam() and cross-entropy). batch: samples in a
-    step, all of them unless said. X [n, H, W] gets its channel axis where the network has 2-D
-    convolutions. A network whose batch norm uses the batch at hand answers for the batch it is
-    given: for one query at a time, put it in one batch with X ("inductive"); all queries together
-    are "transductive".
+    A network whose batch norm uses the batch at hand answers for the batch it is given: for one
+    query at a time, put it in one batch with X ("inductive"); all queries together are
+    "transductive".
+
+    Args:
+        learner: A trainer (its own within, step, moments, loss, path and precision are used), or a
+            module.
+        X: [n, ...] inputs; [n, H, W] gets its channel axis where the network has 2-D convolutions.
+        y: [n] labels, or [n] or [n, k] numbers.
+        steps: Inner steps.
+        batch: Samples in a step; None means all.
+        within: `SGD` or `Adam`, for a module. Default ``Adam()``.
+        run: Which run of a trainer.
+        seed: Of the order of samples.
+        loss: For a module. Default `cross_entropy`.
 
     >>> module = adapt(nn.Linear(2, 2), torch.eye(2), [0, 1], steps=100, within=Adam(0.1))
     >>> module(torch.eye(2)).argmax(1).tolist()
@@ -147,8 +139,13 @@ def adapt(
 def gradient_norm(
     module: nn.Module, tasks: Any, count: int = 20, loss: Loss = cross_entropy
 ) -> float:
-    """The largest norm of the gradient at ``module`` over first mini-batches of ``count`` tasks: a
-    G for SGD(lipschitz=…).
+    """The largest norm of the gradient at ``module`` over tasks: a G for SGD(lipschitz=…).
+
+    Args:
+        module: The network, at its present parameters.
+        tasks: A sequence of tasks.
+        count: Look at the first mini-batches of so many tasks.
+        loss: Of outputs [T, B, ...] and targets [T, B, ...]; returns [T].
 
     >>> tasks = Arrays([(torch.eye(2), [0.0, 0.0])], batch=2, steps=1)
     >>> net = nn.Linear(2, 1, bias=False)

@@ -1,58 +1,103 @@
-"""Whether tasks suit a network and a loss, found out before anything is trained."""
+"""Checks before training: arguments, arrays, and whether tasks suit a network and a loss."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from fmrl.deep.engines.stacked import Stacked, stack
+from fmrl.deep.engines.stacked import Stacked
 from fmrl.deep.layout import Layout
 from fmrl.deep.losses import CLASSIFIES, Loss, check_labels, check_loss
 from fmrl.errors import FMRLError
 
 
-def sequence(tasks: Any, module: nn.Module, loop: Any = None) -> None:
-    """Refuse what is no sequence of tasks, one on another device than the network, and labels that
-    an inner loop at hand has no place for.
+def whole(least: int, **numbers: Any) -> None:
+    """Refuse numbers that are not whole or below ``least``.
 
-    >>> sequence([(torch.eye(2), [0, 1])], nn.Linear(2, 2))
+    >>> whole(1, batch=0)
     Traceback (most recent call last):
         ...
-    fmrl.errors.FMRLError: list is no sequence of tasks; use Pool.of(X, y).tasks(…) or Arrays([(X,
-    y), …])"""
+    fmrl.errors.FMRLError: batch=0 must be a whole number, at least 1
+    """
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+            raise FMRLError(f"{name}={value!r} must be a whole number, at least {least}")
+
+
+def table(values: Any, what: str, task: int | None = None) -> torch.Tensor:
+    """A tensor of numbers with a leading axis; whole numbers and True/False as they are."""
+    try:
+        found = values if isinstance(values, torch.Tensor) else torch.as_tensor(np.asarray(values))
+    except (TypeError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        raise FMRLError(f"{what} is not an array of numbers ({reason})", task=task) from None
+    if found.ndim == 0 or found.is_complex():
+        need = "must be an array of real numbers with one entry for each sample"
+        raise FMRLError(f"{what} {need}", task=task)
+    return found.detach()
+
+
+def classes_of(y: Any, count: int) -> np.ndarray:
+    """The class of each of ``count`` samples, numbers or strings."""
+    y = y.detach().cpu().numpy() if isinstance(y, torch.Tensor) else np.asarray(y)
+    y = np.asarray(y.tolist()) if y.dtype == object else y  # a column of strings
+    if y.shape != (count,) or not count:
+        what = f"X has {count} samples and y the shape {y.shape}"
+        raise FMRLError(what, fix="give one class for each sample, y [N]")
+    if y.dtype.kind not in "iubUS" and not (y.dtype.kind == "f" and np.isfinite(y).all()):
+        what = f"classes of type {y.dtype} cannot be told apart"
+        raise FMRLError(what, fix="give whole numbers or strings")
+    return y
+
+
+def pair(task: int, X: Any, y: Any, mark: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs and targets of one task as tensors of one length; labels become int64."""
+    X, y = table(X, f"X{mark}", task), table(y, f"y{mark}", task)
+    if len(X) != len(y):
+        raise FMRLError(f"there are {len(X)} inputs but {len(y)} targets", task=task)
+    if not len(X):
+        raise FMRLError("there are no samples", task=task, fix="leave the task out")
+    return X, y if y.is_floating_point() else y.to(torch.int64)
+
+
+def sequence(tasks: Any, module: nn.Module, loop: Any = None) -> None:
+    """Refuse what is not a sequence of tasks for this network on its device.
+
+    Where an inner loop exists already, its labels are checked too.
+
+    >>> sequence([(torch.eye(2), [0, 1])], nn.Linear(2, 2))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    fmrl.errors.FMRLError: list is not a sequence of tasks; use Pool.of(X, y).tasks(…) or Arrays(...
+    """
     if not hasattr(tasks, "draw"):
         fix = "use Pool.of(X, y).tasks(…) or Arrays([(X, y), …])"
-        raise FMRLError(f"{type(tasks).__name__} is no sequence of tasks", fix=fix)
+        raise FMRLError(f"{type(tasks).__name__} is not a sequence of tasks", fix=fix)
     Layout.of(module)  # it has parameters, on one device
-    device = next(module.parameters()).device
-    if tasks.inputs.device != device:
-        raise FMRLError(
-            f"the tasks lie on {tasks.inputs.device}, the network on {device}",
-            fix="put both on one device",
-        )
+    here, device = tasks.inputs.device, next(module.parameters()).device
+    if here != device:
+        what = f"the tasks are on {here}, the network on {device}"
+        raise FMRLError(what, fix="put both on one device")
     if loop is not None:
         loop.check(extent(tasks))
 
 
 def extent(tasks: Any) -> torch.Tensor:
-    """The smallest and the largest label of all tasks where they are known, else the labels of the
-    first task.
-    """
+    """The smallest and largest label of all tasks, or the first task's labels if not known."""
     return torch.tensor(tasks.labels) if hasattr(tasks, "labels") else tasks.draw(0, 1)[1]
 
 
 def suited(module: nn.Module, tasks: Any, loss: Loss, path: str = "auto") -> Stacked:
-    """The stacked form of ``module``; an error unless it takes the tasks' inputs, and ``loss`` its
-    outputs and their targets.
-    """
+    """The stacked form of ``module``, after trying the tasks' inputs and the loss on it."""
     sequence(tasks, module)
-    apply, layout = stack(module, path, tasks.inputs), Layout.of(module)
+    apply = Stacked(module, path, tasks.inputs)
     index, label = (part[:, 0] for part in tasks.draw(0, 2))
     if loss in CLASSIFIES:
         check_labels(extent(tasks), apply.outputs[-1] if apply.outputs else 0)
-    flat = layout.flat(module)
+    flat = Layout.of(module).flat(module)
     with torch.no_grad():
         outputs = apply(torch.stack([flat, 1.1 * flat]), tasks.inputs[index])
     check_loss(loss, outputs, label)

@@ -1,48 +1,62 @@
-"""What a meta-learner holds between meta-iterations, and how the meta-level of the core moves it.
+"""What a meta-learner holds between meta-iterations, and how the core's rules move it.
 
 The meta-update and the similarity rule are the core's own values, applied to the flat parameter
-vector with R = ½‖·‖² on all of R^P. A meta-iteration hands them the tasks of a meta-batch, all of
-which started from the same phi."""
+vector with R = ½‖·‖² on all of R^P. A meta-iteration gives them the tasks of a meta-batch, which
+all started from the same phi. Any rule with ``init`` and ``update`` can be used."""
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
 from fmrl.core.domains import Euclidean
 from fmrl.core.rules.meta import End, FollowLeader
 from fmrl.core.rules.similarity import Known
-from fmrl.core.rules.update import FLIBatch, FLIOnline
-from fmrl.deep.batches import whole
-from fmrl.deep.within import Adam
+from fmrl.core.rules.update import FLIOnline
+from fmrl.deep.checks import whole
 from fmrl.errors import FMRLError
 
 DOMAIN = Euclidean()
 
 
+class Played(NamedTuple):
+    """What an update rule may ask of a network's play."""
+
+    last: torch.Tensor | None  # [..., P] where the task ended
+    average: torch.Tensor | None  # [..., P] mean of the iterates; None where no rule asks for it
+
+
 @dataclass(frozen=True)
 class LongRun:
-    """A long inner run stands in for the optimum: a task of m steps is drawn for ``steps`` of them,
-    and the last iterate is taken.
+    """A long inner run in place of the optimum: the FAL variant, as far as a network allows it.
 
-    The FAL variant, as far as a network allows it: the step and the weight of a task stay those of
-    its m steps."""
+    A task of m steps is drawn for ``steps`` of them, and the last iterate is taken. The step and
+    the weight of a task stay those of its m steps.
+
+    Args:
+        steps: Inner steps of the long run, at least those of a task.
+    """
 
     steps: int
+    exact: ClassVar[bool] = False
 
     def __post_init__(self):
         whole(1, steps=self.steps)
 
+    def vector(self, play: Any, best: Any = None) -> Any:
+        """The last iterate of the long run."""
+        return play.last
+
     def longer(self, sources: list[Any]) -> list[Any]:
         """The same tasks, drawn for ``steps`` steps; those that were one sequence stay one."""
         if self.steps < sources[0].steps:
-            raise FMRLError(
-                f"{self!r} plays fewer steps than the tasks' {sources[0].steps}", fix="give it more"
-            )
+            what = f"{self!r} plays fewer steps than the tasks' {sources[0].steps}"
+            raise FMRLError(what, fix="give it more")
         made = {id(s): copy.copy(s) for s in sources}
         for source in made.values():
             object.__setattr__(source, "steps", self.steps)  # tasks may be frozen values
@@ -51,9 +65,7 @@ class LongRun:
 
 @dataclass
 class MetaState:
-    """Tensors are on the training device; leading axis: runs. Parameters are in the order of the
-    inner loop.
-    """
+    """Tensors are on the training device, parameters in the order of the inner loop."""
 
     phi: torch.Tensor  # [R, P] initialisation
     second: torch.Tensor | None  # [R, P] Adam's carried second moments
@@ -62,6 +74,10 @@ class MetaState:
     similarity: Any  # the similarity rule's memory
     iteration: int = 0  # meta-iterations done
     taken: int = 0  # inner steps of each run, one task's after another's
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Every tensor of the state, through tuples."""
+        return list(leaves((self.phi, self.second, self.guess, self.meta, self.similarity)))
 
 
 @dataclass(frozen=True)
@@ -75,15 +91,23 @@ class MetaLevel:
     rounds: int = 1  # m, the inner steps
 
     def __post_init__(self):
-        if not isinstance(self.update, (FLIOnline, FLIBatch, LongRun)):
-            raise FMRLError(
-                f"update={self.update!r} needs the optimum of a network, which nobody can compute",
-                fix="use LongRun(steps)",
-            )
+        if not hasattr(self.meta, "update"):
+            fix = "give Interpolate, FollowLeader or AdaptiveOGD"
+            raise FMRLError(f"meta={self.meta!r} is not a meta-update", fix=fix)
+        if getattr(self.update, "exact", True):
+            what = f"update={self.update!r} needs the optimum of a network, which is not known"
+            raise FMRLError(what, fix="use LongRun(steps)")
+        _ = self.averages  # refuses a rule that asks for more than a network keeps
         if self.similarity is None and self.within.step is None:
-            raise FMRLError(
-                f"{self.within!r} has no step", fix="give step=, or a similarity rule that sets it"
-            )
+            fix = "give step=, or a similarity rule that sets it"
+            raise FMRLError(f"{self.within!r} has no step", fix=fix)
+
+    @property
+    def averages(self) -> bool:
+        """Whether the update rule asks for the mean of the iterates."""
+        asked = _Asked()
+        self.update.vector(asked, None)
+        return "average" in asked.names
 
     def init(self, phi: torch.Tensor) -> MetaState:
         """The state before the first task, phi [R, P]."""
@@ -91,82 +115,86 @@ class MetaLevel:
             raise FMRLError("the module's parameters have a NaN or an infinity")
         phi, meta = self.meta.init(DOMAIN, phi)
         guess, similarity = (self.similarity or Known(1.0)).init(DOMAIN, phi)
-        second = torch.zeros_like(phi) if isinstance(self.within, Adam) else None
-        return MetaState(phi.clone(), second, guess, own(meta), own(similarity))
+        second = torch.zeros_like(phi) if self.within.adaptive else None
+        meta = meta if self._scheduled(meta) else _own(meta, phi)
+        return MetaState(phi.clone(), second, _own(guess, phi), meta, _own(similarity, phi))
 
     def sigma(self, size: int) -> float:
         """sigma = G·√m, the weight of a task and the scale of its step."""
         bound = self.within.gradient_bound(size)
-        if bound is None:
-            if self.similarity is not None:
-                raise FMRLError(
-                    f"{self.within!r}: a similarity rule needs G",
-                    fix="give lipschitz=, e.g. from gradient_norm()",
-                )
-            bound = 1.0
-        return bound * math.sqrt(self.rounds)
+        if bound is None and self.similarity is not None:
+            fix = "give lipschitz=, e.g. from gradient_norm()"
+            raise FMRLError(f"{self.within!r}: a similarity rule needs G", fix=fix)
+        return (1.0 if bound is None else bound) * math.sqrt(self.rounds)
 
     def eta(self, guess: torch.Tensor, size: int, steps: torch.Tensor) -> torch.Tensor:
         """Inner step of each run [R]: fixed, or D_t / sigma."""
         return steps if self.similarity is None else guess / self.sigma(size)
 
-    def fraction(self, memory: Any, count: int) -> tuple[float, Any]:
-        """Where the meta-update keeps a plain number as its memory: the weight of theta in the next
-        phi, found by asking it.
-        """
-        zero, one = torch.zeros(1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
-        moved, memory = self.meta.update(
-            DOMAIN, zero, memory, End(one, one, torch.tensor(float(count)))
-        )
+    def fraction(self, memory: int, count: int) -> tuple[float, Any]:
+        """The weight of theta in the next phi, of a meta-update that `_scheduled` accepts."""
+        return self._moved(0.0, 1.0, memory, count)
+
+    def _moved(self, phi: float, theta: float, memory: Any, count: int) -> tuple[float, Any]:
+        """Ask the meta-update on a line."""
+        start, end = (torch.full((1,), v, dtype=torch.float64) for v in (phi, theta))
+        end = End(end, end, torch.tensor(float(count)))
+        moved, memory = self.meta.update(DOMAIN, start, memory, end)
         return float(moved), memory
 
+    def _scheduled(self, memory: Any) -> bool:
+        """Whether phi moves by a fraction of theta − phi that depends on a counter alone.
+
+        Such fractions can be computed on the host for many meta-iterations ahead.
+        """
+        if not isinstance(memory, int):
+            return False
+        fraction, _ = self.fraction(memory, 1)
+        return abs(self._moved(2.0, 5.0, memory, 1)[0] - (2.0 + 3.0 * fraction)) < 1e-12
+
     def advance(self, state: MetaState, theta: torch.Tensor, fraction: torch.Tensor | None) -> None:
-        """Move phi and the guess, in place, after tasks that ended at theta [R, K, P]."""
-        count = theta.shape[1]
-        sigma = torch.full_like(state.guess, self.sigma(theta.shape[2]))
+        """Move phi and the guess, in place, after tasks that ended at theta [R, K, P].
+
+        The similarity rule sees the K tasks one after the other, all from the same phi; the
+        meta-update sees their mean once, with the sum of their weights.
+        """
         if self.similarity is not None:
-            guess, memory = state.guess, state.similarity
-            for k in range(count):
-                end = End(theta[:, k], theta[:, k], sigma)
-                guess, memory = self.similarity.update(DOMAIN, state.phi, guess, memory, end)
-            write(state.guess, guess)
-            write(state.similarity, memory)
-        self.move(state, theta.mean(1), count, fraction)
+            sigma = torch.full_like(state.guess, self.sigma(theta.shape[2]))
+            self.learn(state, state.phi, [End(end, end, sigma) for end in theta.unbind(1)])
+        self.move(state, theta.mean(1), theta.shape[1], fraction)
+
+    def learn(self, state: MetaState, phi: torch.Tensor, ends: list[End]) -> None:
+        """Move the guess, in place, after tasks that started at ``phi``."""
+        guess, memory = state.guess, state.similarity
+        for end in ends:
+            guess, memory = self.similarity.update(DOMAIN, phi, guess, memory, end)
+        _write((state.similarity, state.guess), (memory, guess))
 
     def move(
         self, state: MetaState, mean: torch.Tensor, count: int, fraction: torch.Tensor | None
     ) -> None:
         """Move phi, in place, after ``count`` tasks whose update vectors have the mean [R, P]."""
-        sigma = torch.full_like(state.guess, self.sigma(mean.shape[1]))
         if fraction is not None:
             state.phi.lerp_(mean, fraction[:, None])
         else:
-            phi, memory = self.meta.update(
-                DOMAIN, state.phi, state.meta, End(mean, mean, sigma * count)
-            )
-            write(state.meta, memory)
-            state.phi.copy_(phi)
+            sigma = torch.full_like(state.guess, self.sigma(mean.shape[1]))
+            end = End(mean, mean, sigma * count)
+            phi, memory = self.meta.update(DOMAIN, state.phi, state.meta, end)
+            _write((state.meta, state.phi), (memory, phi))
+
+    def weights(self, count: int, steps: int) -> list[float]:
+        """What remains of each task's squared gradients after the later tasks of a meta-batch."""
+        decay = self.within.beta2**steps
+        return [decay ** (count - 1 - k) for k in range(count)]
 
     def carry(self, second: torch.Tensor, ends: torch.Tensor, steps: int) -> None:
-        """Fold the tasks' squared gradients into the carried moments one task after the other, in
-        place.
+        """Fold the tasks' squared gradients into the carried moments one by one, in place.
 
         ends [R, K, P]: moments where the tasks ended, each of which began at ``second`` [R, P].
         """
-        count = ends.shape[1]
-        self.fold(
-            second,
-            sum(w * ends[:, k] for k, w in enumerate(self.weights(count, steps))),
-            count,
-            steps,
-        )
-
-    def weights(self, count: int, steps: int) -> list[float]:
-        """What is left of each task's squared gradients after the tasks that follow it in a
-        meta-batch.
-        """
-        decay = self.within.beta2**steps
-        return [decay ** (count - 1 - k) for k in range(count)]
+        weights = self.weights(ends.shape[1], steps)
+        total = sum(w * ends[:, k] for k, w in enumerate(weights))
+        self.fold(second, total, len(weights), steps)
 
     def fold(self, second: torch.Tensor, total: torch.Tensor, count: int, steps: int) -> None:
         """`carry` from the weighted sum of the tasks' moments [R, P] alone, in place."""
@@ -174,21 +202,49 @@ class MetaLevel:
         second.mul_(decay**count - decay * sum(weights)).add_(total).clamp_min_(0)
 
 
-def own(value: Any) -> Any:
-    """The same memory with no tensor shared: it will be written in place."""
-    return (
-        tuple(own(v) for v in value)
-        if isinstance(value, tuple)
-        else value.clone()
-        if isinstance(value, torch.Tensor)
-        else value
-    )
+class _Asked:
+    """Notes which fields of a play an update rule reads."""
+
+    def __init__(self):
+        self.names: set[str] = set()
+
+    def __getattr__(self, name: str) -> torch.Tensor:
+        if name not in Played._fields:
+            what = f"the update rule asks for the play's {name}, which a network does not keep"
+            raise FMRLError(what, fix=f"use {' and '.join(Played._fields)}")
+        self.names.add(name)
+        return torch.zeros(1)
 
 
-def write(target: Any, value: Any) -> None:
-    """Copy tensors into the tensors that hold them now, through tuples."""
+def leaves(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in nested tuples."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from leaves(part)
+
+
+def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The same nested tuples with every tensor changed."""
+    if isinstance(value, tuple):
+        return tuple(mapped(v, change) for v in value)
+    return change(value) if isinstance(value, torch.Tensor) else value
+
+
+def _own(value: Any, like: torch.Tensor) -> Any:
+    """A memory that can be written in place: no tensor shared, and numbers as tensors."""
+    if isinstance(value, tuple):
+        return tuple(_own(v, like) for v in value)
+    if isinstance(value, torch.Tensor):
+        return value.clone(memory_format=torch.contiguous_format)
+    return None if value is None else torch.tensor(value, dtype=torch.float64, device=like.device)
+
+
+def _write(target: Any, value: Any) -> None:
+    """Copy values into the tensors that hold them now, through tuples."""
     if isinstance(target, tuple):
         for t, v in zip(target, value, strict=True):
-            write(t, v)
-    elif isinstance(target, torch.Tensor):
-        target.copy_(value)
+            _write(t, v)
+    elif target is not None:
+        target.copy_(value) if isinstance(value, torch.Tensor) else target.fill_(value)

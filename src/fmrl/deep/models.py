@@ -1,10 +1,11 @@
-"""The paper's two networks, as Reptile has them: TensorFlow's 'same' padding, Glorot weights, batch
-norm on batch statistics.
-"""
+"""The paper's two networks, as Reptile has them.
+
+TensorFlow's 'same' padding, Glorot weights, batch norm on batch statistics."""
 
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -12,8 +13,16 @@ from torch.nn import functional as F
 
 
 class SameConv2d(nn.Conv2d):
-    """A convolution padded so that the output side is ceil(input side / stride), the odd pixel
-    below and to the right.
+    """A convolution padded so that the output side is ceil(input side / stride).
+
+    An odd pixel of padding goes below and to the right.
+
+    Args:
+        channels: Of the input.
+        filters: Channels of the output.
+        kernel: Side of the kernel.
+        stride: Pixels between two positions of the kernel.
+        bias: Whether a constant is added to every filter.
 
     >>> SameConv2d(1, 2, 3, stride=2)(torch.zeros(1, 1, 7, 28)).shape
     torch.Size([1, 2, 4, 14])
@@ -41,72 +50,67 @@ class SameConv2d(nn.Conv2d):
         return F.conv2d(F.pad(x, self.pads(*x.shape[-2:])), self.weight, self.bias, self.stride)
 
 
-def batch_norm(channels: int) -> nn.BatchNorm2d:
-    """Batch norm that always uses the statistics of the batch at hand and keeps none."""
-    return nn.BatchNorm2d(channels, eps=1e-3, track_running_stats=False)
-
-
-def _dense(inputs: int, outputs: int) -> nn.Linear:
-    layer = nn.Linear(inputs, outputs)
-    nn.init.xavier_uniform_(layer.weight)
-    nn.init.zeros_(layer.bias)
-    return layer
-
-
 def omniglot_net(
     ways: int, *, filters: int = 64, side: int = 28, channels: int = 1, seed: int | None = None
 ) -> nn.Sequential:
-    """4 × [3×3 convolution with stride 2, batch norm, ReLU], then a dense layer. Input [B, 1, 28,
-    28].
+    """4 × [3×3 convolution with stride 2, batch norm, ReLU], then a dense layer.
 
-    The convolutions carry no bias: batch norm takes any constant out again.
+    The convolutions have no bias: batch norm would take any constant out again.
+
+    Args:
+        ways: Outputs.
+        filters: Channels of every convolution.
+        side: Of the images, [B, channels, side, side].
+        channels: Of the images.
+        seed: Of the initial weights; None draws them from torch's global generator.
 
     >>> sum(p.numel() for p in omniglot_net(5).parameters())
     112965
     """
-    with _seeded(seed):
-        layers: list[nn.Module] = []
-        for i in range(4):
-            layers += [
-                SameConv2d(channels if i == 0 else filters, filters, 3, stride=2),
-                batch_norm(filters),
-                nn.ReLU(),
-            ]
-            side = math.ceil(side / 2)
-        return nn.Sequential(*layers, nn.Flatten(), _dense(filters * side * side, ways))
+    return _network(ways, filters, side, channels, seed, stride=2)
 
 
 def mini_imagenet_net(
     ways: int, *, filters: int = 32, side: int = 84, channels: int = 3, seed: int | None = None
 ) -> nn.Sequential:
-    """4 × [3×3 convolution, batch norm, 2×2 max-pool, ReLU], then a dense layer. Input [B, 3, 84,
-    84].
+    """4 × [3×3 convolution, batch norm, 2×2 max-pool, ReLU], then a dense layer.
+
+    Args:
+        ways: Outputs.
+        filters: Channels of every convolution.
+        side: Of the images, [B, channels, side, side].
+        channels: Of the images.
+        seed: Of the initial weights; None draws them from torch's global generator.
 
     >>> mini_imagenet_net(5)(torch.zeros(2, 3, 84, 84)).shape
     torch.Size([2, 5])
     """
+    return _network(ways, filters, side, channels, seed, stride=1)
+
+
+def _network(ways, filters, side, channels, seed, stride: int) -> nn.Sequential:
+    """Four blocks that halve the side each, by their stride or by pooling, and a dense layer."""
     with _seeded(seed):
         layers: list[nn.Module] = []
-        for i in range(4):
-            layers += [SameConv2d(channels if i == 0 else filters, filters, 3), batch_norm(filters)]
-            layers += [nn.MaxPool2d(2, ceil_mode=True), nn.ReLU()]
+        for before in (channels, filters, filters, filters):
+            norm = nn.BatchNorm2d(filters, eps=1e-3, track_running_stats=False)
+            layers += [SameConv2d(before, filters, 3, stride=stride), norm]
+            layers += [nn.MaxPool2d(2, ceil_mode=True)] * (stride == 1) + [nn.ReLU()]
             side = math.ceil(side / 2)
-        return nn.Sequential(*layers, nn.Flatten(), _dense(filters * side * side, ways))
+        dense = nn.Linear(filters * side * side, ways)
+        nn.init.xavier_uniform_(dense.weight)
+        nn.init.zeros_(dense.bias)
+        return nn.Sequential(*layers, nn.Flatten(), dense)
 
 
-class _seeded:
-    """Torch's global generator at ``seed`` inside the block and as it was after it; None leaves it
-    alone.
-    """
-
-    def __init__(self, seed: int | None):
-        self.seed = seed
-
-    def __enter__(self):
-        if self.seed is not None:
-            self.kept = torch.random.get_rng_state()
-            torch.random.default_generator.manual_seed(self.seed)
-
-    def __exit__(self, *_):
-        if self.seed is not None:
-            torch.random.set_rng_state(self.kept)
+@contextmanager
+def _seeded(seed: int | None):
+    """Torch's global generator at ``seed`` inside the block and as it was after it."""
+    kept = torch.random.get_rng_state()
+    if seed is not None:
+        torch.random.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        if seed is not None:
+            torch.random.set_rng_state(kept)

@@ -5,7 +5,8 @@ the meta-iteration: the sum of the update vectors, of the weighted squared gradi
 carries them, each task's deviation from phi, and the losses. After it every rank makes the same
 meta-step, so phi never has to be sent.
 
-    torchrun --nproc-per-node 2 train.py        # train.py: MetaTrainer(net, …, ranks=Ranks.start()).fit(tasks, 10_000)
+    torchrun --nproc-per-node 2 train.py
+    # train.py: MetaTrainer(net, …, ranks=Ranks.start()).fit(tasks, 10_000)
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ import torch
 import torch.distributed as dist
 
 from fmrl.core.rules.meta import End
-from fmrl.deep.meta_level import DOMAIN, MetaLevel, MetaState, write
+from fmrl.deep.meta_level import DOMAIN, MetaLevel, MetaState
 from fmrl.errors import FMRLError
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among the ``world`` processes of a training.
+    """This process among the processes of a training; `Ranks.start` makes it under torchrun.
+
+    Args:
+        rank: Number of this process, from 0.
+        world: Number of processes.
 
     >>> Ranks(1, 3).share(8), Ranks().share(8)
     (slice(2, 5, None), slice(0, 8, None))
@@ -35,18 +40,27 @@ class Ranks:
 
     @classmethod
     def start(cls, backend: str | None = None) -> Ranks:
-        """Join the other processes as torchrun's environment says; by default over nccl where there
-        are GPUs, else gloo.
+        """Join the other processes, as torchrun's environment says.
+
+        Args:
+            backend: "nccl" (one GPU for every rank) or "gloo" (CPUs; GPUs may be shared). Left out,
+                it is nccl where there are GPUs, else gloo.
         """
         if not dist.is_initialized():
             if "RANK" not in os.environ or "MASTER_ADDR" not in os.environ:
-                raise FMRLError(
-                    "this process was not started by torchrun",
-                    fix="torchrun --nproc-per-node 2 train.py",
-                )
-            if torch.cuda.is_available():
-                torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
-            dist.init_process_group(backend or ("nccl" if torch.cuda.is_available() else "gloo"))
+                fix = "torchrun --nproc-per-node 2 train.py"
+                raise FMRLError("this process was not started by torchrun", fix=fix)
+            gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+            backend = backend or ("nccl" if gpus else "gloo")
+            local = int(os.environ.get("LOCAL_RANK", 0))
+            here = max(int(os.environ.get("LOCAL_WORLD_SIZE", 1)), local + 1)
+            if backend == "nccl" and here > gpus:
+                what = f"{here} ranks were started on this machine, which has {gpus} GPUs"
+                fix = f"torchrun --nproc-per-node {max(gpus, 1)}, or train on CPUs"
+                raise FMRLError(what, fix=f'{fix} with Ranks.start("gloo")')
+            if gpus:
+                torch.cuda.set_device(local % gpus)
+            dist.init_process_group(backend)
         return cls(dist.get_rank(), dist.get_world_size())
 
     @property
@@ -57,24 +71,18 @@ class Ranks:
     def share(self, count: int) -> slice:
         """This rank's tasks of a meta-batch of ``count``."""
         if count < self.world:
-            raise FMRLError(
-                f"a meta-batch of {count} tasks leaves some of {self.world} ranks without one",
-                fix="raise meta_batch",
-            )
+            what = f"a meta-batch of {count} tasks leaves some of {self.world} ranks without one"
+            raise FMRLError(what, fix="raise meta_batch")
         return slice(self.rank * count // self.world, (self.rank + 1) * count // self.world)
 
     def same(self, *tensors: torch.Tensor) -> None:
-        """Rank 0's values everywhere, in place: modules that were initialised differently would
-        train apart.
-        """
+        """Rank 0's values everywhere, in place, in case modules were initialised differently."""
         if self.world > 1:
             for tensor in tensors:
                 dist.broadcast(tensor, 0)
 
     def agree(self, flag: bool) -> bool:
-        """What rank 0 says: clocks differ, and one rank that stops alone would leave the others
-        waiting for ever.
-        """
+        """What rank 0 says: a rank that stopped alone would leave the others waiting."""
         said = [flag]
         if self.world > 1:
             dist.broadcast_object_list(said, 0)
@@ -85,17 +93,35 @@ class Ranks:
         if self.world > 1:
             dist.barrier()
 
-    def meet(
-        self, level: MetaLevel, state: MetaState, ends: torch.Tensor, second: torch.Tensor | None, losses: torch.Tensor,
-        count: int, steps: int, fraction: torch.Tensor | None,
-    ) -> torch.Tensor:  # fmt: skip
-        """Move ``state`` in place after a meta-batch of ``count`` tasks, of which this rank played
-        ``ends`` [R, k, P].
+    def check(self, within: Any, similarity: Any) -> None:
+        """Refuse rules that need more than the ranks exchange."""
+        if self.world > 1 and similarity is not None and not by_distance(similarity):
+            what = f"ranks exchange how far tasks ended from phi, but {similarity!r} asks where"
+            raise FMRLError(what, fix="use a rule of distances, or one process")
+        if self.world > 1 and within.carry == "in turn":
+            what = f"{within!r}: moments that pass from task to task cannot be shared"
+            raise FMRLError(what, fix="use carry=True")
 
-        second [R, k, P]: Adam's moments where they ended, if they are carried. losses [R]: sum over
-        this rank's tasks of their mean loss. Returns the mean loss of all tasks [R]."""
-        mine = self.share(count)
-        deviation = ends.new_zeros(ends.shape[0], count)
+    def advance(
+        self, level: MetaLevel, state: MetaState, ends: torch.Tensor, second: torch.Tensor | None,
+        losses: torch.Tensor, count: int, steps: int, fraction: torch.Tensor | None,
+    ) -> torch.Tensor:  # fmt: skip
+        """Move ``state`` in place after a meta-batch of which this rank played ``ends`` [R, k, P].
+
+        Args:
+            level: The rules.
+            state: Of all ranks alike.
+            ends: Update vectors of this rank's tasks.
+            second: [R, k, P] Adam's moments where those tasks ended, if they are carried.
+            losses: [R] sum over this rank's tasks of their mean loss.
+            count: Tasks of the whole meta-batch.
+            steps: Inner steps of a task.
+            fraction: [R] weight of the tasks' mean in the next phi, where it is known beforehand.
+
+        Returns:
+            The mean loss of all tasks, [R].
+        """
+        mine, deviation = self.share(count), ends.new_zeros(ends.shape[0], count)
         if level.similarity is not None:
             deviation[:, mine] = DOMAIN.divergence(ends, state.phi[:, None])
         parts = [ends.sum(1), losses[:, None], deviation]
@@ -107,35 +133,42 @@ class Ranks:
             dist.all_reduce(vector)
         total, losses, deviation, *folded = vector.split([p.shape[1] for p in parts], 1)
         if level.similarity is not None:
-            self._guess(level, state, deviation, ends.shape[2])
+            sigma = torch.full_like(state.guess, level.sigma(ends.shape[2]))
+            far = torch.sqrt(2 * deviation)
+            line = [End(f[:, None], f[:, None], sigma) for f in far.unbind(1)]
+            level.learn(state, torch.zeros_like(deviation[:, :1]), line)
         level.move(state, total / count, count, fraction)
         if folded:
             level.fold(state.second, folded[0], count, steps)  # type: ignore[arg-type]
         return losses[:, 0] / count
 
-    @staticmethod
-    def _guess(level: MetaLevel, state: MetaState, deviation: torch.Tensor, size: int) -> None:
-        """The rule sees points on a line that lie as far from 0 as the tasks did from phi: rules of
-        the core ask for no more.
-        """
-        zero, sigma = (
-            torch.zeros_like(deviation[:, :1]),
-            torch.full_like(state.guess, level.sigma(size)),
-        )
-        guess, memory = state.guess, state.similarity
-        for k in range(deviation.shape[1]):
-            far = torch.sqrt(2 * deviation[:, k : k + 1])
-            guess, memory = level.similarity.update(
-                DOMAIN, zero, guess, memory, End(far, far, sigma)
-            )
-        write(state.guess, guess)
-        write(state.similarity, memory)
+
+def by_distance(rule: Any) -> bool:
+    """Whether a similarity rule depends on distances from phi alone, tried on a few tasks.
+
+    Then tasks can be replaced by points on a line that lie as far from 0 as they do from phi.
+
+    >>> from fmrl.core.rules.similarity import AverageDeviation
+    >>> by_distance(AverageDeviation(first=1.0))
+    True
+    """
+    random = torch.Generator().manual_seed(0)
+    phi, *ends = torch.randn(6, 1, 3, generator=random, dtype=torch.float64)
+    line = [torch.sqrt(2 * DOMAIN.divergence(end, phi))[:, None] for end in ends]
+    found = []
+    for start, points in ((phi, ends), (torch.zeros_like(line[0]), line)):
+        guess, memory = rule.init(DOMAIN, phi)
+        for point in points:
+            end = End(point, point, torch.ones_like(guess))
+            try:
+                guess, memory = rule.update(DOMAIN, start, guess, memory, end)
+            except (RuntimeError, IndexError):  # a memory of phi's shape
+                return False
+            found.append(guess)
+    return torch.allclose(*torch.stack(found).chunk(2), rtol=1e-9)
 
 
 def shared(ranks: Ranks | None, count: int) -> tuple[slice, int]:
     """The tasks of a meta-batch that are played here, and how many."""
     mine = slice(0, count) if ranks is None else ranks.share(count)
     return mine, mine.stop - mine.start
-
-
-__all__: list[Any] = ["Ranks", "shared"]

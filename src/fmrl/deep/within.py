@@ -1,11 +1,10 @@
-"""Within-task optimisers, as values. Both act on flat stacked parameters theta [tasks, P],
-elementwise.
-"""
+"""Within-task optimisers, as values, elementwise on flat stacked parameters theta [tasks, P]."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Real
+from typing import ClassVar
 
 from fmrl.errors import FMRLError
 
@@ -14,11 +13,18 @@ from fmrl.errors import FMRLError
 class SGD:
     """theta ← theta − eta·gradient.
 
-    ``step`` is eta; it is left out when a similarity rule sets eta_t = D_t / (G·√m), and then
-    ``lipschitz`` is G, a bound on the gradient's norm (`fmrl.deep.gradient_norm` estimates it)."""
+    Args:
+        step: eta. Leave it out when a similarity rule sets eta_t = D_t / (G·√m).
+        lipschitz: G, a bound on the gradient's norm, which a similarity rule needs.
+            `fmrl.deep.gradient_norm` estimates it.
+    """
 
     step: float | None = None
     lipschitz: float | None = None
+    adaptive: ClassVar[bool] = False  # whether it keeps second moments
+    carry: ClassVar[bool] = False
+    beta2: ClassVar[float] = 0.0
+    eps: ClassVar[float] = 0.0
 
     def __post_init__(self):
         _check(self)
@@ -30,21 +36,31 @@ class SGD:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam with beta1 = 0, Reptile's: second ← beta2·second + (1 − beta2)·g², theta ← theta − eta·g
-    / (√(second/(1 − beta2^t)) + eps).
+    """Adam with beta1 = 0, as in Reptile.
 
-    ``carry``: False starts the second moments at zero in every task. "in turn" lets them go on from
-    task to task, as in the authors' code: the tasks of a meta-batch are then played one after the
-    other (runs still side by side). True plays them side by side: all start from the same moments,
-    and their squared gradients are folded in one task after the other, as if each had gone on from
-    the one before. With a similarity rule, G defaults to √P: a step of Adam moves every number by
-    about eta."""
+    second ← beta2·second + (1 − beta2)·g²,
+    theta ← theta − eta·g / (√(second/(1 − beta2^t)) + eps).
+
+    Args:
+        step: eta. Use None when a similarity rule sets it.
+        beta2: Decay of the second moments.
+        eps: Added to the root of the second moments.
+        carry: What happens to second moments between tasks. False: they start at zero in every
+            task. "in turn": they go on from task to task, as in the authors' code; the tasks of a
+            meta-batch are then played one after the other (runs still side by side). True: the
+            tasks of a meta-batch are played side by side from the same moments, and their squared
+            gradients are added one task after the other, as if each had gone on from the one
+            before.
+        lipschitz: G for a similarity rule. It defaults to √P, because a step of Adam moves every
+            number by about eta.
+    """
 
     step: float | None = 1e-3
     beta2: float = 0.999
     eps: float = 1e-8
     carry: bool | str = True
     lipschitz: float | None = None
+    adaptive: ClassVar[bool] = True
 
     def __post_init__(self):
         _check(self)
@@ -62,10 +78,8 @@ def known(within: SGD | Adam) -> SGD | Adam:
     """``within`` itself, when it is one of the two above."""
     if not isinstance(within, (SGD, Adam)):
         name = within.__name__ if isinstance(within, type) else type(within).__name__
-        raise FMRLError(
-            f"within={name} is no optimiser of fmrl.deep",
-            fix="use fmrl.deep.SGD(step) or fmrl.deep.Adam(step)",
-        )
+        fix = "use fmrl.deep.SGD(step) or fmrl.deep.Adam(step)"
+        raise FMRLError(f"within={name} is not an optimiser of fmrl.deep", fix=fix)
     return within
 
 

@@ -1,5 +1,4 @@
-"""Forward and backward pass of a stack of networks written out by hand: no autograd, no graph, a
-fixed set of buffers.
+"""Forward and backward pass of a stack of networks written by hand: no autograd, fixed buffers.
 
 A network is blocks of [3x3 convolution, batch norm on batch statistics, (2x2 max-pool,) ReLU], then
 one dense layer. Images are kept channels last, so a patch is three contiguous rows of 3·C numbers
@@ -8,8 +7,9 @@ written straight into the padded input of the next convolution. With y = patches
 over the rows of a task, r = (mean(y²) + eps)^(-1/2), xhat = r·y and dz the gradient at gamma·xhat +
 beta:
 
-    dy = gamma·r·(dz − mean(dz) − xhat·mean(dz·xhat)) = a·dz + b·y + c   with a, b, c [T, 1, F] per channel.
-"""
+    dy = gamma·r·(dz − mean(dz) − xhat·mean(dz·xhat)) = a·dz + b·y + c
+
+with a, b, c [T, 1, F] per channel."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fmrl.deep.engines.known_layers import Places, layers
+from fmrl.deep.engines.layers import flattens, layers
+from fmrl.deep.layout import Layout
 from fmrl.deep.models import SameConv2d
 
 aten = torch.ops.aten
+POOL = ([2, 2], [2, 2], [0, 0], [1, 1])  # kernel, stride, padding, dilation
 
 
 @dataclass(frozen=True)
 class Block:
-    """Where one block's numbers lie in theta, and its geometry: pads are (left, right, top,
-    bottom).
-    """
+    """Where one block's numbers lie in theta, and its geometry."""
 
     weight: int
     gamma: int
@@ -39,21 +39,19 @@ class Block:
     out: int  # side after the convolution
     after: int  # side after the pooling, if any
     stride: int
-    pads: tuple[int, int, int, int]
+    pads: tuple[int, int, int, int]  # left, right, top, bottom
     eps: float
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A network this module can run: ``order`` puts module-order parameters into the order used
-    here.
-    """
+    """A network this module can run."""
 
     blocks: tuple[Block, ...]
-    dense: int
+    dense: int  # where the dense layer starts
     inputs: int
     ways: int
-    order: torch.Tensor
+    order: torch.Tensor  # [P]: theta in the plan's order = module-order theta[order]
 
     def patches(self, batch: int) -> int:
         """Numbers in the patches of one task."""
@@ -71,82 +69,59 @@ def plan(module: nn.Module, shape: tuple[int, ...]) -> Plan | None:
     if len(found) < 5 or len(shape) != 3 or shape[1] != shape[2]:
         return None
     *body, flatten, dense = found
-    if not ends_dense(flatten, dense):
+    if not flattens(flatten) or type(dense) is not nn.Linear or dense.bias is None:
         return None
-    places, blocks, at, (channels, side, _) = Places(module), [], 0, shape
-    while at < len(body):
-        conv, norm = body[at], body[at + 1] if at + 1 < len(body) else None
-        pool = at + 2 < len(body) and type(body[at + 2]) is nn.MaxPool2d
-        last = body[at + 2 + pool] if at + 2 + pool < len(body) else None
-        if (
-            type(last) is not nn.ReLU
-            or (pool and not _halves(body[at + 2]))
-            or not _fits(conv, norm, channels)
-        ):
+    layout, (channels, side, _) = Layout.of(module), shape
+    numbered = layout.split(torch.arange(layout.size)).values()
+    places = dict(zip(map(id, module.parameters()), numbered, strict=True))
+
+    def at(weight: torch.Tensor) -> torch.Tensor:
+        """Where a weight's numbers lie in theta; -1 if it is not a parameter of the module."""
+        return places.get(id(weight), torch.full(weight.shape, -1))
+
+    blocks, order, start = [], [], 0
+    while body:
+        conv, norm, pool, last, *_ = [*body, None, None, None]
+        pooled = type(pool) is nn.MaxPool2d
+        if not _plain(conv, norm, channels) or (pooled and not _halves(pool)):
+            return None
+        if type(last if pooled else pool) is not nn.ReLU:
             return None
         filters, stride = conv.out_channels, conv.stride[0]
-        weight, gamma, _ = (
-            places.take(conv.weight, 2, 3, 1, 0),
-            places.take(norm.weight),
-            places.take(norm.bias),
-        )
-        out = math.ceil(side / stride)
-        after = (math.ceil(out / 2) if body[at + 2].ceil_mode else out // 2) if pool else out
-        blocks.append(
-            Block(
-                weight,
-                gamma,
-                channels,
-                filters,
-                side,
-                out,
-                after,
-                stride,
-                conv.pads(side, side),
-                norm.eps,
-            )
-        )
-        channels, side, at = filters, after, at + 3 + pool
+        order += [at(conv.weight).permute(2, 3, 1, 0), at(norm.weight), at(norm.bias)]
+        out, gamma = math.ceil(side / stride), start + conv.weight.numel()
+        after = -(-out // 2) if pooled and pool.ceil_mode else out // 2 if pooled else out
+        shapes = channels, filters, side, out, after, stride
+        blocks.append(Block(start, gamma, *shapes, conv.pads(side, side), norm.eps))
+        channels, side, start, body = filters, after, gamma + 2 * filters, body[3 + pooled :]
     if dense.in_features != channels * side * side:
         return None
-    start, order = places.take_dense(dense, channels), places.order()
-    return (
-        None
-        if order is None
-        else Plan(tuple(blocks), start, dense.in_features, dense.out_features, order)
-    )
-
-
-def ends_dense(flatten: nn.Module, dense: nn.Module) -> bool:
-    """Whether a network ends with these: samples made flat, and a dense layer with a bias."""
-    flat = type(flatten) is nn.Flatten and (flatten.start_dim, flatten.end_dim) == (1, -1)
-    return flat and type(dense) is nn.Linear and dense.bias is not None
+    order += [at(dense.weight).unflatten(1, (channels, -1)).permute(2, 1, 0), at(dense.bias)]
+    flat = torch.cat([part.flatten() for part in order])
+    if not torch.equal(flat.sort().values, torch.arange(layout.size)):  # tied weights come twice
+        return None
+    return Plan(tuple(blocks), start, dense.in_features, dense.out_features, flat)
 
 
 def _halves(pool: nn.MaxPool2d) -> bool:
-    return (
-        pool.kernel_size in (2, (2, 2))
-        and pool.stride in (2, (2, 2))
-        and pool.padding in (0, (0, 0))
-        and pool.dilation in (1, (1, 1))
-        and not pool.return_indices
-    )
+    """Whether a max-pool is the plain 2x2 one."""
+    plain = {"kernel_size": (2, (2, 2)), "stride": (2, (2, 2))}
+    plain |= {"padding": (0, (0, 0)), "dilation": (1, (1, 1)), "return_indices": (False,)}
+    return all(getattr(pool, name) in values for name, values in plain.items())
 
 
-def _fits(conv: nn.Module, norm: nn.Module | None, channels: int) -> bool:
+def _plain(conv: nn.Module, norm: nn.Module | None, channels: int) -> bool:
+    """Whether these are a 3x3 convolution without bias and batch norm on batch statistics."""
     return (
         type(conv) is SameConv2d
         and (conv.kernel_size, conv.bias, conv.in_channels) == ((3, 3), None, channels)
         and conv.stride[0] == conv.stride[1]
-        and type(norm) is nn.BatchNorm2d
-        and norm.affine
-        and not norm.track_running_stats
+        and (type(norm) is nn.BatchNorm2d and norm.affine and not norm.track_running_stats)
     )
 
 
 class Gradient:
-    """Loss and gradient of ``tasks`` stacked tasks with mini-batches of ``batch``, in buffers made
-    once.
+    """Loss and gradient of ``tasks`` stacked tasks with mini-batches of ``batch``.
 
     Call with theta [T, P] in the plan's order, images [T, B, H, W, C] and labels [T, B]; it returns
     the losses [T] (each sample weighs ``scale``) and the gradient [T, P], a buffer that the next
@@ -162,9 +137,8 @@ class Gradient:
         self.padded, self.patches, self.y, self.spread = [], [], [], []
         for b in plan.blocks:
             left, right, top, bottom = b.pads
-            self.padded.append(
-                floats(batch, b.side + top + bottom, b.side + left + right, b.channels)
-            )
+            sides = b.side + top + bottom, b.side + left + right
+            self.padded.append(floats(batch, *sides, b.channels))
             self.patches.append(floats(batch * b.out**2, 9 * b.channels))
             self.y.append(floats(batch * b.out**2, b.filters))
             self.spread.append(torch.zeros_like(self.padded[-1]) if len(self.spread) else None)
@@ -174,9 +148,7 @@ class Gradient:
         self.outputs = [*self.inside[1:], self.flat]  # where each block writes
         self.views = [_windows(p, b) for p, b in zip(self.padded, plan.blocks, strict=True)]
 
-    def __call__(
-        self, theta: torch.Tensor, x: torch.Tensor, label: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def __call__(self, theta, x, label) -> tuple[torch.Tensor, torch.Tensor]:
         kept = [self._forward(i, b, theta, x) for i, b in enumerate(self.plan.blocks)]
         loss, upstream = self._head(theta, label)
         for i in range(len(kept) - 1, -1, -1):
@@ -187,43 +159,28 @@ class Gradient:
         if i == 0:
             self.inside[0].copy_(x)
         self.patches[i].view(self.views[i].shape).copy_(self.views[i])
-        y = torch.bmm(
-            self.patches[i], _part(theta, b.weight, 9 * b.channels, b.filters), out=self.y[i]
-        )
+        weight = _part(theta, b.weight, 9 * b.channels, b.filters)
+        y = torch.bmm(self.patches[i], weight, out=self.y[i])
         y.sub_(y.mean(1, keepdim=True))  # var_mean is many times slower along this axis
         r = (y * y).mean(1, keepdim=True).add_(b.eps).rsqrt_()
-        gamma, beta = (
-            _part(theta, b.gamma, 1, b.filters),
-            _part(theta, b.gamma + b.filters, 1, b.filters),
-        )
+        gamma, beta = _part(theta, b.gamma, 2, b.filters).split(1, 1)
         slope = gamma * r
         z = torch.addcmul(beta, y, slope).view(self.tasks, self.batch, b.out, b.out, b.filters)
         where = None
         if b.after != b.out:
-            z, where = aten.max_pool2d_with_indices(
-                _images(z), [2, 2], [2, 2], [0, 0], [1, 1], 2 * b.after > b.out
-            )
+            z, where = aten.max_pool2d_with_indices(_images(z), *POOL, 2 * b.after > b.out)
             z = z.permute(0, 2, 3, 1).view(self.outputs[i].shape)
         torch.clamp_min(z, 0, out=self.outputs[i])
         return r, slope, where
 
     def _head(self, theta, label):
-        """Softmax cross-entropy: losses, and the gradient at the last block's output. The dense
-        layer's gradient is written.
-        """
-        p = self.plan
-        h, weight = (
-            self.flat.view(self.tasks, self.batch, -1),
-            _part(theta, p.dense, p.inputs, p.ways),
-        )
-        end = p.dense + p.inputs * p.ways
+        """Softmax cross-entropy: losses, and the gradient at the last block's output."""
+        p, h = self.plan, self.flat.view(self.tasks, self.batch, -1)
+        weight, end = _part(theta, p.dense, p.inputs, p.ways), p.dense + p.inputs * p.ways
         logs = torch.baddbmm(_part(theta, end, 1, p.ways), h, weight).log_softmax(-1)
-        loss = logs.gather(2, label[..., None]).sum((1, 2)).mul_(-self.scale)
-        d = (
-            logs.exp_()
-            .scatter_add_(2, label[..., None], torch.full_like(logs[..., :1], -1.0))
-            .mul_(self.scale)
-        )
+        label, minus = label[..., None], torch.full_like(logs[..., :1], -1.0)
+        loss = logs.gather(2, label).sum((1, 2)).mul_(-self.scale)
+        d = logs.exp_().scatter_add_(2, label, minus).mul_(self.scale)
         _part(self.grad, p.dense, p.inputs, p.ways).copy_(torch.bmm(h.mT, d))
         _part(self.grad, end, 1, p.ways).copy_(d.sum(1, keepdim=True))
         return loss, torch.bmm(d, weight.mT).view(self.flat.shape)
@@ -233,11 +190,9 @@ class Gradient:
         y, rows = self.y[i], self.batch * b.out**2
         dz = aten.threshold_backward(upstream, self.outputs[i], 0)
         if where is not None:
-            pooled = _images(dz.contiguous())
-            dz = aten.max_pool2d_with_indices_backward(
-                pooled, _images(y.view(self.tasks, self.batch, b.out, b.out, -1)), [2, 2], [2, 2], [0, 0], [1, 1],
-                2 * b.after > b.out, where,
-            ).permute(0, 2, 3, 1)  # fmt: skip
+            before = _images(y.view(self.tasks, self.batch, b.out, b.out, -1))
+            facts = _images(dz.contiguous()), before, *POOL, 2 * b.after > b.out, where
+            dz = aten.max_pool2d_with_indices_backward(*facts).permute(0, 2, 3, 1)
         dz = dz.reshape(y.shape)
         shifts = dz.sum(1, keepdim=True)
         scales = (dz * y).sum(1, keepdim=True).mul_(r)  # sum of dz·xhat
@@ -245,15 +200,12 @@ class Gradient:
         _part(self.grad, b.gamma + b.filters, 1, b.filters).copy_(shifts)
         bend = slope * r * scales / -rows
         dy = torch.addcmul(slope * shifts / -rows, y, bend).addcmul_(dz, slope)
-        _part(self.grad, b.weight, 9 * b.channels, b.filters).copy_(
-            torch.bmm(self.patches[i].mT, dy)
-        )
+        where = b.weight, 9 * b.channels, b.filters
+        _part(self.grad, *where).copy_(torch.bmm(self.patches[i].mT, dy))
         if i == 0:
             return None
-        weight = _part(theta, b.weight, 9 * b.channels, b.filters)
-        taps = torch.bmm(dy, weight.mT, out=self.patches[i]).view(
-            self.tasks, self.batch, b.out, b.out, 3, 3, b.channels
-        )
+        taps = torch.bmm(dy, _part(theta, *where).mT, out=self.patches[i])
+        taps = taps.view(self.tasks, self.batch, b.out, b.out, 3, 3, b.channels)
         out, reach = self.spread[i].zero_(), b.stride * (b.out - 1) + 1
         for h in range(3):
             for w in range(3):

@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from fmrl.deep.engines import by_hand as byhand
-from fmrl.deep.engines import fused, pooled
+from fmrl.deep.engines import by_hand, fused, pooled
 from fmrl.deep.engines.agreement import agrees, fused_error, pooled_error
-from fmrl.deep.engines.stacked import Uncapturable, stack
-from fmrl.deep.engines.workers import share
+from fmrl.deep.engines.concurrent import share
+from fmrl.deep.engines.stacked import FORMS, Stacked, Uncapturable
 from fmrl.deep.layout import Layout
 from fmrl.deep.losses import (
     CLASSIFIES,
@@ -27,11 +26,10 @@ from fmrl.deep.losses import (
     cross_entropy,
     summed_cross_entropy,
 )
-from fmrl.deep.losses import squared_error as squared_error
-from fmrl.deep.within import Adam
 from fmrl.errors import FMRLError
 
-CPU_TASKS = 5
+PATHS = (*FORMS, "fused", "by hand")
+CPU_TASKS = 5  # that the caches hold
 PATCHES = 2**30  # numbers that the patches of a piece may take on a GPU
 
 
@@ -40,61 +38,35 @@ class InnerLoop:
 
     Buffers: theta, second, average [T, P] · index, label [steps, T, B] · eta [T] · bias [steps] ·
     losses [steps, T]. ``piece`` tasks go through the network at once. ``order`` is not None when
-    theta is kept in the kernels' order. ``frozen`` [P], in that order, is True where theta must not
-    move (requires_grad=False), None when all of it may. loss: outputs [T, B, ...], targets [T, B,
-    ...] -> [T] (`fmrl.deep.losses`). targets: their dtype, or some of them [..., steps, B, ...],
-    which tells also the shape of one."""
+    theta is kept in another order than the module's. ``frozen`` [P], in that order, is True where
+    theta must not move (requires_grad=False), None when all of it may. loss: outputs [T, B, ...],
+    targets [T, B, ...] -> [T] (`fmrl.deep.losses`). targets: their dtype, or some of them [...,
+    steps, B, ...], which tells also the shape of one."""
 
     def __init__(
-        self, module: nn.Module, within: Any, inputs: torch.Tensor, *, tasks: int, steps: int, batch: int,
-        path: str = "auto", precision: str = "bf16", loss: Loss = cross_entropy, average: bool = False, piece: int | None = None,
+        self, module: nn.Module, within: Any, inputs: torch.Tensor, *, tasks: int, steps: int,
+        batch: int, path: str = "auto", precision: str = "bf16", loss: Loss = cross_entropy,
+        average: bool = False, piece: int | None = None,
         targets: torch.dtype | torch.Tensor = torch.int64,
     ):  # fmt: skip
         layout, first = Layout.of(module), next(module.parameters())
         device, dtype, size = first.device, first.dtype, layout.size
         if all(layout.frozen):
-            raise FMRLError(
-                "every parameter is frozen (requires_grad=False): there is nothing to train"
-            )
+            what = "every parameter is frozen (requires_grad=False)"
+            raise FMRLError(f"{what}: there is nothing to train")
         self.module, self.within, self.inputs, self.loss = module, within, inputs, loss
         self.tasks, self.steps, self.batch, self.piece = tasks, steps, batch, piece or tasks
         self.precision, self.path = precision, path
-        self.apply = stack(module, path if path in ("stacked", "functional") else "auto", inputs)
-        kind, shape = (
-            (targets.dtype, targets.shape[3:])
-            if isinstance(targets, torch.Tensor)
-            else (targets, ())
-        )
+        self.apply = Stacked(module, path if path in FORMS else "auto", inputs)
+        given = isinstance(targets, torch.Tensor)
+        kind, shape = (targets.dtype, targets.shape[3:]) if given else (targets, ())
         if loss in CLASSIFIES:
             check_labels(torch.zeros((), dtype=kind), self.outputs)
             kind = torch.int64
         self._try_loss(layout, kind, shape)
         frozen = layout.mask(device)
-        self.plan = (
-            _plan(module, inputs, batch, path, loss, device, dtype) if frozen is None else None
-        )  # kernels know no mask
-        sizes = {
-            min(self.piece, tasks),
-            tasks % self.piece or self.piece,
-        }  # stacks, also the last one
-        if self.plan is not None and not all(
-            [agrees(fused_error, self, wide, average) for wide in sizes]
-        ):
-            self.plan = None
-        self.hand = _by_hand(module, inputs, path, loss) if self.plan is None else None
-        self.images = inputs.permute(0, 2, 3, 1).contiguous() if self.hand is not None else None
-        self.pooled = (
-            self.hand is not None
-            and _kernels(path, device, dtype)
-            and pooled.fits(self.hand)
-            and agrees(pooled_error, self)
-        )
-        if path == "fused" and self.plan is None and not self.pooled:
-            raise FMRLError(
-                "there are no kernels for this network, loss or mini-batch, or for frozen parameters",
-                fix="use path='auto'",
-            )
-        if device.type == "cpu" and path == "auto":  # as many tasks as the caches hold
+        self._choose(device, dtype, frozen, average)
+        if device.type == "cpu" and path == "auto":
             self.piece = min(self.piece, CPU_TASKS)
         elif self.hand is not None and not self.pooled:
             self.piece = min(self.piece, max(1, PATCHES // self.hand.patches(batch)))
@@ -106,56 +78,65 @@ class InnerLoop:
             return torch.zeros(shape, dtype=dtype, device=device)
 
         self.theta = floats(tasks, size)
-        self.second = floats(tasks, size) if isinstance(within, Adam) else None
+        self.second = floats(tasks, size) if within.adaptive else None
         self.average = floats(tasks, size) if average else None
         self.eta, self.bias, self.losses = floats(tasks), floats(steps), floats(steps, tasks)
         self.index = torch.zeros(steps, tasks, batch, dtype=torch.int64, device=device)
         self.label = torch.zeros(steps, tasks, batch, *shape, dtype=kind, device=device)
-        self.made: dict[
-            Any, Any
-        ] = {}  # buffers of the kernels or of the passes by hand, by worker and stack size
+        self.made: dict[Any, Any] = {}  # steps or gradients, by worker and stack size
+
+    def _choose(self, device, dtype, frozen, average: bool) -> None:
+        """Kernels or passes by hand where they fit: ``plan``, ``hand``, ``images``, ``pooled``."""
+        path, inputs, self.plan, self.hand, self.images = self.path, self.inputs, None, None, None
+        kernels = path == "auto" and device.type == "cuda" and dtype == torch.float32
+        kernels = path == "fused" or (kernels and fused.available())
+        image = self.loss in CLASSIFIES and inputs.ndim == 4
+        if kernels and image and frozen is None:  # the fused step has no mask
+            self.plan = fused.plan(self.module, tuple(inputs.shape[1:]), self.batch)
+        sizes = {min(self.piece, self.tasks), self.tasks % self.piece or self.piece}  # of stacks
+        if self.plan and not all([agrees(fused_error, self, wide, average) for wide in sizes]):
+            self.plan = None
+        if self.plan is None and image and path in ("auto", "by hand", "fused"):
+            self.hand = by_hand.plan(self.module, tuple(inputs.shape[1:]))
+        if self.hand is not None:
+            self.images = inputs.permute(0, 2, 3, 1).contiguous()
+        elif path == "by hand":
+            raise FMRLError("this network has no passes by hand", fix="use path='auto'")
+        fits = kernels and self.hand is not None and pooled.fits(self.hand)
+        self.pooled = fits and agrees(pooled_error, self)
+        if path == "fused" and self.plan is None and not self.pooled:
+            what = "there are no kernels for this network, loss or mini-batch, or frozen parameters"
+            raise FMRLError(what, fix="use path='auto'")
 
     @property
     def outputs(self) -> int:
         """Outputs of the network for one sample, where they stand for classes."""
         if len(self.apply.outputs) != 1:
-            raise FMRLError(
-                f"cross-entropy needs outputs [B, classes], but the network's are [B, *{self.apply.outputs}]"
-            )
+            found = f"but the network's are [B, *{self.apply.outputs}]"
+            raise FMRLError(f"cross-entropy needs outputs [B, classes], {found}")
         return self.apply.outputs[0]
 
     def check(self, targets: torch.Tensor) -> None:
-        """Refuse targets that the loss has no place for. It waits for the device: call it once for
-        a table, not in a captured graph.
-        """
+        """Refuse targets outside the loss's range. It waits for the device: not in a graph."""
         if self.loss in CLASSIFIES:
             check_labels(targets, self.outputs)
 
     def _try_loss(self, layout: Layout, kind: torch.dtype, shape: Sequence[int]) -> None:
         """The contract of the loss, on two tasks and targets of zero."""
-        rows = torch.arange(2 * self.batch, device=self.inputs.device).view(2, -1) % len(
-            self.inputs
-        )
-        theta = layout.flat(self.module) * torch.tensor([[1.0], [1.1]]).to(
-            next(self.module.parameters())
-        )
+        rows = torch.arange(2 * self.batch, device=self.inputs.device).view(2, -1)
+        scales = torch.tensor([[1.0], [1.1]]).to(next(self.module.parameters()))
+        theta = layout.flat(self.module) * scales
         targets = torch.zeros(2, self.batch, *shape, dtype=kind, device=theta.device)
         with torch.no_grad():
-            outputs = self.apply(theta, self.inputs[rows])
+            outputs = self.apply(theta, self.inputs[rows % len(self.inputs)])
         check_loss(self.loss, outputs, targets)
 
     def play(self) -> None:
-        """All steps of all tasks, a piece of the stack at a time; on a CPU, by hand, every thread
-        has pieces of its own.
-        """
-        pieces = [
-            slice(i, min(i + self.piece, self.tasks)) for i in range(0, self.tasks, self.piece)
-        ]
-        threads = (
-            1
-            if self.theta.is_cuda or self.hand is None
-            else min(torch.get_num_threads(), len(pieces))
-        )
+        """All steps of all tasks, a piece at a time; by hand on a CPU, each thread has its own."""
+        starts = range(0, self.tasks, self.piece)
+        pieces = [slice(i, min(i + self.piece, self.tasks)) for i in starts]
+        alone = self.theta.is_cuda or self.hand is None
+        threads = 1 if alone else min(torch.get_num_threads(), len(pieces))
 
         def job(worker: int) -> None:
             for rows in pieces[worker::threads]:
@@ -165,36 +146,28 @@ class InnerLoop:
             share([partial(job, worker) for worker in range(threads)], threads)
 
     def _piece(self, worker: int, rows: slice) -> None:
-        theta, second, average = (
-            None if a is None else a[rows] for a in (self.theta, self.second, self.average)
-        )
+        parts = (self.theta, self.second, self.average)
+        theta, second, average = (None if a is None else a[rows] for a in parts)
+        beta2, eps = self.within.beta2, self.within.eps
         for s in range(self.steps):
-            index, label, bias, loss = (
-                self.index[s, rows],
-                self.label[s, rows],
-                self.bias[s : s + 1],
-                self.losses[s, rows],
-            )
+            index, label, loss = (v[s, rows] for v in (self.index, self.label, self.losses))
+            bias = self.bias[s : s + 1]
             if self.plan is not None:
                 step = self._once(worker, len(theta))
                 step(self.inputs, theta, second, average, index, label, self.eta[rows], bias, loss)
                 continue
             values, gradient = self._gradient(worker, theta, index, label)
-            if self.frozen is not None:
-                gradient.masked_fill_(
-                    self.frozen, 0
-                )  # then Adam's moments stay 0 too, and theta to the last bit
+            if self.frozen is not None:  # then Adam's moments stay 0 too, and theta as it is
+                gradient.masked_fill_(self.frozen, 0)
             loss.copy_(values)
             if average is not None:
                 average += theta
             if second is None:
                 theta -= gradient.mul_(self.eta[rows, None])
                 continue
-            second.mul_(self.within.beta2).addcmul_(gradient, gradient, value=1 - self.within.beta2)
-            gradient.mul_(
-                self.eta[rows, None] * bias
-            )  # eta·g/(√v/bias + eps) in as few passes as possible
-            theta.addcdiv_(gradient, second.sqrt().add_(self.within.eps * bias), value=-1)
+            second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+            gradient.mul_(self.eta[rows, None] * bias)  # eta·g/(√v/bias + eps) in few passes
+            theta.addcdiv_(gradient, second.sqrt().add_(eps * bias), value=-1)
 
     def _gradient(self, worker: int, theta, index, label) -> tuple[torch.Tensor, torch.Tensor]:
         """Losses [T] and gradient [T, P] of one mini-batch; the gradient may be written to."""
@@ -206,28 +179,15 @@ class InnerLoop:
 
     def _once(self, worker: int, tasks: int) -> Any:
         """The kernels' step or the gradient by hand for stacks of this size, made once."""
-        key = worker, tasks
+        key, device, scale = (worker, tasks), self.theta.device, self.scale
         if key not in self.made:
-            device = self.theta.device
             if self.plan is not None:
-                made = fused.FusedStep(
-                    self.plan,
-                    tasks,
-                    self.batch,
-                    self.within,
-                    self.precision,
-                    device,
-                    scale=self.scale,
-                )
-            elif self.pooled:
-                made = pooled.Gradient(
-                    self.hand, tasks, self.batch, self.scale, device, self.precision
-                )
+                facts = self.plan, tasks, self.batch, self.within, self.precision, device
+                self.made[key] = fused.FusedStep(*facts, scale=scale)
             else:
-                made = byhand.Gradient(
-                    self.hand, tasks, self.batch, self.scale, device, self.theta.dtype
-                )
-            self.made[key] = made
+                facts = self.hand, tasks, self.batch, scale, device
+                rest = (pooled, self.precision) if self.pooled else (by_hand, self.theta.dtype)
+                self.made[key] = rest[0].Gradient(*facts, rest[1])
         return self.made[key]
 
     @property
@@ -238,35 +198,15 @@ class InnerLoop:
     @property
     def launches(self) -> int:
         """About how many kernels `play` launches on a GPU."""
-        return self.steps * (
-            14 if self.plan is not None else 60 * (self.tasks if self.apply.looped else 1)
-        )
+        plain = 60 * (self.tasks if self.apply.looped else 1)
+        return self.steps * (14 if self.plan is not None else plain)
 
     def bias_at(self, before: int | torch.Tensor) -> torch.Tensor:
-        """sqrt(1 − beta2^t) of the loop's steps, on the host, when ``before`` steps were taken
-        before them. [..., steps]
-        """
-        beta2 = self.within.beta2 if isinstance(self.within, Adam) else 0.0
+        """sqrt(1 − beta2^t) of the loop's steps after ``before`` others, [..., steps]."""
         t = before + torch.arange(1, self.steps + 1)
-        # Python's power, because a vectorised one may differ in the last digit with the position in
-        # the vector.
-        return torch.tensor(
-            [(1 - beta2**i) ** 0.5 for i in t.flatten().tolist()], dtype=torch.float64
-        ).view(t.shape)
-
-
-def _plan(module, inputs, batch, path, loss, device, dtype):
-    """The plan of the fused step where it applies."""
-    if not _kernels(path, device, dtype) or loss not in CLASSIFIES or inputs.ndim != 4:
-        return None
-    return fused.plan(module, tuple(inputs.shape[1:]), batch)
-
-
-def _kernels(path, device, dtype) -> bool:
-    """Whether Triton kernels are wanted: asked for, or on CUDA in single precision."""
-    return path == "fused" or (
-        path == "auto" and device.type == "cuda" and dtype == torch.float32 and fused.available()
-    )
+        # Python's power: a vectorised one may differ in the last digit with the position.
+        values = [(1 - self.within.beta2**i) ** 0.5 for i in t.flatten().tolist()]
+        return torch.tensor(values, dtype=torch.float64).view(t.shape)
 
 
 @contextmanager
@@ -280,18 +220,10 @@ def _products(precision: str):
         torch.backends.cuda.matmul.allow_tf32 = kept
 
 
-def _by_hand(module, inputs, path, loss):
-    """The plan of the passes by hand where they apply."""
-    wanted = path in ("auto", "by hand", "fused") and loss in CLASSIFIES and inputs.ndim == 4
-    found = byhand.plan(module, tuple(inputs.shape[1:])) if wanted else None
-    if path == "by hand" and found is None:
-        raise FMRLError("this network has no passes by hand", fix="use path='auto'")
-    return found
-
-
 def capture(body: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """``body`` as one CUDA graph, after two plain calls of it; on a CPU, and where tasks go through
-    a network in turn, ``body`` itself.
+    """``body`` as one CUDA graph, after two plain calls of it.
+
+    On a CPU, and where tasks go through a network in turn, it is ``body`` itself.
     """
     if device.type != "cuda":
         return body

@@ -1,21 +1,15 @@
-"""Triton kernels of a stack of networks of pooled blocks: [3x3 convolution, batch norm on batch
-statistics, 2x2 max-pool, ReLU].
+"""Triton kernels of a stack of networks of pooled blocks.
 
-Images are too large for one program to see all rows of a channel, so every launch is cut into tiles
-of rows, and what batch norm must know of all rows is left as sums of tiles, added up between
-launches in a fixed order: results do not depend on timing.
+A block is [3x3 convolution, batch norm on batch statistics, 2x2 max-pool, ReLU]. Images are too
+large for one program to see all rows of a channel, so every launch is cut into tiles of rows, and
+what batch norm must know of all rows is left as sums of tiles, added up between launches in a fixed
+order: results do not depend on timing.
 
 Layouts, per task t: channels last; y [t, B·H·H, F] is a convolution's output, whose memory dy takes
 on the way back; the pooled activation a and its gradient da are [t, B·Q·Q, F] with Q = ceil(H/2).
 Which of four pixels won is found again from y."""
 
-try:
-    import triton
-    import triton.language as tl
-except ImportError:  # so that the module can be imported where its kernels cannot run
-    from types import SimpleNamespace
-
-    triton, tl = SimpleNamespace(jit=lambda function: function), SimpleNamespace(constexpr=None)
+from fmrl.deep.kernels import tl, triton
 
 
 @triton.jit
@@ -52,16 +46,10 @@ def convolve(
     weights = theta + t * P + offset
     if FIRST:
         k = tl.arange(0, KP)
-        weight = tl.load(
-            weights + k[:, None] * F + n[None, :],
-            mask=(k < 9 * C)[:, None] & (n >= 0)[None, :],
-            other=0.0,
-        )
-        acc = tl.dot(
-            _patches(before, rows, live, k, H, C).to(TYPE),
-            weight.to(TYPE),
-            input_precision=PRECISION,
-        )
+        known = (k < 9 * C)[:, None] & (n >= 0)[None, :]
+        weight = tl.load(weights + k[:, None] * F + n[None, :], mask=known, other=0.0).to(TYPE)
+        a = _patches(before, rows, live, k, H, C).to(TYPE)
+        acc = tl.dot(a, weight, input_precision=PRECISION)
     else:
         acc = tl.zeros((RB, F), tl.float32)
         c = tl.arange(0, C)
@@ -69,11 +57,8 @@ def convolve(
             a = _shifted(before, rows, live, tap // 3 - 1, tap % 3 - 1, c, H, C)
             weight = tl.load(weights + (tap * C + c[:, None]) * F + n[None, :]).to(TYPE)
             acc = tl.dot(a, weight, acc, input_precision=PRECISION)
-    tl.store(
-        y + t * M * F + rows[:, None] * F + n[None, :],
-        acc.to(y.dtype.element_ty),
-        mask=live[:, None],
-    )
+    at = y + t * M * F + rows[:, None] * F + n[None, :]
+    tl.store(at, acc.to(y.dtype.element_ty), mask=live[:, None])
     out = part + (t * tiles + tile) * (2 * F) + n
     tl.store(out, tl.sum(acc, 0))
     tl.store(out + F, tl.sum(acc * acc, 0))
@@ -84,26 +69,15 @@ def _norm(theta, sums, M, norms, eps, n, F: tl.constexpr):
     """(mean, r, gamma, beta) of batch norm; sums [2, F] of y and y² over all M rows."""
     mean = tl.load(sums + n) / M
     spread = tl.maximum(tl.load(sums + F + n) / M - mean * mean, 0.0)
-    return (
-        mean,
-        1.0 / tl.sqrt(spread + eps),
-        tl.load(theta + norms + n),
-        tl.load(theta + norms + F + n),
-    )
+    gamma, beta = tl.load(theta + norms + n), tl.load(theta + norms + F + n)
+    return mean, 1.0 / tl.sqrt(spread + eps), gamma, beta
 
 
 @triton.jit
 def _corner(
-    y,
-    rows,
-    live,
-    i: tl.constexpr,
-    j: tl.constexpr,
-    n,
-    H: tl.constexpr,
-    Q: tl.constexpr,
+    y, rows, live, i: tl.constexpr, j: tl.constexpr, n, H: tl.constexpr, Q: tl.constexpr,
     F: tl.constexpr,
-):
+):  # fmt: skip
     """Pixel (i, j) of the four that pooled ``rows`` look at: where it lies, whether it exists, and
     y there.
     """
@@ -134,17 +108,20 @@ def _four(
     at2, on2, x2 = _corner(y, rows, live, 1, 0, n, H, Q, F)
     at3, on3, x3 = _corner(y, rows, live, 1, 1, n, H, Q, F)
     mean, scale = mean[None, :], r[None, :]
-    x0, x1, x2, x3 = (
-        (x0 - mean) * scale,
-        (x1 - mean) * scale,
-        (x2 - mean) * scale,
-        (x3 - mean) * scale,
-    )
+    x0, x1 = (x0 - mean) * scale, (x1 - mean) * scale
+    x2, x3 = (x2 - mean) * scale, (x3 - mean) * scale
     best, which = x0 * gamma[None, :] + beta[None, :], tl.zeros_like(x0).to(tl.int32)
     best, which = _better(best, which, x1, on1, gamma, beta, 1)
     best, which = _better(best, which, x2, on2, gamma, beta, 2)
     best, which = _better(best, which, x3, on3, gamma, beta, 3)
     return x0, x1, x2, x3, at0, at1, at2, at3, on0, on1, on2, on3, best, which, gamma * r
+
+
+@triton.jit
+def _upstream(da, best, rows, live, n, F: tl.constexpr):
+    """dz, the gradient at gamma·xhat + beta: that of the activation where it is above zero."""
+    d = tl.load(da + rows[:, None] * F + n[None, :], mask=live[:, None], other=0.0)
+    return tl.where(best > 0, d.to(tl.float32), 0.0)
 
 
 @triton.jit
@@ -179,10 +156,7 @@ def unpool_sums(
     x0, x1, x2, x3, _, _, _, _, _, _, _, _, best, which, _ = _four(
         y + t * M * F, theta + t * P, sums + t * (2 * F), M, norms, eps, rows, live, n, H, Q, F
     )
-    d = tl.load(da + t * N * F + rows[:, None] * F + n[None, :], mask=live[:, None], other=0.0).to(
-        tl.float32
-    )
-    dz = tl.where(best > 0, d, 0.0)
+    dz = _upstream(da + t * N * F, best, rows, live, n, F)
     x = tl.where(which == 0, x0, tl.where(which == 1, x1, tl.where(which == 2, x2, x3)))
     out = part + (t * tiles + tile) * (2 * F) + n
     tl.store(out, tl.sum(dz, 0))
@@ -204,37 +178,27 @@ def unpool(
     x0, x1, x2, x3, at0, at1, at2, at3, on0, on1, on2, on3, best, which, slope = _four(
         y, theta + t * P, sums + t * (2 * F), M, norms, eps, rows, live, n, H, Q, F
     )
-    d = tl.load(da + t * N * F + rows[:, None] * F + n[None, :], mask=live[:, None], other=0.0).to(
-        tl.float32
-    )
-    dz = tl.where(best > 0, d, 0.0)
+    dz = _upstream(da + t * N * F, best, rows, live, n, F)
     back += t * (2 * F)
-    shift, bend, slope = (
-        (tl.load(back + n) / M)[None, :],
-        (tl.load(back + F + n) / M)[None, :],
-        slope[None, :],
-    )
+    shift, bend = (tl.load(back + n) / M)[None, :], (tl.load(back + F + n) / M)[None, :]
+    slope = slope[None, :]
+    d0 = slope * (tl.where(which == 0, dz, 0.0) - shift - x0 * bend)
+    d1 = slope * (tl.where(which == 1, dz, 0.0) - shift - x1 * bend)
+    d2 = slope * (tl.where(which == 2, dz, 0.0) - shift - x2 * bend)
+    d3 = slope * (tl.where(which == 3, dz, 0.0) - shift - x3 * bend)
     kind = dy.dtype.element_ty
     tl.debug_barrier()  # everyone has read y
-    tl.store(
-        dy + at0, (slope * (tl.where(which == 0, dz, 0.0) - shift - x0 * bend)).to(kind), mask=on0
-    )
-    tl.store(
-        dy + at1, (slope * (tl.where(which == 1, dz, 0.0) - shift - x1 * bend)).to(kind), mask=on1
-    )
-    tl.store(
-        dy + at2, (slope * (tl.where(which == 2, dz, 0.0) - shift - x2 * bend)).to(kind), mask=on2
-    )
-    tl.store(
-        dy + at3, (slope * (tl.where(which == 3, dz, 0.0) - shift - x3 * bend)).to(kind), mask=on3
-    )
+    tl.store(dy + at0, d0.to(kind), mask=on0)
+    tl.store(dy + at1, d1.to(kind), mask=on1)
+    tl.store(dy + at2, d2.to(kind), mask=on2)
+    tl.store(dy + at3, d3.to(kind), mask=on3)
 
 
 @triton.jit
 def weigh(
-    dy, before, grad, P, offset, M, splits,
-    LENGTH: tl.constexpr, H: tl.constexpr, C: tl.constexpr, F: tl.constexpr, KP: tl.constexpr, RB: tl.constexpr,
-    FIRST: tl.constexpr, TYPE: tl.constexpr, PRECISION: tl.constexpr,
+    dy, before, grad, P, offset, M, splits, LENGTH: tl.constexpr, H: tl.constexpr, C: tl.constexpr,
+    F: tl.constexpr, KP: tl.constexpr, RB: tl.constexpr, FIRST: tl.constexpr, TYPE: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Gradient of one tap's weights (FIRST: of all taps) over one stretch of LENGTH rows. Grid
     (tasks, splits, taps).
@@ -259,8 +223,8 @@ def weigh(
 
 @triton.jit
 def back(
-    dy, theta, da, P, offset, M,
-    H: tl.constexpr, C: tl.constexpr, F: tl.constexpr, RB: tl.constexpr, TYPE: tl.constexpr, PRECISION: tl.constexpr,
+    dy, theta, da, P, offset, M, H: tl.constexpr, C: tl.constexpr, F: tl.constexpr,
+    RB: tl.constexpr, TYPE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The gradient at a block's input: the taps turned round, the weights transposed. Grid (tasks,
     tiles).
@@ -274,18 +238,15 @@ def back(
         d = _shifted(dy + t * M * F, rows, live, 1 - tap // 3, 1 - tap % 3, k, H, F)
         weight = tl.load(weights + (tap * C + c[None, :]) * F + k[:, None]).to(TYPE)
         acc = tl.dot(d, weight, acc, input_precision=PRECISION)
-    tl.store(
-        da + t * M * C + rows[:, None] * C + c[None, :],
-        acc.to(da.dtype.element_ty),
-        mask=live[:, None],
-    )
+    out = da + t * M * C + rows[:, None] * C + c[None, :]
+    tl.store(out, acc.to(da.dtype.element_ty), mask=live[:, None])
 
 
 @triton.jit
 def classify(
-    act, label, theta, grad, loss, da, P, splits, offset, scale,
-    B: tl.constexpr, K: tl.constexpr, WAYS: tl.constexpr, BP: tl.constexpr, WP: tl.constexpr, KB: tl.constexpr,
-    TYPE: tl.constexpr, BACK: tl.constexpr, PRECISION: tl.constexpr,
+    act, label, theta, grad, loss, da, P, splits, offset, scale, B: tl.constexpr, K: tl.constexpr,
+    WAYS: tl.constexpr, BP: tl.constexpr, WP: tl.constexpr, KB: tl.constexpr, TYPE: tl.constexpr,
+    BACK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Dense layer and softmax cross-entropy, forward and back. Grid (tasks,)."""
     t = tl.program_id(0).to(tl.int64)
@@ -297,9 +258,8 @@ def classify(
     for start in range(0, K, KB):
         k = start + tl.arange(0, KB)
         a = tl.load(act + b[:, None] * K + k[None, :], mask=live & (k < K)[None, :], other=0.0)
-        weight = tl.load(
-            weights + k[:, None] * WAYS + o[None, :], mask=known & (k < K)[:, None], other=0.0
-        )
+        mask = known & (k < K)[:, None]
+        weight = tl.load(weights + k[:, None] * WAYS + o[None, :], mask=mask, other=0.0)
         logits = tl.dot(a, weight.to(TYPE), logits, input_precision=PRECISION)
     logits += tl.load(weights + K * WAYS + o, mask=o < WAYS, other=0.0)[None, :]
     logits = tl.where(known, logits, -float("inf"))
@@ -314,14 +274,10 @@ def classify(
     for start in range(0, K, KB):
         k = start + tl.arange(0, KB)
         a = tl.load(act + b[:, None] * K + k[None, :], mask=live & (k < K)[None, :], other=0.0)
-        weight = tl.load(
-            weights + k[:, None] * WAYS + o[None, :], mask=known & (k < K)[:, None], other=0.0
-        )
+        mask = known & (k < K)[:, None]
+        weight = tl.load(weights + k[:, None] * WAYS + o[None, :], mask=mask, other=0.0)
         dw = tl.dot(tl.trans(a).to(BACK), d.to(BACK), input_precision=PRECISION)
-        tl.store(grad + k[:, None] * WAYS + o[None, :], dw, mask=known & (k < K)[:, None])
+        tl.store(grad + k[:, None] * WAYS + o[None, :], dw, mask=mask)
         out = tl.dot(d.to(BACK), tl.trans(weight).to(BACK), input_precision=PRECISION)
-        tl.store(
-            da + t * (B * K) + b[:, None] * K + k[None, :],
-            out.to(da.dtype.element_ty),
-            mask=live & (k < K)[None, :],
-        )
+        at = da + t * (B * K) + b[:, None] * K + k[None, :]
+        tl.store(at, out.to(da.dtype.element_ty), mask=live & (k < K)[None, :])
