@@ -1,0 +1,347 @@
+"""Every way into the library as one function of a case: see `WAYS` at the end.
+
+A way says something of a case's query rows: {label: [q]}, probabilities, or margins where there are
+none; a regression has one entry, "".
+"""
+# fmt: off
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import fmrl
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Tasks to learn from, a few labelled rows of a new task, and rows to predict."""
+
+    X: np.ndarray
+    y: np.ndarray
+    task: np.ndarray
+    few: np.ndarray  # rows of the new task
+    labels: np.ndarray  # of those
+    query: np.ndarray
+    new: Any = 99  # the name of the new task
+    names: tuple[str, ...] = ("a", "b", "c")  # of the columns
+    weight: np.ndarray | None = None  # of the rows of X
+    weight_few: np.ndarray | None = None
+    intercept: bool = True
+    library: str = "numpy"  # of the tables
+    radius: float = 2.0  # of the core's ball
+    step: float = 0.1  # of a network's SGD
+
+    @property
+    def classes(self):
+        return None if self.y.dtype.kind == "f" else np.unique(self.y)
+
+    def each_task(self):
+        """(name, X, y) of the tasks, in the order in which they first appear."""
+        for name in dict.fromkeys(self.task.tolist()):
+            yield name, self.X[self.task == name], self.y[self.task == name]
+
+
+def said(case, values, predicted=None):
+    """{label: [q]} of probabilities or margins [q, outputs], checked against the labels said."""
+    values = np.asarray(values, dtype=float).reshape(len(case.query), -1)
+    if case.classes is None:
+        return {"": values[:, 0]}
+    values = np.column_stack([-values, values]) if values.shape[1] == 1 else values
+    assert predicted is None or list(predicted) == case.classes[values.argmax(axis=1)].tolist()
+    return dict(zip(case.classes.tolist(), values.T, strict=True))
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+WALK = {  # the rows of a table one at a time, as one gets them from it
+    "numpy": list, "pandas": lambda table: [row for _, row in table.iterrows()],
+    "polars": lambda table: list(table.iter_rows()),
+    "pyarrow": lambda table: [list(row.values()) for row in table.to_pylist()],
+}
+WRITE = {  # a table into a file
+    "numpy": (".parquet", lambda table, path: table.write_parquet(path)),
+    "pandas": (".csv", lambda table, path: table.to_csv(path, index=False)),
+    "polars": (".arrow", lambda table, path: table.write_ipc(path)),
+    "pyarrow": (".parquet", lambda *given: import_module("pyarrow.parquet").write_table(*given)),
+}
+
+
+def frame(case, columns):
+    """Named columns as a table of the case's library; of polars where it is NumPy."""
+    library = import_module("polars" if case.library == "numpy" else case.library)
+    return (library.table if case.library == "pyarrow" else library.DataFrame)(columns)
+
+
+def named(case, X, task=None):
+    """Rows X by the names of their columns, after a column that names their task."""
+    columns = dict(zip(case.names, X.T, strict=True))
+    return columns if task is None else {"who": np.resize(task, len(X)), **columns}
+
+
+def rows(case, X):
+    return X if case.library == "numpy" else frame(case, named(case, X))
+
+
+def column(case, values):
+    return values if case.library == "numpy" else frame(case, {"v": values})["v"]
+
+
+def walk(case, X):
+    return WALK[case.library](rows(case, X))
+
+
+def write(case, path, columns):
+    suffix, put = WRITE[case.library]
+    put(frame(case, columns), path := path.with_suffix(suffix))
+    return path
+
+
+# ---- estimators ----------------------------------------------------------------------------------
+
+
+def fresh(case):
+    """An estimator of the right kind, and what its first call has to be told."""
+    if case.classes is None:
+        return fmrl.MetaRegressor(fit_intercept=case.intercept), {}
+    return fmrl.MetaClassifier(fit_intercept=case.intercept), {"classes": case.classes.tolist()}
+
+
+@lru_cache
+def fitted(case):
+    """One fit for all ways that begin with it."""
+    X, y, task = rows(case, case.X), column(case, case.y), column(case, case.task)
+    return fresh(case)[0].fit(X, y, task=task, sample_weight=case.weight)
+
+
+def look(case, model, **task):
+    """What a fitted model says of the query."""
+    query = rows(case, case.query)
+    predicted = model.predict(query, **task)
+    if case.classes is None:
+        return said(case, predicted)
+    said(case, model.decision_function(query, **task), predicted)
+    return said(case, model.predict_proba(query, **task), predicted)
+
+
+def adapted(case, est):
+    """What the model of the new task says."""
+    few, labels = rows(case, case.few), column(case, case.labels)
+    return look(case, est.adapt(few, labels, sample_weight=case.weight_few))
+
+
+def seen(case, scratch):
+    """What the model of the first task says, in both ways to ask for it."""
+    est, name = fitted(case), case.task[0]
+    one = look(case, est, task=column(case, np.repeat(name, len(case.query))))
+    for label, values in look(case, est.model(name)).items():
+        np.testing.assert_allclose(one[label], values, rtol=1e-9, atol=1e-12)
+    return one
+
+
+def stored(case, scratch):
+    est = fitted(case)
+    est.save(scratch / "model")
+    return adapted(case, type(est).load(scratch / "model"))
+
+
+def partially(case, scratch):
+    est, first = fresh(case)
+    for name, X, y in [*case.each_task()][:3]:  # the rule is chosen after two
+        weight = None if case.weight is None else case.weight[case.task == name]
+        est.partial_fit(rows(case, X), column(case, y), task=name, sample_weight=weight, **first)
+        first = {}
+    return adapted(case, est)
+
+
+def streamed(case, est):
+    """What an open task says after the new task's rows came one at a time."""
+    stream, query = est.task(), walk(case, case.query)
+    for x, y in zip(walk(case, case.few), case.labels.tolist(), strict=True):
+        stream.learn(x, y)
+    predicted = [stream.predict(x) for x in query]
+    if case.classes is None:
+        return said(case, predicted)
+    return said(case, [stream.predict_proba(x) for x in query], predicted)
+
+
+def streams(case, scratch):
+    """The same, where the tasks before came so, too."""
+    est, first = fresh(case)
+    for name, X, y in case.each_task():
+        with est.task(name=name, **first) as stream:
+            for x, label in zip(walk(case, X), y.tolist(), strict=True):
+                stream.play(x, label)
+        first = {}
+    return streamed(case, est)
+
+
+# ---- commands, and Ray ---------------------------------------------------------------------------
+
+
+def command(*words):
+    from typer.testing import CliRunner
+
+    from fmrl.cli.main import app
+
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 0, (words, result.output, result.exception)
+
+
+def commands(case, scratch, *options):
+    """train, adapt and predict on files, in this process."""
+    import polars
+
+    every = write(case, scratch / "all", named(case, case.X, case.task) | {"y": case.y})
+    few = write(case, scratch / "few", named(case, case.few, case.new) | {"y": case.labels})
+    query = write(case, scratch / "query", named(case, case.query, case.new))
+    run, out = scratch / "run", scratch / "said.parquet"
+    options = [*options, "--holdout", 0, *([] if case.intercept else ["--no-intercept"])]
+    command("train", every, "--task", "who", "--target", "y", "--out", run, *options)
+    command("adapt", run, few)
+    command("predict", run, query, "--out", out)
+    told = polars.read_parquet(out)
+    assert set(told["model"]) == {"adapted"}
+    if case.classes is None:
+        return said(case, told["prediction"])
+    found = told.select([f"p_{c}" for c in case.classes])
+    return said(case, found, told["prediction"].to_list())
+
+
+@lru_cache
+def start_ray():
+    """One small cluster for this process."""
+    import ray
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+    ray.init("local", num_cpus=1, object_store_memory=80 * 2**20, **quiet)
+    return ray
+
+
+def on_ray(function, *given):
+    """The same way with Ray started."""
+    return lambda case, scratch: start_ray() and function(case, scratch, *given)
+
+
+# ---- core ----------------------------------------------------------------------------------------
+
+
+def loss_of(case):
+    if case.classes is None:
+        return fmrl.Squared()
+    classes = tuple(case.classes.tolist())
+    return fmrl.Logistic(classes) if len(classes) == 2 else fmrl.OneVsAll(classes)
+
+
+def tasks_of(case):
+    """The tasks, the new one last."""
+    given, loss = [*case.each_task(), (case.new, case.few, case.labels)], loss_of(case)
+    return [fmrl.Task(X, y, loss=loss, name=name) for name, X, y in given]
+
+
+def compose(case, **parts):
+    return fmrl.FMRL(fmrl.Ball(case.radius), similarity=fmrl.AverageDeviation(), **parts)
+
+
+def margins(case, theta):
+    return said(case, case.query @ np.asarray(theta).reshape(loss_of(case).outputs, -1).T)
+
+
+def run(case, scratch, engine="local"):
+    """phi after all tasks."""
+    return margins(case, fmrl.run(compose(case), tasks_of(case), engine=engine).state.phi)
+
+
+def step(case, scratch):
+    """The average iterate of the new task."""
+    algo, tasks = compose(case, update=fmrl.FLIBatch()), tasks_of(case)
+    state = algo.init(np.zeros(tasks[0].dim, dtype=tasks[0].X.dtype))
+    for task in tasks:
+        state, happened = algo.step(state, task)
+    return margins(case, happened.theta)
+
+
+def from_frame(case, scratch):
+    """phi after all tasks of a table whose columns are scaled."""
+    X, y = np.concatenate([case.X, case.few]), np.concatenate([case.y, case.labels])
+    who = [*case.task.tolist(), *[case.new] * len(case.few)]
+    given = {"target": "y", "loss": loss_of(case), "policy": fmrl.data.Policy(scale="standard")}
+    table = frame(case, named(case, X, who) | {"y": y})
+    tasks = fmrl.tasks_from_frame(table, task="who", one_class="keep", **given)
+    phi = fmrl.run(compose(case), tasks).state.phi
+    asked, given = named(case, case.query, case.new), {"encoder": tasks.encoder}
+    (query,) = fmrl.tasks_from_frame(frame(case, asked), task="who", loss=fmrl.Linear(), **given)
+    return margins(replace(case, query=query.X), phi)
+
+
+# ---- networks ------------------------------------------------------------------------------------
+
+
+def network(learn, case, scratch):
+    """A linear module, at zero before ``learn``, adapted to the new task."""
+    import torch
+
+    from fmrl import deep
+
+    def numbered(y):
+        return y if case.classes is None else np.searchsorted(case.classes, y)
+
+    outputs = 1 if case.classes is None else len(case.classes)
+    module = torch.nn.Linear(case.X.shape[1], outputs, case.intercept)
+    module = module.to(torch.as_tensor(case.X[:0]).dtype)
+    for parameter in module.parameters():
+        torch.nn.init.zeros_(parameter)
+    given = [(X, numbered(y)) * 2 for _, X, y in case.each_task()]  # the queries are the rows
+    tasks = deep.Arrays(given, batch=len(given[0][0]), steps=3)
+    loss = deep.squared_error if case.classes is None else deep.cross_entropy
+    learner, own = learn(deep, case.step, module, tasks, loss), {}
+    if not isinstance(learner, deep.MetaTrainer):
+        own = {"within": deep.SGD(case.step), "loss": loss}
+    model = deep.adapt(learner, case.few, numbered(case.labels), 4, **own)
+    return said(case, model(torch.as_tensor(case.query)).detach().numpy())
+
+
+def meta_trainer(deep, rate, module, tasks, loss):
+    options = {"meta": deep.FollowLeader(), "meta_batch": len(tasks.sizes), "loss": loss}
+    return deep.MetaTrainer(module, deep.SGD(rate), **options).fit(tasks, 2)
+
+
+def maml(deep, rate, module, tasks, loss):
+    return deep.MAML(rate, 0.1, loss=loss).fit(module, tasks, 2, len(tasks.sizes))
+
+
+class Way(NamedTuple):
+    """A function of a case and a scratch folder, the public entry points that it goes through, and
+    the package that it needs.
+    """
+
+    play: Callable[..., dict]
+    covers: str
+    needs: str = "numpy"
+
+
+WAYS = {
+    "fit + adapt": Way(lambda case, scratch: adapted(case, fitted(case)), "Meta.fit, Meta.adapt"),
+    "fit + predict": Way(lambda case, scratch: look(case, fitted(case)),
+                         "Meta.predict, Meta.predict_proba, Meta.decision_function"),
+    "fit + predict a task seen": Way(seen, "Meta.model"),
+    "save + load + adapt": Way(stored, "Meta.save, Meta.load"),
+    "stream": Way(lambda case, scratch: streamed(case, fitted(case)),
+                  "Meta.task, Stream.predict, Stream.predict_proba, Stream.learn"),
+    "stream from nothing": Way(streams, "Stream.play, Stream.close"),
+    "partial_fit + adapt": Way(partially, "Meta.partial_fit"),
+    "fmrl train, adapt, predict": Way(
+        commands, "fmrl train, fmrl adapt, fmrl predict, Meta.begin, Meta.play"),
+    "run": Way(run, "fmrl.run, fmrl.stack, engine local"),
+    "step": Way(step, "fmrl.FMRL.step, fmrl.FMRL.play, fmrl.play"),
+    "tasks_from_frame + run": Way(from_frame, "fmrl.tasks_from_frame"),
+    "MetaTrainer": Way(partial(network, meta_trainer), "deep.MetaTrainer.fit, deep.adapt", "torch"),
+    "MAML": Way(partial(network, maml), "deep.MAML.fit", "torch"),
+    "run on ray": Way(on_ray(run, "ray"), "engine ray, cluster.Ray.run", "ray"),
+    "fmrl train --engine ray": Way(on_ray(commands, "--engine", "ray"), "engine ray", "ray"),
+}
