@@ -12,9 +12,9 @@ import pytest
 
 import fmrl
 from fmrl import report
-from fmrl.report import charts, ledger
-from fmrl.report import fewer_points as thin
-from fmrl.report.page import embed, specs
+from fmrl.report import charts, sections
+from fmrl.report.charts import specs
+from fmrl.report.page import embed
 from fmrl.report.verdict import verdict
 
 
@@ -149,7 +149,7 @@ def test_thinning_keeps_extremes_and_says_so(large):
     found = {spec["id"]: spec for spec in json.loads(seen.data)}
     guess = next(s for s in found["guess"]["series"] if s["name"].startswith("guess"))
     assert (
-        len(guess["x"]) <= thin.MOST
+        len(guess["x"]) <= charts.MOST
         and max(guess["y"]) == 9.0
         and guess["x"][guess["y"].index(9.0)] == 77_778
     )
@@ -159,7 +159,7 @@ def test_thinning_keeps_extremes_and_says_so(large):
         distance["y"]
     ) == pytest.approx(min(whole), rel=1e-5)
     dots = sum(len(s["x"]) for s in found["similarity"]["series"])
-    assert dots <= thin.CLOUD and found["similarity"]["series"][1]["names"][0] == "user 500"
+    assert dots <= charts.CLOUD and found["similarity"]["series"][1]["names"][0] == "user 500"
     assert re.search(r"[\d,]+ of 100,000 tasks are drawn", seen.words)
     assert (
         "1,500 of 100,000 tasks are drawn: outliers, the outermost and a random share."
@@ -170,12 +170,12 @@ def test_thinning_keeps_extremes_and_says_so(large):
 def test_thinned_curve_is_near_the_whole_one():
     rng = np.random.default_rng(1)
     y = np.cumsum(rng.normal(size=50_000))
-    kept = thin.thin([y])
+    kept = charts.thin([y])
     assert kept[0] == 0 and kept[-1] == len(y) - 1 and np.all(np.diff(kept) > 0)
     between = np.interp(np.arange(len(y)), kept, y[kept])
     assert np.abs(between - y).max() < 0.05 * np.ptp(y)
     gaps = np.where(np.arange(50_000) % 2, np.nan, y)
-    kept = thin.thin([gaps])
+    kept = charts.thin([gaps])
     assert np.nanmax(gaps) in gaps[kept] and np.nanmin(gaps) in gaps[kept]
 
 
@@ -262,7 +262,7 @@ def test_a_false_assumption_is_no_guarantee(real):
     broken = json.loads(json.dumps(real))
     for bound in broken["certificate"]["bounds"]:
         bound["assumptions"].append({"name": "the sun shines", "status": "false", "detail": ""})
-    html = ledger.certificate(broken)
+    html = sections.certificate(broken)
     assert "No guarantee can be given" in html and "guarantee on TAR" not in html
     assert html.count("false here: the sun shines") == len(broken["certificate"]["bounds"])
     assert [s["name"] for s in charts.tar(broken)["series"]] == ["measured TAR"]

@@ -44,7 +44,7 @@ class SimilarityReport:
     centre: np.ndarray  # [d] of the smallest enclosing l2 ball
     radius: float  # its l2 radius …
     radius_gap: float  # … which no ball undercuts by more than this
-    outliers: tuple[int, ...]  # tasks farther than the upper quartile + 1.5 interquartile ranges
+    outliers: tuple[int, ...]  # tasks beyond `fmrl.stats.outlier_fence`
     diameter_without: float  # D* of the others
     edge: int  # optima on the surface of the ball, which may want to go farther
     single: np.ndarray  # [T] bound on each task without other tasks
@@ -305,5 +305,6 @@ def _learned(
 
 
 def _outliers(distances: np.ndarray) -> tuple[int, ...]:
-    low, high = np.quantile(distances, [0.25, 0.75])
-    return tuple(np.flatnonzero(distances > high + 1.5 * (high - low) + 1e-9 * (1 + high)).tolist())
+    from fmrl.stats import outlier_fence
+
+    return tuple(np.flatnonzero(distances > outlier_fence(distances)[0]).tolist())
