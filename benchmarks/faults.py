@@ -392,7 +392,7 @@ class Prey:
 
     def _start(self) -> dict:
         from fmrl.runs import Run
-        from fmrl.runs.user_units import in_user_units
+        from fmrl.runs.models import in_user_units
 
         found = Run.load(self.run)
         coef, intercept = in_user_units(found.encoder, *found.start)

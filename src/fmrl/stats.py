@@ -6,7 +6,6 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import stats
 
 LEVEL = 0.95
 
@@ -32,6 +31,8 @@ def mean_interval(values: Any, level: float = LEVEL) -> Mean:
     mean = float(a.mean())
     if a.size < 2:
         return Mean(mean, mean, mean, float("nan"))
+    from scipy import stats  # half a second, which most of those who import this do not need
+
     error = float(a.std(ddof=1) / np.sqrt(a.size))
     half = float(stats.t.ppf((1 + level) / 2, a.size - 1)) * error
     return Mean(mean, mean - half, mean + half, error)

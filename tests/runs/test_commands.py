@@ -14,8 +14,8 @@ import polars as pl
 import pytest
 from faults import digests, invoke, write_table
 
+from fmrl.cli import adapt, cite, report
 from fmrl.cli import train as train_module
-from fmrl.cli import use as use_module
 from fmrl.cli.guard import in_options
 from fmrl.estimators.playing import WINDOW
 from fmrl.runs import folder
@@ -56,8 +56,8 @@ def shop(tmp_path_factory):
 
 def test_examples_of_help_run_in_the_order_shown(shop, monkeypatch):
     monkeypatch.chdir(shop)
-    commands = [train_module.train_command, use_module.adapt_command, use_module.predict_command]
-    commands += [use_module.report_command, use_module.cite_command]
+    commands = [train_module.train_command, adapt.adapt_command, adapt.predict_command]
+    commands += [report.report_command, cite.cite_command]
     listed = [words for command in commands for words in examples(command)]
     assert len(listed) == 12
     for words in listed:
@@ -75,7 +75,7 @@ def test_examples_of_help_run_in_the_order_shown(shop, monkeypatch):
     assert "<html" in (shop / "shops.html").read_text()[:200]
     code, told = invoke("certify", "run")
     assert code == 0 and "proved to be at most" in " ".join(told.replace("│", " ").split())
-    entries = json.loads(invoke("cite", "doubling", "--json")[1])
+    entries = json.loads(invoke("cite", "known", "--json")[1])
     assert entries[0]["bibtex"].startswith("@inproceedings{khodak2019provable")
     facts = json.loads(invoke("report", "run", "--json")[1])
     assert {"heldout", "learned", "curves", "similarity", "certificate", "run", "bibtex"} <= set(

@@ -15,7 +15,7 @@ from fmrl.datasets import training_ids
 from fmrl.estimators.playing import WINDOW
 from fmrl.runs import Options, Run, Stopped, folder, train
 from fmrl.runs.source import open_source
-from fmrl.runs.train import _Session
+from fmrl.runs.training import Session
 
 
 def test_a_run_is_what_the_estimator_learns_from_the_training_tasks(run, table):
@@ -133,11 +133,12 @@ def test_regression_classes_and_ingredients(tmp_path, table):
         ({"task": "who"}, "there is no column 'who'"),
         ({"target": "colour", "features": ("colour",)}, "features include the target"),
         ({"kind": "guess"}, "kind='guess' is unknown"),
-        ({"holdout": 1.0}, "no share"),
+        ({"holdout": 1.0}, "holdout=1.0 is out of range; give a share"),
         ({"similarity": "Ball(1.0)"}, "not a value for similarity"),
         ({"meta": "Doubling(0.1, 1.1)"}, "not a value for meta"),
-        ({"within": "open('x')"}, "no value called 'open'"),
-        ({"radius": -1.0}, "no radius"),
+        ({"within": "open('x')"}, r"open\('x'\) is not a value for within; use one of OMD, OGD"),
+        ({"radius": -1.0}, "radius=-1.0 is out of range"),
+        ({"similarity": "Dubling(1)"}, "did you mean Doubling. use one of Doubling,"),
         ({"missing": "error"}, "has no value in row"),
         ({"holdout": 0.999}, "no task|no row"),
     ],
@@ -185,7 +186,7 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_bits(long, tmp_path):
 
 def test_a_stop_while_a_window_is_played_keeps_the_checkpoint_before(long, tmp_path, monkeypatch):
     options, home = long
-    real, calls = _Session._window, []
+    real, calls = Session.play_window, []
 
     def interrupted(self, *args):
         real(self, *args)
@@ -193,7 +194,7 @@ def test_a_stop_while_a_window_is_played_keeps_the_checkpoint_before(long, tmp_p
         if len(calls) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(_Session, "_window", interrupted)
+    monkeypatch.setattr(Session, "play_window", interrupted)
     with pytest.raises(Stopped, match=f"{WINDOW:,} of"):
         train(options, tmp_path / "run", checkpoint_every=1, evaluate_tasks=3)
     whole = (tmp_path / "run" / folder.CHECKPOINT).read_bytes()
@@ -235,9 +236,9 @@ def test_a_folder_holds_one_run_of_one_table(long, tmp_path, table):
 def test_what_a_killed_writer_left_is_swept(long, tmp_path, table):
     (tmp_path / "run").mkdir()
     for name in (
-        ".model.safetensors.4711.partial",
-        ".4711.partial.tasks.parquet",
-        ".record.json.4711.partial",
+        ".4711-0.partial.model.safetensors",
+        ".4711-12.partial.tasks.parquet",
+        ".815-3.partial.record.json",
     ):
         (tmp_path / "run" / name).write_bytes(b"half")
     (tmp_path / "run" / folder.SCRATCH).mkdir()

@@ -12,8 +12,7 @@ from faults import by_hand
 import fmrl
 from fmrl.runs import folder
 from fmrl.runs import predict as using
-from fmrl.runs.models import Models
-from fmrl.runs.user_units import in_user_units, unscaled
+from fmrl.runs.models import Models, in_user_units, unscaled
 from fmrl.runs.predict import adapt, predict
 
 

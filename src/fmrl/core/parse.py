@@ -5,6 +5,7 @@ without executing anything.
 from __future__ import annotations
 
 import ast
+import difflib
 import math
 from typing import Any
 
@@ -45,10 +46,10 @@ def _build(node: ast.AST, values: dict[str, type]) -> Any:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         name = node.func.id
         if name not in values:
-            raise FMRLError(
-                f"there is no value called {name!r}",
-                fix=f"if it is yours, give names={{{name!r}: {name}}}",
-            )
+            near = difflib.get_close_matches(name, values, 1)
+            yours = f"if it is yours, give names={{{name!r}: {name}}}"
+            fix = f"did you mean {near[0]}? Or, {yours}" if near else yours
+            raise FMRLError(f"there is no value called {name!r}", fix=fix)
         named = {
             keyword.arg: _build(keyword.value, values) for keyword in node.keywords if keyword.arg
         }

@@ -1,4 +1,6 @@
-"""The facts of a run, as the report page reads them."""
+"""What a run says of itself: the facts of its report page, and the references of exactly what it
+used, as BibTeX.
+"""
 
 from __future__ import annotations
 
@@ -8,54 +10,143 @@ from typing import Any
 import polars as pl
 
 from fmrl import report
+from fmrl.core.algorithm import FMRL
+from fmrl.core.parse import parse
+from fmrl.datasets.registry import DATASETS
+from fmrl.report import PAPER
+from fmrl.runs.folder import TASKS, Run
 from fmrl.theory.certificate import certify
-from fmrl.runs import folder
-from fmrl.runs.cite import cite
-from fmrl.runs.run import Run
+
+_BOOK = """\
+@article{shalevshwartz2011online,
+  title   = {Online Learning and Online Convex Optimization},
+  author  = {Shalev-Shwartz, Shai},
+  journal = {Foundations and Trends in Machine Learning},
+  volume  = {4},
+  number  = {2},
+  pages   = {107--194},
+  year    = {2011}
+}"""
+_ZINKEVICH = """\
+@inproceedings{zinkevich2003online,
+  title     = {Online Convex Programming and Generalized Infinitesimal Gradient Ascent},
+  author    = {Zinkevich, Martin},
+  booktitle = {Proceedings of the 20th International Conference on Machine Learning},
+  pages     = {928--936},
+  year      = {2003}
+}"""
+_KAKADE = """\
+@inproceedings{kakade2008mind,
+  title     = {Mind the Duality Gap: Logarithmic Regret Algorithms for Online Optimization},
+  author    = {Kakade, Sham M. and Shalev-Shwartz, Shai},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume    = {21},
+  year      = {2008}
+}"""
+_BARTLETT = """\
+@inproceedings{bartlett2007adaptive,
+  title     = {Adaptive Online Gradient Descent},
+  author    = {Bartlett, Peter L. and Hazan, Elad and Rakhlin, Alexander},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume    = {20},
+  year      = {2007}
+}"""
+_NICHOL = """\
+@article{nichol2018first,
+  title   = {On First-Order Meta-Learning Algorithms},
+  author  = {Nichol, Alex and Achiam, Joshua and Schulman, John},
+  journal = {arXiv preprint arXiv:1803.02999},
+  year    = {2018}
+}"""
+_SKLEARN = """\
+@article{pedregosa2011scikit,
+  title   = {Scikit-learn: Machine Learning in {P}ython},
+  author  = {Pedregosa, Fabian and Varoquaux, Ga{\\"e}l and Gramfort, Alexandre and
+             Michel, Vincent and Thirion, Bertrand and Grisel, Olivier and Blondel, Mathieu and
+             Prettenhofer, Peter and Weiss, Ron and Dubourg, Vincent and Vanderplas, Jake and
+             Passos, Alexandre and Cournapeau, David and Brucher, Matthieu and
+             Perrot, Matthieu and Duchesnay, {\\'E}douard},
+  journal = {Journal of Machine Learning Research},
+  volume  = {12},
+  pages   = {2825--2830},
+  year    = {2011}
+}"""
+
+# By the name of a value: what it is called and who to cite for it, beside the paper.
+VALUES = {
+    "OMD": ("lazy mirror descent", _BOOK),
+    "FTRL": ("follow the regularised leader", _BOOK),
+    "OGD": ("online gradient descent", _ZINKEVICH),
+    "FollowLeader": ("follow the leader on strongly convex losses", _KAKADE),
+    "AdaptiveOGD": ("adaptive gradient descent", _BARTLETT),
+    "Interpolate": ("Reptile's outer step", _NICHOL),
+}
+
+
+def references(algo: FMRL) -> list[tuple[str, str]]:
+    """What each part of a composition is, and its BibTeX entry; the paper first, each entry once.
+
+    >>> [why for why, _ in references(FMRL())]
+    ['FMRL', 'lazy mirror descent', 'follow the leader on strongly convex losses']
+    """
+    found = {PAPER: "FMRL"}
+    for part in (algo.within, algo.update, algo.meta, algo.similarity):
+        why, entry = VALUES.get(type(part).__name__, ("FMRL", PAPER))
+        found.setdefault(entry, why)
+    return [(why, entry) for entry, why in found.items()]
+
+
+def cite(run: Run) -> list[dict[str, Any]]:
+    """The references of a run: its composition, the data sets its files come from, and the
+    baselines it was compared with.
+    """
+    found = references(parse(run.record["composition"]))
+    if run.record["heldout"]["methods"]:
+        found.append(("the baselines on held-out tasks", _SKLEARN))
+    hashes = {d["sha256"] for d in run.record["data"]}
+    for name, d in DATASETS.items():
+        if hashes & {item.sha256 for variant in d.variants for item in variant if item.sha256}:
+            about = {"title": d.title, "url  ": d.origin, "note ": d.licence}
+            lines = ",\n".join(f"  {key} = {{{value}}}" for key, value in about.items())
+            found.append((f"the data set {name}", f"@misc{{{name},\n{lines}\n}}"))
+    return [{"for": why, "bibtex": entry} for why, entry in found]
 
 
 def facts(run: Run) -> report.Facts:
-    """Everything that is known of a run."""
+    """Everything that is known of a run, as the report page reads it."""
     record, history, options = run.record, run.history, run.settings.options
-    names = pl.read_parquet(run.file(folder.TASKS))["task"].to_list()
-    classes = record["classes"]
+    names = pl.read_parquet(run.file(TASKS))["task"].to_list()
+    sources = [d["name"] for d in record["data"]]
+    data = {k: record[k] for k in ("kind", "tasks", "heldout_tasks", "rows", "rows_per_task")}
+    data |= {"features": len(record["features"])}
+    data |= {"source": ", ".join(sources[:3]) + (" …" if len(sources) > 3 else "")}
+    data |= {"task_column": options.task, "target_column": options.target}
+    if record["classes"] is not None:
+        data["classes"] = [str(c) for c in record["classes"]]
+    made = ("composition", "configuration", "versions", "data", "command", "seconds")
     missing: dict[str, Any] = {}
     found: dict[str, Any] = {
         "title": f"{options.target} by {options.task}",
-        "data": {
-            **{key: record[key] for key in ("kind", "tasks", "heldout_tasks", "rows", "rows_per_task")},
-            "features": len(record["features"]),
-            "source": ", ".join(d["name"] for d in record["data"][:3]) + (" …" if len(record["data"]) > 3 else ""),
-            "task_column": options.task,
-            "target_column": options.target,
-        },
+        "data": data,
         "learned": _learned(run),
         "curves": report.curves(history, names),
         "certificate": report.certificate_facts(certify(history, loss=run.settings.loss)),
-        "run": {
-            "composition": record["composition"],
-            "configuration": record["configuration"],
-            "versions": record["versions"],
-            "data": record["data"],
-            "command": record["command"],
-            "seconds": record["seconds"],
-        },
+        "run": {key: record[key] for key in made},
         "bibtex": "\n\n".join(entry["bibtex"] for entry in cite(run)),
         "missing": missing,
     }
-    if classes is not None:
-        found["data"]["classes"] = [str(c) for c in classes]
     if history.keep == "scalars":
         missing["similarity"] = {"why": "The run was too large to keep the optima of its tasks."}
     else:
         found["similarity"] = report.similarity_map(history.optimum, names, phi=history.state.phi)
     if record["heldout"]["methods"]:
         found["heldout"] = record["heldout"]
+    elif record["heldout_tasks"]:
+        why = "The held-out tasks have too few rows to learn from and to score on."
+        missing["heldout"] = {"why": why}
     else:
-        missing["heldout"] = {"why": "The held-out tasks have too few rows to learn from and to score on."}
-        if not record["heldout_tasks"]:
-            again = replace(options, holdout=0.2).command("RUN")
-            missing["heldout"] = {"why": "No task was held out.", "command": again}
+        again = replace(options, holdout=0.2).command("RUN")
+        missing["heldout"] = {"why": "No task was held out.", "command": again}
     return found  # type: ignore[return-value]
 
 
@@ -63,12 +154,8 @@ def _learned(run: Run) -> Any:
     """phi's coefficients, of the columns as they were encoded: scaled, they can be compared with
     each other.
     """
-    prior = run.prior
     coef, _ = run.start
-    note = {
-        "standard": "per standard deviation of a feature",
-        "range": "per range of a feature",
-        "none": "per unit of a feature",
-    }
-    outputs = None if len(coef) == 1 else [str(c) for c in prior.classes]  # type: ignore[union-attr]
-    return report.coefficients(coef, run.encoder.names, outputs, note=note[run.encoder.policy.scale])
+    unit = {"standard": "standard deviation", "range": "range", "none": "unit"}
+    note = f"per {unit[run.encoder.policy.scale]} of a feature"
+    outputs = None if len(coef) == 1 else [str(c) for c in run.prior.classes]  # type: ignore[union-attr]
+    return report.coefficients(coef, run.encoder.names, outputs, note=note)

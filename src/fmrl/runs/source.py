@@ -5,7 +5,7 @@ of them held out.
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from fmrl.errors import FMRLError
 from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.core.tasks import Task
 from fmrl.datasets import Encoder, TableError, TaskStream, tasks_from_frame, training_ids
-from fmrl.tables.reading import as_polars
-from fmrl.tables.training_ids import _text as id_text
+from fmrl.errors import FMRLError
 from fmrl.estimators.pack import Table
 from fmrl.estimators.playing import WINDOW
 from fmrl.runs.options import Options
+from fmrl.tables.reading import as_polars
+from fmrl.tables.training_ids import _text as id_text
 
 MOST_CLASSES = 1000
 
@@ -38,7 +38,8 @@ class Window(NamedTuple):
 class Source:
     """A table opened for training; reading it again gives the same windows."""
 
-    stream: TaskStream | Any  # or anything else that has a loss and an encoder, and gives the same tasks again
+    # Or anything else that has a loss and an encoder, and gives the same tasks again.
+    stream: TaskStream | Any
     share: float  # of the tasks, to train on
     expected: int  # training tasks, before any are dropped
 
@@ -54,44 +55,47 @@ class Source:
 
     def windows(self) -> Iterator[Window]:
         """Windows of `WINDOW` training tasks each, the last one perhaps smaller."""
-        held: list[Task] = []
-        train: list[Task] = []
-        for task in self.stream:
-            (train if self.share >= 1 or training_ids([task.name], self.share) else held).append(task)
-            if len(train) == WINDOW:
-                yield _window(train, held)
-                train, held = [], []
-            elif len(held) == WINDOW:
-                yield _window([], held)
-                held = []
-        if train or held:
+        return windows(self.stream, self.share)
+
+
+def windows(tasks: Iterable[Task], share: float = 1.0) -> Iterator[Window]:
+    """Tasks in windows; all but a ``share`` of them, chosen by their names, are held out."""
+    held: list[Task] = []
+    train: list[Task] = []
+    for task in tasks:
+        (train if share >= 1 or training_ids([task.name], share) else held).append(task)
+        if len(train) == WINDOW:
             yield _window(train, held)
+            train, held = [], []
+        elif len(held) == WINDOW:
+            yield _window([], held)
+            held = []
+    if train or held:
+        yield _window(train, held)
 
 
 def _window(train: list[Task], held: list[Task]) -> Window:
-    return Window([id_text(t.name) for t in train], rows_of(train) if train else None, held)
+    return Window([id_text(t.name) for t in train], _rows(train) if train else None, held)
 
 
-def rows_of(tasks: list[Task]) -> Table:
+def _rows(tasks: list[Task]) -> Table:
     """Tasks as one table of rows, labels as positions among the classes."""
     sizes = np.array([t.rounds for t in tasks])
-    X = np.concatenate([t.X for t in tasks])
-    return Table(X, np.concatenate([targets(t) for t in tasks]), None, np.cumsum(sizes) - sizes, sizes)
+    X, y = np.concatenate([t.X for t in tasks]), np.concatenate([targets(t) for t in tasks])
+    return Table(X, y, None, np.cumsum(sizes) - sizes, sizes)
 
 
 def targets(task: Task) -> np.ndarray:
     """Positions of the labels of a task, or its numbers, [n]."""
     target = task.open().target
-    return target.argmax(axis=1) if target.shape[1] > 1 else target[:, 0].astype(float if _quantity(task.loss) else int)
-
-
-def _quantity(loss: Loss) -> bool:
-    return isinstance(loss, Squared)
+    if target.shape[1] > 1:
+        return target.argmax(axis=1)
+    return target[:, 0].astype(float if isinstance(task.loss, Squared) else int)
 
 
 def classes_of(loss: Loss) -> list | None:
     """The labels, in the order of the model's outputs; None for a regression."""
-    return None if _quantity(loss) else list(loss.classes)  # type: ignore[attr-defined]
+    return None if isinstance(loss, Squared) else list(loss.classes)  # type: ignore[attr-defined]
 
 
 def files(table: str, engine: str = "local") -> list[Path]:
@@ -104,8 +108,15 @@ def files(table: str, engine: str = "local") -> list[Path]:
     if not found:
         raise TableError(f"{table} does not exist", fix="check the path")
     if wrong := [p for p in found if not p.is_file()]:
-        raise TableError(f"{wrong[0]} is not a file", fix="give a file, or a quoted glob such as 'part-*.parquet'")
+        fix = "give a file, or a quoted glob such as 'part-*.parquet'"
+        raise TableError(f"{wrong[0]} is not a file", fix=fix)
     return found
+
+
+def unreadable(error: Exception) -> TableError:
+    """What polars or the disk said of a table, in one line."""
+    what = f"the table cannot be read: {str(error).splitlines()[0]}"
+    return TableError(what, fix="check the file and its encoding")
 
 
 def open_source(
@@ -116,11 +127,16 @@ def open_source(
     scratch: Path | None = None,
     frame: pl.LazyFrame | None = None,
 ) -> Source:
-    """Open the table of a run. encoder, loss, expected: what an earlier session found out, so as
-    not to look again.
+    """Open the table of a run.
 
-    scratch: where rows that lie apart are gathered. frame: what to read in place of the table's
-    files. """
+    Args:
+        options: What was asked for.
+        encoder: Found out by an earlier session, like ``loss`` and ``expected``.
+        loss: With the labels.
+        expected: Training tasks.
+        scratch: Where rows that lie apart are gathered.
+        frame: What to read in place of the table's files.
+    """
     if frame is None and options.engine == "ray":
         from fmrl.runs.cluster import open_tables
 
@@ -129,19 +145,24 @@ def open_source(
         files(options.table)
     table: Any = options.table if frame is None else frame
     share = 1.0 - options.holdout
-    given: dict[str, Any] = {"task": options.task, "target": options.target, "order": options.order or None}
-    given |= {"apart": options.apart, "one_class": options.one_class, "rows": options.rows, "scratch": scratch}
+    given: dict[str, Any] = {"task": options.task, "target": options.target}
+    given |= {"order": options.order or None, "apart": options.apart, "scratch": scratch}
+    given |= {"one_class": options.one_class, "rows": options.rows, "encoder": encoder}
     if encoder is None:
-        given |= {"features": options.features or None, "policy": options.policy, "train": None if share >= 1 else share}
+        given |= {"features": options.features or None, "policy": options.policy}
+        given |= {"train": None if share >= 1 else share}
     try:
         loss = _loss(options, table) if loss is None else loss
-        stream = tasks_from_frame(table, loss=loss, encoder=encoder, **given)
-        stream = stream if encoder is not None else replace(stream, encoder=_rounded(stream.encoder))
-        if expected is None:
+        stream = tasks_from_frame(table, loss=loss, **given)
+        if encoder is None:
+            stream = replace(stream, encoder=_rounded(stream.encoder))
+        if expected is None and stream.trained is not None:
+            expected = len(stream.trained)
+        elif expected is None:
             ids = stream.frame.lazy().select(pl.col(options.task).n_unique())
-            expected = len(stream.trained) if stream.trained is not None else ids.collect(engine="streaming").item()
-    except pl.exceptions.PolarsError as e:
-        raise TableError(f"the table cannot be read: {str(e).splitlines()[0]}", fix="check the file and its encoding") from e
+            expected = ids.collect(engine="streaming").item()
+    except pl.exceptions.PolarsError as error:
+        raise unreadable(error) from error
     return Source(stream, share, expected)
 
 
@@ -149,37 +170,37 @@ def _rounded(encoder: Encoder) -> Encoder:
     """Means and deviations to nine digits: the last bits of a stream's sums depend on how it was
     cut into blocks.
     """
-
-    def nine(x: float) -> float:
-        return float(f"{x:.9g}")
-
-    columns = (replace(c, fill=nine(c.fill), centre=nine(c.centre), spread=nine(c.spread)) for c in encoder.columns)
+    numbers = ("fill", "centre", "spread")
+    columns = (
+        replace(c, **{name: float(f"{getattr(c, name):.9g}") for name in numbers})
+        for c in encoder.columns
+    )
     return Encoder(tuple(columns), encoder.policy)
 
 
 def _loss(options: Options, table: Any) -> Loss | None:
     """The loss asked for by kind; None: to be told from the target."""
-    if options.kind == "auto":
-        return None
-    if options.kind == "regression":
-        return Squared()
-    lazy = as_polars(table, {options.task: pl.String}).lazy()
+    if options.kind != "classification":
+        return Squared() if options.kind == "regression" else None
+    lazy, target = as_polars(table, {options.task: pl.String}).lazy(), options.target
     schema = lazy.collect_schema()
-    if options.target not in schema:
-        raise TableError(f"there is no column {options.target!r}", fix=f"the columns are {', '.join(map(repr, schema))}")
-    y = pl.col(options.target)
-    y = y.fill_nan(None) if schema[options.target].is_float() else y
+    if target not in schema:
+        fix = f"the columns are {', '.join(map(repr, schema))}"
+        raise TableError(f"there is no column {target!r}", fix=fix)
+    y = pl.col(target).fill_nan(None) if schema[target].is_float() else pl.col(target)
     found = lazy.select(y.drop_nulls().unique().sort()).collect(engine="streaming").to_series()
-    labels = found.to_list() if found.dtype.is_numeric() or found.dtype == pl.Boolean else found.cast(pl.String).to_list()
+    if not found.dtype.is_numeric() and found.dtype != pl.Boolean:
+        found = found.cast(pl.String)
+    labels = tuple(sorted(found.to_list()))
     if not 2 <= len(labels) <= MOST_CLASSES:
-        what = f"the target {options.target!r} has {len(labels):,} different values"
-        raise TableError(what, fix=f"classification needs 2 to {MOST_CLASSES:,} classes; use kind='regression' for a quantity")
-    return Logistic(tuple(sorted(labels))) if len(labels) == 2 else OneVsAll(tuple(sorted(labels)))
+        fix = f"classification needs 2 to {MOST_CLASSES:,} classes; "
+        fix += "use kind='regression' for a quantity"
+        raise TableError(f"the target {target!r} has {len(labels):,} different values", fix=fix)
+    return Logistic(labels) if len(labels) == 2 else OneVsAll(labels)
 
 
-def not_empty(source: Source, played: int) -> None:
+def not_empty(played: int) -> None:
     """Refuse a run that had nothing to learn from."""
     if not played:
-        raise FMRLError(
-            "no task is left to train on", fix="hold out fewer (holdout), or keep tasks of one class (one_class='keep')"
-        )
+        fix = "hold out fewer (holdout), or keep tasks of one class (one_class='keep')"
+        raise FMRLError("no task is left to train on", fix=fix)
