@@ -15,17 +15,9 @@ from typing import Annotated
 
 import polars as pl
 import typer
+from rich import progress as widgets
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.text import Text
 from typer.core import TyperGroup
 
@@ -104,7 +96,7 @@ def say(text: str) -> None:
     Console().print(escape(text), highlight=False, soft_wrap=True)
 
 
-class _Rate(ProgressColumn):
+class _Rate(widgets.ProgressColumn):
     def render(self, task) -> Text:
         return Text(f"{task.finished_speed or task.speed or 0:,.0f}/s")
 
@@ -114,10 +106,11 @@ def bar(unit: str) -> Iterator[Callable[[str, int, int | None], None]]:
     """A progress bar on stderr, with rate and time left; nothing where stderr is no terminal.
     Yields show(what, done, total).
     """
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn())
-    columns = (*columns, MofNCompleteColumn(), TextColumn(unit), _Rate(), TimeRemainingColumn())
-    hidden = not sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden) as shown:
+    what = (widgets.SpinnerColumn(), widgets.TextColumn("{task.description}"), widgets.BarColumn())
+    far = (widgets.MofNCompleteColumn(), widgets.TextColumn(unit), _Rate())
+    errors, hidden = Console(stderr=True), not sys.stderr.isatty()
+    given = {"console": errors, "transient": True, "disable": hidden}
+    with widgets.Progress(*what, *far, widgets.TimeRemainingColumn(), **given) as shown:
         rows: dict[str, int] = {}
 
         def show(what: str, done: int, total: int | None) -> None:

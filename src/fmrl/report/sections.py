@@ -205,12 +205,11 @@ def _over_tasks(
     some |= {*task[:1], *task[-1:]}
     rows = [[count(t), *(number(v.get(t), 4) for v in shown.values())] for t in sorted(some)]
     body = table(["tasks seen", *shown], rows, range(len(shown) + 1))
-    drawn = max((len(s["x"]) for s in spec["series"]), default=0)
-    said = charts.share_drawn(drawn, facts["curves"].get("of"))
+    points = max((len(s["x"]) for s in spec["series"]), default=0)
+    said = charts.share_drawn(points, facts["curves"].get("of"))
     kept = "of every stretch the first and the extremes, which look more frequent than they are"
-    return figure(spec["id"], label, *notes, f"{said}: {kept}." if said else "") + details(
-        "Values", body
-    )
+    drawn = figure(spec["id"], label, *notes, f"{said}: {kept}." if said else "")
+    return drawn + details("Values", body)
 
 
 def similarity(facts: Facts) -> str:

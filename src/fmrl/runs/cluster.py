@@ -62,31 +62,23 @@ class Blocks:
     skip: bool
     left_out: frozenset[str] = frozenset()  # tasks that could be read, but not solved
 
-    @property
-    def loss(self) -> Loss:
-        """With the labels."""
-        return self.tables.loss  # type: ignore[return-value]
-
-    @property
-    def encoder(self) -> Encoder:
-        """How columns become numbers."""
-        return self.tables.encoder  # type: ignore[return-value]
-
     def __iter__(self) -> Iterator[Task]:
+        loss: Any = self.tables.loss
         for block in self.blocks:
             pack, _, _ = self.tables.pack(block.spans, self.skip)
             if pack is None:
                 continue
             for name, a, b in zip(pack.names.tolist(), pack.starts, pack.starts[1:], strict=False):
                 if id_text(name) not in self.left_out:
-                    y = self._labels(pack.target[a:b])
-                    yield Task(pack.X[a:b], y, loss=self.loss, name=name)
+                    y = _labels(pack.target[a:b], loss)
+                    yield Task(pack.X[a:b], y, loss=loss, name=name)
 
-    def _labels(self, target: np.ndarray) -> Any:
-        if isinstance(self.loss, Squared):
-            return target[:, 0]
-        places = target.argmax(axis=1) if target.shape[1] > 1 else target[:, 0].astype(int)
-        return [self.loss.classes[i] for i in places]  # type: ignore[attr-defined]
+
+def _labels(target: np.ndarray, loss: Any) -> Any:
+    if isinstance(loss, Squared):
+        return target[:, 0]
+    places = target.argmax(axis=1) if target.shape[1] > 1 else target[:, 0].astype(int)
+    return [loss.classes[i] for i in places]
 
 
 def open_tables(
@@ -115,8 +107,8 @@ def open_tables(
         encoder, loss, expected = found.encoder, found.loss, found.expected
     readable = list(dict.fromkeys(g.file for g in groups))
     opened = _tables(options, loss, encoder).opened(open_file(readable[0]).schema_arrow, readable)
-    stream = Blocks(opened, cut(groups, None, 1), skip)
-    return Source(stream, 1.0 - options.holdout, expected)  # type: ignore[arg-type]
+    stream, share = Blocks(opened, cut(groups, None, 1), skip), 1.0 - options.holdout
+    return Source(stream, opened.encoder, opened.loss, share, expected)  # type: ignore[arg-type]
 
 
 def _tables(options: Options, loss: Loss | None, encoder: Encoder | None, **more: Any) -> Tables:

@@ -17,7 +17,7 @@ import hashlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -70,8 +70,7 @@ class Reservoir:
         self.keys, self.X, self.y = keys[kept], X[kept], y[kept]
 
 
-@dataclass(frozen=True, eq=False)
-class Held:
+class Held(NamedTuple):
     """A held-out task, its rows in a random order."""
 
     name: str

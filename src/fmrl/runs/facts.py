@@ -5,6 +5,7 @@ used, as BibTeX.
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import resources
 from typing import Any
 
 import polars as pl
@@ -17,70 +18,21 @@ from fmrl.report import PAPER
 from fmrl.runs.folder import TASKS, Run
 from fmrl.theory.certificate import certify
 
-_BOOK = """\
-@article{shalevshwartz2011online,
-  title   = {Online Learning and Online Convex Optimization},
-  author  = {Shalev-Shwartz, Shai},
-  journal = {Foundations and Trends in Machine Learning},
-  volume  = {4},
-  number  = {2},
-  pages   = {107--194},
-  year    = {2011}
-}"""
-_ZINKEVICH = """\
-@inproceedings{zinkevich2003online,
-  title     = {Online Convex Programming and Generalized Infinitesimal Gradient Ascent},
-  author    = {Zinkevich, Martin},
-  booktitle = {Proceedings of the 20th International Conference on Machine Learning},
-  pages     = {928--936},
-  year      = {2003}
-}"""
-_KAKADE = """\
-@inproceedings{kakade2008mind,
-  title     = {Mind the Duality Gap: Logarithmic Regret Algorithms for Online Optimization},
-  author    = {Kakade, Sham M. and Shalev-Shwartz, Shai},
-  booktitle = {Advances in Neural Information Processing Systems},
-  volume    = {21},
-  year      = {2008}
-}"""
-_BARTLETT = """\
-@inproceedings{bartlett2007adaptive,
-  title     = {Adaptive Online Gradient Descent},
-  author    = {Bartlett, Peter L. and Hazan, Elad and Rakhlin, Alexander},
-  booktitle = {Advances in Neural Information Processing Systems},
-  volume    = {20},
-  year      = {2007}
-}"""
-_NICHOL = """\
-@article{nichol2018first,
-  title   = {On First-Order Meta-Learning Algorithms},
-  author  = {Nichol, Alex and Achiam, Joshua and Schulman, John},
-  journal = {arXiv preprint arXiv:1803.02999},
-  year    = {2018}
-}"""
-_SKLEARN = """\
-@article{pedregosa2011scikit,
-  title   = {Scikit-learn: Machine Learning in {P}ython},
-  author  = {Pedregosa, Fabian and Varoquaux, Ga{\\"e}l and Gramfort, Alexandre and
-             Michel, Vincent and Thirion, Bertrand and Grisel, Olivier and Blondel, Mathieu and
-             Prettenhofer, Peter and Weiss, Ron and Dubourg, Vincent and Vanderplas, Jake and
-             Passos, Alexandre and Cournapeau, David and Brucher, Matthieu and
-             Perrot, Matthieu and Duchesnay, {\\'E}douard},
-  journal = {Journal of Machine Learning Research},
-  volume  = {12},
-  pages   = {2825--2830},
-  year    = {2011}
-}"""
-
 # By the name of a value: what it is called and who to cite for it, beside the paper.
-VALUES = {
-    "OMD": ("lazy mirror descent", _BOOK),
-    "FTRL": ("follow the regularised leader", _BOOK),
-    "OGD": ("online gradient descent", _ZINKEVICH),
-    "FollowLeader": ("follow the leader on strongly convex losses", _KAKADE),
-    "AdaptiveOGD": ("adaptive gradient descent", _BARTLETT),
-    "Interpolate": ("Reptile's outer step", _NICHOL),
+PARTS = {
+    "OMD": ("lazy mirror descent", "shalevshwartz2011online"),
+    "FTRL": ("follow the regularised leader", "shalevshwartz2011online"),
+    "OGD": ("online gradient descent", "zinkevich2003online"),
+    "FollowLeader": ("follow the leader on strongly convex losses", "kakade2008mind"),
+    "AdaptiveOGD": ("adaptive gradient descent", "bartlett2007adaptive"),
+    "Interpolate": ("Reptile's outer step", "nichol2018first"),
 }
+
+
+def _entry(key: str) -> str:
+    """An entry of references.bib."""
+    text = resources.files("fmrl.runs").joinpath("references.bib").read_text(encoding="utf-8")
+    return next(entry.strip() for entry in text.split("\n\n") if f"{{{key}," in entry)
 
 
 def references(algo: FMRL) -> list[tuple[str, str]]:
@@ -89,11 +41,12 @@ def references(algo: FMRL) -> list[tuple[str, str]]:
     >>> [why for why, _ in references(FMRL())]
     ['FMRL', 'lazy mirror descent', 'follow the leader on strongly convex losses']
     """
-    found = {PAPER: "FMRL"}
+    found: dict[str, str] = {}
     for part in (algo.within, algo.update, algo.meta, algo.similarity):
-        why, entry = VALUES.get(type(part).__name__, ("FMRL", PAPER))
-        found.setdefault(entry, why)
-    return [(why, entry) for entry, why in found.items()]
+        if (name := type(part).__name__) in PARTS:
+            why, key = PARTS[name]
+            found.setdefault(key, why)
+    return [("FMRL", PAPER), *((why, _entry(key)) for key, why in found.items())]
 
 
 def cite(run: Run) -> list[dict[str, Any]]:
@@ -102,7 +55,7 @@ def cite(run: Run) -> list[dict[str, Any]]:
     """
     found = references(parse(run.record["composition"]))
     if run.record["heldout"]["methods"]:
-        found.append(("the baselines on held-out tasks", _SKLEARN))
+        found.append(("the baselines on held-out tasks", _entry("pedregosa2011scikit")))
     hashes = {d["sha256"] for d in run.record["data"]}
     for name, d in DATASETS.items():
         if hashes & {item.sha256 for variant in d.variants for item in variant if item.sha256}:

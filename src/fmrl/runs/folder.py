@@ -202,7 +202,6 @@ class Run:
 
     @property
     def prior(self) -> Prior:
-        """What adapting starts from."""
         return self.estimator.prior_
 
     @property
@@ -214,12 +213,10 @@ class Run:
 
     @property
     def encoder(self) -> Encoder:
-        """How columns become numbers."""
         return self.settings.encoder
 
     @cached_property
     def history(self) -> History:
-        """What happened, task by task."""
         return load_history(self.file(HISTORY))
 
     @property

@@ -15,7 +15,7 @@ import polars as pl
 
 from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.core.tasks import Task
-from fmrl.datasets import Encoder, TableError, TaskStream, tasks_from_frame, training_ids
+from fmrl.datasets import Encoder, TableError, tasks_from_frame, training_ids
 from fmrl.errors import FMRLError
 from fmrl.estimators.pack import Table
 from fmrl.estimators.playing import WINDOW
@@ -38,28 +38,20 @@ class Window(NamedTuple):
 class Source:
     """A table opened for training; reading it again gives the same windows."""
 
-    # Or anything else that has a loss and an encoder, and gives the same tasks again.
-    stream: TaskStream | Any
+    stream: Any  # of tasks, the same each time
+    encoder: Encoder
+    loss: Loss  # Squared, Logistic or OneVsAll, with the labels
     share: float  # of the tasks, to train on
     expected: int  # training tasks, before any are dropped
 
-    @property
-    def loss(self) -> Loss:
-        """Squared, Logistic or OneVsAll, with the labels."""
-        return self.stream.loss
-
-    @property
-    def encoder(self) -> Encoder:
-        """How columns become numbers."""
-        return self.stream.encoder
-
     def windows(self) -> Iterator[Window]:
-        """Windows of `WINDOW` training tasks each, the last one perhaps smaller."""
         return windows(self.stream, self.share)
 
 
 def windows(tasks: Iterable[Task], share: float = 1.0) -> Iterator[Window]:
-    """Tasks in windows; all but a ``share`` of them, chosen by their names, are held out."""
+    """Windows of `WINDOW` training tasks each, the last one perhaps smaller; all but a ``share`` of
+    the tasks, chosen by their names, are held out.
+    """
     held: list[Task] = []
     train: list[Task] = []
     for task in tasks:
@@ -163,7 +155,7 @@ def open_source(
             expected = ids.collect(engine="streaming").item()
     except pl.exceptions.PolarsError as error:
         raise unreadable(error) from error
-    return Source(stream, share, expected)
+    return Source(stream, stream.encoder, stream.loss, share, expected)
 
 
 def _rounded(encoder: Encoder) -> Encoder:
