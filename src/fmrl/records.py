@@ -1,5 +1,5 @@
-"""Run records: one JSON file that says what was run, on what, with what, and what came out.
-Figures are drawn from it.
+"""Run records: one JSON file that says what was run, on what, with what, and what came out. Figures
+are drawn from records only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import platform
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,20 +23,21 @@ PACKAGES = ("numpy", "array-api-compat", "scikit-learn", "polars", "torch")
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that can change a number."""
+    """Versions of Python, of this library and of the packages that can change a number."""
     import fmrl
 
     found = {"python": platform.python_version(), "fmrl": fmrl.__version__}
     for package in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
     return found
 
 
 def checksum(*arrays: Any) -> str:
     """sha256 of the arrays' bytes, shapes and types, in order.
+
+    Args:
+        arrays: Anything NumPy can read.
 
     >>> checksum(np.zeros(2))[:12]
     'cdead7b1f559'
@@ -51,27 +52,37 @@ def checksum(*arrays: Any) -> str:
 
 @contextmanager
 def record(name: str, **configuration: Any):
-    """A dictionary to fill with results; versions, command and wall time are added when the block
-    ends.
+    """A context that gives a dictionary to fill with results. Command and versions are in it from
+    the start, the wall time when the block ends.
+
+    Args:
+        name: Of the run.
+        configuration: What it was asked to do; values that are not numbers or text are stored as
+            they print.
+
+    >>> with record("study", seed=3) as entry:
+    ...     entry["tar"] = 0.25
+    >>> entry["configuration"], entry["tar"], entry["seconds"] >= 0
+    ({'seed': 3}, 0.25, True)
     """
     started = time.perf_counter()
-    entry: dict[str, Any] = {
-        "record": 1,
-        "name": name,
-        "configuration": {
-            key: value if isinstance(value, (int, float, str)) else repr(value)
-            for key, value in configuration.items()
-        },
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "versions": versions(),
-    }
+    said = {k: v if isinstance(v, (int, float, str)) else repr(v) for k, v in configuration.items()}
+    entry: dict[str, Any] = {"record": 1, "name": name, "configuration": said}
+    entry["command"] = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    entry["versions"] = versions()
     yield entry
     entry["seconds"] = round(time.perf_counter() - started, 3)
 
 
 def plain(value: Any) -> Any:
-    """Arrays and NumPy scalars as lists and numbers; NaN and infinities as None, which JSON can
-    say.
+    """A value that JSON can hold: arrays and NumPy scalars become lists and numbers, NaN and
+    infinities become None.
+
+    Args:
+        value: Nested dictionaries, lists and arrays.
+
+    >>> plain({"a": np.array([1.0, np.nan])})
+    {'a': [1.0, None]}
     """
     if isinstance(value, dict):
         return {str(k): plain(v) for k, v in value.items()}
@@ -85,7 +96,14 @@ def plain(value: Any) -> Any:
 
 
 def write_json(path: str | os.PathLike, value: Any) -> Path:
-    """Write ``value`` as JSON, whole or not at all."""
-    return write(
-        path, json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    )
+    """Write JSON; a write that fails leaves the file that was there.
+
+    Args:
+        path: The file; folders above it are made.
+        value: What `plain` takes.
+
+    Returns:
+        The path.
+    """
+    text = json.dumps(plain(value), indent=1, ensure_ascii=False, allow_nan=False)
+    return write(path, text + "\n")

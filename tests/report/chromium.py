@@ -197,8 +197,8 @@ class Page:
             if selector is None
             else f"document.querySelector({json.dumps(selector)})"
         )
-        box = f"(() => {{ const r = {node}.getBoundingClientRect(); return [r.x, r.y + scrollY, r.width, r.height]; }})()"
-        x, y, width, height = self.js(box)
+        sides = "r => [r.x, r.y + scrollY, r.width, r.height]"
+        x, y, width, height = self.js(f"({sides})({node}.getBoundingClientRect())")
         clip = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
         data = self.call(
             "Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True

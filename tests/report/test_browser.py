@@ -40,9 +40,8 @@ def tip(page, chart):
 
 
 def ticks(page, chart):
-    return page.js(
-        f"[...document.querySelectorAll('[data-chart={chart}] .plot > svg > text')].map(t => t.textContent)"
-    )
+    texts = f"document.querySelectorAll('[data-chart={chart}] .plot > svg > text')"
+    return page.js(f"[...{texts}].map(t => t.textContent)")
 
 
 def hover(page, chart, x, y):
@@ -68,19 +67,15 @@ def test_renders_silently_and_alone(open_page, real):
     assert page.complaints == []
     assert len(page.requests) == 1 and page.requests[0].startswith("file://")
     for chart in CHARTS:
-        drawn = page.js(
-            f"document.querySelectorAll('[data-chart={chart}] .plot > svg :is(path.line, path.marks)').length"
-        )
-        assert drawn >= 1, chart
+        marks = f"[data-chart={chart}] .plot > svg :is(path.line, path.marks)"
+        assert page.js(f"document.querySelectorAll('{marks}').length") >= 1, chart
         _, _, width, height = box(page, chart)
         assert width > 400 and height > 200
     assert (
         page.js("document.querySelectorAll('[data-chart=similarity] .marks').length") > 300
     )  # a dot per task
-    names = page.js(
-        "[...document.querySelectorAll('svg text')].some(t => /NaN|undefined|Infinity/.test(t.textContent))"
-    )
-    assert names is False
+    strange = "t => /NaN|undefined|Infinity/.test(t.textContent)"
+    assert page.js(f"[...document.querySelectorAll('svg text')].some({strange})") is False
 
 
 def test_content_policy_forbids_requests(open_page, real):
@@ -92,11 +87,11 @@ def test_content_policy_forbids_requests(open_page, real):
         page.js("fetch('https://example.invalid/x').then(() => 'sent', () => 'refused')")
         == "refused"
     )
-    image = "Object.assign(new Image(), {onerror: () => r('refused'), onload: () => r('sent'), src: 'https://example.invalid/i.png'})"
+    ends = "onerror: () => r('refused'), onload: () => r('sent')"
+    image = f"Object.assign(new Image(), {{{ends}, src: 'https://example.invalid/i.png'}})"
     assert page.js(f"new Promise(r => {{ {image} }})") == "refused"
-    page.js(
-        "document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.hacked = 1'}))"
-    )
+    script = "Object.assign(document.createElement('script'), {textContent: 'window.hacked = 1'})"
+    page.js(f"document.body.append({script})")
     assert page.js("window.hacked") is None
     assert sum("Content Security Policy" in text for text in page.complaints) >= 3
 
@@ -182,10 +177,8 @@ def test_legend_and_log_switches(open_page, real):
 
 def test_keys_reach_everything(open_page, real):
     page = open_page(real)
-    reached = page.js(
-        "[...document.querySelectorAll('[data-chart] button, .plot > svg, a, summary')].every(e => e.tabIndex === 0)"
-    )
-    assert reached is True
+    reached = "document.querySelectorAll('[data-chart] button, .plot > svg, a, summary')"
+    assert page.js(f"[...{reached}].every(e => e.tabIndex === 0)") is True
     page.js("document.querySelector('[data-chart=heldout] .plot > svg').focus()")
     page.press("ArrowRight")
     assert tip(page, "heldout").startswith("shots 1\n")
@@ -232,8 +225,9 @@ def test_phone(open_page, real, hostile, width):
     for facts in (real, hostile):
         page = open_page(facts, width=width, height=740, touch=True)
         assert page.js("document.documentElement.scrollWidth") <= width
-        wide = "[...document.querySelectorAll('section > *')].filter(e => e.getBoundingClientRect().right > innerWidth + 0.5).length"
-        assert page.js(wide) == 0
+        wide = "e => e.getBoundingClientRect().right > innerWidth + 0.5"
+        parts = "[...document.querySelectorAll('section > *')]"
+        assert page.js(f"{parts}.filter({wide}).length") == 0
     page = open_page(real, width=width, height=740, touch=True)
     left, top, w, h = box(page, "tar")
     assert w > 280
@@ -245,7 +239,8 @@ def test_phone(open_page, real, hostile, width):
     page.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
     page.frames()
     assert tip(page, "tar").startswith("task ")
-    inside = "(r => r.left >= 0 && r.right <= innerWidth)(document.querySelector('[data-chart=tar] .tip').getBoundingClientRect())"
+    shown = "document.querySelector('[data-chart=tar] .tip').getBoundingClientRect()"
+    inside = f"(r => r.left >= 0 && r.right <= innerWidth)({shown})"
     assert page.js(inside) is True and page.complaints == []
 
 
@@ -278,7 +273,8 @@ def test_very_negative_scores_are_cut_off_openly(open_page, hostile):
     page = open_page(hostile)
     note = "document.querySelector('[data-chart=heldout] .hint').textContent"
     assert "below −1 are cut off" in page.js(note)
-    whole = "[...document.querySelectorAll('[data-chart=heldout] .tools button')].find(b => b.textContent === 'whole range')"
+    buttons = "[...document.querySelectorAll('[data-chart=heldout] .tools button')]"
+    whole = f"{buttons}.find(b => b.textContent === 'whole range')"
     before = ticks(page, "heldout")
     page.js(f"{whole}.click()")
     assert ticks(page, "heldout") != before and "cut off" not in page.js(note)
@@ -325,12 +321,8 @@ def test_prints_whole(open_page, real):
         features=[{"name": "prefers-color-scheme", "value": "dark"}],
     )
     assert luminance(page) > 0.999
-    assert (
-        page.js(
-            "[...document.querySelectorAll('.tools, nav')].every(e => getComputedStyle(e).display === 'none')"
-        )
-        is True
-    )
+    hidden = "e => getComputedStyle(e).display === 'none'"
+    assert page.js(f"[...document.querySelectorAll('.tools, nav')].every({hidden})") is True
 
 
 def test_log_axis_leaves_out_what_has_no_logarithm(open_page):

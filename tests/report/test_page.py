@@ -12,9 +12,9 @@ import pytest
 
 import fmrl
 from fmrl import report
-from fmrl.report import charts, ledger
-from fmrl.report import fewer_points as thin
-from fmrl.report.page import embed, specs
+from fmrl.report import charts, sections
+from fmrl.report.charts import specs
+from fmrl.report.page import SECTIONS, embed
 from fmrl.report.verdict import verdict
 
 
@@ -49,47 +49,24 @@ class Seen(HTMLParser):
 def test_real_run_has_every_section(real):
     seen = Seen(report.render(real))
     ids = [attrs["id"] for tag, attrs in seen.tags if tag == "section"]
-    assert ids == [
-        "summary",
-        "heldout",
-        "learned",
-        "tar",
-        "guess",
-        "similarity",
-        "certificate",
-        "run",
-        "citation",
-    ]
+    assert ids == [key for key, *_ in SECTIONS]
     assert not [attrs for _, attrs in seen.tags if attrs.get("class") == "missing"]
-    assert {spec["id"] for spec in json.loads(seen.data)} == {
-        "heldout",
-        "tar",
-        "guess",
-        "similarity",
-    }
+    drawn = [spec["id"] for spec in json.loads(seen.data)]
+    assert drawn == ["heldout", "tar", "guess", "similarity"]
     assert "On 60 held-out tasks, averaged over all shots, FMRL is" in seen.words
     for planted in ("sensor 037", "sensor 181", "sensor 302"):
         assert planted in seen.words
-    d = next(
-        d
-        for d in real["heldout"]["differences"]
-        if d["against"] == "per-task" and d["shots"] is None
-    )
-    assert (
-        f"{abs(d['mean']):.3f} higher in R²" in seen.words
-    )  # the number of the facts, not one of the page's own
+    pairs = {(d["against"], d["shots"]): d for d in real["heldout"]["differences"]}
+    # The number of the facts, not one of the page's own.
+    assert f"{abs(pairs['per-task', None]['mean']):.3f} higher in R²" in seen.words
     assert "@inproceedings{khodak2019provable" in seen.words
 
 
 def test_is_a_pure_function_and_needs_nothing_else(real):
     page = report.render(real)
     assert page == report.render(json.loads(json.dumps(real)))
-    links = [
-        value
-        for _, attrs in Seen(page).tags
-        for key, value in attrs.items()
-        if key in ("src", "href")
-    ]
+    tags = [attrs for _, attrs in Seen(page).tags]
+    links = [attrs[key] for attrs in tags for key in ("src", "href") if key in attrs]
     assert links and all(value.startswith("#") or value == "data:," for value in links)
     assert not re.search(
         r"@import|url\((?!#)|fetch\(|XMLHttpRequest|https?://(?!www\.w3\.org/2000/svg)", page
@@ -104,9 +81,8 @@ def test_only_a_title():
     for command in ("fmrl certify RUN", "--holdout 0.2 --out RUN", "fmrl report RUN"):
         assert command in seen.words
     assert json.loads(seen.data) == []
-    given = Seen(
-        report.render({"title": "bare", "missing": {"similarity": {"why": "Too <many> features."}}})
-    )
+    why = {"similarity": {"why": "Too <many> features."}}
+    given = Seen(report.render({"title": "bare", "missing": why}))
     assert "Too <many> features." in given.words
 
 
@@ -129,11 +105,8 @@ def test_hostile_strings_stay_text(hostile):
     assert "{{script}}{{data}}" in seen.words  # a marker in a name is not a marker
     names = json.loads(seen.data)[1]["series"][0]["names"]
     assert names[0] == "</script><script>window.hacked = 1</script>" and max(map(len, names)) <= 200
-    assert (
-        "nan" not in seen.words.lower().split()
-        and "NaN" not in seen.data
-        and "Infinity" not in seen.data
-    )
+    assert "nan" not in seen.words.lower().split()
+    assert "NaN" not in seen.data and "Infinity" not in seen.data
 
 
 def test_embedded_json_cannot_leave_its_element():
@@ -148,34 +121,27 @@ def test_thinning_keeps_extremes_and_says_so(large):
     assert len(page) < 1_500_000
     found = {spec["id"]: spec for spec in json.loads(seen.data)}
     guess = next(s for s in found["guess"]["series"] if s["name"].startswith("guess"))
-    assert (
-        len(guess["x"]) <= thin.MOST
-        and max(guess["y"]) == 9.0
-        and guess["x"][guess["y"].index(9.0)] == 77_778
-    )
-    distance = found["guess"]["series"][0]
-    whole = large["curves"]["distance"]
-    assert max(distance["y"]) == pytest.approx(max(whole), rel=1e-5) and min(
-        distance["y"]
-    ) == pytest.approx(min(whole), rel=1e-5)
+    assert len(guess["x"]) <= charts.MOST and max(guess["y"]) == 9.0
+    assert guess["x"][guess["y"].index(9.0)] == 77_778
+    distance, whole = found["guess"]["series"][0]["y"], large["curves"]["distance"]
+    for extreme in (max, min):
+        assert extreme(distance) == pytest.approx(extreme(whole), rel=1e-5)
     dots = sum(len(s["x"]) for s in found["similarity"]["series"])
-    assert dots <= thin.CLOUD and found["similarity"]["series"][1]["names"][0] == "user 500"
+    assert dots <= charts.CLOUD and found["similarity"]["series"][1]["names"][0] == "user 500"
     assert re.search(r"[\d,]+ of 100,000 tasks are drawn", seen.words)
-    assert (
-        "1,500 of 100,000 tasks are drawn: outliers, the outermost and a random share."
-        in seen.words
-    )
+    drawn = "1,500 of 100,000 tasks are drawn: outliers, the outermost and a random share."
+    assert drawn in seen.words
 
 
 def test_thinned_curve_is_near_the_whole_one():
     rng = np.random.default_rng(1)
     y = np.cumsum(rng.normal(size=50_000))
-    kept = thin.thin([y])
+    kept = charts.thin([y])
     assert kept[0] == 0 and kept[-1] == len(y) - 1 and np.all(np.diff(kept) > 0)
     between = np.interp(np.arange(len(y)), kept, y[kept])
     assert np.abs(between - y).max() < 0.05 * np.ptp(y)
     gaps = np.where(np.arange(50_000) % 2, np.nan, y)
-    kept = thin.thin([gaps])
+    kept = charts.thin([gaps])
     assert np.nanmax(gaps) in gaps[kept] and np.nanmin(gaps) in gaps[kept]
 
 
@@ -220,19 +186,11 @@ def difference(mean, low, high, against="pooled", shots=None):
     ],
 )
 def test_verdict(pairs, answer, tone):
-    listed = [
-        difference(*pair, against=name)
-        for pair, name in zip(pairs, ("per-task", "pooled"), strict=False)
-    ]
-    found = verdict(
-        {
-            "metric": "r2",
-            "shots": [1],
-            "methods": [{"name": "FMRL", "mean": [0.5]}],
-            "differences": listed,
-            "tasks": 9,
-        }
-    )
+    named = zip(pairs, ("per-task", "pooled"), strict=False)
+    listed = [difference(*pair, against=name) for pair, name in named]
+    methods = [{"name": "FMRL", "mean": [0.5]}]
+    heldout = {"metric": "r2", "shots": [1], "methods": methods, "differences": listed, "tasks": 9}
+    found = verdict(heldout)
     assert answer in found.answer and found.tone == tone
 
 
@@ -242,27 +200,17 @@ def test_verdict_does_not_hide_where_it_loses():
         difference(-0.05, -0.06, -0.04, shots=16),
         difference(-0.03, -0.06, -0.02, shots=32),
     ]
-    found = verdict(
-        {
-            "metric": "accuracy",
-            "shots": [1, 16, 32],
-            "methods": [],
-            "differences": listed,
-            "tasks": 9,
-        }
-    )
-    assert (
-        found.tone == "yes"
-        and found.reasons[-1]
-        == "But with 16 and 32 shots one pooled model is ahead, by 5.0 points at most."
-    )
+    heldout = {"metric": "accuracy", "shots": [1, 16, 32], "methods": [], "differences": listed}
+    found = verdict(heldout | {"tasks": 9})
+    but = "But with 16 and 32 shots one pooled model is ahead, by 5.0 points at most."
+    assert found.tone == "yes" and found.reasons[-1] == but
 
 
 def test_a_false_assumption_is_no_guarantee(real):
     broken = json.loads(json.dumps(real))
     for bound in broken["certificate"]["bounds"]:
         bound["assumptions"].append({"name": "the sun shines", "status": "false", "detail": ""})
-    html = ledger.certificate(broken)
+    html = sections.certificate(broken)
     assert "No guarantee can be given" in html and "guarantee on TAR" not in html
     assert html.count("false here: the sun shines") == len(broken["certificate"]["bounds"])
     assert [s["name"] for s in charts.tar(broken)["series"]] == ["measured TAR"]
@@ -291,11 +239,8 @@ def test_curves_are_the_history(real):
     ]
     history = fmrl.run(fmrl.presets.paper(), tasks)
     found = report.curves(history)
-    assert (
-        found["tar"][-1] == pytest.approx(float(history.tar))
-        and found["of"] == 40
-        and "name" not in found
-    )
+    assert found["tar"][-1] == pytest.approx(float(history.tar))
+    assert found["of"] == 40 and "name" not in found
     assert found["violations"] == int(np.sum(history.violations))
     assert found["tar_at_most"][-1] == pytest.approx(float(history.interval[1]))
     with pytest.raises(fmrl.FMRLError, match="39 names were given for 40 tasks"):
@@ -310,10 +255,8 @@ def test_facts_of_any_history(keep):
     history = fmrl.run(fmrl.presets.paper(), tasks, keep=keep)
     facts = report.facts_of(history, tasks)
     seen = Seen(report.render(facts))
-    assert ("similarity" in facts, "curves" in facts) == (
-        keep in ("all", "vectors"),
-        keep != "totals",
-    )
+    assert ("similarity" in facts) == (keep in ("all", "vectors"))
+    assert ("curves" in facts) == (keep != "totals")
     assert ("keep='vectors'" in seen.words) == (keep in ("scalars", "totals")) and "6" in seen.words
     assert facts["certificate"]["tasks"] == (0 if keep == "totals" else 6)
 
@@ -354,9 +297,8 @@ def test_held_out_intervals_are_student_and_paired():
     low, high = stats.ttest_rel(ours[3:, 1], base[3:, 1]).confidence_interval(0.95)
     assert (d["low"], d["high"]) == (pytest.approx(low), pytest.approx(high))
     assert found["methods"][0]["tasks"] == [30, 27]
-    near = report.held_out({"FMRL": [[1.0], [0.9]], "pooled": [[0.0], [0.1]]}, [1], "accuracy")[
-        "methods"
-    ]
+    scores = {"FMRL": [[1.0], [0.9]], "pooled": [[0.0], [0.1]]}
+    near = report.held_out(scores, [1], "accuracy")["methods"]
     assert near[0]["high"] == [1.0] and near[1]["low"] == [0.0]
     with pytest.raises(fmrl.FMRLError, match="different tasks"):
         report.held_out({"FMRL": ours, "pooled": base[:9]}, [1, 2], "r2")
@@ -383,26 +325,15 @@ def test_wrong_facts_are_refused_in_words(facts):
 
 def test_command_and_atomic_write(real, tmp_path):
     (tmp_path / "facts.json").write_text(json.dumps(real))
-    command = [
-        sys.executable,
-        "-m",
-        "fmrl.report",
-        str(tmp_path / "facts.json"),
-        str(tmp_path / "out" / "r.html"),
-    ]
-    assert (
-        subprocess.run(command, check=True, capture_output=True, text=True)
-        .stdout.strip()
-        .endswith("r.html")
-    )
+    files = [str(tmp_path / "facts.json"), str(tmp_path / "out" / "r.html")]
+    command = [sys.executable, "-m", "fmrl.report", *files]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout.strip().endswith("r.html")
     assert (tmp_path / "out" / "r.html").read_text(encoding="utf-8") == report.render(real)
     (tmp_path / "facts.json").write_text("{")
     failed = subprocess.run(command, capture_output=True, text=True)
-    assert (
-        failed.returncode == 2
-        and failed.stderr.startswith("error:")
-        and "Traceback" not in failed.stderr
-    )
+    assert failed.returncode == 2 and failed.stderr.startswith("error:")
+    assert "Traceback" not in failed.stderr
     with pytest.raises(fmrl.FMRLError, match="cannot write"):
         report.write({"title": "t"}, tmp_path / "facts.json" / "r.html")
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["r.html"]
@@ -417,24 +348,8 @@ def test_specs_of_nothing():
 def damaged(value, rng, chance):
     """The same facts with some of their parts replaced by what does not belong there."""
     if rng.random() < chance:
-        strange = (
-            None,
-            "x",
-            "<b>",
-            -1,
-            0,
-            1e308,
-            math.nan,
-            math.inf,
-            True,
-            [],
-            {},
-            [None],
-            {"a": 1},
-            [[1]],
-            b"bytes",
-            object(),
-        )
+        strange = (None, "x", "<b>", -1, 0, 1e308, math.nan, math.inf, True)
+        strange += ([], {}, [None], {"a": 1}, [[1]], b"bytes", object())
         return strange[rng.integers(len(strange))]
     if isinstance(value, dict):
         return {

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(
-    0, str(Path(__file__).parents[2] / "benchmarks")
-)  # faults.py holds what the tests of faults share with it
+# faults.py holds what the tests of faults share with the benchmark.
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 from faults import write_table
 

@@ -88,24 +88,12 @@ def options(parts, target="sold", **more):
 def same(ours, theirs):
     """Model, history, tasks and held-out scores of two runs."""
     one, other = ours.history, theirs.history
-    for name in (
-        "regret",
-        "gap",
-        "guess",
-        "eta",
-        "divergence",
-        "deviation",
-        "lipschitz",
-        "rounds",
-        "theta",
-        "optimum",
-    ):
-        np.testing.assert_allclose(
-            getattr(one, name), getattr(other, name), rtol=0, atol=1e-10, err_msg=name
-        )
-    np.testing.assert_allclose(one.state.phi, other.state.phi, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(one.state.guess, other.state.guess, rtol=0, atol=1e-10)
-    for name in ("chart_", "rule_"):
+    scalars = ("regret", "gap", "guess", "eta", "divergence", "deviation", "lipschitz", "rounds")
+    pairs = [(getattr(one, n), getattr(other, n)) for n in (*scalars, "theta", "optimum")]
+    pairs += [(one.state.phi, other.state.phi), (one.state.guess, other.state.guess)]
+    for ours_, theirs_ in pairs:
+        np.testing.assert_allclose(ours_, theirs_, rtol=0, atol=1e-10)
+    for name in ("coordinates_", "rule_"):
         assert repr(getattr(ours.estimator, name)) == repr(getattr(theirs.estimator, name))
     for name in ("tasks", "rows", "heldout_tasks", "features", "rows_per_task", "classes"):
         assert ours.record[name] == theirs.record[name], name
@@ -260,14 +248,14 @@ def test_what_ray_cannot_do_is_said(parts, table, tmp_path, monkeypatch):
 
 
 def test_the_local_engine_does_not_import_ray():
-    code = "import sys, fmrl.runs, fmrl.cli.train; sys.exit('ray' in sys.modules or 'fmrl.cluster' in sys.modules)"
+    code = "import sys, fmrl.runs.training, fmrl.cli.train; "
+    code += "sys.exit('ray' in sys.modules or 'fmrl.cluster' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_a_run_that_never_began_leaves_the_way_free(parts, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        ray, "is_initialized", lambda: False
-    )  # else that cluster is used, whatever the address
+    # Else that cluster is used, whatever the address.
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # and nobody listens
         address = f"127.0.0.1:{held.getsockname()[1]}"

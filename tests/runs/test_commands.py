@@ -12,15 +12,62 @@ import time
 import numpy as np
 import polars as pl
 import pytest
+import typer
 from faults import digests, invoke, write_table
-from fmrl.estimators.playing import WINDOW
 
+from fmrl.cli import adapt, cite, report
 from fmrl.cli import train as train_module
-from fmrl.cli import use as use_module
-from fmrl.cli.guard import in_options
+from fmrl.cli.guard import guarded, in_options
+from fmrl.cli.main import app
+from fmrl.errors import FMRLError
+from fmrl.estimators.learning import WINDOW
 from fmrl.runs import folder
 
 PROGRAM = [sys.executable, "-c", "from fmrl.cli.main import run; run()"]
+TRAIN = "train visits.csv --task shop --target sold --out x"
+
+
+def leaves(command, words=()):
+    """Every command of the tree, by its words."""
+    inner = getattr(command, "commands", None)
+    if not isinstance(inner, dict):
+        return [" ".join(words)]
+    return [leaf for name, c in inner.items() for leaf in leaves(c, (*words, name))]
+
+
+COMMANDS = leaves(typer.main.get_command(app))
+# Mistakes with every command, and what is said of them.
+MISTAKES = {
+    "train": [
+        ("train none.csv --task a --target b --out x", "none.csv does not exist"),
+        (f"{TRAIN} --kind odd", "--kind odd is unknown"),
+        (f"{TRAIN} --order [x]", "there is no column '[x]'"),
+        (f"{TRAIN} --similarity Dubling(1)", "did you mean Doubling? use one of Doubling,"),
+        (f"{TRAIN} --address auto", "give --engine ray with it"),
+        (f"{TRAIN} --evaluate -1", "must be positive"),
+    ],
+    "adapt": [("adapt nothing visits.csv", "is no folder of a run")],
+    "predict": [("predict shop visits.csv --out x.csv", "is no folder of a run")],
+    "report": [("report visits.csv", "is no folder of a run")],
+    "certify": [
+        ("certify nothing", "there is no file nothing"),
+        ("certify run --growth -1", "give a positive number"),
+        ("certify run --figure x.gif", "name it .png, .svg or .pdf"),
+        ("certify run --json --markdown", "exclude each other"),
+    ],
+    "cite": [("cite .", "is no folder of a run")],
+    "bench": [("bench nothing", "there is no benchmark 'nothing'; choose one of convex,")],
+    "demo": [("demo --out visits.csv", "visits.csv: File exists")],
+    "data list": [("data list --data nowhere", "the data folder nowhere does not exist")],
+    "data get": [("data get nothing", "no data set is called 'nothing'")],
+    "data verify": [],  # its exit code 1 says that a data set is not as it should be
+    "data build": [("data build nothing", "there is no recipe for 'nothing'")],
+    "data table": [("data table none.csv --task shop", "none.csv does not exist")],
+} | {
+    name: [(f"{name} --data nowhere --out x", "the data folder nowhere does not exist")]
+    for name in COMMANDS
+    if name.startswith("reproduce")
+}
 
 
 def examples(command):
@@ -36,13 +83,8 @@ def shop(tmp_path_factory):
     home = tmp_path_factory.mktemp("shop")
     rng = np.random.default_rng(0)
     n = 40 * 10
-    frame = pl.DataFrame(
-        {
-            "shop": np.repeat([f"shop{i}" for i in range(40)], 10),
-            "day": np.tile(np.arange(10), 40),
-            "price": rng.normal(size=n),
-        }
-    )
+    shops, day = np.repeat([f"shop{i}" for i in range(40)], 10), np.tile(np.arange(10), 40)
+    frame = pl.DataFrame({"shop": shops, "day": day, "price": rng.normal(size=n)})
     sold = np.where(frame["price"].to_numpy() + 0.5 * rng.normal(size=n) < 0, "yes", "no")
     frame = frame.with_columns(sold=pl.Series(sold), amount=pl.Series(10 * rng.random(n)))
     frame.write_csv(home / "visits.csv")
@@ -56,17 +98,15 @@ def shop(tmp_path_factory):
 
 def test_examples_of_help_run_in_the_order_shown(shop, monkeypatch):
     monkeypatch.chdir(shop)
-    commands = [train_module.train_command, use_module.adapt_command, use_module.predict_command]
-    commands += [use_module.report_command, use_module.cite_command]
+    commands = [train_module.train_command, adapt.adapt_command, adapt.predict_command]
+    commands += [report.report_command, cite.cite_command]
     listed = [words for command in commands for words in examples(command)]
     assert len(listed) == 12
     for words in listed:
         if "ray" in words:  # test_cluster.py has a cluster, and runs it
             continue
-        code, told = invoke(
-            *words,
-            *(["--evaluate", "3"] if words[0] == "train" and "--resume" not in words else []),
-        )
+        first = words[0] == "train" and "--resume" not in words
+        code, told = invoke(*words, *(["--evaluate", "3"] if first else []))
         assert code == 0, (words, told)
     models = json.loads((shop / "models.json").read_text())
     assert len(models["tasks"]) == 6 and models["features"] == ["day", "price", "amount"]
@@ -75,91 +115,68 @@ def test_examples_of_help_run_in_the_order_shown(shop, monkeypatch):
     assert "<html" in (shop / "shops.html").read_text()[:200]
     code, told = invoke("certify", "run")
     assert code == 0 and "proved to be at most" in " ".join(told.replace("│", " ").split())
-    entries = json.loads(invoke("cite", "doubling", "--json")[1])
+    entries = json.loads(invoke("cite", "known", "--json")[1])
     assert entries[0]["bibtex"].startswith("@inproceedings{khodak2019provable")
     facts = json.loads(invoke("report", "run", "--json")[1])
-    assert {"heldout", "learned", "curves", "similarity", "certificate", "run", "bibtex"} <= set(
-        facts
-    )
+    sections = {"heldout", "learned", "curves", "similarity", "certificate", "run", "bibtex"}
+    assert sections <= set(facts)
     assert facts["learned"]["coefficients"][0]["feature"] == "price"
-    assert facts["run"]["command"].startswith(
-        "fmrl train visits.csv --task shop --target sold --out"
-    )
+    again = "fmrl train visits.csv --task shop --target sold --out"
+    assert facts["run"]["command"].startswith(again)
+    assert set(digests(shop / "run")) < set(os.listdir(shop / "run"))
+
+
+def test_train_names_the_bound_it_prints(shop, monkeypatch):
+    """The same number stands in the certificate, under the same name."""
+    monkeypatch.chdir(shop)
+    told = invoke(*TRAIN.replace("--out x", "--out named --evaluate 0").split())[1]
+    bound = float(re.search(r"at most (\S+) by the per-task sum", told).group(1))
+    certificate = json.loads(invoke("certify", "named", "--json")[1])
+    summed = next(b for b in certificate["bounds"] if b["name"] == "per-task sum")
+    assert bound == pytest.approx(summed["total"], rel=1e-3)
 
 
 def test_references_are_those_of_the_parts_used(shop, monkeypatch):
     monkeypatch.chdir(shop)
-    given = ["--within", "OGD()", "--meta", "AdaptiveOGD()", "--holdout", "0"]
-    assert (
-        invoke("train", "visits.csv", "--task", "shop", "--target", "sold", "--out", "ogd", *given)[
-            0
-        ]
-        == 0
-    )
-    told = invoke("cite", "ogd")[1]
-    keys = re.findall(r"@\w+\{(\w+),", told)
+    given = "--within OGD() --meta AdaptiveOGD() --holdout 0"
+    assert invoke(*TRAIN.replace("--out x", f"--out ogd {given}").split())[0] == 0
+    keys = re.findall(r"@\w+\{(\w+),", invoke("cite", "ogd")[1])
     assert keys == ["khodak2019provable", "zinkevich2003online", "bartlett2007adaptive"]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (
-            ["train", "none.csv", "--task", "a", "--target", "b", "--out", "x"],
-            "none.csv does not exist",
-        ),
-        (
-            [
-                "train",
-                "visits.csv",
-                "--task",
-                "shop",
-                "--target",
-                "sold",
-                "--out",
-                "x",
-                "--kind",
-                "odd",
-            ],
-            "--kind odd is unknown",
-        ),
-        (
-            [
-                "train",
-                "visits.csv",
-                "--task",
-                "shop",
-                "--target",
-                "day",
-                "--out",
-                "x",
-                "--order",
-                "[x]",
-            ],
-            "there is no column '[x]'",
-        ),
-        (["report", "visits.csv"], "is no folder of a run"),
-        (["predict", "shop", "visits.csv", "--out", "x.csv"], "is no folder of a run"),
-        (["adapt", "nothing", "visits.csv"], "is no folder of a run"),
-        (["cite", "."], "is no folder of a run"),
-    ],
-)
-def test_errors_are_one_line_and_exit_code_2(words, said, shop, monkeypatch):
+@pytest.mark.parametrize(("line", "said"), [m for name in COMMANDS for m in MISTAKES[name]])
+def test_errors_are_one_line_and_exit_code_2(line, said, shop, monkeypatch):
     monkeypatch.chdir(shop)
-    code, told = invoke(*words)
+    code, told = invoke(*line.split())
     assert code == 2 and told.startswith("error: ") and said in told and len(told.splitlines()) == 1
     assert not (shop / "x").exists()
 
 
+def test_a_guard_inside_another_is_harmless(capsys):
+    for raised, code in ((FMRLError("wrong"), 2), (KeyboardInterrupt(), 130), (OSError("no"), 2)):
+        with pytest.raises(typer.Exit) as ended, guarded(), guarded():
+            raise raised
+        assert ended.value.exit_code == code and len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_what_follows_the_name_of_a_benchmark_is_its_own(monkeypatch):
+    called = []
+    monkeypatch.setattr(subprocess, "call", lambda words: called.append(words) or 3)
+    for given in (["--help"], ["--quick", "--parts", "fit"]):
+        assert invoke("bench", "practice", *given)[0] == 3
+        assert called[-1][1].endswith("practice.py") and called[-1][2:] == given
+    assert "Which benchmark" in invoke("bench", "--help")[1]
+
+
 def test_fixes_name_options_of_the_command_line():
+    both = "give --kind regression for a quantity, or --kind classification for two classes"
+    loss = "pass loss=fmrl.Squared() for a quantity, or loss=fmrl.Logistic() for two classes"
+    split = "use apart='gather' to bring its rows together, or apart='split' if they are different"
     cases = {
-        "use policy=Policy(missing=...) with 'indicator', 'mean' or 'drop'": "use --missing with 'indicator', 'mean' or 'drop'",
-        "pass loss=fmrl.Squared() for a quantity, or loss=fmrl.Logistic() for two classes": (
-            "give --kind regression for a quantity, or --kind classification for two classes"
-        ),
-        "use apart='gather' to bring its rows together, or apart='split' if they are different tasks": (
-            "use --apart gather to bring its rows together, or give different tasks different names"
-        ),
+        "use policy=Policy(missing=...) with 'mean'": "use --missing with 'mean'",
+        loss: both,
+        f"{split} tasks": "use --apart gather to bring its rows together, "
+        "or give different tasks different names",
         "use one_class='keep' to play it": "use --one-class keep to play it",
     }
     assert {text: in_options(text) for text in cases} == cases
@@ -167,59 +184,36 @@ def test_fixes_name_options_of_the_command_line():
 
 @pytest.fixture(scope="module")
 def long(tmp_path_factory):
-    return write_table(tmp_path_factory.mktemp("long") / "table.csv", 8 * WINDOW, 3)
+    return write_table(tmp_path_factory.mktemp("long") / "table.csv", 5 * WINDOW, 3)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 def test_ctrl_c_saves_and_says_how_to_go_on(long, tmp_path):
-    words = [
-        "train",
-        str(long),
-        "--task",
-        "user",
-        "--target",
-        "liked",
-        "--apart",
-        "error",
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    words += ["--holdout", "0", "--no-keep-models"]
-    process = subprocess.Popen(
-        [*PROGRAM, *words, "--checkpoint-every", "1"], stderr=subprocess.PIPE, text=True
-    )
-    while process.poll() is None and not (tmp_path / "run" / folder.CHECKPOINT).exists():
+    out = tmp_path / "run"
+    words = ["train", str(long), "--task", "user", "--target", "liked", "--apart", "error"]
+    words += ["--holdout", "0", "--no-keep-models", "--out"]
+    asked = [*PROGRAM, *words, str(out), "--checkpoint-every", "1"]
+    process = subprocess.Popen(asked, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (out / folder.CHECKPOINT).exists():
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=120)
     assert process.returncode == 130, told
     assert "stopping after this window" in told and "Traceback" not in told
-    count, again = re.search(
-        r"stopped; ([\d,]+) of 8,192 tasks are saved; go on with: (fmrl train .*)", told
-    ).groups()
-    assert int(count.replace(",", "")) % WINDOW == 0 < int(count.replace(",", ""))
+    how = r"stopped; ([\d,]+) of 5,120 tasks are saved; go on with: (fmrl train .*)"
+    count, again = re.search(how, told).groups()
+    saved = int(count.replace(",", ""))
+    assert saved % WINDOW == 0 < saved
     code, told = invoke(*shlex.split(again)[1:], "--no-keep-models", "--json")
-    assert code == 0 and json.loads(told)["resumed_after"] == int(count.replace(",", ""))
-    words[words.index("--out") + 1] = str(tmp_path / "whole")
-    assert invoke(*words)[0] == 0
-    assert folder.sha256(tmp_path / "whole" / folder.MODEL) == folder.sha256(
-        tmp_path / "run" / folder.MODEL
-    )
+    assert code == 0 and json.loads(told)["resumed_after"] == saved
+    assert invoke(*words, tmp_path / "whole")[0] == 0
+    whole = folder.sha256(tmp_path / "whole" / folder.MODEL)
+    assert whole == folder.sha256(out / folder.MODEL)
 
 
 def test_commands_print_their_help():
-    for name in ("train", "adapt", "predict", "report", "certify", "cite"):
-        code, told = invoke(name, "--help")
-        assert code == 0 and "Example" in told, name
+    for name in COMMANDS:
+        code, told = invoke(*name.split(), "--help")
+        assert code == 0 and "Usage" in told, name
+        assert "Example" in told or name.startswith(("data", "reproduce")), name
     assert "Ctrl-C" in invoke("train", "--help")[1]
-
-
-def test_digests_are_of_whole_runs(shop, monkeypatch):
-    monkeypatch.chdir(shop)
-    assert set(digests(shop / "run")) == {
-        folder.MODEL,
-        folder.HISTORY,
-        folder.TASKS,
-        folder.HELDOUT,
-        folder.MODELS,
-    }

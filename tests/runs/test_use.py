@@ -3,6 +3,7 @@ whatever the block size.
 """
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -12,14 +13,20 @@ from faults import by_hand
 import fmrl
 from fmrl.runs import folder
 from fmrl.runs import predict as using
-from fmrl.runs.models import Models
+from fmrl.runs.models import Models, in_user_units, unscaled
 from fmrl.runs.predict import adapt, predict
-from fmrl.runs.user_units import in_user_units, unscaled
 
 
 @pytest.fixture(scope="module")
 def adapted(run, table):
     return adapt(run, str(table))
+
+
+def part(models, some, **changed):
+    """Some of the models."""
+    ids = [models.ids[i] for i in some]
+    given = {"ids": ids, "coef": models.coef[some], "intercept": models.intercept[some]}
+    return replace(models, **(given | changed))
 
 
 def test_models_are_those_of_the_estimator_in_the_units_of_the_table(run, table, adapted):
@@ -29,20 +36,11 @@ def test_models_are_those_of_the_estimator_in_the_units_of_the_table(run, table,
         X = pl.DataFrame(run.encoder.transform(rows), schema=run.encoder.names)
         model = run.estimator.adapt(X, rows["liked"].to_numpy())
         i = adapted.ids.index(name)
-        margin = (
-            unscaled(run.encoder).transform(rows) @ adapted.coef[i, 0] + adapted.intercept[i, 0]
-        )
-        np.testing.assert_allclose(
-            margin, model.decision_function(run.encoder.transform(rows)), rtol=1e-9, atol=1e-9
-        )
-    assert adapted.features == [
-        "price",
-        "age",
-        "age is missing",
-        "colour=blue",
-        "colour=green",
-        "colour=red",
-    ]
+        margin = unscaled(run.encoder).transform(rows) @ adapted.coef[i, 0]
+        margin, expected = margin + adapted.intercept[i, 0], model.decision_function(X)
+        np.testing.assert_allclose(margin, expected, rtol=1e-9, atol=1e-9)
+    colours = [f"colour={c}" for c in ("blue", "green", "red")]
+    assert adapted.features == ["price", "age", "age is missing", *colours]
     assert len(adapted.ids) == 60
 
 
@@ -54,17 +52,9 @@ def test_predictions_are_those_by_hand(run, table, adapted, tmp_path):
     models["tasks"] = {n: m for n, m in models["tasks"].items() if n < "u3"}
     models["tasks"]["start"] = {"coef": coef, "intercept": intercept}
     some = [i for i, name in enumerate(adapted.ids) if name < "u3"]
-    few = Models(
-        [adapted.ids[i] for i in some],
-        adapted.coef[some],
-        adapted.intercept[some],
-        adapted.features,
-        adapted.classes,
-        adapted.run,
-    )
-    frame = pl.read_csv(table).filter(
-        ~pl.col("user").is_in(run.models.ids) | (pl.col("user") < "u3")
-    )
+    few = part(adapted, some)
+    new = ~pl.col("user").is_in(run.models.ids)
+    frame = pl.read_csv(table).filter(new | (pl.col("user") < "u3"))
     frame.drop("liked").write_csv(tmp_path / "rows.csv")
     counts = predict(run, str(tmp_path / "rows.csv"), tmp_path / "said.csv", few)
     said = pl.read_csv(tmp_path / "said.csv")
@@ -74,11 +64,8 @@ def test_predictions_are_those_by_hand(run, table, adapted, tmp_path):
     assert ((said["p_yes"] > 0.5) == (said["prediction"] == "yes")).all()
     assert said["user"].to_list() == frame["user"].to_list()
     assert (said["model"] == "adapted").to_list() == (frame["user"] < "u3").to_list()
-    assert counts == {
-        "seen": 0,
-        "adapted": (frame["user"] < "u3").sum(),
-        "start": (frame["user"] >= "u3").sum(),
-    }
+    few = (frame["user"] < "u3").sum()
+    assert counts == {"seen": 0, "adapted": few, "start": len(frame) - few}
 
 
 def test_tasks_seen_have_the_models_of_training(run, table, tmp_path):
@@ -100,20 +87,16 @@ def test_blocks_and_kinds_of_files_say_the_same(suffix, run, table, tmp_path, mo
         ".parquet": pl.read_parquet,
         ".arrow": pl.read_ipc,
     }
-    assert read[suffix](tmp_path / f"said{suffix}").equals(
-        pl.read_parquet(tmp_path / "whole.parquet")
-    )
+    whole = pl.read_parquet(tmp_path / "whole.parquet")
+    assert read[suffix](tmp_path / f"said{suffix}").equals(whole)
 
 
 def test_files_of_models_come_back_and_damage_is_refused(run, adapted, tmp_path):
     for name in ("models.json", "models.safetensors"):
         adapted.save(tmp_path / name)
         back = Models.load(tmp_path / name)
-        assert (
-            back.ids == adapted.ids
-            and back.classes == adapted.classes
-            and back.run == run.record["files"][folder.MODEL]
-        )
+        assert (back.ids, back.classes) == (adapted.ids, adapted.classes)
+        assert back.run == run.record["files"][folder.MODEL]
         np.testing.assert_array_equal(back.coef, adapted.coef)
         np.testing.assert_array_equal(back.intercept, adapted.intercept)
         data = bytearray((tmp_path / name).read_bytes())
@@ -127,12 +110,11 @@ def test_files_of_models_come_back_and_damage_is_refused(run, adapted, tmp_path)
 
 def test_mistakes_are_named(run, table, adapted, tmp_path):
     frame = pl.read_csv(table)
+    nameless = pl.when(pl.int_range(pl.len()) == 3).then(None).otherwise("user")
     cases = {
         "there is no column 'price'": frame.drop("price"),
         "there is no column 'user'": frame.drop("user"),
-        "row 3 has no task id": frame.with_columns(
-            user=pl.when(pl.int_range(pl.len()) == 3).then(None).otherwise("user")
-        ),
+        "row 3 has no task id": frame.with_columns(user=nameless),
         "'price' is String here": frame.with_columns(price=pl.lit("dear")),
         "the table has no row": frame[:0],
     }
@@ -145,9 +127,7 @@ def test_mistakes_are_named(run, table, adapted, tmp_path):
     strange.write_csv(tmp_path / "odd.csv")
     with pytest.raises(fmrl.FMRLError, match="'perhaps' is not among the classes"):
         adapt(run, str(tmp_path / "odd.csv"))
-    other = Models(
-        adapted.ids, adapted.coef, adapted.intercept, adapted.features, adapted.classes, "another"
-    )
+    other = replace(adapted, run="another")
     with pytest.raises(fmrl.FMRLError, match="another run"):
         predict(run, str(table), tmp_path / "said.csv", other)
     with pytest.raises(fmrl.FMRLError, match="no known kind"):
@@ -164,10 +144,8 @@ def test_ids_are_the_same_in_every_kind_of_file(tmp_path):
     frame.write_parquet(tmp_path / "a.parquet")
     frame.drop("y").write_csv(tmp_path / "a.csv")
     train(Options(str(tmp_path / "a.parquet"), "shop", "y", holdout=0), tmp_path / "run")
-    assert (
-        predict(Run.load(tmp_path / "run"), str(tmp_path / "a.csv"), tmp_path / "said.csv")["seen"]
-        == 160
-    )
+    found = Run.load(tmp_path / "run")
+    assert predict(found, str(tmp_path / "a.csv"), tmp_path / "said.csv")["seen"] == 160
     said = pl.read_csv(tmp_path / "said.csv")["prediction"].to_numpy()
     assert np.abs(said - frame["y"].to_numpy()).max() < 0.2
 
@@ -181,21 +159,8 @@ def test_predicting_into_the_table_itself_is_refused(run, tmp_path):
 
 
 def test_adapting_again_adds_models_and_replaces_a_tasks_own(adapted):
-    first = Models(
-        adapted.ids[:3],
-        adapted.coef[:3],
-        adapted.intercept[:3],
-        adapted.features,
-        adapted.classes,
-        adapted.run,
-    )
-    again = Models(
-        adapted.ids[2:4],
-        adapted.coef[2:4] + 1,
-        adapted.intercept[2:4],
-        *(adapted.features, adapted.classes, adapted.run),
-    )
-    both = again.over(first)
+    again = part(adapted, [2, 3], coef=adapted.coef[2:4] + 1)
+    both = again.over(part(adapted, [0, 1, 2]))
     assert both.ids == adapted.ids[:4]
     np.testing.assert_array_equal(both.coef[:2], adapted.coef[:2])
     np.testing.assert_array_equal(both.coef[2:], adapted.coef[2:4] + 1)

@@ -1,4 +1,4 @@
-"""The command line: ``fmrl demo | data | …``."""
+"""The command line: ``fmrl demo | train | adapt | predict | report | certify | …``."""
 
 from fmrl.cli.main import app
 

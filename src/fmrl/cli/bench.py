@@ -21,11 +21,12 @@ def bench_command(
         str | None, typer.Argument(help="Which benchmark; without it they are listed.")
     ] = None,
 ):
-    """Run a benchmark: speeds are ratios to what people use today, measured in the same run on this
-    machine.
+    """Run a benchmark: speeds are ratios to what people use today, measured in the
+    same run on this machine.
 
-    What follows the name goes to the benchmark itself; --help there says what it takes. Benchmarks
-    are part of the source checkout, not of the installed package.
+    What follows the name goes to the benchmark itself: fmrl bench convex --help
+    says what it takes. Benchmarks are part of the source checkout, not of the
+    installed package.
 
     Examples:
 
@@ -34,17 +35,13 @@ def bench_command(
         fmrl bench convex --quick
     """
     if not FOLDER.is_dir():
-        raise FMRLError(
-            "the benchmarks are not installed",
-            fix="clone the repository, and run fmrl bench from its environment",
-        )
+        fix = "clone the repository, and run fmrl bench from its environment"
+        raise FMRLError("the benchmarks are not installed", fix=fix)
     found = {path.stem: path for path in sorted(FOLDER.glob("*.py"))}
     if name is None:
         for stem, path in found.items():
-            about = (
-                ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-            ).splitlines()
-            typer.echo(f"{stem:<10} {about[0] if about else ''}")
+            about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            typer.echo(f"{stem:<10} {about.partition(chr(10))[0]}")
         return
     if name not in found:
         raise FMRLError(f"there is no benchmark {name!r}", fix=f"choose one of {', '.join(found)}")

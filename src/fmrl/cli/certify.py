@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fmrl.cli.guard import guarded
+from fmrl.cli.guard import Json
 from fmrl.core.checkpoint import load_history
 from fmrl.core.history import History
 from fmrl.core.losses import Loss
@@ -33,11 +33,11 @@ def certify_command(
     figure: Annotated[
         Path | None, typer.Option(help="Write the figure here (.png, .svg or .pdf).")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Json = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
 ):
-    """Print the certificate of a run: measured TAR, every bound that applies, its terms, and the
-    assumptions it rests on.
+    """Print the certificate of a run: measured TAR, every bound that applies, its
+    terms, and the assumptions it rests on.
 
     A bound whose assumption is false is not printed as a guarantee.
 
@@ -45,19 +45,19 @@ def certify_command(
 
         fmrl certify run
 
-        fmrl certify fmrl-demo/digits-FAL.npz --figure certificate.svg --json > certificate.json
+        fmrl certify fmrl-demo/digits-FAL.npz --figure certificate.svg --json > c.json
     """
-    with guarded():
-        if as_json and as_markdown:
-            raise FMRLError("--json and --markdown exclude each other")
-        if growth is not None and not 0 < growth < math.inf:
-            raise FMRLError(f"growth={growth} is no α", fix="give a positive number")
-        if figure is not None and figure.suffix not in (".png", ".svg", ".pdf"):
-            raise FMRLError(f"{figure.name} is no figure", fix="name it .png, .svg or .pdf")
-        history, loss = _history(run)
-        certificate = certify(history, loss=loss, growth=growth)
-        if figure is not None:
-            certificate.figure(figure)
+    if as_json and as_markdown:
+        raise FMRLError("--json and --markdown exclude each other", fix="give one of them")
+    if growth is not None and not 0 < growth < math.inf:
+        raise FMRLError(f"growth={growth} is out of range", fix="give a positive number")
+    if figure is not None and figure.suffix not in (".png", ".svg", ".pdf"):
+        what = f"{figure.name} is of no known kind of figure"
+        raise FMRLError(what, fix="name it .png, .svg or .pdf")
+    history, loss = _history(run)
+    certificate = certify(history, loss=loss, growth=growth)
+    if figure is not None:
+        certificate.figure(figure)
     if as_json:
         typer.echo(certificate.json())
     elif as_markdown:

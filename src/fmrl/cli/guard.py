@@ -1,5 +1,5 @@
-"""What commands that read users' tables share: errors in the command line's own words, progress,
-and a way to stop in order.
+"""What all commands share: the one way from an error to an exit code, progress, a way to stop in
+order, and the options that several commands have.
 """
 
 from __future__ import annotations
@@ -10,23 +10,21 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
 
 import polars as pl
 import typer
+from rich import progress as widgets
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.text import Text
+from typer.core import TyperGroup
 
 from fmrl.errors import FMRLError
+
+RunFolder = Annotated[Path, typer.Argument(help="Folder that fmrl train made.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 # The library names its arguments; on the command line they are options.
 _QUANTITY = "give --kind regression for a quantity, or --kind classification"
@@ -49,8 +47,8 @@ _WORDS = (
 def in_options(text: str) -> str:
     """An error's text with the library's arguments as options of the command line.
 
-    >>> in_options("column 'a' is empty; use policy=Policy(missing='mean'), or train on such rows")
-    "column 'a' is empty; use --missing mean, or train on such rows"
+    >>> in_options("column 'a' is empty; use policy=Policy(missing='mean')")
+    "column 'a' is empty; use --missing mean"
     """
     for pattern, words in _WORDS:
         text = re.sub(pattern, words, text)
@@ -59,32 +57,46 @@ def in_options(text: str) -> str:
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Errors a user can act on are one line and exit code 2; a stop in order is one line and 130."""
-    errors = Console(stderr=True)
+    """Errors a user can act on are one line and exit code 2; Ctrl-C is one line and 130.
 
-    def end(text: str, code: int, head: str = "[bold red]error:[/] ") -> None:
-        errors.print(head + escape(text), highlight=False, soft_wrap=True)
-        raise typer.Exit(code) from None
-
+    `Guarded` puts every command inside. A block inside another one is harmless.
+    """
+    head, code = "[bold red]error:[/] ", 2
     try:
         yield
+        return
     except FMRLError as error:
-        code = getattr(error, "exit_code", 2)
-        end(in_options(str(error)), code, **({} if code == 2 else {"head": ""}))
+        text, code = in_options(str(error)), getattr(error, "exit_code", 2)
+    except BrokenPipeError:
+        raise  # nobody reads on, as in fmrl … | head: typer ends quietly
     except OSError as error:
-        end(f"{error.filename or ''}: {error.strerror or error}".removeprefix(": "), 2)
+        text = f"{error.filename or ''}: {error.strerror or error}".removeprefix(": ")
     except pl.exceptions.PanicException as error:
-        end(f"the table cannot be read: {str(error).splitlines()[0]}; check the file", 2)
+        text = f"the table cannot be read: {str(error).splitlines()[0]}; check the file"
     except MemoryError:
-        end(
-            "there is not enough memory; use fewer --rows, fewer --levels, or a machine with more",
-            2,
-        )
+        text = "there is not enough memory; use fewer --rows, fewer --levels, or a larger machine"
     except KeyboardInterrupt:
-        end("stopped", 130, "")
+        text, code = "stopped", 130
+    shown = (head if code == 2 else "") + escape(text)
+    Console(stderr=True).print(shown, highlight=False, soft_wrap=True)
+    raise typer.Exit(code)
 
 
-class _Rate(ProgressColumn):
+class Guarded(TyperGroup):
+    """A group of commands that all end as `guarded` says."""
+
+    def invoke(self, ctx):
+        """Run the command that was named."""
+        with guarded():
+            return super().invoke(ctx)
+
+
+def say(text: str) -> None:
+    """Print one line as it is, without markup."""
+    Console().print(escape(text), highlight=False, soft_wrap=True)
+
+
+class _Rate(widgets.ProgressColumn):
     def render(self, task) -> Text:
         return Text(f"{task.finished_speed or task.speed or 0:,.0f}/s")
 
@@ -94,21 +106,11 @@ def bar(unit: str) -> Iterator[Callable[[str, int, int | None], None]]:
     """A progress bar on stderr, with rate and time left; nothing where stderr is no terminal.
     Yields show(what, done, total).
     """
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(unit),
-        _Rate(),
-    )
-    with Progress(
-        *columns,
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    ) as shown:
+    what = (widgets.SpinnerColumn(), widgets.TextColumn("{task.description}"), widgets.BarColumn())
+    far = (widgets.MofNCompleteColumn(), widgets.TextColumn(unit), _Rate())
+    errors, hidden = Console(stderr=True), not sys.stderr.isatty()
+    given = {"console": errors, "transient": True, "disable": hidden}
+    with widgets.Progress(*what, *far, widgets.TimeRemainingColumn(), **given) as shown:
         rows: dict[str, int] = {}
 
         def show(what: str, done: int, total: int | None) -> None:
@@ -136,20 +138,15 @@ class Stop:
         if self.asked or not self.waits:
             raise KeyboardInterrupt
         self.asked = True
-        Console(stderr=True).print(
-            "stopping after this window of tasks; press Ctrl-C again to stop at once"
-        )
+        said = "stopping after this window of tasks; press Ctrl-C again to stop at once"
+        Console(stderr=True).print(said)
 
     @contextmanager
     def listening(self) -> Iterator[Stop]:
         """Listen while the block runs; signals reach the main thread only."""
-        if threading.current_thread() is not threading.main_thread():
-            yield self
-            return
-        before = {
-            number: signal.signal(number, self._signal)
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        main = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if main else ()
+        before = {number: signal.signal(number, self._signal) for number in numbers}
         try:
             yield self
         finally:

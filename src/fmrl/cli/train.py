@@ -2,48 +2,54 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import MISSING, fields
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fmrl.cli.guard import Stop, bar, guarded
+from fmrl.cli.guard import Json, Stop, bar
+from fmrl.errors import FMRLError
+from fmrl.runs import Options
 
 
+def _with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with one option for each field of `Options`, which it gets as one value."""
+    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
+    kinds, asked = get_type_hints(Options), []
+    for f in fields(Options):
+        flags = [f"--{f.name.replace('_', '-')}"] if f.default is False else []
+        about = {"help": f.metadata["help"]}
+        info = typer.Argument(**about) if f.name == "table" else typer.Option(*flags, **about)
+        kind = Annotated[list[str] if f.default == () else kinds[f.name], info]
+        default = Parameter.empty if f.default is MISSING else f.default
+        asked.append(Parameter(f.name, Parameter.KEYWORD_ONLY, default=default, annotation=kind))
+    names = [p.name for p in asked]
+
+    def called(**given: Any) -> None:
+        values = {name: given.pop(name) for name in names}
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        command(Options(**values), **given)
+
+    parameters = [*asked, *(p.replace(kind=Parameter.KEYWORD_ONLY) for p in own)]
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__doc__ = command.__doc__
+    return called
+
+
+@_with_options
 def train_command(
-    table: Annotated[
-        str,
-        typer.Argument(
-            help="CSV, TSV, Parquet or Arrow file, or a quoted glob of several; for Ray a folder, too."
-        ),
-    ],
-    task: Annotated[
-        str, typer.Option(help="Column that names the task of a row: a user, a shop, a sensor.")
-    ],
-    target: Annotated[str, typer.Option(help="Column to predict: class names, or numbers.")],
+    options: Options,
     out: Annotated[Path, typer.Option(help="Folder of the run, to be made.")],
-    features: Annotated[
-        list[str] | None,
-        typer.Option(help="Column to learn from; several allowed (default: all others)."),
-    ] = None,
-    order: Annotated[
-        list[str] | None,
-        typer.Option(help="Column that sorts the rows of a task, e.g. a date; several allowed."),
-    ] = None,
-    kind: Annotated[
-        str, typer.Option(help="classification, regression, or auto: told from the target.")
-    ] = "auto",
-    holdout: Annotated[
-        float,
-        typer.Option(help="Share of whole tasks held out to see whether it helps on new ones."),
-    ] = 0.1,
     evaluate: Annotated[int, typer.Option(help="Held-out tasks to score, at most.")] = 100,
     checkpoint_every: Annotated[
         int, typer.Option(help="Save after this many tasks (rounded up to a multiple of 1,024).")
@@ -54,86 +60,17 @@ def train_command(
     keep_models: Annotated[
         bool | None,
         typer.Option(
-            help="Store the models of the tasks trained on, for predict (default: up to 10 million numbers)."
+            help="Store the models of the tasks trained on, for predict "
+            "(default: up to 10 million numbers)."
         ),
     ] = None,
-    seed: Annotated[
-        int,
-        typer.Option(
-            help="Seed of every random choice; which tasks are held out does not depend on it."
-        ),
-    ] = 0,
-    categorical: Annotated[str, typer.Option(help="Text columns: onehot or error.")] = "onehot",
-    missing: Annotated[
-        str, typer.Option(help="Missing values: indicator (mean and a flag), mean, drop or error.")
-    ] = "indicator",
-    unknown: Annotated[
-        str, typer.Option(help="A level no training task had: zero or error.")
-    ] = "zero",
-    scale: Annotated[
-        str, typer.Option(help="Numbers: standard (mean 0, deviation 1), range or none.")
-    ] = "standard",
-    levels: Annotated[int, typer.Option(help="Most levels a text column may have.")] = 256,
-    apart: Annotated[
-        str,
-        typer.Option(
-            help="Rows of a task that lie apart: gather or error (faster, for sorted files)."
-        ),
-    ] = "gather",
-    one_class: Annotated[
-        str, typer.Option(help="A task with one class only: keep, drop or error.")
-    ] = "keep",
-    rows: Annotated[
-        int, typer.Option(help="Rows held in memory at a time when gathering.")
-    ] = 1_000_000,
-    within: Annotated[
-        str | None, typer.Option(help="Learner inside a task: OMD(), OGD(), FTRL().")
-    ] = None,
-    update: Annotated[
-        str | None, typer.Option(help="What a task contributes: FAL(), FLIOnline(), FLIBatch().")
-    ] = None,
-    meta: Annotated[
-        str | None,
-        typer.Option(help="How phi moves: FollowLeader(), AdaptiveOGD(), LastUpdate(), …"),
-    ] = None,
-    similarity: Annotated[
-        str | None,
-        typer.Option(
-            help='How D is guessed: AverageDeviation(), "Doubling(0.1, 1.1)", "Known(0.5)".'
-        ),
-    ] = None,
-    radius: Annotated[
-        float | None, typer.Option(help="Of the ball of models (default: from the data).")
-    ] = None,
-    intercept: Annotated[bool, typer.Option(help="Whether models have an intercept.")] = True,
-    engine: Annotated[
-        str,
-        typer.Option(
-            help="local, or ray: play the tasks on a Ray cluster (Parquet files sorted by task)."
-        ),
-    ] = "local",
     address: Annotated[
         str | None,
         typer.Option(
             help="Of the Ray cluster (default: RAY_ADDRESS, or one started here for the run)."
         ),
     ] = None,
-    meta_batch: Annotated[
-        int,
-        typer.Option(
-            help="With --engine ray: tasks that share one phi, for FLI updates; 1 is Algorithm 2."
-        ),
-    ] = 1,
-    skip_bad_tasks: Annotated[
-        bool,
-        typer.Option(
-            "--skip-bad-tasks",
-            help="With --engine ray: leave out what cannot be read or used, and say so.",
-        ),
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the record instead of a summary.")
-    ] = False,
+    as_json: Json = False,
 ) -> None:
     """Learn across the tasks of a table, and leave a run in a folder.
 
@@ -161,76 +98,29 @@ def train_command(
 
         fmrl train visits.csv --task shop --target sold --out run
 
-        fmrl train visits.csv --task shop --target amount --kind regression --order day --holdout
-        0.2 --out amounts
+        fmrl train visits.csv --task shop --target amount --order day --seed 7 --out amounts
 
-        fmrl train 'visits-*.parquet' --task shop --target sold --similarity "Doubling(0.1, 1.1)"
-        --out doubling --json
+        fmrl train 'visits-*.parquet' --task shop --target sold --similarity "Known(1)" --out known
 
         fmrl train visits.csv --task shop --target sold --out run --resume
 
         fmrl train visits/ --task shop --target sold --engine ray --address auto --out /shared/run
     """
-    from fmrl.runs import Options, train
 
-    if address is not None and engine != "ray":
-        raise typer.BadParameter(
-            "is of a Ray cluster: give --engine ray with it", param_hint="--address"
-        )
-    with (
-        guarded(),
-        Stop().listening() as stop,
-        _cluster() if engine == "ray" else _here() as (show, view),
-    ):
-        names = (
-            "table",
-            "task",
-            "target",
-            "kind",
-            "categorical",
-            "missing",
-            "unknown",
-            "scale",
-            "levels",
-            "apart",
-            "one_class",
-            "rows",
-        )
-        names = (
-            *names,
-            "holdout",
-            "seed",
-            "within",
-            "update",
-            "meta",
-            "similarity",
-            "radius",
-            "intercept",
-        )
-        names = (*names, "engine", "meta_batch", "skip_bad_tasks")
-        given = locals()
-        options = Options(
-            **{name: given[name] for name in names},
-            features=tuple(features or ()),
-            order=tuple(order or ()),
-        )
+    from fmrl.runs import train
 
-        def progress(what: str, done: int, total: int) -> None:
+    ray = options.engine == "ray"
+    if address is not None and not ray:
+        raise FMRLError("--address is of a Ray cluster", fix="give --engine ray with it")
+    with Stop().listening() as stop, _watched(ray) as (show, view):
+
+        def progress(what: str, done: int, total: int | None) -> None:
             stop.waits = what == "playing"
             show(what, done, total)
 
-        record = train(
-            options,
-            out,
-            checkpoint_every=checkpoint_every,
-            resume=resume,
-            keep_models=keep_models,
-            evaluate_tasks=evaluate,
-            progress=progress,
-            stop=stop,
-            address=address,
-            view=view,
-        )
+        given = {"checkpoint_every": checkpoint_every, "evaluate_tasks": evaluate}
+        given |= {"resume": resume, "keep_models": keep_models, "address": address, "view": view}
+        record = train(options, out, progress=progress, stop=stop, **given)
     if as_json:
         typer.echo(json.dumps(record, ensure_ascii=False))
     else:
@@ -238,42 +128,37 @@ def train_command(
 
 
 @contextmanager
-def _here() -> Iterator[tuple]:
-    with bar("tasks") as show:
-        yield show, lambda ledger: None
+def _watched(ray: bool) -> Iterator[tuple[Callable, Callable]]:
+    """What shows the progress of tasks, and of a cluster: its table of workers replaces the bar,
+    and nothing is shown where stderr is no terminal.
+    """
 
+    def nothing(*_: Any) -> None:
+        pass
 
-@contextmanager
-def _cluster() -> Iterator[tuple]:
-    """The table of workers in place of the bar; nothing where stderr is no terminal."""
-    from fmrl.cluster import watch
+    if not ray:
+        with bar("tasks") as show:
+            yield show, nothing
+    elif sys.stderr.isatty():
+        from fmrl.cluster import watch
 
-    if not sys.stderr.isatty():
-        yield (lambda what, done, total: None), lambda ledger: None
-        return
-    with watch(Console(stderr=True)) as view:
-        yield (lambda what, done, total: None), view
+        with watch(Console(stderr=True)) as view:
+            yield nothing, view
+    else:
+        yield nothing, nothing
 
 
 def _summary(record: dict[str, Any], out: Path) -> None:
-    console = Console()
+    console, classes = Console(), record["classes"]
 
     def say(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True)
 
-    classes = record["classes"]
-    kind = record["kind"] if classes is None else f"{record['kind']} of {len(classes):,} classes"
-    say(
-        f"[bold]{record['tasks']:,}[/] tasks, {record['rows']:,} rows, {len(record['features'])} features, {kind}"
-    )
-    if (
-        classes is not None
-        and len(classes) > 20
-        and all(isinstance(c, (int, float)) for c in classes)
-    ):
-        say(
-            "the target is whole numbers: if it is a quantity, train with [bold]--kind regression[/]"
-        )
+    kind = record["kind"] + (f" of {len(classes):,} classes" if classes is not None else "")
+    counts = f"{record['rows']:,} rows, {len(record['features'])} features"
+    say(f"[bold]{record['tasks']:,}[/] tasks, {counts}, {kind}")
+    if len(classes or ()) > 20 and all(isinstance(c, (int, float)) for c in classes):
+        say("the target is whole numbers: for a quantity train with [bold]--kind regression[/]")
     if (engine := record.get("engine", {})).get("name") == "ray":
         batch = "" if engine["meta_batch"] == 1 else f", meta-batches of {engine['meta_batch']:,}"
         say(f"played on Ray: {engine['nodes']:,} nodes, {engine['workers']:,} workers{batch}")
@@ -281,26 +166,23 @@ def _summary(record: dict[str, Any], out: Path) -> None:
             say(f"[yellow]skipped[/] {escape(place['where'])}: {escape(place['what'])}")
         if len(record["skipped"]) > 10:
             say(f"… and {len(record['skipped']) - 10:,} more places, in the record")
-    say(f"TAR {record['tar'][1]:.4g} (bound {record['bound']:.4g})")
+    run = escape(str(out))
+    bound = f"at most {record['bound']:.4g} by the per-task sum"
+    say(f"TAR {record['tar'][1]:.4g}, {bound}; [bold]fmrl certify {run}[/] lists every bound")
     heldout = record["heldout"]
     if heldout["methods"]:
         what = "accuracy" if heldout["metric"] == "accuracy" else "R²"
         say(f"{what} on {heldout['tasks']} held-out tasks, by shots ({heldout['protocol']}):")
-        shown = Table()
-        shown.add_column("")
+        shown = Table("")
         for shots in heldout["shots"]:
             shown.add_column(str(shots), justify="right")
         for method in heldout["methods"]:
-            shown.add_row(
-                method["name"], *("–" if m is None else f"{m:.3f}" for m in method["mean"])
-            )
+            means = ("–" if m is None else f"{m:.3f}" for m in method["mean"])
+            shown.add_row(method["name"], *means)
         console.print(shown)
+    elif record["heldout_tasks"]:
+        say("the held-out tasks have too few rows to compare on")
     else:
-        say(
-            "no held-out task to compare on"
-            if not record["heldout_tasks"]
-            else "the held-out tasks have too few rows to compare on"
-        )
-    say(
-        f"{escape(str(out))}: next, [bold]fmrl report {escape(str(out))}[/] draws it, [bold]fmrl adapt[/] and [bold]fmrl predict[/] use it"
-    )
+        say("no held-out task to compare on")
+    use = "[bold]fmrl adapt[/] and [bold]fmrl predict[/] use it"
+    say(f"{run}: next, [bold]fmrl report {run}[/] draws it, {use}")

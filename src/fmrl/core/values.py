@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import difflib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -39,8 +39,7 @@ def parse(text: str, names: dict[str, type] | None = None) -> Any:
     Ball(radius=2.0, centre=0.0)
     """
     try:
-        known = {name: value for name, value in VALUES.items() if is_dataclass(value)}
-        return _build(ast.parse(text, mode="eval").body, known | (names or {}))
+        return _build(ast.parse(text, mode="eval").body, known() | (names or {}))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         if isinstance(error, FMRLError):
             raise
@@ -52,7 +51,7 @@ def _build(node: ast.AST, values: dict[str, type]) -> Any:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         name = node.func.id
         if name not in values:
-            raise FMRLError(f"there is no value called {name!r}", fix=_suggestion(name, values))
+            raise FMRLError(f"there is no value called {name!r}", fix=suggestion(name, values))
         named = {k.arg: _build(k.value, values) for k in node.keywords if k.arg}
         return values[name](*(_build(argument, values) for argument in node.args), **named)
     if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
@@ -62,11 +61,21 @@ def _build(node: ast.AST, values: dict[str, type]) -> Any:
     return ast.literal_eval(node)
 
 
-def _suggestion(name: str, values: dict[str, type]) -> str:
+def known(kind: type = Value) -> dict[str, type]:
+    """Every value of a kind, by name.
+
+    >>> import fmrl
+    >>> list(known(fmrl.core.rules.update.UpdateRule))
+    ['FAL', 'FLIOnline', 'FLIBatch']
+    """
+    found = {n: v for n, v in VALUES.items() if is_dataclass(v) and issubclass(v, kind)}
+    return {name: value for name, value in found.items() if value is not kind}
+
+
+def suggestion(name: str, values: Iterable[str]) -> str:
+    """What to do about a name that is not among the values."""
     near = difflib.get_close_matches(name, values, n=1)
-    if near:
-        return f"did you mean {near[0]}?"
-    return f"if the class is yours, import it first, or give names={{{name!r}: {name}}}"
+    return (f"did you mean {near[0]}? " if near else "") + f"use one of {', '.join(values)}"
 
 
 def shortcut(rule: Any, method: str, replaces: str) -> Callable[..., Any] | None:

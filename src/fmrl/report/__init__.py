@@ -1,18 +1,20 @@
 """The report page: one dictionary of facts in, one self-contained HTML file out.
 
-    fmrl.report.write(facts, "report.html")        or        python -m fmrl.report facts.json report.html
+    fmrl.report.write(facts, "report.html")
+    python -m fmrl.report facts.json report.html
 
-`facts` describes the dictionary and `facts_of` makes it from a history; `curves`, `similarity_map`,
+`Facts` describes the dictionary and `facts_of` makes it from a history; `curves`, `similarity_map`,
 `coefficients`, `held_out`, `certificate_facts` and `checksums` make single sections from values of
-the library."""
+the library.
+"""
 
 from fmrl.report.facts import PAPER, Facts
-from fmrl.report.from_history import facts_of
-from fmrl.report.from_values import (
+from fmrl.report.make_facts import (
     certificate_facts,
     checksums,
     coefficients,
     curves,
+    facts_of,
     held_out,
     similarity_map,
 )

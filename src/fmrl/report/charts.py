@@ -1,5 +1,7 @@
-"""What each chart shows, as data for the page's script: series with their own x and y, and axes.
-Facts come `slim`.
+"""What each chart shows, as data for the page's script, with no more points than a page can hold.
+
+A chart is a dictionary of axes and series. Inks, dashes and marks are numbers: page.css and page.js
+say what they look like. Mark 4 is a cross.
 """
 
 from __future__ import annotations
@@ -11,256 +13,199 @@ import numpy as np
 
 from fmrl.errors import FMRLError
 from fmrl.report.facts import Curves, Facts, HeldOut, SimilarityMap
-from fmrl.report.fewer_points import CLOUD, MOST, thin, thin_cloud
-from fmrl.report.text import as_number, clean, count, number
+from fmrl.report.html import as_number, clean, count, number
 
 Spec = dict[str, Any]
-# Inks, dashes and marks are numbers: page.css and page.js say what they look like. Mark 4 is a
-# cross.
+MOST = 2400  # points of a curve
+CLOUD = 1500  # points of a map
+
+
+def thin(columns: list[np.ndarray], most: int = MOST) -> np.ndarray:
+    """Indices to keep of columns [T]: both ends, and of each stretch its first row and where each
+    column is least and largest.
+
+    Stretches are even on a logarithmic and on a linear axis, so the picture is true on both. NaN
+    counts neither as least nor as largest.
+
+    >>> y = np.zeros(100_000)
+    >>> y[777] = 5.0
+    >>> kept = thin([y])
+    >>> len(kept) <= MOST, 777 in kept, kept[0], kept[-1]
+    (True, True, np.int64(0), np.int64(99999))
+    """
+    length = len(columns[0])
+    if length <= most:
+        return np.arange(length)
+    stretches = max(2, (most - 2) // (1 + 2 * len(columns)))
+    half = stretches // 2
+    even = np.geomspace(1, length, half + 1), np.linspace(0, length, stretches - half)
+    edges = np.unique(np.concatenate([[0], *even]).astype(int))
+    edges = edges[edges < length]
+    kept = [edges, [length - 1]]
+    for column in columns:
+        column = np.asarray(column, dtype=float)
+        good = np.isfinite(column)
+        for fill, pick in ((np.inf, np.minimum), (-np.inf, np.maximum)):
+            filled = np.where(good, column, fill)
+            best = pick.reduceat(filled, edges)
+            where = np.flatnonzero(filled == np.repeat(best, np.diff([*edges, length])))
+            where = where[good[where]]
+            stretch = np.searchsorted(edges, where, side="right") - 1
+            kept.append(where[np.unique(stretch, return_index=True)[1]])
+    return np.unique(np.concatenate(kept)).astype(np.int64)
+
+
+def thin_cloud(xy: np.ndarray, always: np.ndarray, most: int = CLOUD) -> np.ndarray:
+    """Indices to keep of points [T, 2]: those of ``always`` (the first of them), the extremes in 16
+    directions, and a fixed random share.
+
+    >>> kept = thin_cloud(np.random.default_rng(0).normal(size=(100_000, 2)), np.array([5]))
+    >>> len(kept), bool(5 in kept)
+    (1500, True)
+    """
+    if len(xy) <= most:
+        return np.arange(len(xy))
+    angle = np.linspace(0, 2 * np.pi, 16, endpoint=False)
+    filled = np.nan_to_num(xy, nan=0.0, posinf=0.0, neginf=0.0)
+    far = np.argmax(filled @ np.stack([np.cos(angle), np.sin(angle)]), axis=0)
+    shuffled = np.random.default_rng(0).permutation(len(xy))
+    order = np.concatenate([np.asarray(always, dtype=int)[: most // 2], far, shuffled])
+    first = np.sort(np.unique(order, return_index=True)[1])[:most]
+    return np.sort(order[first])
 
 
 def column(values: Sequence[Any], rows: int, what: str) -> list[float | None]:
     """Numbers to six digits, None where there is none; refuses a column of another length."""
     if len(values) != rows:
-        raise FMRLError(
-            f"the report's {what} has {len(values)} values where {rows} are needed",
-            fix="give one per row",
-        )
-    found = map(as_number, values)
-    return [None if x is None else float(f"{x:.6g}") for x in found]
+        given = f"the report's {what} has {len(values)} values where {rows} are needed"
+        raise FMRLError(given, fix="give one per row")
+    return [None if (x := as_number(v)) is None else float(f"{x:.6g}") for v in values]
 
 
-def slim(facts: Facts) -> Facts:
-    """The facts with curves and map thinned, if somebody gave them whole."""
+def thinned_facts(facts: Facts) -> Facts:
+    """The facts with curves and map thinned, if the caller has not done so."""
     found: dict[str, Any] = dict(facts)
-    curves = facts.get("curves")
-    if curves is not None:
+    if (curves := facts.get("curves")) is not None:
         rows = len(curves["task"])
-        columns = {k: v for k, v in curves.items() if isinstance(v, (list, tuple)) and k != "name"}
-        whole = {k: column(v, rows, f"curves.{k}") for k, v in columns.items()}
-        names = {"name": list(curves["name"])} if curves.get("name") is not None else {}
-        if names and len(names["name"]) != rows:
-            raise FMRLError(
-                f"the report's curves name {len(names['name'])} of {rows} tasks",
-                fix="name each task",
-            )
-        kept = (
-            thin([np.array(v, dtype=float) for k, v in whole.items() if k != "task"], MOST)
-            if rows
-            else ()
-        )
-        short = {k: [v[i] for i in kept] for k, v in {**whole, **names}.items()}
-        found["curves"] = {
-            "of": rows,
-            **curves,
-            **short,
-            "task": [int(curves["task"][i]) for i in kept],
-        }
-    cloud = facts.get("similarity")
-    if cloud is not None and len(cloud["points"]) > CLOUD:
+        lists = {k: v for k, v in curves.items() if isinstance(v, (list, tuple)) and k != "name"}
+        whole: dict[str, Any] = {k: column(v, rows, f"curves.{k}") for k, v in lists.items()}
+        numbers = [np.array(v, dtype=float) for k, v in whole.items() if k != "task"]
+        kept = thin(numbers) if rows else ()
+        whole["task"] = [int(t) for t in curves["task"]]
+        if curves.get("name") is not None:
+            whole["name"] = list(curves["name"])
+            if len(whole["name"]) != rows:
+                what = f"the report's curves name {len(whole['name'])} of {rows} tasks"
+                raise FMRLError(what, fix="name each task")
+        short = {k: [v[i] for i in kept] for k, v in whole.items()}
+        found["curves"] = {"of": rows, **curves, **short}
+    if (cloud := facts.get("similarity")) is not None and len(cloud["points"]) > CLOUD:
         points = cloud["points"]
         xy = np.array([[as_number(p["x"]), as_number(p["y"])] for p in points], dtype=float)
         odd = np.array([i for i, p in enumerate(points) if p.get("outlier")], dtype=int)
-        found["similarity"] = {
-            "of": len(points),
-            "outliers": odd.size,
-            **cloud,
-            "points": [points[i] for i in thin_cloud(xy, odd)],
-        }
+        short = {"points": [points[i] for i in thin_cloud(xy, odd)]}
+        found["similarity"] = {"of": len(points), "outliers": odd.size, **cloud, **short}
     return found  # type: ignore[return-value]
+
+
+def specs(facts: Facts) -> list[Spec]:
+    """The charts for which there are facts."""
+    curves = facts.get("curves", {})
+    drawn = [heldout(facts["heldout"])] if "heldout" in facts else []
+    drawn += [tar(facts)] if "curves" in facts else []
+    drawn += [guess(curves)] if "guess" in curves else []
+    return drawn + ([similarity(facts["similarity"])] if "similarity" in facts else [])
 
 
 def holding(certificate: dict[str, Any]) -> list[dict[str, Any]]:
     """The bounds of a certificate that may be shown as guarantees: no assumption of theirs is known
     to be false.
     """
-    return [
-        b
-        for b in certificate.get("bounds", ())
-        if all(a["status"] != "false" for a in b.get("assumptions", ()))
-    ]
+    known = lambda b: [a["status"] for a in b.get("assumptions", ())]  # noqa: E731
+    return [b for b in certificate.get("bounds", ()) if "false" not in known(b)]
+
+
+def _series(name: str, style: str, ink: int, x: Any, y: Any, **more: Any) -> Spec:
+    return {"name": name, "style": style, "ink": ink, "x": x, "y": y, **more}
+
+
+def _over_tasks(task: list[int], about: str, label: str, log: bool, **more: Any) -> Spec:
+    """Axes of a chart against tasks seen."""
+    x = {"label": "tasks seen", "unit": "task", "log": len(task) > 20, "toggle": "log tasks"}
+    y = {"label": label, "log": log, "toggle": f"log {about}", "zero": True}
+    return {"x": x | {"whole": True}, "y": y, **more}
 
 
 def tar(facts: Facts) -> Spec:
-    """TAR against tasks seen. A bound is drawn only where no assumption of it is known to be false."""
-    curves = facts["curves"]
-    task, names = curves["task"], _names(curves)
-    first = {
-        "name": "measured TAR",
-        "ink": 0,
-        "x": task,
-        "y": curves["tar"],
-        "style": "line",
-        "names": names,
-    }
-    series, certificate = [first], facts.get("certificate")
-    if certificate is None:
-        if "bound" in curves:
-            series.append(
-                {
-                    "name": "bound, assumptions unchecked",
-                    "ink": 5,
-                    "x": task,
-                    "y": curves["bound"],
-                    "style": "line",
-                    "dash": 1,
-                }
-            )
-    elif summed := next((b for b in holding(certificate) if b["name"] == "per-task sum"), None):
+    """TAR against tasks seen, and the bounds on it of which no assumption is known to be false."""
+    curves, certificate = facts["curves"], facts.get("certificate")
+    task = curves["task"]
+    series = [_series("measured TAR", "line", 0, task, curves["tar"], names=_names(curves))]
+    if certificate is None and "bound" in curves:
+        name = "bound, assumptions unchecked"
+        series.append(_series(name, "line", 5, task, curves["bound"], dash=1))
+    proved = holding(certificate or {})
+    if summed := next((b for b in proved if b["name"] == "per-task sum"), None):
         trusted = any(a["status"] == "assumed" for a in summed.get("assumptions", ()))
-        drawn = certificate.get("curves") or {}
+        drawn = certificate.get("curves") or {}  # type: ignore[union-attr]
         x = [int(t) for t in drawn.get("task", ())]
         y = column(drawn.get("bound", ()), len(x), "certificate.curves.bound")
-        series.append(
-            {
-                "name": "bound, partly on trust" if trusted else "proved bound",
-                "ink": 1,
-                "x": x,
-                "y": y,
-                "style": "line",
-                "dash": 1,
-            }
-        )
+        name = "bound, partly on trust" if trusted else "proved bound"
+        series.append(_series(name, "line", 1, x, y, dash=1))
         last = [curves.get("of") or (task[-1] if task else 1)]
-        named = [b for b in holding(certificate) if not b["name"].startswith("per-task")]
-        for i, b in enumerate(named[:2]):
-            name = f"{clean(b['name'])}, whole run"
-            series.append(
-                {
-                    "name": name,
-                    "ink": 2 + i,
-                    "x": last,
-                    "y": [as_number(b["total"])],
-                    "style": "dots",
-                    "mark": 3 - i,
-                }
-            )
-    if any(
-        _apart(*ends) for ends in zip(curves["tar"], curves.get("tar_at_most", ()), strict=False)
-    ):
-        series.append(
-            {
-                "name": "TAR at most",
-                "ink": 5,
-                "x": task,
-                "y": curves["tar_at_most"],
-                "style": "line",
-                "dash": 2,
-            }
-        )
-    positive = [y for s in series for y in s["y"] if y is not None and y > 0]
-    wide = len(positive) == sum(y is not None for s in series for y in s["y"]) and max(
-        positive, default=1
-    ) > 30 * min(positive, default=1)
-    return {
-        "id": "tar",
-        "x": {
-            "label": "tasks seen",
-            "unit": "task",
-            "log": len(task) > 20,
-            "toggle": "log tasks",
-            "whole": True,
-        },
-        "y": {"label": "regret per task", "log": wide, "toggle": "log regret", "zero": True},
-        "series": [s for s in series if s["x"]],
-    }
+        for i, b in enumerate([b for b in proved if not b["name"].startswith("per-task")][:2]):
+            name, value = f"{clean(b['name'])}, whole run", [as_number(b["total"])]
+            series.append(_series(name, "dots", 2 + i, last, value, mark=3 - i))
+    ends = zip(curves["tar"], curves.get("tar_at_most", ()), strict=False)
+    if any(None not in (low, high) and high - low > 1e-3 * abs(high) for low, high in ends):
+        series.append(_series("TAR at most", "line", 5, task, curves["tar_at_most"], dash=2))
+    shown = [y for s in series for y in s["y"] if y is not None]
+    log = all(y > 0 for y in shown) and max(shown, default=1) > 30 * min(shown, default=1)
+    axes = _over_tasks(task, "regret", "regret per task", log)
+    return {"id": "tar", **axes, "series": [s for s in series if s["x"]]}
 
 
 def _names(curves: Curves) -> list[str] | None:
     return None if curves.get("name") is None else [clean(name) for name in curves["name"]]
 
 
-def _apart(low: float | None, high: float | None) -> bool:
-    return low is not None and high is not None and high - low > 1e-3 * abs(high)
-
-
 def guess(curves: Curves) -> Spec:
     """The guess D_t and, task by task, the distance it guessed."""
     task, series = curves["task"], []
     if "distance" in curves:
-        look = {"ink": 5, "style": "dots", "mark": 0, "faint": True}
-        series.append({"name": "distance of the task", "x": task, "y": curves["distance"], **look})
-    series.append(
-        {
-            "name": "guess Dₜ",
-            "ink": 0,
-            "x": task,
-            "y": curves["guess"],
-            "style": "line",
-            "names": _names(curves),
-        }
-    )
-    return {
-        "id": "guess",
-        "x": {
-            "label": "tasks seen",
-            "unit": "task",
-            "log": len(task) > 20,
-            "toggle": "log tasks",
-            "whole": True,
-        },
-        "y": {"label": "distance, √B", "log": False, "toggle": "log distance", "zero": True},
-        "series": series,
-    }
+        name, distance = "distance of the task", curves["distance"]
+        series.append(_series(name, "dots", 5, task, distance, mark=0, faint=True))
+    series.append(_series("guess Dₜ", "line", 0, task, curves["guess"], names=_names(curves)))
+    return {"id": "guess", **_over_tasks(task, "distance", "distance, √B", False), "series": series}
 
 
 def similarity(found: SimilarityMap) -> Spec:
     """The map: a dot per task, outliers as crosses, phi and the enclosing ball."""
-    points = found["points"]
     series = []
-    for label, odd, look in (
-        ("tasks", False, {"ink": 0, "mark": 0, "faint": True}),
-        ("outliers", True, {"ink": 2, "mark": 4}),
-    ):
-        chosen = [
-            p for p in points if bool(p.get("outlier")) == odd and as_number(p["x"]) is not None
-        ]
-        columns = {
-            k: column([p[k] for p in chosen], len(chosen), f"similarity.{k}")
+    known = [p for p in found["points"] if as_number(p["x"]) is not None]
+    looks = {"tasks": (0, {"mark": 0, "faint": True}), "outliers": (2, {"mark": 4})}
+    for label, (ink, look) in looks.items():
+        chosen = [p for p in known if bool(p.get("outlier")) == (label == "outliers")]
+        x, y, distance = (
+            column([p[k] for p in chosen], len(chosen), f"similarity.{k}")
             for k in ("x", "y", "distance")
-        }
-        names = [clean(p["name"]) for p in chosen]
-        notes = [f"distance {number(d)}" for d in columns["distance"]]
-        if chosen:
-            series.append(
-                {
-                    "name": label,
-                    "style": "dots",
-                    "x": columns["x"],
-                    "y": columns["y"],
-                    "names": names,
-                    "notes": notes,
-                    **look,
-                }
-            )
-    phi = found.get("phi")
-    if phi is not None and None not in map(as_number, phi):
-        at = column(phi, 2, "similarity.phi")
-        series.append(
-            {
-                "name": "phi",
-                "ink": 1,
-                "style": "dots",
-                "mark": 3,
-                "x": at[:1],
-                "y": at[1:],
-                "names": ["phi, the learned start"],
-            }
         )
-    ball = found.get("ball")
-    return {
-        "id": "similarity",
-        "equal": True,
-        "x": {"label": _axis("first direction", found, 0)},
-        "y": {"label": _axis("second direction", found, 1)},
-        "circle": None
-        if ball is None or None in map(as_number, ball)
-        else column(ball, 3, "similarity.ball"),
-        "series": series,
-    }
+        look |= {"names": [clean(p["name"]) for p in chosen]}
+        look |= {"notes": [f"distance {number(d)}" for d in distance]}
+        series += [_series(label, "dots", ink, x, y, **look)] if chosen else []
+    phi, ball = found.get("phi"), found.get("ball")
+    if phi is not None and None not in map(as_number, phi):
+        (x, y), names = column(phi, 2, "similarity.phi"), ["phi, the learned start"]
+        series.append(_series("phi", "dots", 1, [x], [y], mark=3, names=names))
+    if ball is not None:
+        known_ball = None not in map(as_number, ball)
+        ball = column(ball, 3, "similarity.ball") if known_ball else None
+    axes = {axis: {"label": _direction(found, i)} for i, axis in enumerate("xy")}
+    return {"id": "similarity", "equal": True, **axes, "circle": ball, "series": series}
 
 
-def _axis(label: str, found: SimilarityMap, i: int) -> str:
+def _direction(found: SimilarityMap, i: int) -> str:
+    label = ("first direction", "second direction")[i]
     share = as_number((found.get("explained") or (None, None))[i])
     return label if share is None else f"{label}, {100 * share:.0f} % of variance"
 
@@ -269,43 +214,23 @@ def heldout(found: HeldOut) -> Spec:
     """Score against shots with intervals, a line per method."""
     shots, series = [int(s) for s in found["shots"]], []
     for i, method in enumerate(found["methods"]):
-        what = f"heldout {method['name']}"
-        entry = {
-            "name": clean(method["name"]),
-            "ink": i % 5,
-            "dash": i % 4,
-            "mark": i % 4,
-            "style": "both",
-            "x": shots,
+        ends = {
+            end: column(method[end], len(shots), f"heldout {method['name']}")
+            for end in ("mean", "low", "high")
+            if end == "mean" or end in method
         }
-        entry["y"] = column(method["mean"], len(shots), what)
-        for end in ("low", "high"):
-            if end in method:
-                entry[end] = column(method[end], len(shots), what)
-        series.append(entry)
+        look = {"dash": i % 4, "mark": i % 4}
+        label = clean(method["name"])
+        series.append(_series(label, "both", i % 5, shots, ends.pop("mean"), **look, **ends))
     accuracy = found["metric"] == "accuracy"
-    return {
-        "id": "heldout",
-        "x": {
-            "label": f"shots (rows of the new task learned from{', per class' if accuracy else ''})",
-            "unit": "shots",
-            "log": True,
-            "ticks": shots,
-            "whole": True,
-        },
-        "y": {
-            "label": "accuracy" if accuracy else "R²",
-            "percent": accuracy,
-            "digits": 4,
-            "floor": None if accuracy else -1,
-        },
-        "series": series,
-    }
+    label = f"shots (rows of the new task learned from{', per class' if accuracy else ''})"
+    x = {"label": label, "unit": "shots", "log": True, "ticks": shots, "whole": True}
+    y = {"label": "accuracy" if accuracy else "R²", "percent": accuracy, "digits": 4}
+    return {"id": "heldout", "x": x, "y": y | {"floor": None if accuracy else -1}, "series": series}
 
 
-def thinned(drawn: int, of: Any) -> str:
-    """One sentence where not every task is drawn, else nothing."""
+def share_drawn(drawn: int, of: Any) -> str:
+    """How many of the tasks are drawn, if not all are."""
     whole = as_number(of)
-    if whole is None or whole <= drawn:
-        return ""
-    return f"{count(drawn)} of {count(whole)} tasks are drawn"
+    fewer = whole is not None and whole > drawn
+    return f"{count(drawn)} of {count(whole)} tasks are drawn" if fewer else ""

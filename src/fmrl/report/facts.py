@@ -1,8 +1,9 @@
 """Facts: everything a report page shows, as one dictionary that JSON can hold.
 
-Every section but the title is optional; a page says of a missing one why it is missing and which
-command would fill it. Numbers may be None (or NaN, or infinite): they are shown as such and left
-out of the charts."""
+Every section but the title is optional; where one is missing the page says why, and which command
+would fill it. Numbers may be None (or NaN, or infinite): they are shown as such and left out of the
+charts.
+"""
 
 from __future__ import annotations
 
@@ -96,9 +97,7 @@ class SimilarityMap(TypedDict, total=False):
     fence: Number  # the distance from which a task is an outlier
     rule: str  # how the fence was set
     phi: tuple[Number, Number]  # the learned initialisation in this plane
-    ball: tuple[
-        Number, Number, Number
-    ]  # smallest enclosing ball of the optima: centre in this plane, and radius
+    ball: tuple[Number, Number, Number]  # smallest enclosing: centre in this plane, radius
 
 
 class Method(TypedDict, total=False):

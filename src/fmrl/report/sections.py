@@ -4,21 +4,33 @@ is written here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from typing import Any
 
 from fmrl.report import charts
-from fmrl.report.facts import Data, Facts, HeldOut
-from fmrl.report.text import aligned, as_number, change, count, escape, name, number, plural, score
+from fmrl.report.facts import PAPER, Data, Facts
+from fmrl.report.html import (
+    aligned,
+    as_number,
+    change,
+    code,
+    count,
+    details,
+    escape,
+    figure,
+    name,
+    number,
+    plural,
+    score,
+    table,
+)
 from fmrl.report.verdict import verdict
 
 LISTED = 100  # outliers named on the page
+SIGNS = {"false": "✕", "assumed": "○", "checked": "✓"}  # in the order they are listed
 TRAIN = "fmrl train TABLE --task COLUMN --target COLUMN"
+_NEW = "No tasks were held out, so nothing can be said about new ones."
 MISSING = {
-    "heldout": (
-        "No tasks were held out, so nothing can be said about new ones.",
-        f"{TRAIN} --holdout 0.2 --out RUN",
-    ),
+    "heldout": (_NEW, f"{TRAIN} --holdout 0.2 --out RUN"),
     "learned": ("The initialisation was not passed to the report.", "fmrl report RUN"),
     "curves": ("The run kept no history of its tasks.", f"{TRAIN} --out RUN"),
     "guess": ("The run kept no guesses.", f"{TRAIN} --out RUN"),
@@ -38,96 +50,50 @@ def missing(facts: Facts, section: str) -> str:
     return f'<p class="missing">{escape(why, 1000)}{fill}</p>'
 
 
-def table(
-    head: Iterable[str],
-    rows: Iterable[Iterable[str]],
-    numeric: Iterable[int] = (),
-    caption: str = "",
-) -> str:
-    """A table from cells that are HTML already; columns of ``numeric`` are aligned to the right."""
-    right = set(numeric)
-    cell = lambda tag, i, text, more="": (
-        f"<{tag}{more}{' class=n' if i in right else ''}>{text}</{tag}>"
-    )  # noqa: E731
-    top = "".join(cell("th", i, text, ' scope="col"') for i, text in enumerate(head))
-    body = "".join(
-        f"<tr>{''.join(cell('td', i, text) for i, text in enumerate(row))}</tr>" for row in rows
-    )
-    said = (
-        f'<p class="caption">{caption}</p>' if caption else ""
-    )  # outside, so that it wraps where a wide table scrolls
-    frame = '<div class="scroll" tabindex="0" role="region" aria-label="table">'
-    return f"{said}{frame}<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
-
-
-def details(summary: str, body: str) -> str:
-    """Something to unfold."""
-    return f"<details><summary>{summary}</summary>{body}</details>"
-
-
-def figure(chart: str, label: str, *notes: str) -> str:
-    """The place of a chart; page.js draws it."""
-    said = " ".join(note for note in notes if note)
-    frame = '<div class="plot"><noscript>The chart needs JavaScript; its values are in the table.</noscript></div>'
-    return f'<figure data-chart="{chart}" aria-label="{escape(label)}">{frame}<figcaption>{said}</figcaption></figure>'
-
-
-def headline(facts: Facts) -> str:
+def summary(facts: Facts) -> str:
     """Whether it helped, and what was learned from."""
-    if "heldout" in facts:
-        found = verdict(facts["heldout"])
-        reasons = "".join(f"<p>{escape(reason, 1000)}</p>" for reason in found.reasons)
-        said = f'<div class="verdict {found.tone}"><p class="answer">{escape(found.answer, 500)}</p>{reasons}</div>'
-    else:
-        answer = "Whether meta-learning helps on this data has not been measured."
-        said = f'<div class="verdict unknown"><p class="answer">{answer}</p></div>'
-    return said + _sizes(facts.get("data", {})) + _largest(facts)
+    answer, tone, reasons = (
+        verdict(facts["heldout"])
+        if "heldout" in facts
+        else ("Whether meta-learning helps on this data has not been measured.", "unknown", ())
+    )
+    body = f'<p class="answer">{escape(answer, 500)}</p>'
+    body += "".join(f"<p>{escape(reason, 1000)}</p>" for reason in reasons)
+    said = f'<div class="verdict {tone}">{body}</div>'
+    return said + _sizes(facts.get("data", {})) + _leans_on(facts)
 
 
-def _largest(facts: Facts) -> str:
+def _leans_on(facts: Facts) -> str:
     """The start that was learned, in a sentence."""
-    listed = [
-        c
-        for c in facts.get("learned", {}).get("coefficients", [])
-        if as_number(c["value"]) is not None
-    ][:3]
-    if not listed:
-        return ""
-    named = [
-        name(c["feature"])
-        + (f" for class {name(c['output'])}" if "output" in c else "")
-        + f" ({number(c['value'])})"
-        for c in listed
-    ]
-    return f'<p class="quiet">phi, the start learned for every new task, leans most on {", ".join(named)}.</p>'
+    listed = facts.get("learned", {}).get("coefficients", [])
+    named = []
+    for c in [c for c in listed if as_number(c["value"]) is not None][:3]:
+        output = f" for class {name(c['output'])}" if "output" in c else ""
+        named.append(f"{name(c['feature'])}{output} ({number(c['value'])})")
+    said = "phi, the start learned for every new task, leans most on"
+    return f'<p class="quiet">{said} {", ".join(named)}.</p>' if named else ""
 
 
 def _sizes(data: Data) -> str:
-    classes = data.get("classes")
-    rows = data.get("rows_per_task")
-    tiles = [
-        ("tasks learned from", count(data["tasks"]) if "tasks" in data else None),
-        ("tasks held out", count(data["heldout_tasks"]) if "heldout_tasks" in data else None),
-        ("rows", count(data["rows"]) if "rows" in data else None),
-        ("rows a task", _spread(rows) if rows else None),
-        ("features", count(data["features"]) if "features" in data else None),
-        ("classes", count(len(classes)) if classes else None),
-    ]
-    shown = "".join(
-        f"<div><dt>{label}</dt><dd>{value}</dd></div>"
-        for label, value in tiles
-        if value is not None
-    )
+    classes, rows = data.get("classes"), data.get("rows_per_task")
+
+    def known(key: str) -> str | None:
+        return count(data[key]) if key in data else None  # type: ignore[literal-required]
+
+    tiles = {
+        "tasks learned from": known("tasks"),
+        "tasks held out": known("heldout_tasks"),
+        "rows": known("rows"),
+        "rows a task": _spread(rows) if rows else None,
+        "features": known("features"),
+        "classes": count(len(classes)) if classes else None,
+    }
+    shown = "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in tiles.items() if v)
     lines = []
     if data.get("source"):
-        columns = [
-            f"{what} {name(data[key])}"
-            for what, key in (("task", "task_column"), ("target", "target_column"))
-            if data.get(key)
-        ]
-        lines.append(
-            f"From {name(data['source'])}" + (f" ({', '.join(columns)})" if columns else "") + "."
-        )
+        named = {"task": data.get("task_column"), "target": data.get("target_column")}
+        columns = ", ".join(f"{what} {name(value)}" for what, value in named.items() if value)
+        lines.append(f"From {name(data['source'])}{f' ({columns})' if columns else ''}.")
     if classes:
         more = f" and {count(len(classes) - 20)} more" if len(classes) > 20 else ""
         lines.append(f"Classes: {', '.join(map(name, classes[:20]))}{more}.")
@@ -137,183 +103,228 @@ def _sizes(data: Data) -> str:
 
 def _spread(rows: Any) -> str:
     low, middle, high = rows
-    return (
-        count(low)
-        if low == high
-        else f"{count(low)}–{count(high)}<small> median {number(middle)}</small>"
-    )
+    span = f"{count(low)}–{count(high)}<small> median {number(middle)}</small>"
+    return count(low) if low == high else span
 
 
-def comparison(facts: Facts) -> str:
+def heldout(facts: Facts) -> str:
     """Held-out score against shots, and the table of it."""
-    found: HeldOut = facts["heldout"]
-    metric = found["metric"]
-    head = ["shots", *(name(m["name"]) for m in found["methods"])]
-    others = list(dict.fromkeys(d["against"] for d in found.get("differences", [])))
+    found = facts["heldout"]
+    metric, methods = found["metric"], found["methods"]
+    gains = {(d["against"], d["shots"]): d for d in found.get("differences", [])}
+    others = list(dict.fromkeys(against for against, _ in gains))
+    head = ["shots", *(name(m["name"]) for m in methods)]
     head += [f"gain over {name(other)}" for other in others]
-    lookup = {(d["against"], d["shots"]): d for d in found.get("differences", [])}
     rows = []
     for i, shots in enumerate([*found["shots"], None]):
         row = ["all" if shots is None else count(shots)]
-        row += ["" if shots is None else _with_interval(m, i, metric) for m in found["methods"]]
-        for other in others:
-            d = lookup.get((other, shots))
-            row.append("" if d is None else _gain(d, metric))
+        row += ["" if shots is None else _mean(m, i, metric) for m in methods]
+        for d in (gains.get((other, shots)) for other in others):
+            ends = () if d is None else (d["mean"], d["low"], d["high"])
+            row.append(_with_span(*ends, change, metric) if ends else "")
         if shots is not None or any(row[1:]):
             rows.append(row)
-    unit = "percentage points" if metric == "accuracy" else "R²"
+    what, unit = ("accuracy", "percentage points") if metric == "accuracy" else ("R²", "R²")
     tasks = f" over {plural(found['tasks'], 'held-out task')}" if "tasks" in found else ""
-    note = f"Means{tasks} with 95 % intervals. Gains are paired, in {unit}; “all” is each task's mean over its shots."
-    what = "accuracy" if metric == "accuracy" else "R²"
-    return figure("heldout", f"Held-out {what} against shots") + table(
-        head, rows, range(1, len(head)), note
-    )
+    note = f"Means{tasks} with 95 % intervals. Gains are paired, in {unit}; "
+    note += "“all” is each task's mean over its shots."
+    drawn = figure("heldout", f"Held-out {what} against shots")
+    return drawn + table(head, rows, range(1, len(head)), note)
 
 
-def _with_interval(method: Any, i: int, metric: str) -> str:
-    low, high = (method.get(end, [None] * (i + 1))[i] for end in ("low", "high"))
-    span = (
-        ""
-        if as_number(low) is None
-        else f" <small>{score(low, metric)} to {score(high, metric)}</small>"
-    )
-    return f"{score(method['mean'][i], metric)}{span}"
+def _mean(method: Any, i: int, metric: str) -> str:
+    low, high = (method[end][i] if end in method else None for end in ("low", "high"))
+    return _with_span(method["mean"][i], low, high, score, metric)
 
 
-def _gain(d: Any, metric: str) -> str:
-    span = (
-        ""
-        if as_number(d["low"]) is None
-        else f" <small>{change(d['low'], metric)} to {change(d['high'], metric)}</small>"
-    )
-    return f"{change(d['mean'], metric)}{span}"
+def _with_span(value: Any, low: Any, high: Any, shown: Any, metric: str) -> str:
+    span = f" <small>{shown(low, metric)} to {shown(high, metric)}</small>"
+    return shown(value, metric) + ("" if as_number(low) is None else span)
 
 
 def learned(facts: Facts) -> str:
     """The largest coefficients of phi, with bars."""
     found = facts["learned"]
-    listed = found["coefficients"]
-    largest = max((abs(as_number(c["value"]) or 0.0) for c in listed), default=0.0) or 1.0
+    listed, total = found["coefficients"], found.get("total")
+    values = [as_number(c["value"]) or 0.0 for c in listed]
+    largest = max(map(abs, values), default=0.0) or 1.0
     several = any("output" in c for c in listed)
-    rows, shown = [], aligned(c["value"] for c in listed)
-    for c, text in zip(listed, shown, strict=True):
-        value = as_number(c["value"]) or 0.0
-        side, width = "down" if value < 0 else "up", 50 * abs(value) / largest
-        bar = f'<span class="bar" aria-hidden="true"><i class="{side}" style="width:{width:.1f}%"></i></span>'
-        rows.append(
-            [name(c["feature"]), *([name(c.get("output", ""))] if several else []), text, bar]
-        )
-    head = [
-        "feature",
-        *(["class"] if several else []),
-        "coefficient",
-        '<span class="away">as a bar</span>',
-    ]
-    total = found.get("total")
-    rest = (
-        f"The {len(listed)} largest of {count(total)} coefficients of phi"
-        if total and total > len(listed)
-        else "phi, the learned start"
-    )
+    rows = []
+    for c, value, text in zip(listed, values, aligned(c["value"] for c in listed), strict=True):
+        side, width = "down" if value < 0 else "up", f"width:{50 * abs(value) / largest:.1f}%"
+        bar = f'<span class="bar" aria-hidden="true"><i class="{side}" style="{width}"></i></span>'
+        output = [name(c.get("output", ""))] if several else []
+        rows.append([name(c["feature"]), *output, text, bar])
+    head = ["feature", *(["class"] if several else []), "coefficient"]
+    head.append('<span class="away">as a bar</span>')
+    what = "phi, the learned start"
+    if total and total > len(listed):
+        what = f"The {len(listed)} largest of {count(total)} coefficients of phi"
     units = f" Units: {escape(found['note'])}." if found.get("note") else ""
-    note = f"{rest}. Every new task starts from here.{units}"
+    note = f"{what}. Every new task starts from here.{units}"
     return table(head, rows, [len(head) - 2], note)
 
 
-def tar(facts: Facts) -> str:
+def curves(facts: Facts) -> str:
     """TAR and its bound."""
-    curves, certificate = facts["curves"], facts.get("certificate")
-    spec = charts.tar(facts)
+    certificate, spec = facts.get("certificate"), charts.tar(facts)
     bounded, why = any("bound" in s["name"] for s in spec["series"]), ""
     if certificate is not None and not bounded:
         why = "No bound is drawn: none of this run has its assumptions met (see the certificate)."
     elif certificate is None and bounded:
         why = "The bound rests on assumptions nobody checked yet: <code>fmrl certify RUN</code>."
-    some = _sample(curves["task"])
-    columns = [
-        (s["name"], dict(zip(s["x"], s["y"], strict=True)))
-        for s in spec["series"]
-        if s["style"] == "line"
-    ]
-    rows = [[count(t), *(number(values.get(t), 4) for _, values in columns)] for t in some]
-    body = table(
-        ["tasks seen", *(escape(label) for label, _ in columns)], rows, range(len(columns) + 1)
-    )
-    note = "TAR is the regret against each task's best fixed action, averaged over the tasks seen so far; lower is better."
-    return figure(
-        "tar", "TAR against tasks seen", note, why, _thinned(spec, curves.get("of"))
-    ) + details("Values", body)
+    lines = [s for s in spec["series"] if s["style"] == "line"]
+    shown = {escape(s["name"]): dict(zip(s["x"], s["y"], strict=True)) for s in lines}
+    note = "TAR is the regret against each task's best fixed action, averaged over the tasks seen "
+    note += "so far; lower is better."
+    return _over_tasks(facts, spec, "TAR against tasks seen", shown, note, why)
 
 
 def guess(facts: Facts) -> str:
     """The guess and what it guessed."""
-    curves = facts["curves"]
-    spec = charts.guess(curves)
-    note = (
-        "D<sub>t</sub> is how far from phi the next optimum is believed to lie; it sets the step."
-    )
-    broken = (
-        f"{plural(curves['violations'], 'task')} lay farther off than guessed."
-        if "violations" in curves
-        else ""
-    )
-    keys = [key for key in ("guess", "distance") if key in curves]
-    where = {t: i for i, t in enumerate(curves["task"])}
-    rows = [
-        [count(t), *(number(curves[key][where[t]], 4) for key in keys)]
-        for t in _sample(curves["task"])
-    ]
-    body = table(["tasks seen", *keys], rows, range(len(keys) + 1))
-    return figure(
-        "guess", "The guess D_t against tasks seen", note, broken, _thinned(spec, curves.get("of"))
-    ) + details("Values", body)
+    found = facts["curves"]
+    note = "D<sub>t</sub> is how far from phi the next optimum is believed to lie; it sets the "
+    far = f"{plural(found.get('violations'), 'task')} lay farther off than guessed."
+    far = far if "violations" in found else ""
+    shown = {
+        key: dict(zip(found["task"], found[key], strict=True))
+        for key in ("guess", "distance")
+        if key in found
+    }
+    label = "The guess D_t against tasks seen"
+    return _over_tasks(facts, charts.guess(found), label, shown, f"{note}step.", far)
 
 
-def _sample(task: list[int]) -> list[int]:
-    """1, 2, 5, 10, … and the last, as far as they were kept; the nearest kept one otherwise."""
-    if not task:
-        return []
-    wanted = [
-        lead * 10**power for power in range(9) for lead in (1, 2, 5) if lead * 10**power <= task[-1]
-    ]
-    return sorted({min(task, key=lambda t: abs(t - w)) for w in wanted} | {task[0], task[-1]})
-
-
-def _thinned(spec: charts.Spec, of: Any) -> str:
-    said = charts.thinned(max((len(s["x"]) for s in spec["series"]), default=0), of)
-    return (
-        f"{said}: of every stretch the first and the extremes, which look more frequent than they are."
-        if said
-        else ""
-    )
+def _over_tasks(
+    facts: Facts, spec: charts.Spec, label: str, shown: dict[str, dict], *notes: str
+) -> str:
+    """A chart against tasks seen, and its values after 1, 2, 5, 10, … tasks: those kept nearest."""
+    task = facts["curves"]["task"]
+    wanted = [lead * 10**power for power in range(9) for lead in (1, 2, 5)] if task else []
+    some = {min(task, key=lambda t: abs(t - w)) for w in wanted if w <= task[-1]}
+    some |= {*task[:1], *task[-1:]}
+    rows = [[count(t), *(number(v.get(t), 4) for v in shown.values())] for t in sorted(some)]
+    body = table(["tasks seen", *shown], rows, range(len(shown) + 1))
+    points = max((len(s["x"]) for s in spec["series"]), default=0)
+    said = charts.share_drawn(points, facts["curves"].get("of"))
+    kept = "of every stretch the first and the extremes, which look more frequent than they are"
+    drawn = figure(spec["id"], label, *notes, f"{said}: {kept}." if said else "")
+    return drawn + details("Values", body)
 
 
 def similarity(facts: Facts) -> str:
     """The map and its outliers."""
-    found = facts["similarity"]
-    spec = charts.similarity(found)
+    found, spec = facts["similarity"], charts.similarity(facts["similarity"])
     drawn = sum(len(s["x"]) for s in spec["series"] if s["name"] in ("tasks", "outliers"))
-    said = charts.thinned(drawn, found.get("of"))
+    said = charts.share_drawn(drawn, found.get("of"))
+    shown = f"{said}: outliers, the outermost and a random share." if said else ""
     note = "One dot is the best action of one task in hindsight; tasks close together are alike."
     ball = "The circle is the smallest ball around all optima." if spec["circle"] else ""
     odd = [p for p in found["points"] if p.get("outlier")]
-    total = found.get("outliers", len(odd))
+    total, head = found.get("outliers", len(odd)), ["task", "distance"]
     far = aligned(p["distance"] for p in odd[:LISTED])
     rows = [[name(p["name"]), d] for p, d in zip(odd, far, strict=False)]
+    below = '<p class="quiet">No task lies far from the others.</p>'
     if rows:
         rule = f", {escape(found['rule'])}" if found.get("rule") else ""
         caption = f"{plural(total, 'outlier')}{rule}: beyond {number(found.get('fence'))}."
-        below = f'<div class="narrow">{table(["task", "distance"], rows[:8], [1], caption)}'
-        if len(rows) > 8:
-            most = f"The {len(rows)} farthest of them" if total > len(rows) else "All of them"
-            below += details(most, table(["task", "distance"], rows, [1]))
-        below += "</div>"
-    else:
-        below = '<p class="quiet">No task lies far from the others.</p>'
-    shown = f"{said}: outliers, the outermost and a random share." if said else ""
+        most = f"The {len(rows)} farthest of them" if total > len(rows) else "All of them"
+        more = details(most, table(head, rows, [1])) if len(rows) > 8 else ""
+        below = f'<div class="narrow">{table(head, rows[:8], [1], caption)}{more}</div>'
     return figure("similarity", "Map of the tasks' optima", note, ball, shown) + below
 
 
-def optional(facts: Facts, section: str, present: bool, body: Callable[[Facts], str]) -> str:
-    """The section, or why there is none."""
-    return body(facts) if present else missing(facts, section)
+def certificate(facts: Facts) -> str:
+    """Bounds that hold, every assumption with its status, and what is no guarantee here."""
+    found = facts["certificate"]
+    broken = [(r["name"], r["why"]) for r in found.get("refused", ())]
+    for b in found.get("bounds", ()):
+        false = [a["name"] for a in b.get("assumptions", ()) if a["status"] == "false"]
+        broken += [(b["name"], f"false here: {', '.join(false)}")] if false else []
+    parts = _guarantees(found, charts.holding(found))
+    if limit := found.get("limit"):
+        said = "With tasks as dissimilar as these an adversary could force a TAR of"
+        parts += f"<p>{said} {number(limit['total'], 4)} on anyone.</p>"
+    if listed := found.get("assumptions", ()):
+        rank = {status: i for i, status in enumerate(SIGNS)}
+        rows = [
+            [_status(a["status"]), escape(a["name"]), escape(a.get("detail", ""), 400)]
+            for a in sorted(listed, key=lambda a: rank.get(a["status"], 0))
+        ]
+        unused = any(a["status"] == "false" for a in listed)
+        caption = "What guarantees rest on."
+        caption += " What is false here is used by none of them." if unused else ""
+        parts += table(["status", "assumption", "detail"], rows, caption=caption)
+    if broken:
+        rows = [[name(title), escape(why, 600)] for title, why in broken]
+        said = f"Not guarantees here ({len(broken)})"
+        parts += details(said, table(["bound", "why not"], rows))
+    return parts
+
+
+def _guarantees(found: dict[str, Any], bounds: list[dict[str, Any]]) -> str:
+    if not bounds:
+        why = escape(found.get("reason") or "no bound applies", None)
+        return f'<p class="missing">No guarantee can be given for this run: {why}.</p>'
+    said = f"<p>{escape(found['reading'], None)}</p>" if found.get("reading") else ""
+    ends = (number(x, 4) for x in found.get("tar", ()) if as_number(x) is not None)
+    measured = " to ".join(dict.fromkeys(ends)) or "–"
+    caption = f"Measured TAR: {measured} over {plural(found.get('tasks'), 'task')}."
+    totals = aligned((b["total"] for b in bounds), 4)
+    ratios = aligned(b.get("ratio") for b in bounds)
+    rows = [
+        [name(b["name"]), total, ratio, _largest(b), escape(b.get("place"))]
+        for b, total, ratio in zip(bounds, totals, ratios, strict=True)
+    ]
+    terms = [
+        [name(b["name"]), escape(term), number(v, 4)]
+        for b in bounds
+        for term, v in b["terms"].items()
+    ]
+    head = ["guarantee on TAR", "value", "times measured", "largest term", "proved in"]
+    by_term = table(["guarantee", "term", "value"], terms, [2])
+    return said + table(head, rows, (1, 2), caption) + details("Term by term", by_term)
+
+
+def _status(status: Any) -> str:
+    known = status if status in SIGNS else "false"
+    sign = f'<span aria-hidden="true">{SIGNS[known]}</span>'
+    return f'<span class="status {known}">{sign} {escape(status)}</span>'
+
+
+def _largest(bound: Any) -> str:
+    terms = {k: x for k, v in bound["terms"].items() if (x := as_number(v)) is not None}
+    top, total = max(terms, key=lambda k: terms[k], default=""), as_number(bound["total"])
+    share = f" ({100 * terms[top] / total:.0f}&nbsp;%)" if terms and total and total > 0 else ""
+    return escape(top) + share
+
+
+def run(facts: Facts) -> str:
+    """Command, configuration, versions, checksums."""
+    found = facts["run"]
+    parts = ""
+    for said, key in (("To reproduce", "command"), ("The composition that ran", "composition")):
+        parts += f"<p>{said}:</p>{code(found[key])}" if found.get(key) else ""
+    tables = ""
+    for key in ("configuration", "versions"):
+        given = found.get(key) or {}
+        rows = [
+            [name(k), name(number(v, 6) if isinstance(v, float) else v)] for k, v in given.items()
+        ]
+        tables += table([key, ""], rows) if rows else ""
+    parts += f'<div class="columns">{tables}</div>' if tables else ""
+    rows = []
+    for d in found.get("data") or ():
+        size = count(d["rows"]) if "rows" in d else ""
+        rows.append([name(d["name"]), size, f"<code>{escape(d['sha256'])}</code>"])
+    parts += table(["data", "rows", "sha256"], rows, [1]) if rows else ""
+    if (seconds := as_number(found.get("seconds"))) is not None:
+        unit, size = ("s", 1) if seconds < 120 else ("min", 60) if seconds < 7200 else ("h", 3600)
+        parts += f'<p class="quiet">The run took {number(seconds / size)} {unit}.</p>'
+    return parts
+
+
+def citation(facts: Facts) -> str:
+    """BibTeX."""
+    bibtex = facts.get("bibtex", PAPER)
+    return f"<p>If this helped your work, cite the paper it rests on:</p>{code(bibtex)}"

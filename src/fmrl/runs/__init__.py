@@ -2,8 +2,17 @@
 and on to new tasks.
 """
 
+from importlib import import_module
+from typing import Any
+
 from fmrl.runs.options import Options
-from fmrl.runs.run import Run
-from fmrl.runs.train import Stopped, train
 
 __all__ = ["Options", "Run", "Stopped", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    # The estimators take a second to import, which `fmrl --help` need not wait for.
+    homes = {"Run": "folder", "Stopped": "training", "train": "training"}
+    if name not in homes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{homes[name]}"), name)

@@ -3,7 +3,8 @@ everything after is the local code.
 
 The tables are Parquet files whose tasks lie together. This machine reads them, too: once for their
 checksums, once for the encoding, and once more for the rows that the evaluation needs (and for the
-models of tasks seen, where they are kept). Solving and playing, which take the time, are Ray's. """
+models of tasks seen, where they are kept). Solving and playing, which take the time, are Ray's.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from fmrl.cluster.engine import Played, Ray
@@ -22,14 +22,14 @@ from fmrl.cluster.groups import FIX, Block, Group, cut, index_file, join, open_f
 from fmrl.cluster.mapping import OnRay
 from fmrl.cluster.store import read
 from fmrl.cluster.tables import Tables
-from fmrl.core.losses import Loss, Squared
+from fmrl.core.losses import Loss
 from fmrl.core.tasks import Task
 from fmrl.datasets import Encoder, TableError
 from fmrl.errors import FMRLError
 from fmrl.runs import folder
 from fmrl.runs.options import Options
 from fmrl.runs.source import Source, not_empty, open_source
-from fmrl.runs.train import Stopped, _Session
+from fmrl.runs.training import Session, Stopped
 from fmrl.tables.frames import id_text
 
 KINDS = (".parquet", ".pq")
@@ -40,11 +40,13 @@ def parquet_files(table: str) -> list[Path]:
     cannot be shared out.
     """
     if find_spec("ray") is None or find_spec("pyarrow") is None:
-        raise FMRLError("the engine 'ray' needs Ray, which is not installed", fix='pip install "fmrl[ray]"')
+        what = "the engine 'ray' needs Ray, which is not installed"
+        raise FMRLError(what, fix='pip install "fmrl[ray]"')
     found = [Path(f).absolute() for f in Tables(table).files()]  # workers may run in another folder
     if wrong := [f for f in found if f.suffix.lower() not in KINDS or not f.is_file()]:
         what = f"the engine 'ray' reads Parquet files only, and {wrong[0]} is none"
-        raise TableError(what, fix="convert it, give a folder of Parquet files or a quoted glob, or leave out --engine ray")
+        fix = "convert it, give a folder of Parquet files or a quoted glob, "
+        raise TableError(what, fix=fix + "or leave out --engine ray")
     return found
 
 
@@ -59,61 +61,48 @@ class Blocks:
     skip: bool
     left_out: frozenset[str] = frozenset()  # tasks that could be read, but not solved
 
-    @property
-    def loss(self) -> Loss:
-        """With the labels."""
-        return self.tables.loss  # type: ignore[return-value]
-
-    @property
-    def encoder(self) -> Encoder:
-        """How columns become numbers."""
-        return self.tables.encoder  # type: ignore[return-value]
-
     def __iter__(self) -> Iterator[Task]:
         for block in self.blocks:
-            pack, _, _ = self.tables.pack(block.spans, self.skip)
-            if pack is None:
-                continue
-            for name, a, b in zip(pack.names.tolist(), pack.starts[:-1], pack.starts[1:], strict=True):
+            tasks, _, _ = self.tables.tasks(block.spans, self.skip)
+            for i, name in enumerate([] if tasks is None else tasks.names.tolist()):
                 if id_text(name) not in self.left_out:
-                    yield Task(pack.X[a:b], self._labels(pack.target[a:b]), loss=self.loss, name=name)
-
-    def _labels(self, target: np.ndarray) -> Any:
-        if isinstance(self.loss, Squared):
-            return target[:, 0]
-        places = target.argmax(axis=1) if target.shape[1] > 1 else target[:, 0].astype(int)
-        return [self.loss.classes[i] for i in places]  # type: ignore[attr-defined]
+                    yield tasks.task(i)  # type: ignore[union-attr]
 
 
 def open_tables(
-    options: Options,
-    encoder: Encoder | None = None,
-    loss: Loss | None = None,
-    expected: int | None = None,
+    options: Options, encoder: Encoder | None, loss: Loss | None, expected: int | None
 ) -> Source:
     """Open the Parquet files of a run; encoder, loss, expected as in `open_source`."""
     files, skip = [str(f) for f in parquet_files(options.table)], options.skip_bad_tasks
     groups, bad = join([g for f in files for g in index_file(f, options.task)], skip)
     if not groups:
-        raise TableError("no file of the table can be read", fix="; ".join(g.error or "" for g in bad[:3]) or "check the path")
+        fix = "; ".join(g.error or "" for g in bad[:3]) or "check the path"
+        raise TableError("no file of the table can be read", fix=fix)
     if encoder is None:
-        columns = None if not options.features else [options.task, options.target, *options.features]
+        columns = [options.task, options.target, *options.features] if options.features else None
         frame = _readable(groups, columns) if skip else pl.scan_parquet(files)
         try:
             found = open_source(options, frame=frame)
             ids = frame.select(pl.col(options.task).n_unique()).collect(engine="streaming").item()
         except (TableError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
-            for g in groups:  # polars does not say where; the first place that cannot be read is it, if there is one
+            for g in groups:  # polars does not say where: look for a place that cannot be read
                 _try(g, columns)
             raise
         if not skip and ids != (runs := sum(g.runs - g.joined for g in groups)):
             what = f"the rows of {ids:,} tasks lie in {runs:,} places"
-            raise TableError(what, fix="on Ray the rows of a task lie together: sort the table by task, or use --engine local")
+            fix = "on Ray the rows of a task lie together: sort the table by task, "
+            raise TableError(what, fix=fix + "or use --engine local")
         encoder, loss, expected = found.encoder, found.loss, found.expected
-    tables = Tables(files, options.task, options.target, None, loss, encoder, options.one_class)
     readable = list(dict.fromkeys(g.file for g in groups))
-    opened = tables.opened(open_file(readable[0]).schema_arrow, readable)
-    return Source(Blocks(opened, cut(groups, None, 1), skip), 1.0 - options.holdout, expected)  # type: ignore[arg-type]
+    opened = _tables(options, loss, encoder).opened(open_file(readable[0]).schema_arrow, readable)
+    stream, share = Blocks(opened, cut(groups, None, 1), skip), 1.0 - options.holdout
+    return Source(stream, opened.encoder, opened.loss, share, expected)  # type: ignore[arg-type]
+
+
+def _tables(options: Options, loss: Loss | None, encoder: Encoder | None, **more: Any) -> Tables:
+    files = [str(f) for f in parquet_files(options.table)]
+    given = (options.task, options.target, None, loss, encoder, options.one_class)
+    return Tables(files, *given, **more)
 
 
 def _try(g: Group, columns: list[str] | None) -> None:
@@ -123,7 +112,8 @@ def _try(g: Group, columns: list[str] | None) -> None:
     try:
         open_file(g.file).read_row_group(g.group, columns=columns)
     except (pa.ArrowException, OSError) as error:
-        raise TableError(f"{g.place} cannot be read: {str(error).splitlines()[0]}", fix=FIX) from None
+        what = f"{g.place} cannot be read: {str(error).splitlines()[0]}"
+        raise TableError(what, fix=FIX) from None
 
 
 def _readable(groups: list[Group], columns: list[str] | None) -> pl.LazyFrame:
@@ -141,15 +131,17 @@ def _readable(groups: list[Group], columns: list[str] | None) -> pl.LazyFrame:
     return pl.concat(parts, how="vertical_relaxed")
 
 
-class Session(_Session):
+class RaySession(Session):
     """A run whose tasks are played on Ray. Its checkpoint is the pilot's decision; rounds and
     optima lie beside it, block by block.
     """
 
-    address: str | None = None
-    view: Callable[[Any], None]
     played: Played
     size: dict[str, int]
+
+    def __init__(self, *given: Any):
+        *given, self.address, self.view = given
+        super().__init__(*given)
 
     def play(self, every: int, stop: Callable[[], bool]) -> None:
         """Play the blocks that no session before has finished."""
@@ -158,9 +150,9 @@ class Session(_Session):
         try:
             if self.estimator is None:
                 first = next((w.tasks for w in self.source.windows() if w.tasks is not None), None)
-                not_empty(self.source, 0 if first is None else len(first))
-                self._begin(first)
-                self._save()
+                not_empty(0 if first is None else len(first))
+                self.begin(first)
+                self.save()
             self._on_ray(stop)
             self._look()
         except KeyboardInterrupt:
@@ -169,32 +161,28 @@ class Session(_Session):
 
     def _on_ray(self, stop: Callable[[], bool]) -> None:
         options, estimator, done = self.settings.options, self.estimator, 0
-        local = self.source.stream.tables
+
+        def check() -> None:
+            if stop():
+                raise KeyboardInterrupt
 
         def view(ledger: Any) -> None:
             self.view(ledger)
-            if stop():
-                raise KeyboardInterrupt
+            check()
 
         def progress(tasks: int) -> None:
             nonlocal done
             done += tasks
             self.progress("playing", done, self.source.expected)
-            if stop():  # the last blocks may end together, with nothing left to view
-                raise KeyboardInterrupt
+            check()  # the last blocks may end together, with nothing left to view
 
-        files = [str(f) for f in parquet_files(options.table)]
-        tables = Tables(
-            files, options.task, options.target, None, local.loss, local.encoder, options.one_class,
-            share=self.source.share, chart=estimator.chart_,
-        )  # fmt: skip
-        engine = Ray(out=self.out, skip_bad_tasks=options.skip_bad_tasks, guest=True)
-        begun = estimator.history_
-        mapper = OnRay(self.address, view=view)
+        more = {"share": self.source.share, "coordinates": estimator.coordinates_}
+        tables = _tables(options, self.source.loss, self.source.encoder, **more)
+        engine = Ray(out=self.out, skip_bad_tasks=options.skip_bad_tasks, alone=False)
+        begun, mapper = estimator.history_, OnRay(self.address, view=view)
+        given = {"state": begun.start, "meta_batch": options.meta_batch, "keep": begun.keep}
         try:
-            self.played = engine.play(
-                begun.algo, tables, state=begun.start, meta_batch=options.meta_batch, keep=begun.keep, progress=progress, mapper=mapper
-            )  # fmt: skip
+            self.played = engine.play(begun.algo, tables, **given, progress=progress, mapper=mapper)
             self.size = mapper.size() | {"workers": len(self.played.ledger.workers)}
         finally:
             mapper.close()
@@ -203,29 +191,24 @@ class Session(_Session):
 
     def _look(self) -> None:
         """What the evaluation needs of the rows; names in the order they were played."""
-        paths = (self.out / "rounds" / f"{block.number:08d}.parquet" for block in self.played.blocks)
-        played = [id_text(name) for path in paths for name in (read(path, ["task"]) or {"task": np.empty(0)})["task"].tolist()]
-        self._windows()
+        played: list[str] = []
+        for block in self.played.blocks:
+            found = read(self.out / "rounds" / f"{block.number:08d}.parquet", ["task"])
+            played += [id_text(name) for name in (found["task"].tolist() if found else ())]
+        self._read_windows()
         if skipped := frozenset(self.names) - set(played):
             self.source.stream.left_out = skipped
-            self._windows()
+            self._read_windows()
         if len(set(played)) < len(played):
-            raise TableError("the rows of a task do not lie together", fix="sort the table by task, and train anew")
+            fix = "sort the table by task, and train anew"
+            raise TableError("the rows of a task do not lie together", fix=fix)
         if self.names != played:
-            raise FMRLError("the table is not what it was when its tasks were played", fix="train anew in another folder")
+            what = "the table is not what it was when its tasks were played"
+            raise FMRLError(what, fix="train anew in another folder")
 
-    def _windows(self) -> None:
-        self.names, self.rows = [], 0
-        self.pooled, self.heldout = (
-            type(self.pooled)(seed=self.pooled.seed),
-            type(self.heldout)(self.heldout.most, self.heldout.seed),
-        )
-        for number, window in enumerate(self.source.windows()):
-            self.heldout.add(window.held)
-            if window.tasks is not None:
-                self.pooled.add(window.tasks.X, window.tasks.y, number)
-                self.names += window.names
-                self.rows += len(window.tasks.y)
+    def _read_windows(self) -> None:
+        self.set_aside()
+        for _ in self.windows():
             self.progress("reading for the evaluation", len(self.names), self.source.expected)
 
     def _finished(self) -> int:
@@ -249,5 +232,6 @@ class Session(_Session):
     def about(self) -> dict[str, Any]:
         """The cluster, the meta-batch, and what was skipped."""
         ledger = self.played.ledger.to_dict()
-        engine = {"name": "ray", **self.size, "meta_batch": self.played.meta_batch, "progress": ledger}
-        return {"engine": engine, "skipped": [vars(s) for s in self.played.skipped]}
+        engine = {"name": "ray", **self.size, "meta_batch": self.played.meta_batch}
+        skipped = [vars(s) for s in self.played.skipped]
+        return {"engine": engine | {"progress": ledger}, "skipped": skipped}

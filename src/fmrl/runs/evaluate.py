@@ -1,97 +1,171 @@
 """Does it help on new tasks? FMRL against fitting each task alone and against one pooled model, by
 the number of shots.
 
-The rows of every held-out task are shuffled once; a third of them is scored on, k shots of the rest
-are learned from: k rows for a regression, k rows for each class of the model for a classification,
-drawn as they come, so that rare classes stay rare. Accuracy is the share of rows labelled right. R²
-of a task is 1 − (its mean squared error) / (the mean over held-out tasks of the variance of their
-rows scored on): with one common denominator a task whose few rows hardly vary cannot outweigh all
-others. """
+A training run sets aside some rows of the training tasks (`Reservoir`) and some of the held-out
+tasks (`Heldout`), by keys that depend on the seed and on the place or name alone, so a resumed run
+sets aside the same. The rows of every held-out task are shuffled once; a third of them is scored
+on, k shots of the rest are learned from: k rows for a regression, k rows for each class of the
+model for a classification, drawn as they come, so that rare classes stay rare. Accuracy is the
+share of rows labelled right. R² of a task is 1 − (its mean squared error) / (the mean over held-out
+tasks of the variance of their rows scored on): with one common denominator a task whose few rows
+hardly vary cannot outweigh all others.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fmrl.estimators.pack import Table
+from fmrl.core.tasks import Task, Tasks
 from fmrl.estimators.task_models import Prior
 from fmrl.report import held_out
-from fmrl.runs.samples import Held, Reservoir
+from fmrl.tables.frames import id_text
 
+ROWS = 20_000  # of training tasks, for the pooled baseline
+LONGEST = 1024  # rows of a held-out task
 SHOTS = (1, 2, 4, 8, 16, 32)
 STRENGTHS = np.logspace(-2, 2, 5)  # of the baselines' regularisation, chosen by cross-validation
+_THIRD = "a third of a task's rows are scored on"
 PROTOCOL = {
-    "accuracy": "k shots = k rows per class of the model, drawn as they come; a third of a task's rows are scored on",
-    "r2": "k shots = k rows; R² = 1 − mean squared error / mean variance of the held-out tasks; a third of a task's rows are scored on",
+    "accuracy": f"k shots = k rows per class of the model, drawn as they come; {_THIRD}",
+    "r2": "k shots = k rows; R² = 1 − mean squared error / mean variance of the held-out tasks; "
+    + _THIRD,
 }
-Predict = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass
+class Reservoir:
+    """A uniform sample of at most ``most`` rows of all that were added: those with the smallest
+    random keys.
+
+    >>> sample = Reservoir(most=3)
+    >>> for w in range(4):
+    ...     sample.add(np.full((10, 1), w), np.ones((10, 1)), w)
+    >>> sample.X.shape
+    (3, 1)
+    """
+
+    seed: int = 0
+    most: int = ROWS
+    keys: np.ndarray = field(default_factory=lambda: np.empty(0))
+    X: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+    target: np.ndarray = field(default_factory=lambda: np.empty((0, 1)))
+
+    def add(self, X: np.ndarray, target: np.ndarray, window: int) -> None:
+        """Rows of window number ``window``."""
+        keys = np.random.default_rng([self.seed, window]).random(len(target))
+        good = np.flatnonzero(keys < (self.keys.max() if len(self.keys) == self.most else 1.0))
+        X, target, keys = X[good], target[good], keys[good]
+        if len(self.keys):
+            X, target = np.concatenate([self.X, X]), np.concatenate([self.target, target])
+            keys = np.concatenate([self.keys, keys])
+        kept = np.sort(np.argsort(keys, kind="stable")[: self.most])  # in the order of the table
+        self.keys, self.X, self.target = keys[kept], X[kept], target[kept]
+
+
+class Held(NamedTuple):
+    """A held-out task, its rows in a random order."""
+
+    name: str
+    X: np.ndarray
+    target: np.ndarray  # as the loss encodes it
+
+
+@dataclass
+class Heldout:
+    """At most ``most`` of the held-out tasks that were added: those whose name hashes lowest."""
+
+    most: int = 100
+    seed: int = 0
+    seen: int = 0
+    kept: list[tuple[int, Held]] = field(default_factory=list)
+
+    def add(self, tasks: list[Task]) -> None:
+        """Some more of them."""
+        self.seen += len(tasks)
+        for task in tasks:
+            name = id_text(task.name)
+            key = int.from_bytes(hashlib.sha256(f"{self.seed}/{name}".encode()).digest()[:8])
+            if len(self.kept) >= self.most and not any(key < other for other, _ in self.kept[-1:]):
+                continue
+            order = np.random.default_rng([self.seed, key]).permutation(task.rounds)[:LONGEST]
+            held = Held(name, task.X[order], task.open().target[order])
+            self.kept.append((key, held))
+            self.kept = sorted(self.kept, key=lambda pair: pair[0])[: self.most]
+
+    @property
+    def tasks(self) -> list[Held]:
+        """Those kept."""
+        return [held for _, held in self.kept]
 
 
 def evaluate(
-    prior: Prior, tasks: list[Held], pooled: Reservoir, progress: Callable[[int], None] | None = None
+    prior: Prior, tasks: list[Held], pooled: Reservoir, progress: Callable[[int], None]
 ) -> dict[str, Any]:
     """Scores of the three methods on held-out tasks with 95 % intervals and paired differences, as
     the report reads them.
     """
-    outputs = 1 if prior.classes is None else len(prior.classes)
-    tasks = [t for t in tasks if len(t.y) >= 2]
-    scored = [max(1, len(t.y) // 3) for t in tasks]
-    most = max((len(t.y) - n for t, n in zip(tasks, scored, strict=True)), default=0)
+    regression = prior.classes is None
+    metric, outputs = ("r2", 1) if regression else ("accuracy", len(prior.classes))
+    tasks = [t for t in tasks if len(t.X) >= 2]
+    scored = [max(1, len(t.X) // 3) for t in tasks]
+    most = max((len(t.X) - n for t, n in zip(tasks, scored, strict=True)), default=0)
     shots = [k for k in SHOTS if k * outputs <= most]
-    metric = "accuracy" if prior.classes is not None else "r2"
     if not shots:
-        return {"metric": metric, "shots": [], "methods": [], "differences": [], "tasks": 0, "protocol": PROTOCOL[metric]}
-    centre, spread = _scale(pooled.X)
-    everyone = _fit((pooled.X - centre) / spread, pooled.y, prior.classes is None)
-    scores = {name: np.full((len(tasks), len(shots)), np.nan) for name in ("FMRL", "per-task", "pooled")}
+        nothing = {"metric": metric, "shots": [], "methods": [], "differences": [], "tasks": 0}
+        return nothing | {"protocol": PROTOCOL[metric]}
+    centre, spread = pooled.X.mean(axis=0), pooled.X.std(axis=0)
+    spread = np.where(spread > 0, spread, 1.0)
+    everyone = _fit((pooled.X - centre) / spread, _labels(pooled.target, regression), regression)
+    methods = ("FMRL", "per-task", "pooled")
+    scores = {name: np.full((len(tasks), len(shots)), np.nan) for name in methods}
     for t, (task, n) in enumerate(zip(tasks, scored, strict=True)):
-        test, truth = task.X[-n:], task.y[-n:]
-        scaled, rows = (task.X - centre) / spread, len(task.y) - n
-        for s, k in enumerate(shots):
-            m = k * outputs
-            if m > rows:
+        y, scaled = _labels(task.target, regression), (task.X - centre) / spread
+        for s, m in enumerate(k * outputs for k in shots):
+            if m > len(y) - n:
                 break
-            alone = _fit(scaled[:m], task.y[:m], prior.classes is None)
-            scores["FMRL"][t, s] = _score(_adapted(prior, task.X[:m], task.y[:m])(test), truth, metric)
-            scores["per-task"][t, s] = _score(alone(scaled[-n:]), truth, metric)
-            scores["pooled"][t, s] = _score(everyone(scaled[-n:]), truth, metric)
-        if progress:
-            progress(1)
-    if metric == "r2":
-        spread_of = [float(np.var(t.y[-n:])) for t, n in zip(tasks, scored, strict=True) if n > 1]
-        unit = float(np.mean(spread_of)) if spread_of else 0.0
-        unit = unit if unit > 0 else 1.0
+            said = (
+                _adapted(prior, task, m, task.X[-n:]),
+                _fit(scaled[:m], y[:m], regression)(scaled[-n:]),
+                everyone(scaled[-n:]),
+            )
+            for name, guess in zip(methods, said, strict=True):
+                right = (guess - y[-n:]) ** 2 if regression else guess == y[-n:]
+                scores[name][t, s] = np.mean(right)
+        progress(t + 1)
+    if regression:
+        unit = [float(np.var(t.target[-n:])) for t, n in zip(tasks, scored, strict=True) if n > 1]
+        unit = float(np.mean(unit)) if any(unit) else 1.0
         scores = {name: 1 - error / unit for name, error in scores.items()}
-    return {**held_out(scores, shots, metric), "protocol": PROTOCOL[metric], "names": [t.name for t in tasks]}
+    found = {"protocol": PROTOCOL[metric], "names": [t.name for t in tasks]}
+    return {**held_out(scores, shots, metric), **found}
 
 
-def _score(said: np.ndarray, truth: np.ndarray, metric: str) -> float:
-    """Accuracy, or the mean squared error."""
-    return float(np.mean(said == truth)) if metric == "accuracy" else float(np.mean((said - truth) ** 2))
+def _labels(target: np.ndarray, regression: bool) -> np.ndarray:
+    """Numbers, or positions of classes, as scikit-learn wants them."""
+    if target.shape[1] > 1:
+        return target.argmax(axis=1)
+    return target[:, 0] if regression else target[:, 0].astype(int)
 
 
-def _adapted(prior: Prior, X: np.ndarray, y: np.ndarray) -> Predict:
-    """FMRL's model of a new task."""
-    theta = prior.adapt(Table(X, y, None, np.array([0]), np.array([len(y)])))[0]
-    coef, intercept = prior.chart.model(theta, prior.loss.outputs)
-    if prior.classes is None:
-        return lambda A: A @ coef[0] + intercept[0]
-    if len(prior.classes) == 2:
-        return lambda A: (A @ coef[0] + intercept[0] > 0).astype(int)
-    return lambda A: (A @ coef.T + intercept).argmax(axis=1)
+def _adapted(prior: Prior, task: Held, m: int, new: np.ndarray) -> np.ndarray:
+    """What FMRL's model of a task, adapted to its first m rows, says of ``new`` rows."""
+    few = Tasks(prior.loss, task.X[:m], task.target[:m], np.array([0, m]), [task.name])
+    (coef,), (intercept,) = prior.models(few)
+    if len(coef) > 1:
+        return (new @ coef.T + intercept).argmax(axis=1)
+    margin = new @ coef[0] + intercept[0]
+    return margin if prior.classes is None else (margin > 0).astype(int)
 
 
-def _scale(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    spread = X.std(axis=0)
-    return X.mean(axis=0), np.where(spread > 0, spread, 1.0)
-
-
-def _fit(X: np.ndarray, y: np.ndarray, regression: bool) -> Predict:
-    """Ridge or logistic regression, its strength cross-validated where there are rows enough, else
-    1.
+def _fit(X: np.ndarray, y: np.ndarray, regression: bool) -> Callable[[np.ndarray], np.ndarray]:
+    """Ridge or logistic regression; its strength is cross-validated where there are rows enough,
+    else 1.
     """
     from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge, RidgeCV
 

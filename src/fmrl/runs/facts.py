@@ -1,61 +1,105 @@
-"""The facts of a run, as the report page reads them."""
+"""What a run says of itself: the facts of its report page, and the references of exactly what it
+used, as BibTeX.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import resources
 from typing import Any
 
 import polars as pl
 
 from fmrl import report
-from fmrl.runs import folder
-from fmrl.runs.cite import cite
-from fmrl.runs.run import Run
+from fmrl.core.algorithm import FMRL
+from fmrl.core.values import parse
+from fmrl.datasets.registry import DATASETS
+from fmrl.report import PAPER
+from fmrl.runs.folder import TASKS, Run
 from fmrl.theory.certificate import certify
+
+# By the name of a value: what it is called and who to cite for it, beside the paper.
+PARTS = {
+    "OMD": ("lazy mirror descent", "shalevshwartz2011online"),
+    "FTRL": ("follow the regularised leader", "shalevshwartz2011online"),
+    "OGD": ("online gradient descent", "zinkevich2003online"),
+    "FollowLeader": ("follow the leader on strongly convex losses", "kakade2008mind"),
+    "AdaptiveOGD": ("adaptive gradient descent", "bartlett2007adaptive"),
+    "Interpolate": ("Reptile's outer step", "nichol2018first"),
+}
+
+
+def _entry(key: str) -> str:
+    """An entry of references.bib."""
+    text = resources.files("fmrl.runs").joinpath("references.bib").read_text(encoding="utf-8")
+    return next(entry.strip() for entry in text.split("\n\n") if f"{{{key}," in entry)
+
+
+def references(algo: FMRL) -> list[tuple[str, str]]:
+    """What each part of a composition is, and its BibTeX entry; the paper first, each entry once.
+
+    >>> [why for why, _ in references(FMRL())]
+    ['FMRL', 'lazy mirror descent', 'follow the leader on strongly convex losses']
+    """
+    found: dict[str, str] = {}
+    for part in (algo.within, algo.update, algo.meta, algo.similarity):
+        if (name := type(part).__name__) in PARTS:
+            why, key = PARTS[name]
+            found.setdefault(key, why)
+    return [("FMRL", PAPER), *((why, _entry(key)) for key, why in found.items())]
+
+
+def cite(run: Run) -> list[dict[str, Any]]:
+    """The references of a run: its composition, the data sets its files come from, and the
+    baselines it was compared with.
+    """
+    found = references(parse(run.record["composition"]))
+    if run.record["heldout"]["methods"]:
+        found.append(("the baselines on held-out tasks", _entry("pedregosa2011scikit")))
+    hashes = {d["sha256"] for d in run.record["data"]}
+    for name, d in DATASETS.items():
+        if hashes & {item.sha256 for variant in d.variants for item in variant if item.sha256}:
+            about = {"title": d.title, "url  ": d.origin, "note ": d.licence}
+            lines = ",\n".join(f"  {key} = {{{value}}}" for key, value in about.items())
+            found.append((f"the data set {name}", f"@misc{{{name},\n{lines}\n}}"))
+    return [{"for": why, "bibtex": entry} for why, entry in found]
 
 
 def facts(run: Run) -> report.Facts:
-    """Everything that is known of a run."""
+    """Everything that is known of a run, as the report page reads it."""
     record, history, options = run.record, run.history, run.settings.options
-    names = pl.read_parquet(run.file(folder.TASKS))["task"].to_list()
-    classes = record["classes"]
+    names = pl.read_parquet(run.file(TASKS))["task"].to_list()
+    sources = [d["name"] for d in record["data"]]
+    data = {k: record[k] for k in ("kind", "tasks", "heldout_tasks", "rows", "rows_per_task")}
+    data |= {"features": len(record["features"])}
+    data |= {"source": ", ".join(sources[:3]) + (" …" if len(sources) > 3 else "")}
+    data |= {"task_column": options.task, "target_column": options.target}
+    if record["classes"] is not None:
+        data["classes"] = [str(c) for c in record["classes"]]
+    made = ("composition", "configuration", "versions", "data", "command", "seconds")
     missing: dict[str, Any] = {}
     found: dict[str, Any] = {
         "title": f"{options.target} by {options.task}",
-        "data": {
-            **{key: record[key] for key in ("kind", "tasks", "heldout_tasks", "rows", "rows_per_task")},
-            "features": len(record["features"]),
-            "source": ", ".join(d["name"] for d in record["data"][:3]) + (" …" if len(record["data"]) > 3 else ""),
-            "task_column": options.task,
-            "target_column": options.target,
-        },
+        "data": data,
         "learned": _learned(run),
         "curves": report.curves(history, names),
         "certificate": report.certificate_facts(certify(history, loss=run.settings.loss)),
-        "run": {
-            "composition": record["composition"],
-            "configuration": record["configuration"],
-            "versions": record["versions"],
-            "data": record["data"],
-            "command": record["command"],
-            "seconds": record["seconds"],
-        },
+        "run": {key: record[key] for key in made},
         "bibtex": "\n\n".join(entry["bibtex"] for entry in cite(run)),
         "missing": missing,
     }
-    if classes is not None:
-        found["data"]["classes"] = [str(c) for c in classes]
     if history.keep == "scalars":
         missing["similarity"] = {"why": "The run was too large to keep the optima of its tasks."}
     else:
         found["similarity"] = report.similarity_map(history.optimum, names, phi=history.state.phi)
     if record["heldout"]["methods"]:
         found["heldout"] = record["heldout"]
+    elif record["heldout_tasks"]:
+        why = "The held-out tasks have too few rows to learn from and to score on."
+        missing["heldout"] = {"why": why}
     else:
-        missing["heldout"] = {"why": "The held-out tasks have too few rows to learn from and to score on."}
-        if not record["heldout_tasks"]:
-            again = replace(options, holdout=0.2).command("RUN")
-            missing["heldout"] = {"why": "No task was held out.", "command": again}
+        again = replace(options, holdout=0.2).command("RUN")
+        missing["heldout"] = {"why": "No task was held out.", "command": again}
     return found  # type: ignore[return-value]
 
 
@@ -63,12 +107,8 @@ def _learned(run: Run) -> Any:
     """phi's coefficients, of the columns as they were encoded: scaled, they can be compared with
     each other.
     """
-    prior = run.prior
     coef, _ = run.start
-    note = {
-        "standard": "per standard deviation of a feature",
-        "range": "per range of a feature",
-        "none": "per unit of a feature",
-    }
-    outputs = None if len(coef) == 1 else [str(c) for c in prior.classes]  # type: ignore[union-attr]
-    return report.coefficients(coef, run.encoder.names, outputs, note=note[run.encoder.policy.scale])
+    unit = {"standard": "standard deviation", "range": "range", "none": "unit"}
+    note = f"per {unit[run.encoder.policy.scale]} of a feature"
+    outputs = None if len(coef) == 1 else [str(c) for c in run.prior.classes]  # type: ignore[union-attr]
+    return report.coefficients(coef, run.encoder.names, outputs, note=note)

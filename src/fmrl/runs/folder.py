@@ -1,4 +1,5 @@
-"""The folder of a run: which files it holds, one writer at a time, nothing in it that is not whole.
+"""The folder of a run: which files it holds, one writer at a time, and the run read back. Every
+file in it is complete, and a file that is not the one written is refused.
 """
 
 from __future__ import annotations
@@ -9,33 +10,38 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
+
+from fmrl.core.checkpoint import load_history
+from fmrl.core.history import History
+from fmrl.core.losses import Loss
+from fmrl.core.values import parse
+from fmrl.datasets import Encoder
 from fmrl.errors import FMRLError
-from fmrl.files import is_partial, sweep
+from fmrl.estimators import MetaClassifier, MetaRegressor
+from fmrl.estimators.task_models import Prior
+from fmrl.files import is_partial, sha256, sweep
 from fmrl.records import plain, write_json
+from fmrl.runs.options import Options
+from fmrl.runs.source import classes_of
+
+if TYPE_CHECKING:
+    from fmrl.runs.models import Models
 
 try:
     import fcntl
 except ImportError:  # pragma: no cover - Windows: two writers are then not told apart
     fcntl = None
 
-SETTINGS, RECORD, CHECKPOINT, MODEL, HISTORY = (
-    "settings.json",
-    "record.json",
-    "checkpoint.safetensors",
-    "model.safetensors",
-    "history.npz",
-)
-TASKS, HELDOUT, MODELS, ADAPTED, ENCODER, README = (
-    "tasks.parquet",
-    "heldout.json",
-    "models.safetensors",
-    "adapted.safetensors",
-    "encoder.json",
-    "README.txt",
-)
+SETTINGS, RECORD, README = "settings.json", "record.json", "README.txt"
+CHECKPOINT, MODEL, HISTORY = "checkpoint.safetensors", "model.safetensors", "history.npz"
+TASKS, HELDOUT, ENCODER = "tasks.parquet", "heldout.json", "encoder.json"
+MODELS, ADAPTED = "models.safetensors", "adapted.safetensors"
 LOCK, SCRATCH = ".lock", ".scratch"
 FORMAT = 1
 
@@ -60,7 +66,8 @@ def unseal(value: Any) -> dict[str, Any] | None:
 
 
 def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
@@ -72,7 +79,8 @@ def read_sealed(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):  # not JSON, or not text
         found = None
     if found is None or found.get("format") != FORMAT:
-        raise FMRLError(f"{path} is damaged, or of another version", fix="train again, or use an older copy")
+        fix = "train again, or use an older copy"
+        raise FMRLError(f"{path} is damaged, or of another version", fix=fix)
     return found
 
 
@@ -85,20 +93,23 @@ def write_sealed(path: Path, value: dict[str, Any]) -> None:
 def writing(path: Path) -> Iterator[Path]:
     """Hold a run's folder for writing, made if need be; yields a scratch folder in it.
 
-    What a killed writer left half done is swept away, and a folder that stays empty does not stay.
+    What a killed writer left half done is removed, and so is the folder if it stays empty.
     """
     lock, scratch = path / LOCK, path / SCRATCH
+    elsewhere = "choose another folder"
     try:
         path.mkdir(parents=True, exist_ok=True)
         held = open(lock, "w")  # noqa: SIM115 - closed below, and the lock with it
     except OSError as error:
-        raise FMRLError(f"{path} cannot be written ({error.strerror})", fix="choose another folder") from None
+        raise FMRLError(f"{path} cannot be written ({error.strerror})", fix=elsewhere) from None
     try:
         if not _locked(held, lock):
-            raise FMRLError(f"another process is writing {path}", fix="wait for it, or choose another folder")
+            what = f"another process is writing {path}"
+            raise FMRLError(what, fix=f"wait for it, or {elsewhere}")
         try:
-            if not (path / SETTINGS).exists() and any(p.name not in (LOCK, SCRATCH) and not is_partial(p) for p in path.iterdir()):
-                raise FMRLError(f"{path} is not empty, and holds no run", fix="choose another folder")
+            foreign = [p for p in path.iterdir() if p not in (lock, scratch) and not is_partial(p)]
+            if foreign and not (path / SETTINGS).exists():
+                raise FMRLError(f"{path} is not empty, and holds no run", fix=elsewhere)
             shutil.rmtree(scratch, ignore_errors=True)
             sweep(path, older=0)
             scratch.mkdir()
@@ -117,6 +128,100 @@ def _locked(held: IO, lock: Path) -> bool:
         return True
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.path.samestat(os.fstat(held.fileno()), lock.stat())  # the one before may have just removed it
+        # The writer before may have just removed the file that is locked here.
+        return os.path.samestat(os.fstat(held.fileno()), lock.stat())
     except OSError:
         return False
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is about, known before its first task is played."""
+
+    options: Options
+    data: list[dict[str, Any]]  # name and sha256 of every file
+    encoder: Encoder
+    loss: Loss
+    expected: int  # training tasks
+
+    def write(self, path: Path) -> None:
+        """Into the folder of a run."""
+        found = {"options": self.options.to_dict(), "data": self.data}
+        found |= {"encoder": json.loads(self.encoder.to_json())}
+        found |= {"loss": repr(self.loss), "expected": self.expected}
+        write_sealed(path / SETTINGS, found)
+
+    @classmethod
+    def read(cls, path: Path) -> Settings:
+        """From the folder of a run."""
+        held = read_sealed(path / SETTINGS)
+        encoder = Encoder.from_json(json.dumps(held["encoder"]))
+        given = Options.from_dict(held["options"]), held["data"], encoder, parse(held["loss"])
+        return cls(*given, held["expected"])
+
+    @property
+    def kind(self) -> type:
+        """Of the estimator."""
+        return MetaRegressor if classes_of(self.loss) is None else MetaClassifier
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of a finished run, read back."""
+
+    path: Path
+    record: dict[str, Any]
+    settings: Settings
+
+    @classmethod
+    def load(cls, path: Path) -> Run:
+        """Open a run's folder; complain if there is none, or if it is not finished."""
+        if not (path / SETTINGS).is_file():
+            fix = "make one: fmrl train TABLE --task … --target … --out RUN"
+            raise FMRLError(f"{path} is no folder of a run", fix=fix)
+        settings = Settings.read(path)
+        if not (path / RECORD).is_file():
+            again = settings.options.command(str(path), "--resume")
+            raise FMRLError(f"the run in {path} is not finished", fix=f"go on with: {again}")
+        return cls(path, read_sealed(path / RECORD), settings)
+
+    def file(self, name: str) -> Path:
+        """A file of the run, if it is the one that was written."""
+        path = self.path / name
+        if not path.is_file():
+            raise FMRLError(f"{path} is missing", fix="train again, or bring it back")
+        if sha256(path) != self.record["files"].get(name):
+            what = f"{path} is damaged: it is not the file that was written"
+            raise FMRLError(what, fix="train again, or use an older copy")
+        return path
+
+    @cached_property
+    def estimator(self) -> MetaClassifier | MetaRegressor:
+        """What was learned."""
+        return self.settings.kind.load(self.file(MODEL))
+
+    @property
+    def prior(self) -> Prior:
+        return self.estimator.prior_
+
+    @property
+    def start(self) -> tuple[np.ndarray, np.ndarray]:
+        """What is known before any row of a task: coefficients [outputs, f] and intercepts
+        [outputs], of encoded columns.
+        """
+        return np.atleast_2d(self.estimator.coef_), np.atleast_1d(self.estimator.intercept_)
+
+    @property
+    def encoder(self) -> Encoder:
+        return self.settings.encoder
+
+    @cached_property
+    def history(self) -> History:
+        return load_history(self.file(HISTORY))
+
+    @property
+    def models(self) -> Models | None:
+        """Models of the tasks trained on, if they were kept."""
+        from fmrl.runs.models import Models  # which seals its files with the functions above
+
+        return Models.load(self.file(MODELS)) if MODELS in self.record["files"] else None

@@ -1,31 +1,39 @@
 """What a training run was asked to do: one plain value, stored with the run and printed back as the
-command that repeats it.
+command that repeats it. ``fmrl train`` has one option for each field.
 """
 
 from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
-from fmrl.core.parse import parse
+from fmrl.core.rules.meta import MetaUpdate
+from fmrl.core.rules.similarity import SimilarityRule
+from fmrl.core.rules.update import UpdateRule
+from fmrl.core.rules.within import Learner
+from fmrl.core.values import known, parse, suggestion
 from fmrl.errors import FMRLError
 from fmrl.tables.encoder import Policy
 
-INGREDIENTS = ("within", "update", "meta", "similarity")
-_ALLOWED = {
-    "kind": ("auto", "classification", "regression"),
-    "apart": ("gather", "error"),
-    "one_class": ("keep", "drop", "error"),
-    "engine": ("local", "ray"),
+INGREDIENTS: dict[str, type] = {
+    "within": Learner,
+    "update": UpdateRule,
+    "meta": MetaUpdate,
+    "similarity": SimilarityRule,
 }
+
+
+def _asked(about: str, default: Any = MISSING, *, allowed: tuple[str, ...] = ()) -> Any:
+    """A field with its help text and the values it may have, if they are few."""
+    return field(default=default, metadata={"help": about, "allowed": allowed})
 
 
 @dataclass(frozen=True)
 class Options:
-    """A table, what its columns mean, and how to learn. The defaults are meant for a raw table that
-    nobody has cleaned.
+    """A table, what its columns mean, and how to learn. The defaults suit a raw table that nobody
+    has cleaned.
 
     Columns are scaled to mean 0 and deviation 1; text becomes one column a level; a missing value
     becomes the mean and a flag; rows of a task may lie anywhere; a task that has one class only is
@@ -35,49 +43,86 @@ class Options:
     'fmrl train visits.csv --task shop --target sold --holdout 0.2 --out run'
     """
 
-    table: str
-    task: str
-    target: str
-    features: tuple[str, ...] = ()  # none: all other columns
-    order: tuple[str, ...] = ()
-    kind: str = "auto"
-    categorical: str = "onehot"
-    missing: str = "indicator"
-    unknown: str = "zero"
-    scale: str = "standard"
-    levels: int = 256
-    apart: str = "gather"
-    one_class: str = "keep"
-    rows: int = 1_000_000
-    holdout: float = 0.1
-    seed: int = 0
-    within: str | None = None
-    update: str | None = None
-    meta: str | None = None
-    similarity: str | None = None
-    radius: float | None = None
-    intercept: bool = True
-    engine: str = "local"
-    meta_batch: int = 1  # tasks that share one phi; 1 is Algorithm 2
-    skip_bad_tasks: bool = False
+    table: str = _asked(
+        "CSV, TSV, Parquet or Arrow file, or a quoted glob of several; for Ray a folder, too."
+    )
+    task: str = _asked("Column that names the task of a row: a user, a shop, a sensor.")
+    target: str = _asked("Column to predict: class names, or numbers.")
+    features: tuple[str, ...] = _asked(
+        "Column to learn from; several allowed (default: all others).", ()
+    )
+    order: tuple[str, ...] = _asked(
+        "Column that sorts the rows of a task, e.g. a date; several allowed.", ()
+    )
+    kind: str = _asked(
+        "classification, regression, or auto: told from the target.",
+        "auto",
+        allowed=("auto", "classification", "regression"),
+    )
+    categorical: str = _asked("Text columns: onehot or error.", "onehot")
+    missing: str = _asked(
+        "Missing values: indicator (mean and a flag), mean, drop or error.", "indicator"
+    )
+    unknown: str = _asked("A level no training task had: zero or error.", "zero")
+    scale: str = _asked("Numbers: standard (mean 0, deviation 1), range or none.", "standard")
+    levels: int = _asked("Most levels a text column may have.", 256)
+    apart: str = _asked(
+        "Rows of a task that lie apart: gather or error (faster, for sorted files).",
+        "gather",
+        allowed=("gather", "error"),
+    )
+    one_class: str = _asked(
+        "A task with one class only: keep, drop or error.",
+        "keep",
+        allowed=("keep", "drop", "error"),
+    )
+    rows: int = _asked("Rows held in memory at a time when gathering.", 1_000_000)
+    holdout: float = _asked(
+        "Share of whole tasks held out to see whether it helps on new ones.", 0.1
+    )
+    seed: int = _asked(
+        "Seed of every random choice; which tasks are held out does not depend on it.", 0
+    )
+    within: str | None = _asked("Learner inside a task: OMD(), OGD(), FTRL().", None)
+    update: str | None = _asked("What a task contributes: FAL(), FLIOnline(), FLIBatch().", None)
+    meta: str | None = _asked("How phi moves: FollowLeader(), AdaptiveOGD(), LastUpdate(), …", None)
+    similarity: str | None = _asked(
+        'How D is guessed: AverageDeviation(), "Doubling(0.1, 1.1)", "Known(0.5)".', None
+    )
+    radius: float | None = _asked("Of the ball of models (default: from the data).", None)
+    intercept: bool = _asked("Whether models have an intercept.", True)
+    engine: str = _asked(
+        "local, or ray: play the tasks on a Ray cluster (Parquet files sorted by task).",
+        "local",
+        allowed=("local", "ray"),
+    )
+    meta_batch: int = _asked(
+        "With --engine ray: tasks that share one phi, for FLI updates; 1 is Algorithm 2.", 1
+    )
+    skip_bad_tasks: bool = _asked(
+        "With --engine ray: leave out what cannot be read or used, and say so.", False
+    )
 
     def __post_init__(self):
-        for name, allowed in _ALLOWED.items():
-            if getattr(self, name) not in allowed:
-                raise FMRLError(f"{name}={getattr(self, name)!r} is unknown", fix=f"use one of {', '.join(allowed)}")
-        if not 0 <= self.holdout < 1:
-            raise FMRLError(f"holdout={self.holdout} is no share of the tasks", fix="give a number from 0 up to below 1")
-        if not 0 <= self.seed < 2**32:
-            raise FMRLError(f"seed={self.seed} is no seed", fix="give a whole number from 0 to 4294967295")
-        if self.radius is not None and not 0 < self.radius < math.inf:
-            raise FMRLError(f"radius={self.radius} is no radius", fix="give a positive number")
-        if self.meta_batch < 1:
-            raise FMRLError(f"meta_batch={self.meta_batch} is no number of tasks", fix="give a whole number of at least 1")
+        for f in fields(self):
+            given, allowed = getattr(self, f.name), f.metadata["allowed"]
+            if allowed and given not in allowed:
+                fix = f"use one of {', '.join(allowed)}"
+                raise FMRLError(f"{f.name}={given!r} is unknown", fix=fix)
+        for name, good, fix in (
+            ("holdout", 0 <= self.holdout < 1, "give a share from 0 up to below 1"),
+            ("seed", 0 <= self.seed < 2**32, "give a whole number from 0 to 4294967295"),
+            ("radius", self.radius is None or 0 < self.radius < math.inf, "give a positive number"),
+            ("meta_batch", self.meta_batch >= 1, "give a whole number of at least 1"),
+        ):
+            if not good:
+                raise FMRLError(f"{name}={getattr(self, name)} is out of range", fix=fix)
         if self.engine == "local" and (self.meta_batch > 1 or self.skip_bad_tasks):
             what = "meta_batch" if self.meta_batch > 1 else "skip_bad_tasks"
             raise FMRLError(f"{what} is for tasks on a cluster", fix="give engine='ray' with it")
         if self.engine == "ray" and self.order:
-            raise FMRLError("on Ray the rows of a task are played as they lie", fix="sort the files, and leave out order=")
+            what = "on Ray the rows of a task are played as they lie"
+            raise FMRLError(what, fix="sort the files, and leave out order=")
         self.policy  # noqa: B018 - complains about its fields
         self.estimator()
 
@@ -88,17 +133,20 @@ class Options:
 
     def estimator(self) -> dict[str, Any]:
         """Arguments of the estimator."""
-        found = {name: None if (text := getattr(self, name)) is None else _ingredient(name, text) for name in INGREDIENTS}
-        return found | {"radius": self.radius, "fit_intercept": self.intercept, "random_state": self.seed}
+        given = {name: getattr(self, name) for name in INGREDIENTS}
+        found = {k: None if text is None else _ingredient(k, text) for k, text in given.items()}
+        more = {"fit_intercept": self.intercept, "random_state": self.seed}
+        return found | {"radius": self.radius} | more
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return asdict(self)
 
-    def said(self) -> dict[str, Any]:
+    def for_record(self) -> dict[str, Any]:
         """What a record says of them: those that hold something, as numbers or text."""
-        whole = {name: ", ".join(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-        return {name: value for name, value in whole.items() if value not in (None, "")}
+        given = asdict(self)
+        flat = {k: ", ".join(v) if isinstance(v, tuple) else v for k, v in given.items()}
+        return {k: v for k, v in flat.items() if v not in (None, "")}
 
     @classmethod
     def from_dict(cls, held: dict[str, Any]) -> Options:
@@ -112,10 +160,8 @@ class Options:
             value, flag = getattr(self, f.name), f"--{f.name.replace('_', '-')}"
             if value == f.default:
                 continue
-            if f.name == "intercept":
-                words.append("--no-intercept")
-            elif value is True:
-                words.append(flag)
+            if isinstance(value, bool):
+                words.append(flag if value else f"--no-{f.name}")
             elif isinstance(value, tuple):
                 words += [word for name in value for word in (flag, name)]
             else:
@@ -129,7 +175,8 @@ def _ingredient(name: str, text: str) -> Any:
     >>> _ingredient("similarity", "Known(0.5)")
     Known(D=0.5)
     """
-    value = parse(text)
-    if type(value).__module__ != f"fmrl.core.rules.{name}":
-        raise FMRLError(f"{text} is not a value for {name}", fix=f"fmrl train --help lists those for --{name}")
-    return value
+    allowed = known(INGREDIENTS[name])
+    if text.partition("(")[0].strip() not in allowed:
+        fix = suggestion(text.partition("(")[0].strip(), allowed)
+        raise FMRLError(f"{text} is not a value for {name}", fix=fix)
+    return parse(text)

@@ -12,80 +12,96 @@ import polars as pl
 
 from fmrl.datasets import TableError, tasks_from_frame
 from fmrl.errors import FMRLError
-from fmrl.estimators.playing import WINDOW
 from fmrl.estimators.task_models import probabilities
-from fmrl.runs import folder
-from fmrl.runs.models import Models, adapt_all
-from fmrl.runs.run import Run
-from fmrl.runs.source import files, rows_of
-from fmrl.runs.user_units import in_user_units, unscaled
-from fmrl.tables.any_table import as_polars, clean, free_names, is_seekable
+from fmrl.files import atomic
+from fmrl.runs.folder import MODEL, Run
+from fmrl.runs.models import Models, adapt_all, in_user_units, unscaled
+from fmrl.runs.source import Window, files, windows
+from fmrl.tables.any_table import as_polars, clean, free_names, is_seekable, no_column, readable
 from fmrl.tables.encoder import same_kind
 from fmrl.tables.frames import id_text
 from fmrl.tables.stream import batches
 
 BLOCK = 1 << 22  # numbers of a block of rows and of the models gathered for them
 TEXT = {".csv": ",", ".tsv": "\t"}
-BINARY: dict[str, Callable[..., Any]] = {".parquet": pl.LazyFrame.sink_parquet, ".arrow": pl.LazyFrame.sink_ipc}
+BINARY: dict[str, Callable[..., Any]] = {
+    ".parquet": pl.LazyFrame.sink_parquet,
+    ".arrow": pl.LazyFrame.sink_ipc,
+}
 
 
-def adapt(run: Run, table: str, progress: Callable[[int], None] = lambda n: None) -> Models:
+def adapt(run: Run, table: str, progress: Callable[[int], None] = lambda done: None) -> Models:
     """Models of the tasks in a table of labelled rows, which has the columns that were trained on.
+
+    Args:
+        run: What was learned.
+        table: File or quoted glob.
+        progress: Called with the number of tasks adapted to so far.
     """
-    options = run.settings.options
-    given = {"task": options.task, "target": options.target, "order": options.order or None, "rows": options.rows}
     files(table)
-    stream = tasks_from_frame(
-        table, **given, apart=options.apart, one_class="keep", encoder=run.encoder, loss=run.settings.loss
-    )
+    options = run.settings.options
+    given: dict[str, Any] = {"task": options.task, "target": options.target, "rows": options.rows}
+    given |= {"order": options.order or None, "apart": options.apart, "one_class": "keep"}
+    stream = tasks_from_frame(table, **given, encoder=run.encoder, loss=run.settings.loss)
 
-    def windows() -> Iterator[tuple[list[str], Any]]:
-        held: list = []
-        for task in stream:
-            held.append(task)
-            if len(held) == WINDOW:
-                yield [id_text(t.name) for t in held], rows_of(held)
-                progress(len(held))
-                held = []
-        if held:
-            yield [id_text(t.name) for t in held], rows_of(held)
-            progress(len(held))
+    def counted() -> Iterator[Window]:
+        done = 0
+        for window in windows(stream):
+            yield window
+            done += len(window.names)
+            progress(done)
 
-    return adapt_all(run.prior, run.encoder, windows(), run.record["files"][folder.MODEL])
+    return adapt_all(run.prior, run.encoder, counted(), run.record["files"][MODEL])
 
 
 def predict(
-    run: Run, table: str, out: Path, adapted: Models | None = None, progress: Callable[[int], None] = lambda n: None
+    run: Run,
+    table: str,
+    out: Path,
+    adapted: Models | None = None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> dict[str, int]:
-    """Predict every row of a table, in its order, into a file; returns how many rows each kind of
-    model predicted.
+    """Predict every row of a table, in its order, into a file.
 
     A row is predicted by the model of its task: one that was ``adapted``, or one ``seen`` in
     training; where there is neither, by the common ``start``, what is known before any row of a
-    task. The column ``model`` says which. The target column need not be there. """
-    if out.suffix not in (*TEXT, *BINARY):
-        raise FMRLError(f"{out.name} is of no known kind", fix=f"name it {', '.join([*TEXT, *BINARY])}")
+    task. The column ``model`` says which.
+
+    Args:
+        run: What was learned.
+        table: File or quoted glob; the target column need not be there.
+        out: Table of predictions; its suffix chooses the kind of file.
+        adapted: What `adapt` gave for the same run.
+        progress: Called with the number of rows predicted so far.
+
+    Returns:
+        How many rows each kind of model predicted.
+    """
+    kinds = [*TEXT, *BINARY]
+    if out.suffix not in kinds:
+        raise FMRLError(f"{out.name} is of no known kind", fix=f"name it {', '.join(kinds)}")
     if any(out.resolve() == path.resolve() for path in files(table)):
         raise FMRLError(f"{out} is the table itself", fix="name another file for the predictions")
-    if adapted is not None and adapted.run != run.record["files"][folder.MODEL]:
-        raise FMRLError("these models were adapted from another run", fix="adapt again: fmrl adapt RUN TABLE")
-    known = {"seen": run.models, "adapted": adapted}
-    crowd = _Crowd(run, {name: models for name, models in known.items() if models is not None})
-    counts = dict.fromkeys((*known, "start"), 0)
+    if adapted is not None and adapted.run != run.record["files"][MODEL]:
+        fix = "adapt again: fmrl adapt RUN TABLE"
+        raise FMRLError("these models were adapted from another run", fix=fix)
+    models = _AllModels(run, {"seen": run.models, "adapted": adapted})
+    counts = {"seen": 0, "adapted": 0, "start": 0}
 
     def blocks() -> Iterator[pl.DataFrame]:
-        for block in _rows(run, table, crowd.size):
-            said = crowd.predict(block)
+        for block in _rows(run, table, models.size):
+            said = models.predict(block)
             for name, n in said[said.columns[-1]].value_counts().iter_rows():
                 counts[name] += n
             yield said
-            progress(len(block))
+            progress(sum(counts.values()))
 
-    with folder.atomic(out) as partial:
+    with atomic(out) as partial:
         try:
             (_write_text if out.suffix in TEXT else _write_binary)(blocks(), partial)
         except pl.exceptions.PolarsError as error:
-            raise FMRLError(f"the predictions cannot be written: {str(error).splitlines()[0]}", fix="check the disk") from None
+            what = f"the predictions cannot be written: {str(error).splitlines()[0]}"
+            raise FMRLError(what, fix="check the disk") from None
         if not sum(counts.values()):
             raise TableError("the table has no row", fix="give a table with rows")
     return counts
@@ -110,64 +126,57 @@ def _write_binary(blocks: Iterator[pl.DataFrame], path: Path) -> None:
 
 def _rows(run: Run, table: str, size: int) -> Iterator[pl.DataFrame]:
     """Blocks of the columns that predicting needs."""
-    files(table)
     task, encoder = run.settings.options.task, run.encoder
-    try:
-        frame = as_polars(table, {task: pl.String} | {c.name: _kind(c) for c in encoder.columns}).lazy()
+    kinds: dict[str, Any] = {task: pl.String} | {c.name: c.read_as for c in encoder.columns}
+    with readable():
+        frame = as_polars(table, kinds).lazy()
         schema = frame.collect_schema()
         needed = list(dict.fromkeys([task, *encoder.inputs]))
         if absent := [c for c in needed if c not in schema]:
-            raise TableError(f"there is no column {absent[0]!r}", fix=f"the columns are {', '.join(map(repr, schema))}")
+            raise no_column(absent[0], schema)
         for c in encoder.columns:
             if schema[c.name] != pl.Null:
                 same_kind(c, schema[c.name])
-        yield from batches(frame.select(needed), size, _row(needed), is_seekable(table))
-    except (pl.exceptions.PolarsError, OSError) as e:
-        raise TableError(f"the table cannot be read: {str(e).splitlines()[0]}", fix="check the file and its encoding") from e
+        (row,) = free_names(needed, "row")
+        yield from batches(frame.select(needed), size, row, is_seekable(table))
 
 
-def _row(columns: list[str]) -> str:
-    (name,) = free_names(columns, "row")
-    return name
-
-
-def _kind(c: Any) -> Any:
-    return pl.String if c.levels is not None else pl.Boolean if c.dtype == "Boolean" else pl.Float64
-
-
-class _Crowd:
+class _AllModels:
     """All models of a run side by side: phi first, then those of tasks."""
 
-    def __init__(self, run: Run, known: dict[str, Models]):
-        prior, self.encoder = run.prior, unscaled(run.encoder)
-        self.task, self.classes = run.settings.options.task, prior.classes
+    def __init__(self, run: Run, known: dict[str, Models | None]):
+        self.task, self.classes = run.settings.options.task, run.prior.classes
+        self.encoder = unscaled(run.encoder)
         coef, intercept = in_user_units(run.encoder, *run.start)
-        self.coef = np.concatenate([coef[None], *(m.coef for m in known.values())])
-        self.intercept = np.concatenate([intercept[None], *(m.intercept for m in known.values())])
-        self.kinds = np.array(["start", *(kind for kind, m in known.items() for _ in m.ids)])
+        coefs, intercepts, kinds = [coef[None]], [intercept[None]], ["start"]
         self.place: dict[str, int] = {}
-        first = 1
-        for models in known.values():  # the later ones, which were adapted, take precedence
-            self.place |= {name: first + i for i, name in enumerate(models.ids)}
-            first += len(models.ids)
+        for kind, models in known.items():  # the later ones, which were adapted, take precedence
+            if models is not None:
+                self.place |= {name: len(kinds) + i for i, name in enumerate(models.ids)}
+                coefs.append(models.coef)
+                intercepts.append(models.intercept)
+                kinds += [kind] * len(models.ids)
+        self.coef, self.intercept = np.concatenate(coefs), np.concatenate(intercepts)
+        self.kinds = np.array(kinds)
         self.size = max(1, BLOCK // (coef.size + 1))
 
     def predict(self, block: pl.DataFrame) -> pl.DataFrame:
         """Predictions of some rows."""
-        numbers = block[_row([self.task, *self.encoder.inputs])].to_numpy()
-        ids = clean(block[self.task])
+        (row,) = free_names([self.task, *self.encoder.inputs], "row")
+        numbers, ids = block[row].to_numpy(), clean(block[self.task])
         if ids.null_count():
-            raise TableError(f"row {numbers[ids.is_null().arg_max()]} has no task id", fix="drop it or name its task")
+            what = f"row {numbers[ids.is_null().arg_max()]} has no task id"
+            raise TableError(what, fix="drop it or name its task")
         at = np.array([self.place.get(id_text(i), 0) for i in ids.to_list()])
         X = self.encoder.transform(block, numbers)
         z = np.einsum("nf,nof->no", X, self.coef[at]) + self.intercept[at]
         if not np.isfinite(z).all():
-            row = numbers[np.argmin(np.isfinite(z).all(axis=1))]
-            raise TableError(f"the prediction of row {row} is not finite", fix="look for absurd values in it")
-        task, (said, kind) = self.task, free_names([self.task], "prediction", "model")
+            what = f"the prediction of row {numbers[np.argmin(np.isfinite(z).all(axis=1))]}"
+            raise TableError(f"{what} is not finite", fix="look for absurd values in it")
+        said, kind = free_names([self.task], "prediction", "model")
         if self.classes is None:
-            return pl.DataFrame({task: ids, said: z[:, 0], kind: self.kinds[at]})
+            return pl.DataFrame({self.task: ids, said: z[:, 0], kind: self.kinds[at]})
         p = probabilities(z, len(self.classes))
-        columns = {task: ids, said: self.classes[p.argmax(axis=1)]}
+        columns = {self.task: ids, said: self.classes[p.argmax(axis=1)]}
         names = free_names([*columns, kind], *(f"p_{label}" for label in self.classes.tolist()))
         return pl.DataFrame(columns | dict(zip(names, p.T, strict=True)) | {kind: self.kinds[at]})

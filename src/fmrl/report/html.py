@@ -1,4 +1,4 @@
-"""Values as the page prints them: escaped strings, numbers with sensible digits."""
+"""Values, tables and figures as HTML: escaped strings, numbers with sensible digits."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-# Control characters and lone surrogates have no place in HTML; U+2028 and U+2029 would end a line
-# of script.
+# Control characters and lone surrogates are not allowed in HTML.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 LONGEST = 200  # characters of a name that the page keeps
 
 
@@ -34,9 +34,7 @@ def escape(value: Any, longest: int | None = LONGEST) -> str:
 
 
 def name(value: Any) -> str:
-    """A string of the user's, isolated so that its writing direction cannot reorder what stands
-    around it.
-    """
+    """A user's string, isolated: its writing direction cannot reorder the text around it."""
     return f"<bdi>{escape(value)}</bdi>"
 
 
@@ -53,11 +51,15 @@ def as_number(value: Any) -> float | None:
     return found if math.isfinite(found) else None
 
 
+def _trimmed(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def number(value: Any, digits: int = 3) -> str:
     """Significant digits, a true minus sign, thousands apart; – for what is not known.
 
-    >>> number(0.012345), number(-1234567.0), number(None), number(float("inf")), number(2.0), number(4.1e-9)
-    ('0.0123', '−1,234,567', '–', '∞', '2', '4.1 × 10⁻⁹')
+    >>> number(0.012345), number(-1234567.0), number(None), number(2.0), number(4.1e-9)
+    ('0.0123', '−1,234,567', '–', '2', '4.1 × 10⁻⁹')
     """
     found = as_number(value)
     if found is None:
@@ -68,10 +70,9 @@ def number(value: Any, digits: int = 3) -> str:
     size = math.floor(math.log10(abs(found)))
     if size < -4 or size > 14:
         lead, power = f"{found:.{digits - 1}e}".split("e")
-        lead = lead.rstrip("0").rstrip(".") if "." in lead else lead
-        return f"{lead} × 10{str(int(power)).translate(_RAISED)}".replace("-", "−")
-    text = f"{found:,.{max(0, digits - 1 - size)}f}"  # never a 0 in the place of a digit that was there
-    text = text.rstrip("0").rstrip(".") if "." in text else text
+        text = f"{_trimmed(lead)} × 10{str(int(power)).translate(_RAISED)}"
+    else:
+        text = _trimmed(f"{found:,.{max(0, digits - 1 - size)}f}")
     return text.replace("-", "−")
 
 
@@ -90,9 +91,6 @@ def aligned(values: Iterable[Any], digits: int = 3) -> list[str]:
         return [number(v, digits) for v in found]
     decimals = min(digits + 1, max(0, digits - 1 - max(sizes), 1 - min(sizes))) if sizes else 0
     return ["–" if v is None else f"{v:,.{decimals}f}".replace("-", "−") for v in found]
-
-
-_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def count(value: Any) -> str:
@@ -122,15 +120,9 @@ def score(value: Any, metric: str) -> str:
     ('81.2\\xa0%', '−0.333')
     """
     found = as_number(value)
-    if found is None:
-        return "–"
-    text = (
-        f"{100 * found:.1f}\xa0%"
-        if metric == "accuracy"
-        else f"{found:.3f}"
-        if abs(found) < 100
-        else number(found)
-    )
+    if found is None or (metric != "accuracy" and abs(found) >= 100):
+        return number(found)
+    text = f"{100 * found:.1f}\xa0%" if metric == "accuracy" else f"{found:.3f}"
     return text.replace("-", "−")
 
 
@@ -143,11 +135,42 @@ def change(value: Any, metric: str) -> str:
     found = as_number(value)
     if found is None:
         return "–"
-    text = (
-        f"{100 * found:+.1f}"
-        if metric == "accuracy"
-        else f"{found:+.3f}"
-        if abs(found) < 100
-        else f"{found:+,.0f}"
-    )
-    return text.replace("-", "−")
+    points = 100 * found if metric == "accuracy" else found
+    decimals = 1 if metric == "accuracy" else 3 if abs(found) < 100 else 0
+    return f"{points:+,.{decimals}f}".replace("-", "−")
+
+
+def table(
+    head: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[int] = (), caption: str = ""
+) -> str:
+    """A table from cells that are HTML already; the columns ``right`` are aligned to the right."""
+    look = dict.fromkeys(right, " class=n")
+
+    def cells(tag: str, texts: Iterable[str]) -> str:
+        made = (f"<{tag}{look.get(i, '')}>{text}" for i, text in enumerate(texts))
+        end = f"</{tag.split()[0]}>"
+        return "<tr>" + "".join(cell + end for cell in made) + "</tr>"
+
+    top, body = cells('th scope="col"', head), "".join(cells("td", row) for row in rows)
+    # The caption stands outside, so that it wraps where a wide table scrolls.
+    said = f'<p class="caption">{caption}</p>' if caption else ""
+    frame = '<div class="scroll" tabindex="0" role="region" aria-label="table">'
+    return f"{said}{frame}<table><thead>{top}</thead><tbody>{body}</tbody></table></div>"
+
+
+def code(text: Any) -> str:
+    """A command or a program, as it is typed."""
+    return f"<pre><code>{escape(text, None)}</code></pre>"
+
+
+def details(summary: str, body: str) -> str:
+    """Something to unfold."""
+    return f"<details><summary>{summary}</summary>{body}</details>"
+
+
+def figure(chart: str, label: str, *notes: str) -> str:
+    """The place of a chart; page.js draws it."""
+    away = "<noscript>The chart needs JavaScript; its values are in the table.</noscript>"
+    caption = f"<figcaption>{' '.join(filter(None, notes))}</figcaption>"
+    head = f'<figure data-chart="{chart}" aria-label="{escape(label)}">'
+    return f'{head}<div class="plot">{away}</div>{caption}</figure>'

@@ -1,0 +1,43 @@
+"""``fmrl report``: one HTML page about a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fmrl.cli.guard import Json, RunFolder, say
+
+
+def report_command(
+    run: RunFolder,
+    out: Annotated[
+        Path | None, typer.Option(help="The page (default: report.html in RUN).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write one HTML page about a run.
+
+    It says whether meta-learning helped, what was learned, what is proved, and how
+    to repeat it. The page needs nothing else and opens offline. --json prints the
+    facts it shows.
+
+    Examples:
+
+        fmrl report run
+
+        fmrl report run --out shops.html
+    """
+    from fmrl import report
+    from fmrl.records import plain
+    from fmrl.runs import Run
+    from fmrl.runs.facts import facts
+
+    found = facts(Run.load(run))
+    path = report.write(found, run / "report.html" if out is None else out)
+    if as_json:
+        typer.echo(json.dumps(plain(found), ensure_ascii=False))
+    else:
+        say(str(path))

@@ -1,0 +1,325 @@
+"""From values of the library to facts: what a history, the optima, phi and held-out scores say on a
+report page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fmrl.core.history import History
+from fmrl.errors import FMRLError
+from fmrl.files import sha256
+from fmrl.records import plain, versions
+from fmrl.report.charts import CLOUD, MOST, thin, thin_cloud
+from fmrl.report.facts import Curves, Facts, HeldOut, Learned, SimilarityMap
+from fmrl.report.html import clean
+from fmrl.stats import LEVEL, mean_interval, outlier_fence
+from fmrl.theory.bounds.bound import numbers
+from fmrl.theory.certificate import Certificate, certify
+from fmrl.theory.similarity import enclosing_ball
+
+KEEP = "fmrl.run(algo, tasks, keep='vectors')"
+
+
+def facts_of(
+    history: History,
+    tasks: Sequence[Any] | None = None,
+    *,
+    title: str = "FMRL run",
+    names: Sequence[Any] | None = None,
+    features: Sequence[Any] | None = None,
+    outputs: Sequence[Any] | None = None,
+) -> Facts:
+    """Everything a history alone can say. What it did not keep is listed as missing, with the
+    reason; held-out scores, checksums and the command are the caller's to add.
+
+    Args:
+        history: Of one run.
+        tasks: Those played; the certificate then checks what it would otherwise assume.
+        title: Of the page.
+        names: Of the tasks, T of them (default: the tasks' own).
+        features: Names of the columns of phi; without them phi is not shown.
+        outputs: Names of the rows of phi, the classes, where there are several.
+
+    >>> import fmrl
+    >>> tasks = [fmrl.Task(np.eye(2), [0.1 * t, 0.2], loss=fmrl.Squared()) for t in range(4)]
+    >>> found = facts_of(fmrl.run(fmrl.presets.paper(), tasks), tasks, features=["size", "age"])
+    >>> found["data"], found["learned"]["coefficients"][0]["feature"], sorted(found["missing"])
+    ({'tasks': 4, 'rows': 8}, 'age', ['heldout'])
+    """
+    why = "A history knows only the tasks it was made of, so nothing can be said of new ones."
+    missing: dict[str, Any] = {"heldout": {"why": why}}
+    found: dict[str, Any] = {"title": title, "data": {"tasks": len(history)}, "missing": missing}
+    if names is None and tasks is not None:
+        own = [getattr(t, "name", None) for t in tasks]
+        names = [i if name is None else name for i, name in enumerate(own)]
+    if features is None:
+        command = "fmrl.report.facts_of(history, features=[…])"
+        missing["learned"] = {"why": "The features were not named.", "command": command}
+    else:
+        found["learned"] = coefficients(history.state.phi, features, outputs)
+    if history.keep == "totals":
+        why = "The history kept totals only."
+        missing["curves"] = missing["guess"] = {"why": why, "command": KEEP}
+    else:
+        found["data"]["rows"] = int(numbers(history.rounds).sum())
+        found["curves"] = curves(history, names)
+    if history.keep in ("all", "vectors") and len(history):
+        found["similarity"] = similarity_map(history.optimum, names, phi=history.state.phi)
+    else:
+        why = "The history did not keep the optima of its tasks."
+        missing["similarity"] = {"why": why, "command": KEEP}
+    found["certificate"] = certificate_facts(certify(history, tasks))
+    found["run"] = {"composition": repr(history.algo), "versions": versions()}
+    return found  # type: ignore[return-value]
+
+
+def _named(names: Sequence[Any] | None, tasks: int) -> None:
+    if names is not None and len(names) != tasks:
+        raise FMRLError(f"{len(names)} names were given for {tasks} tasks", fix="name each task")
+
+
+def curves(history: History, names: Sequence[Any] | None = None, most: int = MOST) -> Curves:
+    """TAR with its bound, and the guess with what it guessed, after 1, 2, … tasks.
+
+    Args:
+        history: Of one run, with at least scalars kept.
+        names: Of the tasks, T of them.
+        most: About as many tasks are kept; extremes are always among them.
+
+    >>> import fmrl
+    >>> y = np.array([0.1, 0.2, 0.0])
+    >>> tasks = [fmrl.Task(np.eye(3), t * y, loss=fmrl.Squared()) for t in (0.5, 1.0, 1.5)]
+    >>> found = curves(fmrl.run(fmrl.presets.paper(), tasks), ["a", "b", "c"])
+    >>> found["task"], found["name"], found["of"], round(found["guess"][0], 3)
+    ([1, 2, 3], ['a', 'b', 'c'], 3, 0.807)
+    """
+    if history.keep == "totals":
+        raise FMRLError("the history holds totals only", fix="run with keep='scalars' or 'all'")
+    regret, gap = numbers(history.regret), numbers(history.gap)
+    if regret.ndim != 1:
+        raise FMRLError(f"the history holds {regret.shape[0]} orders", fix="report one")
+    _named(names, regret.size)
+    seen = np.arange(1, regret.size + 1)
+    columns = {
+        "tar": np.cumsum(regret) / seen,
+        "tar_at_most": np.cumsum(regret + gap) / seen,
+        "bound": np.cumsum(numbers(history.bound)) / seen,
+        "guess": numbers(history.guess),
+        "distance": np.sqrt(np.maximum(numbers(history.deviation), 0.0)),
+    }
+    drawn = [columns[key] for key in ("tar", "guess", "distance")]
+    kept = thin(drawn, most) if regret.size else seen
+    found: dict[str, Any] = {key: column[kept] for key, column in columns.items()}
+    if names is not None:
+        found["name"] = [clean(names[i]) for i in kept]
+    violations = int(np.sum(columns["guess"] < columns["distance"]))
+    return plain({"task": seen[kept], **found, "of": regret.size, "violations": violations})
+
+
+def similarity_map(
+    optima: Any,
+    names: Sequence[Any] | None = None,
+    *,
+    phi: Any = None,
+    most: int = CLOUD,
+    ball: bool = True,
+) -> SimilarityMap:
+    """Where the optima lie, seen along their two main directions (PCA), and which lie far off.
+
+    Distances are ‖θ*_t − med‖₂ from the coordinate-wise median, which outliers cannot move far;
+    `fmrl.stats.outlier_fence` says from which distance a task is an outlier.
+
+    Args:
+        optima: Of the tasks, [T, d].
+        names: Of the tasks, T of them.
+        phi: Initialisation [d], drawn where it falls in the plane.
+        most: So many points are kept; outliers come first.
+        ball: Whether to find the smallest enclosing ball.
+
+    >>> rng = np.random.default_rng(0)
+    >>> optima = np.vstack([rng.normal(size=(50, 5)), [[30.0, 0, 0, 0, 0]]])
+    >>> found = similarity_map(optima, [f"task {t}" for t in range(51)])
+    >>> found["outliers"], found["points"][0]["name"], round(found["points"][0]["distance"])
+    (1, 'task 50', 30)
+    """
+    optima = np.atleast_2d(numbers(optima))
+    _named(names, len(optima))
+    good = np.isfinite(optima).all(axis=1)
+    if not good.any():
+        fix = "look at the data: they may hold infinities"
+        raise FMRLError("no task has a finite optimum", fix=fix)
+    with np.errstate(invalid="ignore", over="ignore"):
+        distance = np.linalg.norm(optima - np.median(optima[good], axis=0), axis=1)
+    fence, z = outlier_fence(distance[good])
+    rule = "farther from the median of the optima than the median distance + "
+    outlier = np.flatnonzero(good & (distance > fence))
+    outlier = outlier[np.argsort(-distance[outlier], kind="stable")]
+    middle, plane, explained = _plane(optima[good])
+    xy = (optima - middle) @ plane.T
+    kept = thin_cloud(xy, outlier, most)
+    order = [outlier[np.isin(outlier, kept)], kept[~np.isin(kept, outlier)]]
+    flagged = set(outlier.tolist())
+    points = [
+        {
+            "name": clean(f"task {i}" if names is None else names[i]),
+            "x": xy[i, 0],
+            "y": xy[i, 1],
+            "distance": distance[i],
+            "outlier": i in flagged,
+        }
+        for i in np.concatenate(order).tolist()
+    ]
+    found = {"points": points, "of": len(optima), "outliers": len(outlier)}
+    found |= {"explained": explained, "fence": fence}
+    found |= {"rule": f"{rule}{z:.1f} robust deviations (upper quartile)"}
+    if phi is not None:
+        if numbers(phi).size != middle.size:
+            raise FMRLError(f"phi has {numbers(phi).size} entries, the optima {middle.size}")
+        found["phi"] = (numbers(phi).reshape(-1) - middle) @ plane.T
+    if ball and good.sum() > 1:
+        # A search that ends early finds a larger ball than need be, but it still encloses all.
+        steps = int(np.clip(2e9 / optima.size, 20, 2000))
+        least = enclosing_ball(optima[good], tolerance=1e-4, steps=steps)
+        found["ball"] = [*((least.centre - middle) @ plane.T), least.radius]
+    return plain(found)
+
+
+def _plane(optima: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[float]]:
+    """Mean [d], two orthonormal directions [2, d] (zero where there are fewer) and their shares of
+    the variance.
+    """
+    from sklearn.decomposition import PCA
+
+    tasks, dim = optima.shape
+    directions, explained = np.zeros((2, dim)), [0.0, 0.0]
+    if tasks > 1 and float(np.ptp(optima, axis=0).max()) > 0:
+        fitted = PCA(min(2, tasks, dim), random_state=0).fit(optima)
+        found = fitted.components_
+        directions[: len(found)] = found
+        explained[: len(found)] = np.nan_to_num(fitted.explained_variance_ratio_).tolist()
+    return optima.mean(axis=0), directions, explained
+
+
+def coefficients(
+    phi: Any,
+    features: Sequence[Any],
+    outputs: Sequence[Any] | None = None,
+    *,
+    most: int = 12,
+    note: str = "",
+) -> Learned:
+    """The largest entries of phi, by name.
+
+    Args:
+        phi: Flat, [output, feature] row-major.
+        features: Names of its columns.
+        outputs: Names of its rows, where there are several.
+        most: So many are listed.
+        note: The units, for the page.
+
+    >>> found = coefficients([0.1, -2.0, 0.3, 0.0], ["size", "age"], ["cat", "dog"], most=1)
+    >>> found["coefficients"]
+    [{'feature': 'age', 'value': -2.0, 'output': 'cat'}]
+    """
+    flat = numbers(phi).reshape(-1)
+    rows = 1 if outputs is None else len(outputs)
+    if flat.size != rows * len(features):
+        what = f"phi has {flat.size} entries, not {rows} × {len(features)}"
+        raise FMRLError(what, fix="name every feature and output")
+    order = np.argsort(-np.nan_to_num(np.abs(flat), nan=-1.0), kind="stable")[:most]
+    listed = []
+    for i in order.tolist():
+        row, column = divmod(i, len(features))
+        entry = {"feature": clean(features[column]), "value": flat[i]}
+        listed.append(entry if outputs is None else {**entry, "output": clean(outputs[row])})
+    return plain({"coefficients": listed, "total": flat.size, "note": note})
+
+
+def held_out(
+    scores: Mapping[str, Any],
+    shots: Sequence[int],
+    metric: Literal["accuracy", "r2"],
+    level: float = LEVEL,
+) -> HeldOut:
+    """Means over held-out tasks with Student intervals, and paired differences of the first method
+    (FMRL) from each other one.
+
+    Args:
+        scores: By method, [tasks, shots]; NaN where a task has too few rows.
+        shots: What the columns are.
+        metric: What the scores are.
+        level: Of the intervals.
+
+    Returns:
+        What `HeldOut` describes. A difference with shots None is that of the tasks' own means over
+        all shots they have, one number for the whole comparison.
+
+    >>> scores = {"FMRL": [[0.8], [0.9], [0.7]], "pooled": [[0.6], [0.8], [0.5]]}
+    >>> d = held_out(scores, [4], "accuracy")["differences"][0]
+    >>> d["against"], round(d["mean"], 3), round(d["low"], 3), round(d["high"], 3)
+    ('pooled', 0.167, 0.023, 0.31)
+    """
+    table = {key: numbers(value).reshape(-1, len(shots)) for key, value in scores.items()}
+    ours, *others = table
+    if len({value.shape for value in table.values()}) > 1:
+        fix = "score every method on the same held-out tasks"
+        raise FMRLError("the methods were scored on different tasks", fix=fix)
+    methods = []
+    for key, value in table.items():
+        ends = np.array([_interval(column, level) for column in value.T]).T
+        if metric == "accuracy":  # a mean of accuracies is one; Student's interval may reach beyond
+            ends = np.clip(ends, 0.0, 1.0)
+        found = dict(zip(("mean", "low", "high"), ends, strict=True))
+        methods.append({"name": key, **found, "tasks": (~np.isnan(value)).sum(axis=0)})
+    differences = []
+    for other in others:
+        gain = table[ours] - table[other]
+        there = ~np.isnan(gain)
+        some = there.any(axis=1)
+        whole = np.where(there, gain, 0.0).sum(axis=1)[some] / there.sum(axis=1)[some]
+        for when, column in [(None, whole), *zip(shots, gain.T, strict=True)]:
+            found = dict(zip(("mean", "low", "high"), _interval(column, level), strict=True))
+            differences.append({"against": other, "shots": when, **found})
+    found = {"metric": metric, "shots": list(shots), "methods": methods, "differences": differences}
+    return plain({**found, "tasks": len(table[ours])})
+
+
+def _interval(column: np.ndarray, level: float) -> tuple[float, float, float]:
+    """Mean and interval of what is not NaN; a single value has no interval."""
+    column = column[~np.isnan(column)]
+    found = mean_interval(column, level) if column.size > 1 else None
+    if found is None:
+        return (float(column[0]) if column.size else np.nan), np.nan, np.nan
+    return found.mean, found.low, found.high
+
+
+def certificate_facts(certificate: Certificate) -> dict[str, Any]:
+    """A certificate as the page reads it.
+
+    Args:
+        certificate: Of `fmrl.certify`; one read back from JSON needs no conversion.
+
+    >>> certificate_facts(Certificate("x", reason="nothing was played"))["applicable"]
+    False
+    """
+    return plain(certificate.to_dict())
+
+
+def checksums(files: Iterable[Any]) -> list[dict[str, Any]]:
+    """The sha256 of each file, with its name but not the folder it lies in.
+
+    Args:
+        files: Their paths.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.csv"
+    >>> _ = path.write_text("x")
+    >>> checksums([path])[0]["name"], checksums([path])[0]["sha256"][:6]
+    ('a.csv', '2d7116')
+    """
+    return [{"name": path.name, "sha256": sha256(path)} for path in map(Path, files)]

@@ -1,0 +1,290 @@
+"""Training from a table: windows of tasks in, a folder out, from which an interrupted run goes on
+to the same bits.
+
+A checkpoint is the estimator after a whole number of windows. Everything else (which tasks are held
+out, which rows are set aside for the baselines) depends on names and places alone, so a resumed run
+reads the table again from its start, plays nothing twice, and is where it was. The encoding and the
+data's checksums are stored before the first task is played.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fmrl.core.checkpoint import save_history
+from fmrl.errors import FMRLError
+from fmrl.files import atomic, sha256, write
+from fmrl.records import record, write_json
+from fmrl.runs import folder
+from fmrl.runs.evaluate import Heldout, Reservoir, evaluate
+from fmrl.runs.folder import Run, Settings
+from fmrl.runs.models import adapt_all
+from fmrl.runs.options import Options
+from fmrl.runs.source import Source, Window, classes_of, files, not_empty, open_source
+
+KEPT = 10_000_000  # numbers in the models of tasks seen, which are kept up to this many
+EVERY = 16_384  # tasks between checkpoints
+Progress = Callable[[str, int, int | None], None]  # what is done, how far it is, of how much
+
+
+class Stopped(FMRLError):
+    """Training was asked to stop, and did, with what was played saved."""
+
+    exit_code = 130
+
+
+def train(
+    options: Options,
+    out: Path,
+    *,
+    checkpoint_every: int = EVERY,
+    resume: bool = False,
+    keep_models: bool | None = None,
+    evaluate_tasks: int = 100,
+    progress: Progress = lambda what, done, total: None,
+    stop: Callable[[], bool] = lambda: False,
+    address: str | None = None,
+    view: Callable[[Any], None] = lambda ledger: None,
+) -> dict[str, Any]:
+    """Train on a table and leave a run in a folder.
+
+    Args:
+        options: The table, what its columns mean, and how to learn.
+        out: The folder, made if need be.
+        checkpoint_every: Tasks, rounded up to whole windows.
+        resume: Go on with the run in ``out``, if there is one.
+        keep_models: Store the models of the tasks trained on (default: if they are at most ten
+            million numbers).
+        evaluate_tasks: Held-out tasks to score, at most.
+        progress: Called with what is done, how far it is and of how much.
+        stop: Asked after every window.
+        address: Of the Ray cluster, with engine="ray".
+        view: Called with the progress of the cluster, as in `fmrl.cluster.play`.
+
+    Returns:
+        The record of the run.
+
+    >>> import tempfile
+    >>> home = Path(tempfile.mkdtemp())
+    >>> rows = pl.DataFrame({"shop": np.repeat(np.arange(20), 6), "x": np.tile(np.arange(6.0), 20)})
+    >>> rows.with_columns(y=0.5 * pl.col("x") + pl.col("shop")).write_csv(home / "rows.csv")
+    >>> record = train(Options(str(home / "rows.csv"), "shop", "y"), home / "run")
+    >>> record["kind"], record["tasks"], record["heldout_tasks"], record["rows"]
+    ('regression', 19, 1, 114)
+    """
+    if checkpoint_every < 1 or evaluate_tasks < 0:
+        what = f"checkpoint_every={checkpoint_every} and evaluate_tasks={evaluate_tasks}"
+        raise FMRLError(f"{what} must be positive", fix="give whole numbers of at least 1 and 0")
+    with folder.writing(out) as scratch:
+        if (out / folder.RECORD).exists() and resume:
+            _same(Settings.read(out).options, options, out)
+            found = Run.load(out).record
+            (out / folder.CHECKPOINT).unlink(missing_ok=True)  # of a run killed as it finished
+            return found
+        settings, source = _begin(options, out, scratch, resume, progress)
+        with record("train", **settings.options.for_record()) as entry:
+            given = settings, source, out, progress, evaluate_tasks
+            if options.engine == "ray":
+                from fmrl.runs.cluster import RaySession
+
+                session: Session = RaySession(*given, address, view)
+            else:
+                session = Session(*given)
+            try:
+                session.play(checkpoint_every, stop)
+            except FMRLError:
+                session.give_up()
+                raise
+            entry |= {"command": settings.options.command(str(out)), "data": settings.data}
+            try:
+                entry |= session.finish(keep_models)
+            except KeyboardInterrupt:
+                raise session.stopped() from None
+        folder.write_sealed(out / folder.RECORD, entry)
+        (out / folder.CHECKPOINT).unlink(missing_ok=True)
+    return folder.read_sealed(out / folder.RECORD)
+
+
+def _begin(
+    options: Options, out: Path, scratch: Path, resume: bool, progress: Progress
+) -> tuple[Settings, Source]:
+    """The settings of the run in this folder, or new ones, written there."""
+    progress("reading the table", 0, None)
+    used = files(options.table, options.engine)
+    data = [{"name": path.name, "sha256": sha256(path)} for path in used]
+    if (out / folder.SETTINGS).exists():
+        if not resume:
+            fix = "give --resume to go on with it, or another folder"
+            raise FMRLError(f"{out} holds a run already", fix=fix)
+        found = Settings.read(out)
+        _same(found.options, options, out)
+        if found.data != data:
+            changed = next((d["name"] for d in data if d not in found.data), "a file of the table")
+            what = f"{changed} is not what this run began with"
+            raise FMRLError(what, fix="train anew in another folder")
+        return found, open_source(options, found.encoder, found.loss, found.expected, scratch)
+    source = open_source(options, scratch=scratch)
+    found = Settings(options, data, source.encoder, source.loss, source.expected)
+    found.write(out)
+    return found, source
+
+
+def _same(held: Options, given: Options, out: Path) -> None:
+    """Refuse to go on with a run that was asked for in other words."""
+    asked = given.to_dict()
+    if differs := [name for name, value in held.to_dict().items() if asked[name] != value]:
+        what = f"the run in {out} was begun with another {differs[0]}"
+        raise FMRLError(what, fix=f"go on with: {held.command(str(out), '--resume')}")
+
+
+class Session:
+    """One process's share of a run, whose tasks are played here."""
+
+    def __init__(
+        self, settings: Settings, source: Source, out: Path, progress: Progress, most: int
+    ):
+        self.settings, self.source, self.out, self.progress = settings, source, out, progress
+        self.most = most
+        self.set_aside()
+        self.estimator: Any = None
+        checkpoint = out / folder.CHECKPOINT
+        if checkpoint.exists():
+            try:
+                self.estimator = settings.kind.load(checkpoint)
+            except FMRLError:
+                fix = "delete it, and --resume starts over"
+                raise FMRLError(f"{checkpoint} is damaged", fix=fix) from None
+        self.done = 0 if self.estimator is None else self.estimator.n_tasks_seen_
+        self.saved = self.before = self.done
+
+    def set_aside(self) -> None:
+        """Forget what was read of the table."""
+        self.names: list[str] = []
+        self.rows = 0
+        seed = self.settings.options.seed
+        self.pooled, self.heldout = Reservoir(seed), Heldout(self.most, seed)
+
+    def windows(self) -> Iterator[Window]:
+        """The windows that have training tasks; what the evaluation needs of all is kept."""
+        for number, window in enumerate(self.source.windows()):
+            self.heldout.add(window.held)
+            if window.tasks is not None:
+                self.pooled.add(window.tasks.X, window.tasks.target, number)
+                self.names += window.names
+                self.rows += len(window.tasks.X)
+                yield window
+
+    def play(self, every: int, stop: Callable[[], bool]) -> None:
+        """Play what no session before has played."""
+        playing = False
+        self.progress("playing", 0, self.source.expected)
+        try:
+            for window in self.windows():
+                if len(self.names) > self.done:
+                    playing = True
+                    self.play_window(window)
+                    playing = False
+                    if self.done - self.saved >= every:
+                        self.save()
+                self.progress("playing", len(self.names), self.source.expected)
+                if stop():
+                    raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            if self.done > self.saved and not playing:
+                self.save()
+            raise self.stopped() from None
+        not_empty(self.done)
+        if len(self.names) != self.done:
+            what = f"the checkpoint has {self.done} tasks, the table {len(self.names)}"
+            raise FMRLError(what, fix="train anew")
+        if self.done > self.saved:
+            self.save()
+
+    def play_window(self, window: Window) -> None:
+        """Play the tasks of a window."""
+        if self.estimator is None:
+            self.begin(window.tasks)
+        self.estimator.play(window.tasks, keep=False)
+        self.done += len(window.names)
+
+    def begin(self, tasks: Any) -> None:
+        """The first window decides coordinates and rule."""
+        self.estimator = self.settings.kind(**self.settings.options.estimator())
+        given = {"classes": classes_of(self.settings.loss), "features": self.settings.encoder.names}
+        self.estimator.begin(tasks, **given, expected=self.source.expected)
+
+    def about(self) -> dict[str, Any]:
+        """Where tasks were played, for the record."""
+        return {"engine": {"name": "local"}}
+
+    def save(self) -> None:
+        """Write the checkpoint."""
+        self.estimator.save(self.out / folder.CHECKPOINT)
+        self.saved = self.done
+
+    def give_up(self) -> None:
+        """A run that never began must not stand in the way of a corrected one."""
+        if not self.saved:
+            (self.out / folder.SETTINGS).unlink(missing_ok=True)
+
+    def stopped(self) -> Stopped:
+        """The error that says what is saved and how to go on."""
+        again = self.settings.options.command(str(self.out), "--resume")
+        what = f"stopped; {self.saved:,} of {self.source.expected:,} tasks are saved"
+        return Stopped(what, fix=f"go on with: {again}")
+
+    def finish(self, keep_models: bool | None) -> dict[str, Any]:
+        """Evaluate, write everything, and say what came out."""
+        estimator, history, out = self.estimator, self.estimator.history_, self.out
+        prior, held, encoder = estimator.prior_, self.heldout.tasks, self.settings.encoder
+        self.progress("evaluating", 0, len(held))
+        shown = lambda done: self.progress("evaluating", done, len(held))  # noqa: E731
+        found = evaluate(prior, held, self.pooled, shown)
+        estimator.save(out / folder.MODEL)
+        save_history(history, out / folder.HISTORY)
+        columns = {"task": self.names, "rows": history.rounds.astype(int), "regret": history.regret}
+        columns |= {"distance": np.sqrt(np.maximum(history.deviation, 0))}
+        with atomic(out / folder.TASKS) as partial:
+            pl.DataFrame(columns).write_parquet(partial)
+        write_json(out / folder.HELDOUT, found)
+        write(out / folder.ENCODER, encoder.to_json())
+        written = [folder.MODEL, folder.HISTORY, folder.TASKS, folder.HELDOUT, folder.ENCODER]
+        size = len(self.names) * prior.loss.outputs * (estimator.n_features_in_ + 1)
+        if keep_models or (keep_models is None and size <= KEPT):
+            run = sha256(out / folder.MODEL)
+            adapt_all(prior, encoder, self._again(), run).save(out / folder.MODELS)
+            written.append(folder.MODELS)
+        again = f"A run of fmrl train. To repeat it: {self.settings.options.command('RUN')}\n"
+        after = "To read it: fmrl report, certify, cite, adapt, predict.\n"
+        write(out / folder.README, again + after)
+        rounds = history.rounds
+        return {
+            "kind": "regression" if prior.classes is None else "classification",
+            "classes": classes_of(self.settings.loss),
+            "composition": repr(history.algo),
+            "tasks": self.done,
+            "rows": self.rows,
+            "heldout_tasks": self.heldout.seen,
+            "features": encoder.names,
+            "rows_per_task": [int(rounds.min()), float(np.median(rounds)), int(rounds.max())],
+            "tar": [float(end) for end in history.interval],
+            "bound": float(history.bound.mean()),
+            "guess": float(history.state.guess),
+            "resumed_after": self.before,
+            **self.about(),
+            "heldout": found,
+            "files": {name: sha256(out / name) for name in written},
+        }
+
+    def _again(self) -> Iterator[Window]:
+        """The windows once more, to adapt to their tasks."""
+        done = 0
+        for window in self.source.windows():
+            yield window
+            done += len(window.names)
+            self.progress("adapting to the tasks seen", done, self.done)
