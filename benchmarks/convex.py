@@ -3,11 +3,11 @@ one run.
 
 (a) FAL+FTRL against one cvxpy/SCS solve a round, (b) FAL+OGD against scikit-learn's logistic
 regression with root-finding on C and a round-by-round loop, (c) cost and memory per task of a
-stream, (d) cost of OMD against the dimension. Peers play the first few tasks only (they take hours
-for all) and their numbers must agree with ours, or the comparison counts as failed. Times are CPU
-seconds of the one thread, so that other work on the machine disturbs them little.
+stream, (d) cost of OMD against the dimension. Peers play the first few tasks only (they take
+hours for all) and their numbers must agree with ours, or the comparison counts as failed. Times
+are CPU seconds of the one thread, so that other work on the machine disturbs them little.
 
-    python benchmarks/convex.py --out bench.json        12 minutes on a busy 2-core machine; --quick 20 seconds
+    python benchmarks/convex.py --out bench.json   12 minutes on 2 busy cores; --quick 20 s
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ class Row:
 
 
 def text_like(count: int, rounds: int, seed: int) -> list[Arrays]:
-    """Tasks that look like Mini-Wiki: unit rows around one common direction, classes that differ a
-    little from task to task.
+    """Tasks that look like Mini-Wiki: unit rows around one common direction, classes that differ
+    a little from task to task.
     """
     rng = np.random.default_rng(seed)
     common = rng.normal(size=FEATURES)
@@ -85,8 +85,8 @@ def text_like(count: int, rounds: int, seed: int) -> list[Arrays]:
 
 @dataclass
 class Peer:
-    """A way to the optimum in hindsight and a way to play a task; the meta-level around them is the
-    same for all.
+    """A way to the optimum in hindsight and a way to play a task; the meta-level around them is
+    the same for all.
     """
 
     optimum: Callable[[np.ndarray, np.ndarray], np.ndarray]  # X, signs -> W [classes, features]
@@ -151,8 +151,8 @@ class Cvxpy:
 
 
 class Sklearn:
-    """LogisticRegression one-vs-rest; Brent's method finds the C whose W has norm 1. OGD as a plain
-    loop over the rounds.
+    """LogisticRegression one-vs-rest; Brent's method finds the C whose W has norm 1. OGD as a
+    plain loop over the rounds.
     """
 
     def optimum(self, X, signs):
@@ -180,7 +180,7 @@ class Sklearn:
 
 
 # --- (a) and (b)
-# --------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 
 
 def versus(
@@ -234,7 +234,8 @@ def versus(
         "" if goal is None else f"≥ {goal}×",
         agree if goal is None else agree and ratio >= goal,
         "×",
-        f"{1e3 * median(ours):.3g} ms a task v. {1e3 * median(theirs):.4g} ms (peer: {count} tasks, extrapolated); "
+        f"{1e3 * median(ours):.3g} ms a task v. {1e3 * median(theirs):.4g} ms (peer: {count} "
+        f"tasks, extrapolated); "
         + ("same numbers: " if agree else "NUMBERS DIFFER: ")
         + f"θ* {errors['optimum']:.0e}, θ_i {errors['actions']:.0e}, TAR {errors['tar']:.0e}",
         {
@@ -262,7 +263,7 @@ def played(algo: fmrl.FMRL, tasks: list[fmrl.Task]) -> np.ndarray:
 
 
 # --- (c)
-# ----------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 
 
 def stream(count: int, seed: int) -> Iterator[fmrl.Task]:
@@ -276,7 +277,9 @@ def stream(count: int, seed: int) -> Iterator[fmrl.Task]:
 
 @app.command(hidden=True)
 def streaming(count: int, seed: int) -> None:
-    """One measurement of (c), in a process of its own: CPU seconds a task and peak resident memory."""
+    """One measurement of (c), in a process of its own: CPU seconds a task and peak resident
+    memory.
+    """
     algo = fmrl.presets.paper("omd", "fal")
     fmrl.run(algo, stream(2000, seed), keep="totals")  # caches and allocator warm
     start = time.process_time()
@@ -329,7 +332,8 @@ def flatness(sizes: list[int], repeats: int, seed: int, tick: Callable[[], None]
         growth = 100 * (max(found.values()) / min(found.values()) - 1)
         note = ", ".join(f"{n:,}: {v:.1f} {unit}" for n, v in found.items())
         if found is memory:
-            note += f"; {(memory[sizes[-1]] - memory[sizes[0]]) * 2**20 / (sizes[-1] - sizes[0]):.0f} bytes a task"
+            grown = (memory[sizes[-1]] - memory[sizes[0]]) * 2**20 / (sizes[-1] - sizes[0])
+                note += f"; {grown:.0f} bytes a task"
         rows.append(
             Row("c", f"{what}, {span}", growth, f"within {most} %", growth <= most, "%", note, raw)
         )
@@ -337,7 +341,7 @@ def flatness(sizes: list[int], repeats: int, seed: int, tick: Callable[[], None]
 
 
 # --- (d)
-# ----------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 
 
 def growth(kind: str, sizes: list[int], repeats: int, seed: int, tick: Callable[[], None]) -> Row:
@@ -372,7 +376,7 @@ def growth(kind: str, sizes: list[int], repeats: int, seed: int, tick: Callable[
 
 
 # --- the report
-# ---------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 
 
 def machine() -> dict[str, Any]:

@@ -1,12 +1,13 @@
-"""Streaming a large Parquet file into tasks, and drawing episodes: rows per second and peak memory.
+"""Streaming a large Parquet file into tasks, and drawing episodes: rows per second and peak
+memory.
 
     python benchmarks/data.py                                  # 10 million rows, 200,000 tasks
     python benchmarks/data.py --rows 200000 --tasks 4000       # a small one, seconds
     python benchmarks/data.py --out data.json                  # also write the numbers
 
 Every measurement runs in its own process, so that a peak is that measurement's alone. The file is
-written in pieces, so the benchmark itself never holds it. `baseline` is the peak of a process that
-only imports the library."""
+written in pieces, so the benchmark itself never holds it. `baseline` is the peak of a process
+that only imports the library."""
 
 import argparse
 import json
@@ -22,8 +23,8 @@ FEATURES = 8
 
 
 def make(folder: Path, rows: int, tasks: int, shuffled: bool) -> Path:
-    """A Parquet file of ``rows`` rows: task id, FEATURES numbers, a real target; by task, or in an
-    order that scatters every task.
+    """A Parquet file of ``rows`` rows: task id, FEATURES numbers, a real target; by task, or in
+    an order that scatters every task.
     """
     import numpy as np
     import pyarrow as pa
@@ -69,7 +70,8 @@ def stream(path: str, apart: str, rows_held: int) -> dict:
 
 
 def episodes(count: int, queries: int) -> dict:
-    """Index sampling of 5-way 5-shot episodes over Omniglot's 1,623 characters in four rotations."""
+    """Index sampling of 5-way 5-shot episodes over Omniglot's 1,623 characters in four "
+    "rotations."""
     from fmrl.datasets import Episodes
 
     sampler = Episodes((20,) * 1623 * 4, ways=5, shots=5, queries=queries, seed=0)

@@ -3,13 +3,14 @@ one device.
 
     python benchmarks/deep.py                        # CUDA when there is one: about two minutes
     python benchmarks/deep.py --device cpu           # about two minutes; every core for everyone
-    python benchmarks/deep.py --network mini-imagenet --stacks 5 40 160      # 84x84 colour images, max-pooling
+    # 84x84 colour images, max-pooling
+    python benchmarks/deep.py --network mini-imagenet --stacks 5 40 160
     python benchmarks/deep.py --out deep.json        # also write the numbers
 
 The work is the paper's 5-way Omniglot setting: mini-batches of 10, the four-block network, Adam
-with beta1 = 0, five inner steps a task; or the same with the Mini-ImageNet network. A task-step is
-one optimiser step on one task. Ours is timed through `MetaTrainer`, so drawing tasks, moving phi
-and carrying moments are in it; eager and vmap are given their mini-batches. All are measured
+with beta1 = 0, five inner steps a task; or the same with the Mini-ImageNet network. A task-step
+is one optimiser step on one task. Ours is timed through `MetaTrainer`, so drawing tasks, moving
+phi and carrying moments are in it; eager and vmap are given their mini-batches. All are measured
 ``--rounds`` times in turn and the best round counts: on a machine that others use, what a round
 loses it loses to them."""
 
@@ -28,8 +29,8 @@ from fmrl.deep import Adam, FLIOnline, MetaTrainer, Pool, mini_imagenet_net, omn
 from fmrl.records import record, write_json
 
 WAYS, BATCH, STEPS = 5, 10, 5
-# Multiply-adds of the four convolutions and the dense layer, forward; twice as many again backward;
-# two operations each.
+# Multiply-adds of the four convolutions and the dense layer, forward; twice as many again
+# backward; two operations each.
 FLOP = 2 * 3 * BATCH * (14 * 14 * 9 * 64 + (49 + 16 + 4) * 9 * 64 * 64 + 256 * WAYS)
 POOLED_FLOP = (
     2 * 3 * BATCH * (84**2 * 27 * 32 + (42**2 + 21**2 + 11**2) * 9 * 32 * 32 + 36 * 32 * WAYS)
@@ -38,8 +39,8 @@ NETWORKS = {
     "omniglot": (omniglot_net, (28, 28), FLOP),
     "mini-imagenet": (mini_imagenet_net, (3, 84, 84), POOLED_FLOP),
 }
-# The fewest bytes: parameters and second moments read and written in float32; xhat, activation and
-# gradient of the four blocks written once and read once in bf16.
+# The fewest bytes: parameters and second moments read and written in float32; xhat, activation
+# and gradient of the four blocks written once and read once in bf16.
 BYTES = 4 * 4 * 112_965 + 3 * 2 * 2 * BATCH * 64 * (196 + 49 + 16 + 4)
 NAMES = {"ieee": "float32"}
 CLOCK = [time.perf_counter]
@@ -57,7 +58,8 @@ def limit(bandwidth, tflops):
     memory, products = bandwidth * 1e9 / BYTES, tflops * 1e12 / FLOP
     print(f"a task-step: {FLOP / 1e9:.3f} GFLOP, at least {BYTES / 1e6:.2f} MB")
     print(
-        f"memory at {bandwidth:,.0f} GB/s allows {memory:,.0f} task-steps/s, bf16 products at {tflops:,.0f} TFLOP/s {products:,.0f}"
+        f"memory at {bandwidth:,.0f} GB/s allows {memory:,.0f} task-steps/s, bf16 products at "
+        f"{tflops:,.0f} TFLOP/s {products:,.0f}"
     )
 
 
@@ -236,8 +238,10 @@ def main():
         base = next(iter(best.values()))[0]
         entry["rows"] = [
             {
-                "how": how, "stack": stack, "task-steps/s": round(rate, 1), "TFLOP/s": round(rate * flop / 1e12, 4),
-                "GB": None if memory is None else round(memory / 1e9, 2), "ratio": round(rate / base, 2),
+                "how": how, "stack": stack, "task-steps/s": round(rate, 1),
+                "TFLOP/s": round(rate * flop / 1e12, 4),
+                "GB": None if memory is None else round(memory / 1e9, 2),
+                "ratio": round(rate / base, 2),
             }
             for (how, stack), (rate, memory) in best.items()
         ]  # fmt: skip

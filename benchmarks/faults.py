@@ -1,11 +1,10 @@
 """Faults: what a long run is to survive. python benchmarks/faults.py [--kills 50] [--fuzz 1000]
 [--seed 0]
 
-kill -9 of `fmrl train` at random moments, and at every moment a file is put in place; a file system
-that refuses to write more; fuzzed tables and model files. Everything is compared with the run that
-nothing happened to, or with a second way of reading the table. Prints one line a kind of fault and
-exits with 1 if any was not survived. tests/runs has a share of it.
-"""
+kill -9 of `fmrl train` at random moments, and at every moment a file is put in place; a file
+system that refuses to write more; fuzzed tables and model files. Everything is compared with the
+run that nothing happened to, or with a second way of reading the table. Prints one line a kind of
+fault and exits with 1 if any was not survived. tests/runs has a share of it."""
 
 from __future__ import annotations
 
@@ -324,8 +323,8 @@ def _command(app: Any) -> Any:
 
 
 def invoke(*words: object) -> tuple[int, str]:
-    """The command line in this process: exit code and output. Anything but an exit is a traceback,
-    and raised.
+    """The command line in this process: exit code and output. Anything but an exit is a
+    traceback, and raised.
     """
     from typer import testing
 
@@ -452,8 +451,8 @@ class Prey:
         )
 
     def binary(self, suffix: str, rng: random.Random) -> str:
-        """Predict a mauled Parquet or Arrow file: changed values cannot be told, but it must end in
-        order.
+        """Predict a mauled Parquet or Arrow file: changed values cannot be told, but it must end
+        in order.
         """
         path = self.scratch / f"mauled{suffix}"
         frame = pl.read_csv(self.table)

@@ -2,13 +2,15 @@
 speed of streams. One thread.
 
 accuracy  held-out tasks at 1, 2, 4, … 32 shots (rows per class; rows of a regression): `adapt`
-against one scikit-learn model per
-          task (LogisticRegressionCV, RidgeCV) and against one such model for the rows of all training tasks together.
+          against one scikit-learn model per task (LogisticRegressionCV, RidgeCV) and against one
+          such model for the rows of all training tasks together.
 fit       100,000 tasks × 20 rows × 50 features, 4 classes, against one LogisticRegression per task.
 stream    predict and learn, row by row, against river on the same stream.
 
-    python benchmarks/practice.py                                  # all, 12 minutes on a busy machine; --quick one minute
-    python benchmarks/practice.py --parts fit,stream --out DIR     # some; records go to DIR (default results/practice)
+    # all, 12 minutes on a busy machine; --quick one minute
+    python benchmarks/practice.py
+    # some; records go to DIR (default results/practice)
+    python benchmarks/practice.py --parts fit,stream --out DIR
 
 Times are CPU seconds of the one thread. Peers get the default settings of their own library.
 """
@@ -49,7 +51,7 @@ Rows = tuple[np.ndarray, np.ndarray]
 
 
 # ---- accuracy
-# -------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ class Bench:
 
 
 def held(X: np.ndarray, y: np.ndarray, most: int, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """A task's rows in random order, split: at most ``most`` of every class to adapt to, the others
-    to score on.
+    """A task's rows in random order, split: at most ``most`` of every class to adapt to, the
+    others to score on.
     """
     order = rng.permutation(len(y))
     X, y = X[order], y[order]
@@ -321,7 +323,8 @@ def accuracy(quick: bool) -> dict[str, Any]:
             continue
         found = sets[-1]
         print(
-            f"\n{found['what']} — mean {found['score']} over held-out tasks, ± half of a 95 % interval"
+            f"\n{found['what']} — mean {found['score']} over held-out tasks, ± half of a 95 % "
+            f"interval"
         )
         print(f"{'shots':>16}" + "".join(f"{cell['shots']:>16}" for cell in found["cells"]))
         for line in ("fmrl", "per-task", "pooled", "fmrl − better"):
@@ -338,7 +341,8 @@ def accuracy(quick: bool) -> dict[str, Any]:
         for cell in found["cells"]
     )
     print(
-        f"\nworst difference to the better of the two: {worst[0]:+.4f} ({worst[1]}, {worst[2]} shots)"
+        f"\nworst difference to the better of the two: {worst[0]:+.4f} ({worst[1]}, {worst[2]} "
+        f"shots)"
     )
     return {
         "sets": sets,
@@ -348,7 +352,7 @@ def accuracy(quick: bool) -> dict[str, Any]:
 
 
 # ---- speed
-# ----------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------
 
 ROUNDS, FEATURES, CLASSES = 20, 50, 4
 
@@ -406,7 +410,8 @@ def fit(quick: bool) -> dict[str, Any]:
     print(f"\nfit, {tasks:,} tasks × {ROUNDS} rows × {FEATURES} features, {CLASSES} classes")
     print(f"  fmrl.MetaClassifier.fit   {ours:8.1f} s   {1e6 * ours / tasks:8.0f} µs a task")
     print(
-        f"  LogisticRegression a task {peer:8.1f} s   {1e6 * peer / tasks:8.0f} µs a task, from {sample} tasks, extrapolated"
+        f"  LogisticRegression a task {peer:8.1f} s   {1e6 * peer / tasks:8.0f} µs a task, from "
+        f"{sample} tasks, extrapolated"
     )
     print(f"  ratio {found['ratio']:.1f}")
     print(
@@ -429,7 +434,9 @@ STAGES = {  # functions that do not call each other: their cumulative times are 
 
 
 def shares(profile: cProfile.Profile) -> dict[str, float]:
-    """Shares of fit's time by stage; stacking and optima inside the choice of the rule count there."""
+    """Shares of fit's time by stage; stacking and optima inside the choice of the rule count
+    there.
+    """
     stats: dict = pstats.Stats(profile).stats  # type: ignore[attr-defined]
     total = max(
         cumulative for (*_, name), (_, _, _, cumulative, _) in stats.items() if name == "fit"
@@ -479,8 +486,8 @@ def stream(quick: bool) -> dict[str, Any]:
     def race(
         classes: int, runners: dict[str, tuple[Any, Callable[[Any], int]]]
     ) -> dict[str, float]:
-        """Rounds a second of all of them, in turns, so that a machine that changes its pace favours
-        none; medians.
+        """Rounds a second of all of them, in turns, so that a machine that changes its pace
+        favours none; medians.
         """
         speeds: dict[str, list[float]] = {how: [] for how in runners}
         right = {}
@@ -526,7 +533,8 @@ def stream(quick: bool) -> dict[str, Any]:
         return right
 
     print(
-        f"\nstream, {tasks} tasks × {ROUNDS} rounds, {FEATURES} features: predict, then learn (median of {1 if quick else 5} turns)"
+        f"\nstream, {tasks} tasks × {ROUNDS} rounds, {FEATURES} features: predict, then learn "
+        f"(median of {1 if quick else 5} turns)"
     )
     X, _, ids = together(seen)
     for classes, labels in ((CLASSES, [y for _, y in stream_]), (2, binary)):

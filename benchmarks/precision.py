@@ -1,12 +1,12 @@
-"""Whether reduced precision costs accuracy: the same runs on Tiny ImageNet-100 in bf16 and in tf32,
-on the same test tasks.
+"""Whether reduced precision costs accuracy: the same runs on Tiny ImageNet-100 in bf16 and in
+tf32, on the same test tasks.
 
     python benchmarks/precision.py --data FOLDER             # on CUDA: about two minutes
     python benchmarks/precision.py --data FOLDER --out precision.json
 
 Ten runs in the 8-step setting of Mini-ImageNet with an outer step that falls to 0 over
-``--iterations``. Each run's accuracy in tf32 less that in bf16, at 1 and at 5 shots, is one number
-of which the mean and its standard error are printed."""
+``--iterations``. Each run's accuracy in tf32 less that in bf16, at 1 and at 5 shots, is one
+number of which the mean and its standard error are printed."""
 
 import argparse
 import json
@@ -27,8 +27,8 @@ def trained(train, precision, args):
     """(trainer, task-steps per second) of all runs side by side."""
     nets = [mini_imagenet_net(5, side=SIDE, seed=seed) for seed in range(args.runs)]
     trainer = MetaTrainer(
-        nets, Adam(1e-3, carry=True), FLIOnline(), Interpolate(1.0, 0.0, args.iterations), meta_batch=5, device=args.device,
-        loss=summed_cross_entropy, precision=precision,
+        nets, Adam(1e-3, carry=True), FLIOnline(), Interpolate(1.0, 0.0, args.iterations),
+        meta_batch=5, device=args.device, loss=summed_cross_entropy, precision=precision,
     )  # fmt: skip
     tasks = [train.tasks(5, 15, batch=10, steps=8, seed=seed) for seed in range(args.runs)]
     trainer.fit(tasks, 2)

@@ -1,11 +1,16 @@
-"""Tasks on a local Ray cluster of three nodes: parity at size, workers killed, two workers against
-one, Ray's own cost.
+"""Tasks on a local Ray cluster of three nodes: parity at size, workers killed, two workers
+against one, Ray's own cost.
 
-    python benchmarks/scale.py parity                  # 10^6 tasks × 20 samples × 20 features, one process against three nodes
-    python benchmarks/scale.py kills                   # a worker killed at 20 random moments, the driver once, the head once
-    python benchmarks/scale.py speed                   # two workers against one, and Ray's overhead a task
-    python benchmarks/scale.py costs                   # what docs/scale.md plans with: time and bytes a task, the scan, a block
-    python benchmarks/scale.py batch                   # what meta-batches do to TAR; draws docs/img/scale-meta-batch.png
+    # 10^6 tasks × 20 samples × 20 features, one process against three nodes
+    python benchmarks/scale.py parity
+    # a worker killed at 20 random moments, the driver once, the head once
+    python benchmarks/scale.py kills
+    # two workers against one, and Ray's overhead a task
+    python benchmarks/scale.py speed
+    # what docs/scale.md plans with: time and bytes a task, the scan, a block
+    python benchmarks/scale.py costs
+    # what meta-batches do to TAR; draws docs/img/scale-meta-batch.png
+    python benchmarks/scale.py batch
     python benchmarks/scale.py parity --tasks 20000    # a small one
 
 Each writes results/scale/NAME.json (--out for another folder). Times are wall times of this
@@ -113,7 +118,8 @@ class Nodes:
 
 
 def cpu_of(cluster) -> float:
-    """Seconds of CPU that the cluster's own processes have used: workers, raylets, control store."""
+    """Seconds of CPU that the cluster's own processes have used: workers, raylets, control "
+    "store."""
     import psutil
 
     total = 0.0
@@ -226,8 +232,8 @@ def kills(entry: dict, work: Path, tasks: int) -> None:
 
 
 def _head_is_lost(entry: dict, work: Path, folder: Path, reference: dict) -> None:
-    """Kill the control store of a cluster while a run is under way; go on with that run on another
-    cluster.
+    """Kill the control store of a cluster while a run is under way; go on with that run on
+    another cluster.
     """
     out = work / "head"
     nodes = Nodes(1)
@@ -326,8 +332,8 @@ def _phases(played) -> dict:
 
 
 def costs(entry: dict, work: Path, tasks: int) -> None:
-    """Time and bytes a task of every phase in one process, the scan's time, and what a block costs
-    beside its work.
+    """Time and bytes a task of every phase in one process, the scan's time, and what a block
+    costs beside its work.
     """
     from fmrl.cluster.mapping import Here
     from fmrl.core.rules.meta import End

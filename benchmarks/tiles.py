@@ -1,8 +1,10 @@
-"""Tiles of the kernels for pooled blocks: time and error of one pass of the Mini-ImageNet network,
-one kernel's tile changed at a time.
+"""Tiles of the kernels for pooled blocks: time and error of one pass of the Mini-ImageNet
+network, one kernel's tile changed at a time.
 
-    python benchmarks/tiles.py                    # on CUDA: about a minute once everything is compiled
-    python benchmarks/tiles.py --compile 12       # first fill the compiler's cache, 12 processes at a time
+    # on CUDA: about a minute once everything is compiled
+    python benchmarks/tiles.py
+    # first fill the compiler's cache, 12 processes at a time
+    python benchmarks/tiles.py --compile 12
     python benchmarks/tiles.py --out tiles.json
 
 The defaults of `fmrl.deep.engines.pooled.Tiles` are the fastest found whose gradients are right;
@@ -141,7 +143,8 @@ def main():
             )
             if args.only is None:
                 print(
-                    f"{1000 * took:8.3f} ms {rows[-1]['task-steps/s']:9,.0f} task-steps/s  error {error}  {what}",
+                    f"{1000 * took:8.3f} ms {rows[-1]['task-steps/s']:9,.0f} task-steps/s  "
+                    f"error {error}  {what}",
                     flush=True,
                 )
         entry["rows"] = rows

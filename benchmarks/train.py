@@ -70,7 +70,8 @@ def main() -> None:
         return measure(*given.measure)
     for tasks in given.tasks:
         with tempfile.TemporaryDirectory() as scratch:
-            code = f"import train, pathlib; train.write(pathlib.Path({scratch!r}) / 'table.parquet', {tasks})"
+            code = f"import train, pathlib; train.write(pathlib.Path({scratch!r}) / "
+            f"'table.parquet', {tasks})"
             subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent)
             for apart in ("error", "gather"):
                 words = [
@@ -86,7 +87,8 @@ def main() -> None:
                 )
                 rate = found["tasks"] / found["seconds"]
                 print(
-                    f"{found['tasks']:,} tasks, rows {'sorted' if apart == 'error' else 'gathered'}: {rate:,.0f} tasks/s, "
+                    f"{found['tasks']:,} tasks, rows "
+                    f"{'sorted' if apart == 'error' else 'gathered'}: {rate:,.0f} tasks/s, "
                     f"peak {found['peak']:.0f} MB (imports alone {found['before']:.0f} MB)",
                     flush=True,
                 )

@@ -4,8 +4,8 @@ regression.html and their facts.
 digits: scikit-learn's handwritten digits, a task per block of 64 consecutive ones; every fourth
 task is held out.
 regression: 400 synthetic regressions whose solutions scatter around a mean, three of them planted
-far off; 60 more are held out. The baselines are plain (one regularisation, no tuning): this script
-shows the page, it is no benchmark."""
+far off; 60 more are held out. The baselines are plain (one regularisation, no tuning): this
+script shows the page, it is no benchmark."""
 
 from __future__ import annotations
 

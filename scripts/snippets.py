@@ -4,8 +4,8 @@ page says.
     python scripts/snippets.py docs/index.md           # run a page, show where the output differs
     python scripts/snippets.py --write docs/index.md   # … and put what it prints into the page
 
-Blocks of Python share one namespace, from top to bottom, in an empty folder. A ``text`` block right
-after one is what it prints."""
+Blocks of Python share one namespace, from top to bottom, in an empty folder. A ``text`` block
+right after one is what it prints."""
 
 from __future__ import annotations
 

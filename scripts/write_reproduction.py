@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def judge_again(folder: Path, figure: str, found: dict) -> None:
-    """Write the verdicts that the rows give; rows of curves that are not in the table any more are
-    left out and counted.
+    """Write the verdicts that the rows give; rows of curves that are not in the table any more
+    are left out and counted.
     """
     rows, record = found["results"]["rows"], found["record"]
     if figure == "samples":

@@ -1,4 +1,5 @@
-"""Which tests are slow: those listed in slow.txt, one function a line, are left out by `make check`.
+"""Which tests are slow: those listed in slow.txt, one function a line, are left out by `make
+check`.
 
 ``pytest --write-slow`` measures all tests and writes the list anew.
 """

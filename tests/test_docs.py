@@ -37,7 +37,8 @@ ELSEWHERE = [
 WITH_CODE = [
     name for name, text in PAGES.items() if snippets.blocks(text) and name not in ELSEWHERE
 ]
-# Long runs are made short, and a GPU is not asked for: each of these must be there to be replaced.
+# Long runs are made short, and a GPU is not asked for: each of these must be there to be
+# replaced.
 SMALLER = {
     "docs/deep.md": {
         "cuda": "cpu",

@@ -23,8 +23,8 @@ def test_a_folder_that_cannot_be_made(tmp_path, error):
 
 
 def test_a_killed_build_is_never_mixed_into_a_later_one(tmp_path):
-    """Two blocks of one process have nothing in common, and what a killed one left is swept once it
-    is old.
+    """Two blocks of one process have nothing in common, and what a killed one left is swept once
+    it is old.
     """
     held = atomic(tmp_path / "out")
     first = held.__enter__()

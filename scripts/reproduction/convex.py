@@ -1,5 +1,5 @@
-"""The convex half of docs/reproduction.md, written from the records of a full run so that no number
-in it can drift.
+"""The convex half of docs/reproduction.md, written from the records of a full run so that no
+number in it can drift.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The deep half of docs/reproduction.md and its pictures, written from the records in results/deep
-so that no number can drift.
+"""The deep half of docs/reproduction.md and its pictures, written from the records in
+results/deep so that no number can drift.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ def _runs(rows: list[dict]) -> str:
 
 
 def _about(rows: list[dict]) -> str:
-    """What the table does not show at a glance: settings that are one and the same, and how far the
-    protocols lie apart.
+    """What the table does not show at a glance: settings that are one and the same, and how far
+    the protocols lie apart.
     """
     images, apart = dataset("omniglot").counts["drawings per class"], []
     cut = sorted({r["run"] for r in rows if reference()[r["run"]]["train_shots"] >= images})

@@ -1,5 +1,5 @@
-"""The page's section on Tiny ImageNet-100 in the authors' Mini-ImageNet settings: another data set,
-called by its own name.
+"""The page's section on Tiny ImageNet-100 in the authors' Mini-ImageNet settings: another data
+set, called by its own name.
 """
 
 from __future__ import annotations

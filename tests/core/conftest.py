@@ -1,8 +1,8 @@
-"""Hypothesis: the same examples every time; HYPOTHESIS_PROFILE=explore draws new ones, and more of
-them.
+"""Hypothesis: the same examples every time; HYPOTHESIS_PROFILE=explore draws new ones, and more
+of them.
 
-Instances are made from seeds, and a smaller seed is no simpler instance: shrinking would only cost
-time."""
+Instances are made from seeds, and a smaller seed is no simpler instance: shrinking would only
+cost time."""
 
 import os
 

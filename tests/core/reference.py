@@ -64,8 +64,8 @@ def minimise(loss, X, y, domain, phi=None, eta=None):
 
 
 def polish(theta, loss, X, y, domain, phi, eta):
-    """Projected gradient steps from cvxpy's answer: its value is exact to 1e-10, but its minimiser
-    only to 1e-5.
+    """Projected gradient steps from cvxpy's answer: its value is exact to 1e-10, but its
+    minimiser only to 1e-5.
     """
     if loss.bend in (0.0, np.inf) or isinstance(domain, fmrl.Simplex):
         return theta

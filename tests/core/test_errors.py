@@ -1,5 +1,5 @@
-"""Whatever a user can get wrong: one exception type that says what, where and what to do, with the
-state intact.
+"""Whatever a user can get wrong: one exception type that says what, where and what to do, with
+the state intact.
 """
 
 import copy

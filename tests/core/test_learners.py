@@ -130,7 +130,8 @@ def test_regret_bound(domain_kind, kind, seed, rounds, eta):
 @pytest.mark.parametrize("domain_kind", L2)
 @given(seed=seeds, rounds=st.integers(1, 12), eta=etas)
 def test_half_the_bound_holds_for_projected_gradient_descent(domain_kind, seed, rounds, eta):
-    """Zinkevich: eager OGD has regret ≤ ½‖θ* − phi‖²/eta + ½·eta·Σ‖∇‖², sharper than Theorem A.1."""
+    """Zinkevich: eager OGD has regret ≤ ½‖θ* − phi‖²/eta + ½·eta·Σ‖∇‖², sharper than Theorem "
+    "A.1."""
     rng, domain, phi, game = setting(domain_kind, "hinge", seed, rounds)
     result = played(fmrl.OGD(), game, domain, phi, eta)
     squares = sum(np.sum(game.reveal(i, theta)[1] ** 2) for i, theta in enumerate(result.actions))
@@ -156,7 +157,9 @@ def test_last_and_average(domain_kind, kind, learner):
 
 @pytest.mark.parametrize("learner", WITHIN, ids=repr)
 def test_padded_rounds_do_not_count(learner):
-    """A stack of ragged tasks plays each of them as alone, and its averages leave the padding out."""
+    """A stack of ragged tasks plays each of them as alone, and its averages leave the padding
+    out.
+    """
     rng = np.random.default_rng(8)
     tasks = [make_task("one-vs-all", m, 3, rng) for m in (1, 7, 3, 4)]
     phi, eta = 0.2 * rng.normal(size=(4, 9)), rng.uniform(0.1, 1, size=4)

@@ -1,5 +1,5 @@
-"""One code for every kind of array: numpy, torch and array-api-strict agree to 1e-9, and what comes
-in goes out.
+"""One code for every kind of array: numpy, torch and array-api-strict agree to 1e-9, and what
+comes in goes out.
 """
 
 import array_api_strict

@@ -1,5 +1,5 @@
-"""Presets against deliberately naive re-implementations: Algorithm 2 as printed, and the arithmetic
-of the released code.
+"""Presets against deliberately naive re-implementations: Algorithm 2 as printed, and the
+arithmetic of the released code.
 """
 
 import math
@@ -31,8 +31,9 @@ def one_vs_all(W, x, target):
 
 
 def released(tasks, classes, epsilon, gamma, update):
-    """G = 1; the guess starts at epsilon, is not tested at the first task, and grows by gamma when
-    the optimum was further than D in plain l2; OGD projects each step; the mean is weighted by √m.
+    """G = 1; the guess starts at epsilon, is not tested at the first task, and grows by gamma
+    when the optimum was further than D in plain l2; OGD projects each step; the mean is weighted
+    by √m.
     """
     d = classes * tasks[0].X.shape[1]
     phi, D, weight = np.zeros(d), epsilon, 0.0
@@ -75,7 +76,8 @@ def test_released_is_the_released_arithmetic(update, seed):
 
 
 def algorithm_2(tasks, classes, epsilon, gamma, update):
-    """As printed: D_1 = max sqrt(B) + epsilon, D_{t+1} = gamma^k·epsilon, lazy OGD, sigma = G·√m."""
+    """As printed: D_1 = max sqrt(B) + epsilon, D_{t+1} = gamma^k·epsilon, lazy OGD, sigma = "
+    "G·√m."""
     d = classes * tasks[0].X.shape[1]
     phi, k = np.zeros(d), 0
     D = (np.linalg.norm(phi) + 1) / math.sqrt(2) + epsilon

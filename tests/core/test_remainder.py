@@ -1,5 +1,5 @@
-"""Fewer rounds than features, and a phi inside their span: there is no remainder, and what rounding
-leaves of one must not count.
+"""Fewer rounds than features, and a phi inside their span: there is no remainder, and what
+rounding leaves of one must not count.
 """
 
 import numpy as np

@@ -53,8 +53,8 @@ def test_gap_is_relative_to_the_value_and_true(domain, kind):
 
 @pytest.mark.parametrize("radius", [10.0, 100.0])
 def test_two_samples_have_a_closed_form(radius):
-    """Mirrored samples ±a pull the same way: the optimum is radius·a/‖a‖ and its losses are 2·log(1
-    + e^(−radius·‖a‖)).
+    """Mirrored samples ±a pull the same way: the optimum is radius·a/‖a‖ and its losses are
+    2·log(1 + e^(−radius·‖a‖)).
     """
     a = np.array([3.0, 4.0]) / 5
     found = fmrl.minimise(

@@ -1,5 +1,5 @@
-"""Similarity rules on update vectors at all distances, small ones included, against the definitions
-written out.
+"""Similarity rules on update vectors at all distances, small ones included, against the
+definitions written out.
 """
 
 import math
@@ -15,7 +15,9 @@ from fmrl.core.rules.meta import End
 
 
 def instance(kind, seed, count):
-    """Update vectors at distances from 1e-3 of the domain's size up, with their optima and weights."""
+    """Update vectors at distances from 1e-3 of the domain's size up, with their optima and
+    weights.
+    """
     rng = np.random.default_rng(seed)
     domain = make_domain(kind, 3, rng)
     phi = points(domain, 3, rng)[0]

@@ -120,8 +120,8 @@ def test_no_optimum_on_euclidean_is_an_error(kind):
 @given(seed=seeds, shape=st.sampled_from([(1, 3), (2, 5), (3, 4)]))
 @settings(max_examples=5)
 def test_least_norm_among_minimisers(domain_kind, kind, seed, shape):
-    """With fewer samples than features many actions have the optimal margins; the shortest of them
-    is wanted.
+    """With fewer samples than features many actions have the optimal margins; the shortest of
+    them is wanted.
     """
     _, loss, X, _, domain, game = problem(domain_kind, kind, shape, seed)
     found = fmrl.minimise(game, domain)
@@ -139,8 +139,8 @@ def test_least_norm_among_minimisers(domain_kind, kind, seed, shape):
 
 @pytest.mark.parametrize(("radius", "away"), [(2.0, 1.0), (1.0, 3.0)])
 def test_least_norm_on_a_shifted_ball(radius, away):
-    """One sample sees one coordinate; the centre's part that it does not see is taken off as far as
-    the ball allows.
+    """One sample sees one coordinate; the centre's part that it does not see is taken off as far
+    as the ball allows.
     """
     domain = fmrl.Ball(radius, (0.0, away, 0.0))
     found = fmrl.minimise(fmrl.Task([[1.0, 0.0, 0.0]], [0.5], loss=fmrl.Squared()).open(), domain)
@@ -151,8 +151,8 @@ def test_least_norm_on_a_shifted_ball(radius, away):
 @pytest.mark.parametrize("domain_kind", ["ball", "shifted ball"])
 @pytest.mark.parametrize("shape", [(3, 6), (30, 3)])
 def test_least_norm_of_softmax_ignores_the_common_part(domain_kind, shape):
-    """Adding one vector to all classes changes no loss; on a ball around 0 the least norm has none
-    of it.
+    """Adding one vector to all classes changes no loss; on a ball around 0 the least norm has
+    none of it.
     """
     _, _, _, _, domain, game = problem(domain_kind, "softmax", shape, 3)
     theta = fmrl.minimise(game, domain).theta.reshape(3, -1)
@@ -169,8 +169,8 @@ def test_least_norm_of_softmax_ignores_the_common_part(domain_kind, shape):
 @given(seed=seeds)
 @settings(max_examples=5)
 def test_gap_is_an_upper_bound_anywhere(domain_kind, kind, seed):
-    """The certificate of a poor action is still true: its value minus the minimum never exceeds the
-    gap.
+    """The certificate of a poor action is still true: its value minus the minimum never exceeds
+    the gap.
     """
     from fmrl.core.solve.gap import Objective
 
@@ -221,8 +221,8 @@ def test_a_stack_is_solved_like_its_tasks(domain_kind, kind):
 @pytest.mark.parametrize("kind", ["one-vs-all", "squared", "hinge"])
 @pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e3, 1e5])
 def test_small_and_large_scales(domain_kind, kind, scale):
-    """Features of any size: the gap stays certified. (Logistic margins of 1e5 are steps to machine
-    precision: honest is enough.)
+    """Features of any size: the gap stays certified. (Logistic margins of 1e5 are steps to
+    machine precision: honest is enough.)
     """
     rng, loss = np.random.default_rng(5), make_loss(kind)
     X, y = make_data(loss, 8, 3, rng)

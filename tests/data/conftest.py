@@ -18,8 +18,8 @@ def _own_folders(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def shared():
-    """A function from a file's name to its path in the shared data folder; skips by name when it is
-    not there.
+    """A function from a file's name to its path in the shared data folder; skips by name when it
+    is not there.
     """
 
     def find(name: str) -> Path:

@@ -22,8 +22,8 @@ CONTENT = bytes(range(256)) * 20_000  # 5 MB
 
 
 class Server:
-    """One file over HTTP: with ranges or without, whole or cut off, and a list of the ranges asked
-    for.
+    """One file over HTTP: with ranges or without, whole or cut off, and a list of the ranges
+    asked for.
     """
 
     def __init__(self, content):

@@ -306,8 +306,8 @@ def test_sentences_of_one_length_are_taken_by_characters_then_by_place():
 
 
 def test_a_word_on_most_pages_tells_nothing(sources):
-    """'stripes' speaks for the feline until over 70 % of the pages have it; then the more frequent
-    sense is taken.
+    """'stripes' speaks for the feline until over 70 % of the pages have it; then the more
+    frequent sense is taken.
     """
     net = WordNet.load(sources[1])
     titles = ["Tiger", "Bach", "Paris", "Crete", "Hammer"]

@@ -307,8 +307,8 @@ def test_whole_numbers_reach_an_embedding():
 
 
 def test_a_trainers_carried_moments_are_used():
-    """A test task goes on from the trainer's second moments and step count, as one torch.optim.Adam
-    would.
+    """A test task goes on from the trainer's second moments and step count, as one
+    torch.optim.Adam would.
     """
     trainer = MetaTrainer(make_net(), Adam(1e-2, eps=1e-3), meta_batch=2).fit(
         make_pool().tasks(3, 4, batch=3, steps=2), 3

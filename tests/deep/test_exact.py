@@ -1,5 +1,5 @@
-"""The stacked paths against a plain loop: nn.Module, autograd, torch.optim, one task after another,
-in float64.
+"""The stacked paths against a plain loop: nn.Module, autograd, torch.optim, one task after
+another, in float64.
 """
 # ruff: noqa: E402
 
@@ -257,8 +257,8 @@ def test_running_statistics_are_refused():
 
 
 def test_moments_in_turn_equal_one_optimiser_for_all_tasks():
-    """The authors' loop: one Adam whose moments and step count go on, theta put back to phi before
-    each task.
+    """The authors' loop: one Adam whose moments and step count go on, theta put back to phi
+    before each task.
     """
     tasks = make_pool().tasks(3, 4, batch=5, steps=4, seed=3)
     net = omniglot_net(3, filters=8, side=14, seed=0).double()

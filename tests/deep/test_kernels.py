@@ -1,5 +1,5 @@
-"""The fused kernels: in Triton's interpreter where Triton is installed, and on CUDA where there is
-one.
+"""The fused kernels: in Triton's interpreter where Triton is installed, and on CUDA where there
+is one.
 """
 
 import importlib.util

@@ -1,5 +1,5 @@
-"""Networks as users write them, against a plain loop over tasks with nn.Module and torch.optim, in
-float64.
+"""Networks as users write them, against a plain loop over tasks with nn.Module and torch.optim,
+in float64.
 """
 # ruff: noqa: E402
 
@@ -339,7 +339,8 @@ def test_what_vmap_refuses_is_run_task_by_task(kind):
     torch.manual_seed(0)
     net = Branching() if kind is None else Recurrent(kind)
     with pytest.warns(RuntimeWarning, match="task by task"):
-        # torch's Adam counts no step where a branch was not taken, ours does; SGD has no such count
+        # torch's Adam counts no step where a branch was not taken, ours does; SGD has no such
+        # count
         within = SGD(0.2) if kind is None else Adam(1e-2, carry=False)
         trainer = check(net.double(), tasks((4,) if kind is None else (5, 3)), within)
     assert trainer.loop.apply.looped

@@ -48,7 +48,10 @@ RANGE = "labels go from 0 to 3"
         (lambda: adapt(NET, EYE, Y, loss=F.cross_entropy), "the loss"),
         (lambda: adapt(NET, EYE, Y, steps=-1), "steps=-1 must be a whole number, at least 0"),
         (lambda: adapt(NET, EYE, Y, batch=0), "batch=0"),
-        (lambda: adapt(NET, EYE, Y, within=torch.optim.SGD), "within=SGD is not an optimiser of fmrl"),
+        (
+            lambda: adapt(NET, EYE, Y, within=torch.optim.SGD),
+            "within=SGD is not an optimiser of fmrl",
+        ),
         (lambda: adapt(NET, EYE, Y, run=1), "a module is one run"),
         (lambda: adapt(trainer(), EYE, Y, run=5), "choose from 0 to 0"),
         (lambda: adapt(trainer(), EYE, Y, loss=squared_error), "its own loss"),

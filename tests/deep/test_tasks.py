@@ -108,7 +108,10 @@ def test_the_smallest_class():
             lambda: Arrays([(NINE, [0] * 9, np.eye(2), [0, 1])], batch=1, steps=1),
             r"task 0: a sample of X has shape \(2,\)",
         ),
-        (lambda: Arrays([(NINE, ["a"] * 9)], batch=1, steps=1), "task 0: y is not an array of numbers"),
+        (
+            lambda: Arrays([(NINE, ["a"] * 9)], batch=1, steps=1),
+            "task 0: y is not an array of numbers",
+        ),
         (
             lambda: Arrays([(NINE, [0] * 9), (NINE, [0] * 9, NINE, [0] * 9)], batch=1, steps=1),
             "every task is",

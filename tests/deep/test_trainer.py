@@ -1,5 +1,5 @@
-"""MetaTrainer under bad input, interruptions and short time: nothing is misread, and what was done
-can be gone on with.
+"""MetaTrainer under bad input, interruptions and short time: nothing is misread, and what was
+done can be gone on with.
 """
 # ruff: noqa: E402
 

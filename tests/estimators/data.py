@@ -14,7 +14,8 @@ def classification(tasks=30, rows=12, features=4, classes=3, spread=0.5, size=2.
 
 
 def regression(tasks=30, rows=12, features=4, spread=0.3, noise=0.2, seed=0):
-    """X, y, task: linear models that scatter around a common one, with an intercept of their own."""
+    """X, y, task: linear models that scatter around a common one, with an intercept of their "
+    "own."""
     rng = np.random.default_rng(seed)
     task = np.repeat(np.arange(tasks), rows)
     w = rng.normal(size=features) + spread * rng.normal(size=(tasks, features))

@@ -37,8 +37,8 @@ def test_partial_fit_is_one_more_task(update):
     for t in range(6):
         part.partial_fit(X[task == t], y[task == t])
     assert part.n_tasks_seen_ == whole.n_tasks_seen_ == 6
-    # The coordinates are fixed by what is seen first, so the runs are not the same; the models agree all
-    # the same.
+    # The coordinates are fixed by what is seen first, so the runs are not the same; the models
+    # agree all the same.
     np.testing.assert_allclose(
         part.adapt(X[:12], y[:12]).coef_, whole.adapt(X[:12], y[:12]).coef_, atol=0.3
     )

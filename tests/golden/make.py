@@ -1,7 +1,7 @@
 """Write numbers.npz from the code as it is: python tests/golden/make.py
 
-One flat float64 array, and an index: the kind and the shape of every entry of every case, in order.
-"""
+One flat float64 array, and an index: the kind and the shape of every entry of every case, in
+order."""
 
 import json
 import sys

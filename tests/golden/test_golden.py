@@ -1,8 +1,7 @@
 """Every composition and every way in gives the numbers of numbers.npz, which make.py wrote.
 
-They are those from before the library was laid out anew. On another processor or with another NumPy
-than the file's, what is held bit for bit is held to 1e-12 instead.
-"""
+They are those from before the library was laid out anew. On another processor or with another
+NumPy than the file's, what is held bit for bit is held to 1e-12 instead."""
 
 import numpy as np
 import pytest

@@ -1,10 +1,9 @@
 """Every composition and every way into the library, on small fixed inputs, by public names only.
 
-`CASES` maps the name of a case to a function of a scratch folder, which returns
-{entry: (kind, value)}. The kind says how closely the value is held: "exact" bit for bit (no solver
-takes part), "solver" and "torch" to 1e-9 of the value's scale, "text" letter by letter. The name
-begins with the way in; what needs a package that is not installed is left out (`missing`).
-"""
+`CASES` maps the name of a case to a function of a scratch folder, which returns {entry: (kind,
+value)}. The kind says how closely the value is held: "exact" bit for bit (no solver takes part),
+"solver" and "torch" to 1e-9 of the value's scale, "text" letter by letter. The name begins with
+the way in; what needs a package that is not installed is left out (`missing`)."""
 # fmt: off
 
 import csv
@@ -97,12 +96,14 @@ def flat(value, name=""):
     return {k: v for key, x in pairs for k, v in flat(x, f"{name}.{key}".lstrip(".")).items()}
 
 
-# ---- core ----------------------------------------------------------------------------------------
+# ---- core
+# ----------------------------------------------------------------------------------------
 
 
 @lru_cache
 def tasks_of(name, mixed=False):
-    """Ragged tasks of one loss. mixed: all classes at the same rows, so that an optimum exists."""
+    """Ragged tasks of one loss. mixed: all classes at the same rows, so that an optimum exists.
+    """
     loss, rng = LOSSES[name], np.random.default_rng([7, list(LOSSES).index(name)])
     outputs, features, found = loss.outputs, 2 if loss.outputs > 1 else 3, []
     truth, classes = rng.normal(size=(outputs, features)), max(2, outputs)
@@ -167,7 +168,8 @@ def core(domain, loss, compositions, count, way, scratch):
             names = (*names[:2], "leader", names[3])
         algo = compose(domain, *names, lipschitz=1.0 if free and loss == "squared" else None)
         found = play(way, algo, tasks_of(loss, free)[:count])
-        out |= under("+".join(names), labelled(algo, "" if way == "totals" else loss, found))  # sums: last bit by blocks
+        held = "" if way == "totals" else loss  # the last bit of sums is a matter of blocks
+        out |= under("+".join(names), labelled(algo, held, found))
     return out
 
 
@@ -185,7 +187,8 @@ for d, l, way in product(DOMAINS, LOSSES, WAYS):
     case(f"{way}/{d}+{l}", core, d, l, few, count, way)
 
 
-# ---- presets and theory --------------------------------------------------------------------------
+# ---- presets and theory
+# --------------------------------------------------------------------------
 
 PRESETS = {
     "paper": presets.paper(), "paper ftrl": presets.paper("ftrl", "fli-online"),
@@ -326,7 +329,8 @@ case("float32/linear", single)
 case("tensors/squared", tensors)
 
 
-# ---- estimators and commands ---------------------------------------------------------------------
+# ---- estimators and commands
+# ---------------------------------------------------------------------
 
 SETTINGS = {
     "default": {}, "ogd mean": {"within": OGD(), "update": FLIBatch()},
@@ -340,7 +344,8 @@ SETTINGS = {
 
 @lru_cache
 def table(kind, tasks=14, rows=9):
-    """X of columns that deviate alike, y, task and weights; 2 or 3 classes, or 0: a regression."""
+    """X of columns that deviate alike, y, task and weights; 2 or 3 classes, or 0: a regression.
+    """
     rng, n, k = np.random.default_rng([11, kind]), tasks * rows, max(kind, 1)
     task, X = np.repeat(np.arange(tasks), rows), rng.normal(size=(n, 3))
     w = rng.normal(size=(k, 3)) + 0.3 * rng.normal(size=(tasks, k, 3))
@@ -371,7 +376,8 @@ def fitted(kind, settings, weighted, scratch):
     scores = [est.score(X, y), est.score(X, y, task=task), est.score(X, y, sample_weight=heavy)]
     out = look(est, X[:9]) | of("solver", scores=[*scores, model.score(X[:9], y[:9])])
     out |= under("seen", look(est, X[:20], task=task[:20])) | under("model", look(model, X[:9]))
-    return out | under("certificate", certificate(est.certificate_)) | similar(est.similarity_report_)
+    out |= under("certificate", certificate(est.certificate_))
+    return out | similar(est.similarity_report_)
 
 
 def online(kind, settings, scratch):
@@ -451,7 +457,8 @@ case("command/3", commands, 3, ["--within", "OGD()", "--update", "FLIBatch()"])
 case("command/regression", commands, 0, ["--similarity", "Doubling(0.1, 1.2)"])
 
 
-# ---- Ray and networks ----------------------------------------------------------------------------
+# ---- Ray and networks
+# ----------------------------------------------------------------------------
 
 
 def on_ray(scratch):

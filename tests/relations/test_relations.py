@@ -1,8 +1,8 @@
 """Relations that hold between answers whatever the answers are, over every way in.
 
-A relation is a generator of (case, other case, what the answers to the first say about those to the
-second). One test holds every relation against all ways, except those for which it says why not.
-"""
+A relation is a generator of (case, other case, what the answers to the first say about those to
+the second). One test holds every relation against all ways, except those for which it says why
+not."""
 # fmt: off
 
 import inspect
@@ -89,7 +89,8 @@ def units_of_a_column():
 
 @relation((ADAM, "MAML"), ("It scales the columns, so the ball must not change with them.", FRAME))
 def units_of_all_columns():
-    """A ball's radius and a network's step have units, too. Without an intercept: it has others."""
+    """A ball's radius and a network's step have units, too. Without an intercept: it has others.
+    """
     case = base(0, intercept=False)
     other = {"radius": case.radius / 64, "step": case.step / 64**2}
     yield case, rows(case, lambda X: 64 * X, **other), same
@@ -189,8 +190,8 @@ def every_column_twice():
 
 @relation(("They take no weights.", *STREAMS, *COMMANDS, *CORE, FRAME, *NETWORKS))
 def weight_of_a_row():
-    """A weight of 0 is no row; a weight of n is n rows where there is one task, whose model is its
-    optimum. With more tasks it is not: the step and the pilot count rows.
+    """A weight of 0 is no row; a weight of n is n rows where there is one task, whose model is
+    its optimum. With more tasks it is not: the step and the pilot count rows.
     """
     for case, most in [(case, most) for case in bases(0, 2) for most in (2, 4)]:
         case = case if most == 2 else order(case, np.arange(ROWS))
@@ -251,7 +252,8 @@ def test_ways_that_are_left_out_exist():
     assert all(way in WAYS for ways in NOT_FOR.values() for way in ways)
 
 
-# ---- the ways in, listed -------------------------------------------------------------------------
+# ---- the ways in, listed
+# -------------------------------------------------------------------------
 
 TAKES = {"X", "episodes", "file", "frame", "game", "table", "task", "tasks"}  # names of rows
 NO_WAYS = {  # and why not

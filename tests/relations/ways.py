@@ -1,8 +1,7 @@
 """Every way into the library as one function of a case: see `WAYS` at the end.
 
-A way says something of a case's query rows: {label: [q]}, probabilities, or margins where there are
-none; a regression has one entry, "".
-"""
+A way says something of a case's query rows: {label: [q]}, probabilities, or margins where there
+are none; a regression has one entry, ""."""
 # fmt: off
 
 import os
@@ -56,7 +55,8 @@ def said(case, values, predicted=None):
     return dict(zip(case.classes.tolist(), values.T, strict=True))
 
 
-# ---- tables --------------------------------------------------------------------------------------
+# ---- tables
+# --------------------------------------------------------------------------------------
 
 WALK = {  # the rows of a table one at a time, as one gets them from it
     "numpy": list, "pandas": lambda table: [row for _, row in table.iterrows()],
@@ -101,7 +101,8 @@ def write(case, path, columns):
     return path
 
 
-# ---- estimators ----------------------------------------------------------------------------------
+# ---- estimators
+# ----------------------------------------------------------------------------------
 
 
 def fresh(case):
@@ -180,7 +181,8 @@ def streams(case, scratch):
     return streamed(case, est)
 
 
-# ---- commands, and Ray ---------------------------------------------------------------------------
+# ---- commands, and Ray
+# ---------------------------------------------------------------------------
 
 
 def command(*words):
@@ -228,7 +230,8 @@ def on_ray(function, *given):
     return lambda case, scratch: start_ray() and function(case, scratch, *given)
 
 
-# ---- core ----------------------------------------------------------------------------------------
+# ---- core
+# ----------------------------------------------------------------------------------------
 
 
 def loss_of(case):
@@ -279,7 +282,8 @@ def from_frame(case, scratch):
     return margins(replace(case, query=query.X), phi)
 
 
-# ---- networks ------------------------------------------------------------------------------------
+# ---- networks
+# ------------------------------------------------------------------------------------
 
 
 def network(learn, case, scratch):
@@ -316,8 +320,8 @@ def maml(deep, rate, module, tasks, loss):
 
 
 class Way(NamedTuple):
-    """A function of a case and a scratch folder, the public entry points that it goes through, and
-    the package that it needs.
+    """A function of a case and a scratch folder, the public entry points that it goes through,
+    and the package that it needs.
     """
 
     play: Callable[..., dict]

@@ -1,5 +1,5 @@
-"""The page in headless Chromium: it renders without a complaint or a request, answers mouse, finger
-and keys, and fits a phone.
+"""The page in headless Chromium: it renders without a complaint or a request, answers mouse,
+finger and keys, and fits a phone.
 """
 
 import json

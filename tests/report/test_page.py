@@ -218,8 +218,8 @@ def test_a_false_assumption_is_no_guarantee(real):
 
 
 def test_bound_drawn_is_the_certified_one(real):
-    """It ends where the certificate says, and is called proved only if nothing under it is taken on
-    trust.
+    """It ends where the certificate says, and is called proved only if nothing under it is taken
+    on trust.
     """
     by_name = {s["name"]: s for s in charts.tar(real)["series"]}
     last = next(b for b in real["certificate"]["bounds"] if b["name"] == "per-task sum")["total"]
@@ -361,8 +361,8 @@ def damaged(value, rng, chance):
 
 
 def test_damaged_facts_give_a_page_or_a_clear_error(real):
-    """Nothing but FMRLError ever comes out, and what is rendered still holds two scripts and valid
-    data.
+    """Nothing but FMRLError ever comes out, and what is rendered still holds two scripts and
+    valid data.
     """
     small = json.loads(json.dumps(real))
     small["similarity"]["points"] = small["similarity"]["points"][:8]

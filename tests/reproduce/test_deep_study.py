@@ -1,5 +1,5 @@
-"""A study of the paper's runs, in small: it stops when its time is over, goes on, and records every
-run.
+"""A study of the paper's runs, in small: it stops when its time is over, goes on, and records
+every run.
 """
 # ruff: noqa: E402
 

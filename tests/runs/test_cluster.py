@@ -1,5 +1,5 @@
-"""`fmrl train --engine ray` on two workers of this machine: the model of the local engine, resumed,
-and with files that are broken.
+"""`fmrl train --engine ray` on two workers of this machine: the model of the local engine,
+resumed, and with files that are broken.
 """
 # ruff: noqa: E402
 

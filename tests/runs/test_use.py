@@ -1,5 +1,5 @@
-"""fmrl.runs.predict: adapted models are those of the estimator, predictions those one gets by hand,
-whatever the block size.
+"""fmrl.runs.predict: adapted models are those of the estimator, predictions those one gets by
+hand, whatever the block size.
 """
 
 import json

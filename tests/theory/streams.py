@@ -1,5 +1,5 @@
-"""Small random streams of tasks for the theorems: domains × losses × learners, scales from tame to
-awkward.
+"""Small random streams of tasks for the theorems: domains × losses × learners, scales from tame
+to awkward.
 """
 
 import numpy as np

@@ -101,8 +101,8 @@ def test_losses_are_convex_lipschitz_and_gradients_are_theirs(seed, rounds, reac
 
 
 def test_a_cone_from_the_printed_distance_would_let_the_optimum_out():
-    """With the cone at D*, the point at distance D* beats every point of Θ*: the paper's misprint,
-    in numbers.
+    """With the cone at D*, the point at distance D* beats every point of Θ*: the paper's
+    misprint, in numbers.
     """
     diameter, m, steep = 0.5, 16, 1.0
     total = steep / 2 * math.sqrt(m)

@@ -1,5 +1,5 @@
-"""Statements of the paper that are false as printed: each test is an instance that breaks the print
-and not our form.
+"""Statements of the paper that are false as printed: each test is an instance that breaks the
+print and not our form.
 """
 
 import math
@@ -13,8 +13,8 @@ from fmrl.theory.certificate import certify
 
 
 def line(points, sigma, curvature, phi):
-    """FTL on sigma_t·B_R(θ_t‖·) on the line with R'' = curvature, by quadrature: meta-regret after
-    phi_1 = phi.
+    """FTL on sigma_t·B_R(θ_t‖·) on the line with R'' = curvature, by quadrature: meta-regret
+    after phi_1 = phi.
     """
     x = np.linspace(0, max(points), 20001)
     first = np.concatenate(
@@ -37,8 +37,8 @@ def line(points, sigma, curvature, phi):
 
 
 def test_lemma_b2_is_not_homogeneous():
-    """Printed: (G² + 1)/2·Σ α_t/α_{1:t}. Weights of 100 make the regret 100 times larger and leave
-    the print where it was.
+    """Printed: (G² + 1)/2·Σ α_t/α_{1:t}. Weights of 100 make the regret 100 times larger and
+    leave the print where it was.
     """
     points, sigma = [0.0, 1.0], np.array([100.0, 100.0])
     regret = line(points, sigma, np.ones_like, 0.0)
@@ -81,8 +81,8 @@ def far_apart(scale, m):
 
 
 def test_violation_sum_must_be_squared():
-    """Theorem B.1 prints κ(ρD* + E)/(γ^k·ε): with lengths in the hundreds the measured TAR is above
-    it.
+    """Theorem B.1 prints κ(ρD* + E)/(γ^k·ε): with lengths in the hundreds the measured TAR is
+    above it.
     """
     tasks, algo = far_apart(1000.0, 400)
     h = fmrl.run(algo, tasks, np.array([1.0, 0.0, 0.0]))
@@ -147,8 +147,8 @@ def test_mean_action_is_further_than_printed():
     """Proposition B.3 prints Δ_max = (1/α)·√(8/m·log(6T/δ)): the rounds ½(θ − 1)² played from 0
     with the least ε it allows.
 
-    Lazy and eager steps agree and stay inside, so θ_i = 1 − (1 − η)^i and the mean action is known
-    in closed form."""
+    Lazy and eager steps agree and stay inside, so θ_i = 1 − (1 − η)^i and the mean action is
+    known in closed form."""
     m, T, delta, alpha, G = 10**8, 2, 0.5, 1.0, 1.0
     epsilon = 24 * G / (alpha * math.sqrt(m))
     eta = epsilon / (G * math.sqrt(m))

@@ -218,8 +218,8 @@ def test_known_similarity_needs_its_deviation_term():
 
 
 def test_theorem_needs_its_guess_term():
-    """Alternating costs, all optima at 0, a guess that is too large: every task costs half of what
-    the guess term charges.
+    """Alternating costs, all optima at 0, a guess that is too large: every task costs half of
+    what the guess term charges.
     """
     costs = np.tile([[1.0], [-1.0]], (8, 1))
     tasks = [fmrl.Task(costs, loss=fmrl.Linear()) for _ in range(60)]

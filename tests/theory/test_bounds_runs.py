@@ -1,7 +1,8 @@
 """Measured regret never exceeds a bound: runs over random streams, domains, losses and learners.
 
 Every hypothesis example is a pool of tasks played as STREAMS streams at once; each stream is an
-instance, so a test with n examples looks at STREAMS·n of them, more than a thousand everywhere."""
+instance, so a test with n examples looks at STREAMS·n of them, more than a thousand
+everywhere."""
 
 import math
 
@@ -117,8 +118,8 @@ def test_fal_theorem(seed, where, loss, learner, guess):
 @examples
 @given(seeds, domains, losses, learners, guesses)
 def test_fal_corollary(seed, where, loss, learner, guess):
-    """Corollary B.1 with given epsilon and gamma: one G (the largest of the pool) and one m for all
-    tasks.
+    """Corollary B.1 with given epsilon and gamma: one G (the largest of the pool) and one m for
+    all tasks.
     """
     rule = lambda D: fmrl.Doubling(D * 10 ** guess[0], guess[1])  # noqa: E731
     tasks, orders, h = play(seed, where, loss, learner, rule, ragged=False, level=True)
@@ -247,8 +248,8 @@ def setting(domain, h, s, reference, p):
 
 
 def sampled(rng, dim, m, radius):
-    """Tasks with i.i.d. rounds, losses in [0, 1], risk ½·Σ(θ − θ')²/dim + const: x is a unit vector
-    at random, y = θ'_x ± noise.
+    """Tasks with i.i.d. rounds, losses in [0, 1], risk ½·Σ(θ − θ')²/dim + const: x is a unit
+    vector at random, y = θ'_x ± noise.
     """
     centre = rng.uniform(-0.3, 0.3, dim) * radius
     tasks, risk = [], []

@@ -12,8 +12,8 @@ from fmrl.theory.certificate import Certificate, certify
 
 
 def benign(tasks=300, rounds=32, dim=10, seed=0):
-    """The benign synthetic stream: unit cost vectors around −(e_1 + a little per task), rounds with
-    noise; experts on a ball.
+    """The benign synthetic stream: unit cost vectors around −(e_1 + a little per task), rounds
+    with noise; experts on a ball.
     """
     rng = np.random.default_rng(seed)
     out = []
@@ -291,8 +291,8 @@ def test_unknown_learner_is_not_applicable():
 
 
 def test_simplex_without_floor():
-    """Optima at corners are infinitely far apart in KL: the theorem is refused, the sum over tasks
-    is not.
+    """Optima at corners are infinitely far apart in KL: the theorem is refused, the sum over
+    tasks is not.
     """
     rng = np.random.default_rng(0)
     tasks = [fmrl.Task(rng.uniform(size=(5, 3)), loss=fmrl.Linear()) for _ in range(8)]
@@ -313,8 +313,8 @@ def test_euclidean_needs_the_first_guess_to_cover():
 
 
 def test_adversary_runs():
-    """A reactive opponent's word for convexity and slope is taken, and said to be taken; its regret
-    stays below the bounds.
+    """A reactive opponent's word for convexity and slope is taken, and said to be taken; its
+    regret stays below the bounds.
     """
     opponent = fmrl.adversary.LowerBound(diameter=0.5, rounds=16, tasks=10, dim=3)
     history = fmrl.run(fmrl.presets.paper(), opponent, phi=np.zeros(3))
