@@ -333,7 +333,7 @@ def flatness(sizes: list[int], repeats: int, seed: int, tick: Callable[[], None]
         note = ", ".join(f"{n:,}: {v:.1f} {unit}" for n, v in found.items())
         if found is memory:
             grown = (memory[sizes[-1]] - memory[sizes[0]]) * 2**20 / (sizes[-1] - sizes[0])
-                note += f"; {grown:.0f} bytes a task"
+            note += f"; {grown:.0f} bytes a task"
         rows.append(
             Row("c", f"{what}, {span}", growth, f"within {most} %", growth <= most, "%", note, raw)
         )
