@@ -197,11 +197,11 @@ def test_ftrl_after_one_round_is_a_root(domain, size, eta):
     for label in (0, 1):
         x, phi, sign = size * rng.normal(size=5), rng.normal(size=5), 1 - 2 * label
         square = x @ x
-        s = root(
-            lambda s: eta * sign * 0.5 * (1 + math.tanh(sign * (x @ phi + s) / 2)) + s / square,
-            -1e9,
-            1e9,
-        )  # noqa: B023
+
+        def slope(s, sign=sign, x=x, phi=phi, square=square):
+            return eta * sign * 0.5 * (1 + math.tanh(sign * (x @ phi + s) / 2)) + s / square
+
+        s = root(slope, -1e9, 1e9)
         best = np.logaddexp(0, sign * (x @ phi + s)) + s * s / square / 2 / eta
         game = fmrl.Task([x], [label], loss=fmrl.Logistic()).open()
         found = check(game, domain, phi, np.asarray(eta))
@@ -237,7 +237,7 @@ def test_corners_in_one_place(domain, shape, size):
 
 
 def test_a_phi_that_loses_nothing_is_the_answer():
-    """Losses far below the rounding of phi: FTRL stays where it is, even on the edge of the domain."""
+    """Losses far below the rounding of phi: FTRL stays there, even on the edge of the domain."""
     for domain in (fmrl.Ball(30.0), fmrl.Box(-30.0, 30.0), fmrl.Euclidean()):
         phi = np.array([18.0, 24.0])
         for loss in (fmrl.Logistic(), fmrl.Hinge()):

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fmrl.core.losses import Loss
-from fmrl.core.losses.weighted import Weighted
+from fmrl.core.losses import Loss, Weighted
 from fmrl.core.tasks import Rounds
 from fmrl.estimators.coordinates import Chart
 

@@ -140,7 +140,7 @@ class Objective(NamedTuple):
         return u, 2 * norm(left) * norm(xp.reshape(samples.matrix(theta) * unit, theta.shape))
 
     def prove(self, found: Found) -> Found:
-        """The same theta with value and gap by its own slopes, or by those found if they are better."""
+        """The same theta, proved by its own slopes, or by those found where they prove more."""
         xp, (theta, _, _, slopes, method) = namespace(found.gap), found
         z = self.samples.margins(theta)
         value = self.value(theta, z)

@@ -111,7 +111,12 @@ class _Path:
     def advance(self) -> None:
         """One Newton step towards the point of the path at mu."""
         xp, samples, domain = self.xp, self.problem.samples, self.problem.domain
-        theta, w, slack, z = self.theta, self.w, domain.slack(self.theta), samples.margins(self.theta)
+        theta, w, slack, z = (
+            self.theta,
+            self.w,
+            domain.slack(self.theta),
+            samples.margins(self.theta),
+        )
         self._lower(z, slack)
         step, dw = self._newton(z, slack)
         dz = samples.margins(step, offset=False)
@@ -126,7 +131,10 @@ class _Path:
                 break
             length = xp.where(inside, length, length * 0.8)
         length = self._shorten(length, step, own, z, dz)
-        new_theta, new_w = domain.retract(theta, length[..., None] * step), w + length[..., None] * dw
+        new_theta, new_w = (
+            domain.retract(theta, length[..., None] * step),
+            w + length[..., None] * dw,
+        )
         sound = xp.all(xp.isfinite(new_theta), axis=-1) & xp.all(xp.isfinite(new_w), axis=-1)
         sound = sound & xp.all(domain.slack(new_theta) > 0, axis=-1)
         if self.smooth:
@@ -145,7 +153,10 @@ class _Path:
         near = NEAR * total
         if self.smooth and not slack.shape[-1]:  # no barrier: the gap itself has to go
             near = 0.1 * self.share * self.loss.merit(None, z)
-        good, count = (self.length > 0.4) & (self.gap <= near), xp.maximum(count, xp.ones_like(count))
+        good, count = (
+            (self.length > 0.4) & (self.gap <= near),
+            xp.maximum(count, xp.ones_like(count)),
+        )
         shrink = SHRINK if self.smooth else GENTLY
         mu = xp.where(good, shrink * total / count, self.mu)
         if isinstance(self.loss, Smooth) and bool(xp.any(self.hot)):

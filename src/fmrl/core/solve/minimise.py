@@ -100,16 +100,10 @@ def minimise(
 
 class Leaders:
     """FTRL's actions after i = 1, 2, … rounds of one stack of tasks, each started from the one
-    before.
+    before; arguments as for `minimise`.
 
     The rotation is made anew whenever the number of rounds doubles, so that it fits the rounds
     seen.
-
-    Args:
-        samples: Rounds with X [..., n, f]; leading axes are separate problems.
-        domain: The set of actions, with its B_R.
-        phi: Where B_R is taken from, [..., d]; None for the plain optimum.
-        eta: Step of B_R, [...]; only with ``phi``.
     """
 
     def __init__(
@@ -185,8 +179,9 @@ class Leaders:
             problem, found = self._problem(i), interior(self._problem(i))
             unique = self.phi is not None or isinstance(self.domain, Euclidean)
             return found if unique else shortest(problem, found)
-        # Plain descent is cheap where the ball makes it fast; the eigenbasis is where it is small.
-        if self.phi is not None or i < self.samples.X.shape[-1] or self.domain != _centred(self.domain):
+        # Plain descent is fast where a ball holds back; an eigenbasis of few rounds is cheap.
+        plain = isinstance(self.domain, Ball) and self.domain.centre == 0.0 and self.phi is None
+        if not plain or i < self.samples.X.shape[-1]:
             return self._majorised(i)
         problem = self._problem(i)
         found = descend(problem, self.still)
@@ -218,17 +213,15 @@ class Leaders:
         return found._replace(theta=self.rotation.up(found.theta))
 
 
-def _centred(domain: Domain) -> Domain:
-    return Ball(domain.radius) if isinstance(domain, Ball) else Euclidean()
-
-
 def _flat(samples: Samples) -> Samples:
     """The samples in float64 with one leading axis."""
     xp = namespace(samples.X)
     keep = {"X": 2, "target": 2, "weight": 1, "rounds": 0, "offset": 2}
     arrays = {name: getattr(samples, name) for name in keep}
     wide = {
-        name: xp.reshape(xp.astype(a, xp.float64, copy=False), (-1, *a.shape[a.ndim - keep[name] :]))
+        name: xp.reshape(
+            xp.astype(a, xp.float64, copy=False), (-1, *a.shape[a.ndim - keep[name] :])
+        )
         for name, a in arrays.items()
         if a is not None
     }
@@ -240,7 +233,9 @@ def _check(samples: Samples, phi: Array | None) -> None:
     xp = namespace(samples.X)
     for name, a in {"features": samples.X, "targets": samples.target, "phi": phi}.items():
         if a is not None and not bool(xp.max(xp.abs(a)) <= LARGEST):
-            raise FMRLError(f"{name} beyond {LARGEST:g} cannot be solved with", fix="scale them down")
+            raise FMRLError(
+                f"{name} beyond {LARGEST:g} cannot be solved with", fix="scale them down"
+            )
 
 
 def _closed_form(problem: Objective) -> Found:

@@ -11,7 +11,7 @@ import numpy as np
 from fmrl.core import losses as library
 from fmrl.core.algorithm import FMRL
 from fmrl.core.history import SCALARS, History
-from fmrl.core.losses.weighted import Weighted
+from fmrl.core.losses import Weighted
 from fmrl.core.rules.within import FTRL, OGD, OMD
 from fmrl.core.tasks import Task
 from fmrl.errors import FMRLError
