@@ -31,17 +31,21 @@ NEAR = 5.0  # times mu·count: the gap of a point near enough to the path to low
 Solve = Callable[..., list[Array]]
 
 
-def interior(problem: Objective) -> Found:
-    """Minimise until the gap keeps the promise, and on until rounding ends the descent."""
-    path = _Path(problem)
+def interior(problem: Objective, straight: bool = False) -> Found:
+    """Minimise until the gap keeps the promise, and on until rounding ends the descent.
+
+    ``straight`` keeps the constraints that B_R enforces by itself, for answers far from phi.
+    """
+    path = _Path(problem, straight)
     xp, best = path.xp, path.theta
     value = gap = least = full(best.shape[:1], math.inf, best)
     slopes = xp.zeros_like(problem.samples.margins(best))
-    stalled, finished = xp.zeros_like(value), value < 0
+    stalled, low, finished = xp.zeros_like(value), xp.zeros_like(value), value < 0
     spare = ABSOLUTE * problem.start(best)
     for _ in range(LIMIT):
         new_value, new_gap, new_slopes = path.certificate()
-        better = (new_gap < gap) | (new_value < value) & (gap == math.inf)
+        # Below rounding gaps say nothing, and the later action is the better one.
+        better = (new_gap < xp.maximum(gap, path.floor)) | (new_value < value) & (gap == math.inf)
         better = better & ~finished  # a finished problem of the stack keeps its answer
         slower = ~(new_gap < 0.9 * least) & ~path.hot
         stalled = xp.where(slower, stalled + 1, xp.zeros_like(stalled))
@@ -50,9 +54,10 @@ def interior(problem: Objective) -> Found:
         slopes = xp.where(better[..., None, None], new_slopes, slopes)
         value, gap = xp.where(better, new_value, value), xp.where(better, new_gap, gap)
         # Past the promise there is more to gain (theta is only as exact as √gap), until rounding
-        # stops the descent.
+        # stops the descent, and then by one step more.
         proved = problem.least(value, gap)
-        enough = (proved <= RELATIVE * xp.abs(value)) & ((stalled >= 3) | (proved <= path.floor))
+        low = xp.where(proved <= path.floor, low + 1, xp.zeros_like(low))
+        enough = (proved <= RELATIVE * xp.abs(value)) & ((stalled >= 3) | (low >= 2))
         finished = finished | enough | (proved <= spare) & (stalled >= 6) | (stalled >= 15)
         if bool(xp.all(finished)):
             break
@@ -63,13 +68,15 @@ def interior(problem: Objective) -> Found:
 class _Path:
     """theta [B, d] with its multipliers w [B, k], and mu [B]."""
 
-    def __init__(self, problem: Objective):
+    def __init__(self, problem: Objective, straight: bool):
         samples, smooth = problem.samples, problem.samples.loss.bend < math.inf
         xp = self.xp = namespace(samples.X)
         self.theta = problem.domain.middle(zeros((samples.X.shape[0], samples.dim), samples.X))
         if problem.phi is not None:
             away = problem.domain.divergence(self.theta, problem.phi)
-            if not bool(xp.all(xp.isfinite(away))):  # phi lies on constraints that B_R enforces
+            # Corners and parabolas want straight steps too, unless phi lies on the constraints.
+            straight = straight or not smooth or samples.loss.attained
+            if not straight or not bool(xp.all(xp.isfinite(away))):
                 problem = problem._replace(domain=problem.domain.regularised())
         slack = problem.domain.slack(self.theta)
         if problem.phi is not None and not slack.shape[-1]:

@@ -31,7 +31,8 @@ def shortest(problem: Objective, found: Found) -> Found:
     if not bool(xp.any(known)):
         return found
     eta = size / xp.where(known, WEIGHT * scale, xp.ones_like(size))
-    near = interior(problem._replace(phi=origin, eta=xp.where(known, eta, xp.ones_like(eta)))).theta
+    eta = xp.where(known, eta, xp.ones_like(eta))
+    near = interior(problem._replace(phi=origin, eta=eta), straight=True).theta
     reached = problem.value(near, problem.samples.margins(near))
     lost = xp.maximum(reached - (value - gap), xp.zeros_like(gap))
     # Where the minimiser is unique the two agree up to the bias of ρ, and the plain solution has
