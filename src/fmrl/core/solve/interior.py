@@ -47,8 +47,9 @@ def interior(problem: Objective, straight: bool = False) -> Found:
         # Below rounding gaps say nothing, and the later action is the better one.
         better = (new_gap < xp.maximum(gap, path.floor)) | (new_value < value) & (gap == math.inf)
         better = better & ~finished  # a finished problem of the stack keeps its answer
-        slower = ~(new_gap < 0.9 * least) & ~path.hot
-        stalled = xp.where(slower, stalled + 1, xp.zeros_like(stalled))
+        waited = xp.where(path.hot, full((), 0.5, stalled), xp.ones_like(stalled))
+        better_off = (new_gap < 0.9 * least) | path.cooled
+        stalled = xp.where(better_off, xp.zeros_like(stalled), stalled + waited)
         least = xp.minimum(least, new_gap)
         best = xp.where(better[..., None], path.theta, best)
         slopes = xp.where(better[..., None, None], new_slopes, slopes)
@@ -95,6 +96,7 @@ class _Path:
         self.mu = self.gap / max(slack.shape[-1], 1)
         self.w = self.mu[..., None] / slack
         self.predicted: Array | None = None  # the slopes that the last step leads to
+        self.cooled = self.hot  # whether the last step lowered the heat
 
     @property
     def hot(self) -> Array:
@@ -166,10 +168,12 @@ class _Path:
         )
         shrink = SHRINK if self.smooth else GENTLY
         mu = xp.where(good, shrink * total / count, self.mu)
+        self.cooled = self.mu < 0
         if isinstance(self.loss, Smooth) and bool(xp.any(self.hot)):
             heat = self.loss.heat
             cooler = xp.where(good, xp.maximum(COOL * heat, xp.minimum(heat, mu / self.eta)), heat)
             self.loss = Smooth(self.loss.samples, xp.maximum(cooler, xp.ones_like(cooler)))
+            self.cooled = self.loss.heat < heat
             mu = xp.where(self.hot, xp.maximum(mu, 0.1 * self.eta * cooler), mu)
         # A barrier worth more than the gap would only push theta back, and one below rounding is
         # none.

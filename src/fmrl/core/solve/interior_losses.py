@@ -38,7 +38,7 @@ class Smooth(NamedTuple):
         size = domain.dual(samples.X)
         # B_R ≥ ½‖·‖², so Θ is at most √2·diameter across, and the simplex 2.
         width = one * (2.0 if domain.norm == "l1" else math.sqrt(2) * domain.diameter(samples.dim))
-        if phi is not None:  # FTRL moves at most eta·Σ‖gradient‖, and B_R is paid for by F(phi)
+        if phi is not None and eta is not None:  # at most eta·Σ‖gradient‖, and paid for by F(phi)
             won = dot(samples.weight, samples.loss.value(samples.margins(phi), samples.target))
             steep = samples.loss.steep(domain.norm) * dot(size, samples.weight)
             width = xp.minimum(width, xp.minimum(eta * steep, xp.sqrt(2 * eta * won)))

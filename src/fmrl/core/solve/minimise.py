@@ -29,7 +29,7 @@ from fmrl.core.solve.least_norm import shortest
 from fmrl.core.solve.majorise import Rotation, descend, majorise
 from fmrl.errors import FMRLError
 
-LARGEST = 1e60  # of a feature, target or phi: their fourth powers are taken, and 1e308 is the end
+LARGEST = 1e30  # of a feature, target or phi: far above any use, far below what overflows
 
 
 class Reason(IntEnum):
