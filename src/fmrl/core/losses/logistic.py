@@ -42,9 +42,9 @@ def _chi_square(p: Array, off: Array) -> Array:
     >>> f"{float(_chi_square(np.array([1e-50, 1.0]), np.array([1e-58, -1e-58]))):.1e}"
     '1.0e-66'
     """
-    xp, seen = namespace(p), p > 0
-    terms = off * (off / xp.where(seen, p, xp.ones_like(p)))
-    outside = xp.any((p + off < 0) | ~seen & (off != 0), axis=-1)
+    xp, seen = namespace(p), p > 1e-150  # below, a ratio could overflow
+    terms = xp.where(seen, off * (off / xp.where(seen, p, xp.ones_like(p))), xp.abs(off))
+    outside = xp.any((p + off < 0) | ~seen & (xp.abs(off) > p), axis=-1)
     return xp.where(outside, full((), math.inf, p), xp.sum(terms, axis=-1))
 
 

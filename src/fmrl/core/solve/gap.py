@@ -164,19 +164,37 @@ class Objective(NamedTuple):
         return 4 * xp.finfo(z.dtype).eps * (total + xp.abs(self.value(theta, z)))
 
 
-def columns(X: Array) -> tuple[Array, Array, Array]:
-    """What an unbounded problem needs to know of X [B, n, f].
+class Columns(NamedTuple):
+    """What an unbounded problem needs to know of its X [B, n, f].
 
-    Returns the columns' sizes as powers of two [B, 1, f], an orthonormal basis of their span
-    [B, n, r] (zero where there is none), and whether they are independent [B]. A column counts as
-    dependent where it is so up to the rounding of its entries.
+    A column counts as dependent where it is so up to the rounding of its entries.
     """
-    xp: Any = namespace(X)
-    n, f = X.shape[-2:]
-    size = xp.sqrt(xp.sum(X * X, axis=-2, keepdims=True))
-    size = xp.where(size > 0, size, xp.ones_like(size))
-    unit = full((), 2.0, X) ** xp.round(xp.log2(size))
-    U, strength, _ = xp.linalg.svd(X / unit, full_matrices=False)
-    real = strength > max(n, f) * xp.finfo(X.dtype).eps * strength[..., :1]
-    span = xp.where(real[..., None, :], U, xp.zeros_like(U))
-    return unit, span, xp.all(real, axis=-1) if n >= f else real[..., 0] & False
+
+    unit: Array  # [B, 1, f]: what to divide the columns by
+    span: Array  # [B, n, r]: an orthonormal basis of their span, zero where there is none
+    inverse: Array  # [B, f, n]: a pseudo-inverse of X / unit
+
+    @classmethod
+    def of(cls, X: Array) -> Columns:
+        """The columns of X, by a singular value decomposition of X with columns of like size."""
+        xp: Any = namespace(X)
+        n, f = X.shape[-2:]
+        size = xp.sqrt(xp.sum(X * X, axis=-2, keepdims=True))
+        size = xp.where(size > 0, size, xp.ones_like(size))
+        size = full((), 2.0, X) ** xp.round(xp.log2(size))  # dividing by it is exact
+        U, strength, V = xp.linalg.svd(X / size, full_matrices=False)
+        real = strength > max(n, f) * xp.finfo(X.dtype).eps * strength[..., :1]
+        span = xp.where(real[..., None, :], U, xp.zeros_like(U))
+        weaker = span / xp.where(real, strength, xp.ones_like(strength))[..., None, :]
+        # A scale does not change a unique minimiser, only its digits; of several, the least norm.
+        unique = (xp.all(real, axis=-1) & (n >= f))[..., None, None]
+        unit = xp.where(unique, size, xp.ones_like(size))
+        inverse = xp.matrix_transpose(xp.matmul(weaker, V) * (unit / size))
+        return cls(unit, span, inverse)
+
+    def refine(self, samples: Samples, theta: Array) -> Array:
+        """Least squares: what nearly dependent columns left undone; samples are in these units."""
+        for _ in range(2):  # the second time takes off what rounding left of the first
+            error = samples.margins(theta) - samples.target
+            theta = theta - namespace(theta).matmul(self.inverse, error)[..., 0]
+        return theta

@@ -67,7 +67,6 @@ class Smooth(NamedTuple):
         return self.samples.loss.curvature(z / self._wide, self.samples.target) / wide
 
     def shift(self, mu: Array, z: Array) -> Array:
-        """No part of the next slope is known before the step."""
         return namespace(z).zeros_like(z)
 
     def products(self) -> tuple[Array, Array]:
@@ -76,14 +75,12 @@ class Smooth(NamedTuple):
         return nothing, nothing
 
     def newton(self, dz: Array, mu: Array, z: Array) -> None:
-        """A smooth loss has no variables of its own."""
+        return None
 
     def longest(self, step: Any) -> Array:
-        """Nothing of it can end a step."""
         return full((), math.inf, self.heat)
 
     def move(self, step: Any, length: Array) -> Smooth:
-        """The same loss: it has no memory."""
         return self
 
 
@@ -127,11 +124,9 @@ class Corner(NamedTuple):
         return dot(self.samples.weight, along)
 
     def slope(self, z: Array) -> Array:
-        """Slopes between those of the two sides, [B, n, 1]."""
         return -self.samples.target * self.a[..., None]
 
     def curvature(self, z: Array) -> Array:
-        """How fast the slopes follow the margins, [B, n, 1]."""
         return (self.a / (self.a / self.b * self.s + self.r))[..., None]
 
     def _rates(self, mu: Array, dt: Array) -> Array:
@@ -165,7 +160,6 @@ class Corner(NamedTuple):
         return room(x, xp.concat([da, -da, ds, dr], axis=-1))
 
     def move(self, step: Any, length: Array) -> Corner:
-        """The loss after a step of this length [B]."""
         da, ds, dr = (length[..., None] * d for d in step)
         return self._replace(a=self.a + da, b=self.b - da, s=self.s + ds, r=self.r + dr)
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from fmrl.core.arrays import Array, constant, dot, full, namespace, to_numpy, zeros
 from fmrl.core.domains import Ball, Domain, Euclidean
 from fmrl.core.samples import Samples
-from fmrl.core.solve.gap import Found, Method, Objective, columns
+from fmrl.core.solve.gap import Columns, Found, Method, Objective
 from fmrl.core.solve.interior import interior
 from fmrl.core.solve.least_norm import shortest
 from fmrl.core.solve.majorise import Rotation, descend, majorise
@@ -119,13 +119,10 @@ class Leaders:
             self.eta = self._wide(xp.broadcast_to(constant(eta, phi), self.lead))
         _check(self.samples, self.phi)
         self.smooth = isinstance(domain, (Ball, Euclidean)) and 0 < samples.loss.bend < math.inf
-        self.unit: Array | None = None  # [B, 1, f]: what the columns of X were divided by
-        self.span: Array | None = None
+        self.columns: Columns | None = None  # of X, where nothing bounds or regularises
         if phi is None and isinstance(domain, Euclidean) and samples.loss.bend > 0:
-            unit, self.span, independent = columns(self.samples.X)
-            # A scale does not change a unique minimiser, only its digits.
-            self.unit = xp.where(independent[..., None, None], unit, xp.ones_like(unit))
-            self.samples = replace(self.samples, X=self.samples.X / self.unit)
+            self.columns = Columns.of(self.samples.X)
+            self.samples = replace(self.samples, X=self.samples.X / self.columns.unit)
         # An optimum moves phi, so it is wanted to the last digit; an action of FTRL only costs its
         # loss.
         self.still = (5e3 if phi is None else 5e6) * xp.finfo(xp.float64).eps
@@ -148,19 +145,19 @@ class Leaders:
         """The minimiser over the first i rounds with its value and gap."""
         xp, problem = namespace(self.samples.X), self._problem(i)
         found = self._solve(i)
+        if self.columns is not None and self.smooth and problem.samples.loss.attained:
+            found = found._replace(theta=self.columns.refine(problem.samples, found.theta))
         if self.smooth:  # proved in these coordinates: a rotation drops features below its rounding
             found = problem.prove(found)
         found, reason = _honest(problem, found)
         theta, value, gap, _, method = found
-        if self.span is not None and not problem.samples.loss.attained:
+        if self.columns is not None and not problem.samples.loss.attained:
             missing = (reason != Reason.PROVED) | (value <= 1e-6 * self.samples.length)
             if bool(xp.any(missing)):
-                raise FMRLError(
-                    "the task has no finite optimum on Euclidean(): its classes are separable",
-                    fix="use Ball(radius)",
-                )
-        if self.unit is not None:
-            theta = xp.reshape(problem.samples.matrix(theta) / self.unit, theta.shape)
+                what = "the task has no finite optimum on Euclidean(): its classes are separable"
+                raise FMRLError(f"{what}, or nearly so", fix="use Ball(radius)")
+        if self.columns is not None:
+            theta = xp.reshape(problem.samples.matrix(theta) / self.columns.unit, theta.shape)
         if self.eta is not None:  # solved as eta·F + B_R, which stays finite as eta → 0
             scale = xp.where(self.eta > 0, self.eta, full((), math.inf, value))
             value, gap = value / scale, gap / scale
@@ -169,14 +166,16 @@ class Leaders:
         return Solution(theta, self._narrow(value), self._narrow(gap), ended)
 
     def _problem(self, i: int) -> Objective:
-        return Objective(self.samples.first(i), self.domain, self.phi, self.eta, self.span)
+        span = None if self.columns is None else self.columns.span
+        return Objective(self.samples.first(i), self.domain, self.phi, self.eta, span)
 
     def _solve(self, i: int) -> Found:
         """F, or eta·F + B_R, minimised on the first i rounds: here it is decided how."""
         if self.samples.loss.bend == 0:
             return _closed_form(self._problem(i))
         if not self.smooth:
-            problem, found = self._problem(i), interior(self._problem(i))
+            problem = self._problem(i)
+            found = interior(problem)
             unique = self.phi is not None or isinstance(self.domain, Euclidean)
             return found if unique else shortest(problem, found)
         # Plain descent is fast where a ball holds back; an eigenbasis of few rounds is cheap.
@@ -202,7 +201,7 @@ class Leaders:
             self.rotation = Rotation(self.samples.first(reach), self.domain, self.phi)
             self.v = None if last is None else self.rotation.down(last)
         problem, curvature = self.rotation.objective(i, self.eta)
-        problem = problem._replace(span=self.span)
+        problem = problem._replace(span=self._problem(i).span)
         begin = zeros((curvature.shape[0], problem.samples.dim), curvature)
         found = majorise(problem, curvature, begin if self.v is None else self.v, self.still)
         done = problem.kept(*found[:3])
@@ -216,15 +215,12 @@ class Leaders:
 def _flat(samples: Samples) -> Samples:
     """The samples in float64 with one leading axis."""
     xp = namespace(samples.X)
-    keep = {"X": 2, "target": 2, "weight": 1, "rounds": 0, "offset": 2}
-    arrays = {name: getattr(samples, name) for name in keep}
-    wide = {
-        name: xp.reshape(
-            xp.astype(a, xp.float64, copy=False), (-1, *a.shape[a.ndim - keep[name] :])
-        )
-        for name, a in arrays.items()
-        if a is not None
-    }
+    wide = {}
+    for name, keep in {"X": 2, "target": 2, "weight": 1, "rounds": 0, "offset": 2}.items():
+        a = getattr(samples, name)
+        if a is not None:
+            a = xp.reshape(a, (-1, *a.shape[a.ndim - keep :]))
+            wide[name] = xp.astype(a, xp.float64, copy=False)
     return replace(samples, **wide)
 
 
@@ -233,9 +229,8 @@ def _check(samples: Samples, phi: Array | None) -> None:
     xp = namespace(samples.X)
     for name, a in {"features": samples.X, "targets": samples.target, "phi": phi}.items():
         if a is not None and not bool(xp.max(xp.abs(a)) <= LARGEST):
-            raise FMRLError(
-                f"{name} beyond {LARGEST:g} cannot be solved with", fix="scale them down"
-            )
+            what = f"{name} above {LARGEST:g} are too large for the solver"
+            raise FMRLError(what, fix="scale them down")
 
 
 def _closed_form(problem: Objective) -> Found:
