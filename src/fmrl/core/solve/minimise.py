@@ -201,7 +201,8 @@ class Leaders:
             self.rotation = Rotation(self.samples.first(reach), self.domain, self.phi)
             self.v = None if last is None else self.rotation.down(last)
         problem, curvature = self.rotation.objective(i, self.eta)
-        problem = problem._replace(span=self._problem(i).span)
+        if self.columns is not None:
+            problem = problem._replace(span=self.columns.span)
         begin = zeros((curvature.shape[0], problem.samples.dim), curvature)
         found = majorise(problem, curvature, begin if self.v is None else self.v, self.still)
         done = problem.kept(*found[:3])
@@ -228,7 +229,7 @@ def _check(samples: Samples, phi: Array | None) -> None:
     """Refuse numbers whose powers are no numbers."""
     xp = namespace(samples.X)
     for name, a in {"features": samples.X, "targets": samples.target, "phi": phi}.items():
-        if a is not None and not bool(xp.max(xp.abs(a)) <= LARGEST):
+        if a is not None and not bool((xp.max(a) <= LARGEST) & (xp.min(a) >= -LARGEST)):
             what = f"{name} above {LARGEST:g} are too large for the solver"
             raise FMRLError(what, fix="scale them down")
 
