@@ -48,8 +48,8 @@ def interior(problem: Objective, straight: bool = False) -> Found:
         better = (new_gap < xp.maximum(gap, path.floor)) | (new_value < value) & (gap == math.inf)
         better = better & ~finished  # a finished problem of the stack keeps its answer
         waited = xp.where(path.hot, full((), 0.5, stalled), xp.ones_like(stalled))
-        better_off = (new_gap < 0.9 * least) | path.cooled
-        stalled = xp.where(better_off, xp.zeros_like(stalled), stalled + waited)
+        progress = (new_gap < 0.9 * least) | path.cooled
+        stalled = xp.where(progress, xp.zeros_like(stalled), stalled + waited)
         least = xp.minimum(least, new_gap)
         best = xp.where(better[..., None], path.theta, best)
         slopes = xp.where(better[..., None, None], new_slopes, slopes)
@@ -275,7 +275,7 @@ def _system(blocks: Array, diagonal: Array) -> Solve:
     solution per right-hand side.
     """
     xp, shape = namespace(blocks), blocks.shape[:-1]
-    # A whisper of the largest curvature keeps a flat direction of an unbounded problem solvable.
+    # A trace of the largest curvature keeps a flat direction of an unbounded problem solvable.
     top = xp.max(xp.reshape(xp.abs(blocks), (shape[0], -1)), axis=-1)[..., None]
     diagonal = xp.reshape(diagonal + 1e-15 * top + 1e-290, shape)
     eye = xp.eye(shape[-1], dtype=diagonal.dtype, device=device(diagonal))
