@@ -93,12 +93,12 @@ def test_huge_features_are_refused_or_solved_honestly(domain_kind, kind, size):
 def test_columns_are_measured_and_spanned():
     """Independent columns get units, powers of two; dependent ones keep theirs."""
     X = np.stack([np.array([[1e8, 1.0], [0.0, 1.0], [1e8, 3.0]]), np.outer([1.0, 2, 3], [1.0, 4])])
-    unit, span, inverse = Columns.of(X)
+    size, unit, span, inverse = Columns.of(X)
     assert np.all(np.log2(unit) == np.round(np.log2(unit))) and np.all(unit[1] == 1)
     np.testing.assert_allclose(inverse[0], np.linalg.pinv(X[0] / unit[0]), atol=1e-12)
     np.testing.assert_allclose(X[1] @ inverse[1] @ X[1], X[1], atol=1e-12)
-    for one, basis, size in zip(X, span, unit, strict=True):
-        np.testing.assert_allclose(basis @ (basis.T @ one / size), one / size, atol=1e-12)
+    for one, basis, scale in zip(X, span, size, strict=True):
+        np.testing.assert_allclose(basis @ (basis.T @ one / scale), one / scale, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["logistic", "squared", "hinge"])

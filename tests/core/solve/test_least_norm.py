@@ -42,3 +42,19 @@ def test_a_unique_minimiser_is_left_alone():
     plain, found = solved(np.eye(2), [0.3, -0.2], fmrl.Squared(), fmrl.Box(-1.0, 1.0))
     np.testing.assert_array_equal(found.theta, plain.theta)
     assert found.method[0] == Method.INTERIOR
+
+
+def test_softmax_without_bounds_has_no_common_part():
+    """Mirrored labels, so that there is an optimum: its classes sum to zero."""
+    X = np.random.default_rng(0).normal(size=(9, 2))
+    task = fmrl.Task(np.concatenate([X] * 3), np.repeat([0, 1, 2], 9), loss=fmrl.Softmax(3))
+    theta = fmrl.minimise(task.open(), fmrl.Euclidean()).theta.reshape(3, 2)
+    np.testing.assert_allclose(theta.sum(axis=0), 0, atol=1e-12)
+
+
+def test_the_hinge_without_bounds_finds_the_widest_margin():
+    """Separable samples ±(3, 4): of all actions without loss the shortest is (3, 4)/25."""
+    task = fmrl.Task([[3.0, 4.0], [-3.0, -4.0], [9.0, 5.0]], [1, 0, 1], loss=fmrl.Hinge())
+    found = fmrl.minimise(task.open(), fmrl.Euclidean())
+    np.testing.assert_allclose(found.theta, [0.12, 0.16], atol=1e-6)
+    assert found.gap <= 1e-12

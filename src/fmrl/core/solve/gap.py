@@ -170,27 +170,30 @@ class Columns(NamedTuple):
     A column counts as dependent where it is so up to the rounding of its entries.
     """
 
-    unit: Array  # [B, 1, f]: what to divide the columns by
+    size: Array  # [B, 1, f]: their sizes as powers of two, so that dividing by them is exact
+    unit: Array  # [B, 1, f]: the same where the minimiser is unique, so that no scale changes it
     span: Array  # [B, n, r]: an orthonormal basis of their span, zero where there is none
     inverse: Array  # [B, f, n]: a pseudo-inverse of X / unit
 
     @classmethod
-    def of(cls, X: Array) -> Columns:
-        """The columns of X, by a singular value decomposition of X with columns of like size."""
+    def of(cls, X: Array, strict: bool = True) -> Columns:
+        """The columns of X, by a singular value decomposition of X with columns of like size.
+
+        ``strict``: the loss has one minimiser where the columns are independent.
+        """
         xp: Any = namespace(X)
         n, f = X.shape[-2:]
         size = xp.sqrt(xp.sum(X * X, axis=-2, keepdims=True))
         size = xp.where(size > 0, size, xp.ones_like(size))
-        size = full((), 2.0, X) ** xp.round(xp.log2(size))  # dividing by it is exact
+        size = full((), 2.0, X) ** xp.round(xp.log2(size))
         U, strength, V = xp.linalg.svd(X / size, full_matrices=False)
         real = strength > max(n, f) * xp.finfo(X.dtype).eps * strength[..., :1]
         span = xp.where(real[..., None, :], U, xp.zeros_like(U))
         weaker = span / xp.where(real, strength, xp.ones_like(strength))[..., None, :]
-        # A scale does not change a unique minimiser, only its digits; of several, the least norm.
-        unique = (xp.all(real, axis=-1) & (n >= f))[..., None, None]
+        unique = (xp.all(real, axis=-1) & (strict and n >= f))[..., None, None]
         unit = xp.where(unique, size, xp.ones_like(size))
         inverse = xp.matrix_transpose(xp.matmul(weaker, V) * (unit / size))
-        return cls(unit, span, inverse)
+        return cls(size, unit, span, inverse)
 
     def refine(self, samples: Samples, theta: Array) -> Array:
         """Least squares: what nearly dependent columns left undone; samples are in these units."""

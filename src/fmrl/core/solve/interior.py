@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable
 
 from fmrl.core.arrays import Array, device, dot, full, namespace, zeros
+from fmrl.core.domains import Euclidean
 from fmrl.core.samples import Samples
 from fmrl.core.solve.gap import ABSOLUTE, RELATIVE, Found, Method, Objective
 from fmrl.core.solve.interior_losses import Corner, Smooth, room
@@ -191,6 +192,10 @@ class _Path:
         if problem.phi is not None:
             pull = pull + domain.mirror(theta) - domain.mirror(problem.phi)
             diagonal = diagonal + domain.metric(theta)
+        elif not self.smooth and isinstance(domain, Euclidean):
+            # Between corners nothing is bent, and rounding would carry theta off.
+            longest = self.xp.max(self.xp.sum(samples.X**2, axis=-1), axis=-1)
+            diagonal = diagonal + 1e-13 * longest[..., None]
         rhs = -domain.tangent(theta, pull)
         rhs = rhs - share * samples.gather(self.loss.shift(self.mu / self.eta, z))
         blocks = share[..., None, None] * _hessian(samples, self.loss.curvature(z))

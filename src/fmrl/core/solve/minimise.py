@@ -121,8 +121,8 @@ class Leaders:
         self.smooth = isinstance(domain, (Ball, Euclidean)) and 0 < samples.loss.bend < math.inf
         self.columns: Columns | None = None  # of X, where nothing bounds or regularises
         if phi is None and isinstance(domain, Euclidean) and samples.loss.bend > 0:
-            self.columns = Columns.of(self.samples.X)
-            self.samples = replace(self.samples, X=self.samples.X / self.columns.unit)
+            self.columns = Columns.of(self.samples.X, strict=self.smooth)
+            self.samples = _scaled(self.samples, self.columns.unit)
         # An optimum moves phi, so it is wanted to the last digit; an action of FTRL only costs its
         # loss.
         self.still = (5e3 if phi is None else 5e6) * xp.finfo(xp.float64).eps
@@ -157,7 +157,11 @@ class Leaders:
                 what = "the task has no finite optimum on Euclidean(): its classes are separable"
                 raise FMRLError(f"{what}, or nearly so", fix="use Ball(radius)")
         if self.columns is not None:
-            theta = xp.reshape(problem.samples.matrix(theta) / self.columns.unit, theta.shape)
+            theta = _unscaled(problem.samples, theta, self.columns.unit)
+            if problem.samples.loss.coupled:  # softmax does not see what all classes share
+                apart = problem.samples.matrix(theta)
+                apart = apart - xp.mean(apart, axis=-2, keepdims=True)
+                theta = xp.reshape(apart, theta.shape)
         if self.eta is not None:  # solved as eta·F + B_R, which stays finite as eta → 0
             scale = xp.where(self.eta > 0, self.eta, full((), math.inf, value))
             value, gap = value / scale, gap / scale
@@ -175,9 +179,13 @@ class Leaders:
             return _closed_form(self._problem(i))
         if not self.smooth:
             problem = self._problem(i)
-            found = interior(problem)
-            unique = self.phi is not None or isinstance(self.domain, Euclidean)
-            return found if unique else shortest(problem, found)
+            if self.columns is not None:  # columns of like size are easier, but lengths are ours
+                size = self.columns.size
+                found = interior(problem._replace(samples=_scaled(problem.samples, size)))
+                found = found._replace(theta=_unscaled(problem.samples, found.theta, size))
+            else:
+                found = interior(problem)
+            return found if self.phi is not None else shortest(problem, found)
         # Plain descent is fast where a ball holds back; an eigenbasis of few rounds is cheap.
         plain = isinstance(self.domain, Ball) and self.domain.centre == 0.0 and self.phi is None
         if not plain or i < self.samples.X.shape[-1]:
@@ -223,6 +231,15 @@ def _flat(samples: Samples) -> Samples:
             a = xp.reshape(a, (-1, *a.shape[a.ndim - keep :]))
             wide[name] = xp.astype(a, xp.float64, copy=False)
     return replace(samples, **wide)
+
+
+def _scaled(samples: Samples, unit: Array) -> Samples:
+    return replace(samples, X=samples.X / unit)
+
+
+def _unscaled(samples: Samples, theta: Array, unit: Array) -> Array:
+    """The action for X of the one that was found for X / unit."""
+    return namespace(theta).reshape(samples.matrix(theta) / unit, theta.shape)
 
 
 def _check(samples: Samples, phi: Array | None) -> None:
