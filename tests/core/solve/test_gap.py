@@ -3,8 +3,10 @@
 import math
 from fractions import Fraction
 
+import array_api_strict
 import numpy as np
 import pytest
+import torch
 from instances import make_data, make_domain, make_loss, points
 
 import fmrl
@@ -112,6 +114,23 @@ def test_any_slopes_prove_a_lower_bound(kind):
     z, u = (problem.samples.margins(a) for a in (theta, other))
     gap = problem.gap(theta, z, loss.slope(u, problem.samples.target))
     assert np.all(problem.value(theta, z) - gap <= best * (1 + 1e-12))
+
+
+@pytest.mark.parametrize("kind", ["logistic", "softmax", "squared", "hinge"])
+@pytest.mark.parametrize(
+    "asarray", [array_api_strict.asarray, torch.asarray], ids=["strict", "torch"]
+)
+def test_other_arrays_end_the_same_way_without_bounds(kind, asarray):
+    rng, loss = np.random.default_rng(0), make_loss(kind)
+    X = np.concatenate([rng.normal(size=(6, 2))] * 3)
+    y = np.repeat([0.0, 0.5, 2.0] if kind == "squared" else [0, 1, max(0, loss.outputs - 1)], 6)
+    plain = minimise(fmrl.Task(X, y, loss=loss).open(), fmrl.Euclidean())
+    found = minimise(fmrl.Task(asarray(X), asarray(y), loss=loss).open(), fmrl.Euclidean())
+    np.testing.assert_allclose(np.asarray(found.theta), plain.theta, atol=1e-7)
+    assert found.why == plain.why
+    hard = np.array([[1e10, 1e10 + 2e-6], [1e10, 1e10], [3.0, 3.0]])
+    rows = fmrl.Task(asarray(hard), asarray(np.ones(3)), loss=fmrl.Squared()).open()
+    assert minimise(rows, fmrl.Euclidean()).why.split(": ")[1] in ("proved", "rounding", "limit")
 
 
 def test_a_solution_says_how_it_ended():

@@ -152,7 +152,7 @@ class Leaders:
         found, reason = _honest(problem, found)
         theta, value, gap, _, method = found
         if self.columns is not None and not problem.samples.loss.attained:
-            missing = (reason != Reason.PROVED) | (value <= 1e-6 * self.samples.length)
+            missing = (reason != int(Reason.PROVED)) | (value <= 1e-6 * self.samples.length)
             if bool(xp.any(missing)):
                 what = "the task has no finite optimum on Euclidean(): its classes are separable"
                 raise FMRLError(f"{what}, or nearly so", fix="use Ball(radius)")
@@ -280,7 +280,7 @@ def _honest(problem: Objective, found: Found) -> tuple[Found, Array]:
     proved = problem.kept(theta, value, gap)
     if not bool(xp.all(proved)):
         floor = 16 * problem.rounding(theta, samples.margins(theta), slopes)
-        reason = xp.where(gap <= floor, reason + Reason.ROUNDING, reason + Reason.LIMIT)
-        reason = xp.where(xp.isfinite(gap), reason, xp.zeros_like(reason) + Reason.NO_PROOF)
-        reason = xp.where(proved, xp.zeros_like(reason), reason)
+        rounding, limit, none = (xp.full_like(reason, int(code)) for code in list(Reason)[1:])
+        why = xp.where(gap <= floor, rounding, xp.where(xp.isfinite(gap), limit, none))
+        reason = xp.where(proved, reason, why)
     return found._replace(theta=theta, value=value, gap=gap), reason
