@@ -21,7 +21,7 @@ from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known, Releas
 from fmrl.core.rules.update import FAL, FLIBatch, FLIOnline
 from fmrl.core.rules.within import FTRL, OGD, OMD, Play, play
 from fmrl.core.run import run
-from fmrl.core.solve.minimise import Solution, minimise
+from fmrl.core.solve import Solution, minimise
 from fmrl.core.tasks import Game, Task, stack
 from fmrl.core.values import parse
 from fmrl.errors import FMRLError

@@ -1,5 +1,4 @@
-"""Random instances shared by the tests: domains, losses, tasks and points, all made from one "
-"seed."""
+"""Random instances shared by the tests: domains, losses, tasks and points, from one seed."""
 
 from __future__ import annotations
 

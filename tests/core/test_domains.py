@@ -128,8 +128,7 @@ def test_lowest(kind, dim, seed):
 @pytest.mark.parametrize("kind", BOUNDED)
 @given(dim=st.integers(2, 6), seed=seeds, zeros=st.booleans())
 def test_lowest_of_several_is_the_one_of_least_norm(kind, dim, seed, zeros):
-    """With ties (equal costs on the simplex, zero costs elsewhere) every other minimiser is "
-    "longer."""
+    """With ties (equal costs on the simplex, zero costs elsewhere) all other answers are longer."""
     rng, domain, _, feasible = setting(kind, dim, seed)
     z = np.where(
         np.arange(dim) < dim // 2 + 1, 0.0, 0.0 if zeros else rng.uniform(0.5, 1, size=dim)

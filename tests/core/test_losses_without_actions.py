@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fmrl.core.domains import Ball, Box
-from fmrl.core.losses import Logistic, OneVsAll, Squared
-from fmrl.core.losses.weighted import Weighted
+from fmrl.core.losses import Logistic, OneVsAll, Squared, Weighted
 from fmrl.core.rules.within import OGD, OMD, play
 from fmrl.core.tasks import Rounds
 

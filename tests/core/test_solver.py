@@ -29,7 +29,7 @@ def certified(found, game):
 @pytest.mark.parametrize("domain_kind", BOUNDED)
 @pytest.mark.parametrize("kind", LOSSES)
 @given(shape=shapes, seed=seeds, separable=st.booleans())
-@settings(max_examples=5)
+@settings(max_examples=4)
 def test_optimum_agrees_with_cvxpy(domain_kind, kind, shape, seed, separable):
     _, loss, X, y, domain, game = problem(domain_kind, kind, shape, seed, separable)
     found = fmrl.minimise(game, domain)
@@ -48,7 +48,7 @@ def test_optimum_agrees_with_cvxpy(domain_kind, kind, shape, seed, separable):
 @pytest.mark.parametrize("domain_kind", DOMAINS)
 @pytest.mark.parametrize("kind", LOSSES)
 @given(shape=shapes, seed=seeds, eta=st.sampled_from([0.01, 0.3, 3.0, 30.0]))
-@settings(max_examples=5)
+@settings(max_examples=4)
 def test_ftrl_objective_agrees_with_cvxpy(domain_kind, kind, shape, seed, eta):
     rng, loss, X, y, domain, game = problem(domain_kind, kind, shape, seed)
     phi = points(domain, game.dim, rng)[0]
@@ -167,7 +167,7 @@ def test_least_norm_of_softmax_ignores_the_common_part(domain_kind, shape):
 @pytest.mark.parametrize("domain_kind", BOUNDED)
 @pytest.mark.parametrize("kind", LOSSES)
 @given(seed=seeds)
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_gap_is_an_upper_bound_anywhere(domain_kind, kind, seed):
     """The certificate of a poor action is still true: its value minus the minimum never exceeds
     the gap.
@@ -184,7 +184,7 @@ def test_gap_is_an_upper_bound_anywhere(domain_kind, kind, seed):
     u = loss.slope(z, stack.target)
     for phi, eta in ((None, None), (points(domain, game.dim, rng, 20), np.full(20, 0.7))):
         objective = Objective(stack, domain, phi, eta)
-        gap, value = objective.gap(theta, z, u, stack.gather(u)), objective.value(theta, z)
+        gap, value = objective.gap(theta, z, u), objective.value(theta, z)
         exact = fmrl.minimise(stack, domain, phi, eta)
         least = best.value if phi is None else 0.7 * (exact.value - exact.gap)
         assert np.all(value - least <= gap + 1e-9 * (1 + abs(value)))

@@ -22,7 +22,7 @@ from fmrl.core.batched import solve as solve_tasks
 from fmrl.core.history import KEEP, SCALARS
 from fmrl.core.meta_level import State, starts_of, together
 from fmrl.core.rules.meta import End
-from fmrl.core.solve.minimise import Solution
+from fmrl.core.solve import Solution
 from fmrl.core.tasks import Tasks
 from fmrl.core.values import shortcut
 from fmrl.errors import FMRLError, TableError

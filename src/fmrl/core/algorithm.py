@@ -13,7 +13,7 @@ from fmrl.core.rules.meta import End, FollowLeader, MetaUpdate
 from fmrl.core.rules.similarity import Doubling, SimilarityRule
 from fmrl.core.rules.update import FAL, UpdateRule
 from fmrl.core.rules.within import OMD, Learner, Play, play
-from fmrl.core.solve.minimise import Solution
+from fmrl.core.solve import Solution
 from fmrl.core.tasks import Game
 from fmrl.core.values import Value, shortcut
 from fmrl.errors import FMRLError

@@ -14,7 +14,7 @@ from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array, device, full, namespace
 from fmrl.core.meta_level import State, scan, together
 from fmrl.core.rules.meta import End
-from fmrl.core.solve.minimise import Solution
+from fmrl.core.solve import Solution
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 

@@ -1,5 +1,5 @@
-"""Rounds of a linear model as arrays: margins, losses, gradients and constants, for one task or a
-stack of them.
+"""Rounds of a linear model as arrays: margins, losses, gradients and constants, of one task or a
+stack.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from fmrl.errors import FMRLError
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Rounds of a linear model: round i has loss ℓ(⟨θ_c, x_i⟩ + offset, target_i), c = 1 …
-    outputs. Stacks on leading axes.
+    """Rounds of a linear model, stacked on leading axes.
+
+    Round i has the loss ℓ(⟨θ_c, x_i⟩ + offset, target_i), c = 1 … outputs.
     """
 
     loss: Loss
@@ -39,14 +40,11 @@ class Samples:
 
     def matrix(self, theta: Array) -> Array:
         """theta [..., d] as [..., outputs, f]."""
-        return namespace(theta).reshape(
-            theta, (*theta.shape[:-1], self.loss.outputs, self.X.shape[-1])
-        )
+        shape = (*theta.shape[:-1], self.loss.outputs, self.X.shape[-1])
+        return namespace(theta).reshape(theta, shape)
 
     def margins(self, theta: Array, offset: bool = True) -> Array:
-        """z of every round, shape [..., n, outputs]; without the offset, the change of z along a
-        step theta.
-        """
+        """z of every round, [..., n, outputs]; without the offset, its change along a step."""
         xp = namespace(theta)
         z = xp.matmul(self.X, xp.matrix_transpose(self.matrix(theta)))
         return z + self.offset if offset and self.offset is not None else z
@@ -63,62 +61,44 @@ class Samples:
 
     def first(self, i: int) -> Self:
         """The first i rounds."""
+        X, target, weight = self.X[..., :i, :], self.target[..., :i, :], self.weight[..., :i]
         offset = None if self.offset is None else self.offset[..., :i, :]
-        return replace(
-            self,
-            X=self.X[..., :i, :],
-            target=self.target[..., :i, :],
-            weight=self.weight[..., :i],
-            offset=offset,
-        )
+        return replace(self, X=X, target=target, weight=weight, offset=offset)
 
     def take(self, index: Array) -> Self:
         """The tasks at ``index`` of a stack [B, …]."""
         xp = namespace(self.X)
         names = ("X", "target", "weight", "rounds") + (() if self.offset is None else ("offset",))
-        return replace(
-            self, **{name: xp.take(getattr(self, name), index, axis=0) for name in names}
-        )
+        taken = {name: xp.take(getattr(self, name), index, axis=0) for name in names}
+        return replace(self, **taken)
 
     def reveal(self, i: int, theta: Array) -> tuple[Array, Array]:
         """Loss and gradient of round i at theta."""
-        xp = namespace(theta)
-        x = self.X[..., i, :]
+        x, target = self.X[..., i, :], self.target[..., i, :]
         z = dot(self.matrix(theta), x[..., None, :])
-        target = self.target[..., i, :]
         g = self.loss.slope(z, target)[..., :, None] * x[..., None, :]
-        return self.loss.value(z, target) * self.weight[..., i], xp.reshape(
-            g, (*g.shape[:-2], self.dim)
-        )
+        g = namespace(theta).reshape(g, (*g.shape[:-2], self.dim))
+        return self.loss.value(z, target) * self.weight[..., i], g
 
     def lipschitz(self, domain: Domain) -> Array:
-        """Root mean square of the rounds' Lipschitz constants: the dual norm of slope ⊗ x at its
-        largest.
-        """
+        """Root mean square of the rounds' Lipschitz constants, the largest ‖slope ⊗ x‖_*; [...]."""
         xp = namespace(self.X)
         steep = self.loss.steep(domain.norm)
         constant = domain.dual(self.X) * (steep if math.isfinite(steep) else self._steepest(domain))
         return xp.sqrt(xp.sum(self.weight * constant**2, axis=-1) / self.rounds)
 
     def _steepest(self, domain: Domain) -> Array:
-        """max over the domain of |⟨θ, x⟩ − y| per round, for losses whose slope grows with the
-        margin; shape [..., n].
-        """
+        """max over the domain of |⟨θ, x⟩ − y|, for losses whose slope grows with it; [..., n]."""
         xp = namespace(self.X)
         try:
             high, low = (dot(s * self.X, domain.lowest(s * self.X)) for s in (-1, 1))
         except FMRLError:
-            raise FMRLError(
-                f"{self.loss!r} is not Lipschitz on {domain!r}",
-                fix="use a bounded domain or FMRL(lipschitz=…)",
-            ) from None
+            what = f"{self.loss!r} is not Lipschitz on {domain!r}"
+            raise FMRLError(what, fix="use a bounded domain or FMRL(lipschitz=…)") from None
         y = self.target[..., 0]
         return xp.maximum(xp.abs(-high - y), xp.abs(low - y))
 
     def smoothness(self, domain: Domain) -> Array:
-        """Smoothness constant of the summed losses in the domain's norm, at most bend·Σ‖x‖²_*,
-        the bound returned; [...].
-        """
-        return self.loss.bend * namespace(self.X).sum(
-            self.weight * domain.dual(self.X) ** 2, axis=-1
-        )
+        """bend·Σ‖x‖²_*, a smoothness constant of the summed losses in the domain's norm; [...]."""
+        square = self.weight * domain.dual(self.X) ** 2
+        return self.loss.bend * namespace(square).sum(square, axis=-1)

@@ -18,7 +18,7 @@ from fmrl.core.domains import Domain
 from fmrl.core.losses import Loss, weigh
 from fmrl.core.losses.labels import as_labels
 from fmrl.core.samples import Samples
-from fmrl.core.solve.minimise import Leaders, Solution, minimise
+from fmrl.core.solve import Leaders, Solution, minimise
 from fmrl.errors import FMRLError
 
 ELEMENTS = 1 << 19  # of X in one stack: 4 MB in float64; larger ones leave the cache

@@ -27,7 +27,7 @@ from fmrl.core import presets
 from fmrl.core.arrays import Array, as_float, constant, device, dot, full, namespace, norm, unit
 from fmrl.core.domains import Ball, Box, Domain, Euclidean
 from fmrl.core.run import run
-from fmrl.core.solve.minimise import Solution
+from fmrl.core.solve import Solution
 from fmrl.errors import FMRLError
 from fmrl.theory.bounds import lower, weights
 

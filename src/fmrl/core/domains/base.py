@@ -1,19 +1,17 @@
-"""What a domain is: an action set Θ together with its Bregman regulariser B_R. One value is a whole
-geometry.
+"""What a domain is: an action set Θ together with its Bregman regulariser B_R.
 
-R is 1-strongly convex w.r.t. the domain's norm: R = ½‖·‖₂² (norm l2) for Ball, Box and Euclidean, R
-= ⟨θ, log θ⟩ (norm l1) for Simplex. Every method reduces over the last axis and broadcasts over the
+R is 1-strongly convex in the domain's norm: R = ½‖·‖₂² (norm l2) for Ball, Box and Euclidean, R =
+⟨θ, log θ⟩ (norm l1) for Simplex. Every method reduces over the last axis and broadcasts over the
 others.
 
-Three groups of methods, and that is all a new domain has to offer:
+A new domain has three groups of methods:
 
-* geometry — ``divergence``, ``mirror`` (∇R), ``metric`` (diagonal of ∇²R), ``dual`` (the dual
-  norm);
-* the set — ``argmin`` (the lazy mirror-descent primitive), ``project``, ``lowest`` (linear
-  minimisation), ``contains``,
-  ``middle``, ``reach``, ``diameter``;
-* its interior, for the interior-point solver — constraints h(θ) ≥ 0 by ``slack``, ``pull`` = Σ
-  wⱼ∇hⱼ, ``stiffness``."""
+* geometry: ``divergence``, ``mirror`` (∇R), ``metric`` (diagonal of ∇²R), ``dual`` (the dual norm);
+* the set: ``argmin`` (the lazy mirror-descent primitive), ``project``, ``lowest`` (linear
+  minimisation), ``contains``, ``middle``, ``reach``, ``diameter``;
+* its interior, for the interior-point solver: constraints h(θ) ≥ 0 by ``slack``, ``pull`` = Σ
+  wⱼ∇hⱼ, ``push``, ``stiffness``.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +22,9 @@ from fmrl.core.values import Value
 
 
 class Domain(Value, ABC):
-    """What the four domains share; the class is only a name for them, ``argmin`` is the method that
-    matters.
+    """An action set with its regulariser; here R = ½‖·‖₂² and no constraints.
+
+    A domain of your own subclasses this as a frozen dataclass.
     """
 
     norm: str = "l2"
@@ -75,28 +74,26 @@ class Domain(Value, ABC):
     def contains(self, theta: Array, slack: float = 1e-6) -> Array:
         """Whether theta lies in Θ up to ``slack`` (relative to the size of Θ), shape [...]."""
 
-    @abstractmethod
     def slack(self, theta: Array) -> Array:
         """Constraint values h(theta), shape [..., k]: Θ is where all are ≥ 0."""
+        return theta[..., :0]
 
-    @abstractmethod
     def pull(self, theta: Array, weight: Array) -> Array:
         """Σⱼ weightⱼ·∇hⱼ(theta), shape [..., d]."""
+        return namespace(theta).zeros_like(theta)
 
-    @abstractmethod
     def push(self, step: Array) -> Array:
         """∇hⱼᵀstep of the linear constraints, shape [..., k]: the adjoint of ``pull``."""
+        return step[..., :0]
 
-    @abstractmethod
     def stiffness(self, theta: Array, multiplier: Array, ratio: Array) -> Array:
         """Diagonal of Σⱼ −multiplierⱼ∇²hⱼ + ratioⱼ∇hⱼ∇hⱼᵀ; a curved constraint leaves the last term
         to ``border``.
         """
+        return namespace(theta).zeros_like(theta)
 
     def regularised(self) -> Domain:
-        """This domain under an objective that contains B_R, less the constraints that B_R enforces
-        by itself.
-        """
+        """This domain without the constraints that B_R enforces by itself."""
         return self
 
     def retract(self, theta: Array, step: Array) -> Array:

@@ -1,6 +1,4 @@
-"""The domains with R = ½‖·‖²: Ball, Box and Euclidean. (Simplex, with its entropy, is in `simplex`;
-what they share, in `domain`.)
-"""
+"""The domains with R = ½‖·‖²: Ball, Box and Euclidean."""
 
 from __future__ import annotations
 
@@ -13,8 +11,6 @@ import numpy as np
 from fmrl.core.arrays import constant, dot, full, namespace, norm, to_numpy, zeros
 from fmrl.core.domains.base import Domain
 from fmrl.errors import FMRLError
-
-__all__ = ["Ball", "Box", "Domain", "Euclidean"]
 
 
 def _vector(value: Any, name: str) -> float | tuple[float, ...]:
@@ -29,6 +25,10 @@ def _vector(value: Any, name: str) -> float | tuple[float, ...]:
 class Ball(Domain):
     """The l2 ball {θ : ‖θ − centre‖₂ ≤ radius} with R = ½‖·‖₂².
 
+    Args:
+        radius: Positive and finite.
+        centre: A number for all coordinates, or a vector [d].
+
     >>> import numpy as np
     >>> Ball(1.0).argmin(np.zeros(2), np.array([3.0, 4.0]))
     array([-0.6, -0.8])
@@ -41,34 +41,27 @@ class Ball(Domain):
 
     def __post_init__(self):
         if not (self.radius > 0 and math.isfinite(self.radius)):
-            raise FMRLError(
-                f"Ball radius must be positive and finite, not {self.radius}",
-                fix="use Euclidean() for no bound",
-            )
+            what = f"Ball radius must be positive and finite, not {self.radius}"
+            raise FMRLError(what, fix="use Euclidean() for no bound")
         object.__setattr__(self, "radius", float(self.radius))
         object.__setattr__(self, "centre", _vector(self.centre, "Ball centre"))
 
     def project(self, theta):
-        xp = namespace(theta)
-        centred = self.centre != 0.0
-        offset = theta - constant(self.centre, theta) if centred else theta
+        xp, shifted = namespace(theta), self.centre != 0.0
+        offset = theta - constant(self.centre, theta) if shifted else theta
         length = norm(offset)[..., None]
         inside = offset * (self.radius / xp.maximum(length, full((), self.radius, theta)))
-        return constant(self.centre, theta) + inside if centred else inside
+        return constant(self.centre, theta) + inside if shifted else inside
 
     def lowest(self, z):
         xp = namespace(z)
         size = xp.max(xp.abs(z), axis=-1, keepdims=True)  # the squares of a faint z could underflow
         z = z / xp.where(size > 0, size, xp.ones_like(size))
-        length = norm(z)[..., None]
-        furthest = constant(self.centre, z) - self.radius * z / xp.where(
-            length > 0, length, xp.ones_like(length)
-        )
-        return (
-            furthest
-            if self.centre == 0.0
-            else xp.where(length > 0, furthest, self.project(xp.zeros_like(z)))
-        )
+        length = xp.where(size > 0, norm(z)[..., None], xp.ones_like(size))
+        furthest = constant(self.centre, z) - self.radius * z / length
+        if self.centre == 0.0:
+            return furthest
+        return xp.where(size > 0, furthest, self.project(xp.zeros_like(z)))
 
     def middle(self, like):
         return zeros(like.shape, like) + constant(self.centre, like)
@@ -89,29 +82,8 @@ class Ball(Domain):
     def pull(self, theta, weight):
         return -weight * (theta - constant(self.centre, theta))
 
-    def push(self, step):
-        return step[..., :0]
-
     def stiffness(self, theta, multiplier, ratio):
         return multiplier + zeros(theta.shape, theta)
-
-    def retract(self, theta, step):
-        # A straight step along the sphere leaves the ball at once. Let the slack change as its
-        # linear model says, within a half.
-        xp, offset = namespace(theta), theta - constant(self.centre, theta)
-        model = self.slack(theta) - dot(offset, step)[..., None]
-        moved = offset + step
-        square = dot(moved, moved)[..., None]
-        most = self.radius**2 - model
-        bent = (square > most) & (most > 0) & (model > 0)
-        scale = xp.sqrt(
-            xp.where(
-                bent,
-                most / xp.where(square > 0, square, xp.ones_like(square)),
-                xp.ones_like(square),
-            )
-        )
-        return constant(self.centre, theta) + scale * moved
 
     def border(self, theta):
         return "curved", theta - constant(self.centre, theta)
@@ -119,7 +91,11 @@ class Ball(Domain):
 
 @dataclass(frozen=True)
 class Box(Domain):
-    """The box {θ : low ≤ θ ≤ high} with R = ½‖·‖₂²; bounds are numbers or vectors.
+    """The box {θ : low ≤ θ ≤ high} with R = ½‖·‖₂².
+
+    Args:
+        low: A finite number for all coordinates, or a vector [d].
+        high: The same, above ``low`` everywhere.
 
     >>> import numpy as np
     >>> Box(-1.0, 1.0).argmin(np.zeros(2), np.array([3.0, -0.5]))
@@ -191,8 +167,9 @@ class Box(Domain):
 
 @dataclass(frozen=True)
 class Euclidean(Domain):
-    """All of R^d with R = ½‖·‖₂². Nothing bounds an optimum here, so the first guess of D must be
-    given explicitly.
+    """All of R^d with R = ½‖·‖₂².
+
+    Nothing bounds an optimum here, so the first guess of D must be given explicitly.
 
     >>> import numpy as np
     >>> Euclidean().argmin(np.zeros(2), np.array([3.0, 4.0]))
@@ -203,10 +180,8 @@ class Euclidean(Domain):
         return theta
 
     def lowest(self, z):
-        raise FMRLError(
-            "a linear function has no minimum on Euclidean()",
-            fix="use a bounded domain such as Ball(radius)",
-        )
+        what = "a linear function has no minimum on Euclidean()"
+        raise FMRLError(what, fix="use a bounded domain such as Ball(radius)")
 
     def middle(self, like):
         return zeros(like.shape, like)
@@ -219,15 +194,3 @@ class Euclidean(Domain):
 
     def contains(self, theta, slack=1e-6):
         return namespace(theta).all(namespace(theta).isfinite(theta), axis=-1)
-
-    def slack(self, theta):
-        return theta[..., :0]
-
-    def pull(self, theta, weight):
-        return zeros(theta.shape, theta)
-
-    def push(self, step):
-        return step[..., :0]
-
-    def stiffness(self, theta, multiplier, ratio):
-        return zeros(theta.shape, theta)

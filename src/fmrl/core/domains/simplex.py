@@ -1,6 +1,4 @@
-"""The probability simplex with the entropic regulariser: learning with experts, where phi is a
-prior.
-"""
+"""The probability simplex with the entropic regulariser: learning with experts from a prior phi."""
 
 from __future__ import annotations
 
@@ -17,9 +15,10 @@ class Simplex(Domain):
     """The probability simplex {θ ≥ floor, Σθ = 1} with the entropic R = ⟨θ, log θ⟩; B_R is the KL
     divergence.
 
-    With ``floor`` > 0 the divergence is bounded and Lipschitz on the set, as the paper's bounds
-    require; with floor = 0 an initialisation that gives an expert no mass can be infinitely far
-    from an optimum.
+    Args:
+        floor: The least mass of an expert, in [0, 1/d). Above 0 the divergence is bounded and
+            Lipschitz on the set, as the paper's bounds require; with 0 a phi that gives an expert
+            no mass can be infinitely far from an optimum.
 
     >>> import numpy as np
     >>> Simplex().argmin(np.array([0.5, 0.5]), np.array([np.log(3.0), 0.0]))
@@ -37,10 +36,8 @@ class Simplex(Domain):
         """The mass left after every coordinate has its floor."""
         room = 1.0 - self.floor * dim
         if room <= 0:
-            raise FMRLError(
-                f"Simplex floor {self.floor} leaves no mass in {dim} dimensions",
-                fix=f"use less than 1/{dim}",
-            )
+            what = f"Simplex floor {self.floor} leaves no mass in {dim} dimensions"
+            raise FMRLError(what, fix=f"use less than 1/{dim}")
         return room
 
     def divergence(self, theta, phi):
@@ -72,16 +69,9 @@ class Simplex(Domain):
         return xp.max(xp.abs(gradient), axis=-1)
 
     def argmin(self, phi, z):
-        xp = namespace(phi, z)
-        positive = phi > 0
-        log = (
-            xp.where(
-                positive,
-                xp.log(xp.where(positive, phi, full((), 1.0, phi))),
-                full((), -math.inf, phi),
-            )
-            - z
-        )
+        xp, some = namespace(phi, z), phi > 0
+        log = xp.log(xp.where(some, phi, full((), 1.0, phi)))
+        log = xp.where(some, log, full((), -math.inf, phi)) - z
         return self.project(xp.exp(log - xp.max(log, axis=-1, keepdims=True)))
 
     def project(self, theta):
@@ -114,33 +104,26 @@ class Simplex(Domain):
         dim = phi.shape[-1]
         top = self.floor + self._room(dim)
         if self.floor == 0:
-            return (
-                xp.sqrt(-xp.log(xp.min(phi, axis=-1)))
-                if bool(xp.all(phi > 0))
-                else full(phi.shape[:-1], math.inf, phi)
-            )
+            if not bool(xp.all(phi > 0)):
+                return full(phi.shape[:-1], math.inf, phi)
+            return xp.sqrt(-xp.log(xp.min(phi, axis=-1)))
         # KL is convex in its first argument, so the maximum is at a vertex: `top` on one
         # coordinate, the floor on the rest.
         at_floor = self.floor * (math.log(self.floor) - xp.log(phi))
         at_top = top * (math.log(top) - xp.log(phi))
-        return xp.sqrt(
-            xp.max(xp.sum(at_floor, axis=-1, keepdims=True) - at_floor + at_top, axis=-1)
-        )
+        vertices = xp.sum(at_floor, axis=-1, keepdims=True) - at_floor + at_top
+        return xp.sqrt(xp.max(vertices, axis=-1))
 
     def diameter(self, dim):
         top = self.floor + self._room(dim)
-        return (
-            math.sqrt((top - self.floor) * math.log(top / self.floor))
-            if self.floor > 0
-            else math.inf
-        )
+        if self.floor == 0:
+            return math.inf
+        return math.sqrt((top - self.floor) * math.log(top / self.floor))
 
     def contains(self, theta, slack=1e-6):
         xp = namespace(theta)
-        room = slack / theta.shape[-1]
-        return xp.all(theta >= self.floor - room, axis=-1) & (
-            xp.abs(xp.sum(theta, axis=-1) - 1) <= slack
-        )
+        above = xp.all(theta >= self.floor - slack / theta.shape[-1], axis=-1)
+        return above & (xp.abs(xp.sum(theta, axis=-1) - 1) <= slack)
 
     def regularised(self):
         return _Open() if self.floor == 0 else self
@@ -166,45 +149,29 @@ class Simplex(Domain):
 
 @dataclass(frozen=True)
 class _Open(Simplex):
-    """The simplex under a KL term: θ > 0 takes care of itself, and steps are multiplicative so that
-    tiny θ do not hold up the rest.
+    """The simplex where phi has no mass somewhere: B_R keeps θ ≥ 0 by itself, and steps are
+    multiplicative so that tiny θ do not hold up the rest.
     """
 
-    def slack(self, theta):
-        return theta[..., :0]
-
-    def pull(self, theta, weight):
-        return namespace(theta).zeros_like(theta)
-
-    def push(self, step):
-        return step[..., :0]
-
-    def stiffness(self, theta, multiplier, ratio):
-        return namespace(theta).zeros_like(theta)
+    slack, pull, push, stiffness = Domain.slack, Domain.pull, Domain.push, Domain.stiffness
 
     def tangent(self, theta, gradient):
         # An expert without mass takes no part.
         xp = namespace(gradient)
-        return xp.where(
-            theta > 0,
-            gradient - xp.sum(theta * gradient, axis=-1, keepdims=True),
-            xp.zeros_like(gradient),
-        )
+        away = gradient - xp.sum(theta * gradient, axis=-1, keepdims=True)
+        return xp.where(theta > 0, away, xp.zeros_like(gradient))
 
     def retract(self, theta, step):
-        xp = namespace(theta)
-        power = step / _positive(theta)
-        shrunk = xp.exp(
-            xp.maximum(xp.minimum(power, full((), 50.0, theta)), full((), -600.0, theta))
-        )
+        xp, power = namespace(theta), step / _positive(theta)
+        power = xp.maximum(xp.minimum(power, full((), 50.0, theta)), full((), -600.0, theta))
         # Down by a factor, so that mass stays positive; up by the straight step, unless there is
         # too little mass to matter yet.
         straight = xp.maximum(theta + step, full((), 1e-3 / theta.shape[-1], theta))
-        grown = xp.minimum(theta * shrunk, xp.where(power > 0, straight, theta))
+        grown = xp.minimum(theta * xp.exp(power), xp.where(power > 0, straight, theta))
         # An expert without mass would have no way back; with too little to count it has.
         return xp.where(theta > 0, _positive(grown / xp.sum(grown, axis=-1, keepdims=True)), theta)
 
 
 def _positive(theta: Array) -> Array:
-    """theta with zeros lifted to where their logarithm exists; it cancels wherever phi is zero too."""
+    """theta with zeros lifted to where their logarithm exists."""
     return namespace(theta).maximum(theta, full((), 1e-300, theta))

@@ -4,7 +4,8 @@ output c.
 A loss says how labels become targets, its value, its slope ∂ℓ/∂z, its curvature ∂²ℓ/∂z², and two
 constants: ``steep``, the largest slope (so a round is steep·‖x‖-Lipschitz), and ``bend``, the
 largest curvature (so it is bend·‖x‖²-smooth). Margins and targets have shape [..., outputs]; every
-method broadcasts over the leading axes."""
+method broadcasts over the leading axes.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +22,10 @@ from fmrl.errors import FMRLError
 
 
 class Loss(Value, ABC):
-    """A convex loss of the margins. ``outputs`` margins per sample, so theta is [outputs,
-    features], flat and row-major.
+    """A convex loss of the margins.
+
+    A sample has ``outputs`` margins, so theta is [outputs, features], flat and row-major. A loss of
+    your own subclasses this as a frozen dataclass and sets the constants below.
     """
 
     outputs: int = 1
@@ -52,12 +55,12 @@ class Loss(Value, ABC):
         """Fenchel conjugate sup_z ⟨u, z⟩ − ℓ(z), shape [...]; inf where it is."""
 
     def excess(self, z: Array, u: Array, target: Array) -> Array:
-        """Fenchel's ℓ(z) + ℓ*(u) − ⟨u, z⟩ ≥ 0, which is 0 for u = ∂ℓ/∂z; shape [...]."""
+        """At least Fenchel's ℓ(z) + ℓ*(u) − ⟨u, z⟩ ≥ 0, and 0 for u = ∂ℓ/∂z; shape [...]."""
         return self.value(z, target) + self.conjugate(u, target) - dot(u, z)
 
     def steep(self, norm: str) -> float:
-        """sup over z of the slope's l2 norm (``norm="l2"``) or its largest entry (``"l1"``, whose
-        dual is l∞).
+        """sup over z of the slope's l2 norm (``norm="l2"``) or of its largest entry (``"l1"``,
+        whose dual is l∞).
         """
         return 1.0
 
@@ -68,19 +71,22 @@ class Loss(Value, ABC):
 
 @dataclass(frozen=True)
 class Binary(Loss):
-    """Two labels, (negative, positive). Without ``classes``: {0, 1}, {−1, 1} or booleans."""
+    """A loss of two labels.
+
+    Args:
+        classes: The labels (negative, positive). None: they are {0, 1}, {−1, 1} or booleans.
+    """
 
     classes: tuple[Hashable, ...] | None = None
 
     def __post_init__(self):
-        if self.classes is not None:
-            labels = labels_of(self.classes, 2)
-            if len(labels) != 2:
-                raise FMRLError(
-                    f"{type(self).__name__} takes two classes, not {len(labels)}",
-                    fix="use OneVsAll or Softmax",
-                )
-            object.__setattr__(self, "classes", labels)
+        if self.classes is None:
+            return
+        labels = labels_of(self.classes, 2)
+        if len(labels) != 2:
+            what = f"{type(self).__name__} takes two classes, not {len(labels)}"
+            raise FMRLError(what, fix="use OneVsAll or Softmax")
+        object.__setattr__(self, "classes", labels)
 
     def _positive(self, y, like):
         """1 for the positive label, else 0, shape [m, 1]."""
@@ -89,25 +95,18 @@ class Binary(Loss):
             return xp.astype(indices(y, self.classes, like), like.dtype)[:, None]
         y = as_array(y)
         if y.ndim != 1 or not namespace(y).isdtype(y.dtype, ("numeric", "bool")):
-            raise FMRLError(
-                "y must be a vector of 0 and 1, −1 and 1, or booleans",
-                fix="or name the two labels in classes",
-            )
+            what = "y must be a vector of 0 and 1, −1 and 1, or booleans"
+            raise FMRLError(what, fix="or name the two labels in classes")
         y = xp.asarray(y, device=device(like)) if namespace(y) is not xp else y
         y = xp.astype(y, like.dtype)
-        bad = (y != 1) & (y != 0) & (y != -1)
         if bool(xp.any(y == 0)) and bool(xp.any(y == -1)):
-            raise FMRLError(
-                "y has both 0 and −1, so neither of {0, 1} nor of {−1, 1}",
-                fix="name the two labels in classes",
-            )
+            what = "y has both 0 and −1, so neither of {0, 1} nor of {−1, 1}"
+            raise FMRLError(what, fix="name the two labels in classes")
+        bad = (y != 1) & (y != 0) & (y != -1)
         if bool(xp.any(bad)):
             i = int(xp.argmax(xp.astype(bad, xp.int64)))
-            raise FMRLError(
-                f"label {float(y[i])!r} is neither of {{0, 1}} nor of {{−1, 1}}",
-                round=i,
-                fix="name it in classes",
-            )
+            what = f"label {float(y[i])!r} is neither of {{0, 1}} nor of {{−1, 1}}"
+            raise FMRLError(what, round=i, fix="name it in classes")
         return xp.astype(y == 1, like.dtype)[:, None]
 
     def decode(self, z):

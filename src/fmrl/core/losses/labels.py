@@ -52,20 +52,13 @@ def indices(y: Any, labels: tuple[Hashable, ...], like: Array) -> Array:
     """The position of every label of ``y`` in ``labels``, shape [m]."""
     xp = namespace(like)
     y = as_labels(y)
-    if (
-        labels == tuple(range(len(labels)))
-        and namespace(y) is xp
-        and xp.isdtype(y.dtype, ("integral", "bool"))
-    ):
+    counted = labels == tuple(range(len(labels)))
+    if counted and namespace(y) is xp and xp.isdtype(y.dtype, ("integral", "bool")):
         index = xp.astype(y, xp.int64)
         bad = (index < 0) | (index >= len(labels))
         if bool(xp.any(bad)):
             i = int(xp.argmax(xp.astype(bad, xp.int64)))
-            raise FMRLError(
-                f"label {int(y[i])!r} is not among the classes {labels}",
-                round=i,
-                fix="give the labels to the loss, e.g. OneVsAll(['cat', 'dog'])",
-            )
+            raise _unknown(int(y[i]), labels, i)
         return index
     position = {label: i for i, label in enumerate(labels)}
     values = y.tolist() if hasattr(y, "tolist") else [y[i] for i in range(y.shape[0])]
@@ -75,12 +68,15 @@ def indices(y: Any, labels: tuple[Hashable, ...], like: Array) -> Array:
         raise FMRLError("labels must be hashable") from None
     if -1 in found:
         i = found.index(-1)
-        raise FMRLError(
-            f"label {values[i]!r} is not among the classes {labels}",
-            round=i,
-            fix="give the labels to the loss, e.g. OneVsAll(['cat', 'dog'])",
-        )
+        raise _unknown(values[i], labels, i)
     return xp.asarray(np.asarray(found, dtype=np.int64), device=device(like))
+
+
+def _unknown(label: Any, labels: tuple[Hashable, ...], i: int) -> FMRLError:
+    what = f"label {label!r} is not among the classes {labels}"
+    return FMRLError(
+        what, round=i, fix="give the labels to the loss, e.g. OneVsAll(['cat', 'dog'])"
+    )
 
 
 def pick(labels: tuple[Hashable, ...], index: Array) -> np.ndarray:
@@ -88,6 +84,5 @@ def pick(labels: tuple[Hashable, ...], index: Array) -> np.ndarray:
     out = np.empty(len(labels), dtype=object)
     out[:] = labels
     kinds = {type(label) for label in labels}
-    return (np.asarray(labels) if kinds <= {int, float} or kinds == {str} else out)[
-        np.asarray(index.tolist())
-    ]
+    plain = kinds <= {int, float} or kinds == {str}
+    return (np.asarray(labels) if plain else out)[np.asarray(index.tolist())]

@@ -1,8 +1,9 @@
-"""The logistic losses: one margin for two classes (Logistic), one a class apart (OneVsAll), or one
-a class together (Softmax).
+"""The logistic losses: one margin for two classes (Logistic), or one for each class, by itself
+(OneVsAll) or against the others (Softmax).
 
 Values, slopes and curvatures keep their digits however far a sample is on its right side: a loss of
-e^−200 is still one."""
+e^−200 is still one.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +24,8 @@ def _softplus(z: Array) -> Array:
 
 def _sigmoid(z: Array) -> Array:
     xp = namespace(z)
-    return 1 / (
-        1 + xp.exp(xp.minimum(-z, full((), 708.0 if z.dtype == xp.float64 else 80.0, z)))
-    )  # beyond, exp overflows
+    most = 708.0 if z.dtype == xp.float64 else 80.0  # beyond, exp overflows
+    return 1 / (1 + xp.exp(xp.minimum(-z, full((), most, z))))
 
 
 def _entropy(p: Array) -> Array:
@@ -35,35 +35,26 @@ def _entropy(p: Array) -> Array:
     return xp.where((p >= -1e-15) & (p <= 1 + 1e-12), inside, full((), math.inf, p))
 
 
-def _kl(p: Array, off: Array, size: Array) -> Array:
-    """Σ of KL(p + off‖p) over the last axis, of any smallness; inf where p + off < 0. ``size``: of
-    what ``off`` was taken.
+def _chi_square(p: Array, off: Array) -> Array:
+    """Σ off²/p over the last axis, which is at least KL(p + off‖p); inf where p + off < 0.
 
     >>> import numpy as np
-    >>> f"{float(_kl(np.array([1e-50, 1.0]), np.array([1e-58, -1e-58]), np.array(1e-50))):.3e}"
-    '5.000e-67'
+    >>> f"{float(_chi_square(np.array([1e-50, 1.0]), np.array([1e-58, -1e-58]))):.1e}"
+    '1.0e-66'
     """
-    xp = namespace(p)
-    off = xp.where(
-        xp.abs(off) <= 8 * xp.finfo(p.dtype).eps * size, xp.zeros_like(off), off
-    )  # rounding
-    new, seen = p + off, p > 1e-290  # below, a ratio could overflow
-    safe = xp.where(seen, p, xp.ones_like(p))
-    grown = xp.where(new > 0, off / safe, xp.zeros_like(p))
-    # The sum cancels to the second order; Σ off²/p, always above it, does not.
-    sums, square = xp.sum(new * xp.log1p(grown), axis=-1), xp.sum(off * off / safe, axis=-1)
-    outside = xp.any((new < 0) | ~seen & (xp.abs(off) > p), axis=-1)
-    return xp.where(
-        outside, full((), math.inf, p), xp.minimum(xp.maximum(sums, xp.zeros_like(sums)), square)
-    )
+    xp, seen = namespace(p), p > 1e-150  # below, a ratio could overflow
+    terms = xp.where(seen, off * (off / xp.where(seen, p, xp.ones_like(p))), xp.abs(off))
+    outside = xp.any((p + off < 0) | ~seen & (xp.abs(off) > p), axis=-1)
+    return xp.where(outside, full((), math.inf, p), xp.sum(terms, axis=-1))
 
 
 @dataclass(frozen=True)
 class OneVsAll(Loss):
-    """Sum over classes of binary logistic losses: ℓ = Σ_c log(1 + e^{z_c}) − 1[y = c]·z_c, in nats.
-    The paper's text model.
+    """Sum over classes of binary logistic losses, ℓ = Σ_c log(1 + e^{z_c}) − 1[y = c]·z_c, in nats:
+    the paper's text model.
 
-    ``classes`` is their number or the labels themselves (any hashable kind).
+    Args:
+        classes: Their number, or the labels themselves (any hashable kind).
 
     >>> import numpy as np
     >>> round(float(OneVsAll(4).value(np.zeros(4), np.array([1.0, 0, 0, 0]))), 4)
@@ -86,14 +77,11 @@ class OneVsAll(Loss):
 
     def encode(self, y, like):
         xp = namespace(like)
-        index = indices(y, self.labels, like)  # type: ignore[attr-defined]
-        return xp.astype(
-            index[:, None] == xp.arange(self.outputs, device=device(like))[None, :], like.dtype
-        )
+        index = indices(y, self.labels, like)[:, None]  # type: ignore[attr-defined]
+        return xp.astype(index == xp.arange(self.outputs, device=device(like)), like.dtype)
 
     def value(self, z, target):
-        # log(1 + e^z) − target·z with its larger terms already cancelled: a loss of e^−50 is still
-        # one.
+        # log(1 + e^z) − target·z with its larger terms already cancelled.
         return namespace(z).sum(_softplus((1 - 2 * target) * z), axis=-1)
 
     def slope(self, z, target):
@@ -110,14 +98,9 @@ class OneVsAll(Loss):
 
     def excess(self, z, u, target):
         xp, away = namespace(z), 1 - 2 * target
-        p, own = _sigmoid(away * z), self.slope(z, target)
-        off, size = away * (u - own), xp.abs(u) + xp.abs(own)
-        both = _kl(
-            xp.stack([p, _sigmoid(-away * z)], axis=-1),
-            xp.stack([off, -off], axis=-1),
-            size[..., None],
-        )
-        return xp.sum(both, axis=-1)
+        p = xp.stack([_sigmoid(away * z), _sigmoid(-away * z)], axis=-1)
+        off = away * u - p[..., 0]
+        return xp.sum(_chi_square(p, xp.stack([off, -off], axis=-1)), axis=-1)
 
     def steep(self, norm):
         return math.sqrt(self.outputs) if norm == "l2" else 1.0
@@ -132,6 +115,9 @@ class OneVsAll(Loss):
 class Softmax(OneVsAll):
     """Multinomial logistic loss ℓ = log Σ_c e^{z_c} − z_y.
 
+    Args:
+        classes: Their number, or the labels themselves (any hashable kind).
+
     >>> import numpy as np
     >>> round(float(Softmax(2).value(np.zeros(2), np.array([1.0, 0.0]))), 4)
     0.6931
@@ -141,9 +127,7 @@ class Softmax(OneVsAll):
     coupled: ClassVar[bool] = True
 
     def _odds(self, z, target):
-        """e^(z_c − top) of the classes that are not y (0 at y), their sum, and z_y − top ≤ 0:
-        nothing that cancels later.
-        """
+        """e^(z_c − top) of the classes other than y (0 at y), their sum, and z_y − top ≤ 0."""
         xp = namespace(z)
         own = dot(target, z)[..., None]
         top = xp.maximum(xp.max(z, axis=-1, keepdims=True), own)
@@ -163,10 +147,8 @@ class Softmax(OneVsAll):
         xp = namespace(z)
         odds, rest, behind = self._odds(z, target)
         own = xp.exp(behind)
-        p, lacking = (
-            (odds + target * own) / (rest + own),
-            (rest + (1 - target) * own - odds) / (rest + own),
-        )
+        p = (odds + target * own) / (rest + own)
+        lacking = (rest + (1 - target) * own - odds) / (rest + own)
         eye = xp.eye(self.outputs, dtype=z.dtype, device=device(z))
         return eye * (p * lacking)[..., :, None] - (1 - eye) * p[..., :, None] * p[..., None, :]
 
@@ -182,7 +164,8 @@ class Softmax(OneVsAll):
         p, own = (odds + target * xp.exp(behind)) / (rest + xp.exp(behind)), self.slope(z, target)
         off = u - own
         off = off - p * xp.sum(off, axis=-1, keepdims=True)  # slopes sum to zero, up to rounding
-        return _kl(p, off, xp.abs(u) + xp.abs(own))
+        rounded = xp.abs(off) <= 8 * xp.finfo(z.dtype).eps * (xp.abs(u) + xp.abs(own))
+        return _chi_square(p, xp.where(rounded, xp.zeros_like(off), off))
 
     def steep(self, norm):
         return math.sqrt(2) if norm == "l2" else 1.0
@@ -191,6 +174,9 @@ class Softmax(OneVsAll):
 @dataclass(frozen=True)
 class Logistic(Binary):
     """Binary logistic loss ℓ = log(1 + e^z) − y·z.
+
+    Args:
+        classes: The labels (negative, positive). None: they are {0, 1}, {−1, 1} or booleans.
 
     >>> import numpy as np
     >>> round(float(Logistic().value(np.zeros(1), np.ones(1))), 4)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from fmrl.core.arrays import Array
 from fmrl.core.rules.within import Play
-from fmrl.core.solve.minimise import Solution
+from fmrl.core.solve import Solution
 from fmrl.core.values import Value
 
 

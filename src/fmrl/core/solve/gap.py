@@ -2,22 +2,56 @@
 
 For F(θ) = Σ ℓ(Xθ), g = B_R(·‖phi)/eta (or 0) and any slopes u, Fenchel's inequality twice gives
 
-    F(θ) + g(θ) − min_Θ (F + g)  ≤  [F(θ) + F*(u) − ⟨u, Xθ⟩]  +  [g(θ) + ⟨q, θ⟩ − min_Θ (g + ⟨q, ·⟩)],     q = Xᵀu.
+    F(θ) + g(θ) − min_Θ (F + g)  ≤  [F(θ) + F*(u) − ⟨u, Xθ⟩]
+                                  + [g(θ) + ⟨q, θ⟩ − min_Θ (g + ⟨q, ·⟩)],     q = Xᵀu.
 
 The first bracket is 0 for u = ∇F; the last minimum is the domain's ``lowest`` or ``argmin``, in
-closed form."""
+closed form. Without bounds (`Euclidean`, no phi) the last minimum is −∞ unless q = 0, so there u
+is first projected onto the slopes with Xᵀu = 0.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from enum import IntEnum
+from typing import Any, NamedTuple
 
-from fmrl.core.arrays import Array, device, dot, full, namespace
+from fmrl.core.arrays import Array, device, dot, full, namespace, norm
 from fmrl.core.domains import Domain, Euclidean
 from fmrl.core.samples import Samples
 
-TINY = 1e-300  # a value below it has underflowed, and one below 1e-290 is on its way: float64 has no relative gap there
+RELATIVE, ABSOLUTE = 1e-10, 1e-13  # the promise: of the value, and of the loss at the start
+
+
+class Method(IntEnum):
+    """What found an answer."""
+
+    CLOSED_FORM, DESCENT, MAJORISE, INTERIOR, LEAST_NORM = range(5)
+
+    def everywhere(self, like: Array) -> Array:
+        """This method for a whole stack, in the shape of ``like``."""
+        xp = namespace(like)
+        return xp.full(like.shape, int(self), dtype=xp.int64, device=device(like))
+
+
+class Found(NamedTuple):
+    """What a method ends with; the minimum is not below value − gap."""
+
+    theta: Array  # [B, d]
+    value: Array  # [B]
+    gap: Array  # [B]
+    slopes: Array  # [B, n, outputs]: those that prove the gap
+    method: Array  # [B]: a Method
+
+    def merge(self, done: Array, late: Found) -> Found:
+        """These where ``done`` [B], and in the other places, in order, those of ``late``."""
+        xp = namespace(done)
+        (rest,), (early,) = xp.nonzero(~done), xp.nonzero(done)
+        place = xp.argsort(xp.concat([early, rest]))
+        pairs = zip(self, late, strict=True)
+        both = (xp.concat([xp.take(a, early, axis=0), b]) for a, b in pairs)
+        return Found(*(xp.take(a, place, axis=0) for a in both))
 
 
 class Objective(NamedTuple):
@@ -27,159 +61,143 @@ class Objective(NamedTuple):
     domain: Domain
     phi: Array | None = None  # [B, d]
     eta: Array | None = None  # [B]
+    span: Array | None = None  # [B, n, r]: orthonormal basis of X's columns, where nothing is bound
 
-    def double(self) -> Objective:
-        """The same problem in float64."""
-        xp, samples = namespace(self.samples.X), self.samples
-        names = ("X", "target", "weight", "rounds") + (
-            () if samples.offset is None else ("offset",)
-        )
-        wide = {name: xp.astype(getattr(samples, name), xp.float64, copy=False) for name in names}
-        phi, eta = (
-            None if a is None else xp.astype(a, xp.float64, copy=False)
-            for a in (self.phi, self.eta)
-        )
-        return Objective(replace(samples, **wide), self.domain, phi, eta)
+    def take(self, index: Array) -> Objective:
+        """The problems at ``index`` of the stack."""
+        xp = namespace(index)
+        rest = (None if a is None else xp.take(a, index, axis=0) for a in self[2:])
+        return Objective(self.samples.take(index), self.domain, *rest)
 
     def value(self, theta: Array, z: Array) -> Array:
         """Objective at theta with margins z, shape [B]."""
-        total = namespace(z).sum(
-            self.samples.loss.value(z, self.samples.target) * self.samples.weight, axis=-1
-        )
-        return (
-            total
-            if self.phi is None
-            else self.eta * total + self.domain.divergence(theta, self.phi)
-        )
+        total = dot(self.samples.weight, self.samples.loss.value(z, self.samples.target))
+        if self.phi is None:
+            return total
+        return self.eta * total + self.domain.divergence(theta, self.phi)
 
-    def gap(self, theta: Array, z: Array, u: Array, q: Array) -> Array:
-        """Upper bound on value − minimum from the slopes u [B, n, outputs] at z and their gather q
-        [B, d]; shape [B].
+    def start(self, theta: Array) -> Array:
+        """Losses at the domain's middle (times eta under FTRL), [B]; theta gives the shape."""
+        z = self.samples.margins(self.domain.middle(theta))
+        total = dot(self.samples.weight, self.samples.loss.value(z, self.samples.target))
+        return namespace(z).abs(total if self.eta is None else self.eta * total)
+
+    def kept(self, theta: Array, value: Array, gap: Array) -> Array:
+        """Whether a gap keeps the promise, [B]."""
+        xp = namespace(gap)
+        gap = self.least(value, gap)
+        good = gap <= RELATIVE * xp.abs(value)
+        return good if bool(xp.all(good)) else good | (gap <= ABSOLUTE * self.start(theta))
+
+    def gap(self, theta: Array, z: Array, u: Array, own: bool = False) -> Array:
+        """Upper bound on value − minimum from slopes u [B, n, outputs]; inf where no loss has them.
+
+        ``own``: u are the slopes of a smooth loss at z itself, whose first bracket is 0; [B].
         """
+        xp = namespace(z)
         if self.phi is None and isinstance(self.domain, Euclidean):
-            return self._free(z, u)
-        rest = self._rest(theta, q)
-        if self.samples.loss.bend == math.inf:
-            rest = rest + self._excess(z, u)
-        return namespace(rest).maximum(rest, namespace(rest).zeros_like(rest))
+            u, rest = self._balanced(theta, u)
+            own = False
+        else:
+            rest = self._rest(theta, self.samples.gather(u))
+        gap = xp.maximum(rest, xp.zeros_like(rest))
+        if not own:
+            gap = gap + self._excess(z, u)
+        return xp.where(xp.isnan(gap), full((), math.inf, gap), gap)
 
-    def bound(self, theta: Array, z: Array, u: Array) -> Array:
-        """The same from any slopes u, such as those a Newton step foretells; inf where no u has a
-        conjugate; shape [B].
-        """
-        if self.phi is None and isinstance(self.domain, Euclidean):
-            return self._free(z, u)
-        rest = self._rest(theta, self.samples.gather(u))
-        return namespace(rest).maximum(rest, namespace(rest).zeros_like(rest)) + self._excess(z, u)
-
-    def answered(self, u: Array) -> tuple[Array, Array, Array, Array]:
-        """The action that answers slopes u, argmin B_R(·‖phi) + eta·⟨q, ·⟩, its value and gap (the
-        excess alone) and margins.
-
-        Where losses are far below the rounding of phi this is phi itself, which no step in theta
-        would find."""
-        theta = self.domain.argmin(self.phi, self.eta[..., None] * self.samples.gather(u))  # type: ignore[index]
-        z = self.samples.margins(theta)
-        return theta, self.value(theta, z), self._excess(z, u), z
-
-    def home(self) -> tuple[Array, Array, Array]:
-        """Value and gap of phi itself [B], infinite if it lies outside, and its slopes."""
-        xp, z = namespace(self.phi), self.samples.margins(self.phi)
-        u = self.samples.loss.slope(z, self.samples.target)
-        value = self.value(self.phi, z)  # type: ignore[arg-type]
-        gap = self.proved(value, self.gap(self.phi, z, u, self.samples.gather(u)))  # type: ignore[arg-type]
-        outside = xp.where(
-            self.domain.contains(self.phi, slack=1e-15),
-            xp.zeros_like(gap),
-            xp.full_like(gap, math.inf),
-        )  # type: ignore[arg-type]
-        return value + outside, gap + outside, u
+    def least(self, value: Array, gap: Array) -> Array:
+        """The gap, or the value where it is less and no loss is negative: u = 0 is a proof too."""
+        return namespace(gap).minimum(gap, value) if self.samples.loss.lowest == 0 else gap
 
     def _rest(self, theta: Array, q: Array) -> Array:
         """The second bracket, [B]."""
         if self.phi is None or self.eta is None:
             return dot(q, theta - self.domain.lowest(q))
         best = self.domain.argmin(self.phi, self.eta[..., None] * q)
-        rest = self.eta * dot(q, theta - best)
-        return (
-            rest + self.domain.divergence(theta, self.phi) - self.domain.divergence(best, self.phi)
-        )
+        moved = self.domain.divergence(theta, self.phi) - self.domain.divergence(best, self.phi)
+        return self.eta * dot(q, theta - best) + moved
 
     def _excess(self, z: Array, u: Array) -> Array:
         """The first bracket, [B]."""
-        xp, weight, excess = (
-            namespace(z),
-            self.samples.weight,
-            self.samples.loss.excess(z, u, self.samples.target),
-        )
-        total = xp.sum(
-            weight * xp.where((weight > 0) & (excess > 0), excess, xp.zeros_like(excess)), axis=-1
-        )  # padding may have none, rounding go below
+        xp, weight = namespace(z), self.samples.weight
+        excess = self.samples.loss.excess(z, u, self.samples.target)
+        counts = (weight > 0) & ~(excess <= 0)  # padding may have none, and rounding go below 0
+        total = xp.sum(xp.where(counts, excess, xp.zeros_like(excess)), axis=-1)
         return total if self.eta is None else self.eta * total
 
-    def prove(self, theta: Array, slopes: Array, tol: float) -> tuple[Array, Array, Array]:
-        """theta [B, d], value and gap [B] by its own slopes; where that is more than ``tol`` of the
-        value, by those given.
-        """
-        xp, z = namespace(theta), self.samples.margins(theta)
-        u = self.samples.loss.slope(z, self.samples.target)
-        value, gap = self.value(theta, z), self.gap(theta, z, u, self.samples.gather(u))
-        rough = gap > tol * xp.abs(value)
-        if bool(xp.any(rough)):
-            gap = xp.where(rough, xp.minimum(gap, self.bound(theta, z, slopes)), gap)
-            others = (
-                []
-                if self.phi is None
-                else [(self.phi, *self.home()[:2]), self.answered(slopes)[:3]]
-            )
-            for near, near_value, near_gap in others:
-                closer = rough & (near_gap < gap)
-                theta = xp.where(closer[..., None], near, theta)
-                value, gap = xp.where(closer, near_value, value), xp.where(closer, near_gap, gap)
-        return theta, value, self.proved(value, gap)
+    def _balanced(self, theta: Array, u: Array) -> tuple[Array, Array]:
+        """u without its part along the columns of X, and what rounding leaves of ⟨Xᵀu, θ⟩, [B]."""
+        xp, samples, span = namespace(u), self.samples, self.span
+        for _ in range(2):  # the second time takes off what rounding left of the first
+            u = u - xp.matmul(span, xp.matmul(xp.matrix_transpose(span), u))
+        if samples.loss.bend == math.inf:  # a corner's slopes are at most 1; a multiple is as good
+            u = u / xp.maximum(xp.max(xp.abs(u), axis=(-2, -1), keepdims=True), full((), 1.0, u))
+        # In units of the columns, so that their scale does not matter. Twice: the optimum may be on
+        # the other side of 0.
+        unit = xp.sqrt(xp.sum(samples.X**2, axis=-2))[..., None, :]
+        unit = xp.where(unit > 0, unit, xp.ones_like(unit))
+        left = xp.reshape(samples.matrix(samples.gather(u)) / unit, theta.shape)
+        return u, 2 * norm(left) * norm(xp.reshape(samples.matrix(theta) * unit, theta.shape))
 
-    def proved(self, value: Array, gap: Array) -> Array:
-        """The gap, or the value where it is less and no loss is negative: u = 0 is a proof too."""
-        return namespace(gap).minimum(gap, value) if self.samples.loss.lowest == 0 else gap
+    def prove(self, found: Found) -> Found:
+        """The same theta, proved by its own slopes, or by those found where they prove more."""
+        xp, (theta, _, _, slopes, method) = namespace(found.gap), found
+        z = self.samples.margins(theta)
+        value = self.value(theta, z)
+        gap = self.gap(theta, z, self.samples.loss.slope(z, self.samples.target), own=True)
+        if not bool(xp.all(self.kept(theta, value, gap))):
+            gap = xp.minimum(gap, self.gap(theta, z, slopes))
+        return Found(theta, value, self.least(value, gap), slopes, method)
 
     def rounding(self, theta: Array, z: Array, u: Array) -> Array:
         """What the value changes by when the margins' terms are rounded: no gap below it means
-        anything; shape [B].
-
-        To first order Σ |u|·δ with δ = 4·eps·(|X||θ| + |u|), so about eps·|z| of the value where
-        losses are small; to second order Σ ½ℓ″δ², all that is left of squared losses of value 0.
+        anything; [B].
         """
         xp, samples = namespace(z), self.samples
-        eps = 4 * xp.finfo(z.dtype).eps
-        bent = samples.loss.curvature(z, samples.target)
-        bent = xp.linalg.diagonal(bent) if samples.loss.coupled else bent
-        off = eps * (
-            replace(samples, X=xp.abs(samples.X)).margins(xp.abs(theta), offset=False) + xp.abs(u)
-        )
+        size = replace(samples, X=xp.abs(samples.X)).margins(xp.abs(theta), offset=False)
         if samples.offset is not None:
-            off = off + eps * xp.abs(samples.offset)
-        off = xp.minimum(off, full((), 1e100, off))  # a finished problem of a stack may be anywhere
-        total = dot(samples.weight, xp.sum(xp.abs(u) * off + bent * off**2 / 2, axis=-1)) + TINY
+            size = size + xp.abs(samples.offset)
+        total = dot(samples.weight, dot(xp.abs(u), size + xp.abs(u)))
         if self.phi is not None:
             pull = xp.abs(self.domain.mirror(theta) - self.domain.mirror(self.phi))
-            total = self.eta * total + eps * dot(pull, xp.abs(theta) + xp.abs(self.phi))
-        return total + eps * xp.abs(self.value(theta, z))
+            total = self.eta * total + dot(pull, xp.abs(theta) + xp.abs(self.phi))
+        return 4 * xp.finfo(z.dtype).eps * (total + xp.abs(self.value(theta, z)))
 
-    def _free(self, z: Array, u: Array) -> Array:
-        """Without bounds only slopes with Xᵀu = 0 prove anything: project u onto them first."""
-        xp, X = namespace(z), self.samples.X * self.samples.weight[..., None]
-        gram = xp.matmul(xp.matrix_transpose(X), X)
-        ridge = (
-            1e-14
-            * (1e-290 + xp.linalg.trace(gram))[..., None, None]
-            * xp.eye(gram.shape[-1], dtype=z.dtype, device=device(z))
-        )
-        for _ in range(2):  # the second pass removes what rounding left of the first
-            u = u - xp.matmul(
-                X, xp.linalg.solve(gram + ridge, xp.matmul(xp.matrix_transpose(X), u))
-            )
-        if (
-            self.samples.loss.bend == math.inf
-        ):  # a corner's slopes are at most 1, and a multiple is as good
-            u = u / xp.maximum(xp.max(xp.abs(u), axis=(-2, -1), keepdims=True), full((), 1.0, u))
-        return xp.minimum(self._excess(z, u), self.value(u, z))  # u = 0 is a proof too
+
+class Columns(NamedTuple):
+    """What an unbounded problem needs to know of its X [B, n, f].
+
+    A column counts as dependent where it is so up to the rounding of its entries.
+    """
+
+    size: Array  # [B, 1, f]: their sizes as powers of two, so that dividing by them is exact
+    unit: Array  # [B, 1, f]: the same where the minimiser is unique, so that no scale changes it
+    span: Array  # [B, n, r]: an orthonormal basis of their span, zero where there is none
+    inverse: Array  # [B, f, n]: a pseudo-inverse of X / unit
+
+    @classmethod
+    def of(cls, X: Array, strict: bool = True) -> Columns:
+        """The columns of X, by a singular value decomposition of X with columns of like size.
+
+        ``strict``: the loss has one minimiser where the columns are independent.
+        """
+        xp: Any = namespace(X)
+        n, f = X.shape[-2:]
+        size = xp.sqrt(xp.sum(X * X, axis=-2, keepdims=True))
+        size = xp.where(size > 0, size, xp.ones_like(size))
+        size = full((), 2.0, X) ** xp.round(xp.log2(size))
+        U, strength, V = xp.linalg.svd(X / size, full_matrices=False)
+        real = strength > max(n, f) * xp.finfo(X.dtype).eps * strength[..., :1]
+        span = xp.where(real[..., None, :], U, xp.zeros_like(U))
+        weaker = span / xp.where(real, strength, xp.ones_like(strength))[..., None, :]
+        unique = (xp.all(real, axis=-1) & (strict and n >= f))[..., None, None]
+        unit = xp.where(unique, size, xp.ones_like(size))
+        inverse = xp.matrix_transpose(xp.matmul(weaker, V) * (unit / size))
+        return cls(size, unit, span, inverse)
+
+    def refine(self, samples: Samples, theta: Array) -> Array:
+        """Least squares: what nearly dependent columns left undone; samples are in these units."""
+        for _ in range(2):  # the second time takes off what rounding left of the first
+            error = samples.margins(theta) - samples.target
+            theta = theta - namespace(theta).matmul(self.inverse, error)[..., 0]
+        return theta

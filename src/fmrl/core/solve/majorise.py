@@ -8,10 +8,7 @@ equation, and one step costs two thin matrix products. Features beyond the sampl
 one extra coordinate, so d may be huge. The error shrinks by a constant factor a step, and the
 factor is small unless margins saturate; what has not converged in ``LIMIT`` steps is left to the
 interior-point method.
-
-Any model above *half* the loss's curvature converges too (steps below 2/L), and since margins that
-are learned saturate, for the logistic losses a model of 0.6 times the bound needs the fewest steps.
-(A quadratic loss is its own model: one step.)"""
+"""
 
 from __future__ import annotations
 
@@ -19,13 +16,15 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from fmrl.core.arrays import Array, constant, dot, full, namespace, norm, zeros
+from fmrl.core.arrays import Array, dot, full, namespace, norm, zeros
 from fmrl.core.domains import Ball, Domain, Euclidean
 from fmrl.core.samples import Samples
-from fmrl.core.solve.gap import Objective
+from fmrl.core.solve.gap import Found, Method, Objective
 
-LIMIT = 60
-BOLD = 0.6  # of the curvature bound, where that is not attained everywhere; above ½
+LIMIT = 60  # steps, the price of about ten of the interior-point method
+# Any model above *half* the curvature converges (steps below 2/L). Margins that are learned
+# saturate, so for the logistic losses 0.6 of the bound needs the fewest steps.
+BOLD = 0.6
 
 
 class Rotation:
@@ -46,54 +45,37 @@ class Rotation:
         # Rounding moves small eigenvalues by eps·max; adding that much keeps the model above the
         # loss.
         self.eig = xp.maximum(eig, xp.zeros_like(eig)) + 4 * xp.finfo(eig.dtype).eps * eig[..., -1:]
-        self.energy: Array | None = (
-            None  # [B, n, r]: diagonal of XᵀX after each round, made when it is asked for
+        self.energy: Any = None  # [B, n, r]: diagonal of XᵀX after each round, made when asked for
+        self.centre, self.offset = None, samples.offset
+        if isinstance(domain, Ball) and domain.centre != 0.0:
+            self.centre = domain.middle(zeros((X.shape[0], samples.dim), X))
+            self.offset = samples.margins(self.centre)
+        self.rest = (
+            None  # [B, d]: unit vector along what no sample sees of phi, the last coordinate
         )
-        self.centre = None if isinstance(domain, Euclidean) else self._centre(domain)
-        self.offset = self._offset()
-        self.rest = None  # [B, d]: unit vector along the part of phi that no sample sees, the extra coordinate
         if n < f and phi is not None:
             self.rest = self._remainder(phi)
             self.X = xp.concat([self.X, zeros((*self.X.shape[:-1], 1), X)], axis=-1)
             self.eig = xp.concat([self.eig, zeros((*eig.shape[:-1], 1), eig)], axis=-1)
         self.phi = None if phi is None else self.down(phi)
 
-    def _centre(self, domain: Any) -> Array | None:
-        if domain.centre == 0.0:
-            return None
-        nothing = zeros((self.samples.dim,), self.samples.X)
-        return nothing + constant(domain.centre, nothing)
-
-    def _offset(self) -> Array | None:
-        if self.centre is None:
-            return self.samples.offset
-        return self.samples.margins(
-            self.centre + zeros((self.samples.X.shape[0], self.samples.dim), self.samples.X)
-        )
-
     def objective(self, length: int, eta: Array | None) -> tuple[Objective, Array]:
         """The problem of the first ``length`` rounds in the new coordinates, and the diagonal
         curvature of its model.
         """
-        offset = None if self.offset is None else self.offset[..., :length, :]
-        samples = replace(self.samples.first(length), X=self.X[..., :length, :], offset=offset)
-        domain = Euclidean() if isinstance(self.domain, Euclidean) else Ball(self.domain.radius)  # type: ignore[attr-defined]
-        return Objective(samples, domain, self.phi, eta), self._curvature(length, eta)
-
-    def _curvature(self, length: int, eta: Array | None) -> Array:
-        """bend·eta·diag(XᵀX) of the rounds seen, and at least what keeps twice the model above the
-        loss; [B, r].
-        """
-        xp, bend = namespace(self.X), self.samples.loss.bend
-        scale = bend if eta is None else bend * eta[..., None]
+        xp, loss = namespace(self.X), self.samples.loss
+        samples = replace(self.samples, X=self.X, offset=self.offset).first(length)
+        domain = Ball(self.domain.radius) if isinstance(self.domain, Ball) else Euclidean()
+        problem = Objective(samples, domain, self.phi, eta)
+        scale = loss.bend if eta is None else loss.bend * eta[..., None]
         if length == self.X.shape[-2]:
-            return (1.0 if self.samples.loss.attained else BOLD) * scale * self.eig
+            return problem, (1.0 if loss.attained else BOLD) * scale * self.eig
+        # bend·eta·diag(XᵀX) of the rounds seen, and at least what keeps twice the model above the
+        # loss.
         if self.energy is None:
             self.energy = xp.cumulative_sum(self.X**2, axis=-2)
-        energy: Any = self.energy
-        return xp.maximum(
-            scale * energy[..., length - 1, :], (scale * self.eig - (0 if eta is None else 1)) / 2
-        )
+        least = (scale * self.eig - (0 if eta is None else 1)) / 2
+        return problem, xp.maximum(scale * self.energy[..., length - 1, :], least)
 
     def down(self, theta: Array) -> Array:
         """theta [B, C·f] in the new coordinates; what lies outside the span is along phi's own
@@ -110,8 +92,7 @@ class Rotation:
 
     def up(self, v: Array) -> Array:
         """Back to the original coordinates."""
-        xp = namespace(v)
-        r = self.basis.shape[-1]
+        xp, r = namespace(v), self.basis.shape[-1]
         inside = xp.reshape(v, (v.shape[0], self.samples.loss.outputs, -1))
         theta = xp.matmul(inside[..., :r], xp.matrix_transpose(self.basis))
         theta = xp.reshape(theta, (v.shape[0], -1))
@@ -125,49 +106,42 @@ class Rotation:
         """What least norm can take off the centre: its part that no sample sees, as far as the ball
         allows; [B, d].
         """
-        xp = namespace(v)
+        xp, radius = namespace(v), self.domain.radius  # type: ignore[attr-defined]
         seen = xp.astype(xp.any(self.X != 0, axis=-2, keepdims=True), v.dtype) * self.basis
-        centre = zeros((v.shape[0], self.samples.dim), v) + self.centre
-        inside = xp.matmul(xp.matmul(self.samples.matrix(centre), seen), xp.matrix_transpose(seen))
-        hidden = centre - xp.reshape(inside, centre.shape)
-        room = 1 - dot(v, v) / self.domain.radius**2  # type: ignore[attr-defined]
-        room = xp.where(
-            room > 1e-12, room, xp.zeros_like(room)
-        )  # on the sphere there is none, whatever rounding says
-        share = self.domain.radius * xp.sqrt(room) / (norm(hidden) + 1e-290)  # type: ignore[attr-defined]
+        hidden = self._outside(self.centre, seen)
+        room = 1 - dot(v, v) / radius**2
+        room = xp.where(room > 1e-12, room, xp.zeros_like(room))  # less is the sphere, rounded
+        share = radius * xp.sqrt(room) / (norm(hidden) + 1e-290)
         return xp.minimum(share, xp.ones_like(share))[..., None] * hidden
+
+    def _outside(self, theta: Array, basis: Array) -> Array:
+        """theta less its part in the span of ``basis``, class by class; [B, d]."""
+        xp = namespace(theta)
+        inside = xp.matmul(self.samples.matrix(theta), basis)
+        return theta - xp.reshape(xp.matmul(inside, xp.matrix_transpose(basis)), theta.shape)
 
     def _remainder(self, phi: Array) -> Array:
         """Unit vector along the part of phi that no sample sees (zero if there is none)."""
         xp = namespace(phi)
-        phi = phi if self.centre is None else phi - self.centre
-
-        def outside(theta: Array) -> Array:
-            inside = xp.matmul(
-                xp.matmul(self.samples.matrix(theta), self.basis), xp.matrix_transpose(self.basis)
-            )
-            return theta - xp.reshape(inside, theta.shape)
-
         # Taken off twice: of a phi inside the span the first time leaves rounding, which points
         # anywhere, and the second says so.
-        once = outside(phi)
-        rest = outside(once)
-        length, real = norm(rest)[..., None], norm(rest)[..., None] > norm(once)[..., None] / 2
-        return xp.where(
-            real, rest / xp.where(real, length, xp.ones_like(length)), xp.zeros_like(rest)
-        )
+        once = self._outside(phi if self.centre is None else phi - self.centre, self.basis)
+        rest = self._outside(once, self.basis)
+        length = norm(rest)[..., None]
+        real = length > norm(once)[..., None] / 2
+        unit = rest / xp.where(real, length, xp.ones_like(length))
+        return xp.where(real, unit, xp.zeros_like(rest))
 
 
 def _eigenbasis(X: Array) -> tuple[Array, Array]:
-    """Orthonormal eigenvectors [B, f, r] of XᵀX with r = min(n, f), and their eigenvalues [B, r]."""
+    """Orthonormal eigenvectors [B, f, r] of XᵀX, r = min(n, f), and their eigenvalues [B, r]."""
     xp, (n, f) = namespace(X), X.shape[-2:]
     XT = xp.matrix_transpose(X)
     if n >= f:
         eig, V = xp.linalg.eigh(xp.matmul(XT, X))
         return V, eig
-    eig, V = xp.linalg.eigh(
-        xp.matmul(X, XT)
-    )  # its eigenvectors are the other side of X's, if rounding leaves them
+    # The eigenvectors of XXᵀ are the other side of X's, if rounding leaves them.
+    eig, V = xp.linalg.eigh(xp.matmul(X, XT))
     if bool(xp.all(eig[..., 0] > 1e-4 * eig[..., -1])):
         return xp.matmul(XT, V) / xp.sqrt(eig)[..., None, :], eig
     Q, _ = xp.linalg.qr(XT)
@@ -176,36 +150,40 @@ def _eigenbasis(X: Array) -> tuple[Array, Array]:
     return xp.matmul(Q, V), eig
 
 
-def descend(problem: Objective, still: float) -> tuple[Array, ...]:
+def descend(problem: Objective, still: float) -> Found:
     """Majorise without a rotation, which is projected gradient descent; what shrinks slowly is
     given up at once.
 
     With multiplier λ and curvatures h of the loss, a step of 1/s shrinks the error by |s − h|/(s +
     λ): fast when the ball holds back far more than the loss bends, as it does on a small ball. s =
-    bend·‖XᵀX‖_F/2 is safe, for 2s ≥ h."""
+    bend·‖XᵀX‖_F/2 is safe, for 2s ≥ h.
+    """
     samples, X = problem.samples, problem.samples.X
     xp = namespace(X)
     gram = xp.reshape(xp.matmul(xp.matrix_transpose(X), X), (X.shape[0], -1))
     start = zeros((X.shape[0], samples.dim), X)
-    return majorise(problem, samples.loss.bend / 2 * norm(gram)[..., None], start, still, pace=0.45)
+    found = majorise(
+        problem, samples.loss.bend / 2 * norm(gram)[..., None], start, still, pace=0.45
+    )
+    return found._replace(method=Method.DESCENT.everywhere(found.value))
 
 
 def majorise(
     problem: Objective, curvature: Array, v: Array, still: float, pace: float = math.inf
-) -> tuple[Array, ...]:
+) -> Found:
     """Step from v [B, C·r] until a step is below ``still``·‖v‖, or longer than ``pace`` times the
-    one before.
+    one before; the gap is infinite where it was given up.
 
-    curvature: [B, r] or [B, 1], of the model. Returns v, value [B], gap [B] (infinite where it was
-    given up) and the slopes at v."""
+    curvature: [B, r] or [B, 1], of the model.
+    """
     samples, phi, eta = problem.samples, problem.phi, problem.eta
-    xp = namespace(v)
+    xp, count = namespace(v), (v.shape[0],)
     wide = (v.shape[0], samples.loss.outputs, samples.X.shape[-1])
     radius = problem.domain.radius if isinstance(problem.domain, Ball) else math.inf
     model = curvature + (1e-150 if phi is None else 1.0)  # whose square does not vanish
-    multiplier = zeros((v.shape[0],), v)
-    step, done = full((v.shape[0],), math.inf, v), zeros((v.shape[0],), v) > 0
-    slow, noise = done, max(still, 4e6 * xp.finfo(v.dtype).eps)
+    multiplier, step = zeros(count, v), full(count, math.inf, v)
+    done = slow = step < 0
+    noise = max(still, 4e6 * xp.finfo(v.dtype).eps)
     for i in range(LIMIT):
         z = samples.margins(v)
         q = samples.gather(samples.loss.slope(z, samples.target))
@@ -223,13 +201,12 @@ def majorise(
             done = done | slow
         if bool(xp.all(done)):
             break
-    slow = slow | ~done
-    if radius < math.inf:
-        v = problem.domain.project(v)
+    v = problem.domain.project(v)
     z = samples.margins(v)
     u = samples.loss.slope(z, samples.target)
-    gap = problem.gap(v, z, u, samples.gather(u))
-    return v, problem.value(v, z), xp.where(slow, xp.full_like(gap, math.inf), gap), u
+    value, gap = problem.value(v, z), problem.gap(v, z, u, own=True)
+    gap = xp.where(slow | ~done, xp.full_like(gap, math.inf), gap)
+    return Found(v, value, gap, u, Method.MAJORISE.everywhere(value))
 
 
 def _multiplier(square: Array, model: Array, radius: float, start: Array) -> Array:

@@ -1,43 +1,76 @@
 """min over a domain of summed losses [+ B_R(·‖phi)/eta], batched over tasks, with a duality gap
 that proves the answer.
 
-Three ways, chosen by what the problem is: linear losses have a closed form; smooth losses on a ball
-(or without bounds) go to `majorise`, and what saturates there, like everything else, to `interior`.
+What decides which method runs is `Leaders._solve`:
 
-The gap asked for is 1e-10 of the *value*, however far that is below the losses at the start
-(separable samples on a ball of radius 100 leave e^−100 and less) and however large the margins.
-Three floors remain, all of float64: what rounding Xᵀu changes across the domain, about
-1e-16·Σ|u|‖x‖·diameter; values below 1e-290, which underflow; and for squared and hinge losses,
-whose least value may be 0, 1e-13 of the losses at the start. A problem that misses it still returns
-the gap it proved."""
+* linear losses have a closed form;
+* smooth losses on a ball, or without bounds, go to `majorise`, or first to its cheap form `descend`
+  where there are more rounds than features;
+* what these leave unproved, the hinge, boxes and the simplex go to `interior`, and there an optimum
+  that is not unique to `least_norm`.
+
+The promise: gap ≤ max(1e-10·|value|, 1e-13·(losses at the domain's middle)), and honest always. A
+problem that misses it still returns the gap it proved, and ``Solution.ended`` says why.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
+from enum import IntEnum
+from typing import Any, NamedTuple
 
-from fmrl.core.arrays import Array, constant, dot, full, namespace, zeros
+from fmrl.core.arrays import Array, constant, dot, full, namespace, to_numpy, zeros
 from fmrl.core.domains import Ball, Domain, Euclidean
 from fmrl.core.samples import Samples
-from fmrl.core.solve.gap import Objective
+from fmrl.core.solve.gap import Columns, Found, Method, Objective
 from fmrl.core.solve.interior import interior
 from fmrl.core.solve.least_norm import shortest
 from fmrl.core.solve.majorise import Rotation, descend, majorise
 from fmrl.errors import FMRLError
 
+LARGEST = 1e30  # of a feature, target or phi: far above any use, far below what overflows
+
+
+class Reason(IntEnum):
+    """Why a method ended."""
+
+    PROVED = 0  # the gap keeps the promise
+    ROUNDING = 1  # the gap is what float64 leaves of the losses
+    LIMIT = 2  # no step made progress any more, or there were too many
+    NO_PROOF = 3  # the gap is infinite
+
 
 class Solution(NamedTuple):
-    """A minimiser and the proof of how good it is: the minimum lies in [value − gap, value]."""
+    """A minimiser and the proof of how good it is: the minimum lies in [value − gap, value].
+
+    ``ended`` holds 10·method + reason for each problem; ``why`` says it in words.
+
+    >>> import numpy as np
+    >>> from fmrl.core.losses import Squared
+    >>> from fmrl.core.tasks import Task
+    >>> minimise(Task(np.eye(2), [3.0, 4.0], loss=Squared()).open(), Ball(1.0)).why
+    'descent: proved'
+    """
 
     theta: Array  # [..., d]
     value: Array  # [...]
     gap: Array  # [...] ≥ 0
+    ended: Array | None = None  # [...]: None where no solver took part
 
+    @property
+    def why(self) -> Any:
+        """Which method ended and why: a sentence, or a nested list of them for a stack."""
+        if self.ended is None:
+            return "given"
 
-def tolerance(like: Array) -> float:
-    """Relative gap asked of the solver: 1e-10 in float64, 1e-5 in float32."""
-    return 1e-10 if like.dtype == namespace(like).float64 else 1e-5
+        def text(code: Any) -> Any:
+            if isinstance(code, list):
+                return [text(c) for c in code]
+            names = Method(code // 10).name, Reason(code % 10).name
+            return ": ".join(name.lower().replace("_", " ") for name in names)
+
+        return text(to_numpy(self.ended).tolist())
 
 
 def minimise(
@@ -46,8 +79,14 @@ def minimise(
     """argmin over ``domain`` of F = Σ losses, or of F + B_R(·‖phi)/eta; of several minimisers, the
     one of least norm.
 
-    Leading axes of ``samples`` [..., n, f], ``phi`` [..., d] and ``eta`` [...] are separate
-    problems.
+    Args:
+        samples: Rounds with X [..., n, f]; leading axes are separate problems.
+        domain: The set of actions, with its B_R.
+        phi: Where B_R is taken from, [..., d]; None for the plain optimum.
+        eta: Step of B_R, [...]; only with ``phi``.
+
+    Returns:
+        The minimisers with their values, gaps and how the solver ended.
 
     >>> import numpy as np
     >>> from fmrl.core.tasks import Task
@@ -59,112 +98,110 @@ def minimise(
     return Leaders(samples, domain, phi, eta).solution(samples.length)
 
 
-def _flatten(samples: Samples, lead: tuple[int, ...]) -> Samples:
-    if len(lead) == 1:
-        return samples
-    xp = namespace(samples.X)
-    keep = {"X": 2, "target": 2, "weight": 1, "rounds": 0} | (
-        {} if samples.offset is None else {"offset": 2}
-    )
-    arrays = {name: (getattr(samples, name), k) for name, k in keep.items()}
-    return replace(
-        samples,
-        **{name: xp.reshape(a, (-1, *a.shape[a.ndim - k :])) for name, (a, k) in arrays.items()},
-    )
-
-
 class Leaders:
-    """FTRL's actions after i = 1, 2, … rounds of one stack of tasks [B, …], each started from the
-    one before.
+    """FTRL's actions after i = 1, 2, … rounds of one stack of tasks, each started from the one
+    before; arguments as for `minimise`.
 
     The rotation is made anew whenever the number of rounds doubles, so that it fits the rounds
-    seen."""
+    seen.
+    """
 
     def __init__(
         self, samples: Samples, domain: Domain, phi: Array | None = None, eta: Array | None = None
     ):
-        xp, self.lead = namespace(samples.X), samples.X.shape[:-2]
-        self.samples, self.domain, self.phi, self.eta = (
-            _flatten(samples, self.lead),
-            domain,
-            None,
-            None,
-        )
-        if phi is not None:
-            self.phi = xp.reshape(
-                xp.broadcast_to(phi, (*self.lead, samples.dim)), (-1, samples.dim)
-            )
-            self.eta = xp.reshape(xp.broadcast_to(constant(eta, phi), self.lead), (-1,))
+        xp, self.lead, dim = namespace(samples.X), samples.X.shape[:-2], samples.dim
         # Everything is solved in double precision: what a float32 solver calls rounding can be a
         # feature.
-        self.dtype = samples.X.dtype
-        self.samples, _, self.phi, self.eta = Objective(
-            self.samples, domain, self.phi, self.eta
-        ).double()
+        self.dtype, self.domain, self.phi, self.eta = samples.X.dtype, domain, None, None
+        self.samples = _flat(samples)
+        if phi is not None:
+            self.phi = self._wide(xp.broadcast_to(phi, (*self.lead, dim)), dim)
+            self.eta = self._wide(xp.broadcast_to(constant(eta, phi), self.lead))
+        _check(self.samples, self.phi)
         self.smooth = isinstance(domain, (Ball, Euclidean)) and 0 < samples.loss.bend < math.inf
+        self.columns: Columns | None = None  # of X, where nothing bounds or regularises
+        if phi is None and isinstance(domain, Euclidean) and samples.loss.bend > 0:
+            self.columns = Columns.of(self.samples.X, strict=self.smooth)
+            self.samples = _scaled(self.samples, self.columns.unit)
         # An optimum moves phi, so it is wanted to the last digit; an action of FTRL only costs its
         # loss.
-        self.still = (5e3 if phi is None else 5e6) * xp.finfo(self.samples.X.dtype).eps
+        self.still = (5e3 if phi is None else 5e6) * xp.finfo(xp.float64).eps
         self.rotation: Rotation | None = None
         self.v: Array | None = None  # the last action, in the rotation's coordinates
 
+    def _wide(self, a: Array, *last: int) -> Array:
+        xp = namespace(a)
+        return xp.astype(xp.reshape(a, (-1, *last)), xp.float64, copy=False)
+
+    def _narrow(self, a: Array, *last: int) -> Array:
+        xp = namespace(a)
+        return xp.reshape(xp.astype(a, self.dtype, copy=False), (*self.lead, *last))
+
     def __call__(self, i: int) -> Array:
         """FTRL's action after i rounds, shape [..., d]."""
-        theta = namespace(self.samples.X).astype(self._solve(i)[0], self.dtype, copy=False)
-        return namespace(theta).reshape(theta, (*self.lead, self.samples.dim))
+        return self._narrow(self._solve(i).theta, self.samples.dim)
 
     def solution(self, i: int) -> Solution:
         """The minimiser over the first i rounds with its value and gap."""
-        xp, (theta, value, gap, *slopes) = namespace(self.samples.X), self._solve(i)
-        if self.smooth:  # proved in the user's own coordinates: a rotation drops features too faint for its rounding
-            problem = Objective(self.samples.first(i), self.domain, self.phi, self.eta)
-            theta, value, gap = problem.prove(theta, slopes[0], tolerance(value))
+        xp, problem = namespace(self.samples.X), self._problem(i)
+        found = self._solve(i)
+        if self.columns is not None and self.smooth and problem.samples.loss.attained:
+            found = found._replace(theta=self.columns.refine(problem.samples, found.theta))
+        if self.smooth:  # proved in these coordinates: a rotation drops features below its rounding
+            found = problem.prove(found)
+        found, reason = _honest(problem, found)
+        theta, value, gap, _, method = found
+        if self.columns is not None and not problem.samples.loss.attained:
+            missing = (reason != int(Reason.PROVED)) | (value <= 1e-6 * self.samples.length)
+            if bool(xp.any(missing)):
+                what = "the task has no finite optimum on Euclidean(): its classes are separable"
+                raise FMRLError(f"{what}, or nearly so", fix="use Ball(radius)")
+        if self.columns is not None:
+            theta = _unscaled(problem.samples, theta, self.columns.unit)
+            if problem.samples.loss.coupled:  # softmax does not see what all classes share
+                apart = problem.samples.matrix(theta)
+                apart = apart - xp.mean(apart, axis=-2, keepdims=True)
+                theta = xp.reshape(apart, theta.shape)
         if self.eta is not None:  # solved as eta·F + B_R, which stays finite as eta → 0
             scale = xp.where(self.eta > 0, self.eta, full((), math.inf, value))
             value, gap = value / scale, gap / scale
-        theta, value, gap = (xp.astype(a, self.dtype, copy=False) for a in (theta, value, gap))
-        return Solution(
-            xp.reshape(theta, (*self.lead, self.samples.dim)),
-            xp.reshape(value, self.lead),
-            xp.reshape(gap, self.lead),
-        )
+        theta = self._narrow(theta, problem.samples.dim)
+        ended = xp.reshape(10 * method + reason, self.lead)
+        return Solution(theta, self._narrow(value), self._narrow(gap), ended)
 
-    def _solve(self, i: int) -> tuple[Array, ...]:
-        """theta [B, d], value [B] and gap [B] of F, or of eta·F + B_R, on the first i rounds, and
-        the slopes that prove it.
-        """
+    def _problem(self, i: int) -> Objective:
+        span = None if self.columns is None else self.columns.span
+        return Objective(self.samples.first(i), self.domain, self.phi, self.eta, span)
+
+    def _solve(self, i: int) -> Found:
+        """F, or eta·F + B_R, minimised on the first i rounds: here it is decided how."""
         if self.samples.loss.bend == 0:
-            return self._linear(i)
-        if self.smooth:
-            return self._descended(i) if self.phi is None else self._majorised(i)
-        return self._robust(Objective(self.samples.first(i), self.domain, self.phi, self.eta))
-
-    def _linear(self, i: int) -> tuple[Array, ...]:
-        xp, samples = namespace(self.samples.X), self.samples.first(i)
-        total = xp.sum(samples.X * samples.weight[..., None], axis=-2)
-        if self.phi is None:
-            theta = self.domain.lowest(total)
-            value = dot(total, theta)
-        else:
-            theta = self.domain.argmin(self.phi, self.eta[..., None] * total)  # type: ignore[index]
-            value = self.eta * dot(total, theta) + self.domain.divergence(theta, self.phi)
-        return theta, value, xp.zeros_like(value)
-
-    def _descended(self, i: int) -> tuple[Array, ...]:
-        """Plain descent where the ball makes it fast, and the eigenbasis for what it leaves."""
-        samples = self.samples.first(i)
-        few = i < samples.X.shape[-1]  # then the eigenbasis is small and cheap
-        if few or not isinstance(self.domain, Ball) or self.domain.centre != 0.0:
+            return _closed_form(self._problem(i))
+        if not self.smooth:
+            problem = self._problem(i)
+            if self.columns is not None:  # columns of like size are easier, but lengths are ours
+                size = self.columns.size
+                found = interior(problem._replace(samples=_scaled(problem.samples, size)))
+                found = found._replace(theta=_unscaled(problem.samples, found.theta, size))
+            else:
+                found = interior(problem)
+            return found if self.phi is not None else shortest(problem, found)
+        # Plain descent is fast where a ball holds back; an eigenbasis of few rounds is cheap.
+        plain = isinstance(self.domain, Ball) and self.domain.centre == 0.0 and self.phi is None
+        if not plain or i < self.samples.X.shape[-1]:
             return self._majorised(i)
-        problem = Objective(samples, self.domain)
+        problem = self._problem(i)
         found = descend(problem, self.still)
-        done = _certified(problem, *found[:3])
+        done = problem.kept(*found[:3])
         if bool(namespace(done).all(done)):
             return found
         (late,) = namespace(done).nonzero(~done)
-        return _merge(done, found, Leaders(samples.take(late), self.domain)._majorised(i))
+        return found.merge(done, Leaders(problem.samples.take(late), self.domain)._majorised(i))
 
-    def _majorised(self, i: int) -> tuple[Array, ...]:
+    def _majorised(self, i: int) -> Found:
+        """In the eigenbasis, and what does not converge there by the interior-point method, which
+        finds the one minimiser that those coordinates have.
+        """
         xp = namespace(self.samples.X)
         if self.rotation is None or i > self.rotation.X.shape[-2]:
             last = self.phi if self.rotation is None else self.rotation.up(self.v)
@@ -172,70 +209,78 @@ class Leaders:
             self.rotation = Rotation(self.samples.first(reach), self.domain, self.phi)
             self.v = None if last is None else self.rotation.down(last)
         problem, curvature = self.rotation.objective(i, self.eta)
-        start = (
-            zeros((curvature.shape[0], problem.samples.dim), curvature)
-            if self.v is None
-            else self.v
-        )
-        found = majorise(problem, curvature, start, self.still)
-        done = _certified(problem, *found[:3])
+        if self.columns is not None:
+            problem = problem._replace(span=self.columns.span)
+        begin = zeros((curvature.shape[0], problem.samples.dim), curvature)
+        found = majorise(problem, curvature, begin if self.v is None else self.v, self.still)
+        done = problem.kept(*found[:3])
         if not bool(xp.all(done)):
-            found = _merge(done, found, self._rescue(problem, done))
-        self.v = found[0] if self.phi is not None else None
-        return self.rotation.up(found[0]), *found[1:]
-
-    def _rescue(self, problem: Objective, done: Array) -> tuple[Array, ...]:
-        """Solve the stragglers of a stack by the interior-point method."""
-        xp = namespace(done)
-        (late,) = xp.nonzero(~done)
-        phi = None if problem.phi is None else xp.take(problem.phi, late, axis=0)
-        eta = None if problem.eta is None else xp.take(problem.eta, late, axis=0)
-        rest = Objective(problem.samples.take(late), problem.domain, phi, eta)
-        return self._robust(rest)
-
-    def _robust(self, problem: Objective) -> tuple[Array, ...]:
-        """The interior-point method, and of many minimisers the one of least norm."""
-        tol = tolerance(problem.samples.X)
-        found = interior(problem, tol)
-        self._insist(found.done, found.gap, found.value)
-        if problem.phi is None and not self.smooth and not isinstance(problem.domain, Euclidean):
-            # (In a rotation's coordinates a smooth loss has one minimiser.)
-            return shortest(problem, found.theta, found.value, found.gap, tol)
-        return found.theta, found.value, found.gap, found.slopes
-
-    def _insist(self, done: Array, gap: Array, value: Array) -> None:
-        """Stop where no optimum exists; elsewhere an honest gap is enough."""
-        xp = namespace(gap)
-        if self.phi is not None or not isinstance(self.domain, Euclidean):
-            return
-        if not self.samples.loss.attained:
-            done = done & (value > 1e-6 * self.samples.length)
-        if not bool(xp.all(done)):
-            raise FMRLError(
-                "the task has no finite optimum on Euclidean(): its classes are separable",
-                fix="use Ball(radius)",
-            )
+            (late,) = xp.nonzero(~done)
+            found = found.merge(done, interior(problem.take(late)))
+        self.v = found.theta if self.phi is not None else None
+        return found._replace(theta=self.rotation.up(found.theta))
 
 
-def _certified(problem: Objective, theta: Array, value: Array, gap: Array) -> Array:
-    """Which problems of a stack the gap proves solved, [B]."""
-    xp = namespace(gap)
-    gap = problem.proved(value, gap)
-    done = gap <= tolerance(gap) * xp.abs(value)
-    if not bool(xp.all(done)):  # an optimum of value 0 leaves only the rounding of its margins
-        z = problem.samples.margins(theta)
-        done = done | (
-            gap <= problem.rounding(theta, z, problem.samples.loss.slope(z, problem.samples.target))
-        )
-    return done
+def _flat(samples: Samples) -> Samples:
+    """The samples in float64 with one leading axis."""
+    xp = namespace(samples.X)
+    wide = {}
+    for name, keep in {"X": 2, "target": 2, "weight": 1, "rounds": 0, "offset": 2}.items():
+        a = getattr(samples, name)
+        if a is not None:
+            a = xp.reshape(a, (-1, *a.shape[a.ndim - keep :]))
+            wide[name] = xp.astype(a, xp.float64, copy=False)
+    return replace(samples, **wide)
 
 
-def _merge(done: Array, old: tuple[Array, ...], new: tuple[Array, ...]) -> tuple[Array, ...]:
-    """What was done of ``old``, and in the other places ``new``."""
-    xp = namespace(done)
-    (late,), (early,) = xp.nonzero(~done), xp.nonzero(done)
-    place = xp.argsort(xp.concat([early, late]))
-    return tuple(
-        xp.take(xp.concat([xp.take(a, early, axis=0), b]), place, axis=0)
-        for a, b in zip(old, new, strict=True)
-    )
+def _scaled(samples: Samples, unit: Array) -> Samples:
+    return replace(samples, X=samples.X / unit)
+
+
+def _unscaled(samples: Samples, theta: Array, unit: Array) -> Array:
+    """The action for X of the one that was found for X / unit."""
+    return namespace(theta).reshape(samples.matrix(theta) / unit, theta.shape)
+
+
+def _check(samples: Samples, phi: Array | None) -> None:
+    """Refuse numbers whose powers are no numbers."""
+    xp = namespace(samples.X)
+    for name, a in {"features": samples.X, "targets": samples.target, "phi": phi}.items():
+        if a is not None and not bool((xp.max(a) <= LARGEST) & (xp.min(a) >= -LARGEST)):
+            what = f"{name} above {LARGEST:g} are too large for the solver"
+            raise FMRLError(what, fix="scale them down")
+
+
+def _closed_form(problem: Objective) -> Found:
+    """The minimiser of linear losses, which the domain knows."""
+    samples, domain, phi, eta = problem[:4]
+    xp = namespace(samples.X)
+    total = xp.sum(samples.X * samples.weight[..., None], axis=-2)
+    if phi is None or eta is None:
+        theta = domain.lowest(total)
+        value = dot(total, theta)
+    else:
+        theta = domain.argmin(phi, eta[..., None] * total)
+        value = eta * dot(total, theta) + domain.divergence(theta, phi)
+    slopes = xp.ones_like(samples.target)
+    return Found(theta, value, xp.zeros_like(value), slopes, Method.CLOSED_FORM.everywhere(value))
+
+
+def _honest(problem: Objective, found: Found) -> tuple[Found, Array]:
+    """The answer, or the domain's middle where arithmetic failed, and the Reason it ended; [B]."""
+    theta, value, gap, slopes, _ = found
+    xp, samples = namespace(theta), problem.samples
+    sound = xp.isfinite(value) & problem.domain.contains(theta) & ~xp.isnan(gap)
+    if not bool(xp.all(sound)):
+        theta = xp.where(sound[..., None], theta, problem.domain.middle(theta))
+        value = xp.where(sound, value, problem.value(theta, samples.margins(theta)))
+        gap = xp.where(sound, gap, full((), math.inf, gap))
+    gap = problem.least(value, gap)
+    reason = xp.zeros_like(found.method)
+    proved = problem.kept(theta, value, gap)
+    if not bool(xp.all(proved)):
+        floor = 16 * problem.rounding(theta, samples.margins(theta), slopes)
+        rounding, limit, none = (xp.full_like(reason, int(code)) for code in list(Reason)[1:])
+        why = xp.where(gap <= floor, rounding, xp.where(xp.isfinite(gap), limit, none))
+        reason = xp.where(proved, reason, why)
+    return found._replace(theta=theta, value=value, gap=gap), reason
