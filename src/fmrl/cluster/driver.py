@@ -7,7 +7,7 @@ task after task  solve (map) → each block in turn, on one worker at a time
 An exact rule's phi follows from the optima alone. Where the meta-update can merge a block into
 one task and the similarity rule needs one number of a task, vectors stay with the workers. Any
 other rule, such as one of the user's own, is scanned by the driver, which reads the optima block
-by block while the blocks before are being played. """
+by block while the blocks before are being played."""
 
 from __future__ import annotations
 
@@ -82,8 +82,7 @@ class Driver:
         return self.totals
 
     def _measured(self, state: State) -> Iterator[tuple]:
-        """Where each block starts and what its tasks guess, from merged tasks and numbers alone.
-        """
+        """Where each block starts and what its tasks guess, from merged tasks and numbers alone."""
         algo, befores = self.algo, []
         phi, memory = state.phi, state.meta
         for block in self.blocks:

@@ -223,8 +223,8 @@ class Tasks:
         else:
             rows = np.repeat(self.starts[places] - starts[:-1], lengths) + np.arange(starts[-1])
         names = self.names
-        names = names[places] if isinstance(names, np.ndarray) else [names[i] for i in places]
-        return self._rows(rows, starts, names)
+        taken = names[places] if isinstance(names, np.ndarray) else [names[i] for i in places]  # type: ignore[index]
+        return self._rows(rows, starts, taken)
 
     def rows(self, rows: np.ndarray) -> Tasks:
         """Tasks of row numbers [n, m], m rows each."""

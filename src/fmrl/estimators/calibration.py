@@ -29,8 +29,8 @@ import numpy as np
 
 from fmrl.core.domains import Ball, Euclidean
 from fmrl.core.losses import Squared
-from fmrl.core.solve.majorise import Rotation, majorise
 from fmrl.core.solve import minimise
+from fmrl.core.solve.majorise import Rotation, majorise
 from fmrl.core.tasks import Rounds, Tasks
 from fmrl.estimators.coordinates import Coordinates
 

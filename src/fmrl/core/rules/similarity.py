@@ -236,7 +236,7 @@ class AverageDeviation(Measured):
         """B_R(θ_t‖phi_t), and 0 where it is infinite.
 
         An optimum where phi has no mass is infinitely far. No finite step helps it, so it has no
-        say in the step. """
+        say in the step."""
         xp, far = namespace(phi), domain.divergence(end.theta, phi)
         return xp.where(xp.isfinite(far), far, xp.zeros_like(far))
 

@@ -55,9 +55,9 @@ class OMD(Learner):
         The actions are s·(phi − eta·Σ_j g_j ⊗ x_j), s what keeps them in the ball, so a round
         needs ⟨θ_i, x_i⟩ = s·(⟨phi, x_i⟩ − eta·Σ_{j<i} g_j·⟨x_j, x_i⟩), and ‖θ_i‖ from the same
         products. With fewer rows than features that is less work than the actions are."""
-        ball = isinstance(domain, Ball) and domain.centre == 0.0 and phi.ndim == 2
-        rows = ball and isinstance(game, Samples) and game.offset is None and game.loss.bend > 0
-        if not (rows and game.length <= game.X.shape[-1]):  # type: ignore[union-attr]
+        if not (isinstance(domain, Ball) and isinstance(game, Samples) and phi.ndim == 2):
+            return super().losses(game, domain, phi, eta)
+        if not _by_products(domain, game):
             return super().losses(game, domain, phi, eta)
         xp = namespace(phi)
         products = xp.matmul(game.X, xp.matrix_transpose(game.X))  # [B, n, n]
@@ -76,6 +76,12 @@ class OMD(Learner):
             cross = cross + dot(g, under_phi[:, i, :])
             square = square + 2 * dot(g, along) + dot(g, g) * products[:, i, i]
         return game.loss.value(margins, game.target) * game.weight
+
+
+def _by_products(domain: Ball, game: Samples) -> bool:
+    """Whether the losses of lazy descent follow from products of rows, and so come cheaper."""
+    few = game.length <= game.X.shape[-1]
+    return domain.centre == 0.0 and game.offset is None and game.loss.bend > 0 and few
 
 
 @dataclass(frozen=True)
