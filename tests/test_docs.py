@@ -298,3 +298,35 @@ def test_every_record_of_networks_is_listed_and_every_one_named_exists():
     for name, text in PAGES.items():
         for path in re.findall(r"`(results/[\w/-]+\.json)`", text):
             assert (ROOT / path).exists(), f"{name} names {path}"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_code_on_pages_is_narrow_enough_to_be_read(name):
+    blocks = re.findall(r"```(?:python|sh|bash)\n(.*?)```", PAGES[name], re.S)
+    wide = [line for block in blocks for line in block.splitlines() if len(line) > 88]
+    assert not wide
+
+
+def _public():
+    for room in (fmrl, fmrl.deep, fmrl.data, fmrl.cluster, fmrl.report, fmrl.bounds):
+        for name in room.__all__:
+            value = getattr(room, name)
+            if callable(value) and getattr(value, "__module__", "").startswith("fmrl"):
+                yield f"{room.__name__}.{name}", value
+
+
+def test_public_callables_explain_their_arguments():
+    """Those with two arguments or more; results, which nobody makes by hand, have comments."""
+    results = {fmrl.Game, fmrl.History, fmrl.SimilarityReport, fmrl.cluster.Ledger}
+    results |= {fmrl.cluster.Played}
+    silent = []
+    for name, value in _public():
+        try:
+            arguments = list(inspect.signature(value).parameters)
+        except ValueError:
+            continue
+        if value in results or inspect.isclass(value) and issubclass(value, (Exception, tuple)):
+            continue
+        if len(arguments) > 1 and "Args:" not in (inspect.getdoc(value) or ""):
+            silent.append(name)
+    assert silent == []

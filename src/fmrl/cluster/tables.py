@@ -42,13 +42,20 @@ class Tables:
     """Where tasks lie and which columns they are made of: the same words as
     `fmrl.tasks_from_frame`.
 
-    source: a folder, a glob, a file, a list of files, or a ray.data.Dataset. features: default
-    all columns but task and target. loss and encoder: found as `tasks_from_frame` finds them if
-    left out, which may take a pass over the data on this machine; number columns need none.
-    one_class: 'error', 'keep' or 'drop', as there. share: of the tasks, to play: those
-    `fmrl.data.training_ids` chooses. coordinates: a change of coordinates after the encoder, such
-    as that of an estimator: any value with ``width`` and ``tasks(tasks)`` that can be sent to a
-    worker."""
+    Args:
+        source: A folder, a glob, a file, a list of files, or a ray.data.Dataset.
+        task: The column of task ids.
+        target: The column of labels or numbers.
+        features: The other columns (default: all but task and target).
+        loss: Found as `tasks_from_frame` finds it if left out, which may take a pass over the data
+            on this machine.
+        encoder: The same; number columns need none.
+        one_class: What to do with tasks of one class: 'error', 'keep' or 'drop'.
+        share: Of the tasks, to play: those `fmrl.data.training_ids` chooses.
+        coordinates: A change of coordinates after the encoder, such as that of an estimator: any
+            value with ``width`` and ``tasks(tasks)`` that can be sent to a worker.
+        reader: Made by `opened`.
+    """
 
     source: Any
     task: str = "task"

@@ -80,8 +80,14 @@ class Rounds(Samples):
 class Task:
     """One task: m rounds in row order.
 
-    ``Task(X, y, loss=OneVsAll(4))`` — X [m, f], labels or numbers y [m]; theta is flat, [class,
-    feature] row-major. ``Task(costs, loss=Linear())`` — row i is the cost vector of round i.
+    theta is flat, [class, feature] row-major. With ``Task(costs, loss=Linear())`` row i is the cost
+    vector of round i.
+
+    Args:
+        X: Features [m, f], or costs.
+        y: Labels or numbers [m].
+        loss: Of a round, e.g. OneVsAll(4).
+        name: By which messages and models call it.
 
     >>> from fmrl.core.losses import OneVsAll
     >>> task = Task([[1.0, 0.0], [0.0, 1.0]], ["cat", "dog"], loss=OneVsAll(["cat", "dog", "cow"]))

@@ -83,7 +83,10 @@ class MetaClassifier(ClassifierMixin, Meta):
 
 
 class MetaRegressor(RegressorMixin, Meta):
-    """A linear regressor for many small related tasks. Parameters as `MetaClassifier`.
+    """A linear regressor for many small related tasks.
+
+    Args:
+        within, update, meta, similarity, radius, fit_intercept, random_state: As in `MetaClassifier`.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

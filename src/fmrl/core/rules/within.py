@@ -153,7 +153,15 @@ def _checked(learner: Learner, actions: Actions, domain: Domain, phi: Array) -> 
 def play(
     learner: Learner, game: Game, domain: Domain, phi: Array, eta: Array, record: bool = False
 ) -> Play:
-    """Play all rounds of ``game`` from phi [..., d] with step eta [...].
+    """Play all rounds of a game.
+
+    Args:
+        learner: Who plays.
+        game: An opened task, or a stack of them.
+        domain: The action set.
+        phi: Where to start, [..., d].
+        eta: The step, [...].
+        record: Whether to keep every action.
 
     >>> import numpy as np
     >>> from fmrl.core.losses import Linear
