@@ -325,7 +325,7 @@ def test_public_callables_explain_their_arguments():
             arguments = list(inspect.signature(value).parameters)
         except ValueError:
             continue
-        if value in results or inspect.isclass(value) and issubclass(value, (Exception, tuple)):
+        if value in results or (inspect.isclass(value) and issubclass(value, (Exception, tuple))):
             continue
         if len(arguments) > 1 and "Args:" not in (inspect.getdoc(value) or ""):
             silent.append(name)

@@ -78,7 +78,7 @@ class MetaClassifier(ClassifierMixin, Meta):
 
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:
         """Accuracy."""
-        right = as_numpy(self.predict(X, task)) == as_numpy(y)
+        right = np.asarray(as_numpy(self.predict(X, task))) == np.asarray(as_numpy(y))
         return float(np.average(right, weights=sample_weight))
 
 
@@ -86,7 +86,8 @@ class MetaRegressor(RegressorMixin, Meta):
     """A linear regressor for many small related tasks.
 
     Args:
-        within, update, meta, similarity, radius, fit_intercept, random_state: As in `MetaClassifier`.
+        within, update, meta, similarity, radius, fit_intercept, random_state: As in
+            `MetaClassifier`.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
