@@ -28,15 +28,6 @@ def differs(kind, found, stored):
     return where and f"off by {np.max(off):.3g} at a scale of {scale:.3g} ({kind}) {where}"
 
 
-# What changed on purpose; CHANGELOG.md names the bug. Everything else is as it was.
-OUTLIERS = {"similarity: outliers", "similarity: diameter_without"}  # two outlier rules became one
-CHANGED = {
-    "certificate/box/logistic": OUTLIERS,
-    "estimator/regression/default": OUTLIERS,
-    "estimator/regression/ogd mean": OUTLIERS,
-}
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_numbers_are_what_they_were(name):
     if need := missing(name):
@@ -44,7 +35,7 @@ def test_numbers_are_what_they_were(name):
     found, stored = compute(name), STORED[name]
     wrong = [f"{entry}: no longer computed" for entry in stored.keys() - found.keys()]
     wrong += [f"{entry}: not in the file" for entry in found.keys() - stored.keys()]
-    for entry in (stored.keys() & found.keys()) - CHANGED.get(name, set()):
+    for entry in stored.keys() & found.keys():
         (kind, value), (held, old) = found[entry], stored[entry]
         said = f"held as {kind}, not {held}" if kind != held else differs(kind, value, old)
         wrong += [f"{entry}: {said}"] if said else []

@@ -107,6 +107,11 @@ def unit(a: Array) -> Array:
     return a / xp.where(length > 0, length, xp.ones_like(length))
 
 
+def floats(x: Array) -> list[float]:
+    """The numbers of a vector, for a loop over them."""
+    return x.tolist() if hasattr(x, "tolist") else [float(x[i]) for i in range(x.shape[0])]
+
+
 def to_numpy(x: Array) -> np.ndarray:
     """A NumPy copy of any array (for records and figures; never inside an algorithm)."""
     if hasattr(x, "detach"):

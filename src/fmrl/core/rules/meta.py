@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from fmrl.core.arrays import Array, constant, full, namespace, to_numpy
+from fmrl.core.arrays import Array, constant, floats, full, namespace, to_numpy
 from fmrl.core.domains import Domain
 from fmrl.core.values import Value
 from fmrl.errors import FMRLError
@@ -104,7 +104,7 @@ class FollowLeader(MetaUpdate):
         total = running(memory, ends.sigma)
         if phi.ndim > 1 or not bool(namespace(phi).all(total[1:] > 0)):
             return super().scan(domain, phi, memory, ends)
-        moved, weight, before = ends.sigma[:, None] * ends.theta, to_numpy(total).tolist(), []
+        moved, weight, before = ends.sigma[:, None] * ends.theta, floats(total), []
         for t in range(ends.tasks):
             before.append(phi)
             phi = (weight[t] * phi + moved[t, :]) / weight[t + 1]

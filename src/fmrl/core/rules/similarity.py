@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fmrl.core.arrays import Array, full, namespace, norm, to_numpy
+from fmrl.core.arrays import Array, floats, full, namespace, norm
 from fmrl.core.domains import Domain
 from fmrl.core.rules.meta import End, running
 from fmrl.core.values import Value
@@ -100,7 +100,7 @@ class _Counting(Measured):
     def follow(self, guess, memory, measured, sigma):
         """The guess moves after the first task and where it is violated, and only there."""
         guesses: list[Any] = []
-        numbers = None if guess.ndim else to_numpy(measured).tolist()
+        numbers = None if guess.ndim else floats(measured)
         for t in range(measured.shape[0]):
             guesses.append(guess)
             if t == 0 or numbers is None or float(guess) < numbers[t]:
