@@ -113,7 +113,7 @@ class FMRL(Value):
 
         Args:
             phi: Where the first task starts: flat [d], or [runs, d] for several runs side by
-            side.
+                side.
         """
         phi = as_float(phi, "phi")
         xp = namespace(phi)

@@ -76,8 +76,7 @@ def load_history(path: str | os.PathLike, names: dict[str, type] | None = None) 
     Args:
         path: A file that `save_history` wrote.
         names: Classes of your own that its composition is made of; subclasses of the library's
-        rules
-            are known by themselves once they are imported.
+            rules are known by themselves once they are imported.
     """
     layout, arrays = _read(path, "history")
     try:

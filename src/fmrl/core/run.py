@@ -57,13 +57,11 @@ def run(
         phi: Where to start, flat [d]; by default the middle of the domain.
         state: Resume from a saved State instead.
         orders: Integers [S, T]: play the tasks in S orders at once, histories stacked on a first
-        axis.
+            axis.
         meta_batch: So many tasks play from the same phi and guess, then one weighted update
-        follows;
-            1 is Algorithm 2.
+            follows; 1 is Algorithm 2.
         engine: "local", or "ray" or an Engine to run on a cluster; ``tasks`` may then be a folder
-        of
-            Parquet files (see `fmrl.cluster`).
+            of Parquet files (see `fmrl.cluster`).
         keep: "all"; "vectors" drops the losses; "scalars" the vectors too; "totals" keeps memory
             constant whatever T.
         progress: Called with the number of tasks just played.

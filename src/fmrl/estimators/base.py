@@ -130,8 +130,7 @@ class Meta(Learning):
         Args:
             tasks: As in `begin`.
             keep: Whether to hold their rows and names. Without them memory stays bounded, `model`
-            does
-                not know the tasks, and the caller sees to it that none comes twice.
+                does not know the tasks, and the caller sees to it that none comes twice.
         """
         self._play(tasks)
         if not keep:

@@ -86,8 +86,13 @@ class MetaRegressor(RegressorMixin, Meta):
     """A linear regressor for many small related tasks.
 
     Args:
-        within, update, meta, similarity, radius, fit_intercept, random_state: As in
-            `MetaClassifier`.
+        within: As in `MetaClassifier`.
+        update: As in `MetaClassifier`.
+        meta: As in `MetaClassifier`.
+        similarity: As in `MetaClassifier`.
+        radius: As in `MetaClassifier`.
+        fit_intercept: As in `MetaClassifier`.
+        random_state: As in `MetaClassifier`.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

@@ -52,8 +52,9 @@ class LowerBound(Sequence):
     """
 
     def __init__(
-        self, diameter, lipschitz=1.0, rounds=16, *, tasks=None, centre=None, dim=3, seed=0
-    ):
+        self, diameter: float, lipschitz: Any = 1.0, rounds: Any = 16, *, tasks: int | None = None,
+        centre: Any = None, dim: int = 3, seed: int = 0,
+    ):  # fmt: skip
         self.centre = as_float(np.zeros(dim) if centre is None else centre, "centre")
         if self.centre.ndim != 1 or self.centre.shape[0] < 3:
             raise FMRLError("the adversary needs at least three dimensions", fix="use dim ≥ 3")
