@@ -427,9 +427,9 @@ STAGES = {  # functions that do not call each other: their cumulative times are 
     "choosing the rule": ("learn", "_pool"),
     "stacking": ("stack",),
     "optima in hindsight": ("hindsight",),
-    "phi and D": ("scan",),
-    "playing": ("_played",),
-    "recording": ("record", "append"),
+    "phi and D": ("starts_of", "guesses_of"),
+    "playing": ("losses",),
+    "recording": ("_round", "append"),
 }
 
 

@@ -16,10 +16,23 @@ from fmrl.core.domains import Ball, Box, Domain, Euclidean, Simplex
 from fmrl.core.history import History
 from fmrl.core.losses import Hinge, Linear, Logistic, Loss, OneVsAll, Softmax, Squared
 from fmrl.core.meta_level import State
-from fmrl.core.rules.meta import AdaptiveOGD, Fixed, FollowLeader, Interpolate, LastUpdate
-from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known, ReleasedDoubling
-from fmrl.core.rules.update import FAL, FLIBatch, FLIOnline
-from fmrl.core.rules.within import FTRL, OGD, OMD, Play, play
+from fmrl.core.rules.meta import (
+    AdaptiveOGD,
+    Fixed,
+    FollowLeader,
+    Interpolate,
+    LastUpdate,
+    MetaUpdate,
+)
+from fmrl.core.rules.similarity import (
+    AverageDeviation,
+    Doubling,
+    Known,
+    ReleasedDoubling,
+    SimilarityRule,
+)
+from fmrl.core.rules.update import FAL, FLIBatch, FLIOnline, UpdateRule
+from fmrl.core.rules.within import FTRL, OGD, OMD, Learner, Play, play
 from fmrl.core.run import run
 from fmrl.core.solve import Solution, minimise
 from fmrl.core.tasks import Game, Task, stack
@@ -32,9 +45,10 @@ __version__ = "0.1.0"
 __all__ = [
     "FAL", "FMRL", "FTRL", "OGD", "OMD", "AdaptiveOGD", "AverageDeviation", "Ball", "Box",
     "Domain", "Doubling", "Euclidean", "FLIBatch", "FLIOnline", "FMRLError", "Fixed",
-    "FollowLeader", "Game", "Hinge", "History", "Interpolate", "Known", "LastUpdate", "Linear",
-    "Logistic", "Loss", "OneVsAll", "Play", "ReleasedDoubling", "Round", "SimilarityReport",
-    "Simplex", "Softmax", "Solution", "Squared", "State", "Task", "adversary", "growth",
+    "FollowLeader", "Game", "Hinge", "History", "Interpolate", "Known", "LastUpdate", "Learner",
+    "Linear", "Logistic", "Loss", "MetaUpdate", "OneVsAll", "Play", "ReleasedDoubling", "Round",
+    "SimilarityReport", "SimilarityRule", "Simplex", "Softmax", "Solution", "Squared", "State",
+    "Task", "UpdateRule", "adversary", "growth",
     "load_history", "load_state", "minimise", "parse", "play", "presets", "run", "save_history",
     "save_state", "similarity_report", "stack", "transfer",
 ]  # fmt: skip
@@ -68,10 +82,11 @@ class _Moved(Loader, MetaPathFinder):
     """``import fmrl.data`` gives the module that `fmrl.data` is."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if name in _MOVED else None
+        return ModuleSpec(name, self) if ".".join(name.split(".")[:2]) in _MOVED else None
 
     def create_module(self, spec: ModuleSpec) -> Any:
-        module = import_module(_MOVED[spec.name])
+        old = ".".join(spec.name.split(".")[:2])
+        module = import_module(_MOVED[old] + spec.name.removeprefix(old))
         self.own = module.__spec__
         return module
 
@@ -79,7 +94,7 @@ class _Moved(Loader, MetaPathFinder):
         module.__spec__ = self.own  # which the import machinery has just replaced
 
 
-sys.meta_path.append(_Moved())
+sys.meta_path.insert(0, _Moved())  # before the submodules are found a second time
 
 
 def __getattr__(name: str) -> Any:

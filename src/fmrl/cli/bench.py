@@ -41,7 +41,8 @@ def bench_command(
     if name is None:
         for stem, path in found.items():
             about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-            typer.echo(f"{stem:<10} {about.partition(chr(10))[0]}")
+            first = " ".join(about.split()).partition(". ")[0].rstrip(".")
+            typer.echo(f"{stem:<10} {first}")
         return
     if name not in found:
         raise FMRLError(f"there is no benchmark {name!r}", fix=f"choose one of {', '.join(found)}")

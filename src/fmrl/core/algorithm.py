@@ -93,17 +93,14 @@ class FMRL(Value):
     lipschitz: float | None = None
 
     def __post_init__(self):
-        for part in (
-            "domain.divergence",
-            "within.actions",
-            "update.vector",
-            "meta.init",
-            "similarity.init",
-        ):
-            name, _, method = part.partition(".")
+        needs = {"domain": "divergence", "within": "actions", "update": "vector", "meta": "init",
+                 "similarity": "init"}  # fmt: skip
+        examples = {"domain": "Ball(1.0)", "within": "OMD()", "update": "FAL()",
+                    "meta": "FollowLeader()", "similarity": "Doubling(0.1, 1.1)"}  # fmt: skip
+        for name, method in needs.items():
             value = getattr(self, name)
             if isinstance(value, type) or not hasattr(value, method):
-                fix = f"give a value such as FMRL(…).{name}, e.g. OMD()"
+                fix = f"give a value such as {examples[name]}"
                 raise FMRLError(f"{name}={value!r} is not a {name}", fix=fix)
         if self.lipschitz is not None and not 0 < self.lipschitz < math.inf:
             raise FMRLError(f"lipschitz must be positive and finite, not {self.lipschitz}")
@@ -166,6 +163,10 @@ class FMRL(Value):
             best: The optimum in hindsight, where it is known already.
             sigma: G_t·√m_t [...], where it is known already.
         """
+        xp = namespace(state.guess)
+        if not bool(xp.all(xp.isfinite(state.guess))):
+            what = f"the guess of {self.similarity!r} is not a finite number"
+            raise FMRLError(what, fix="look at what its update returned after the task before")
         sigma = self.sigma(state.phi, game, state.tasks) if sigma is None else sigma
         eta = step_size(state.guess, sigma)
         arguments = self.within, game, self.domain, state.phi, eta

@@ -1,8 +1,8 @@
-"""The meta-level of many tasks: where each starts and what it guesses, and how phi and D move
-after them.
+"""The meta-level of many tasks: where each starts and what it guesses, and how phi and D move.
 
-Everything that plays tasks (`run`, estimators, Ray, networks) moves phi and the guess here. The
-rules are any object with ``domain``, ``meta`` and ``similarity``, such as an `FMRL`.
+`run`, the estimators and Ray move phi and the guess here; networks ask the same rules in place, in
+`fmrl.deep.meta_level`. The rules are any object with ``domain``, ``meta`` and ``similarity``, such
+as an `FMRL`.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def _windows(tasks: Iterable[Any], phi: Array | None, meta_batch: int) -> Iterat
                 like = task.X if like is None else like
                 size += task.rounds * task.X.shape[1]
             elif not hasattr(task, "open"):
-                fix = "build one with Task(X, y, loss=…)"
+                fix = "build one with Task(X, y, loss=…); a folder needs engine='ray'"
                 raise FMRLError(f"{type(task).__name__} is not a task", fix=fix)
             window.append(task)
             full = size >= ELEMENTS or len(window) >= MOST

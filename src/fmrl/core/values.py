@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import inspect
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
@@ -23,7 +24,10 @@ class Value:
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
-        if not cls.__name__.startswith("_"):
+        home = getattr(VALUES.get(cls.__name__), "__module__", cls.__module__)
+        # A class of the user's does not take the name of one of the library's.
+        taken = home.startswith("fmrl.") and home != cls.__module__
+        if not (taken or cls.__name__.startswith("_")):
             VALUES[cls.__name__] = cls
 
 
@@ -53,9 +57,16 @@ def _build(node: ast.AST, values: dict[str, type]) -> Any:
         if name not in values:
             raise FMRLError(f"there is no value called {name!r}", fix=suggestion(name, values))
         named = {k.arg: _build(k.value, values) for k in node.keywords if k.arg}
-        return values[name](*(_build(argument, values) for argument in node.args), **named)
+        given = [_build(argument, values) for argument in node.args]
+        try:
+            return values[name](*given, **named)
+        except TypeError:
+            form = f"{name}({', '.join(inspect.signature(values[name]).parameters)})"
+            raise FMRLError(f"{name} was given other arguments", fix=f"write {form}") from None
     if isinstance(node, ast.Name) and node.id in ("inf", "nan"):
         return math.inf if node.id == "inf" else math.nan
+    if isinstance(node, ast.Name):
+        raise FMRLError(f"{node.id} lacks its brackets", fix=f"write {node.id}(…)")
     if isinstance(node, ast.Tuple):
         return tuple(_build(item, values) for item in node.elts)
     return ast.literal_eval(node)

@@ -39,6 +39,7 @@ def save(trainer: MetaTrainer, path: str | os.PathLike) -> Path:
     Returns:
         The path.
     """
+    _ordered(trainer)
     path, state = Path(path), trainer.state
     if trainer.ranks is not None and not trainer.ranks.first:
         trainer.ranks.wait()
@@ -61,6 +62,12 @@ def save(trainer: MetaTrainer, path: str | os.PathLike) -> Path:
     return path
 
 
+def _ordered(trainer: Any) -> None:
+    if not hasattr(trainer, "level"):
+        what = f"a MetaTrainer comes first, not a {type(trainer).__name__}"
+        raise FMRLError(what, fix="the order is (trainer, path)")
+
+
 def load(trainer: MetaTrainer, path: str | os.PathLike) -> MetaTrainer:
     """Put a saved state into a trainer; `fit` then goes on as if it had never stopped.
 
@@ -71,6 +78,7 @@ def load(trainer: MetaTrainer, path: str | os.PathLike) -> MetaTrainer:
     Returns:
         The trainer.
     """
+    _ordered(trainer)
     fix = "give a checkpoint written by fmrl.deep.save"
     try:
         with safe_open(path, framework="pt") as file:

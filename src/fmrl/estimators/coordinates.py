@@ -113,7 +113,8 @@ def candidates(tasks: Tasks, intercept: bool, radius: float | None = None) -> li
             unit = unit if unit > 1e-12 * max(1e-290, abs(shift)) else 1.0
     if not np.isfinite([*centre, *spread, shift, unit]).all() or 0 < spread.max() < 1e-140:
         raise FMRLError("the numbers are too large or too small to be squared", fix="scale X and y")
-    moving = spread > 1e-9 * max(spread.max(), 1e-290)
+    # A column is constant by its own measure, whatever units the others have.
+    moving = spread > 1e-9 * np.maximum(np.abs(X).max(axis=0), 1e-290)
     uneven = moving.any() and spread[moving].max() > UNEVEN * spread[moving].min()
     found = []
     for scale in [np.ones(X.shape[1]), np.where(moving, spread, 1.0)][: 1 + uneven]:

@@ -38,10 +38,11 @@ def positions(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     found = np.searchsorted(classes, y)
     wrong = np.asarray(classes[np.minimum(found, len(classes) - 1)] != y)
     if wrong.any():
-        label, row = y[wrong.argmax()], int(wrong.argmax())
+        row = int(wrong.argmax())
+        label = y[row].item() if hasattr(y[row], "item") else y[row]
         raise FMRLError(
             f"row {row}: the label {label!r} is not one of the classes {classes.tolist()[:10]}",
-            fix="name all classes in the first call: partial_fit(X, y, classes=…)",
+            fix="learn from rows that have it, or name it in classes= of the first partial_fit",
         )
     return found
 

@@ -43,7 +43,8 @@ class Learning(BaseEstimator):
         """What adapting starts from."""
         state, classes = self.state_, getattr(self, "classes_", None)
         guess = float(state.guess)
-        return Prior(self.coordinates_, self.rule_, state.phi, guess, classes, self.pooled_)
+        known = self.coordinates_, self.rule_, state.phi, guess, classes, self.pooled_
+        return Prior(*known, tasks=state.tasks)
 
     @property
     def n_tasks_seen_(self) -> int:

@@ -154,6 +154,11 @@ def _param(value: Any) -> Any:
             f"the parameter {value!r} cannot be stored",
             fix="use a number, text or one of the library's values",
         )
+    try:
+        parse(repr(value))
+    except FMRLError:
+        fix = "subclass fmrl.SimilarityRule, MetaUpdate, UpdateRule or Learner, under a new name"
+        raise FMRLError(f"the parameter {value!r} could not be read back", fix=fix) from None
     return {"repr": repr(value)}
 
 

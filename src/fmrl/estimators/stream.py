@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from math import exp, log1p, sqrt
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -60,6 +61,8 @@ class OpenTask:
         self.loss, self.loss_of_phi = 0.0, 0.0
         self._owner, self._coordinates, self._outputs = owner, here, k
         self._classes, self._features = prior.classes, here.centre.size
+        names = getattr(owner, "feature_names_in_", None)
+        self._names = None if names is None else names.tolist()
         self._place = (
             None
             if prior.classes is None
@@ -96,6 +99,9 @@ class OpenTask:
         if not self.open:
             raise FMRLError("this task is closed", fix="open another: estimator.task()")
         self._seen = None
+        if hasattr(x, "iloc") and self._names is not None and list(x.index) != self._names:
+            fix = f"give the columns in the order {', '.join(map(repr, self._names[:10]))}"
+            raise FMRLError("a row has other columns than fit", round=self.rounds, fix=fix)
         try:
             fits = len(x) == self._features
             self._coordinates.rows(x, self._row)
@@ -272,6 +278,7 @@ class FirstTask(OpenTask):
     def __init__(self, owner: Meta, name: Any, classes: Any):
         self.name, self.rounds, self.open = name, 0, True
         self._owner, self._given, self._rows, self._labels = owner, classes, [], []
+        self.loss = math.nan  # nothing is suffered before there is a model
 
     def predict(self, x: Any) -> Any:
         """The commonest label so far, or the mean; the first class, or 0, before any."""
@@ -284,6 +291,8 @@ class FirstTask(OpenTask):
 
     def predict_proba(self, x: Any) -> np.ndarray:
         """How often each class came so far, with one more of each."""
+        if self._given is None:
+            raise FMRLError("a regressor has no probabilities", fix="use predict")
         classes = np.unique(self._given)
         counts = np.array([1 + self._labels.count(c) for c in classes.tolist()])
         return counts / counts.sum()
@@ -304,6 +313,8 @@ class FirstTask(OpenTask):
                 f"the label {y!r} is not one of the classes {list(self._given)[:10]}",
                 round=self.rounds,
             )
+        if self._given is None and not (isinstance(y, Real) and math.isfinite(y)):
+            raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number")
         self._rows.append(row)
         self._labels.append(y)
         self.rounds += 1

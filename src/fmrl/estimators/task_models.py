@@ -4,6 +4,7 @@ and put into a pipeline.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ class Prior:
     guess: float  # D
     classes: np.ndarray | None  # None: a regression
     pooled: np.ndarray | None = None  # [d], where some task may start there
+    tasks: int = 1  # seen so far
 
     def __repr__(self) -> str:
         kind = "regression" if self.classes is None else f"{len(self.classes)} classes"
@@ -45,17 +47,23 @@ class Prior:
         starts = {"phi": self.phi, "origin": np.zeros_like(self.phi), "pooled": self.pooled}
         return starts[choice]  # type: ignore[return-value]
 
+    def eta(self, rounds: float) -> float:
+        """The step for this many rows; the theory's where there was no pilot to choose it by."""
+        if self.rule.choices:
+            return self.rule.eta(rounds)
+        return self.guess / (self.rule.lipschitz * math.sqrt(rounds))
+
     def adapt(self, tasks: Tasks) -> np.ndarray:
-        """The models of some tasks, [T, d]: FTRL's action after their rows; the optimum where
-        nothing is known of the step. The tasks are in the user's units.
+        """The models of some tasks, [T, d]: FTRL's action after their rows, or their optima where
+        one task is all that was seen. The tasks are in the user's units.
         """
         domain, tasks = self.coordinates.domain, self.coordinates.tasks(tasks)
-        if not self.rule.choices:
+        if not self.rule.choices and self.tasks < 2:
             return optima(tasks, domain)
         out = np.empty((len(tasks), self.phi.size))
         for n in np.unique(tasks.lengths):
             (alike,) = np.nonzero(tasks.lengths == n)
-            start, eta = self.start(float(n)), self.rule.eta(float(n))
+            start, eta = self.start(float(n)), self.eta(float(n))
             for part, game in tasks.stacks(alike):
                 phi, step = np.tile(start, (len(part), 1)), np.full(len(part), eta)
                 out[alike[part]] = leader(game, domain, phi, step)

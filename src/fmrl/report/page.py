@@ -72,6 +72,9 @@ def write(facts: Facts, path: str | os.PathLike) -> Path:
     Returns:
         The path.
     """
+    if not isinstance(facts, dict):
+        what = f"facts are a dictionary, not a {type(facts).__name__}"
+        raise FMRLError(what, fix="the order is (facts, path)")
     return files.write(path, render(facts))
 
 

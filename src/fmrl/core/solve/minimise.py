@@ -80,7 +80,7 @@ def minimise(
     one of least norm.
 
     Args:
-        samples: Rounds with X [..., n, f]; leading axes are separate problems.
+        samples: A Task, or rounds with X [..., n, f]; leading axes are separate problems.
         domain: The set of actions, with its B_R.
         phi: Where B_R is taken from, [..., d]; None for the plain optimum.
         eta: Step of B_R, [...]; only with ``phi``.
@@ -95,6 +95,7 @@ def minimise(
     >>> minimise(task.open(), Ball(1.0)).theta.round(6)
     array([0.6, 0.8])
     """
+    samples = samples.open() if hasattr(samples, "open") else samples
     return Leaders(samples, domain, phi, eta).solution(samples.length)
 
 

@@ -1,4 +1,4 @@
-"""'''uadratic growth: how fast a task's loss rises away from its optimum, with a proof (the paper's
+"""Quadratic growth: how fast a task's loss rises away from its optimum, with a proof (the paper's
 appendix on computing α).
 
 f = Σ losses of a task has α-quadratic growth on Θ if f(θ) − f(θ*) ≥ (α/2)·‖θ − θ*‖² there. At
