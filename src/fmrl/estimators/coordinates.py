@@ -46,6 +46,9 @@ class Coordinates:
     length: float  # root mean square length of the rows, about the centre
     radius: float | None = None  # of the ball, if not the default
 
+    def __post_init__(self):
+        object.__setattr__(self, "_plain", bool((self.scale == 1).all()))  # rows come one by one
+
     @property
     def width(self) -> int:
         """Columns after the change."""
@@ -56,15 +59,15 @@ class Coordinates:
         """The ball of models that are worth considering."""
         return Ball(MARGIN / self.length if self.radius is None else self.radius)
 
-    def rows(self, X: Any, out: np.ndarray | None = None) -> np.ndarray:
-        """Rows X [..., f] in these coordinates, [..., width]; written into ``out`` if it is
-        given.
-        """
-        out = np.empty((*X.shape[:-1], self.width)) if out is None else out
-        features = out[..., : self.centre.size]
-        np.subtract(X, self.centre, out=features)
-        np.divide(features, self.scale, out=features)
-        out[..., self.centre.size :] = self.constant
+    def features(self, X: Any, out: np.ndarray) -> np.ndarray:
+        """Rows X [..., f] centred and scaled into ``out``: the one place where that is done."""
+        np.subtract(X, self.centre, out=out)
+        return out if self._plain else np.divide(out, self.scale, out=out)
+
+    def rows(self, X: Any) -> np.ndarray:
+        """Rows X [..., f] in these coordinates, [..., width]."""
+        out = np.full((*X.shape[:-1], self.width), self.constant)
+        self.features(X, out[..., : self.centre.size])
         return out
 
     def target(self, y: Any) -> Any:

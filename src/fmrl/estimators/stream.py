@@ -80,7 +80,8 @@ class OpenTask:
             0.0,
             0.0,
         )  # ‖phi‖², ⟨phi, total⟩, ‖total‖²
-        self._row = np.empty(here.width)
+        self._row = np.full(here.width, here.constant)
+        self._head = self._row[: self._features]
         self._sums = self._total.T  # as BLAS wants it, in the same memory
         self._seen: tuple[Any, bytes, list[float]] | None = (
             None  # the row predicted last, and what was found of it
@@ -99,12 +100,13 @@ class OpenTask:
         if not self.open:
             raise FMRLError("this task is closed", fix="open another: estimator.task()")
         self._seen = None
-        if hasattr(x, "iloc") and self._names is not None and list(x.index) != self._names:
+        named = type(x) is not np.ndarray and self._names is not None and hasattr(x, "iloc")
+        if named and list(x.index) != self._names:
             fix = f"give the columns in the order {', '.join(map(repr, self._names[:10]))}"
             raise FMRLError("a row has other columns than fit", round=self.rounds, fix=fix)
         try:
             fits = len(x) == self._features
-            self._coordinates.rows(x, self._row)
+            self._coordinates.features(x, self._head)
         except (TypeError, ValueError):
             raise FMRLError(
                 f"a row is a vector of {self._features} numbers", round=self.rounds
