@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fmrl.core.arrays import Array, floats, full, namespace, norm
+from fmrl.core.arrays import Array, full, namespace, norm
 from fmrl.core.domains import Domain
 from fmrl.core.rules.meta import End, running
 from fmrl.core.values import Value
@@ -99,17 +99,28 @@ class _Counting(Measured):
 
     def follow(self, guess, memory, measured, sigma):
         """The guess moves after the first task and where it is violated, and only there."""
-        guesses: list[Any] = []
-        numbers = None if guess.ndim else floats(measured)
-        for t in range(measured.shape[0]):
-            guesses.append(guess)
-            if t == 0 or numbers is None or float(guess) < numbers[t]:
-                guess, memory = self._count(guess, memory, measured[t, ...])
-        return namespace(guess).stack(guesses), guess, memory
+        xp, n, at, guesses = namespace(guess), measured.shape[0], 0, []
+        while at < n:
+            stop = at + 1 if at == 0 or guess.ndim else _violation(measured, at, guess)
+            guesses.append(xp.broadcast_to(guess, (stop - at, *guess.shape)))
+            guess, memory = self._count(guess, memory, measured[stop - 1, ...])
+            at = stop
+        return xp.concat(guesses), guess, memory
 
     def _count(self, guess: Array, violations: Array, distance: Array) -> tuple[Array, Array]:
         violations = violations + namespace(guess).astype(guess < distance, violations.dtype)
         return self.epsilon * self.gamma**violations, violations
+
+
+def _violation(measured: Array, at: int, guess: Array) -> int:
+    """One past the next task from ``at`` on that violates the guess, or the end."""
+    xp, n, size = namespace(measured), measured.shape[0], 64
+    while at < n:
+        found = measured[at : min(at + size, n)] > guess
+        if bool(xp.any(found)):
+            return at + int(xp.argmax(xp.astype(found, xp.int64))) + 1
+        at, size = at + size, 2 * size
+    return n
 
 
 @dataclass(frozen=True)
