@@ -5,7 +5,7 @@ import os
 import pytest
 
 from fmrl.errors import FetchError, FMRLError
-from fmrl.files import atomic, sweep
+from fmrl.files import atomic, sweep, write
 
 
 def test_atomic_leaves_nothing_on_failure(tmp_path):
@@ -40,3 +40,16 @@ def test_a_killed_build_is_never_mixed_into_a_later_one(tmp_path):
     os.utime(first, (0, 0))
     sweep(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_links_are_followed_devices_refused_and_long_names_taken(tmp_path):
+    target = tmp_path / "target.txt"
+    target.write_text("old")
+    (tmp_path / "link.txt").symlink_to(target)
+    write(tmp_path / "link.txt", "new")
+    assert (tmp_path / "link.txt").is_symlink() and target.read_text() == "new"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FMRLError, match="is a device"):
+        write(tmp_path / "pipe", "x")
+    write(tmp_path / ("n" * 250), "x")
+    assert sorted(len(p.name) for p in tmp_path.iterdir()) == [4, 8, 10, 250]

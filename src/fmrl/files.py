@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import count
 from pathlib import Path
 
 from fmrl.errors import FMRLError
 
 STALE = 86_400  # seconds after which a partial file belongs to a process that was killed
-_NUMBERS = count()  # tells the threads of one process apart
 
 
 @contextmanager
@@ -39,14 +38,18 @@ def atomic(path: str | os.PathLike, *, error: type[FMRLError] = FMRLError) -> It
     >>> [p.name for p in (home / "a").iterdir()]
     ['b.txt']
     """
-    path = Path(path)
-    partial = path.with_name(f".{os.getpid()}-{next(_NUMBERS)}.partial.{path.name}")
+    path = Path(os.path.realpath(path))  # what a link leads to is written, and the link stays
+    partial = path.with_name(f".{secrets.token_hex(4)}.partial.{path.name[-100:]}")
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise error(f"{path} is a device, not a file", fix="name a file")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield partial
-        _flush(partial)
+        for file in [partial, *partial.rglob("*")] if partial.is_dir() else [partial]:
+            _flush(file)
         os.replace(partial, path)
-        _flush(path.parent)
+        with suppress(OSError):  # the file is there; some file systems cannot sync a folder
+            _flush(path.parent)
     except OSError as e:
         fix = "choose another place or free some space"
         raise error(f"cannot write {path}: {e.strerror or e}", fix=fix) from None

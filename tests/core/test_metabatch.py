@@ -119,3 +119,23 @@ def test_unknown_engines():
             fmrl.run(fmrl.FMRL(), tasks, engine=engine)
     with pytest.raises(fmrl.FMRLError, match="orders"):
         fmrl.run(fmrl.FMRL(), tasks, orders=[[0, 1]], engine="ray")
+
+
+def test_a_mixed_meta_batch_is_kept_whole_or_not_at_all():
+    """Tasks of two losses in one meta-batch, and a progress that is interrupted."""
+    rows = np.eye(2)
+    one = [
+        fmrl.Task(rows, [0.5, 0.1], loss=fmrl.Squared()),
+        fmrl.Task(rows, [0, 1], loss=fmrl.Logistic()),
+    ]
+
+    def stop(count):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        fmrl.run(fmrl.FMRL(), one * 2, meta_batch=2, progress=stop)
+    history = caught.value.history
+    assert len(history) == history.regret.shape[0] == history.state.tasks == 2
+    whole = fmrl.run(fmrl.FMRL(), one * 2, meta_batch=2)
+    rest = fmrl.run(fmrl.FMRL(), one, state=history.state, meta_batch=2)
+    np.testing.assert_allclose(whole.regret[2:], rest.regret, atol=1e-12)

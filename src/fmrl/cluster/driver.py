@@ -21,9 +21,8 @@ import numpy as np
 from fmrl.cluster.groups import Block
 from fmrl.cluster.tables import Skipped
 from fmrl.cluster.work import Job, Start, ends_of
-from fmrl.core.meta_level import State, scan, together
+from fmrl.core.meta_level import State, measured, scan, together
 from fmrl.core.rules.meta import End
-from fmrl.core.values import shortcut
 from fmrl.errors import FMRLError
 
 
@@ -70,8 +69,8 @@ class Driver:
         self.totals = Totals(state)
         if self.algo.update.exact and self.job.meta_batch == 1:
             self.mapper.ledger.begin("play", len(self.blocks))
-            alone = self.merged[self.blocks[0].number] is not None
-            alone = alone and shortcut(self.algo.similarity, "measure", "update") is not None
+            merged = all(self.merged[b.number] is not None for b in self.blocks)
+            alone = merged and measured(self.algo.similarity)
             items = self._measured(state) if alone else self._scanned(state)
             for done in self.mapper.map("play", self.job, items):
                 self._count(done)
@@ -116,7 +115,7 @@ class Driver:
         self.mapper.ledger.begin("play", len(self.blocks))
         for _, group in groupby(self.blocks, key=lambda b: b.batch):
             blocks = list(group)
-            start = Start(state.phi, None, np.asarray(state.guess))
+            start = Start(state.phi, None, np.asarray(state.guess), together=True)
             items = [(b, self.held(b), start) for b in blocks]
             for done in self.mapper.map("play", self.job, items, ordered=True):
                 self._count(done)

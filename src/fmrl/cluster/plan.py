@@ -29,12 +29,11 @@ from fmrl.cluster.groups import (
 )
 from fmrl.cluster.tables import Skipped, Tables, named
 from fmrl.cluster.work import Job
-from fmrl.core.arrays import to_numpy
 from fmrl.core.losses import Squared
 from fmrl.core.meta_level import State
 from fmrl.core.tasks import Task, Tasks
 from fmrl.errors import FMRLError, TableError
-from fmrl.records import checksum, write_json
+from fmrl.records import checksum, plain, write_json
 
 
 @dataclass(frozen=True)
@@ -184,11 +183,7 @@ def settle(plan: Plan, start: State, out: Path, resume: bool, alone: bool = True
         (b.first, b.tasks, b.batch, [(s.file, s.group, s.first_run, s.last_run) for s in b.spans])
         for b in plan.blocks
     ]
-    state = [
-        to_numpy(a).tolist() if not isinstance(a, tuple) else [to_numpy(x).tolist() for x in a]
-        for a in start
-    ]
-    key = json.dumps([about, plan.data, blocks, state], default=str)
+    key = json.dumps([about, plan.data, blocks, plain(list(start))], default=str)
     mark = about | {
         "run": hashlib.sha256(key.encode()).hexdigest(),
         "tasks": sum(b.tasks for b in plan.blocks),

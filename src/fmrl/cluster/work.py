@@ -52,8 +52,9 @@ class Start(NamedTuple):
     """Where the tasks of a block start."""
 
     phi: np.ndarray  # [d] of the first task
-    memory: Any  # of the meta-update, from which the others follow; None: all start at phi
+    memory: Any  # of the meta-update, from which the others follow
     guess: np.ndarray  # [n], or [] for one guess
+    together: bool = False  # whether all start at phi, as in a meta-batch
 
 
 @dataclass
@@ -130,7 +131,8 @@ def _solved(job: Job, done: Done, tasks: Tasks | None) -> dict[str, Any]:
             if len(places) > 1:  # in halves, to find out which
                 todo += reversed(np.array_split(places, 2))
                 continue
-            where = f"task {tasks.names[places[0]]!r}"
+            name = tasks.names[places[0]]
+            where = f"task {name.item() if hasattr(name, 'item') else name!r}"
             if not job.skip:
                 raise FMRLError(f"{where}: {error.what}", fix=error.fix) from None
             done.skipped.append(Skipped(where, error.what))
@@ -159,7 +161,7 @@ def play(job: Job, done: Done, held: Any, start: Start) -> None:
     if rounds is None:
         tasks, best, sigma, columns = _ready(job, done, held)
         n, phi = len(sigma), start.phi
-        if start.memory is None:
+        if start.together:
             phi = np.tile(phi, (n, 1))
         else:
             phi = starts_of(job.algo, phi, start.memory, End(best.theta, best.theta, sigma))[0]

@@ -154,6 +154,8 @@ def take(value: Any, places: np.ndarray | None) -> Any:
 def _taken(a: Array, places: np.ndarray | None) -> Array:
     if places is None:
         return a
+    if isinstance(a, np.ndarray):
+        return a[places]
     xp = namespace(a)
     return xp.take(a, xp.asarray(places, device=device(a)), axis=0)
 

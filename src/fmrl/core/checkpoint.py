@@ -95,7 +95,7 @@ def flatten(state: State, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 
     def shape(value: Any) -> Any:
         # numpy.float64 is a float too, but must come back an array.
-        if type(value) in (int, float) or value is None:
+        if type(value) in (bool, int, float) or value is None:
             return value
         if isinstance(value, tuple):
             return [shape(v) for v in value]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, namespace
 from fmrl.core.rules.meta import End, MetaUpdate, mean_end
-from fmrl.core.rules.similarity import SimilarityRule
+from fmrl.core.rules.similarity import Measured, SimilarityRule
 from fmrl.core.values import shortcut
 
 
@@ -64,9 +64,15 @@ def guesses_of(
     last.
     """
     rule = rules.similarity
-    if shortcut(rule, "scan", "update") or shortcut(rule, "follow", "update"):
+    if shortcut(rule, "scan", "update") or measured(rule):
         return rule.scan(rules.domain, phi, guess, memory, ends)
     return SimilarityRule.scan(rule, rules.domain, phi, guess, memory, ends)
+
+
+def measured(rule: Any) -> bool:
+    """Whether ``measure`` and ``follow`` of a similarity rule still stand for its ``update``."""
+    own = isinstance(rule, Measured)
+    return own and all(shortcut(rule, name, "update") for name in ("measure", "follow"))
 
 
 def together(rules: Any, state: State, ends: End) -> State:

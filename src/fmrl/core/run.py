@@ -190,22 +190,20 @@ def _kind(task: Any) -> Any:
 
 
 def _play_window(algo: FMRL, state: State, window: list[Any], meta_batch: int) -> Iterator[Any]:
-    blocks = [list(block) for _, block in groupby(window, key=_kind)]
-    if meta_batch > 1 and len(blocks) > 1:
-        for first in range(0, len(window), meta_batch):
-            batch = window[first : first + meta_batch]
-            for piece in _play_mixed(algo, state, batch):
+    batches = [window]
+    if meta_batch > 1 and len({_kind(task) for task in window}) > 1:
+        batches = [window[i : i + meta_batch] for i in range(0, len(window), meta_batch)]
+    for batch in batches:
+        blocks = [list(block) for _, block in groupby(batch, key=_kind)]
+        mixed = meta_batch > 1 and len(blocks) > 1
+        for block in [batch] if mixed else blocks:
+            if mixed or not isinstance(block[0], Task):
+                pieces: Any = _play_mixed(algo, state, block)
+            else:
+                pieces = play_tasks(algo, state, Tasks.of(block, state.tasks), meta_batch)
+            for piece in pieces:
                 state = piece[1]
                 yield piece
-        return
-    for block in blocks:
-        if isinstance(block[0], Task):
-            pieces: Any = play_tasks(algo, state, Tasks.of(block, state.tasks), meta_batch)
-        else:
-            pieces = _play_mixed(algo, state, block)
-        for piece in pieces:
-            state = piece[1]
-            yield piece
 
 
 def _play_mixed(algo: FMRL, state: State, batch: list[Any]) -> Iterator[Any]:
@@ -217,9 +215,8 @@ def _play_mixed(algo: FMRL, state: State, batch: list[Any]) -> Iterator[Any]:
         except FMRLError as error:
             error.task = state.tasks + number
             raise
-    after = together(algo, state, concat([end for _, end in played]))
-    for rounds, _ in played:
-        yield rounds, after
+    rounds, ends = (concat(column) for column in zip(*played, strict=True))
+    yield rounds, together(algo, state, ends)
 
 
 def _widened(*values: Any) -> list[Any]:
@@ -243,10 +240,10 @@ def _run_orders(algo, tasks: list[Any], phi, orders: np.ndarray, keep, report) -
         what = f"the tasks need phi of length {every.dim}, but phi has shape {tuple(start.shape)}"
         raise FMRLError(what)
     state = algo.init(zeros((orders.shape[0], every.dim), every.X) + start)
-    best, sigma = solve(algo, every, start)
     history = History(algo, state, keep)
     size = max(1, MOST // orders.shape[0]) if algo.update.exact else 1
     try:
+        best, sigma = solve(algo, every, start)
         for first in range(0, orders.shape[1], size):
             index = orders.T[first : first + size]  # [n, S]
             if algo.update.exact:

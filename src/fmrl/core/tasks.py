@@ -257,6 +257,9 @@ class Tasks:
         Tasks of similar length lie together, each stack small enough to stay in cache.
         """
         places = np.arange(len(self)) if places is None else places
+        if len(places) == 1:
+            yield np.zeros(1, int), self.stack(places)
+            return
         lengths = self.lengths[places]
         scale = np.frexp(lengths)[1]  # lengths within a factor of two
         for s in np.unique(scale):
@@ -295,6 +298,8 @@ class Tasks:
 def _rows(array: Array, rows: np.ndarray | slice) -> Array:
     if isinstance(rows, slice):
         return array[rows, ...]
+    if isinstance(array, np.ndarray):
+        return array[rows]
     xp = namespace(array)
     return xp.take(array, xp.asarray(rows, device=device(array)), axis=0)
 

@@ -53,6 +53,17 @@ class Found(NamedTuple):
         both = (xp.concat([xp.take(a, early, axis=0), b]) for a, b in pairs)
         return Found(*(xp.take(a, place, axis=0) for a in both))
 
+    def or_lower(self, other: Found, places: Array) -> Found:
+        """These, but those at ``places`` of ``other`` where these are not proved and are higher."""
+        xp = namespace(self.value)
+        other = Found(*(xp.take(a, places, axis=0) for a in other))
+        lower = (other.value < self.value) & (self.gap > 1e-6 * xp.abs(self.value))
+
+        def chosen(a: Array, b: Array) -> Array:
+            return xp.where(xp.reshape(lower, (-1, *(1,) * (a.ndim - 1))), b, a)
+
+        return Found(*(chosen(a, b) for a, b in zip(self, other, strict=True)))
+
 
 class Objective(NamedTuple):
     """min over ``domain`` of eta·F + B_R(·‖phi), or of F alone when ``phi`` is None."""
@@ -183,7 +194,7 @@ class Columns(NamedTuple):
         """
         xp: Any = namespace(X)
         n, f = X.shape[-2:]
-        size = xp.sqrt(xp.sum(X * X, axis=-2, keepdims=True))
+        size = xp.max(xp.abs(X), axis=-2, keepdims=True)  # whose square could underflow
         size = xp.where(size > 0, size, xp.ones_like(size))
         size = full((), 2.0, X) ** xp.round(xp.log2(size))
         U, strength, V = xp.linalg.svd(X / size, full_matrices=False)

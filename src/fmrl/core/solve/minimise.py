@@ -79,6 +79,11 @@ def minimise(
     """argmin over ``domain`` of F = Σ losses, or of F + B_R(·‖phi)/eta; of several minimisers, the
     one of least norm.
 
+    The gap asked for is the larger of 1e-10 of the value and 1e-13 of the losses at the start. One
+    that cannot be reached, or not be proved, is returned as it is, and `Solution.why` says so. On
+    `Euclidean()` a gap is proved for columns that are dependent up to the rounding of their entries
+    as if they were dependent.
+
     Args:
         samples: A Task, or rounds with X [..., n, f]; leading axes are separate problems.
         domain: The set of actions, with its B_R.
@@ -217,7 +222,7 @@ class Leaders:
         done = problem.kept(*found[:3])
         if not bool(xp.all(done)):
             (late,) = xp.nonzero(~done)
-            found = found.merge(done, interior(problem.take(late)))
+            found = found.merge(done, interior(problem.take(late)).or_lower(found, late))
         self.v = found.theta if self.phi is not None else None
         return found._replace(theta=self.rotation.up(found.theta))
 

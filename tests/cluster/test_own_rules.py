@@ -1,0 +1,93 @@
+"""Rules of the user's own on a cluster: the numbers of `fmrl.run`, whatever they override."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import fmrl
+from fmrl.cluster import Ray
+from fmrl.cluster.mapping import Here
+
+
+@dataclass(frozen=True)
+class Halfway(fmrl.MetaUpdate):
+    """Its memory is None."""
+
+    def init(self, domain, phi):
+        return phi, None
+
+    def update(self, domain, phi, memory, end):
+        return 0.5 * phi + 0.5 * end.theta, None
+
+
+@dataclass(frozen=True)
+class Nested(fmrl.MetaUpdate):
+    """Its memory is a tuple in a tuple, with a flag."""
+
+    def init(self, domain, phi):
+        return phi, (0, (phi, True))
+
+    def update(self, domain, phi, memory, end):
+        count, (first, flag) = memory
+        return 0.9 * phi + 0.1 * end.theta, (count + 1, (first, flag))
+
+
+@dataclass(frozen=True)
+class SometimesMerged(fmrl.FollowLeader):
+    """Blocks of some sizes merge, others do not."""
+
+    def merged(self, ends):
+        return None if ends.tasks == 5 else super().merged(ends)
+
+
+@dataclass(frozen=True)
+class OtherMeasure(fmrl.Doubling):
+    """Overrides update and measure, and inherits follow."""
+
+    def measure(self, domain, phi, end):
+        return 2 * super().measure(domain, phi, end)
+
+    def update(self, domain, phi, guess, memory, end):
+        found, memory = super().update(domain, phi, guess, memory, end)
+        return found / 2, memory
+
+
+class Duck:
+    """No base class, and an attribute that happens to be called measure."""
+
+    measure = 3
+
+    def __repr__(self):
+        return "Duck()"
+
+    def init(self, domain, phi):
+        return domain.reach(phi), ()
+
+    def update(self, domain, phi, guess, memory, end):
+        return 0.9 * guess + 0.01, ()
+
+
+RULES = [
+    {"meta": Halfway()},
+    {"meta": Nested()},
+    {"meta": SometimesMerged()},
+    {"similarity": OtherMeasure(0.1, 1.2)},
+    {"similarity": Duck()},
+]
+
+
+@pytest.mark.parametrize("rules", RULES, ids=repr)
+def test_every_rule_gives_the_numbers_of_run(rules, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [(rng.normal(size=(4, 3)), rng.normal(size=4)) for _ in range(17)]
+    tasks = [fmrl.Task(X, y, loss=fmrl.Squared()) for X, y in rows]
+    algo = fmrl.FMRL(**rules)
+    expected = fmrl.run(algo, tasks)
+    state = algo.init(np.zeros(3))
+    for task, regret in zip(tasks, expected.regret, strict=True):
+        state, round = algo.step(state, task)
+        np.testing.assert_allclose(round.regret, regret, atol=1e-9)
+    played = Ray(out=tmp_path / "out", block=5).play(algo, tasks, mapper=Here())
+    np.testing.assert_allclose(played.history().regret, expected.regret, atol=1e-9)
+    np.testing.assert_allclose(played.state.phi, expected.state.phi, atol=1e-9)
