@@ -108,7 +108,7 @@ def test_a_folder_of_another_study_is_refused(tmp_path):
     with pytest.raises(FMRLError, match="was begun with Pool"):
         Study(study.runs, other, other, study.classes, tmp_path, study.plan, "cpu")
     (tmp_path / "record.json").write_text("{")
-    with pytest.raises(FMRLError, match="is no record"):
+    with pytest.raises(FMRLError, match="is not a record"):
         _small(tmp_path, 2, 2)
 
 

@@ -130,7 +130,7 @@ def test_mistakes_are_named(run, table, adapted, tmp_path):
     other = replace(adapted, run="another")
     with pytest.raises(fmrl.FMRLError, match="another run"):
         predict(run, str(table), tmp_path / "said.csv", other)
-    with pytest.raises(fmrl.FMRLError, match="no known kind"):
+    with pytest.raises(fmrl.FMRLError, match="not a kind of file"):
         predict(run, str(table), tmp_path / "said.txt")
 
 

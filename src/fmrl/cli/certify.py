@@ -52,7 +52,7 @@ def certify_command(
     if growth is not None and not 0 < growth < math.inf:
         raise FMRLError(f"growth={growth} is out of range", fix="give a positive number")
     if figure is not None and figure.suffix not in (".png", ".svg", ".pdf"):
-        what = f"{figure.name} is of no known kind of figure"
+        what = f"{figure.name} is not a kind of figure"
         raise FMRLError(what, fix="name it .png, .svg or .pdf")
     history, loss = _history(run)
     certificate = certify(history, loss=loss, growth=growth)

@@ -199,7 +199,9 @@ def settle(plan: Plan, start: State, out: Path, resume: bool, alone: bool = True
         for kind in ("optima", "rounds"):
             shutil.rmtree(out / kind, ignore_errors=True)
     elif alone and out.exists() and any(out.iterdir()):
-        raise FMRLError(f"{out} is not empty and holds no run", fix="choose another folder")
+        raise FMRLError(
+            f"{out} is not empty, and what it holds is not a run", fix="choose another folder"
+        )
     for kind in ("optima", "rounds"):
         (out / kind).mkdir(parents=True, exist_ok=True)
     write_json(manifest, mark)

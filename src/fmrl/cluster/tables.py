@@ -74,7 +74,8 @@ class Tables:
             return [str(f) for f in self.source]
         if not isinstance(self.source, (str, os.PathLike)):
             raise TableError(
-                f"a {type(self.source).__name__} is no folder of Parquet files", fix="give its path"
+                f"a {type(self.source).__name__} is not a folder of Parquet files",
+                fix="give its path",
             )
         path = Path(self.source)
         if path.is_dir():

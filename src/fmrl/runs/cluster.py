@@ -44,7 +44,7 @@ def parquet_files(table: str) -> list[Path]:
         raise FMRLError(what, fix='pip install "fmrl[ray]"')
     found = [Path(f).absolute() for f in Tables(table).files()]  # workers may run in another folder
     if wrong := [f for f in found if f.suffix.lower() not in KINDS or not f.is_file()]:
-        what = f"the engine 'ray' reads Parquet files only, and {wrong[0]} is none"
+        what = f"the engine 'ray' reads Parquet files only, and {wrong[0]} is not one"
         fix = "convert it, give a folder of Parquet files or a quoted glob, "
         raise TableError(what, fix=fix + "or leave out --engine ray")
     return found

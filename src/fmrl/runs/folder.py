@@ -109,7 +109,9 @@ def writing(path: Path) -> Iterator[Path]:
         try:
             foreign = [p for p in path.iterdir() if p not in (lock, scratch) and not is_partial(p)]
             if foreign and not (path / SETTINGS).exists():
-                raise FMRLError(f"{path} is not empty, and holds no run", fix=elsewhere)
+                raise FMRLError(
+                    f"{path} is not empty, and what it holds is not a run", fix=elsewhere
+                )
             shutil.rmtree(scratch, ignore_errors=True)
             sweep(path, older=0)
             scratch.mkdir()
@@ -178,7 +180,7 @@ class Run:
         """Open a run's folder; complain if there is none, or if it is not finished."""
         if not (path / SETTINGS).is_file():
             fix = "make one: fmrl train TABLE --task … --target … --out RUN"
-            raise FMRLError(f"{path} is no folder of a run", fix=fix)
+            raise FMRLError(f"{path} is not the folder of a run", fix=fix)
         settings = Settings.read(path)
         if not (path / RECORD).is_file():
             again = settings.options.command(str(path), "--resume")

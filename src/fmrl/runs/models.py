@@ -56,7 +56,7 @@ class Models:
             head |= {"tasks": self.ids, "arrays": _digest(arrays)}
             write(path, save(arrays, {"fmrl": json.dumps(seal(head))}))
         else:
-            what = f"{path.name} is no file of models"
+            what = f"{path.name} is not a file of models"
             raise FMRLError(what, fix="name it .json or .safetensors")
 
     def over(self, old: Models) -> Models:
@@ -84,7 +84,7 @@ class Models:
         except Exception:  # damage can show in any way
             good = False
         if not good:
-            what = f"{path} is no file of models, or is damaged"
+            what = f"{path} is not a file of models, or is damaged"
             raise FMRLError(what, fix="write it again with fmrl adapt")
         return found
 

@@ -79,7 +79,10 @@ def predict(
     """
     kinds = [*TEXT, *BINARY]
     if out.suffix not in kinds:
-        raise FMRLError(f"{out.name} is of no known kind", fix=f"name it {', '.join(kinds)}")
+        raise FMRLError(
+            f"{out.name} is not a kind of file that can be written",
+            fix=f"name it {', '.join(kinds)}",
+        )
     if any(out.resolve() == path.resolve() for path in files(table)):
         raise FMRLError(f"{out} is the table itself", fix="name another file for the predictions")
     if adapted is not None and adapted.run != run.record["files"][MODEL]:

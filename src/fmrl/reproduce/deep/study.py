@@ -256,7 +256,7 @@ def _read(path: Path) -> dict[str, Any]:
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except json.JSONDecodeError as error:
         fix = "choose another folder, or delete it to start again"
-        raise FMRLError(f"{path} is no record ({error})", fix=fix) from None
+        raise FMRLError(f"{path} is not a record ({error})", fix=fix) from None
 
 
 def _steps(group: list[Run]) -> int:
