@@ -74,7 +74,7 @@ class Solution(NamedTuple):
 
 
 def minimise(
-    samples: Samples, domain: Domain, phi: Array | None = None, eta: Array | None = None
+    samples: Any, domain: Domain, phi: Array | None = None, eta: Array | None = None
 ) -> Solution:
     """argmin over ``domain`` of F = Σ losses, or of F + B_R(·‖phi)/eta; of several minimisers, the
     one of least norm.
