@@ -46,13 +46,13 @@ def play_from(
         best: Optima of all of ``tasks``.
         sigma: G·√m of all of ``tasks``.
     """
-    rounds, ends, parts = [], [], []
+    played, parts = [], []
     for part, game in tasks.stacks(places):
         here = State(before.tasks, _taken(before.phi, part), _taken(before.guess, part), (), ())
         optima, weight = take(best, places[part]), _taken(sigma, places[part])
-        happened, end = algo.play(here, game, optima, weight)
-        parts.append(part), rounds.append(happened), ends.append(end)
-    order = _order(parts)
+        played.append(algo.play(here, game, optima, weight))
+        parts.append(part)
+    order, (rounds, ends) = _order(parts), zip(*played, strict=True)
     return take(concat(rounds), order), take(concat(ends), order)
 
 
