@@ -217,11 +217,11 @@ def kills(entry: dict, work: Path, tasks: int) -> None:
             out=str(out),
         )
         driver = subprocess.Popen([sys.executable, "-c", code])
-        while len(list(out.glob("rounds/*.parquet"))) < 5 and driver.poll() is None:
+        while len(list(out.glob("rounds/[0-9]*.parquet"))) < 5 and driver.poll() is None:
             time.sleep(0.05)
         driver.send_signal(signal.SIGKILL)
         driver.wait()
-        finished = len(list(out.glob("*/*.parquet")))
+        finished = len(list(out.glob("*/[0-9]*.parquet")))
         resumed = play(folder, out, block=500)
         entry["driver"] = {
             "blocks finished": finished,
@@ -247,12 +247,12 @@ def _head_is_lost(entry: dict, work: Path, folder: Path, reference: dict) -> Non
     driver = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    while len(list(out.glob("optima/*.parquet"))) < 5 and driver.poll() is None:
+    while len(list(out.glob("optima/[0-9]*.parquet"))) < 5 and driver.poll() is None:
         time.sleep(0.05)
     os.kill(nodes.cluster.head_node.all_processes["gcs_server"][0].process.pid, signal.SIGKILL)
     started = time.perf_counter()
     code = driver.wait(timeout=300)
-    seconds, finished = time.perf_counter() - started, len(list(out.glob("*/*.parquet")))
+    seconds, finished = time.perf_counter() - started, len(list(out.glob("*/[0-9]*.parquet")))
     nodes.cluster.shutdown()
     with Nodes(1):
         resumed = play(folder, out, block=500)

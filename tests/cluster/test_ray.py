@@ -108,11 +108,11 @@ def _the_driver_dies(cluster, folder, tmp_path, expected):
     driver = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, cluster.address, str(folder), str(out)]
     )
-    while len(list(out.glob("optima/*.parquet"))) < 8 and driver.poll() is None:
+    while len(list(out.glob("optima/[0-9]*.parquet"))) < 8 and driver.poll() is None:
         time.sleep(0.02)
     driver.send_signal(signal.SIGKILL)
     assert driver.wait() == -signal.SIGKILL
-    finished = {f: f.stat().st_mtime_ns for f in Path(out).glob("*/*.parquet")}
+    finished = {f: f.stat().st_mtime_ns for f in Path(out).glob("*/[0-9]*.parquet")}
     assert 8 <= len(finished) < 80
     played = play(fmrl.FMRL(), folder, out=out, block=10)
     assert played.ledger.reused >= len(finished)

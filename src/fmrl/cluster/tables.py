@@ -79,9 +79,9 @@ class Tables:
             )
         path = Path(self.source)
         if path.is_dir():
-            found = sorted(
-                str(f) for ending in ("parquet", "pq") for f in path.rglob(f"*.{ending}")
-            )
+            # Names that begin with a dot are files still being written.
+            found = [f for ending in ("parquet", "pq") for f in path.rglob(f"[!.]*.{ending}")]
+            found = sorted(map(str, found))
         else:
             found = [str(path)] if path.exists() else sorted(glob.glob(str(path)))
         if not found:

@@ -213,12 +213,14 @@ class RaySession(Session):
 
     def _finished(self) -> int:
         """Tasks in finished blocks."""
-        found = (read(path, ["regret"]) for path in sorted((self.out / "rounds").glob("*.parquet")))
+        found = (
+            read(path, ["regret"]) for path in sorted((self.out / "rounds").glob("[0-9]*.parquet"))
+        )
         return sum(len(columns["regret"]) for columns in found if columns is not None)
 
     def give_up(self) -> None:
         """Optima take the time: a run that has some of them has begun."""
-        if not any((self.out / "optima").glob("*.parquet")):
+        if not any((self.out / "optima").glob("[0-9]*.parquet")):
             for name in (folder.SETTINGS, folder.CHECKPOINT, "run.json"):
                 (self.out / name).unlink(missing_ok=True)
             for name in ("optima", "rounds"):
