@@ -101,3 +101,20 @@ def test_estimators_and_models_print_on_two_lines():
     clf = fmrl.MetaClassifier(within=fmrl.OGD(), similarity=fmrl.Known(0.5)).fit(X, y, task=task)
     for value in (clf, clf.adapt(X[:4], y[:4])):
         assert len(str(value).splitlines()) <= 2, str(value)
+
+
+@pytest.mark.parametrize(
+    ("slot", "base", "method"),
+    [
+        ("within", fmrl.Learner, "actions"),
+        ("update", fmrl.UpdateRule, "vector"),
+        ("meta", fmrl.MetaUpdate, "update"),
+        ("similarity", fmrl.SimilarityRule, "init"),
+    ],
+)
+def test_a_rule_that_lacks_its_method_is_named_at_once(slot, base, method):
+    class Unwritten(base):
+        """Nothing of its own."""
+
+    with pytest.raises(fmrl.FMRLError, match=f"{slot}=.* has no {method}; write it"):
+        fmrl.FMRL(**{slot: Unwritten()})

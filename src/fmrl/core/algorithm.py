@@ -18,6 +18,20 @@ from fmrl.core.tasks import Game
 from fmrl.core.values import Value, shortcut
 from fmrl.errors import FMRLError
 
+# What a composition asks of each ingredient, and an example of one.
+NEEDS = {
+    "domain": (("divergence",), "Ball(1.0)"),
+    "within": (("actions",), "OMD()"),
+    "update": (("vector",), "FAL()"),
+    "meta": (("init", "update"), "FollowLeader()"),
+    "similarity": (("init", "update"), "Doubling(0.1, 1.1)"),
+}
+# Methods that a rule of one's own has to write.
+UNWRITTEN = (
+    Learner.actions, UpdateRule.vector, MetaUpdate.update, SimilarityRule.init,
+    SimilarityRule.update,
+)  # fmt: skip
+
 
 class Round(NamedTuple):
     """What happened in one task. The true regret lies in [regret, regret + gap]."""
@@ -93,15 +107,14 @@ class FMRL(Value):
     lipschitz: float | None = None
 
     def __post_init__(self):
-        needs = {"domain": "divergence", "within": "actions", "update": "vector", "meta": "init",
-                 "similarity": "init"}  # fmt: skip
-        examples = {"domain": "Ball(1.0)", "within": "OMD()", "update": "FAL()",
-                    "meta": "FollowLeader()", "similarity": "Doubling(0.1, 1.1)"}  # fmt: skip
-        for name, method in needs.items():
+        for name, (methods, example) in NEEDS.items():
             value = getattr(self, name)
-            if isinstance(value, type) or not hasattr(value, method):
-                fix = f"give a value such as {examples[name]}"
+            fix = f"give a value such as {example}"
+            if isinstance(value, type) or not all(hasattr(value, m) for m in methods):
                 raise FMRLError(f"{name}={value!r} is not a {name}", fix=fix)
+            missing = [m for m in methods if getattr(type(value), m, None) in UNWRITTEN]
+            if missing:
+                raise FMRLError(f"{name}={value!r} has no {missing[0]}", fix=f"write it, or {fix}")
         if self.lipschitz is not None and not 0 < self.lipschitz < math.inf:
             raise FMRLError(f"lipschitz must be positive and finite, not {self.lipschitz}")
 
