@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 from fmrl.core.arrays import Array, as_float, constant, namespace
 from fmrl.core.domains import Ball, Domain
 from fmrl.core.meta_level import State
+from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End, FollowLeader, MetaUpdate
+from fmrl.core.rules.observe import OBSERVATIONS, terms
 from fmrl.core.rules.similarity import Doubling, SimilarityRule
 from fmrl.core.rules.update import FAL, UpdateRule
 from fmrl.core.rules.within import OMD, Learner, Play, play
@@ -47,10 +49,18 @@ class Round(NamedTuple):
     deviation: Array  # [...] B_R(θ_t‖phi_t); the guess is violated where D_t² is less
     lipschitz: Array  # [...] G_t
     rounds: Array  # [...] m_t
+    # Where the similarity rule observes gradients, and else None:
+    distance: Array | None = None  # [...] B_R(θ*‖phi)/eta, or ½‖θ* − phi‖²_{H⁻¹} in a metric
+    energy: Array | None = None  # [...] ½·eta·Σ‖∇_i‖², or ½Σ‖∇_i‖²_H
+    seen: Array | None = None  # [..., k] what the rule asked for
 
     @property
     def bound(self) -> Array:
-        """Theorem A.1's bound on this task's regret: B_R(θ*‖phi)/eta + eta·G²·m, shape [...]."""
+        """Theorem A.1's bound on this task's regret, shape [...]: distance + energy where gradients
+        were observed, else B_R(θ*‖phi)/eta + eta·G²·m.
+        """
+        if self.distance is not None:
+            return self.distance + self.energy
         return bound(self.divergence, self.eta, self.lipschitz, self.rounds)
 
     @property
@@ -152,6 +162,11 @@ class FMRL(Value):
                 what = f"this state was made by another {name} than {rule!r}"
                 raise FMRLError(what, fix="resume with the composition it was made by")
 
+    @property
+    def scanned(self) -> bool:
+        """Whether phi and the guess follow from the optima alone, so that tasks can be batched."""
+        return self.update.exact and not getattr(self.similarity, "observes", None)
+
     def step(self, state: State, task: Any) -> tuple[State, Round]:
         """Play one task: the loop body of Algorithm 2.
 
@@ -176,18 +191,29 @@ class FMRL(Value):
             best: The optimum in hindsight, where it is known already.
             sigma: G_t·√m_t [...], where it is known already.
         """
-        xp = namespace(state.guess)
-        if not bool(xp.all(xp.isfinite(state.guess))):
+        guess = state.guess
+        shaped, rule = isinstance(guess, Metric), self.similarity
+        xp = namespace(state.phi)
+        if not bool(guess.finite if shaped else xp.all(xp.isfinite(guess))):
             what = f"the guess of {self.similarity!r} is not a finite number"
             raise FMRLError(what, fix="look at what its update returned after the task before")
         sigma = self.sigma(state.phi, game, state.tasks) if sigma is None else sigma
-        eta = step_size(state.guess, sigma)
+        eta = guess if getattr(rule, "absolute", False) else step_size(guess, sigma)
+        observes = getattr(rule, "observes", None)
         arguments = self.within, game, self.domain, state.phi, eta
-        fast = shortcut(self.within, "losses", "actions") if self.update.exact else None
-        played = Play(fast(*arguments[1:])) if fast else play(*arguments)
+        fast = shortcut(self.within, "losses", "actions") if self.scanned else None
+        played = Play(fast(*arguments[1:])) if fast else play(*arguments, observe=bool(observes))
         best = game.hindsight(self.domain) if best is None else best
         theta = self.update.vector(played, best)
-        return self._round(state, game, played, best, theta, sigma), End(theta, best.theta, sigma)
+        round = self._round(state, game, played, best, theta, sigma, eta)
+        if observes:
+            facts = self.domain, state.phi, eta, played
+            seen, (distance, energy) = (
+                OBSERVATIONS[observes](game, *facts),
+                terms(best.theta, *facts),
+            )
+            round = round._replace(seen=seen, distance=distance, energy=energy)
+        return round, End(theta, best.theta, sigma, round.seen)
 
     def advance(self, state: State, end: End) -> State:
         """Move phi and the guess after a task has ended."""
@@ -211,16 +237,19 @@ class FMRL(Value):
         return sigma
 
     def _round(
-        self, state: State, game: Game, played: Play, best: Solution, theta: Array, sigma: Array
-    ) -> Round:
+        self, state: State, game: Game, played: Play, best: Solution, theta: Array, sigma: Array,
+        eta: Array | Metric,
+    ) -> Round:  # fmt: skip
         xp, domain = namespace(theta), self.domain
+        number = eta.mean + xp.zeros_like(sigma) if isinstance(eta, Metric) else eta
+        guess = number * sigma if getattr(self.similarity, "absolute", False) else state.guess
         divergence = domain.divergence(best.theta, state.phi)
         exact = theta is best.theta
         return Round(
             regret=xp.sum(played.losses, axis=-1) - best.value,
             gap=best.gap,
-            guess=state.guess,
-            eta=step_size(state.guess, sigma),
+            guess=guess,
+            eta=number,
             losses=played.losses,
             theta=theta,
             optimum=best.theta,

@@ -13,6 +13,7 @@ import numpy as np
 from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array, device, full, namespace
 from fmrl.core.meta_level import State, scan, together
+from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Tasks
@@ -81,20 +82,24 @@ def by_run(rounds: Round, shape: tuple[int, ...]) -> Round:
     if len(shape) == 1:
         return rounds
     xp = namespace(rounds.regret)
-    return Round(*(xp.moveaxis(xp.reshape(a, (*shape, *a.shape[1:])), 0, 1) for a in rounds))
+
+    def runs(a: Array) -> Array:
+        return xp.moveaxis(xp.reshape(a, (*shape, *a.shape[1:])), 0, 1)
+
+    return Round(*(None if a is None else runs(a) for a in rounds))
 
 
 def play_solved(
     algo: FMRL, state: State, tasks: Tasks, best: Solution, sigma: Array, meta_batch: int = 1
 ) -> Iterator[tuple[Round, State]]:
     """Play all tasks in their order: what happened and the state after it, piece by piece."""
-    if algo.update.exact and meta_batch == 1:
+    if algo.scanned and meta_batch == 1:
         yield play_scanned(algo, state, tasks, best, sigma, np.arange(len(tasks)))
         return
     for part in _parts(len(tasks), meta_batch):
         n = len(part)
         phi = full((n, 1), 0.0, state.phi) + state.phi
-        same = State(state.tasks, phi, full((n,), 0.0, state.phi) + state.guess, (), ())
+        same = State(state.tasks, phi, shared(state.guess, n), (), ())
         rounds, ends = play_from(algo, same, tasks, best, sigma, part)
         state = together(algo, state, ends)
         yield rounds, state
@@ -109,7 +114,7 @@ def play_tasks(
     try:
         best, sigma = solve(algo, tasks, state.phi)
         pieces = play_solved(algo, state, tasks, best, sigma, meta_batch)
-        first = [next(pieces)] if algo.update.exact else []  # which may hold all the tasks
+        first = [next(pieces)] if algo.scanned else []  # which may hold all the tasks
     except FMRLError as error:
         if len(tasks) <= meta_batch:
             error.task = state.tasks + _culprit(algo, tasks, state.phi)
@@ -151,9 +156,16 @@ def take(value: Any, places: np.ndarray | None) -> Any:
     return type(value)(*(None if a is None else _taken(a, places) for a in value))
 
 
-def _taken(a: Array, places: np.ndarray | None) -> Array:
+def shared(guess: Any, n: int) -> Any:
+    """One guess for n tasks: an array [n], or the metric itself, which needs no copies."""
+    return guess if isinstance(guess, Metric) else full((n,), 0.0, guess) + guess
+
+
+def _taken(a: Any, places: np.ndarray | None) -> Any:
     if places is None:
         return a
+    if isinstance(a, Metric):
+        return a.at(places)
     if isinstance(a, np.ndarray):
         return a[places]
     xp = namespace(a)

@@ -12,8 +12,9 @@ import numpy as np
 
 from fmrl.core.algorithm import Round
 from fmrl.core.arrays import Array, as_array, device, namespace, to_numpy
-from fmrl.core.history import KEEP, VECTORS, History
+from fmrl.core.history import KEEP, OBSERVED, VECTORS, History
 from fmrl.core.meta_level import State
+from fmrl.core.metric import METRICS, Metric
 from fmrl.core.values import parse
 from fmrl.errors import FMRLError
 from fmrl.files import atomic
@@ -57,6 +58,7 @@ def save_history(history: History, path: str | os.PathLike) -> None:
         fix = "save its state: save_state(history.state, path)"
         raise FMRLError("this history kept totals only", fix=fix)
     columns = [name for name in KEEP[history.keep] if name != "losses"]
+    columns += [name for name in OBSERVED if hasattr(history, name)]
     arrays: dict[str, np.ndarray] = {n: to_numpy(getattr(history, n)) for n in columns}
     if history.keep == "all":
         rows = [to_numpy(row) for row in history.losses]
@@ -99,6 +101,9 @@ def flatten(state: State, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
             return value
         if isinstance(value, tuple):
             return [shape(v) for v in value]
+        if isinstance(value, Metric):
+            parts = {name: shape(a) for name, a in value.arrays.items()}
+            return {"metric": type(value).__name__, "arrays": parts}
         name = f"state{len(arrays)}"
         arrays[name] = to_numpy(value)
         return {"array": name}
@@ -112,6 +117,9 @@ def unflatten(
     """The state that `flatten` took apart."""
 
     def restore(value: Any) -> Any:
+        if isinstance(value, dict) and "metric" in value:
+            parts = {name: restore(a) for name, a in value["arrays"].items()}
+            return METRICS[value["metric"]](**parts)
         if isinstance(value, dict):
             found = arrays[value["array"]]
             if like is None:

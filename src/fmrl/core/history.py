@@ -13,6 +13,8 @@ from fmrl.core.rules.meta import running
 
 SCALARS = ("regret", "gap", "guess", "eta", "divergence", "deviation", "lipschitz", "rounds")
 VECTORS = ("theta", "optimum")
+OBSERVED = ("distance", "energy")  # there where the similarity rule observes gradients
+COLUMNS = (*SCALARS, *OBSERVED, *VECTORS, "losses")
 KEEP = {
     "all": (*SCALARS, *VECTORS, "losses"),
     "vectors": (*SCALARS, *VECTORS),
@@ -34,7 +36,7 @@ class History:
     def __init__(self, algo: FMRL, state: State, keep: str = "all", meta_batch: int = 1):
         self.algo, self.keep, self.meta_batch = algo, keep, meta_batch
         self.start = self.state = state
-        self._parts: dict[str, list[Array]] = {name: [] for name in (*SCALARS, *VECTORS, "losses")}
+        self._parts: dict[str, list[Array]] = {name: [] for name in COLUMNS}
         self._joined: dict[str, Array] = {}
         # Σ regret and Σ gap, when only totals are kept.
         self._totals: tuple[Array, ...] | None = None
@@ -52,20 +54,23 @@ class History:
                 running(total, namespace(c).moveaxis(c, -1, 0))[-1, ...] for total, c in columns
             )
             return
-        for name in KEEP[self.keep]:
-            self._parts[name].append(getattr(rounds, name))
+        for name in (*KEEP[self.keep], *OBSERVED):
+            if name in KEEP[self.keep] or getattr(rounds, name) is not None:
+                self._parts[name].append(getattr(rounds, name))
         self._joined.clear()
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in (*SCALARS, *VECTORS, "losses"):
+        if name.startswith("_") or name not in COLUMNS:
             raise AttributeError(name)
-        if name not in KEEP[self.keep]:
+        if name in OBSERVED and not self._parts[name]:
+            raise AttributeError(f"{name}: {self.algo.similarity!r} does not observe gradients")
+        if name not in KEEP[self.keep] and name not in OBSERVED:
             raise AttributeError(
                 f"{name} was not kept: this history holds {self.keep} only (keep={self.keep!r})"
             )
         if name not in self._joined:
             parts = self._parts[name]
-            axis = -1 if name in SCALARS else -2
+            axis = -2 if name in VECTORS else -1
             if not parts:
                 return namespace(self.state.phi).reshape(
                     self.state.phi[..., :0], (0,) if name in SCALARS else (0, 0)
@@ -116,8 +121,10 @@ class History:
     @property
     def bound(self) -> Array:
         """Theorem A.1's bound on each task's regret, [..., T]; with FMRL(lipschitz=…) it trusts
-        that number.
+        that number, unless the gradients themselves were observed.
         """
+        if self._parts["distance"]:
+            return self.distance + self.energy
         return bound(self.divergence, self.eta, self.lipschitz, self.rounds)
 
     @property

@@ -220,7 +220,7 @@ def _play_mixed(algo: FMRL, state: State, batch: list[Any]) -> Iterator[Any]:
 
 
 def _widened(*values: Any) -> list[Any]:
-    return [type(v)(*(a[..., None] if a.ndim == 0 else a[None, ...] for a in v)) for v in values]
+    return [type(v)(*(None if a is None else a[None, ...] for a in v)) for v in values]
 
 
 def _run_orders(algo, tasks: list[Any], phi, orders: np.ndarray, keep, report) -> History:
@@ -241,12 +241,12 @@ def _run_orders(algo, tasks: list[Any], phi, orders: np.ndarray, keep, report) -
         raise FMRLError(what)
     state = algo.init(zeros((orders.shape[0], every.dim), every.X) + start)
     history = History(algo, state, keep)
-    size = max(1, MOST // orders.shape[0]) if algo.update.exact else 1
+    size = max(1, MOST // orders.shape[0]) if algo.scanned else 1
     try:
         best, sigma = solve(algo, every, start)
         for first in range(0, orders.shape[1], size):
             index = orders.T[first : first + size]  # [n, S]
-            if algo.update.exact:
+            if algo.scanned:
                 rounds, state = play_scanned(algo, state, every, best, sigma, index)
             else:
                 rounds, end = play_from(algo, state, every, best, sigma, index[0])

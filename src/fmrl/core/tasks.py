@@ -17,8 +17,9 @@ from fmrl.core.arrays import Array, as_float, device, full, namespace
 from fmrl.core.domains import Domain
 from fmrl.core.losses import Loss, weigh
 from fmrl.core.losses.labels import as_labels
+from fmrl.core.metric import Metric
 from fmrl.core.samples import Samples
-from fmrl.core.solve import Leaders, Solution, minimise
+from fmrl.core.solve import Leaders, MetricLeaders, Solution, minimise
 from fmrl.errors import FMRLError
 
 ELEMENTS = 1 << 19  # of X in one stack: 4 MB in float64; larger ones leave the cache
@@ -57,9 +58,10 @@ class Game(Protocol):
         """The best fixed action for all rounds; of several, the one of least norm."""
         ...
 
-    def leaders(self, domain: Domain, phi: Array, eta: Array) -> Callable[[int], Array]:
+    def leaders(self, domain: Domain, phi: Array, eta: Array | Metric) -> Callable[[int], Array]:
         """What FTRL plays after i rounds, for i = 1, 2, …: argmin over the domain of B_R(·‖phi) +
-        eta·(the first i losses).
+        eta·(the first i losses), or of ½‖· − phi‖²_{H⁻¹} + (the first i losses) where eta is a
+        metric H.
         """
         ...
 
@@ -72,8 +74,10 @@ class Rounds(Samples):
         """The optimum in hindsight with its duality gap."""
         return minimise(self, domain)
 
-    def leaders(self, domain: Domain, phi: Array, eta: Array) -> Callable[[int], Array]:
+    def leaders(self, domain: Domain, phi: Array, eta: Array | Metric) -> Callable[[int], Array]:
         """FTRL's actions, each solved from the one before."""
+        if isinstance(eta, Metric):
+            return MetricLeaders(self, domain, phi, eta)
         return Leaders(self, domain, phi, eta)
 
 

@@ -23,6 +23,7 @@ class End(NamedTuple):
     theta: Array  # [..., d] update vector
     optimum: Array  # [..., d] best action in hindsight
     sigma: Array  # [...] G_t·√m_t
+    seen: Array | None = None  # [..., k] what a similarity rule asked to observe of the play
 
     @property
     def tasks(self) -> int:
@@ -31,7 +32,7 @@ class End(NamedTuple):
 
     def at(self, t: Any) -> End:
         """The task at place ``t`` of a stack, or a slice of the stack."""
-        return End(*(a[t, ...] for a in self))
+        return End(*(None if a is None else a[t, ...] for a in self))
 
 
 class MetaUpdate(Value):

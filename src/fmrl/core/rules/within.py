@@ -5,7 +5,8 @@
     FTRL   θ_i = argmin_Θ B_R(·‖phi) + eta·Σ_{s<i} ℓ_s            meta-regularisation (A.5)
 
 On a Ball or Box the regulariser is ½‖·‖² and OMD and OGD are the two kinds of online gradient
-descent.
+descent. The step eta is a number, or a metric H (`fmrl.core.metric`): B_R(·‖phi)/eta is then
+½‖· − phi‖²_{H⁻¹}.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fmrl.core.arrays import Array, dot, full, namespace
 from fmrl.core.domains import Ball, Domain
+from fmrl.core.metric import Metric, descend
 from fmrl.core.samples import Samples
 from fmrl.core.values import Value
 from fmrl.errors import FMRLError
@@ -29,7 +31,7 @@ Actions = Generator[Array, Array, None]
 class Learner(Value):
     """A within-task online algorithm TASK_{eta, phi}. One of your own needs ``actions`` alone."""
 
-    def actions(self, game: Game, domain: Domain, phi: Array, eta: Array) -> Actions:
+    def actions(self, game: Game, domain: Domain, phi: Array, eta: Array | Metric) -> Actions:
         """Yield θ_1; then, for every gradient sent, the next action. phi [..., d], eta [...]."""
         raise NotImplementedError
 
@@ -46,7 +48,7 @@ class OMD(Learner):
         """One mirror step from phi along all gradients so far."""
         total = namespace(phi).zeros_like(phi)
         while True:
-            gradient = yield domain.argmin(phi, eta[..., None] * total)
+            gradient = yield descend(domain, phi, eta, total)
             total += gradient
 
     def losses(self, game, domain, phi, eta):
@@ -56,6 +58,8 @@ class OMD(Learner):
         needs ⟨θ_i, x_i⟩ = s·(⟨phi, x_i⟩ − eta·Σ_{j<i} g_j·⟨x_j, x_i⟩), and ‖θ_i‖ from the same
         products. With fewer rows than features that is less work than the actions are."""
         if not (isinstance(domain, Ball) and isinstance(game, Samples) and phi.ndim == 2):
+            return super().losses(game, domain, phi, eta)
+        if isinstance(eta, Metric):
             return super().losses(game, domain, phi, eta)
         if not _by_products(domain, game):
             return super().losses(game, domain, phi, eta)
@@ -95,7 +99,7 @@ class OGD(Learner):
         theta = phi
         while True:
             gradient = yield theta
-            theta = domain.argmin(theta, eta[..., None] * gradient)
+            theta = descend(domain, theta, eta, gradient)
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,7 @@ class Play(NamedTuple):
     last: Array | None = None  # [..., d] the action after the last round
     average: Array | None = None  # [..., d] mean of the actions played
     actions: Array | None = None  # [..., length, d] every action, if recorded
+    gradients: Array | None = None  # [..., length, d] what was met there, if observed
 
 
 def _actions(learner: Learner, game: Any, domain: Domain, phi: Array, eta: Array) -> Actions:
@@ -151,8 +156,9 @@ def _checked(learner: Learner, actions: Actions, domain: Domain, phi: Array) -> 
 
 
 def play(
-    learner: Learner, game: Game, domain: Domain, phi: Array, eta: Array, record: bool = False
-) -> Play:
+    learner: Learner, game: Game, domain: Domain, phi: Array, eta: Array | Metric,
+    record: bool = False, observe: bool = False,
+) -> Play:  # fmt: skip
     """Play all rounds of a game.
 
     Args:
@@ -160,8 +166,9 @@ def play(
         game: An opened task, or a stack of them.
         domain: The action set.
         phi: Where to start, [..., d].
-        eta: The step, [...].
+        eta: The step, [...], or a metric.
         record: Whether to keep every action.
+        observe: Whether to keep every gradient.
 
     >>> import numpy as np
     >>> from fmrl.core.losses import Linear
@@ -173,7 +180,7 @@ def play(
     """
     xp = namespace(phi)
     actions = _actions(learner, game, domain, phi, eta)
-    theta, losses, played = next(actions), [], []
+    theta, losses, played, met = next(actions), [], [], []
     ragged = bool(xp.any(game.rounds != game.length))
     total, last = xp.zeros_like(phi), theta
     for i in range(game.length):
@@ -183,7 +190,10 @@ def play(
         total += xp.where(counts, theta, xp.zeros_like(theta)) if ragged else theta
         if record:
             played.append(theta)
+        if observe:
+            met.append(gradient)
         theta = actions.send(gradient)
         last = xp.where(counts, theta, last) if ragged else theta
-    recorded = xp.stack(played, axis=-2) if record else None
-    return Play(xp.stack(losses, axis=-1), last, total / game.rounds[..., None], recorded)
+    recorded, gradients = (xp.stack(kept, axis=-2) if kept else None for kept in (played, met))
+    average = total / game.rounds[..., None]
+    return Play(xp.stack(losses, axis=-1), last, average, recorded, gradients)

@@ -1,0 +1,359 @@
+"""The statistical reading of a learned metric: tasks are draws from a Gaussian, and what a task's
+rows say is weighed against it.
+
+FTRL in the metric H from phi is the maximum a posteriori estimate under N(phi, H) with the losses
+as −log-likelihoods; with squared losses of noise s² it is the BLUP of the mixed-effects model
+y = Xθ + e, θ ~ N(phi, s²·H). `prior` reads that Gaussian from a state. `estimate_prior` finds one
+by marginal likelihood: the scatter of the tasks' optima is the spread of tasks plus the noise of
+each task, and only the first is wanted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from fmrl.core.arrays import Array, device, dot, full, namespace
+from fmrl.core.domains import Euclidean
+from fmrl.core.losses import Squared
+from fmrl.core.meta_level import State
+from fmrl.core.metric import Full, Metric
+from fmrl.core.rules.shape import geometric_mean
+from fmrl.core.samples import Samples
+from fmrl.core.solve import MetricLeaders
+from fmrl.core.tasks import Task, Tasks
+from fmrl.errors import FMRLError
+
+FAMILIES = ("isotropic", "diagonal", "full")
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian:
+    """N(mean, covariance) over what tasks' parameters are, or over one task's.
+
+    Args:
+        mean: [d].
+        covariance: [d, d].
+        noise: s² of squared losses; 1 where losses are log-likelihoods as they are.
+        tasks: How many tasks it was learned from.
+    """
+
+    mean: Array
+    covariance: Array
+    noise: float = 1.0
+    tasks: int = 0
+    information: Array | None = None  # [d, d]: how well the mean is known, for the next window
+
+    def __repr__(self) -> str:
+        spread = math.sqrt(float(namespace(self.mean).linalg.trace(self.covariance)))
+        return (
+            f"Gaussian({self.mean.shape[-1]} parameters, spread {spread:.4g}, {self.tasks} tasks)"
+        )
+
+    @property
+    def metric(self) -> Full:
+        """H, in which FTRL from the mean is MAP: the covariance over the noise."""
+        return Full(self.covariance / self.noise)
+
+    @property
+    def std(self) -> Array:
+        """Standard deviations, [d]."""
+        xp = namespace(self.mean)
+        return xp.sqrt(xp.linalg.diagonal(self.covariance))
+
+    def adapt(self, task: Any) -> Gaussian:
+        """What is known of a task after its rows: the posterior, exact for squared losses and
+        Laplace's approximation for others.
+
+        Args:
+            task: A Task.
+
+        >>> import numpy as np, fmrl
+        >>> prior = Gaussian(np.zeros(1), np.eye(1))
+        >>> after = prior.adapt(fmrl.Task([[1.0]], [1.0], loss=fmrl.Squared()))
+        >>> after.mean, after.covariance
+        (array([0.5]), array([[0.5]]))
+        """
+        game, metric = task.open(), self.metric
+        leaders = MetricLeaders(game, Euclidean(), self.mean, metric)
+        mean = leaders(game.length)
+        xp = namespace(mean)
+        T = xp.matrix_transpose
+        bend = leaders.curvature(game.length, leaders.u)
+        bend = bend + xp.eye(bend.shape[-1], dtype=bend.dtype, device=device(bend))
+        spread = xp.matmul(leaders.root, xp.linalg.solve(bend, T(leaders.root)))
+        return replace(self, mean=mean, covariance=self.noise * (spread + T(spread)) / 2)
+
+
+def prior(state: State, sigma: float = 1.0) -> Gaussian:
+    """The Gaussian that a state stands for: FTRL from it is MAP under N(phi, H).
+
+    Args:
+        state: Of a run, with a number or a metric as its guess.
+        sigma: G·√m of the task, where the guess is a D_t: eta = D_t/sigma.
+
+    >>> import numpy as np, fmrl
+    >>> state = fmrl.FMRL(similarity=fmrl.PerCoordinate(0.5)).init(np.zeros(2))
+    >>> prior(state).covariance
+    array([[0.5, 0. ],
+           [0. , 0.5]])
+    """
+    if not isinstance(state, State):
+        raise FMRLError(f"a State is needed, not a {type(state).__name__}", fix="history.state")
+    phi, guess = state.phi, state.guess
+    xp = namespace(phi)
+    if isinstance(guess, Metric):
+        return Gaussian(phi, guess.dense(), tasks=state.tasks)
+    if not sigma > 0:
+        raise FMRLError(f"sigma must be positive, not {sigma}")
+    eye = xp.eye(phi.shape[-1], dtype=phi.dtype, device=device(phi))
+    return Gaussian(phi, (guess / sigma)[..., None, None] * eye, tasks=state.tasks)
+
+
+class Moments(NamedTuple):
+    """What the tasks say about a Gaussian, in coordinates where its H is the identity; adds up
+    over tasks.
+    """
+
+    tasks: float
+    rounds: float
+    pull: Array  # [d] Σ a, a = J'K⁻¹r
+    scatter: Array  # [d, d] Σ a·aᵀ
+    information: Array  # [d, d] Σ J'K⁻¹J
+    squares: float  # Σ r'K⁻¹r
+    logdet: float  # Σ log det K
+
+    def __add__(self, other: Any) -> Moments:  # type: ignore[override]
+        return Moments(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+def moments(tasks: Tasks, gaussian: Gaussian) -> Moments:
+    """Sums over tasks at the present Gaussian.
+
+    A task is working rows J [n, d] with residuals r [n]: its own rows for squared losses, and for
+    others the quadratic approximation at its MAP. K = I + J·Jᵀ is the rows' covariance.
+    """
+    found = None
+    for _, game in tasks.stacks():
+        part = _stack_moments(game, gaussian)
+        found = part if found is None else found + part
+    assert found is not None
+    return found
+
+
+def _stack_moments(game: Samples, gaussian: Gaussian) -> Moments:
+    xp, T = namespace(game.X), namespace(game.X).matrix_transpose
+    phi = gaussian.mean + full((game.X.shape[0], gaussian.mean.shape[-1]), 0.0, game.X)
+    leaders = MetricLeaders(game, Euclidean(), phi, gaussian.metric)
+    J, r = _working(leaders, game)
+    n, d = J.shape[-2:]
+    small = n < d
+    inner = xp.matmul(J, T(J)) if small else xp.matmul(T(J), J)
+    inner = inner + xp.eye(min(n, d), dtype=J.dtype, device=device(J))
+    half = xp.linalg.cholesky(inner)
+    inverse = xp.linalg.inv(inner)
+    if small:
+        solved = xp.matmul(inverse, r[..., None])
+        a = xp.matmul(T(J), solved)[..., 0]
+        information = xp.matmul(T(J), xp.matmul(inverse, J))
+        squares = dot(r, solved[..., 0])
+    else:
+        a = xp.matmul(inverse, xp.matmul(T(J), r[..., None]))[..., 0]
+        information = xp.eye(d, dtype=J.dtype, device=device(J)) - inverse
+        squares = dot(r, r) - dot(a, xp.matmul(T(J), r[..., None])[..., 0])
+    return Moments(
+        float(J.shape[0]),
+        float(xp.sum(game.rounds)),
+        xp.sum(a, axis=0),
+        xp.matmul(T(a), a),
+        xp.sum(information, axis=0),
+        float(xp.sum(squares)),
+        float(2 * xp.sum(xp.log(xp.linalg.diagonal(half)))),
+    )
+
+
+def _working(leaders: MetricLeaders, game: Samples) -> tuple[Array, Array]:
+    """Working rows [B, N, d] and residuals [B, N] at phi, in u."""
+    xp, J, n = namespace(game.X), leaders.rows, game.length
+    shape = (J.shape[0], J.shape[1] * J.shape[2])
+    if isinstance(game.loss, Squared):
+        off = (game.target - leaders.under_phi) * game.weight[..., None]
+        return xp.reshape(J, (*shape, J.shape[-1])), xp.reshape(off, shape)
+    leaders(n)
+    z = leaders._margins(n, leaders.u)
+    slope = game.loss.slope(z, game.target) * game.weight[..., None]
+    bend = game.loss.curvature(z, game.target)
+    moved = z - leaders.under_phi
+    if game.loss.coupled:  # W = L·Lᵀ over the outputs of a round
+        values, vectors = xp.linalg.eigh(bend * game.weight[..., None, None])
+        root = xp.sqrt(xp.maximum(values, full((), 1e-9, values)))
+        along = xp.matrix_transpose(vectors)
+        J = root[..., None] * xp.matmul(along, J)
+        turned, steep = (xp.matmul(along, v[..., None])[..., 0] for v in (moved, slope))
+        off = root * turned - steep / root
+    else:
+        root = xp.sqrt(xp.maximum(bend, full((), 1e-9, bend))) * game.weight[..., None]
+        J = root[..., None] * J
+        off = root * moved - slope / xp.where(root > 0, root, xp.ones_like(root))
+    return xp.reshape(J, (*shape, J.shape[-1])), xp.reshape(off, shape)
+
+
+def estimate_prior(
+    tasks: Any,
+    family: str | int = "full",
+    *,
+    noise: float | None = None,
+    start: Gaussian | None = None,
+    shrink: float | None = None,
+    steps: int = 100,
+    tolerance: float = 1e-4,
+    sums: Callable[[Any, Gaussian], Moments] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Gaussian:
+    """The mean and covariance of tasks' parameters by marginal likelihood, the noise inside tasks
+    accounted for.
+
+    A step replaces H by the geometric mean of what the tasks' leaders say and of what their rows
+    could tell (the MM step for variance components), and the mean by its generalised least-squares
+    estimate; a step never lowers the likelihood. Tasks may have fewer rows than features.
+
+    Args:
+        tasks: Tasks, a list of Task, or whatever ``sums`` reads.
+        family: "isotropic", "diagonal", "full", or a rank: so many directions and one variance for
+            the rest.
+        noise: s² of squared losses, if it is known.
+        start: Go on from this one: it counts as what its tasks said, so that windows of tasks can
+            be seen one after another.
+        shrink: So many tasks' worth of an isotropic covariance is mixed in (default: one
+            for each parameter).
+        steps: At most so many.
+        tolerance: Stop when a step changes H by less, relatively.
+        sums: How `moments` is computed for all of ``tasks``: a cluster adds up its own.
+        progress: Called with 1 after every step.
+
+    >>> import numpy as np, fmrl
+    >>> rng = np.random.default_rng(0)
+    >>> def task(theta):
+    ...     X = rng.normal(size=(5, 2))
+    ...     return fmrl.Task(X, X @ theta + rng.normal(size=5), loss=fmrl.Squared())
+    >>> tasks = [task([1.0, 0.0] + rng.normal(size=2) * [2.0, 0.5]) for _ in range(500)]
+    >>> found = estimate_prior(tasks)
+    >>> found.mean.round(1) + 0.0, found.std.round(1), round(found.noise, 1)
+    (array([1., 0.]), array([2. , 0.5]), 1.0)
+    """
+    if not (family in FAMILIES or (isinstance(family, int) and family >= 1)):
+        what = f"family must be one of {', '.join(map(repr, FAMILIES))} or a rank, not {family!r}"
+        raise FMRLError(what)
+    if sums is None:
+        tasks, sums = _as_tasks(tasks), moments
+        learns = isinstance(tasks.loss, Squared) and noise is None
+        dim, like = tasks.dim, tasks.X
+    else:
+        learns, dim, like = noise is None, tasks.dim, tasks.like
+    first = start or _begin(dim, like, noise if noise is not None else 1.0)
+    shrink = float(dim if shrink is None else shrink)
+    found = first
+    for _ in range(steps):
+        after = _improved(sums(tasks, found), found, start, family, learns)
+        change = _change(found, after)
+        found = after
+        if progress is not None:
+            progress(1)
+        if change < tolerance:
+            break
+    xp = namespace(found.mean)
+    eye = xp.eye(dim, dtype=found.mean.dtype, device=device(found.mean))
+    level = xp.linalg.trace(found.covariance) / dim
+    mixed = found.tasks * found.covariance + shrink * level * eye
+    return replace(found, covariance=mixed / (found.tasks + shrink))
+
+
+def _begin(dim: int, like: Array, noise: float) -> Gaussian:
+    xp = namespace(like)
+    eye = xp.eye(dim, dtype=like.dtype, device=device(like))
+    return Gaussian(full((dim,), 0.0, like), noise * eye, noise)
+
+
+def _as_tasks(tasks: Any) -> Tasks:
+    if isinstance(tasks, Tasks):
+        return tasks
+    given = list(tasks) if isinstance(tasks, Iterable) else []
+    if not given or not all(isinstance(task, Task) for task in given):
+        raise FMRLError("a list of Task values of one kind is needed")
+    return Tasks.of(given)
+
+
+def _improved(
+    sums: Moments, old: Gaussian, before: Gaussian | None, family: Any, learns: bool
+) -> Gaussian:
+    """One step: the mean, the noise and H from the sums at the old ones."""
+    xp = namespace(old.mean)
+    T = xp.matrix_transpose
+    dim = old.mean.shape[-1]
+    eye = xp.eye(dim, dtype=old.mean.dtype, device=device(old.mean))
+    root = _lower(old.covariance / old.noise)
+    noise = old.noise
+    seen = float(before.tasks) if before is not None else 0.0
+    if learns:
+        noise = sums.squares / max(sums.rounds - (0 if before else dim), 1.0)
+        noise = max(noise, 1e-12 * old.noise)
+        if before is not None:
+            share = seen / (seen + sums.tasks)
+            noise = share * before.noise + (1 - share) * noise
+    # What earlier windows knew of the mean pulls towards theirs.
+    known, pull = sums.information, sums.pull
+    if before is not None and before.information is not None:
+        turned = xp.matmul(T(root), xp.matmul(before.information, root))
+        away = xp.linalg.solve(root, (before.mean - old.mean)[..., None])[..., 0]
+        known, pull = known + turned, pull + xp.matmul(turned, away[..., None])[..., 0]
+    ridge = 1e-9 * xp.linalg.trace(known) / dim + 1e-12
+    move = xp.linalg.solve(known + ridge * eye, pull[..., None])[..., 0]
+    mean = old.mean + xp.matmul(root, move[..., None])[..., 0]
+    inverse = xp.linalg.inv(root)
+    near, count = sums.scatter / noise, sums.tasks
+    if count >= 4 * dim:
+        scale, _ = geometric_mean(near, sums.information + 1e-12 * count * eye)
+    else:  # few tasks leave directions unseen, which that step would give up for good
+        scale = eye + (near - sums.information) / count
+    H = xp.matmul(root, xp.matmul(scale, T(root)))
+    if seen:
+        H = (seen * before.covariance / before.noise + count * H) / (seen + count)
+        count = count + seen
+    H = _of_family(H, family)
+    H = H + 1e-12 * xp.linalg.trace(H) / dim * eye
+    information = xp.matmul(T(inverse), xp.matmul(known, inverse))
+    return Gaussian(mean, noise * (H + T(H)) / 2, noise, int(count), information)
+
+
+def _of_family(H: Array, family: Any) -> Array:
+    """H with what its family does not have averaged away."""
+    xp, dim = namespace(H), H.shape[-1]
+    eye = xp.eye(dim, dtype=H.dtype, device=device(H))
+    if family == "full":
+        return H
+    if family == "isotropic":
+        return eye * xp.linalg.trace(H) / dim
+    if family == "diagonal":
+        return eye * xp.linalg.diagonal(H)
+    values, vectors = xp.linalg.eigh(H)
+    if family >= dim:
+        return H
+    rest = xp.mean(values[: dim - family])
+    top = xp.where(xp.arange(dim) >= dim - family, values, rest)
+    return xp.matmul(vectors * top, xp.matrix_transpose(vectors))
+
+
+def _lower(H: Array) -> Array:
+    """The root that `MetricLeaders` uses, so that sums and steps are in the same coordinates."""
+    from fmrl.core.solve.newton import _root
+
+    return _root(Full(H))
+
+
+def _change(old: Gaussian, new: Gaussian) -> float:
+    xp = namespace(new.mean)
+    a, b = old.covariance / old.noise, new.covariance / new.noise
+    size = xp.sqrt(xp.sum(b**2))
+    return float(xp.sqrt(xp.sum((a - b) ** 2)) / size)

@@ -1,0 +1,92 @@
+"""A similarity rule that learns how tasks differ without taking the noise inside tasks for it.
+
+The optimum of a task with few rows is mostly noise, and the scatter of such optima is not the
+spread of tasks. Here a task is a draw θ ~ N(phi, s²·H) whose losses are −log-likelihoods (squared
+losses divided by the noise s²), and H is learned by expectation–maximisation, one task at a time:
+given the task, θ is about N(θ̂, s²·S) with θ̂ the regularised leader of all rounds and
+S = (H⁻¹ + ∇²Σℓ(θ̂))⁻¹, exactly so for squared losses (Laplace's approximation for others), and
+
+    H ← (1 − γ_t)·H + γ_t·( (θ̂ − phi)(θ̂ − phi)ᵀ/s² + S ),     γ_t = (t + 1)^−rate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fmrl.core.arrays import Array, full, namespace
+from fmrl.core.metric import Full
+from fmrl.core.rules.observe import Posterior
+from fmrl.core.rules.shape import _eye, _needs_l2
+from fmrl.core.rules.similarity import SimilarityRule, _positive
+from fmrl.errors import FMRLError
+
+
+@dataclass(frozen=True)
+class Covariance(SimilarityRule):
+    """H is the covariance of tasks around phi over the noise: FTRL in it is MAP under N(phi, s²·H),
+    and with squared losses the BLUP of a mixed-effects model.
+
+    No meta-level regret is proved for it; Theorem A.1 holds for every task as in any metric.
+
+    Args:
+        first: H before anything is known, as a multiple of the identity.
+        noise: s², where it is known; 1 for losses that are log-likelihoods. None learns it, which
+            makes sense for squared losses only.
+        rate: How fast new tasks lose weight, between ½ and 1.
+    """
+
+    first: float = 1.0
+    noise: float | None = None
+    rate: float = 0.7
+    observes: ClassVar[str] = "posterior"
+    absolute: ClassVar[bool] = True
+
+    def __post_init__(self):
+        _positive("first", self.first)
+        if self.noise is not None:
+            _positive("noise", self.noise)
+        if not 0.5 < self.rate <= 1:
+            raise FMRLError(f"rate must lie above ½ and at most at 1, not {self.rate}")
+
+    def init(self, domain, phi):
+        """``first`` times the identity; memory: t, and the noise as a fraction of two sums."""
+        _needs_l2(self, domain)
+        H = self.first * _eye(phi)
+        nothing = full(phi.shape[:-1], 0.0, phi)
+        return Full(H), (nothing, nothing, nothing)
+
+    def update(self, domain, phi, guess, memory, end):
+        """One step of expectation–maximisation."""
+        t, left, freedom = memory
+        xp, t = namespace(phi), t + 1
+        seen, H = Posterior.of(end.seen, phi.shape[-1]), guess.matrix
+        spread = posterior_spread(H, seen.curvature)
+        # Σ(y − xθ̂)² has m − tr(∇²·S) degrees of freedom: what the fit did not use up.
+        used = xp.sum(seen.curvature * spread, axis=(-2, -1))
+        left, freedom = left + seen.double, freedom + seen.rounds - used
+        step = seen.theta - phi
+        noise = self._noise(left, freedom)
+        found = step[..., :, None] * step[..., None, :] / noise[..., None, None] + spread
+        gain = ((t + 1) ** -self.rate)[..., None, None]
+        return Full(H + gain * (found - H)), (t, left, freedom)
+
+    def _noise(self, left: Array, freedom: Array) -> Array:
+        """s², [...]."""
+        xp = namespace(left)
+        if self.noise is not None:
+            return full(left.shape, self.noise, left)
+        known = (left > 0) & (freedom > 0)
+        ratio = left / xp.where(known, freedom, xp.ones_like(freedom))
+        return xp.where(known, ratio, xp.ones_like(left))
+
+
+def posterior_spread(H: Array, curvature: Array) -> Array:
+    """(H⁻¹ + C)⁻¹ = R·(I + Rᵀ·C·R)⁻¹·Rᵀ with H = R·Rᵀ, for any H ⪰ 0; [..., d, d]."""
+    xp = namespace(H)
+    T = xp.matrix_transpose
+    R = xp.linalg.cholesky(H)
+    inner = xp.matmul(T(R), xp.matmul(curvature, R))
+    eye = xp.eye(H.shape[-1], dtype=H.dtype)
+    spread = xp.matmul(R, xp.linalg.solve(inner + eye, T(R) + xp.zeros_like(inner)))
+    return (spread + T(spread)) / 2

@@ -1,0 +1,109 @@
+"""What a similarity rule may ask to observe of a task's play, each as one flat array [..., k].
+
+* ``norms``      Σ_i ‖∇_i‖_*² in the domain's dual norm, k = 1;
+* ``squares``    Σ_i ∇_i², coordinate by coordinate, k = d;
+* ``products``   Σ_i ∇_i∇_iᵀ, k = d²;
+* ``posterior``  the regularised leader θ̂ of all rounds, ∇²Σ losses there, twice the losses there
+  and m: k = d + d² + 2.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from fmrl.core.arrays import Array, full, namespace
+from fmrl.core.domains import Domain
+from fmrl.core.metric import Metric
+from fmrl.core.rules.within import Play
+from fmrl.core.solve import MetricLeaders
+
+
+def _norms(game: Any, domain: Domain, phi: Array, eta: Any, played: Play) -> Array:
+    xp = namespace(phi)
+    return xp.sum(domain.dual(played.gradients) ** 2, axis=-1)[..., None]
+
+
+def _squares(game: Any, domain: Domain, phi: Array, eta: Any, played: Play) -> Array:
+    return namespace(phi).sum(played.gradients**2, axis=-2)
+
+
+def _products(game: Any, domain: Domain, phi: Array, eta: Any, played: Play) -> Array:
+    xp, g = namespace(phi), played.gradients
+    products = xp.matmul(xp.matrix_transpose(g), g)
+    return xp.reshape(products, (*products.shape[:-2], phi.shape[-1] ** 2))
+
+
+class Posterior(NamedTuple):
+    """The Laplace approximation of a task, read from what was observed."""
+
+    theta: Array  # [..., d] where it lies
+    curvature: Array  # [..., d, d] of the summed losses there
+    double: Array  # [...] twice the summed losses there: the residual sum of squares
+    rounds: Array  # [...] m
+
+    @classmethod
+    def of(cls, seen: Array, dim: int) -> Posterior:
+        """From the flat array."""
+        matrix = namespace(seen).reshape(
+            seen[..., dim : dim + dim * dim], (*seen.shape[:-1], dim, dim)
+        )
+        return cls(seen[..., :dim], matrix, seen[..., -2], seen[..., -1])
+
+
+def _posterior(game: Any, domain: Domain, phi: Array, eta: Metric, played: Play) -> Array:
+    xp, m, d = namespace(phi), game.length, phi.shape[-1]
+    leaders = MetricLeaders(game, domain, phi, eta)
+    theta = leaders(m)
+    curvature = curvature_of(game, theta)
+    double = 2 * xp.sum(game.losses(theta), axis=-1)
+    flat = xp.reshape(curvature, (*curvature.shape[:-2], d * d))
+    rounds = full(double.shape, 0.0, double) + game.rounds
+    return xp.concat([theta, flat, double[..., None], rounds[..., None]], axis=-1)
+
+
+def curvature_of(samples: Any, theta: Array) -> Array:
+    """∇² of the summed losses of a linear model at theta, [..., d, d]."""
+    xp, X, loss = namespace(theta), samples.X, samples.loss
+    bend = loss.curvature(samples.margins(theta), samples.target)
+    weight = samples.weight[..., None]
+    if loss.outputs == 1:
+        return xp.matmul(xp.matrix_transpose(X), X * (bend * weight))
+    if not loss.coupled:
+        eye = xp.eye(loss.outputs, dtype=X.dtype)
+        bend = bend[..., None] * eye
+    bend = bend * weight[..., None]  # [..., n, o, o]
+    outer = xp.matmul(  # Σ_n bend[n, o, q]·x_n x_nᵀ
+        xp.matrix_transpose(X)[..., None, None, :, :],
+        X[..., None, None, :, :] * xp.moveaxis(bend, -3, -1)[..., None],
+    )  # [..., o, q, f, f]
+    d = loss.outputs * X.shape[-1]
+    return xp.reshape(xp.moveaxis(outer, -2, -3), (*X.shape[:-2], d, d))
+
+
+OBSERVATIONS = {
+    "norms": _norms, "squares": _squares, "products": _products, "posterior": _posterior,
+}  # fmt: skip
+
+
+def terms(
+    optimum: Array, domain: Domain, phi: Array, eta: Array | Metric, played: Play
+) -> tuple[Array, Array]:
+    """The two terms of Theorem A.1 with the gradients as they were met, [...] each.
+
+    B_R(θ*‖phi)/eta and ½·eta·Σ‖∇_i‖_*², or ½‖θ* − phi‖²_{H⁻¹} and ½Σ‖∇_i‖²_H.
+    """
+    xp, g = namespace(phi), played.gradients
+    if isinstance(eta, Metric):
+        return eta.distance(optimum - phi), xp.sum(_wide(eta).energy(g), axis=-1)
+    still = eta <= 0
+    near = domain.divergence(optimum, phi) / xp.where(still, xp.ones_like(eta), eta)
+    flat = xp.where(near > 0, xp.inf * xp.ones_like(near), near)
+    energy = eta * xp.sum(domain.dual(g) ** 2, axis=-1) / 2
+    return xp.where(still, flat, near), energy
+
+
+def _wide(metric: Metric) -> Metric:
+    """The metric for vectors with one more axis before the last."""
+    if not metric.lead:
+        return metric
+    return type(metric)(**{name: a[:, None, ...] for name, a in metric.arrays.items()})

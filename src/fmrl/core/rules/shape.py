@@ -1,0 +1,262 @@
+"""Similarity rules that learn the step, and the shape of it, from how far tasks ended from phi and
+from the gradients met on the way (ARUBA: Khodak, Balcan, Talwalkar, NeurIPS 2019).
+
+By Theorem A.1 a task played in the metric H has regret at most ½‖θ* − phi‖²_{H⁻¹} + ½Σ‖∇_i‖²_H.
+With A = Σ½(θ − phi)(θ − phi)ᵀ and B = Σ∇∇ᵀ over the tasks so far, each rule plays the H that
+minimises tr(H⁻¹A) + tr(HB):
+
+    Isotropic       eta = √(tr A / tr B)
+    PerCoordinate   eta_j = √(A_jj / B_jj)
+    FullMatrix      H = A # B⁻¹, the matrix geometric mean
+    LowRank         the same with B diagonal and A a diagonal and a few directions
+
+epsilon² and zeta² are what A and B begin with, and epsilon²/(t + 1)^p and zeta²/(t + 1)^p are added
+after task t, so that no direction is ever given up. The first step is epsilon/zeta.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fmrl.core.arrays import Array, device, full, namespace
+from fmrl.core.domains import Domain
+from fmrl.core.metric import Diagonal, Full, Spiked
+from fmrl.core.rules.similarity import SimilarityRule, _positive
+from fmrl.errors import FMRLError
+
+
+@dataclass(frozen=True)
+class Shape(SimilarityRule):
+    """What these rules share: (t, A, B, cost) as memory.
+
+    ``cost`` adds up f_t(H_t) − f_t(H_{t+1}), f_t(H) = tr(H⁻¹A_t) + tr(HB_t): what not knowing the
+    best H in advance costs (`fmrl.bounds.learned_metric`).
+
+    Args:
+        epsilon: How far tasks end from phi, before anything is known; a distance.
+        zeta: The same for the gradients of a task.
+        p: How fast the additions fade.
+    """
+
+    epsilon: float
+    zeta: float = 1.0
+    p: float = 1.0
+    absolute: ClassVar[bool] = True
+
+    def __post_init__(self):
+        _positive("epsilon", self.epsilon)
+        _positive("zeta", self.zeta)
+        _positive("p", self.p)
+
+    def _fade(self, t: Array) -> Array:
+        return (t + 1) ** -self.p
+
+
+def _needs_l2(rule: Any, domain: Domain) -> None:
+    if domain.norm != "l2":
+        what = f"{rule!r} learns a metric, and {domain!r} has a geometry of its own"
+        raise FMRLError(what, fix="use Isotropic(epsilon)")
+
+
+@dataclass(frozen=True)
+class Isotropic(Shape):
+    """One step for all directions: eta_{t+1} = √(Σ_{s≤t} B_R(θ_s‖phi_s) / Σ_{s≤t} Σ_i ‖∇_{s,i}‖²).
+
+    It is `AverageDeviation` with the gradients that were met in place of the worst case G²m.
+
+    Args:
+        epsilon: How far tasks end from phi, before anything is known; a distance.
+        zeta: The same for the gradients of a task. The first step is epsilon/zeta.
+        p: How fast epsilon and zeta fade.
+    """
+
+    observes: ClassVar[str] = "norms"
+
+    def init(self, domain, phi):
+        """epsilon/zeta."""
+        near, steep = (full(phi.shape[:-1], v**2, phi) for v in (self.epsilon, self.zeta))
+        nothing = full(phi.shape[:-1], 0.0, phi)
+        return namespace(phi).sqrt(near / steep), (nothing, near, steep, nothing)
+
+    def update(self, domain, phi, guess, memory, end):
+        """The root of the ratio of two sums."""
+        xp, far = namespace(phi), domain.divergence(end.theta, phi)
+        far = xp.where(xp.isfinite(far), far, xp.zeros_like(far))
+        after, memory = _ratio(self, guess, memory, far, end.seen[..., 0])
+        return after, memory
+
+
+@dataclass(frozen=True)
+class PerCoordinate(Shape):
+    """A step for every coordinate: eta_j = √(Σ ½(θ − phi)_j² / Σ ∇_j²), ARUBA's rule.
+
+    Args:
+        epsilon: How far tasks end from phi in a coordinate, before anything is known.
+        zeta: The same for the gradients of a task. The first step is epsilon/zeta.
+        p: How fast epsilon and zeta fade.
+    """
+
+    observes: ClassVar[str] = "squares"
+
+    def init(self, domain, phi):
+        """epsilon/zeta in every coordinate."""
+        _needs_l2(self, domain)
+        near, steep = (full(phi.shape, v**2, phi) for v in (self.epsilon, self.zeta))
+        nothing = full(phi.shape[:-1], 0.0, phi)
+        return Diagonal(namespace(phi).sqrt(near / steep)), (nothing, near, steep, nothing)
+
+    def update(self, domain, phi, guess, memory, end):
+        """The roots of the ratios of two sums."""
+        far = (end.theta - phi) ** 2 / 2
+        steps, memory = _ratio(self, guess.steps, memory, far, end.seen)
+        return Diagonal(steps), memory
+
+
+def _ratio(rule: Shape, eta: Array, memory: Any, far: Array, met: Array) -> tuple[Array, Any]:
+    """√(near/steep) after one more task, by number or by coordinate, and the memory."""
+    t, near, steep, cost = memory
+    xp, t = namespace(near), t + 1
+    fade = rule._fade(t)[..., None] if near.ndim > t.ndim else rule._fade(t)
+    far, met = far + rule.epsilon**2 * fade, met + rule.zeta**2 * fade
+    near, steep = near + far, steep + met
+    after = xp.sqrt(near / steep)
+    paid = far / eta + met * eta - far / after - met * after
+    cost = cost + (xp.sum(paid, axis=-1) if near.ndim > t.ndim else paid)
+    return after, (t, near, steep, cost)
+
+
+@dataclass(frozen=True)
+class FullMatrix(Shape):
+    """Any metric: H = A # B⁻¹, the matrix geometric mean, which minimises tr(H⁻¹A) + tr(HB).
+
+    It costs d² memory and d³ time a task; for many features use `LowRank`.
+
+    Args:
+        epsilon: How far tasks end from phi in any direction, before anything is known.
+        zeta: The same for the gradients of a task. The first metric is epsilon/zeta times I.
+        p: How fast epsilon and zeta fade.
+    """
+
+    observes: ClassVar[str] = "products"
+
+    def init(self, domain, phi):
+        """epsilon/zeta times the identity."""
+        _needs_l2(self, domain)
+        eye = _eye(phi)
+        nothing = full(phi.shape[:-1], 0.0, phi)
+        near, steep = self.epsilon**2 * eye, self.zeta**2 * eye
+        return Full(self.epsilon / self.zeta * eye), (nothing, near, steep, nothing)
+
+    def update(self, domain, phi, guess, memory, end):
+        """The geometric mean of two growing sums."""
+        t, near, steep, cost = memory
+        xp, t = namespace(phi), t + 1
+        eye, step = _eye(phi), end.theta - phi
+        fade = self._fade(t)[..., None, None]
+        far = step[..., :, None] * step[..., None, :] / 2 + self.epsilon**2 * fade * eye
+        met = xp.reshape(end.seen, near.shape) + self.zeta**2 * fade * eye
+        near, steep = near + far, steep + met
+        after, inverse = geometric_mean(near, steep)
+        paid = _trace(xp.linalg.solve(guess.matrix, far)) - _trace(xp.matmul(inverse, far))
+        paid = paid + _trace(xp.matmul(guess.matrix - after, met))
+        return Full(after), (t, near, steep, cost + paid)
+
+
+def geometric_mean(A: Array, B: Array) -> tuple[Array, Array]:
+    """H = A # B⁻¹, the positive definite solution of H·B·H = A, and H⁻¹; [..., d, d] each.
+
+    With B = L·Lᵀ and (Lᵀ·A·L) = S²: H = L⁻ᵀ·S·L⁻¹.
+
+    >>> import numpy as np
+    >>> geometric_mean(np.diag([4.0, 9.0]), np.diag([1.0, 4.0]))[0].round(6)
+    array([[2. , 0. ],
+           [0. , 1.5]])
+    """
+    xp = namespace(A)
+    T = xp.matrix_transpose
+    L = xp.linalg.cholesky(B)
+    values, vectors = xp.linalg.eigh(xp.matmul(T(L), xp.matmul(A, L)))
+    roots = xp.sqrt(xp.maximum(values, xp.zeros_like(values)))
+    left = xp.matmul(L, vectors)  # H⁻¹ = left·diag(1/roots)·leftᵀ
+    back = xp.linalg.solve(T(L), vectors)  # H = back·diag(roots)·backᵀ
+    mean = xp.matmul(back * roots[..., None, :], T(back))
+    tiny = xp.max(roots, axis=-1, keepdims=True) * xp.finfo(A.dtype).eps + 1e-300
+    inverse = xp.matmul(left / xp.maximum(roots, tiny)[..., None, :], T(left))
+    return (mean + T(mean)) / 2, (inverse + T(inverse)) / 2
+
+
+def _trace(matrix: Array) -> Array:
+    return namespace(matrix).linalg.trace(matrix)
+
+
+def _eye(phi: Array) -> Array:
+    """The identity [..., d, d] with the leading axes of phi."""
+    xp = namespace(phi)
+    eye = xp.eye(phi.shape[-1], dtype=phi.dtype, device=device(phi))
+    return eye + full((*phi.shape, 1), 0.0, phi)
+
+
+@dataclass(frozen=True)
+class LowRank(SimilarityRule):
+    """A step for every coordinate and ``rank`` directions in which tasks differ most, for many
+    features: memory and time are linear in d.
+
+    A is kept as its diagonal and its leading directions, B as its diagonal. With y = √B and
+    rest_j = A_jj less what the directions hold, H is diag(√(rest/B)) plus, along each eigenvector
+    u of the directions in the coordinates y·θ, √(λ + ρ) − √ρ with ρ = Σ u_j²·B_j·rest_j. No
+    meta-level regret is proved for it; the bound of every task holds as for any metric.
+
+    Args:
+        rank: How many directions.
+        epsilon: How far tasks end from phi in a coordinate, before anything is known.
+        zeta: The same for the gradients of a task. The first step is epsilon/zeta.
+        p: How fast epsilon and zeta fade.
+    """
+
+    rank: int
+    epsilon: float
+    zeta: float = 1.0
+    p: float = 1.0
+    observes: ClassVar[str] = "squares"
+    absolute: ClassVar[bool] = True
+
+    def __post_init__(self):
+        if not (isinstance(self.rank, int) and self.rank >= 1):
+            raise FMRLError(f"rank must be a whole number of at least 1, not {self.rank!r}")
+        Shape.__post_init__(self)  # type: ignore[arg-type]
+
+    def init(self, domain, phi):
+        """epsilon/zeta in every coordinate, and no directions."""
+        steps, (t, near, steep, _) = PerCoordinate(self.epsilon, self.zeta, self.p).init(
+            domain, phi
+        )
+        directions = full((*phi.shape, self.rank), 0.0, phi)
+        return Spiked(steps.steps, directions), (t, near, steep, directions)
+
+    def update(self, domain, phi, guess, memory, end):
+        """The diagonal grows; the directions take in one more and give up the least."""
+        t, near, steep, directions = memory
+        xp, t = namespace(phi), t + 1
+        fade, step = Shape._fade(self, t)[..., None], end.theta - phi  # type: ignore[arg-type]
+        near = near + step**2 / 2 + self.epsilon**2 * fade
+        steep = steep + end.seen + self.zeta**2 * fade
+        wide = xp.concat([directions, step[..., None] / 2**0.5], axis=-1)
+        _, basis = xp.linalg.eigh(xp.matmul(xp.matrix_transpose(wide), wide))
+        directions = xp.matmul(wide, basis[..., 1:])  # eigh's values ascend: the least is given up
+        return self._metric(near, steep, directions), (t, near, steep, directions)
+
+    def _metric(self, near: Array, steep: Array, directions: Array) -> Spiked:
+        xp, y = namespace(near), namespace(near).sqrt(steep)
+        rest = near - xp.sum(directions**2, axis=-1)
+        rest = xp.maximum(rest, 1e-12 * near)
+        seen = directions * y[..., None]
+        lam, basis = xp.linalg.eigh(xp.matmul(xp.matrix_transpose(seen), seen))
+        lam = xp.maximum(lam, xp.zeros_like(lam))
+        known = lam > 1e-14 * xp.max(lam, axis=-1, keepdims=True) + 1e-300
+        size = xp.where(known, xp.sqrt(lam), xp.ones_like(lam))
+        u = xp.matmul(seen, basis) / size[..., None, :]  # orthonormal columns where known
+        rho = xp.sum(u**2 * (steep * rest)[..., None], axis=-2)
+        extra = xp.where(known, xp.sqrt(lam + rho) - xp.sqrt(rho), xp.zeros_like(lam))
+        factor = u * xp.sqrt(extra)[..., None, :] / y[..., None]
+        return Spiked(xp.sqrt(rest / steep), factor)

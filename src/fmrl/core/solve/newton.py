@@ -1,0 +1,179 @@
+"""FTRL in a metric: argmin over the domain of Σ losses + ½‖θ − phi‖²_{H⁻¹}, batched over tasks.
+
+With H = R·Rᵀ and θ = phi + R·u the regulariser is ½‖u‖², so the problem is 1-strongly convex in u
+whatever H, and the gradient proves the answer: F − min F ≤ ½‖∇_u F‖². Squared losses without bounds
+are solved exactly, a row at a time; other smooth losses by Newton's method, each from the minimiser
+before it. A bounded domain takes each Newton step by a projection in the metric of that step.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from fmrl.core.arrays import Array, device, dot, full, namespace
+from fmrl.core.domains import Domain, Euclidean
+from fmrl.core.losses import Squared
+from fmrl.core.metric import Full, Metric, descend
+from fmrl.core.samples import Samples
+from fmrl.errors import FMRLError
+
+MOST = 60  # Newton steps; a handful is usual
+TIGHT = 1e-12  # of the value, where Newton's method stops
+
+
+class MetricLeaders:
+    """FTRL's actions after i = 1, 2, … rounds of a task, or of a stack [B] of them.
+
+    Args:
+        samples: Rounds with X [..., n, f].
+        domain: Where actions lie; Euclidean(), a Ball or a Box.
+        phi: Where the task starts, [..., d].
+        metric: H.
+    """
+
+    def __init__(self, samples: Samples, domain: Domain, phi: Array, metric: Metric):
+        loss = samples.loss
+        if loss.bend == math.inf:
+            what = f"FTRL in a metric needs a smooth loss, and {loss!r} has corners"
+            raise FMRLError(what, fix="use OMD() or OGD()")
+        xp = self.xp = namespace(phi)
+        self.samples, self.domain, self.phi, self.metric = samples, domain, phi, metric
+        self.root = _root(metric)  # [..., d, d]
+        shape = (*self.root.shape[:-2], loss.outputs, samples.X.shape[-1], self.root.shape[-1])
+        by_output = xp.reshape(self.root, shape)
+        # How the margin of a round and an output moves with u: [..., n, outputs, d].
+        self.rows = xp.matmul(samples.X[..., None, :, :], by_output)
+        self.rows = xp.moveaxis(self.rows, -3, -2)
+        self.under_phi = samples.margins(phi)  # [..., n, outputs]
+        self.u = xp.zeros_like(phi)
+        self.spread: Array | None = None  # (I + ΣJᵀJ)⁻¹ of the rows taken in, for squared losses
+        self.taken = 0
+        self.exact = isinstance(loss, Squared) and isinstance(domain, Euclidean)
+
+    def __call__(self, i: int) -> Array:
+        """The action after i rounds, [..., d]."""
+        if self.samples.loss.bend == 0:
+            total = self.xp.sum(self.samples.X[..., :i, :], axis=-2)
+            return descend(self.domain, self.phi, self.metric, total)
+        if self.exact:
+            while self.taken < i:
+                self._take_in(self.taken)
+        else:
+            self._newton(i)
+        return self.phi + _apply(self.root, self.u)
+
+    def _take_in(self, i: int) -> None:
+        """One more row of a squared loss: recursive least squares."""
+        xp, x = self.xp, self.rows[..., i, 0, :]
+        if self.spread is None:
+            eye = xp.eye(x.shape[-1], dtype=x.dtype, device=device(x))
+            self.spread = eye + xp.zeros_like(x)[..., None]
+        along = _apply(self.spread, x)
+        gain = along / (1 + dot(x, along))[..., None]
+        off = self.samples.target[..., i, 0] - self.under_phi[..., i, 0] - dot(x, self.u)
+        self.u = self.u + gain * off[..., None]
+        self.spread = self.spread - gain[..., :, None] * along[..., None, :]
+        self.taken += 1
+
+    def value(self, i: int, u: Array) -> Array:
+        """F of the first i rounds, [...]."""
+        samples = self.samples.first(i)
+        z = self._margins(i, u)
+        losses = samples.loss.value(z, samples.target) * samples.weight
+        return self.xp.sum(losses, axis=-1) + dot(u, u) / 2
+
+    def curvature(self, i: int, u: Array) -> Array:
+        """∇²F in u without the regulariser, [..., d, d]."""
+        xp, samples = self.xp, self.samples.first(i)
+        bend = samples.loss.curvature(self._margins(i, u), samples.target)
+        J = self.rows[..., :i, :, :]
+        weight = samples.weight[..., None]
+        if samples.loss.coupled:
+            bent = xp.matmul(bend * weight[..., None], J)
+        else:
+            bent = (bend * weight)[..., None] * J
+        wide = (*J.shape[:-3], J.shape[-3] * J.shape[-2], J.shape[-1])
+        return xp.matmul(_T(xp.reshape(J, wide)), xp.reshape(bent, wide))
+
+    def _margins(self, i: int, u: Array) -> Array:
+        J = self.rows[..., :i, :, :]
+        return self.under_phi[..., :i, :] + dot(J, u[..., None, None, :])
+
+    def _gradient(self, i: int, u: Array) -> Array:
+        samples = self.samples.first(i)
+        slope = samples.loss.slope(self._margins(i, u), samples.target)
+        slope = slope * samples.weight[..., None]
+        return self.xp.sum(slope[..., None] * self.rows[..., :i, :, :], axis=(-3, -2)) + u
+
+    def _newton(self, i: int) -> None:
+        xp, u = self.xp, self.u
+        eye = xp.eye(u.shape[-1], dtype=u.dtype, device=device(u))
+        value = self.value(i, u)
+        tight = max(TIGHT, 100 * float(xp.finfo(u.dtype).eps))
+        for _ in range(MOST):
+            gradient = self._gradient(i, u)
+            bend = self.curvature(i, u) + eye
+            step = -xp.linalg.solve(bend, gradient[..., None])[..., 0]
+            step = self._inside(u, step, bend)
+            fall = -dot(gradient, step)  # ≥ 0, and at least F − min F where the step is free
+            if bool(xp.all(fall <= tight * (1 + xp.abs(value)))):
+                break
+            u, value = self._search(i, u, step, value, fall)
+        self.u = u
+
+    def _inside(self, u: Array, step: Array, bend: Array) -> Array:
+        """The step to the minimiser of the quadratic model over the domain."""
+        if isinstance(self.domain, Euclidean):
+            return step
+        xp, aim = self.xp, self.phi + _apply(self.root, u + step)
+        out = ~self.domain.contains(aim, slack=1e-12)
+        if not bool(xp.any(out)):
+            return step
+        inverse = xp.linalg.inv(bend)
+        model = xp.matmul(xp.matmul(self.root, inverse), _T(self.root))
+        aim = Full((model + _T(model)) / 2).project(self.domain, aim)
+        inner = xp.linalg.solve(self.root, (aim - self.phi)[..., None])[..., 0]
+        return xp.where(out[..., None], inner - u, step)
+
+    def _search(self, i: int, u: Array, step: Array, value: Array, fall: Array) -> Any:
+        """Halve the step until F falls enough."""
+        xp = self.xp
+        length = full(value.shape, 1.0, value)
+        for _ in range(40):
+            new = self.value(i, u + length[..., None] * step)
+            short = new > value - 1e-4 * length * fall + 1e-14 * xp.abs(value)
+            if not bool(xp.any(short)):
+                break
+            length = xp.where(short, length / 2, length)
+        better = new <= value
+        u = xp.where(better[..., None], u + length[..., None] * step, u)
+        return u, xp.where(better, new, value)
+
+    def gap(self, i: int) -> Array:
+        """An upper bound on F − min F at the last action, [...]."""
+        gradient = self._gradient(i, self.u)
+        proved = dot(gradient, gradient) / 2
+        if isinstance(self.domain, Euclidean):
+            return proved
+        plain = self.xp.linalg.solve(_T(self.root), gradient[..., None])[..., 0]
+        theta = self.phi + _apply(self.root, self.u)
+        edge = dot(plain, theta - self.domain.lowest(plain))
+        return self.xp.minimum(proved, edge)
+
+
+def _root(metric: Metric) -> Array:
+    """R with R·Rᵀ = H, [..., d, d]."""
+    H = metric.dense()
+    xp = namespace(H)
+    values, vectors = xp.linalg.eigh(H)
+    values = xp.maximum(values, xp.zeros_like(values))
+    return vectors * xp.sqrt(values)[..., None, :]
+
+
+def _T(matrix: Array) -> Array:
+    return namespace(matrix).matrix_transpose(matrix)
+
+
+def _apply(matrix: Array, v: Array) -> Array:
+    return namespace(v).matmul(matrix, v[..., None])[..., 0]
