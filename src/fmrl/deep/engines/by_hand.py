@@ -19,9 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from fmrl.deep.engines.layers import flattens, layers
-from fmrl.deep.layout import Layout
-from fmrl.deep.models import SameConv2d
+from fmrl.deep.engines.stacked import flattens, layers
+from fmrl.deep.networks import Layout, SameConv2d
 
 aten = torch.ops.aten
 POOL = ([2, 2], [2, 2], [0, 0], [1, 1])  # kernel, stride, padding, dilation
@@ -61,7 +60,7 @@ class Plan:
 def plan(module: nn.Module, shape: tuple[int, ...]) -> Plan | None:
     """The plan for inputs of ``shape`` (C, H, W), or None when the network is another one.
 
-    >>> from fmrl.deep.models import omniglot_net
+    >>> from fmrl.deep.networks import omniglot_net
     >>> len(plan(omniglot_net(5), (1, 28, 28)).blocks), plan(nn.Linear(2, 2), (2,))
     (4, None)
     """

@@ -25,7 +25,7 @@ from fmrl.deep import Adam, MetaTrainer, Pool, checkpoint, evaluate
 from fmrl.deep.engines.concurrent import Job, train_together
 from fmrl.deep.evaluate import PROTOCOLS
 from fmrl.deep.losses import summed_cross_entropy
-from fmrl.deep.models import mini_imagenet_net, omniglot_net
+from fmrl.deep.networks import mini_imagenet_net, omniglot_net
 from fmrl.records import record, write_json
 from fmrl.reproduce.deep.settings import DataSet, Plan, Run, reference
 
