@@ -35,7 +35,7 @@ from fmrl.deep import (
 )
 from fmrl.deep.checkpoint import _made
 from fmrl.deep.engines import iteration as iteration_module
-from fmrl.deep.engines.concurrent import share
+from fmrl.deep.engines.by_hand import share
 from fmrl.errors import FMRLError
 
 torch.set_num_threads(1)

@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from fmrl.deep.engines import by_hand, fused, pooled
-from fmrl.deep.engines.concurrent import share
+from fmrl.deep.engines.by_hand import share
 from fmrl.deep.engines.stacked import FORMS, Stacked, Uncapturable
 from fmrl.deep.losses import (
     CLASSIFIES,
