@@ -70,14 +70,12 @@ def plan_tables(job: Job, tables: Tables, block: int | None, mapper: Any) -> Pla
         return _plan_dataset(job, tables, block, mapper)
     files = tables.files()
     mapper.ledger.begin("index", len(files))
-    work = mapper.map(
-        "index", replace(job, tables=tables), ((f, None) for f in files), ordered=True
-    )
+    items = ((f, None) for f in files)
+    work = mapper.map("index", replace(job, tables=tables), items, ordered=True)
     groups, bad = join([g for done in work for g in done.value], job.skip)
     if not groups:
-        raise TableError(
-            "no file of the folder can be read", fix="; ".join(g.error or "" for g in bad[:3])
-        )
+        why = "; ".join(g.error or "" for g in bad[:3])
+        raise TableError("no file of the folder can be read", fix=why)
     readable = list(dict.fromkeys(g.file for g in groups))
     opened = tables.opened(open_file(readable[0]).schema_arrow, readable)
     return _plan(job, opened, groups, bad, block, fingerprint(files), lambda b: None)
@@ -88,27 +86,26 @@ def _plan_dataset(job: Job, tables: Tables, block: int | None, mapper: Any) -> P
     last ids come here.
     """
     ray = mapper.ray
-    tables.source.context.execution_options.preserve_order = (
-        True  # rows of a task lie together only in their own order
-    )
+    # Rows of a task lie together only in their own order.
+    tables.source.context.execution_options.preserve_order = True
     refs = tables.source.to_arrow_refs()
-    look = ray.remote(num_cpus=1)(
-        lambda table, i: (
-            index_table(table, tables.task, f"block {i}", 0, 0),
-            table.schema,
-            _content(table),
-        )
-    )
-    found = ray.get([look.remote(ref, i) for i, ref in enumerate(refs)])
+
+    def look(table: Any, i: int) -> tuple[Group, Any, str]:
+        return index_table(table, tables.task, f"block {i}", 0, 0), table.schema, _content(table)
+
+    remote = ray.remote(num_cpus=1)(look)
+    found = ray.get([remote.remote(ref, i) for i, ref in enumerate(refs)])
     groups, bad = join([g for g, *_ in found if g.runs], job.skip)
     if not groups:
         raise TableError("the Dataset has no rows", fix="give one with rows")
     held = {f"block {i}": ref for i, ref in enumerate(refs)}
     opened = tables.opened(found[0][1], None)
     data = [(g.file, g.runs, content) for g, _, content in found]
-    return _plan(
-        job, opened, groups, bad, block, data, lambda b: {s.file: held[s.file] for s in b.spans}
-    )
+
+    def own(b: Block) -> dict[str, Any]:
+        return {s.file: held[s.file] for s in b.spans}
+
+    return _plan(job, opened, groups, bad, block, data, own)
 
 
 def _content(table: Any) -> str:
@@ -121,14 +118,9 @@ def _content(table: Any) -> str:
 
 
 def _plan(
-    job: Job,
-    tables: Tables,
-    groups: list[Group],
-    bad: list[Group],
-    block: int | None,
-    data: Any,
-    held: Any,
-) -> Plan:
+    job: Job, tables: Tables, groups: list[Group], bad: list[Group], block: int | None,
+    data: Any, held: Any,
+) -> Plan:  # fmt: skip
     assert tables.encoder is not None and tables.loss is not None
     blocks = cut(groups, block, job.meta_batch)
     if not blocks:
@@ -140,10 +132,8 @@ def _plan(
         what["share"] = tables.share
     if tables.coordinates is not None:  # an affine map is known by what it does to a basis
         width = len(tables.encoder.names)
-        basis = Tasks(
-            Squared(), np.eye(width), np.arange(width)[:, None], np.array([0, width]), [0]
-        )
-        moved = tables.coordinates.tasks(basis)
+        basis = np.eye(width), np.arange(width)[:, None], np.array([0, width])
+        moved = tables.coordinates.tasks(Tasks(Squared(), *basis, [0]))
         what["coordinates"] = checksum(moved.X, moved.target)
     dim = tables.loss.outputs * tables.width
     return Plan(replace(job, tables=tables), blocks, held, dim, what, skipped=skipped)
@@ -183,22 +173,15 @@ def settle(plan: Plan, start: State, out: Path, resume: bool, alone: bool = True
     if start.phi.shape != (plan.dim,):
         shape = tuple(start.phi.shape)
         raise FMRLError(f"the tasks need phi of length {plan.dim}, but phi has shape {shape}")
-    about = {
-        "fmrl": fmrl.__version__,
-        "algo": repr(job.algo),
-        "meta_batch": job.meta_batch,
-        "keep": job.keep,
-        "skip": job.skip,
-    }
+    about = {"fmrl": fmrl.__version__, "algo": repr(job.algo)}
+    about |= {name: getattr(job, name) for name in ("meta_batch", "keep", "skip")}
     blocks = [
         (b.first, b.tasks, b.batch, [(s.file, s.group, s.first_run, s.last_run) for s in b.spans])
         for b in plan.blocks
     ]
     key = json.dumps([about, plan.data, blocks, plain(list(start))], default=str)
-    mark = about | {
-        "run": hashlib.sha256(key.encode()).hexdigest(),
-        "tasks": sum(b.tasks for b in plan.blocks),
-    }
+    run = hashlib.sha256(key.encode()).hexdigest()
+    mark = about | {"run": run, "tasks": sum(b.tasks for b in plan.blocks)}
     manifest = out / "run.json"
     if manifest.exists() and resume:
         held = json.loads(manifest.read_text(encoding="utf-8"))
@@ -210,9 +193,8 @@ def settle(plan: Plan, start: State, out: Path, resume: bool, alone: bool = True
         for kind in ("optima", "rounds"):
             shutil.rmtree(out / kind, ignore_errors=True)
     elif alone and out.exists() and any(out.iterdir()):
-        raise FMRLError(
-            f"{out} is not empty, and what it holds is not a run", fix="choose another folder"
-        )
+        what = f"{out} is not empty, and what it holds is not a run"
+        raise FMRLError(what, fix="choose another folder")
     for kind in ("optima", "rounds"):
         (out / kind).mkdir(parents=True, exist_ok=True)
     write_json(manifest, mark)
