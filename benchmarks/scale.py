@@ -268,7 +268,7 @@ def speed(entry: dict, work: Path, tasks: int) -> None:
     """One node, two nodes and no Ray at all, in turn, three times over the same files; warm
     workers.
     """
-    from fmrl.cluster.mapping import Here
+    from fmrl.cluster.workers import Here
 
     folder, warm = make(_new(work / "data"), tasks), make(_new(work / "warm"), 1000)
     rows = []
@@ -335,7 +335,7 @@ def costs(entry: dict, work: Path, tasks: int) -> None:
     """Time and bytes a task of every phase in one process, the scan's time, and what a block
     costs beside its work.
     """
-    from fmrl.cluster.mapping import Here
+    from fmrl.cluster.workers import Here
 
     for features in (20, 50):
         played = play(

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fmrl.reproduce.convex import batch, similarity
+from fmrl.reproduce.convex import batch, panels
 from fmrl.reproduce.convex.claims import DRAWN, ORIGINAL_RADIUS
 from fmrl.reproduce.convex.compositions import BLOCKED, EXACT, KNOWN, SUMMED
-from fmrl.reproduce.convex.growth import LEFT, RIGHT
+from fmrl.reproduce.convex.panels import LEFT, RIGHT
 from fmrl.reproduce.verdict import Row, Rows, listed
 
 Verdicts = list[dict[str, Any]]
@@ -23,14 +23,14 @@ def why_similarity(rows: list[Row], verdicts: Verdicts) -> str:
     """What the closeness is made of."""
     chosen = Rows(rows, "any")
     few, many = chosen.shots[0], chosen.shots[-1]
-    real, permuted, centred = (chosen.mean(v, "radius", many) for v in similarity.VARIANTS)
-    mean = chosen.at(similarity.REAL, "radius", many)["mean_norm"]
+    real, permuted, centred = (chosen.mean(v, "radius", many) for v in panels.VARIANTS)
+    mean = chosen.at(panels.REAL, "radius", many)["mean_norm"]
     text = [
         f"The radius {'agrees' if _yes(verdicts, 'similarity.radius') else 'does not agree'}: "
         f"{real:.3f} at {many} shots against the paper's {ORIGINAL_RADIUS}, and "
-        f"{chosen.mean(similarity.REAL, 'radius', few):.3f} "
+        f"{chosen.mean(panels.REAL, 'radius', few):.3f} "
         f"at {few} shot. (About their mean rather than the best centre it is "
-        f"{chosen.at(similarity.REAL, 'radius', many)['from_mean'][0]:.3f}.)"
+        f"{chosen.at(panels.REAL, 'radius', many)['from_mean'][0]:.3f}.)"
     ]
     if permuted < real:
         text.append(

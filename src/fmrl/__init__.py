@@ -136,17 +136,25 @@ __all__ += _LATER
 # Names under which modules could be imported before they had rooms of their own.
 _MOVED = {"fmrl.data": "fmrl.datasets", "fmrl.scale": "fmrl.cluster"}
 _MOVED |= {f"fmrl.{n}": f"fmrl.theory.{n}" for n in ("adversary", "bounds", "growth", "transfer")}
+# Modules whose classes a user's own pickles may name.
+_MOVED |= {f"fmrl.deep.{n}": "fmrl.deep.networks" for n in ("layout", "models")}
+_MOVED["fmrl.datasets.image_set"] = "fmrl.datasets.episodes"
+
+
+def _moved(name: str) -> str:
+    """Where a module, or the package it lies in, is now; "" where it has not moved."""
+    found = (old for old in _MOVED if f"{name}.".startswith(f"{old}."))
+    return next((_MOVED[old] + name.removeprefix(old) for old in found), "")
 
 
 class _Moved(Loader, MetaPathFinder):
     """``import fmrl.data`` gives the module that `fmrl.data` is."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if ".".join(name.split(".")[:2]) in _MOVED else None
+        return ModuleSpec(name, self) if _moved(name) else None
 
     def create_module(self, spec: ModuleSpec) -> Any:
-        old = ".".join(spec.name.split(".")[:2])
-        module = import_module(_MOVED[old] + spec.name.removeprefix(old))
+        module = import_module(_moved(spec.name))
         self.own = module.__spec__
         return module
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 import fmrl
 from fmrl.cluster import Ray, Tables, watch
-from fmrl.cluster.mapping import Here
+from fmrl.cluster.workers import Here
 from fmrl.core.rules.meta import End
 from fmrl.core.rules.similarity import Doubling
 

@@ -7,7 +7,7 @@ import pytest
 
 import fmrl
 from fmrl.cluster import Ray
-from fmrl.cluster.mapping import Here
+from fmrl.cluster.workers import Here
 
 
 @dataclass(frozen=True)

@@ -384,7 +384,7 @@ def test_every_compiled_form_is_checked_before_use(monkeypatch, wrong):
     """Kernels stood in for by torch: one that sums no iterates, or errs in the smaller last piece
     of a stack, is not used.
     """
-    from fmrl.deep.engines import agreement, fused
+    from fmrl.deep.engines import fused, inner
     from fmrl.deep.engines.stacked import Stacked
 
     net = omniglot_net(3, filters=16, side=14, seed=0)
@@ -409,7 +409,7 @@ def test_every_compiled_form_is_checked_before_use(monkeypatch, wrong):
             loss.copy_(values.detach())
 
     monkeypatch.setattr(fused, "FusedStep", Step)
-    monkeypatch.setattr(agreement, "_AGREED", {})
+    monkeypatch.setattr(inner, "_AGREED", {})
     images = np.random.default_rng(0).random((60, 14, 14), dtype=np.float32)
     tasks = Pool.of(images, np.repeat(np.arange(6), 10)).tasks(3, 4, batch=5, steps=4, seed=3)
 

@@ -66,8 +66,7 @@ def test_pooled_kernels_agree_on_cuda(batch, precision, most):
     implementation.
     """
     from fmrl.deep import Adam, mini_imagenet_net
-    from fmrl.deep.engines.agreement import pooled_error
-    from fmrl.deep.engines.inner import InnerLoop
+    from fmrl.deep.engines.inner import InnerLoop, pooled_error
 
     images = torch.rand(100, 3, 84, 84, generator=torch.Generator().manual_seed(0)).cuda()
     net = mini_imagenet_net(5, seed=0).cuda()

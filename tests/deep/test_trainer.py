@@ -6,6 +6,7 @@ done can be gone on with.
 import math
 import time
 from functools import partial
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn
 
+import fmrl
 from fmrl.core.domains import Euclidean
 from fmrl.core.rules.meta import End
 from fmrl.deep import (
@@ -29,9 +31,11 @@ from fmrl.deep import (
     load,
     save,
     squared_error,
+    summed_cross_entropy,
 )
+from fmrl.deep.checkpoint import _made
 from fmrl.deep.engines import iteration as iteration_module
-from fmrl.deep.engines.concurrent import share
+from fmrl.deep.engines.by_hand import share
 from fmrl.errors import FMRLError
 
 torch.set_num_threads(1)
@@ -193,6 +197,21 @@ def test_a_checkpoint_of_other_settings_or_other_numbers_is_refused(tmp_path):
     path.write_bytes(data)
     with pytest.raises(FMRLError, match="damaged"):
         load(trainer(), path)
+
+
+@pytest.mark.parametrize("loss", [cross_entropy, squared_error, summed_cross_entropy])
+def test_checkpoints_name_a_loss_as_they_always_did(loss):
+    """A saved checkpoint is compared with this name, so it outlives moves of modules."""
+    assert _made(trainer(loss=loss))["loss"] == f"fmrl.deep.losses.{loss.__name__}"
+
+
+def test_old_module_names_are_the_modules_of_today():
+    """Pickles of networks and image sets name the modules that classes were made in."""
+    for old, name in (("layout", "Layout"), ("models", "SameConv2d")):
+        assert getattr(import_module(f"fmrl.deep.{old}"), name) is getattr(fmrl.deep, name)
+    for room in ("data", "datasets"):
+        assert import_module(f"fmrl.{room}.image_set").ImageSet is fmrl.datasets.ImageSet
+    assert import_module("fmrl.scale.engine") is import_module("fmrl.cluster.engine")
 
 
 def test_large_seeds_play_other_tasks():

@@ -4,16 +4,8 @@ import numpy as np
 import pytest
 
 from fmrl import FTRL, Ball, Euclidean, OneVsAll, Task, play
-from fmrl.reproduce.convex.baselines import (
-    RADIUS,
-    Sample,
-    SummedFTRL,
-    adapt,
-    leader,
-    meta_gradient,
-    project,
-    train_maml,
-)
+from fmrl.reproduce.convex.batch import RADIUS, Sample, adapt, meta_gradient, project, train_maml
+from fmrl.reproduce.convex.compositions import SummedFTRL, leader
 
 
 def made(seed, *lead):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fmrl.reproduce.convex import batch, growth, similarity
+from fmrl.reproduce.convex import batch, panels
 from fmrl.reproduce.convex.claims import ORIGINAL_RADIUS, judge
 from fmrl.reproduce.convex.compositions import BLOCKED, EXACT, SUMMED, TABLE, curves
 from fmrl.reproduce.verdict import Rows, listed
@@ -144,7 +144,7 @@ def test_negative_regret_has_no_ratio():
 
 def similarity_rows(real, permuted, centred):
     rows = []
-    for variant, values in zip(similarity.VARIANTS, (real, permuted, centred), strict=True):
+    for variant, values in zip(panels.VARIANTS, (real, permuted, centred), strict=True):
         for m, value in zip((1, 32), values, strict=True):
             row = {
                 "preset": "any",
@@ -186,7 +186,7 @@ def test_growth(power, linear):
             "mean": 2.0 * n**power,
             "multiplier": n**power,
         }
-        for w in (growth.LEFT, growth.RIGHT)
+        for w in (panels.LEFT, panels.RIGHT)
         for n in (4, 8, 16, 32)
     ]
     found = judge("growth", rows)

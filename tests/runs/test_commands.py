@@ -15,7 +15,7 @@ import pytest
 import typer
 from faults import digests, invoke, write_table
 
-from fmrl.cli import adapt, cite, report
+from fmrl.cli import adapt, report
 from fmrl.cli import train as train_module
 from fmrl.cli.guard import guarded, in_options
 from fmrl.cli.main import app
@@ -99,7 +99,7 @@ def shop(tmp_path_factory):
 def test_examples_of_help_run_in_the_order_shown(shop, monkeypatch):
     monkeypatch.chdir(shop)
     commands = [train_module.train_command, adapt.adapt_command, adapt.predict_command]
-    commands += [report.report_command, cite.cite_command]
+    commands += [report.report_command, report.cite_command]
     listed = [words for command in commands for words in examples(command)]
     assert len(listed) == 12
     for words in listed:

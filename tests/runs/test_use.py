@@ -1,4 +1,4 @@
-"""fmrl.runs.predict: adapted models are those of the estimator, predictions those one gets by
+"""fmrl.runs.models: adapted models are those of the estimator, predictions those one gets by
 hand, whatever the block size.
 """
 
@@ -12,9 +12,8 @@ from faults import by_hand
 
 import fmrl
 from fmrl.runs import folder
-from fmrl.runs import predict as using
-from fmrl.runs.models import Models, in_user_units, unscaled
-from fmrl.runs.predict import adapt, predict
+from fmrl.runs import models as using
+from fmrl.runs.models import Models, adapt, in_user_units, predict, unscaled
 
 
 @pytest.fixture(scope="module")

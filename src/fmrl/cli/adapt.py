@@ -44,8 +44,7 @@ def adapt_command(
         fmrl adapt run new-shops.csv --out models.json
     """
     from fmrl.runs.folder import ADAPTED, Run
-    from fmrl.runs.models import Models
-    from fmrl.runs.predict import adapt
+    from fmrl.runs.models import Models, adapt
 
     found, kept = Run.load(run), 0
     path = run / ADAPTED if out is None else out
@@ -88,8 +87,7 @@ def predict_command(
         fmrl predict run new-visits.csv --adapted models.json --out predictions.parquet
     """
     from fmrl.runs.folder import ADAPTED, Run
-    from fmrl.runs.models import Models
-    from fmrl.runs.predict import predict
+    from fmrl.runs.models import Models, predict
 
     found = Run.load(run)
     path = run / ADAPTED if adapted is None else adapted

@@ -1,4 +1,4 @@
-"""``fmrl report``: one HTML page about a run."""
+"""``fmrl report`` and ``fmrl cite``: a run as one HTML page, and its references."""
 
 from __future__ import annotations
 
@@ -41,3 +41,21 @@ def report_command(
         typer.echo(json.dumps(plain(found), ensure_ascii=False))
     else:
         say(str(path))
+
+
+def cite_command(run: RunFolder, as_json: Json = False) -> None:
+    """Print the references of exactly what a run used, as BibTeX: the paper, and who
+    invented the parts.
+
+    Example:
+
+        fmrl cite run > references.bib
+    """
+    from fmrl.runs import Run
+    from fmrl.runs.facts import cite
+
+    found = cite(Run.load(run))
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        typer.echo("\n\n".join(f"% {entry['for']}\n{entry['bibtex']}" for entry in found))

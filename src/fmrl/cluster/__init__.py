@@ -3,7 +3,7 @@ the extra ``fmrl[ray]``.
 """
 
 from fmrl.cluster.engine import Played, Ray, play
-from fmrl.cluster.progress import Ledger, watch
 from fmrl.cluster.tables import Tables
+from fmrl.cluster.workers import Ledger, watch
 
 __all__ = ["Ledger", "Played", "Ray", "Tables", "play", "watch"]

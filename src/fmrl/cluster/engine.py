@@ -14,14 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.cluster import store
-from fmrl.cluster.driver import Driver
 from fmrl.cluster.groups import Block
-from fmrl.cluster.mapping import OnRay
-from fmrl.cluster.plan import Plan, plan_tables, plan_tasks, settle
-from fmrl.cluster.progress import Ledger
+from fmrl.cluster.plan import Driver, Plan, plan_tables, plan_tasks, settle
 from fmrl.cluster.tables import Skipped, Tables
-from fmrl.cluster.work import Job
+from fmrl.cluster.work import Job, read_block
+from fmrl.cluster.workers import Ledger, OnRay
 from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array
 from fmrl.core.history import KEEP, History
@@ -64,17 +61,14 @@ class Played:
         history = History(self.algo, self.start, keep, self.meta_batch)
         if keep == "totals":
             none = dict.fromkeys(Round._fields)
-            history.append(
-                Round(**none | {"regret": np.array([self.regret]), "gap": np.array([self.gap])}),
-                self.state,
-            )
+            totals = {"regret": np.array([self.regret]), "gap": np.array([self.gap])}
+            history.append(Round(**none | totals), self.state)
             return history
-        names = [
-            n for n in KEEP[keep] if n != "theta" or not self.exact
-        ]  # of an exact rule, theta is the optimum
+        # Of an exact rule, theta is the optimum.
+        names = [n for n in KEEP[keep] if n != "theta" or not self.exact]
         for block in self.blocks:
             path = self.out / "rounds" / f"{block.number:08d}.parquet"
-            columns = store.read(path, names)
+            columns = read_block(path, names)
             if columns is None:
                 fix = "run it again with resume: only that block is played"
                 raise FMRLError(f"{path} is gone or damaged", fix=fix)

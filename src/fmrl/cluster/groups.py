@@ -105,18 +105,8 @@ def index_file(file: str, task: str) -> list[Group]:
             ids = held.read_row_group(g, columns=[task])
             found.append(index_table(ids, task, file, g, offset))
         except (pa.ArrowException, OSError) as error:
-            found.append(
-                Group(
-                    file,
-                    g,
-                    offset,
-                    0,
-                    0,
-                    None,
-                    None,
-                    error=f"{file}, row group {g} cannot be read: {_short(error)}",
-                )
-            )
+            what = f"{file}, row group {g} cannot be read: {_short(error)}"
+            found.append(Group(file, g, offset, 0, 0, None, None, error=what))
         offset += rows
     return [g for g in found if g.runs or g.error]
 
@@ -124,17 +114,14 @@ def index_file(file: str, task: str) -> list[Group]:
 def index_table(table: Any, task: str, file: str, group: int, offset: int) -> Group:
     """The same of a table at hand."""
     if task not in table.column_names:
-        raise TableError(
-            f"{file} has no column {task!r}",
-            fix=f"its columns are {', '.join(map(repr, table.column_names))}",
-        )
+        fix = f"its columns are {', '.join(map(repr, table.column_names))}"
+        raise TableError(f"{file} has no column {task!r}", fix=fix)
     ids = pl.from_arrow(table.select([task]))[task]  # type: ignore[index]
     if not len(ids):
         return Group(file, group, offset, 0, 0, None, None)
     starts = np.append(_starts(ids), len(ids))
-    return Group(
-        file, group, offset, len(starts) - 1, int(starts[1]), ids[0], ids[-1], 0, len(starts) - 1
-    )
+    runs, head = len(starts) - 1, int(starts[1])
+    return Group(file, group, offset, runs, head, ids[0], ids[-1], 0, runs)
 
 
 def join(groups: list[Group], skip: bool) -> tuple[list[Group], list[Group]]:
@@ -145,9 +132,8 @@ def join(groups: list[Group], skip: bool) -> tuple[list[Group], list[Group]]:
     out with it, in every row group that they reach into."""
     rows: list[Group] = []
     bad: list[Group] = []
-    gaps: list[
-        tuple[int, int, set[str]]
-    ] = []  # where in ``rows`` something is missing, its last place in ``bad``, its files
+    # Where in ``rows`` something is missing, its last place in ``bad``, its files.
+    gaps: list[tuple[int, int, set[str]]] = []
     files: set[str] = set()
     for g in [*groups, None]:
         if g is not None and g.error:
@@ -163,9 +149,8 @@ def join(groups: list[Group], skip: bool) -> tuple[list[Group], list[Group]]:
         files = set()
     for at, last, files in gaps:
         before, after = rows[at - 1] if at else None, rows[at] if at < len(rows) else None
-        same = (
-            before is not None and after is not None and before.last == after.first
-        )  # one task on both sides of what is lost
+        # One task on both sides of what is lost.
+        same = before is not None and after is not None and before.last == after.first
         left = before is not None and (same or before.file in files)
         right = after is not None and (same or after.file in files)
         beside = ([before.last] if left else []) + ([after.first] if right else [])  # type: ignore[union-attr]
@@ -175,10 +160,8 @@ def join(groups: list[Group], skip: bool) -> tuple[list[Group], list[Group]]:
             _leave_out(rows, at, 1)
         if beside:
             names = " and ".join(dict.fromkeys(map(repr, beside)))
-            bad[last] = replace(
-                bad[last],
-                error=f"{bad[last].error}; the tasks beside it, {names}, are left out too",
-            )
+            what = f"{bad[last].error}; the tasks beside it, {names}, are left out too"
+            bad[last] = replace(bad[last], error=what)
     return [g for g in rows if g.low < g.high], bad
 
 
@@ -190,11 +173,8 @@ def _leave_out(rows: list[Group], i: int, step: int) -> None:
         g = rows[i]
         beyond = g if step < 0 else rows[i + 1] if i + 1 < len(rows) else None
         goes_on = g.runs == 1 and beyond is not None and beyond.joined
-        rows[i] = (
-            replace(g, high=min(g.high, g.runs - 1))
-            if step < 0
-            else replace(g, low=1, joined=False)
-        )
+        less = {"high": min(g.high, g.runs - 1)} if step < 0 else {"low": 1, "joined": False}
+        rows[i] = replace(g, **less)
         if not goes_on:
             return
         i += step
@@ -244,18 +224,9 @@ def cut(groups: Sequence[Group], block: int | None, meta_batch: int) -> list[Blo
             s, one = starts[g], groups[g]
             low, high = max(at, s), min(end, s + one.high - one.low)
             if low < high:
-                runs = (low - s + one.low, high - s + one.low)
-                spans.append(
-                    Span(
-                        one.file,
-                        one.group,
-                        one.offset,
-                        *runs,
-                        one.runs,
-                        one.head,
-                        one.joined and low == s,
-                    )
-                )
+                place = one.file, one.group, one.offset
+                runs = low - s + one.low, high - s + one.low, one.runs
+                spans.append(Span(*place, *runs, one.head, one.joined and low == s))
             g += 1
         blocks.append(Block(len(blocks), at, end - at, batch, tuple(spans)))
         at = end
@@ -271,28 +242,22 @@ def read_span(span: Span, columns: list[str], task: str, held: Any = None) -> tu
         if held is not None:
             table = held[span.file].select(columns)
         elif head_only:  # the rest of a task that began before: no need to decode the whole group
-            batch = next(
-                open_file(span.file).iter_batches(
-                    span.head, row_groups=[span.group], columns=columns
-                )
-            )
+            part = {"row_groups": [span.group], "columns": columns}
+            batch = next(open_file(span.file).iter_batches(span.head, **part))
             return pa.Table.from_batches([batch]), span.offset
         else:
             table = open_file(span.file).read_row_group(span.group, columns=columns)
     except (pa.ArrowException, OSError, KeyError, StopIteration) as error:
         raise TableError(f"{span.place} cannot be read: {_short(error)}", fix=FIX) from None
     if missing := [c for c in columns if c not in table.column_names]:
-        raise TableError(
-            f"{span.file} has no column {missing[0]!r}",
-            fix="all files of a folder need the same columns",
-        )
+        what = f"{span.file} has no column {missing[0]!r}"
+        raise TableError(what, fix="all files of a folder need the same columns")
     if span.runs == span.of:
         return table, span.offset
     starts = np.append(_starts(pl.from_arrow(table.select([task]))[task]), len(table))  # type: ignore[index]
     if len(starts) - 1 != span.of:
-        raise TableError(
-            f"{span.place} has changed since it was indexed", fix="start again with resume=False"
-        )
+        what = f"{span.place} has changed since it was indexed"
+        raise TableError(what, fix="start again with resume=False")
     low, high = int(starts[span.first_run]), int(starts[span.last_run])
     return table.slice(low, high - low), span.offset + low
 

@@ -1,5 +1,14 @@
-"""The plan of a run: which blocks there are, and whether the folder it goes to holds a beginning
-of the same run.
+"""The plan of a run: which blocks there are, whether the folder it goes to holds a beginning of the
+same run, and which block waits for what.
+
+exact rules      solve (map) → phi before each block → deviate (map) → guesses → play (map)
+meta-batches     solve (map) → for each meta-batch: play its blocks (map), one weighted update
+task after task  solve (map) → each block in turn, on one worker at a time
+
+An exact rule's phi follows from the optima alone. Where the meta-update can merge a block into
+one task and the similarity rule needs one number of a task, vectors stay with the workers. Any
+other rule, such as one of the user's own, is scanned by the driver, which reads the optima block
+by block while the blocks before are being played.
 """
 
 from __future__ import annotations
@@ -8,8 +17,9 @@ import hashlib
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +38,10 @@ from fmrl.cluster.groups import (
     sizes,
 )
 from fmrl.cluster.tables import Skipped, Tables, named
-from fmrl.cluster.work import Job
+from fmrl.cluster.work import Job, Start, ends_of
 from fmrl.core.losses import Squared
-from fmrl.core.meta_level import State
+from fmrl.core.meta_level import State, measured, scan, together
+from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Task, Tasks
 from fmrl.errors import FMRLError, TableError
 from fmrl.records import checksum, plain, write_json
@@ -59,14 +70,12 @@ def plan_tables(job: Job, tables: Tables, block: int | None, mapper: Any) -> Pla
         return _plan_dataset(job, tables, block, mapper)
     files = tables.files()
     mapper.ledger.begin("index", len(files))
-    work = mapper.map(
-        "index", replace(job, tables=tables), ((f, None) for f in files), ordered=True
-    )
+    items = ((f, None) for f in files)
+    work = mapper.map("index", replace(job, tables=tables), items, ordered=True)
     groups, bad = join([g for done in work for g in done.value], job.skip)
     if not groups:
-        raise TableError(
-            "no file of the folder can be read", fix="; ".join(g.error or "" for g in bad[:3])
-        )
+        why = "; ".join(g.error or "" for g in bad[:3])
+        raise TableError("no file of the folder can be read", fix=why)
     readable = list(dict.fromkeys(g.file for g in groups))
     opened = tables.opened(open_file(readable[0]).schema_arrow, readable)
     return _plan(job, opened, groups, bad, block, fingerprint(files), lambda b: None)
@@ -77,27 +86,26 @@ def _plan_dataset(job: Job, tables: Tables, block: int | None, mapper: Any) -> P
     last ids come here.
     """
     ray = mapper.ray
-    tables.source.context.execution_options.preserve_order = (
-        True  # rows of a task lie together only in their own order
-    )
+    # Rows of a task lie together only in their own order.
+    tables.source.context.execution_options.preserve_order = True
     refs = tables.source.to_arrow_refs()
-    look = ray.remote(num_cpus=1)(
-        lambda table, i: (
-            index_table(table, tables.task, f"block {i}", 0, 0),
-            table.schema,
-            _content(table),
-        )
-    )
-    found = ray.get([look.remote(ref, i) for i, ref in enumerate(refs)])
+
+    def look(table: Any, i: int) -> tuple[Group, Any, str]:
+        return index_table(table, tables.task, f"block {i}", 0, 0), table.schema, _content(table)
+
+    remote = ray.remote(num_cpus=1)(look)
+    found = ray.get([remote.remote(ref, i) for i, ref in enumerate(refs)])
     groups, bad = join([g for g, *_ in found if g.runs], job.skip)
     if not groups:
         raise TableError("the Dataset has no rows", fix="give one with rows")
     held = {f"block {i}": ref for i, ref in enumerate(refs)}
     opened = tables.opened(found[0][1], None)
     data = [(g.file, g.runs, content) for g, _, content in found]
-    return _plan(
-        job, opened, groups, bad, block, data, lambda b: {s.file: held[s.file] for s in b.spans}
-    )
+
+    def own(b: Block) -> dict[str, Any]:
+        return {s.file: held[s.file] for s in b.spans}
+
+    return _plan(job, opened, groups, bad, block, data, own)
 
 
 def _content(table: Any) -> str:
@@ -110,14 +118,9 @@ def _content(table: Any) -> str:
 
 
 def _plan(
-    job: Job,
-    tables: Tables,
-    groups: list[Group],
-    bad: list[Group],
-    block: int | None,
-    data: Any,
-    held: Any,
-) -> Plan:
+    job: Job, tables: Tables, groups: list[Group], bad: list[Group], block: int | None,
+    data: Any, held: Any,
+) -> Plan:  # fmt: skip
     assert tables.encoder is not None and tables.loss is not None
     blocks = cut(groups, block, job.meta_batch)
     if not blocks:
@@ -129,10 +132,8 @@ def _plan(
         what["share"] = tables.share
     if tables.coordinates is not None:  # an affine map is known by what it does to a basis
         width = len(tables.encoder.names)
-        basis = Tasks(
-            Squared(), np.eye(width), np.arange(width)[:, None], np.array([0, width]), [0]
-        )
-        moved = tables.coordinates.tasks(basis)
+        basis = np.eye(width), np.arange(width)[:, None], np.array([0, width])
+        moved = tables.coordinates.tasks(Tasks(Squared(), *basis, [0]))
         what["coordinates"] = checksum(moved.X, moved.target)
     dim = tables.loss.outputs * tables.width
     return Plan(replace(job, tables=tables), blocks, held, dim, what, skipped=skipped)
@@ -172,22 +173,15 @@ def settle(plan: Plan, start: State, out: Path, resume: bool, alone: bool = True
     if start.phi.shape != (plan.dim,):
         shape = tuple(start.phi.shape)
         raise FMRLError(f"the tasks need phi of length {plan.dim}, but phi has shape {shape}")
-    about = {
-        "fmrl": fmrl.__version__,
-        "algo": repr(job.algo),
-        "meta_batch": job.meta_batch,
-        "keep": job.keep,
-        "skip": job.skip,
-    }
+    about = {"fmrl": fmrl.__version__, "algo": repr(job.algo)}
+    about |= {name: getattr(job, name) for name in ("meta_batch", "keep", "skip")}
     blocks = [
         (b.first, b.tasks, b.batch, [(s.file, s.group, s.first_run, s.last_run) for s in b.spans])
         for b in plan.blocks
     ]
     key = json.dumps([about, plan.data, blocks, plain(list(start))], default=str)
-    mark = about | {
-        "run": hashlib.sha256(key.encode()).hexdigest(),
-        "tasks": sum(b.tasks for b in plan.blocks),
-    }
+    run = hashlib.sha256(key.encode()).hexdigest()
+    mark = about | {"run": run, "tasks": sum(b.tasks for b in plan.blocks)}
     manifest = out / "run.json"
     if manifest.exists() and resume:
         held = json.loads(manifest.read_text(encoding="utf-8"))
@@ -199,10 +193,110 @@ def settle(plan: Plan, start: State, out: Path, resume: bool, alone: bool = True
         for kind in ("optima", "rounds"):
             shutil.rmtree(out / kind, ignore_errors=True)
     elif alone and out.exists() and any(out.iterdir()):
-        raise FMRLError(
-            f"{out} is not empty, and what it holds is not a run", fix="choose another folder"
-        )
+        what = f"{out} is not empty, and what it holds is not a run"
+        raise FMRLError(what, fix="choose another folder")
     for kind in ("optima", "rounds"):
         (out / kind).mkdir(parents=True, exist_ok=True)
     write_json(manifest, mark)
     return replace(job, about=mark)
+
+
+@dataclass
+class Totals:
+    """What a run adds up to."""
+
+    state: State
+    regret: float = 0.0
+    gap: float = 0.0
+
+
+class Driver:
+    """One run: a job, its blocks with what they hold in memory, a map, and a callable to tell
+    about played tasks.
+    """
+
+    def __init__(
+        self, job: Job, blocks: list[Block], held: Callable[[Block], Any], mapper: Any,
+        progress: Any = None,
+    ):  # fmt: skip
+        self.job, self.algo, self.mapper = job, job.algo, mapper
+        self.blocks, self.held, self.progress = blocks, held, progress or (lambda n: None)
+        self.skipped: list[Skipped] = []
+        self.sizes: dict[int, int] = {}  # tasks of each block that could be solved
+        self.merged: dict[int, End | None] = {}
+
+    def solve(self) -> None:
+        """All optima; blocks whose tasks are all unusable are left out from here on."""
+        self.mapper.ledger.begin("solve", len(self.blocks))
+        skipped: dict[int, list[Skipped]] = {}
+        for done in self.mapper.map("solve", self.job, ((b, self.held(b)) for b in self.blocks)):
+            skipped[done.item.number] = done.skipped
+            if done.tasks:
+                self.sizes[done.item.number], self.merged[done.item.number] = done.value
+        self.skipped += [s for number in sorted(skipped) for s in skipped[number]]
+        self.blocks = [b for b in self.blocks if b.number in self.sizes]
+        if not self.blocks:
+            why = "; ".join(s.what for s in self.skipped[:3])
+            raise FMRLError("no task is left to play", fix=f"look at what was skipped: {why}")
+
+    def run(self, state: State) -> Totals:
+        """Play all blocks from ``state``."""
+        self.totals = Totals(state)
+        if self.algo.update.exact and self.job.meta_batch == 1:
+            self.mapper.ledger.begin("play", len(self.blocks))
+            merged = all(self.merged[b.number] is not None for b in self.blocks)
+            alone = merged and measured(self.algo.similarity)
+            items = self._measured(state) if alone else self._scanned(state)
+            for done in self.mapper.map("play", self.job, items):
+                self._count(done)
+        elif self.blocks[0].batch is not None:
+            self._in_meta_batches(state)
+        else:
+            self._in_turn(state)
+        return self.totals
+
+    def _measured(self, state: State) -> Iterator[tuple]:
+        """Where each block starts and what its tasks guess, from merged tasks and numbers alone."""
+        algo, befores = self.algo, []
+        phi, memory = state.phi, state.meta
+        for block in self.blocks:
+            befores.append((block, None, phi, memory))
+            phi, memory = algo.meta.update(algo.domain, phi, memory, self.merged[block.number])
+        self.mapper.ledger.begin("deviate", len(self.blocks))
+        found = self.mapper.map("deviate", self.job, iter(befores), ordered=True)
+        guess, seen = state.guess, state.similarity
+        for (block, _, start, weight), done in zip(befores, found, strict=True):
+            guesses, guess, seen = algo.similarity.follow(guess, seen, *done.value)
+            yield block, self.held(block), Start(start, weight, guesses)
+        tasks = state.tasks + sum(self.sizes[b.number] for b in self.blocks)
+        self.totals.state = State(tasks, phi, guess, memory, seen)
+
+    def _scanned(self, state: State) -> Iterator[tuple]:
+        """The same, through all the optima."""
+        for block in self.blocks:
+            before, after = scan(self.algo, state, ends_of(self.job, block))
+            yield block, self.held(block), Start(state.phi, state.meta, before.guess)
+            state = self.totals.state = after
+
+    def _in_turn(self, state: State) -> None:
+        self.mapper.ledger.begin("turn", len(self.blocks))
+        for block in self.blocks:
+            (done,) = self.mapper.map("turn", self.job, [(block, self.held(block), state)])
+            state = self.totals.state = done.value[2]
+            self._count(done)
+
+    def _in_meta_batches(self, state: State) -> None:
+        """The blocks of one meta-batch are played at once, then phi moves."""
+        self.mapper.ledger.begin("play", len(self.blocks))
+        for _, group in groupby(self.blocks, key=lambda b: b.batch):
+            blocks = list(group)
+            start = Start(state.phi, None, np.asarray(state.guess), together=True)
+            items = [(b, self.held(b), start) for b in blocks]
+            for done in self.mapper.map("play", self.job, items, ordered=True):
+                self._count(done)
+            state = self.totals.state = together(self.algo, state, ends_of(self.job, *blocks))
+
+    def _count(self, done: Any) -> None:
+        self.totals.regret += done.value[0]
+        self.totals.gap += done.value[1]
+        self.progress(done.tasks)

@@ -21,6 +21,7 @@ from fmrl.cluster.groups import Span, read_span
 from fmrl.core.losses import Logistic, Loss, OneVsAll
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, TableError
+from fmrl.tables.any_table import no_column
 from fmrl.tables.encoder import Column, Encoder, Policy, kind_of
 from fmrl.tables.frames import tasks_from_frame, training_ids
 from fmrl.tables.stream import TaskStream, _starts
@@ -73,10 +74,8 @@ class Tables:
         if isinstance(self.source, (list, tuple)):
             return [str(f) for f in self.source]
         if not isinstance(self.source, (str, os.PathLike)):
-            raise TableError(
-                f"a {type(self.source).__name__} is not a folder of Parquet files",
-                fix="give its path",
-            )
+            what = f"a {type(self.source).__name__} is not a folder of Parquet files"
+            raise TableError(what, fix="give its path")
         path = Path(self.source)
         if path.is_dir():
             # Names that begin with a dot are files still being written.
@@ -94,53 +93,33 @@ class Tables:
         """
         schema = pl.from_arrow(sample.empty_table()).schema  # type: ignore[union-attr]
         names = [n for n in (self.task, self.target) if n is not None]
-        features = self.features or tuple(
-            self.encoder.inputs if self.encoder else (c for c in schema if c not in names)
-        )
+        others = self.encoder.inputs if self.encoder else (c for c in schema if c not in names)
+        features = self.features or tuple(others)
         if absent := [c for c in (*names, *features) if c not in schema]:
-            raise TableError(
-                f"there is no column {absent[0]!r}",
-                fix=f"the columns are {', '.join(map(repr, schema))}",
-            )
+            raise no_column(absent[0], schema)
         encoder, loss = self.encoder, self.loss
         if encoder is None and all(kind_of(f, schema[f]) == "number" for f in features):
             encoder = Encoder(tuple(Column(f, dtype=str(schema[f])) for f in features), Policy())
         if encoder is None or loss is None:
             if files is None:
-                raise TableError(
-                    "a Ray Dataset does not say its loss or its encoder",
-                    fix="give loss= and encoder=",
-                )
-            given = {"encoder": encoder} if encoder else {"features": features}
-            stream = tasks_from_frame(
-                pl.scan_parquet(files), task=self.task, target=self.target, loss=loss, **given
-            )  # type: ignore[arg-type]
+                what = "a Ray Dataset does not say its loss or its encoder"
+                raise TableError(what, fix="give loss= and encoder=")
+            given: Any = {"encoder": encoder} if encoder else {"features": features}
+            given |= {"task": self.task, "target": self.target, "loss": loss}
+            stream = tasks_from_frame(pl.scan_parquet(files), **given)
             encoder, loss = stream.encoder, stream.loss
-        empty = pl.DataFrame()
-        reader = TaskStream(
-            empty,
-            self.task,
-            self.target,
-            (),
-            loss,
-            encoder,
-            "split",
-            self.one_class,
-            row="fmrl row",
-        )
-        return replace(
-            self, features=features, loss=loss, encoder=encoder, reader=reader, source=None
-        )
+        columns = self.task, self.target, ()
+        rest = loss, encoder, "split", self.one_class
+        reader = TaskStream(pl.DataFrame(), *columns, *rest, row="fmrl row")
+        decided = {"features": features, "loss": loss, "encoder": encoder, "reader": reader}
+        return replace(self, source=None, **decided)
 
     @property
     def columns(self) -> list[str]:
         """The columns that are read."""
         assert self.encoder is not None
-        return list(
-            dict.fromkeys(
-                [self.task, *([self.target] if self.target else []), *self.encoder.inputs]
-            )
-        )
+        target = [self.target] if self.target else []
+        return list(dict.fromkeys([self.task, *target, *self.encoder.inputs]))
 
     @property
     def width(self) -> int:
@@ -171,10 +150,8 @@ class Tables:
             frames.append(pl.from_arrow(table).with_columns(rows, place))  # type: ignore[union-attr,arg-type]
         readable = [f for f in frames if f is not None]
         if torn := _torn(frames, spans, self.task):
-            skipped += [
-                Skipped(spans[0].place, f"the task {name!r} has rows that cannot be read")
-                for name in torn
-            ]
+            said = (f"the task {name!r} has rows that cannot be read" for name in torn)
+            skipped += [Skipped(spans[0].place, what) for what in said]
             readable = [f.filter(~pl.col(self.task).is_in(torn)) for f in readable]
         if not sum(map(len, readable)):
             return None, skipped, size
@@ -228,11 +205,8 @@ class Tables:
             raise TableError("rows may be dropped: one task at a time")
         X, y = reader.encoder.transform(block, block["fmrl row"].to_numpy()), reader._labels(block)
         target = reader.loss.encode(y, X)
-        if (
-            isinstance(reader.loss, OneVsAll | Logistic)
-            and y is not None
-            and self.one_class != "keep"
-        ):
+        classes = isinstance(reader.loss, OneVsAll | Logistic) and y is not None
+        if classes and self.one_class != "keep":
             low, high = (f.reduceat(target, starts[:-1], axis=0) for f in (np.minimum, np.maximum))
             if (low == high).all(axis=1).any():
                 raise TableError("a task has only one class")

@@ -1,9 +1,11 @@
 """What a worker does with one block: index, solve, deviate, play. Every piece of work can be done
-twice with the same result.
+twice with the same result. What it finds is one Parquet file, written whole or not at all, so that
+a file that is there is a block that is done.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
@@ -13,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fmrl.cluster import store
 from fmrl.cluster.groups import Block, index_file
 from fmrl.cluster.tables import Skipped, Tables
 from fmrl.core.algorithm import FMRL, Round
@@ -26,6 +27,7 @@ from fmrl.core.solve import Solution
 from fmrl.core.tasks import Tasks
 from fmrl.core.values import shortcut
 from fmrl.errors import FMRLError, TableError
+from fmrl.files import atomic
 
 OPTIMA = ("optimum", "value", "gap", "sigma")
 
@@ -98,13 +100,13 @@ def index(job: Job, done: Done, held: Any) -> None:
 def solve(job: Job, done: Done, held: Any) -> None:
     """Optima of a block, written down."""
     path = job.path("optima", done.item)
-    columns = store.read(path, run=job.about.get("run"))
+    columns = read_block(path, run=job.about.get("run"))
     if columns is None:
         columns = _solved(job, done, _tasks(job, done.item, held, done))
         note = {"skipped": [vars(s) for s in done.skipped]}
-        done.written = store.write(path, columns, job.about | note)
+        done.written = write_block(path, columns, job.about | note)
     else:
-        done.reused, done.skipped = True, [Skipped(**s) for s in store.about(path)["skipped"]]
+        done.reused, done.skipped = True, [Skipped(**s) for s in block_about(path)["skipped"]]
     theta, done.tasks = columns["optimum"], len(columns["sigma"])
     if done.tasks:
         ends = End(theta, theta, columns["sigma"])
@@ -115,12 +117,8 @@ def solve(job: Job, done: Done, held: Any) -> None:
 def _solved(job: Job, done: Done, tasks: Tasks | None) -> dict[str, Any]:
     """Columns of the tasks that could be solved; what could not is skipped, or raised."""
     if tasks is None:
-        nothing = {
-            "optimum": np.zeros((0, 1)),
-            "position": np.zeros(0, int),
-            "task": np.zeros(0, int),
-        }
-        return nothing | {name: np.zeros(0) for name in OPTIMA[1:]}
+        nothing = {"optimum": np.zeros((0, 1))} | {name: np.zeros(0) for name in OPTIMA[1:]}
+        return nothing | {name: np.zeros(0, int) for name in ("position", "task")}
     phi = np.zeros(tasks.dim, tasks.X.dtype) if job.phi is None else job.phi
     found, kept, todo = [], [], [np.arange(len(tasks))]
     while todo:
@@ -200,7 +198,7 @@ def ends_of(job: Job, *blocks: Block) -> End:
 
 def read(job: Job, kind: str, block: Block, names: list[str] | None = None) -> dict[str, Any]:
     """Columns of a block that must be there."""
-    columns = store.read(job.path(kind, block), names, job.about.get("run"))
+    columns = read_block(job.path(kind, block), names, job.about.get("run"))
     if columns is None:
         what = f"the {kind} of block {block.number} are gone or damaged"
         raise FMRLError(what, fix="run it again with resume: only they are made again")
@@ -217,7 +215,7 @@ def _tasks(job: Job, block: Block, held: Any, done: Done) -> Tasks | None:
 
 
 def _played(job: Job, done: Done) -> dict[str, Any] | None:
-    rounds = store.read(job.path("rounds", done.item), run=job.about.get("run"))
+    rounds = read_block(job.path("rounds", done.item), run=job.about.get("run"))
     if rounds is not None:
         done.reused, done.tasks = True, len(rounds["regret"])
     return rounds
@@ -248,8 +246,74 @@ def _write(job: Job, done: Done, happened: Round, best: dict[str, Any]) -> dict[
         lengths = happened.rounds.astype(int)
         counts = np.arange(happened.losses.shape[1]) < lengths[:, None]
         columns["losses"] = happened.losses[counts], np.concatenate([[0], np.cumsum(lengths)])
-    done.written = store.write(job.path("rounds", done.item), columns, job.about)
+    done.written = write_block(job.path("rounds", done.item), columns, job.about)
     return columns
+
+
+def write_block(path: Path, columns: dict[str, Any], about: dict[str, Any]) -> int:
+    """Write columns: [n] as plain values, [n, d] as lists of fixed size, (values, offsets) as
+    ragged lists. Bytes written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = pa.table({name: _column(pa, values) for name, values in columns.items()})
+    table = table.replace_schema_metadata({"fmrl": json.dumps(about)})
+    # Floats neither compress nor repeat; the checksums let a resumed run notice a damaged block.
+    options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    with atomic(path) as partial:
+        pq.write_table(table, partial, write_page_checksum=True, **options)
+        return partial.stat().st_size
+
+
+def read_block(
+    path: Path, names: list[str] | None = None, run: str | None = None
+) -> dict[str, Any] | None:
+    """The columns of a finished block; None when there is none, a damaged one, or one of another
+    ``run``: it is then made again.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(
+            path, columns=names, partitioning=None, page_checksum_verification=True
+        )
+    except FileNotFoundError:
+        return None
+    except (pa.ArrowException, OSError):
+        path.unlink(missing_ok=True)
+        return None
+    made = json.loads((table.schema.metadata or {}).get(b"fmrl", b"{}"))
+    if run is not None and made.get("run") != run:
+        return None
+    return {name: _values(pa, table[name]) for name in table.column_names}
+
+
+def block_about(path: Path) -> dict[str, Any]:
+    """What made a block."""
+    import pyarrow.parquet as pq
+
+    return json.loads(pq.read_schema(path).metadata[b"fmrl"])
+
+
+def _column(pa: Any, values: Any) -> Any:
+    if isinstance(values, tuple):
+        return pa.LargeListArray.from_arrays(pa.array(values[1], pa.int64()), pa.array(values[0]))
+    if values.ndim == 2:
+        flat = pa.array(np.ascontiguousarray(values).ravel())
+        return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+    return pa.array(values)
+
+
+def _values(pa: Any, column: Any) -> Any:
+    whole = column.combine_chunks()
+    whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+    if pa.types.is_fixed_size_list(whole.type):
+        return whole.flatten().to_numpy().reshape(-1, whole.type.list_size)
+    if pa.types.is_large_list(whole.type):
+        return whole.flatten().to_numpy(), whole.offsets.to_numpy()
+    return whole.to_numpy(zero_copy_only=False)
 
 
 WORK = {"index": index, "solve": solve, "deviate": deviate, "play": play, "turn": turn}

@@ -1,9 +1,8 @@
 """Data sets with checks, any user's table, and synthetic tasks with known optima."""
 
-from fmrl.datasets.episodes import Batch, Episodes, shuffled
+from fmrl.datasets.episodes import Batch, Episodes, ImageSet, shuffled
 from fmrl.datasets.fetch import get, locate
 from fmrl.datasets.glove import Glove
-from fmrl.datasets.image_set import ImageSet
 from fmrl.datasets.images import load_mini_imagenet, load_omniglot, load_tiny_imagenet_100
 from fmrl.datasets.miniwiki import MiniWiki, load_miniwiki
 from fmrl.datasets.registry import DATASETS, Dataset, dataset

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from fmrl.datasets import archive
+from fmrl.datasets.episodes import ImageSet
 from fmrl.datasets.fetch import get
-from fmrl.datasets.image_set import ImageSet
 from fmrl.datasets.pickles import read_pickle
 from fmrl.datasets.registry import dataset
 from fmrl.errors import FetchError, LayoutError

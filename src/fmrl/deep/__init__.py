@@ -8,11 +8,10 @@ from fmrl.core.rules.update import FLIBatch, FLIOnline
 from fmrl.deep.adaptation import adapt, gradient_norm
 from fmrl.deep.checkpoint import load, save
 from fmrl.deep.evaluate import Evaluation, evaluate
-from fmrl.deep.layout import Layout
 from fmrl.deep.losses import cross_entropy, squared_error, summed_cross_entropy
 from fmrl.deep.maml import MAML
 from fmrl.deep.meta_level import LongRun
-from fmrl.deep.models import SameConv2d, mini_imagenet_net, omniglot_net
+from fmrl.deep.networks import Layout, SameConv2d, mini_imagenet_net, omniglot_net
 from fmrl.deep.ranks import Ranks
 from fmrl.deep.tasks import Arrays, FewShot, Pool
 from fmrl.deep.trainer import MetaTrainer, Progress, TensorBoard

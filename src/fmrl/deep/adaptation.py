@@ -11,8 +11,8 @@ from torch import nn
 
 from fmrl.deep.checks import extent, suited, table, whole
 from fmrl.deep.engines.inner import InnerLoop
-from fmrl.deep.layout import Layout
 from fmrl.deep.losses import Loss, cross_entropy
+from fmrl.deep.networks import Layout
 from fmrl.deep.tasks import Arrays
 from fmrl.deep.trainer import MetaTrainer
 from fmrl.deep.within import Adam, known

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 import fmrl
-from fmrl.deep.layout import architecture
+from fmrl.deep.checks import architecture
 from fmrl.deep.meta_level import leaves
 from fmrl.deep.trainer import MetaTrainer
 from fmrl.errors import FMRLError

@@ -1,7 +1,11 @@
-"""Checks before training: arguments, arrays, and whether tasks suit a network and a loss."""
+"""Checks before training: arguments, arrays, whether tasks suit a network and a loss, and which
+networks may run side by side.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,9 +13,12 @@ import torch
 from torch import nn
 
 from fmrl.deep.engines.stacked import Stacked
-from fmrl.deep.layout import Layout
 from fmrl.deep.losses import CLASSIFIES, Loss, check_labels, check_loss
+from fmrl.deep.networks import HOOKS, Layout
+from fmrl.deep.within import known
 from fmrl.errors import FMRLError
+
+PLAIN = (bool, int, float, str, tuple)
 
 
 def whole(least: int, **numbers: Any) -> None:
@@ -102,3 +109,39 @@ def suited(module: nn.Module, tasks: Any, loss: Loss, path: str = "auto") -> Sta
         outputs = apply(torch.stack([flat, 1.1 * flat]), tasks.inputs[index])
     check_loss(loss, outputs, label)
     return apply
+
+
+def architecture(module: nn.Module) -> tuple:
+    """What modules of one architecture share besides their parameters' shapes.
+
+    That is layers, settings, hooks, buffers, and what is frozen.
+    """
+    settings = []
+    for name, m in module.named_modules():
+        plain = [(k, v) for k, v in sorted(vars(m).items()) if type(v) in PLAIN]
+        settings.append((name, plain, [len(getattr(m, hook, ())) for hook in HOOKS]))
+    buffers = [(name, buffer.cpu().numpy().tobytes()) for name, buffer in module.named_buffers()]
+    frozen = [name for name, p in module.named_parameters() if not p.requires_grad]
+    return repr(module), settings, buffers, frozen
+
+
+def side_by_side(
+    module: nn.Module | Sequence[nn.Module], within: Any, runs: int | None, device: Any
+) -> tuple[list[nn.Module], list[Any], torch.device]:
+    """One module and one inner rule for every run, on one device."""
+    modules = [module] if isinstance(module, nn.Module) else list(module)
+    if not modules or not all(isinstance(m, nn.Module) and [*m.parameters()] for m in modules):
+        fix = "give a module with parameters, or a list of such modules"
+        raise FMRLError("there is nothing to train", fix=fix)
+    device = torch.device(device or next(modules[0].parameters()).device)
+    modules = [m.to(device) for m in modules] * (runs or 1 if len(modules) == 1 else 1)
+    given = within if isinstance(within, (list, tuple)) else [within] * len(modules)
+    withins, fix = [known(w) for w in given], "train them one after the other"
+    if len(withins) != len(modules) or (runs and runs != len(modules)):
+        raise FMRLError("there must be one module and one within for every run")
+    if len({repr(replace(w, step=1.0)) for w in withins}) > 1:
+        raise FMRLError(f"{withins!r}: runs side by side differ in step alone", fix=fix)
+    first = architecture(modules[0]), Layout.of(modules[0])
+    if any((architecture(m), Layout.of(m)) != first for m in modules[1:]):
+        raise FMRLError("runs side by side need one architecture, and equal buffers", fix=fix)
+    return modules, withins, device

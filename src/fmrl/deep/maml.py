@@ -13,8 +13,8 @@ from torch.func import grad, vmap
 
 from fmrl.deep.checks import suited, whole
 from fmrl.deep.engines.iteration import STRETCH
-from fmrl.deep.layout import Layout, bind
 from fmrl.deep.losses import Loss, cross_entropy
+from fmrl.deep.networks import Layout, bind
 from fmrl.deep.tasks import TasksWithQueries
 from fmrl.errors import FMRLError
 

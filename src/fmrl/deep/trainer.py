@@ -13,13 +13,13 @@ from torch import nn
 
 from fmrl.core.rules.meta import Interpolate
 from fmrl.core.rules.update import FLIOnline
-from fmrl.deep.checks import extent, sequence, whole
+from fmrl.deep.checks import extent, sequence, side_by_side, whole
 from fmrl.deep.engines.fused import PRECISIONS
 from fmrl.deep.engines.inner import PATHS, InnerLoop
 from fmrl.deep.engines.iteration import STRETCH, MetaIteration
-from fmrl.deep.layout import Layout, side_by_side
 from fmrl.deep.losses import Loss, cross_entropy
 from fmrl.deep.meta_level import MetaLevel, mapped
+from fmrl.deep.networks import Layout
 from fmrl.deep.ranks import Ranks, shared
 from fmrl.deep.tasks import Tasks
 from fmrl.deep.within import Adam

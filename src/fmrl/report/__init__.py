@@ -21,15 +21,6 @@ from fmrl.report.make_facts import (
 from fmrl.report.page import render, write
 
 __all__ = [
-    "PAPER",
-    "Facts",
-    "certificate_facts",
-    "checksums",
-    "coefficients",
-    "curves",
-    "facts_of",
-    "held_out",
-    "render",
-    "similarity_map",
-    "write",
-]
+    "PAPER", "Facts", "certificate_facts", "checksums", "coefficients", "curves", "facts_of",
+    "held_out", "render", "similarity_map", "write",
+]  # fmt: skip

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from fmrl.reproduce.convex import batch, growth, similarity
+from fmrl.reproduce.convex import batch, panels
 from fmrl.reproduce.convex.compositions import BLOCKED, EXACT, KNOWN, SUMMED
 from fmrl.reproduce.deep.settings import FAMILIES, SWEEPS, TINY, family, reference
 from fmrl.reproduce.verdict import Row, Rows
@@ -130,8 +130,8 @@ def projections(rows: list[Row], data: str) -> dict[str, Figure]:
     """Random projections of the optima: few and many shots side by side, controls below."""
     chosen = Rows(rows, "any")
     figure = Figure(figsize=(5.2, 7.6), layout="constrained")
-    grid = figure.subplots(len(similarity.VARIANTS), 2, sharex=True, sharey=True)
-    for line, variant in zip(grid, similarity.VARIANTS, strict=True):
+    grid = figure.subplots(len(panels.VARIANTS), 2, sharex=True, sharey=True)
+    for line, variant in zip(grid, panels.VARIANTS, strict=True):
         for axes, m in zip(line, (chosen.shots[0], chosen.shots[-1]), strict=True):
             row = chosen.at(variant, "radius", m)
             axes.scatter(*zip(*row["points"], strict=True), s=3, color="navy", alpha=0.6)
@@ -147,13 +147,13 @@ def growths(rows: list[Row], data: str) -> dict[str, Figure]:
     figure = Figure(figsize=(11, 3.6), layout="constrained")
     left, right, last = figure.subplots(1, 3)
     log = {"xscale": "log", "yscale": "log"}
-    for axes, within, colour in ((left, growth.LEFT, "maroon"), (right, growth.RIGHT, "navy")):
+    for axes, within, colour in ((left, panels.LEFT, "maroon"), (right, panels.RIGHT, "navy")):
         here = sorted((r for r in rows if r["within"] == within), key=lambda r: r["samples"])
         for k, r in enumerate(here):
             style = {"color": colour, "alpha": (k + 1) / len(here)}
             axes.plot(r["distances"], r["curve"], label=f"{r['samples']} samples", **style)
         axes.set(xlabel="distance from the optimum", ylabel="least L(θ) − L(θ*)", **log)
-        name = within if within == growth.LEFT else data
+        name = within if within == panels.LEFT else data
         axes.set_title(name, fontsize=9)
         axes.legend(fontsize=6)
         _line(last, [r["samples"] for r in here], here, name, colour, marker="o", ms=4)

@@ -19,9 +19,9 @@ import polars as pl
 
 from fmrl.cluster.engine import Played, Ray
 from fmrl.cluster.groups import FIX, Block, Group, cut, index_file, join, open_file
-from fmrl.cluster.mapping import OnRay
-from fmrl.cluster.store import read
 from fmrl.cluster.tables import Tables
+from fmrl.cluster.work import read_block
+from fmrl.cluster.workers import OnRay
 from fmrl.core.losses import Loss
 from fmrl.core.tasks import Task
 from fmrl.datasets import Encoder, TableError
@@ -193,7 +193,7 @@ class RaySession(Session):
         """What the evaluation needs of the rows; names in the order they were played."""
         played: list[str] = []
         for block in self.played.blocks:
-            found = read(self.out / "rounds" / f"{block.number:08d}.parquet", ["task"])
+            found = read_block(self.out / "rounds" / f"{block.number:08d}.parquet", ["task"])
             played += [id_text(name) for name in (found["task"].tolist() if found else ())]
         self._read_windows()
         if skipped := frozenset(self.names) - set(played):
@@ -213,9 +213,8 @@ class RaySession(Session):
 
     def _finished(self) -> int:
         """Tasks in finished blocks."""
-        found = (
-            read(path, ["regret"]) for path in sorted((self.out / "rounds").glob("[0-9]*.parquet"))
-        )
+        files = sorted((self.out / "rounds").glob("[0-9]*.parquet"))
+        found = (read_block(path, ["regret"]) for path in files)
         return sum(len(columns["regret"]) for columns in found if columns is not None)
 
     def give_up(self) -> None:

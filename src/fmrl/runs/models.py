@@ -1,5 +1,5 @@
-"""Models of many tasks in one file: coefficients and intercepts under the user's names and in the
-user's units.
+"""Models of many tasks, in one file: coefficients and intercepts under the user's names and in the
+user's units. They are made by adapting to the tasks of a table, and predict the rows of one.
 
 ``.json`` is for reading, ``.safetensors`` for many tasks. Either way the margin of a row x is
 intercept + Σ coef·x, where x has one entry a feature: a number as it stands in the table (its
@@ -12,22 +12,34 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import polars as pl
 
+from fmrl.datasets import TableError, tasks_from_frame
 from fmrl.errors import FMRLError
-from fmrl.estimators.task_models import Prior
-from fmrl.files import write
+from fmrl.estimators.task_models import Prior, probabilities
+from fmrl.files import atomic, write
 from fmrl.records import write_json
-from fmrl.runs.folder import FORMAT, seal, unseal
-from fmrl.runs.source import Window
-from fmrl.tables.encoder import Encoder
+from fmrl.runs.folder import FORMAT, MODEL, Run, seal, unseal
+from fmrl.runs.source import Window, files, windows
+from fmrl.tables.any_table import as_polars, clean, free_names, is_seekable, no_column, readable
+from fmrl.tables.encoder import Encoder, same_kind
+from fmrl.tables.frames import id_text
+from fmrl.tables.stream import batches
 
 ARRAYS = ("coef", "intercept")
+BLOCK = 1 << 22  # numbers of a block of rows and of the models gathered for them
+TEXT = {".csv": ",", ".tsv": "\t"}
+BINARY: dict[str, Callable[..., Any]] = {
+    ".parquet": pl.LazyFrame.sink_parquet,
+    ".arrow": pl.LazyFrame.sink_ipc,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,3 +164,158 @@ def in_user_units(
     # Levels and flags are noughts and ones; only numbers are scaled.
     coef = coef / np.array(spread)
     return coef, intercept - coef @ np.array(centre)
+
+
+def adapt(run: Run, table: str, progress: Callable[[int], None] = lambda done: None) -> Models:
+    """Models of the tasks in a table of labelled rows, which has the columns that were trained on.
+
+    Args:
+        run: What was learned.
+        table: File or quoted glob.
+        progress: Called with the number of tasks adapted to so far.
+    """
+    files(table)
+    options = run.settings.options
+    given: dict[str, Any] = {"task": options.task, "target": options.target, "rows": options.rows}
+    given |= {"order": options.order or None, "apart": options.apart, "one_class": "keep"}
+    stream = tasks_from_frame(table, **given, encoder=run.encoder, loss=run.settings.loss)
+
+    def counted() -> Iterator[Window]:
+        done = 0
+        for window in windows(stream):
+            yield window
+            done += len(window.names)
+            progress(done)
+
+    return adapt_all(run.prior, run.encoder, counted(), run.record["files"][MODEL])
+
+
+def predict(
+    run: Run,
+    table: str,
+    out: Path,
+    adapted: Models | None = None,
+    progress: Callable[[int], None] = lambda done: None,
+) -> dict[str, int]:
+    """Predict every row of a table, in its order, into a file.
+
+    A row is predicted by the model of its task: one that was ``adapted``, or one ``seen`` in
+    training; where there is neither, by the common ``start``, what is known before any row of a
+    task. The column ``model`` says which.
+
+    Args:
+        run: What was learned.
+        table: File or quoted glob; the target column need not be there.
+        out: Table of predictions; its suffix chooses the kind of file.
+        adapted: What `adapt` gave for the same run.
+        progress: Called with the number of rows predicted so far.
+
+    Returns:
+        How many rows each kind of model predicted.
+    """
+    kinds = [*TEXT, *BINARY]
+    if out.suffix not in kinds:
+        raise FMRLError(
+            f"{out.name} is not a kind of file that can be written",
+            fix=f"name it {', '.join(kinds)}",
+        )
+    if any(out.resolve() == path.resolve() for path in files(table)):
+        raise FMRLError(f"{out} is the table itself", fix="name another file for the predictions")
+    if adapted is not None and adapted.run != run.record["files"][MODEL]:
+        fix = "adapt again: fmrl adapt RUN TABLE"
+        raise FMRLError("these models were adapted from another run", fix=fix)
+    models = _AllModels(run, {"seen": run.models, "adapted": adapted})
+    counts = {"seen": 0, "adapted": 0, "start": 0}
+
+    def blocks() -> Iterator[pl.DataFrame]:
+        for block in _rows(run, table, models.size):
+            said = models.predict(block)
+            for name, n in said[said.columns[-1]].value_counts().iter_rows():
+                counts[name] += n
+            yield said
+            progress(sum(counts.values()))
+
+    with atomic(out) as partial:
+        try:
+            (_write_text if out.suffix in TEXT else _write_binary)(blocks(), partial)
+        except pl.exceptions.PolarsError as error:
+            what = f"the predictions cannot be written: {str(error).splitlines()[0]}"
+            raise FMRLError(what, fix="check the disk") from None
+        if not sum(counts.values()):
+            raise TableError("the table has no row", fix="give a table with rows")
+    return counts
+
+
+def _write_text(blocks: Iterator[pl.DataFrame], path: Path) -> None:
+    with path.open("wb") as file:
+        for i, block in enumerate(blocks):
+            block.write_csv(file, separator=TEXT[path.suffix], include_header=i == 0)
+
+
+def _write_binary(blocks: Iterator[pl.DataFrame], path: Path) -> None:
+    """Block by block to files of their own, which are then streamed into one."""
+    with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as scratch:
+        parts = []
+        for i, block in enumerate(blocks):
+            parts.append(Path(scratch) / f"{i:06d}.arrow")
+            block.write_ipc(parts[-1], compression="lz4")
+        if parts:
+            BINARY[path.suffix](pl.scan_ipc(parts), path)
+
+
+def _rows(run: Run, table: str, size: int) -> Iterator[pl.DataFrame]:
+    """Blocks of the columns that predicting needs."""
+    task, encoder = run.settings.options.task, run.encoder
+    kinds: dict[str, Any] = {task: pl.String} | {c.name: c.read_as for c in encoder.columns}
+    with readable():
+        frame = as_polars(table, kinds).lazy()
+        schema = frame.collect_schema()
+        needed = list(dict.fromkeys([task, *encoder.inputs]))
+        if absent := [c for c in needed if c not in schema]:
+            raise no_column(absent[0], schema)
+        for c in encoder.columns:
+            if schema[c.name] != pl.Null:
+                same_kind(c, schema[c.name])
+        (row,) = free_names(needed, "row")
+        yield from batches(frame.select(needed), size, row, is_seekable(table))
+
+
+class _AllModels:
+    """All models of a run side by side: phi first, then those of tasks."""
+
+    def __init__(self, run: Run, known: dict[str, Models | None]):
+        self.task, self.classes = run.settings.options.task, run.prior.classes
+        self.encoder = unscaled(run.encoder)
+        coef, intercept = in_user_units(run.encoder, *run.start)
+        coefs, intercepts, kinds = [coef[None]], [intercept[None]], ["start"]
+        self.place: dict[str, int] = {}
+        for kind, models in known.items():  # the later ones, which were adapted, take precedence
+            if models is not None:
+                self.place |= {name: len(kinds) + i for i, name in enumerate(models.ids)}
+                coefs.append(models.coef)
+                intercepts.append(models.intercept)
+                kinds += [kind] * len(models.ids)
+        self.coef, self.intercept = np.concatenate(coefs), np.concatenate(intercepts)
+        self.kinds = np.array(kinds)
+        self.size = max(1, BLOCK // (coef.size + 1))
+
+    def predict(self, block: pl.DataFrame) -> pl.DataFrame:
+        """Predictions of some rows."""
+        (row,) = free_names([self.task, *self.encoder.inputs], "row")
+        numbers, ids = block[row].to_numpy(), clean(block[self.task])
+        if ids.null_count():
+            what = f"row {numbers[ids.is_null().arg_max()]} has no task id"
+            raise TableError(what, fix="drop it or name its task")
+        at = np.array([self.place.get(id_text(i), 0) for i in ids.to_list()])
+        X = self.encoder.transform(block, numbers)
+        z = np.einsum("nf,nof->no", X, self.coef[at]) + self.intercept[at]
+        if not np.isfinite(z).all():
+            what = f"the prediction of row {numbers[np.argmin(np.isfinite(z).all(axis=1))]}"
+            raise TableError(f"{what} is not finite", fix="look for absurd values in it")
+        said, kind = free_names([self.task], "prediction", "model")
+        if self.classes is None:
+            return pl.DataFrame({self.task: ids, said: z[:, 0], kind: self.kinds[at]})
+        p = probabilities(z, len(self.classes))
+        columns = {self.task: ids, said: self.classes[p.argmax(axis=1)]}
+        names = free_names([*columns, kind], *(f"p_{label}" for label in self.classes.tolist()))
+        return pl.DataFrame(columns | dict(zip(names, p.T, strict=True)) | {kind: self.kinds[at]})

@@ -5,8 +5,7 @@ import pytest
 
 import fmrl
 from fmrl.core.solve.gap import Method, Objective
-from fmrl.core.solve.interior import interior
-from fmrl.core.solve.least_norm import shortest
+from fmrl.core.solve.interior import interior, shortest
 
 
 def solved(X, y, loss, domain):

@@ -1,7 +1,7 @@
 """Minimising summed losses over a domain, with a duality gap that proves the answer.
 
-`minimise` is the one entry and decides which method runs: a closed form (there), `majorise`,
-`interior` or `least_norm`. `gap` is the proof they share. `newton` is FTRL in a metric.
+`minimise` is the one entry and decides which method runs: a closed form (there), `majorise` or
+`interior`. `gap` is the proof they share. `newton` is FTRL in a metric.
 """
 
 from fmrl.core.solve.minimise import Leaders, Solution, minimise

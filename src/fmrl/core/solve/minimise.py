@@ -7,7 +7,7 @@ What decides which method runs is `Leaders._solve`:
 * smooth losses on a ball, or without bounds, go to `majorise`, or first to its cheap form `descend`
   where there are more rounds than features;
 * what these leave unproved, the hinge, boxes and the simplex go to `interior`, and there an optimum
-  that is not unique to `least_norm`.
+  that is not unique to its `shortest`.
 
 The promise: gap ≤ max(1e-10·|value|, 1e-13·(losses at the domain's middle)), and honest always. A
 problem that misses it still returns the gap it proved, and ``Solution.ended`` says why.
@@ -24,8 +24,7 @@ from fmrl.core.arrays import Array, constant, dot, full, namespace, to_numpy, ze
 from fmrl.core.domains import Ball, Domain, Euclidean
 from fmrl.core.samples import Samples
 from fmrl.core.solve.gap import Columns, Found, Method, Objective
-from fmrl.core.solve.interior import interior
-from fmrl.core.solve.least_norm import shortest
+from fmrl.core.solve.interior import interior, shortest
 from fmrl.core.solve.majorise import Rotation, descend, majorise
 from fmrl.errors import FMRLError
 

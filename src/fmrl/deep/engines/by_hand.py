@@ -9,19 +9,24 @@ beta:
 
     dy = gamma·r·(dz − mean(dz) − xhat·mean(dz·xhat)) = a·dz + b·y + c
 
-with a, b, c [T, 1, F] per channel."""
+with a, b, c [T, 1, F] per channel.
+
+On a CPU, threads with tasks of their own (`share`) beat splitting every small product between the
+cores."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch import nn
 
-from fmrl.deep.engines.layers import flattens, layers
-from fmrl.deep.layout import Layout
-from fmrl.deep.models import SameConv2d
+from fmrl.deep.engines.stacked import flattens, layers
+from fmrl.deep.networks import Layout, SameConv2d
 
 aten = torch.ops.aten
 POOL = ([2, 2], [2, 2], [0, 0], [1, 1])  # kernel, stride, padding, dilation
@@ -61,7 +66,7 @@ class Plan:
 def plan(module: nn.Module, shape: tuple[int, ...]) -> Plan | None:
     """The plan for inputs of ``shape`` (C, H, W), or None when the network is another one.
 
-    >>> from fmrl.deep.models import omniglot_net
+    >>> from fmrl.deep.networks import omniglot_net
     >>> len(plan(omniglot_net(5), (1, 28, 28)).blocks), plan(nn.Linear(2, 2), (2,))
     (4, None)
     """
@@ -233,3 +238,33 @@ def _windows(padded: torch.Tensor, b: Block) -> torch.Tensor:
 def _images(x: torch.Tensor) -> torch.Tensor:
     """[T, B, H, W, C] as torch's [T·B, C, H, W], channels last in memory."""
     return x.flatten(0, 1).permute(0, 3, 1, 2)
+
+
+@cache
+def _pool(count: int) -> ThreadPoolExecutor:
+    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
+    list(pool.map(lambda i: torch.zeros(1) + i, range(count)))
+    return pool
+
+
+def share(jobs: Sequence[Callable[[], None]], threads: int) -> None:
+    """Run the jobs, at most ``threads`` at a time, each on one thread; one thread is this one.
+
+    >>> done = []
+    >>> share([lambda: done.append(1), lambda: done.append(2)], 2)
+    >>> sorted(done)
+    [1, 2]
+    """
+    if threads == 1 or len(jobs) == 1:
+        for job in jobs:
+            job()
+        return
+    mine = torch.get_num_threads()
+    futures = [_pool(threads).submit(job) for job in jobs]
+    try:
+        for future in futures:
+            future.result()
+    finally:  # stopped or not, nobody goes on writing to what the caller will use again
+        wait(futures)
+    if torch.get_num_threads() != mine:
+        torch.set_num_threads(mine)

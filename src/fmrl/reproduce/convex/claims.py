@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fmrl.reproduce.convex import batch, growth, similarity
+from fmrl.reproduce.convex import batch, panels
 from fmrl.reproduce.convex.compositions import BLOCKED, SUMMED
 from fmrl.reproduce.verdict import Row, Rows, Verdict, listed
 
@@ -87,17 +87,17 @@ def _extreme(rows: Rows, panel: str, method: str, sign: int, claim: str) -> Verd
 def similar(rows: Rows) -> Iterator[Verdict]:
     """The similarity figure."""
     few, many, one = rows.shots[0], rows.shots[-1], "single value"
-    real = rows.means(similarity.REAL, "radius")
+    real = rows.means(panels.REAL, "radius")
     claim = f"The optima of {many}-shot tasks lie in a smaller ball than those of {few}-shot tasks"
     numbers = f"radius by m: {listed(rows.shots, real, '.3f')}"
     yield rows.verdict("shrinks", "paper", claim, real[-1] < real[0], numbers, one)
     claim = f"The optima of {many}-shot tasks lie in a ball of radius {ORIGINAL_RADIUS}"
-    from_mean = max(rows.at(similarity.REAL, "radius", many)["from_mean"])
+    from_mean = max(rows.at(panels.REAL, "radius", many)["from_mean"])
     numbers = f"smallest enclosing ball {real[-1]:.3f}; about their mean {from_mean:.3f}"
     yield rows.verdict("radius", "paper", claim, real[-1] <= ORIGINAL_RADIUS, numbers, one)
     claim = f"Even {few}-shot optima lie in a ball clearly smaller than Θ (radius below 0.9)"
     yield rows.verdict("one-shot", "paper", claim, real[0] < 0.9, f"radius {real[0]:.3f}", one)
-    a, b, c = (rows.mean(variant, "radius", many) for variant in similarity.VARIANTS)
+    a, b, c = (rows.mean(variant, "radius", many) for variant in panels.VARIANTS)
     claim = "The labels are what makes the tasks similar: permuting them within each task widens "
     claim += f"the ball at {many} shots"
     numbers = f"radius {a:.3f} as they are, {b:.3f} with labels permuted"
@@ -118,7 +118,7 @@ def _slope(x, y) -> tuple[float, float]:
 
 def grows(rows: Rows) -> Iterator[Verdict]:
     """The growth figure."""
-    for within, name in ((growth.LEFT, "mixture"), (growth.RIGHT, "tasks")):
+    for within, name in ((panels.LEFT, "mixture"), (panels.RIGHT, "tasks")):
         here = sorted((r for r in rows.all if r["within"] == within), key=lambda r: r["samples"])
         samples, alpha = [r["samples"] for r in here], [r["mean"] for r in here]
         slope, fit = _slope(samples, alpha)

@@ -14,19 +14,24 @@ from typing import Any
 from fmrl.errors import FMRLError
 from fmrl.files import write as write_text
 from fmrl.records import plain, record, write_json
-from fmrl.reproduce.convex import batch, growth, samples, similarity
+from fmrl.reproduce.convex import batch, panels
 from fmrl.reproduce.convex.cache import Part, run_parts
 from fmrl.reproduce.convex.claims import judge
 from fmrl.reproduce.convex.data import SPLITS, Config, StudySet
 from fmrl.reproduce.figures import draw
 from fmrl.reproduce.verdict import Row, Verdict
 
-FIGURES = {"similarity": similarity, "growth": growth, "samples": samples, "batch": batch}
+FIGURES = {  # the parts each needs, and the rows made of their results
+    "similarity": (panels.similarity_parts, panels.similarity_rows),
+    "growth": (panels.growth_parts, panels.growth_rows),
+    "samples": (panels.samples_parts, panels.samples_rows),
+    "batch": (batch.parts, batch.rows),
+}
 
 
 def plan(figures: Sequence[str], config: Config) -> list[Part]:
     """Every part the figures need."""
-    return [part for figure in figures for part in FIGURES[figure].parts(config)]
+    return [part for figure in figures for part in FIGURES[figure][0](config)]
 
 
 def reproduce(
@@ -56,7 +61,7 @@ def reproduce(
     results = {name: found["result"] for name, found in left.items()}
     verdicts, files = [], []
     for figure in figures:
-        rows = plain(FIGURES[figure].rows(config, results))
+        rows = plain(FIGURES[figure][1](config, results))
         found = judge(figure, rows)
         verdicts += found
         files += write(figure, rows, found, entry, Path(out))

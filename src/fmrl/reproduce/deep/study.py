@@ -22,10 +22,10 @@ from fmrl import FLIOnline, FMRLError, Interpolate
 from fmrl.datasets.episodes import shuffled
 from fmrl.datasets.images import load_mini_imagenet, load_omniglot, load_tiny_imagenet_100
 from fmrl.deep import Adam, MetaTrainer, Pool, checkpoint, evaluate
-from fmrl.deep.engines.concurrent import Job, train_together
+from fmrl.deep.engines.iteration import Job, train_together
 from fmrl.deep.evaluate import PROTOCOLS
 from fmrl.deep.losses import summed_cross_entropy
-from fmrl.deep.models import mini_imagenet_net, omniglot_net
+from fmrl.deep.networks import mini_imagenet_net, omniglot_net
 from fmrl.records import record, write_json
 from fmrl.reproduce.deep.settings import DataSet, Plan, Run, reference
 

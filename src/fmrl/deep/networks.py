@@ -1,21 +1,25 @@
-"""Between a module and its flat parameter vector, and which modules may run side by side."""
+"""Networks: any module as a flat parameter vector, and the paper's two as Reptile has them.
+
+The two have TensorFlow's 'same' padding, Glorot weights, and batch norm on batch statistics.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.func import functional_call
+from torch.nn import functional as F
 
-from fmrl.deep.within import known
 from fmrl.errors import FMRLError
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-PLAIN = (bool, int, float, str, tuple)
 
 
 @dataclass(frozen=True)
@@ -122,37 +126,105 @@ def bind(module: nn.Module) -> Callable[..., torch.Tensor]:
     return call
 
 
-def architecture(module: nn.Module) -> tuple:
-    """What modules of one architecture share besides their parameters' shapes.
+class SameConv2d(nn.Conv2d):
+    """A convolution padded so that the output side is ceil(input side / stride).
 
-    That is layers, settings, hooks, buffers, and what is frozen.
+    An odd pixel of padding goes below and to the right.
+
+    Args:
+        channels: Of the input.
+        filters: Channels of the output.
+        kernel: Side of the kernel.
+        stride: Pixels between two positions of the kernel.
+        bias: Whether a constant is added to every filter.
+
+    >>> SameConv2d(1, 2, 3, stride=2)(torch.zeros(1, 1, 7, 28)).shape
+    torch.Size([1, 2, 4, 14])
     """
-    settings = []
-    for name, m in module.named_modules():
-        plain = [(k, v) for k, v in sorted(vars(m).items()) if type(v) in PLAIN]
-        settings.append((name, plain, [len(getattr(m, hook, ())) for hook in HOOKS]))
-    buffers = [(name, buffer.cpu().numpy().tobytes()) for name, buffer in module.named_buffers()]
-    frozen = [name for name, p in module.named_parameters() if not p.requires_grad]
-    return repr(module), settings, buffers, frozen
+
+    def __init__(
+        self, channels: int, filters: int, kernel: int, stride: int = 1, bias: bool = False
+    ):
+        super().__init__(channels, filters, kernel, stride=stride, padding=0, bias=bias)
+        nn.init.xavier_uniform_(self.weight)
+        if bias:
+            nn.init.zeros_(self.bias)
+
+    def pads(self, height: int, width: int) -> tuple[int, int, int, int]:
+        """(left, right, top, bottom) for an input of this size."""
+        sides = []
+        for size, kernel, stride in zip(
+            (width, height), self.kernel_size, self.stride, strict=True
+        ):
+            extra = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
+            sides += [extra // 2, extra - extra // 2]
+        return tuple(sides)
+
+    def forward(self, x):
+        return F.conv2d(F.pad(x, self.pads(*x.shape[-2:])), self.weight, self.bias, self.stride)
 
 
-def side_by_side(
-    module: nn.Module | Sequence[nn.Module], within: Any, runs: int | None, device: Any
-) -> tuple[list[nn.Module], list[Any], torch.device]:
-    """One module and one inner rule for every run, on one device."""
-    modules = [module] if isinstance(module, nn.Module) else list(module)
-    if not modules or not all(isinstance(m, nn.Module) and [*m.parameters()] for m in modules):
-        fix = "give a module with parameters, or a list of such modules"
-        raise FMRLError("there is nothing to train", fix=fix)
-    device = torch.device(device or next(modules[0].parameters()).device)
-    modules = [m.to(device) for m in modules] * (runs or 1 if len(modules) == 1 else 1)
-    given = within if isinstance(within, (list, tuple)) else [within] * len(modules)
-    withins, fix = [known(w) for w in given], "train them one after the other"
-    if len(withins) != len(modules) or (runs and runs != len(modules)):
-        raise FMRLError("there must be one module and one within for every run")
-    if len({repr(replace(w, step=1.0)) for w in withins}) > 1:
-        raise FMRLError(f"{withins!r}: runs side by side differ in step alone", fix=fix)
-    first = architecture(modules[0]), Layout.of(modules[0])
-    if any((architecture(m), Layout.of(m)) != first for m in modules[1:]):
-        raise FMRLError("runs side by side need one architecture, and equal buffers", fix=fix)
-    return modules, withins, device
+def omniglot_net(
+    ways: int, *, filters: int = 64, side: int = 28, channels: int = 1, seed: int | None = None
+) -> nn.Sequential:
+    """4 × [3×3 convolution with stride 2, batch norm, ReLU], then a dense layer.
+
+    The convolutions have no bias: batch norm would take any constant out again.
+
+    Args:
+        ways: Outputs.
+        filters: Channels of every convolution.
+        side: Of the images, [B, channels, side, side].
+        channels: Of the images.
+        seed: Of the initial weights; None draws them from torch's global generator.
+
+    >>> sum(p.numel() for p in omniglot_net(5).parameters())
+    112965
+    """
+    return _network(ways, filters, side, channels, seed, stride=2)
+
+
+def mini_imagenet_net(
+    ways: int, *, filters: int = 32, side: int = 84, channels: int = 3, seed: int | None = None
+) -> nn.Sequential:
+    """4 × [3×3 convolution, batch norm, 2×2 max-pool, ReLU], then a dense layer.
+
+    Args:
+        ways: Outputs.
+        filters: Channels of every convolution.
+        side: Of the images, [B, channels, side, side].
+        channels: Of the images.
+        seed: Of the initial weights; None draws them from torch's global generator.
+
+    >>> mini_imagenet_net(5)(torch.zeros(2, 3, 84, 84)).shape
+    torch.Size([2, 5])
+    """
+    return _network(ways, filters, side, channels, seed, stride=1)
+
+
+def _network(ways, filters, side, channels, seed, stride: int) -> nn.Sequential:
+    """Four blocks that halve the side each, by their stride or by pooling, and a dense layer."""
+    with _seeded(seed):
+        layers: list[nn.Module] = []
+        for before in (channels, filters, filters, filters):
+            norm = nn.BatchNorm2d(filters, eps=1e-3, track_running_stats=False)
+            layers += [SameConv2d(before, filters, 3, stride=stride), norm]
+            layers += [nn.MaxPool2d(2, ceil_mode=True)] * (stride == 1) + [nn.ReLU()]
+            side = math.ceil(side / 2)
+        dense = nn.Linear(filters * side * side, ways)
+        nn.init.xavier_uniform_(dense.weight)
+        nn.init.zeros_(dense.bias)
+        return nn.Sequential(*layers, nn.Flatten(), dense)
+
+
+@contextmanager
+def _seeded(seed: int | None):
+    """Torch's global generator at ``seed`` inside the block and as it was after it."""
+    kept = torch.random.get_rng_state()
+    if seed is not None:
+        torch.random.default_generator.manual_seed(seed)
+    try:
+        yield
+    finally:
+        if seed is not None:
+            torch.random.set_rng_state(kept)
