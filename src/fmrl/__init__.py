@@ -16,6 +16,7 @@ from fmrl.core.domains import Ball, Box, Domain, Euclidean, Simplex
 from fmrl.core.history import History
 from fmrl.core.losses import Hinge, Linear, Logistic, Loss, OneVsAll, Softmax, Squared
 from fmrl.core.meta_level import State
+from fmrl.core.metric import Diagonal, Full, Metric, Spiked
 from fmrl.core.prior import Gaussian, estimate_prior, prior
 from fmrl.core.rules.covariance import Covariance
 from fmrl.core.rules.meta import (
@@ -26,7 +27,7 @@ from fmrl.core.rules.meta import (
     LastUpdate,
     MetaUpdate,
 )
-from fmrl.core.rules.shape import FullMatrix, Isotropic, LowRank, PerCoordinate
+from fmrl.core.rules.shape import FullMatrix, Isotropic, KnownStep, LowRank, PerCoordinate
 from fmrl.core.rules.similarity import (
     EWOO,
     AverageDeviation,
@@ -58,6 +59,7 @@ __all__ = [
     "Ball",
     "Box",
     "Covariance",
+    "Diagonal",
     "Domain",
     "Doubling",
     "Euclidean",
@@ -66,6 +68,7 @@ __all__ = [
     "FMRLError",
     "Fixed",
     "FollowLeader",
+    "Full",
     "FullMatrix",
     "Game",
     "Gaussian",
@@ -74,6 +77,7 @@ __all__ = [
     "Interpolate",
     "Isotropic",
     "Known",
+    "KnownStep",
     "LastUpdate",
     "Learner",
     "Linear",
@@ -81,6 +85,7 @@ __all__ = [
     "Loss",
     "LowRank",
     "MetaUpdate",
+    "Metric",
     "OneVsAll",
     "PerCoordinate",
     "Play",
@@ -91,6 +96,7 @@ __all__ = [
     "Simplex",
     "Softmax",
     "Solution",
+    "Spiked",
     "Squared",
     "State",
     "Task",

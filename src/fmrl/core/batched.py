@@ -72,7 +72,9 @@ def play_scanned(
     theta = stacked(best.theta)
     before, after = scan(algo, state, End(theta, theta, stacked(sigma)))
     phi = xp.reshape(before.phi, (flat.size, before.phi.shape[-1]))
-    starts = State(state.tasks, phi, xp.reshape(before.guess, (flat.size,)), (), ())
+    guess = before.guess
+    guess = guess.flat() if isinstance(guess, Metric) else xp.reshape(guess, (flat.size,))
+    starts = State(state.tasks, phi, guess, (), ())
     rounds, _ = play_from(algo, starts, tasks, best, sigma, flat)
     return by_run(rounds, places.shape), after
 

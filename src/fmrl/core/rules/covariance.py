@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fmrl.core.arrays import Array, full, namespace
+from fmrl.core.arrays import Array, device, full, namespace
 from fmrl.core.metric import Full
 from fmrl.core.rules.observe import Posterior
 from fmrl.core.rules.shape import _eye, _needs_l2
@@ -31,8 +31,8 @@ class Covariance(SimilarityRule):
 
     Args:
         first: H before anything is known, as a multiple of the identity.
-        noise: s², where it is known; 1 for losses that are log-likelihoods. None learns it, which
-            makes sense for squared losses only.
+        noise: s² of squared losses, where it is known; by default it is learned. It is 1 for other
+            losses.
         rate: How fast new tasks lose weight, between ½ and 1.
     """
 
@@ -87,6 +87,6 @@ def posterior_spread(H: Array, curvature: Array) -> Array:
     T = xp.matrix_transpose
     R = xp.linalg.cholesky(H)
     inner = xp.matmul(T(R), xp.matmul(curvature, R))
-    eye = xp.eye(H.shape[-1], dtype=H.dtype)
+    eye = xp.eye(H.shape[-1], dtype=H.dtype, device=device(H))
     spread = xp.matmul(R, xp.linalg.solve(inner + eye, T(R) + xp.zeros_like(inner)))
     return (spread + T(spread)) / 2

@@ -3,32 +3,35 @@
 * ``norms``      Σ_i ‖∇_i‖_*² in the domain's dual norm, k = 1;
 * ``squares``    Σ_i ∇_i², coordinate by coordinate, k = d;
 * ``products``   Σ_i ∇_i∇_iᵀ, k = d²;
-* ``posterior``  the regularised leader θ̂ of all rounds, ∇²Σ losses there, twice the losses there
-  and m: k = d + d² + 2.
+* ``posterior``  the regularised leader θ̂ of all rounds, ∇²Σ losses there, and for squared losses
+  their residual sum of squares and m (else 0 and 0): k = d + d² + 2.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from fmrl.core.arrays import Array, full, namespace
+from fmrl.core.arrays import Array, device, full, namespace
 from fmrl.core.domains import Domain
+from fmrl.core.losses import Squared
 from fmrl.core.metric import Metric
 from fmrl.core.rules.within import Play
 from fmrl.core.solve import MetricLeaders
 
 
 def _norms(game: Any, domain: Domain, phi: Array, eta: Any, played: Play) -> Array:
-    xp = namespace(phi)
-    return xp.sum(domain.dual(played.gradients) ** 2, axis=-1)[..., None]
+    met: Any = played.gradients
+    return namespace(phi).sum(domain.dual(met) ** 2, axis=-1)[..., None]
 
 
 def _squares(game: Any, domain: Domain, phi: Array, eta: Any, played: Play) -> Array:
-    return namespace(phi).sum(played.gradients**2, axis=-2)
+    met: Any = played.gradients
+    return namespace(phi).sum(met**2, axis=-2)
 
 
 def _products(game: Any, domain: Domain, phi: Array, eta: Any, played: Play) -> Array:
     xp, g = namespace(phi), played.gradients
+    assert g is not None
     products = xp.matmul(xp.matrix_transpose(g), g)
     return xp.reshape(products, (*products.shape[:-2], phi.shape[-1] ** 2))
 
@@ -38,8 +41,8 @@ class Posterior(NamedTuple):
 
     theta: Array  # [..., d] where it lies
     curvature: Array  # [..., d, d] of the summed losses there
-    double: Array  # [...] twice the summed losses there: the residual sum of squares
-    rounds: Array  # [...] m
+    double: Array  # [...] the residual sum of squares; 0 for losses that are not squared
+    rounds: Array  # [...] m; 0 for losses that are not squared
 
     @classmethod
     def of(cls, seen: Array, dim: int) -> Posterior:
@@ -55,9 +58,11 @@ def _posterior(game: Any, domain: Domain, phi: Array, eta: Metric, played: Play)
     leaders = MetricLeaders(game, domain, phi, eta)
     theta = leaders(m)
     curvature = curvature_of(game, theta)
-    double = 2 * xp.sum(game.losses(theta), axis=-1)
+    double, rounds = 2 * xp.sum(game.losses(theta), axis=-1), game.rounds
+    if not isinstance(game.loss, Squared):  # log-likelihoods as they are: no noise to be learned
+        double, rounds = 0 * double, 0 * rounds
+    rounds = full(double.shape, 0.0, double) + rounds
     flat = xp.reshape(curvature, (*curvature.shape[:-2], d * d))
-    rounds = full(double.shape, 0.0, double) + game.rounds
     return xp.concat([theta, flat, double[..., None], rounds[..., None]], axis=-1)
 
 
@@ -69,7 +74,7 @@ def curvature_of(samples: Any, theta: Array) -> Array:
     if loss.outputs == 1:
         return xp.matmul(xp.matrix_transpose(X), X * (bend * weight))
     if not loss.coupled:
-        eye = xp.eye(loss.outputs, dtype=X.dtype)
+        eye = xp.eye(loss.outputs, dtype=X.dtype, device=device(X))
         bend = bend[..., None] * eye
     bend = bend * weight[..., None]  # [..., n, o, o]
     outer = xp.matmul(  # Σ_n bend[n, o, q]·x_n x_nᵀ

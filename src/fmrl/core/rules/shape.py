@@ -19,9 +19,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from fmrl.core.arrays import Array, device, full, namespace
+import numpy as np
+
+from fmrl.core.arrays import Array, device, full, namespace, to_numpy
 from fmrl.core.domains import Domain
-from fmrl.core.metric import Diagonal, Full, Spiked
+from fmrl.core.metric import Diagonal, Full, Metric, Spiked
 from fmrl.core.rules.similarity import SimilarityRule, _positive
 from fmrl.errors import FMRLError
 
@@ -83,8 +85,8 @@ class Isotropic(Shape):
         """The root of the ratio of two sums."""
         xp, far = namespace(phi), domain.divergence(end.theta, phi)
         far = xp.where(xp.isfinite(far), far, xp.zeros_like(far))
-        after, memory = _ratio(self, guess, memory, far, end.seen[..., 0])
-        return after, memory
+        met: Any = end.seen
+        return _ratio(self, guess, memory, far, met[..., 0])
 
 
 @dataclass(frozen=True)
@@ -260,3 +262,61 @@ class LowRank(SimilarityRule):
         extra = xp.where(known, xp.sqrt(lam + rho) - xp.sqrt(rho), xp.zeros_like(lam))
         factor = u * xp.sqrt(extra)[..., None, :] / y[..., None]
         return Spiked(xp.sqrt(rest / steep), factor)
+
+
+@dataclass(frozen=True)
+class KnownStep(SimilarityRule):
+    """The same step for every task: a number, a step for every coordinate, or a metric.
+
+    ``KnownStep(0.0)`` never moves. With `FTRL`, squared losses and H = Ω/s² it plays the BLUP of a
+    mixed-effects model with known variances.
+
+    Args:
+        step: eta ≥ 0, or a vector [d] of steps, or a positive definite matrix [d, d].
+
+    >>> import numpy as np
+    >>> KnownStep(np.diag([2.0, 1.0]))
+    KnownStep(step=((2.0, 0.0), (0.0, 1.0)))
+    """
+
+    step: Any
+    absolute: ClassVar[bool] = True
+
+    def __post_init__(self):
+        step = to_numpy(self.step).astype(float)
+        square = step.ndim < 2 or (step.ndim == 2 and step.shape[0] == step.shape[1])
+        ok = (
+            square and bool(np.isfinite(step).all()) and (step.ndim == 2 or bool((step >= 0).all()))
+        )
+        if ok and step.ndim == 2:
+            ok = bool(np.allclose(step, step.T)) and bool((np.linalg.eigvalsh(step) > 0).all())
+        elif ok and step.ndim == 1:
+            ok = bool((step > 0).all())
+        if not ok:
+            what = "a step must be a number, positive numbers or a positive definite matrix"
+            raise FMRLError(f"{what}, not {self.step!r}")
+        values = step.tolist()
+        plain = tuple(map(tuple, values)) if step.ndim == 2 else values
+        object.__setattr__(self, "step", tuple(plain) if step.ndim == 1 else plain)
+
+    def init(self, domain, phi):
+        """The step; nothing to remember."""
+        xp = namespace(phi)
+        if isinstance(self.step, float):
+            return full(phi.shape[:-1], self.step, phi), ()
+        _needs_l2(self, domain)
+        step = xp.asarray(self.step, dtype=phi.dtype, device=device(phi))
+        if step.shape[-1] != phi.shape[-1]:
+            what = f"the step is for {step.shape[-1]} parameters, but phi has {phi.shape[-1]}"
+            raise FMRLError(what)
+        return (Diagonal if step.ndim == 1 else Full)(step), ()
+
+    def update(self, domain, phi, guess, memory, end):
+        """As it is."""
+        return guess, ()
+
+    def scan(self, domain, phi, guess, memory, ends):
+        """As it is, for all."""
+        if isinstance(guess, Metric):
+            return guess, guess, ()
+        return guess + namespace(guess).zeros_like(ends.sigma), guess, ()

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from fmrl.core.arrays import Array, device, full, namespace, norm
 from fmrl.core.domains import Domain
-from fmrl.core.metric import Metric
+from fmrl.core.metric import stacked
 from fmrl.core.rules.meta import End, running
 from fmrl.core.values import Value
 from fmrl.errors import FMRLError
@@ -42,18 +42,15 @@ class SimilarityRule(Value):
 
     def scan(
         self, domain: Domain, phi: Array, guess: Array, memory: Any, ends: End
-    ) -> tuple[Array | None, Any, Any]:
+    ) -> tuple[Any, Any, Any]:
         """D_t of each of n tasks [n, ...] that started at phi [n, ..., d], then the guess and the
-        memory after the last. Metrics are not stacked: a rule that learns one is asked for what
-        comes after the last task alone, and the first is None.
+        memory after the last.
         """
         guesses = []
         for t in range(ends.tasks):
             guesses.append(guess)
             guess, memory = self.update(domain, phi[t, ...], guess, memory, ends.at(t))
-        if isinstance(guess, Metric):
-            return None, guess, memory
-        return namespace(guess).stack(guesses), guess, memory
+        return stacked(guesses), guess, memory
 
 
 class Measured(SimilarityRule):

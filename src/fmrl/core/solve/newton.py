@@ -118,6 +118,7 @@ class MetricLeaders:
             step = self._inside(u, step, bend)
             fall = -dot(gradient, step)  # ≥ 0, and at least F − min F where the step is free
             if bool(xp.all(fall <= tight * (1 + xp.abs(value)))):
+                u = u + step  # which squares what is left
                 break
             u, value = self._search(i, u, step, value, fall)
         self.u = u

@@ -1,0 +1,323 @@
+"""Metrics and the rules that learn them: projections, plays, updates, and every way to run them."""
+
+import numpy as np
+import pytest
+from instances import make_loss
+
+import fmrl
+from fmrl.core.metric import Diagonal, Full, Spiked, descend
+from fmrl.core.rules.shape import geometric_mean
+from fmrl.core.solve import MetricLeaders
+
+RULES = [
+    fmrl.Isotropic(0.3),
+    fmrl.PerCoordinate(0.3, 0.5, 0.4),
+    fmrl.FullMatrix(0.3, 0.5),
+    fmrl.LowRank(2, 0.3),
+    fmrl.Covariance(),
+    fmrl.EWOO(0.1, 1.0),
+    fmrl.KnownStep(0.1),
+    fmrl.KnownStep((0.1, 0.2, 0.3, 0.4)),
+]
+DOMAINS = [fmrl.Euclidean(), fmrl.Ball(0.8), fmrl.Ball(0.5, 0.2), fmrl.Box(-0.3, 0.6)]
+WITHIN = [fmrl.OMD(), fmrl.OGD(), fmrl.FTRL()]
+
+
+def random_metrics(rng, d):
+    A = rng.normal(size=(d, d))
+    yield Full(A @ A.T + 10 ** rng.uniform(-3, 0) * np.eye(d))
+    yield Diagonal(rng.uniform(0.1, 2, d))
+    yield Spiked(rng.uniform(0.1, 2, d), rng.normal(size=(d, 2)))
+
+
+def make_tasks(count=7, d=4, seed=0, loss="squared", ragged=True):
+    rng, tasks = np.random.default_rng(seed), []
+    for t in range(count):
+        m = 2 + (t % 4 if ragged else 3)
+        X = rng.normal(size=(m, d)) / 2
+        z = X @ (0.3 + [1.0, 0.1, 0.0, 0.3] * rng.normal(size=d)) + 0.1 * rng.normal(size=m)
+        if loss == "squared":
+            tasks.append(fmrl.Task(X, z, loss=fmrl.Squared()))
+        elif loss == "logistic":
+            tasks.append(fmrl.Task(X, z > 0, loss=fmrl.Logistic()))
+        else:
+            tasks.append(fmrl.Task(X[:, :2], (z > 0) * 1, loss=fmrl.Softmax(2)))
+    return tasks
+
+
+def test_metrics_are_what_their_matrix_is():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        d = int(rng.integers(2, 6))
+        for metric in random_metrics(rng, d):
+            H, v, w = metric.dense(), rng.normal(size=(3, d)), rng.uniform(0, 3, 3)
+            np.testing.assert_allclose(metric.times(v), v @ H, rtol=1e-9)
+            np.testing.assert_allclose(metric.solve(v), np.linalg.solve(H, v.T).T, rtol=1e-7)
+            shrunk = [np.linalg.solve(np.eye(d) + s * H, x) for s, x in zip(w, v, strict=True)]
+            np.testing.assert_allclose(metric.shrink(w, v), shrunk, rtol=1e-8)
+            np.testing.assert_allclose(metric.mean, np.trace(H) / d)
+            inverse = np.einsum("ij,jk,ik->i", v, np.linalg.inv(H), v) / 2
+            np.testing.assert_allclose(metric.distance(v), inverse, rtol=1e-6)
+
+
+@pytest.mark.parametrize("domain", DOMAINS[1:], ids=repr)
+def test_projections_are_exact(domain):
+    """At the nearest point θ no point x of the domain has ⟨H⁻¹(θ − u), x − θ⟩ < 0."""
+    rng, outside = np.random.default_rng(1), 0
+    for _ in range(150):
+        d = int(rng.integers(2, 9))
+        for metric in random_metrics(rng, d):
+            u = 3 * rng.normal(size=(2, d))
+            theta = metric.project(domain, u)
+            outside += int((~domain.contains(u)).sum())
+            slope = metric.solve(theta - u)
+            gap = np.sum(slope * (theta - domain.lowest(slope)), axis=-1)
+            assert np.all(gap <= 1e-9 * (1 + np.abs(slope).sum(-1)))
+            assert np.all(domain.contains(theta, slack=1e-12))
+    assert outside > 500
+
+
+def test_a_simplex_refuses_a_metric():
+    with pytest.raises(fmrl.FMRLError, match="no projection in a metric"):
+        Diagonal(np.ones(3)).project(fmrl.Simplex(), np.ones(3))
+    for rule in (fmrl.PerCoordinate(0.1), fmrl.FullMatrix(0.1), fmrl.LowRank(1, 0.1)):
+        with pytest.raises(fmrl.FMRLError, match="geometry of its own"):
+            fmrl.FMRL(fmrl.Simplex(), similarity=rule).init(np.full(3, 1 / 3))
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=repr)
+@pytest.mark.parametrize("kind", ["squared", "logistic", "softmax", "one-vs-all"])
+def test_leaders_in_a_metric_minimise(domain, kind):
+    """FTRL's action: no point of the domain has less than F − gap, and the gap is tiny."""
+    rng = np.random.default_rng(2)
+    loss = make_loss(kind) if kind != "logistic" else fmrl.Logistic()
+    for _ in range(8):
+        f, m = 3, 5
+        d = f * loss.outputs
+        y = rng.normal(size=m) if kind == "squared" else rng.integers(0, 2, m)
+        y = (
+            np.asarray(getattr(loss, "labels", range(9)), dtype=object)[y]
+            if loss.outputs > 1
+            else y
+        )
+        game = fmrl.Task(rng.normal(size=(m, f)), y, loss=loss).open()
+        for metric in random_metrics(rng, d):
+            phi = domain.project(rng.normal(size=d) / 4)
+            leaders = MetricLeaders(game, domain, phi, metric)
+            for i in (1, m):
+                theta = leaders(i)
+                gap = float(leaders.gap(i))
+                assert domain.contains(theta, slack=1e-9)
+                first = game.first(i)
+
+                def total(x, first=first, phi=phi, metric=metric):
+                    return first.losses(x).sum() + metric.distance(x - phi)
+
+                assert gap <= 1e-8 * (1 + total(theta))
+                for size in (1e-4, 1e-2, 1.0):
+                    other = domain.project(theta + size * rng.normal(size=(50, d)))
+                    assert min(map(total, other)) >= total(theta) - gap - 1e-12
+
+
+def test_a_metric_of_equal_steps_is_a_number():
+    for task in make_tasks(4):
+        game = task.open()
+        for within in WITHIN:
+            for domain in DOMAINS:
+                phi = domain.middle(np.zeros(4))
+                plain = fmrl.play(within, game, domain, phi, np.array(0.3))
+                for metric in (
+                    Diagonal(np.full(4, 0.3)),
+                    Full(0.3 * np.eye(4)),
+                    Spiked(np.full(4, 0.3), np.zeros((4, 1))),
+                ):
+                    shaped = fmrl.play(within, game, domain, phi, metric)
+                    np.testing.assert_allclose(shaped.losses, plain.losses, atol=1e-8)
+                    np.testing.assert_allclose(shaped.last, plain.last, atol=1e-7)
+
+
+def test_hinge_has_no_leader_in_a_metric():
+    game = fmrl.Task(np.eye(2), [0, 1], loss=fmrl.Hinge()).open()
+    with pytest.raises(fmrl.FMRLError, match="smooth loss"):
+        fmrl.play(fmrl.FTRL(), game, fmrl.Euclidean(), np.zeros(2), Diagonal(np.ones(2)))
+
+
+def test_geometric_means_solve_their_equation():
+    rng = np.random.default_rng(3)
+    for _ in range(100):
+        d = int(rng.integers(1, 8))
+        A, B = (x @ x.T + 0.1 * np.eye(d) for x in rng.normal(size=(2, d, d)))
+        H, inverse = geometric_mean(A, B)
+        np.testing.assert_allclose(H @ B @ H, A, rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(H @ inverse, np.eye(d), atol=1e-7)
+
+        def cost(H, A=A, B=B):
+            return np.trace(np.linalg.solve(H, A)) + np.trace(H @ B)
+
+        for _ in range(5):
+            E = rng.normal(size=(d, d))
+            assert cost(H + 1e-3 * (E @ E.T)) >= cost(H) - 1e-10
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic", "softmax"])
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@pytest.mark.parametrize("within", WITHIN, ids=repr)
+@pytest.mark.parametrize("update", [fmrl.FAL(), fmrl.FLIOnline()], ids=repr)
+def test_run_is_step_in_a_loop(rule, within, update, loss):
+    """Sequentially, in windows, in orders, in meta-batches of one: the same numbers."""
+    tasks = make_tasks(loss=loss)
+    algo = fmrl.FMRL(fmrl.Ball(0.9), within, update, similarity=rule, lipschitz=2.0)
+    state, rounds = algo.init(np.zeros(4)), []
+    for task in tasks:
+        state, happened = algo.step(state, task)
+        rounds.append(happened)
+    history = fmrl.run(algo, tasks)
+    orders = np.array([np.arange(7), np.arange(7)[::-1]])
+    side = fmrl.run(algo, tasks, orders=orders)
+    back = fmrl.run(algo, tasks[::-1])
+    for name in ("regret", "eta", "guess", "gap", "divergence", "distance", "energy"):
+        if getattr(rounds[0], name) is None:
+            with pytest.raises(AttributeError, match="does not observe"):
+                getattr(history, name)
+            continue
+        expected = np.array([getattr(r, name) for r in rounds])
+        np.testing.assert_allclose(getattr(history, name), expected, rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(getattr(side, name)[0], expected, rtol=1e-7, atol=1e-9)
+        other = getattr(back, name)
+        np.testing.assert_allclose(getattr(side, name)[1], other, rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(history.state.phi, state.phi, atol=1e-10)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_meta_batches_see_one_task_after_another(rule):
+    tasks = make_tasks(8)
+    algo = fmrl.FMRL(fmrl.Ball(0.9), fmrl.OGD(), similarity=rule, lipschitz=2.0)
+    history = fmrl.run(algo, tasks, meta_batch=4)
+    state = algo.init(np.zeros(4))
+    for first in (0, 4):
+        played = [algo.play(state, task.open()) for task in tasks[first : first + 4]]
+        guess, memory = state.guess, state.similarity
+        for _, end in played:
+            guess, memory = rule.update(algo.domain, state.phi, guess, memory, end)
+        sigma = np.array([end.sigma for _, end in played])
+        mean = sum(s * end.theta for s, (_, end) in zip(sigma, played, strict=True)) / sigma.sum()
+        end = fmrl.core.rules.meta.End(mean, mean, sigma.sum())
+        phi, meta = algo.meta.update(algo.domain, state.phi, state.meta, end)
+        state = fmrl.State(state.tasks + 4, phi, guess, meta, memory)
+    np.testing.assert_allclose(history.state.phi, state.phi, atol=1e-12)
+    found, expected = fmrl.prior(history.state), fmrl.prior(state)
+    np.testing.assert_allclose(found.covariance, expected.covariance, rtol=1e-9)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_a_run_resumes_bit_for_bit(rule, tmp_path):
+    tasks = make_tasks(6)
+    algo = fmrl.FMRL(fmrl.Ball(0.9), fmrl.OGD(), similarity=rule, lipschitz=2.0)
+    whole = fmrl.run(algo, tasks)
+    half = fmrl.run(algo, tasks[:3])
+    fmrl.save_state(half.state, tmp_path / "state.npz")
+    rest = fmrl.run(algo, tasks[3:], state=fmrl.load_state(tmp_path / "state.npz"))
+    assert np.array_equal(whole.regret[3:], rest.regret)
+    assert np.array_equal(whole.state.phi, rest.state.phi)
+    same = fmrl.prior(whole.state).covariance == fmrl.prior(rest.state).covariance
+    assert same.all()
+    fmrl.save_history(whole, tmp_path / "history.npz")
+    loaded = fmrl.load_history(tmp_path / "history.npz")
+    assert loaded.algo == algo
+    assert np.array_equal(loaded.regret, whole.regret)
+    assert np.array_equal(loaded.bound, whole.bound)
+
+
+def test_memory_is_bounded_in_the_number_of_tasks():
+    for rule in RULES:
+        algo = fmrl.FMRL(fmrl.Ball(0.9), fmrl.OGD(), similarity=rule, lipschitz=2.0)
+        sizes = []
+        for count in (2, 7):
+            state = fmrl.run(algo, make_tasks(count)).state
+            flat = [np.asarray(a).size for a in state.similarity]
+            sizes.append(sum(flat) + fmrl.prior(state).covariance.size)
+        assert sizes[0] == sizes[1]
+
+
+def test_aruba_written_out():
+    """The released update, coordinate by coordinate: b, g and eta = √(b/g)."""
+    tasks, eps, zeta, p = make_tasks(6), 0.2, 0.5, 0.4
+    rule = fmrl.PerCoordinate(eps, zeta, p)
+    algo = fmrl.FMRL(fmrl.Euclidean(), fmrl.OGD(), similarity=rule, lipschitz=1.0)
+    history = fmrl.run(algo, tasks)
+    phi, total, b, g = np.zeros(4), 0.0, np.full(4, eps**2), np.full(4, zeta**2)
+    for t, task in enumerate(tasks, 1):
+        eta, theta, met = np.sqrt(b / g), phi.copy(), np.zeros(4)
+        for x, y in zip(task.X, task.open().target[:, 0], strict=True):
+            gradient = (x @ theta - y) * x
+            met += gradient**2
+            theta = theta - eta * gradient
+        optimum = history.optimum[t - 1]
+        b += (optimum - phi) ** 2 / 2 + eps**2 / (t + 1) ** p
+        g += met + zeta**2 / (t + 1) ** p
+        weight = np.sqrt(len(task.X))
+        phi = (total * phi + weight * optimum) / (total + weight)
+        total += weight
+    np.testing.assert_allclose(history.state.guess.steps, np.sqrt(b / g), rtol=1e-12)
+
+
+def test_theorem_a1_holds_in_the_metric_that_was_played():
+    """Every task, whatever the rule, the learner and the domain."""
+    for seed in range(5):
+        for rule in RULES[:5]:
+            for within in WITHIN:
+                for domain in DOMAINS:
+                    algo = fmrl.FMRL(domain, within, similarity=rule, lipschitz=2.0)
+                    history = fmrl.run(algo, make_tasks(seed=seed))
+                    slack = history.bound - history.regret - history.gap
+                    assert slack.min() >= -1e-9 * (1 + abs(history.bound).max())
+
+
+def test_what_is_bad_is_refused():
+    for make in (
+        lambda: fmrl.PerCoordinate(0.0),
+        lambda: fmrl.Isotropic(0.1, -1.0),
+        lambda: fmrl.FullMatrix(np.nan),
+        lambda: fmrl.LowRank(0, 0.1),
+        lambda: fmrl.LowRank(1.5, 0.1),
+        lambda: fmrl.Covariance(0.0),
+        lambda: fmrl.Covariance(rate=0.2),
+        lambda: fmrl.EWOO(-1.0),
+        lambda: fmrl.KnownStep(-1.0),
+        lambda: fmrl.KnownStep((1.0, 0.0)),
+        lambda: fmrl.KnownStep(((1.0, 2.0), (2.0, 1.0))),
+        lambda: fmrl.FMRL(fmrl.Euclidean(), similarity=fmrl.EWOO(0.1)).init(np.zeros(2)),
+        lambda: fmrl.FMRL(similarity=fmrl.KnownStep((1.0, 1.0))).init(np.zeros(3)),
+    ):
+        with pytest.raises(fmrl.FMRLError):
+            make()
+
+
+def test_a_known_step_of_zero_stays():
+    algo = fmrl.FMRL(fmrl.Ball(1.0), fmrl.OGD(), similarity=fmrl.KnownStep(0.0))
+    task = make_tasks(1)[0]
+    _, round = algo.step(algo.init(np.zeros(4)), task)
+    np.testing.assert_allclose(round.losses, task.open().losses(np.zeros(4)))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_torch_and_float32(rule):
+    torch = pytest.importorskip("torch")
+    algo = fmrl.FMRL(fmrl.Ball(0.9), fmrl.OGD(), similarity=rule, lipschitz=2.0)
+    plain = fmrl.run(algo, make_tasks(4))
+
+    def as_torch(task, dtype):
+        y = torch.as_tensor(np.asarray(task.open().target[:, 0]), dtype=dtype)
+        return fmrl.Task(torch.as_tensor(task.X, dtype=dtype), y, loss=task.loss)
+
+    for dtype, close in ((torch.float64, 1e-8), (torch.float32, 1e-3)):
+        found = fmrl.run(algo, [as_torch(task, dtype) for task in make_tasks(4)])
+        assert found.regret.dtype == dtype
+        np.testing.assert_allclose(found.regret.numpy(), plain.regret, atol=close)
+        np.testing.assert_allclose(found.eta.numpy(), plain.eta, rtol=10 * close)
+
+
+def test_descend_is_the_mirror_step():
+    phi, g = np.array([0.1, 0.2]), np.array([1.0, -1.0])
+    found = descend(fmrl.Ball(1.0), phi, Diagonal(np.array([0.5, 0.1])), g)
+    np.testing.assert_allclose(found, phi - [0.5, -0.1])
