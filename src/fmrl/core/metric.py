@@ -218,6 +218,11 @@ _OWN = {"steps": 1, "factor": 2, "matrix": 2}  # axes of an array that are not l
 METRICS = {kind.__name__: kind for kind in (Diagonal, Spiked, Full)}
 
 
+def mean_step(step: Any) -> float:
+    """A step, or a metric's mean step, as a float."""
+    return float(step.mean if isinstance(step, Metric) else step)
+
+
 def stacked(steps: list[Any]) -> Any:
     """Numbers [...] or metrics side by side on a new first axis."""
     first = steps[0]

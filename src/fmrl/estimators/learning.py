@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 from fmrl.core.algorithm import FMRL
 from fmrl.core.batched import play_tasks
 from fmrl.core.history import History
+from fmrl.core.metric import mean_step
 from fmrl.core.rules.meta import FollowLeader
 from fmrl.core.rules.similarity import AverageDeviation
 from fmrl.core.rules.update import FAL
@@ -42,7 +43,9 @@ class Learning(BaseEstimator):
     def prior_(self) -> Prior:
         """What adapting starts from."""
         state, classes = self.state_, getattr(self, "classes_", None)
-        guess = float(state.guess)
+        guess = mean_step(state.guess)
+        if getattr(self.history_.algo.similarity, "absolute", False):
+            guess *= self.rule_.lipschitz  # a step, not a distance: D = eta·G for one row
         known = self.coordinates_, self.rule_, state.phi, guess, classes, self.pooled_
         return Prior(*known, tasks=state.tasks)
 

@@ -83,6 +83,7 @@ class OpenTask:
         self._row = np.full(here.width, here.constant)
         self._head = self._row[: self._features]
         self._sums = self._total.T  # as BLAS wants it, in the same memory
+        self._squares = _squares(owner.history_.algo.similarity, self._total)
         self._seen: tuple[Any, bytes, list[float]] | None = (
             None  # the row predicted last, and what was found of it
         )
@@ -232,6 +233,8 @@ class OpenTask:
         self._cross += cross
         self._total2 += change + square * float(row.dot(row))
         dger(1.0, row, slopes, a=self._sums, overwrite_a=1)  # total += slopes ⊗ row, in place
+        if self._squares is not None:
+            self._squares += np.outer(slopes, row) ** 2
         self._seen = None
         self._eta = eta = self._fixed or self._rate / sqrt(self.rounds)
         size = sqrt(max(self._phi2 - 2 * eta * self._cross + eta * eta * self._total2, 0.0))
@@ -266,8 +269,20 @@ class OpenTask:
                 self.theta,
                 np.asarray(self._owner.rule_.lipschitz * math.sqrt(self.rounds)),
             )
-            self._owner._close(self, End(theta, theta, sigma))
+            seen = None if self._squares is None else self._squares.ravel()
+            if getattr(self._owner.history_.algo.similarity, "observes", None) == "norms":
+                seen = seen.sum(keepdims=True)  # type: ignore[union-attr]
+            self._owner._close(self, End(theta, theta, sigma, seen))
         self.open = False
+
+
+def _squares(rule: Any, like: np.ndarray) -> np.ndarray | None:
+    """Where a stream adds up squared gradients, if the similarity rule asks for them."""
+    observes = getattr(rule, "observes", None)
+    if observes not in (None, "norms", "squares"):
+        what = f"a stream keeps no more than sums of squares, and {rule!r} asks for more"
+        raise FMRLError(what, fix="give whole tasks to partial_fit, or use PerCoordinate")
+    return None if observes is None else np.zeros_like(like)
 
 
 class FirstTask(OpenTask):

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from fmrl.core.checkpoint import save_history
+from fmrl.core.metric import mean_step
 from fmrl.errors import FMRLError
 from fmrl.files import atomic, sha256, write
 from fmrl.records import record, write_json
@@ -274,7 +275,7 @@ class Session:
             "rows_per_task": [int(rounds.min()), float(np.median(rounds)), int(rounds.max())],
             "tar": [float(end) for end in history.interval],
             "bound": float(history.bound.mean()),
-            "guess": float(history.state.guess),
+            "guess": mean_step(history.state.guess),
             "resumed_after": self.before,
             **self.about(),
             "heldout": found,
