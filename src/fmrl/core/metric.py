@@ -105,6 +105,9 @@ class Metric(ABC):
 class Diagonal(Metric):
     """diag(steps).
 
+    Args:
+        steps: A step for every coordinate, [..., d].
+
     >>> import numpy as np
     >>> Diagonal(np.array([4.0, 1.0])).project(Ball(1.0), np.array([2.0, 2.0])).round(4)
     array([0.359 , 0.9333])
@@ -134,6 +137,10 @@ class Diagonal(Metric):
 @dataclass(frozen=True, eq=False)
 class Spiked(Metric):
     """diag(steps) + factor·factorᵀ, at a cost linear in d.
+
+    Args:
+        steps: The diagonal, [..., d].
+        factor: A few directions, [..., d, r].
 
     >>> import numpy as np
     >>> H = Spiked(np.array([1.0, 1.0]), np.array([[1.0], [1.0]]))
@@ -178,6 +185,9 @@ class Spiked(Metric):
 @dataclass(frozen=True, eq=False)
 class Full(Metric):
     """Any symmetric positive definite matrix.
+
+    Args:
+        matrix: [..., d, d].
 
     >>> import numpy as np
     >>> H = Full(np.array([[2.0, 1.0], [1.0, 2.0]]))
