@@ -13,6 +13,7 @@ from fmrl.core import presets
 from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.checkpoint import load_history, load_state, save_history, save_state
 from fmrl.core.domains import Ball, Box, Domain, Euclidean, Simplex
+from fmrl.core.ensemble import Centres, Hedge
 from fmrl.core.history import History
 from fmrl.core.losses import Hinge, Linear, Logistic, Loss, OneVsAll, Softmax, Squared
 from fmrl.core.meta_level import State
@@ -27,6 +28,7 @@ from fmrl.core.rules.meta import (
     LastUpdate,
     MetaUpdate,
 )
+from fmrl.core.rules.moving import Discounted, Mixture, Restart, Window
 from fmrl.core.rules.shape import FullMatrix, Isotropic, KnownStep, LowRank, PerCoordinate
 from fmrl.core.rules.similarity import (
     EWOO,
@@ -58,8 +60,10 @@ __all__ = [
     "AverageDeviation",
     "Ball",
     "Box",
+    "Centres",
     "Covariance",
     "Diagonal",
+    "Discounted",
     "Domain",
     "Doubling",
     "Euclidean",
@@ -72,6 +76,7 @@ __all__ = [
     "FullMatrix",
     "Game",
     "Gaussian",
+    "Hedge",
     "Hinge",
     "History",
     "Interpolate",
@@ -86,10 +91,12 @@ __all__ = [
     "LowRank",
     "MetaUpdate",
     "Metric",
+    "Mixture",
     "OneVsAll",
     "PerCoordinate",
     "Play",
     "ReleasedDoubling",
+    "Restart",
     "Round",
     "SimilarityReport",
     "SimilarityRule",
@@ -101,6 +108,7 @@ __all__ = [
     "State",
     "Task",
     "UpdateRule",
+    "Window",
     "adversary",
     "estimate_prior",
     "growth",

@@ -165,7 +165,7 @@ class FMRL(Value):
     @property
     def scanned(self) -> bool:
         """Whether phi and the guess follow from the optima alone, so that tasks can be batched."""
-        return self.update.exact and not getattr(self.similarity, "observes", None)
+        return self.update.exact and not self._observes
 
     def step(self, state: State, task: Any) -> tuple[State, Round]:
         """Play one task: the loop body of Algorithm 2.
@@ -191,29 +191,32 @@ class FMRL(Value):
             best: The optimum in hindsight, where it is known already.
             sigma: G_t·√m_t [...], where it is known already.
         """
-        guess = state.guess
-        shaped, rule = isinstance(guess, Metric), self.similarity
-        xp = namespace(state.phi)
-        if not bool(guess.finite if shaped else xp.all(xp.isfinite(guess))):
-            what = f"the guess of {self.similarity!r} is not a finite number"
-            raise FMRLError(what, fix="look at what its update returned after the task before")
         sigma = self.sigma(state.phi, game, state.tasks) if sigma is None else sigma
-        eta = guess if getattr(rule, "absolute", False) else step_size(guess, sigma)
-        observes = getattr(rule, "observes", None)
-        arguments = self.within, game, self.domain, state.phi, eta
-        fast = shortcut(self.within, "losses", "actions") if self.scanned else None
-        played = Play(fast(*arguments[1:])) if fast else play(*arguments, observe=bool(observes))
+        eta = self.eta(state.guess, sigma)
+        played = self.act(state.phi, game, eta)
         best = game.hindsight(self.domain) if best is None else best
         theta = self.update.vector(played, best)
         round = self._round(state, game, played, best, theta, sigma, eta)
-        if observes:
-            facts = self.domain, state.phi, eta, played
-            seen, (distance, energy) = (
-                OBSERVATIONS[observes](game, *facts),
-                terms(best.theta, *facts),
-            )
-            round = round._replace(seen=seen, distance=distance, energy=energy)
         return round, End(theta, best.theta, sigma, round.seen)
+
+    def eta(self, guess: Any, sigma: Array) -> Any:
+        """The step: D/sigma, or the guess itself where the similarity rule is absolute."""
+        xp, shaped = namespace(sigma), isinstance(guess, Metric)
+        if not bool(guess.finite if shaped else xp.all(xp.isfinite(guess))):
+            what = f"the guess of {self.similarity!r} is not a finite number"
+            raise FMRLError(what, fix="look at what its update returned after the task before")
+        return guess if getattr(self.similarity, "absolute", False) else step_size(guess, sigma)
+
+    def act(self, phi: Array, game: Game, eta: Any, record: bool = False) -> Play:
+        """Play the rounds from phi; without the actions where nobody asks for them."""
+        arguments, observe = (game, self.domain, phi, eta), bool(self._observes)
+        if self.scanned and not record and (fast := shortcut(self.within, "losses", "actions")):
+            return Play(fast(*arguments))
+        return play(self.within, *arguments, record, observe)
+
+    @property
+    def _observes(self) -> str | None:
+        return getattr(self.similarity, "observes", None)
 
     def advance(self, state: State, end: End) -> State:
         """Move phi and the guess after a task has ended."""
@@ -244,7 +247,8 @@ class FMRL(Value):
         number = eta.mean + xp.zeros_like(sigma) if isinstance(eta, Metric) else eta
         guess = number * sigma if getattr(self.similarity, "absolute", False) else state.guess
         divergence = domain.divergence(best.theta, state.phi)
-        exact = theta is best.theta
+        exact, facts = theta is best.theta, (domain, state.phi, eta, played)
+        distance, energy = terms(best.theta, *facts) if self._observes else (None, None)
         return Round(
             regret=xp.sum(played.losses, axis=-1) - best.value,
             gap=best.gap,
@@ -257,6 +261,9 @@ class FMRL(Value):
             deviation=divergence if exact else domain.divergence(theta, state.phi),
             lipschitz=sigma / xp.sqrt(game.rounds),
             rounds=game.rounds,
+            distance=distance,
+            energy=energy,
+            seen=OBSERVATIONS[self._observes](game, *facts) if self._observes else None,
         )
 
 

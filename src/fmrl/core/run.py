@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fmrl.core.algorithm import FMRL
+from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array, as_array, as_float, namespace, to_numpy, zeros
 from fmrl.core.batched import by_run, concat, play_from, play_scanned, play_tasks, solve
+from fmrl.core.ensemble import Ensemble
 from fmrl.core.history import KEEP, History
 from fmrl.core.meta_level import State, together
 from fmrl.core.tasks import ELEMENTS, MOST, Task, Tasks
@@ -120,7 +121,7 @@ def find_engine(engine: str | Engine) -> Engine:
 def _check(algo, tasks, phi, state, orders, meta_batch, engine, keep) -> None:
     if keep not in KEEP:
         raise FMRLError(f"keep must be one of {', '.join(map(repr, KEEP))}, not {keep!r}")
-    if not isinstance(algo, FMRL):
+    if not isinstance(algo, (FMRL, Ensemble)):
         raise FMRLError(f"algo must be an FMRL, not {type(algo).__name__}", fix="see fmrl.presets")
     if isinstance(tasks, Task):
         raise FMRLError("run takes several tasks", fix="give a list: run(algo, [task])")
@@ -134,6 +135,9 @@ def _check(algo, tasks, phi, state, orders, meta_batch, engine, keep) -> None:
     if orders is not None and (meta_batch > 1 or engine != "local"):
         what = "orders are played on one machine, task after task"
         raise FMRLError(what, fix="leave meta_batch and engine out")
+    if isinstance(algo, Ensemble) and (orders is not None or meta_batch > 1 or engine != "local"):
+        what = f"{type(algo).__name__} plays one order, task after task, on one machine"
+        raise FMRLError(what, fix="leave orders, meta_batch and engine out")
     if state is not None:
         algo.check(state)
 
@@ -190,6 +194,11 @@ def _kind(task: Any) -> Any:
 
 
 def _play_window(algo: FMRL, state: State, window: list[Any], meta_batch: int) -> Iterator[Any]:
+    if isinstance(algo, Ensemble):
+        for task in window:
+            state, round = algo.step(state, task)
+            yield Round(*_widened(round)[0]), state
+        return
     batches = [window]
     if meta_batch > 1 and len({_kind(task) for task in window}) > 1:
         batches = [window[i : i + meta_batch] for i in range(0, len(window), meta_batch)]

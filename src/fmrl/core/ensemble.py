@@ -1,0 +1,330 @@
+"""Several compositions at once, playing the weighted mean of their actions: `Hedge` weighs whole
+compositions by what they have cost over the tasks, `Centres` weighs several starts by what they
+cost in the rounds of the task at hand.
+
+Losses are convex, so the mean action costs at most the mean of the costs. Weights are AdaHedge's
+(de Rooij, van Erven, Grünwald, Koolen, JMLR 2014): w_k ∝ exp(−rate·L_k) with rate = log K/Δ, where
+Δ adds up the mixability gaps Σ_k w_k·l_k + log(Σ_k w_k·e^{−rate·l_k})/rate. Neither the range of
+the losses nor their number has to be known, and the regret against the best is at most 2Δ, a
+number that is known after the run.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fmrl.core.algorithm import FMRL, Round
+from fmrl.core.arrays import Array, full, namespace
+from fmrl.core.meta_level import State
+from fmrl.core.metric import Metric
+from fmrl.core.rules.meta import End
+from fmrl.core.samples import Samples
+from fmrl.core.values import Value
+from fmrl.errors import FMRLError
+
+
+class Weights(NamedTuple):
+    """AdaHedge's memory: what each has cost, and the sum of the mixability gaps."""
+
+    cost: Array  # [K] Σ losses
+    gap: Array  # [] Δ
+
+    @classmethod
+    def begin(cls, count: int, like: Array) -> Weights:
+        """Nothing lost yet."""
+        return cls(full((count,), 0.0, like), full((), 0.0, like))
+
+    def shares(self, rate: float | None = None, first: Array | None = None) -> Array:
+        """w [K], which sum to one; ``first`` are those before anything was lost.
+
+        >>> import numpy as np
+        >>> Weights(np.array([1.0, 2.0]), np.array(np.log(2.0))).shares().round(3)
+        array([0.731, 0.269])
+        """
+        xp, rate = namespace(self.cost), self._rate(rate)
+        above = self.cost - xp.min(self.cost)
+        plain = xp.exp(-rate * above) if math.isfinite(rate) else xp.astype(above <= 0, above.dtype)
+        plain = plain if first is None else plain * first
+        return plain / xp.sum(plain)
+
+    def after(self, lost: Array, rate: float | None = None, first: Array | None = None) -> Weights:
+        """The memory after each has lost [K] more."""
+        xp, share, rate = namespace(lost), self.shares(rate, first), self._rate(rate)
+        mean = xp.sum(share * lost)
+        if math.isfinite(rate):
+            least = xp.min(lost)
+            mixed = least - xp.log(xp.sum(share * xp.exp(-rate * (lost - least)))) / rate
+        else:
+            mixed = xp.min(xp.where(share > 0, lost, full((), math.inf, lost)))
+        gap = xp.maximum(mean - mixed, xp.zeros_like(mean))
+        return Weights(self.cost + lost, self.gap + gap)
+
+    def _rate(self, given: float | None) -> float:
+        """log K/Δ, infinite until something tells them apart; or the one given."""
+        if given is not None:
+            return given
+        gap = float(self.gap)
+        return math.log(self.cost.shape[0]) / gap if gap > 0 else math.inf
+
+
+class Ensemble(Value):
+    """Members that play together. Its State holds theirs: ``meta`` is a tuple of their states,
+    ``similarity`` what weighs them, phi and guess their weighted means.
+    """
+
+    @property
+    def members(self) -> tuple[FMRL, ...]:
+        """The compositions, one for each weight."""
+        raise NotImplementedError
+
+    @property
+    def domain(self) -> Any:
+        """Where actions lie."""
+        return self.members[0].domain
+
+    def init(self, phi: Array) -> State:
+        """The state before the first task, from phi [d]."""
+        begun = tuple(member.init(phi) for member in self.members)
+        return self._joined(0, begun, self._begin(begun))
+
+    def check(self, state: State) -> None:
+        """Refuse a state that another composition made."""
+        own = state.meta
+        if not (isinstance(own, tuple) and len(own) == len(self.members)):
+            what = f"this state was not made by {self!r}"
+            raise FMRLError(what, fix="resume with the composition it was made by")
+        for member, each in zip(self.members, own, strict=True):
+            member.check(State(*each))
+
+    def step(self, state: State, task: Any) -> tuple[State, Round]:
+        """Play one task with all members.
+
+        Args:
+            state: What `init` or the step before left.
+            task: A Task of rows, whose losses every member can look up.
+        """
+        game = task.open()
+        if not isinstance(game, Samples):
+            what = "an ensemble plays tasks of rows, whose losses every member can look up"
+            raise FMRLError(what, fix="give Task(X, y, loss=…)", task=state.tasks)
+        best, xp = game.hindsight(self.domain), namespace(state.phi)
+        owns, found, ends, etas = [State(*own) for own in state.meta], [], [], []
+        for member, own in zip(self.members, owns, strict=True):
+            sigma = member.sigma(own.phi, game, state.tasks)
+            eta = member.eta(own.guess, sigma)
+            played = member.act(own.phi, game, eta, record=True)
+            theta = member.update.vector(played, best)
+            round = member._round(own, game, played, best, theta, sigma, eta)
+            found.append((played.actions, played.losses))
+            ends.append(End(theta, best.theta, sigma, round.seen))
+            etas.append(round)
+        actions, losses = (xp.stack(column) for column in zip(*found, strict=True))
+        shares, memory, chosen = self._weigh(state.similarity, losses, ends, owns)
+        # [K, m] shares of every round; the mean action of each
+        mean = xp.sum(shares[..., None] * actions, axis=0)
+        suffered = xp.stack([game.reveal(i, mean[i, :])[0] for i in range(game.length)])
+        advanced = [
+            member.advance(own, end) if k in chosen else own
+            for k, (member, own, end) in enumerate(zip(self.members, owns, ends, strict=True))
+        ]
+        # The record: what was suffered, and the rest as the members had it, by their first weights.
+        first = shares[:, 0]
+
+        def weighed(name: str) -> Array:
+            return xp.sum(first * xp.stack([getattr(r, name) for r in etas]))
+
+        names = ("guess", "eta", "divergence", "deviation", "lipschitz")
+        theta = xp.sum(first[:, None] * xp.stack([end.theta for end in ends]), axis=0)
+        regret = xp.sum(suffered) - best.value
+        record = {name: weighed(name) for name in names} | {"theta": theta, "losses": suffered}
+        whole = {"regret": regret, "gap": best.gap, "optimum": best.theta, "rounds": game.rounds}
+        advanced = self._settled(tuple(advanced), memory)
+        return self._joined(state.tasks + 1, advanced, memory), Round(**record, **whole)
+
+    def _joined(self, tasks: int, owns: tuple[State, ...], memory: Any) -> State:
+        xp, share = namespace(owns[0].phi), self._first(memory)
+        phi = xp.sum(share[:, None] * xp.stack([own.phi for own in owns]), axis=0)
+        steps = [o.guess.mean if isinstance(o.guess, Metric) else o.guess for o in owns]
+        return State(tasks, phi, xp.sum(share * xp.stack(steps)), owns, memory)
+
+    def _settled(self, owns: tuple[State, ...], memory: Any) -> tuple[State, ...]:
+        """The members' states after a task, once more."""
+        return owns
+
+    def _begin(self, begun: tuple[State, ...]) -> Any:
+        raise NotImplementedError
+
+    def _first(self, memory: Any) -> Array:
+        """The shares with which the next task begins, [K]."""
+        raise NotImplementedError
+
+    def _weigh(self, memory: Any, losses: Array, ends: list[End], owns: list[State]) -> Any:
+        """Shares of every round [K, m], the memory after the task, and who learns from it."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Hedge(Ensemble):
+    """Plays the mean action of whole compositions, weighed by what each has cost over the tasks so
+    far: never much worse than the best of them.
+
+    TAR ≤ min_k TAR_k + 2Δ/T, with Δ as in the module's docstring (`fmrl.bounds.hedge`). "Do not
+    move" (``KnownStep(0.0)``), single-task learning and others can be among them, which no rule
+    that minimises B/eta + eta·G²·m could choose.
+
+    Args:
+        compositions: Two or more `FMRL` on the same domain.
+        rate: A fixed rate of the weights; by default AdaHedge's, which needs no setting.
+
+    >>> import numpy as np, fmrl
+    >>> still = fmrl.FMRL(similarity=fmrl.KnownStep(0.0))
+    >>> tasks = [fmrl.Task([[1.0]], [y], loss=fmrl.Squared()) for y in (0.5, 0.4, 0.6, 0.5)]
+    >>> round(float(fmrl.run(Hedge([fmrl.FMRL(), still]), tasks).tar), 4)
+    0.0353
+    """
+
+    compositions: tuple[FMRL, ...]
+    rate: float | None = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "compositions", tuple(self.compositions))
+        given = self.compositions
+        if len(given) < 2 or not all(isinstance(c, FMRL) for c in given):
+            raise FMRLError("Hedge takes two or more compositions", fix="give [FMRL(…), FMRL(…)]")
+        if any(c.domain != given[0].domain for c in given):
+            raise FMRLError("the compositions of a Hedge need the same domain")
+        if self.rate is not None and not 0 < self.rate < math.inf:
+            raise FMRLError(f"rate must be positive and finite, not {self.rate}")
+
+    @property
+    def members(self):
+        """The compositions."""
+        return self.compositions
+
+    def _begin(self, begun):
+        return tuple(Weights.begin(len(begun), begun[0].phi))
+
+    def _first(self, memory):
+        return Weights(*memory).shares(self.rate)
+
+    def _weigh(self, memory, losses, ends, owns):
+        xp, weights = namespace(losses), Weights(*memory)
+        share = weights.shares(self.rate)[:, None] + xp.zeros_like(losses)
+        after = weights.after(xp.sum(losses, axis=-1), self.rate)
+        return share, tuple(after), range(len(owns))
+
+
+@dataclass(frozen=True)
+class Centres(Ensemble):
+    """Several starts for tasks around several centres: a new task is played from each, and the
+    rounds tell which fits.
+
+    Inside a task the starts are weighed by AdaHedge on the losses of its rounds, from shares that
+    are how often each was chosen before. Afterwards the task belongs to the centre nearest to its
+    update vector, and only that one moves. The first tasks (eight for each centre) seed the
+    centres, by k-means. For centres that stand still the cost of choosing among them is bounded;
+    for moving them no guarantee is known.
+
+    Args:
+        k: How many centres.
+        algo: The composition that is played from each.
+    """
+
+    k: int
+    algo: FMRL
+
+    def __post_init__(self):
+        if not (isinstance(self.k, int) and self.k >= 2):
+            raise FMRLError(f"k must be a whole number of at least 2, not {self.k!r}")
+        if not isinstance(self.algo, FMRL):
+            raise FMRLError("Centres needs a composition", fix="give Centres(k, FMRL(…))")
+
+    @property
+    def members(self):
+        """The composition, once for each centre."""
+        return (self.algo,) * self.k
+
+    @property
+    def seeds(self) -> int:
+        """Tasks that are looked at before the centres part."""
+        return 8 * self.k
+
+    def _begin(self, begun):
+        phi = begun[0].phi
+        seeds = full((self.seeds, phi.shape[-1]), 0.0, phi), full((self.seeds,), 0.0, phi)
+        # How often each was chosen, and one; the first update vectors with their weights.
+        return full((self.k,), 1.0, phi), *seeds, 0
+
+    def _first(self, memory):
+        seen = memory[0]
+        return seen / namespace(seen).sum(seen)
+
+    def _weigh(self, memory, losses, ends, owns):
+        (seen, thetas, sigmas, count), xp = memory, namespace(losses)
+        first, weights, shares = self._first(memory), Weights.begin(self.k, losses), []
+        for i in range(losses.shape[-1]):
+            shares.append(weights.shares(first=first))
+            weights = weights.after(losses[:, i], first=first)
+        shares = xp.stack(shares, axis=-1)
+        if count < self.seeds:  # all alike: nothing to choose yet
+            at = xp.arange(self.seeds) == count
+            thetas = xp.where(at[:, None], ends[0].theta, thetas)
+            sigmas = xp.where(at, ends[0].sigma, sigmas)
+            return shares, (seen, thetas, sigmas, count + 1), range(self.k)
+        far = [self.domain.divergence(e.theta, o.phi) for e, o in zip(ends, owns, strict=True)]
+        nearest = int(xp.argmin(xp.stack(far)))
+        seen = seen + xp.astype(xp.arange(self.k) == nearest, seen.dtype)
+        return shares, (seen, thetas, sigmas, count + 1), (nearest,)
+
+    def _settled(self, owns, memory):
+        """After the last seed the centres part: each follows the seeds nearest to it."""
+        _, thetas, sigmas, count = memory
+        if count != self.seeds:
+            return owns
+        label, moved = kmeans(thetas, self.k)[1], []
+        for k, own in enumerate(owns):
+            phi, meta = self.algo.meta.init(self.domain, own.phi)
+            for i in range(self.seeds):
+                if int(label[i]) == k:
+                    end = End(thetas[i, :], thetas[i, :], sigmas[i])
+                    phi, meta = self.algo.meta.update(self.domain, phi, meta, end)
+            moved.append(own._replace(phi=phi, meta=meta))
+        return tuple(moved)
+
+
+def kmeans(points: Array, k: int, steps: int = 50) -> tuple[Array, Array, float]:
+    """Lloyd's algorithm from seeds that lie far apart: centres [k, d], labels [n], and the mean
+    squared distance to the nearest centre.
+
+    >>> import numpy as np
+    >>> centres, labels, value = kmeans(np.array([[0.0], [0.2], [5.0], [5.2]]), 2)
+    >>> centres.ravel(), labels, round(value, 3)
+    (array([0.1, 5.1]), array([0, 0, 1, 1]), 0.01)
+    """
+    xp = namespace(points)
+    chosen = [xp.mean(points, axis=0)]
+    near = xp.sum((points - chosen[0]) ** 2, axis=-1)
+    for j in range(k):  # the farthest from those chosen; the mean itself is not kept
+        far = points[int(xp.argmax(near)), :]
+        chosen.append(far)
+        distance = xp.sum((points - far) ** 2, axis=-1)
+        near = distance if j == 0 else xp.minimum(near, distance)
+    centres, label = xp.stack(chosen[1:]), None
+    for _ in range(steps):
+        distance = xp.sum((points[:, None, :] - centres) ** 2, axis=-1)
+        new = xp.argmin(distance, axis=-1)
+        if label is not None and bool(xp.all(new == label)):
+            break
+        label = new
+        member = xp.astype(label[:, None] == xp.arange(k), points.dtype)  # [n, k]
+        size = xp.sum(member, axis=0)[:, None]
+        mean = xp.matmul(xp.matrix_transpose(member), points) / xp.maximum(
+            size, full((), 1.0, size)
+        )
+        centres = xp.where(size > 0, mean, centres)
+    order = xp.argsort(centres[:, 0])
+    centres = xp.take(centres, order, axis=0)
+    distance = xp.sum((points[:, None, :] - centres) ** 2, axis=-1)
+    return centres, xp.argmin(distance, axis=-1), float(xp.mean(xp.min(distance, axis=-1)))

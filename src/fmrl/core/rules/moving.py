@@ -1,0 +1,204 @@
+"""Meta-updates for environments that move: they forget, each in its own way, or weigh several
+meta-updates against each other.
+
+    Discounted   phi ← phi + max(alpha, sigma_t/sigma_{1:t})·(θ_t − phi)
+    Window       the weighted mean of the last ``size`` update vectors
+    Restart      the weighted mean since the last multiple of ``every`` tasks
+    Mixture      Σ_k w_k·phi_k over other meta-updates, w_k ∝ exp(−a·Σ sigma_s·B_R(θ_s‖phi_{s,k}))
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from fmrl.core.arrays import Array, full, namespace
+from fmrl.core.domains import Domain
+from fmrl.core.rules.meta import MetaUpdate, _mean
+from fmrl.errors import FMRLError
+
+
+def _whole(rule: str, **values: Any) -> None:
+    for name, value in values.items():
+        if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+            raise FMRLError(f"{rule}: {name} must be a whole number of at least 1, not {value!r}")
+
+
+@dataclass(frozen=True)
+class Discounted(MetaUpdate):
+    """An exponential mean: tasks from about 1/alpha ago and more are forgotten. Until so many
+    have come it is `FollowLeader`'s mean of all.
+
+    Its meta-regret against a comparator that moves by a path of length P is bounded
+    (`fmrl.bounds.dynamic`).
+
+    Args:
+        alpha: The weight of the newest task, above 0 and at most 1.
+
+    >>> import numpy as np
+    >>> from fmrl.core.rules.meta import End
+    >>> rule, phi, one = Discounted(0.5), np.zeros(1), np.array(1.0)
+    >>> phi, memory = rule.init(None, phi)
+    >>> for theta in (1.0, 0.0, 0.0):
+    ...     phi, memory = rule.update(None, phi, memory, End(np.array([theta]), None, one))
+    >>> phi
+    array([0.25])
+    """
+
+    alpha: float
+
+    def __post_init__(self):
+        if not 0 < self.alpha <= 1:
+            raise FMRLError(f"alpha must lie above 0 and at most at 1, not {self.alpha}")
+
+    def init(self, domain, phi):
+        """phi itself, and no weight seen yet."""
+        return phi, full(phi.shape[:-1], 0.0, phi)
+
+    def update(self, domain, phi, memory, end):
+        """A step towards θ_t; a task of constant losses weighs nothing and moves nothing."""
+        xp, total = namespace(phi), memory + end.sigma
+        share = end.sigma / xp.where(total > 0, total, xp.ones_like(total))
+        least = full(share.shape, self.alpha, phi)
+        step = xp.where(end.sigma > 0, xp.maximum(share, least), xp.zeros_like(share))
+        return phi + step[..., None] * (end.theta - phi), total
+
+
+@dataclass(frozen=True)
+class Window(MetaUpdate):
+    """The weighted mean of the last ``size`` update vectors. No clean bound is known for it by
+    itself; in a `Mixture` it need not have one.
+
+    Args:
+        size: How many tasks are remembered.
+    """
+
+    size: int
+
+    def __post_init__(self):
+        _whole("Window", size=self.size)
+
+    def init(self, domain, phi):
+        """phi itself; memory: the last vectors [..., size, d] and their weights [..., size]."""
+        lead, d = phi.shape[:-1], phi.shape[-1]
+        return phi, (full((*lead, self.size, d), 0.0, phi), full((*lead, self.size), 0.0, phi))
+
+    def update(self, domain, phi, memory, end):
+        """The oldest goes, the newest comes, and phi is their mean."""
+        xp, (last, weight) = namespace(phi), memory
+        last = xp.concat([last[..., 1:, :], end.theta[..., None, :]], axis=-2)
+        weight = xp.concat([weight[..., 1:], end.sigma[..., None]], axis=-1)
+        moment = xp.sum(weight[..., None] * last, axis=-2)
+        return _mean(moment, xp.sum(weight, axis=-1), phi)[0], (last, weight)
+
+
+@dataclass(frozen=True)
+class Restart(MetaUpdate):
+    """`FollowLeader`, begun anew every ``every`` tasks: for environments that jump.
+
+    Args:
+        every: Tasks between two beginnings.
+    """
+
+    every: int
+
+    def __post_init__(self):
+        _whole("Restart", every=self.every)
+
+    def init(self, domain, phi):
+        """phi itself; memory: tasks seen, and the weight since the last beginning."""
+        nothing = full(phi.shape[:-1], 0.0, phi)
+        return phi, (nothing, nothing)
+
+    def update(self, domain, phi, memory, end):
+        """The weighted mean of the tasks since the last beginning."""
+        xp, (tasks, weight) = namespace(phi), memory
+        again = tasks % self.every == 0
+        weight = xp.where(again, xp.zeros_like(weight), weight)
+        moment = weight[..., None] * phi + end.sigma[..., None] * end.theta
+        phi, weight = _mean(moment, weight + end.sigma, phi)
+        return phi, (tasks + 1, weight)
+
+
+@dataclass(frozen=True)
+class Mixture(MetaUpdate):
+    """Several meta-updates at once: phi is their mean under weights that fall with what each would
+    have cost.
+
+    Σ sigma·B_R(θ_t‖phi_t) exceeds that of the best of them by at most sigma_max·Δ²·log K, whatever
+    T (`fmrl.bounds.mixture`). With ``share`` > 0 it follows a best one that changes.
+
+    Args:
+        metas: Two or more meta-updates.
+        share: The weight that moves from each to the others after every task (fixed share).
+        reach: Δ, the largest distance between two points; needed where the domain is unbounded.
+
+    >>> from fmrl.core.rules.meta import FollowLeader
+    >>> Mixture([FollowLeader(), Discounted(0.1)])
+    Mixture(metas=(FollowLeader(), Discounted(alpha=0.1)), share=0.0, reach=None)
+    """
+
+    metas: tuple[Any, ...]
+    share: float = 0.0
+    reach: float | None = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "metas", tuple(self.metas))
+        good = [m for m in self.metas if hasattr(m, "init") and not isinstance(m, type)]
+        if len(self.metas) < 2 or len(good) < len(self.metas):
+            fix = "give a list such as [FollowLeader(), Discounted(0.1)]"
+            raise FMRLError(f"Mixture takes two or more meta-updates, not {self.metas!r}", fix=fix)
+        if not 0 <= self.share < 1:
+            raise FMRLError(f"share must be at least 0 and below 1, not {self.share}")
+        if self.reach is not None and not 0 < self.reach < math.inf:
+            raise FMRLError(f"reach must be positive and finite, not {self.reach}")
+
+    def _width(self, domain: Domain, dim: int) -> float:
+        """Δ², or 1 on the simplex, where the loss is mixable as it is."""
+        if domain.norm != "l2":
+            return 1.0
+        width = domain.diameter(dim) * math.sqrt(2) if self.reach is None else self.reach
+        if not math.isfinite(width):
+            what = f"{domain!r} puts no bound on the distance between two starts"
+            raise FMRLError(what, fix="give Mixture(metas, reach=…)")
+        return width**2
+
+    def init(self, domain, phi):
+        """The mean of the first starts; memory: log weights [..., K], starts [..., K, d], the
+        largest sigma so far, and each one's own memory."""
+        self._width(domain, phi.shape[-1])
+        begun = [meta.init(domain, phi) for meta in self.metas]
+        xp, K = namespace(phi), len(begun)
+        starts = xp.stack([start for start, _ in begun], axis=-2)
+        weight = full((*phi.shape[:-1], K), -math.log(K), phi)
+        most = full(phi.shape[:-1], 0.0, phi)
+        return xp.mean(starts, axis=-2), (weight, starts, most, tuple(own for _, own in begun))
+
+    def update(self, domain, phi, memory, end):
+        """Weigh by what was lost, mix, and let each move by itself."""
+        weight, starts, most, owns = memory
+        xp = namespace(phi)
+        most = xp.maximum(most, end.sigma)
+        far = domain.divergence(end.theta[..., None, :], starts)  # [..., K]
+        worst = xp.where(most > 0, most, xp.ones_like(most)) * self._width(domain, phi.shape[-1])
+        weight = self._shared(weight - (end.sigma / worst)[..., None] * far)
+        moved, kept = [], []
+        for k, (meta, own) in enumerate(zip(self.metas, owns, strict=True)):
+            start, own = meta.update(domain, starts[..., k, :], own, end)
+            moved.append(start)
+            kept.append(own)
+        starts = xp.stack(moved, axis=-2)
+        phi = xp.sum(xp.exp(weight)[..., None] * starts, axis=-2)
+        return phi, (weight, starts, most, tuple(kept))
+
+    def _shared(self, weight: Array) -> Array:
+        """Log weights that sum to one, after each has given its share to the others."""
+        xp, K = namespace(weight), len(self.metas)
+        weight = weight - xp.max(weight, axis=-1, keepdims=True)
+        plain = xp.exp(weight)
+        plain = plain / xp.sum(plain, axis=-1, keepdims=True)
+        if self.share:
+            plain = (1 - self.share) * plain + self.share * (1 - plain) / (K - 1)
+        tiny = full((), float(xp.finfo(weight.dtype).smallest_normal), weight)
+        return xp.log(xp.maximum(plain, tiny))
