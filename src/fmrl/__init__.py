@@ -28,7 +28,7 @@ from fmrl.core.rules.meta import (
     LastUpdate,
     MetaUpdate,
 )
-from fmrl.core.rules.moving import Discounted, Mixture, Restart, Window
+from fmrl.core.rules.moving import Conditional, Discounted, Mixture, Restart, Window
 from fmrl.core.rules.shape import FullMatrix, Isotropic, KnownStep, LowRank, PerCoordinate
 from fmrl.core.rules.similarity import (
     EWOO,
@@ -60,7 +60,7 @@ __all__ = [
     "AverageDeviation",
     "Ball",
     "Box",
-    "Centres",
+    "Centres", "Conditional",
     "Covariance",
     "Diagonal",
     "Discounted",

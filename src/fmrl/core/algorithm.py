@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, as_float, constant, namespace
 from fmrl.core.domains import Ball, Domain
-from fmrl.core.meta_level import State
+from fmrl.core.meta_level import State, looked
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End, FollowLeader, MetaUpdate
 from fmrl.core.rules.observe import OBSERVATIONS, terms
 from fmrl.core.rules.similarity import Doubling, SimilarityRule
 from fmrl.core.rules.update import FAL, UpdateRule
 from fmrl.core.rules.within import OMD, Learner, Play, play
+from fmrl.core.samples import Samples
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Game
 from fmrl.core.values import Value, shortcut
@@ -177,8 +178,17 @@ class FMRL(Value):
         Returns:
             The state for the next task, and the record of this one.
         """
-        round, end = self.play(state, task.open())
+        game = task.open()
+        state = self.starting(state, game)
+        round, end = self.play(state, game)
         return self.advance(state, end), round
+
+    def starting(self, state: State, game: Game) -> State:
+        """The state with phi where this task starts, for a meta-update that looks at the task."""
+        side = looked(self, game.X[..., 0, :]) if isinstance(game, Samples) else None
+        if side is None:
+            return state
+        return state._replace(phi=self.meta.begin(self.domain, state.phi, state.meta, side))
 
     def play(
         self, state: State, game: Game, best: Solution | None = None, sigma: Array | None = None
@@ -197,7 +207,8 @@ class FMRL(Value):
         best = game.hindsight(self.domain) if best is None else best
         theta = self.update.vector(played, best)
         round = self._round(state, game, played, best, theta, sigma, eta)
-        return round, End(theta, best.theta, sigma, round.seen)
+        side = looked(self, game.X[..., 0, :]) if isinstance(game, Samples) else None
+        return round, End(theta, best.theta, sigma, round.seen, side)
 
     def eta(self, guess: Any, sigma: Array) -> Any:
         """The step: D/sigma, or the guess itself where the similarity rule is absolute."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array, device, full, namespace
-from fmrl.core.meta_level import State, scan, together
+from fmrl.core.meta_level import State, begun, looked, scan, together
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
 from fmrl.core.solve import Solution
@@ -70,7 +70,9 @@ def play_scanned(
         return xp.reshape(_taken(a, flat), (*places.shape, *a.shape[1:]))
 
     theta = stacked(best.theta)
-    before, after = scan(algo, state, End(theta, theta, stacked(sigma)))
+    side = looked(algo, tasks.first)
+    side = None if side is None else stacked(side)
+    before, after = scan(algo, state, End(theta, theta, stacked(sigma), None, side))
     phi = xp.reshape(before.phi, (flat.size, before.phi.shape[-1]))
     guess = before.guess
     guess = guess.flat() if isinstance(guess, Metric) else xp.reshape(guess, (flat.size,))
@@ -100,7 +102,8 @@ def play_solved(
         return
     for part in _parts(len(tasks), meta_batch):
         n = len(part)
-        phi = full((n, 1), 0.0, state.phi) + state.phi
+        side = looked(algo, tasks.first)
+        phi = begun(algo, state, n, None if side is None else _taken(side, part))
         same = State(state.tasks, phi, shared(state.guess, n), (), ())
         rounds, ends = play_from(algo, same, tasks, best, sigma, part)
         state = together(algo, state, ends)

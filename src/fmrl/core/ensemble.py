@@ -20,7 +20,7 @@ from fmrl.core.arrays import Array, full, namespace
 from fmrl.core.meta_level import State
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
-from fmrl.core.samples import Samples
+from fmrl.core.tasks import Rounds
 from fmrl.core.values import Value
 from fmrl.errors import FMRLError
 
@@ -106,7 +106,7 @@ class Ensemble(Value):
             task: A Task of rows, whose losses every member can look up.
         """
         game = task.open()
-        if not isinstance(game, Samples):
+        if not isinstance(game, Rounds):
             what = "an ensemble plays tasks of rows, whose losses every member can look up"
             raise FMRLError(what, fix="give Task(X, y, loss=…)", task=state.tasks)
         best, xp = game.hindsight(self.domain), namespace(state.phi)

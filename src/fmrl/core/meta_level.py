@@ -75,6 +75,12 @@ def measured(rule: Any) -> bool:
     return own and all(shortcut(rule, name, "update") for name in ("measure", "follow"))
 
 
+def looked(rules: Any, first: Array) -> Array | None:
+    """The side information of tasks with these first rows [..., f]; None for most rules."""
+    look = getattr(rules.meta, "look", None)
+    return None if look is None else look(first)
+
+
 def together(rules: Any, state: State, ends: End) -> State:
     """The state after a meta-batch: n tasks that all started at ``state``.
 
@@ -89,9 +95,23 @@ def together(rules: Any, state: State, ends: End) -> State:
     >>> together(algo, algo.init(np.zeros(2)), End(theta, theta, np.array([1.0, 3.0]))).phi
     array([0.125, 0.15 ])
     """
-    xp = namespace(state.phi)
-    same = xp.broadcast_to(state.phi, (ends.tasks, *state.phi.shape))
+    same = begun(rules, state, ends.tasks, ends.side)
     _, guess, seen = guesses_of(rules, same, state.guess, state.similarity, ends)
-    end = ends.at(0) if ends.tasks == 1 else mean_end(ends)
-    phi, memory = rules.meta.update(rules.domain, state.phi, state.meta, end)
+    phi, memory = state.phi, state.meta
+    # Side information belongs to single tasks; others are one task of their mean.
+    apart = ends.side is not None or ends.tasks == 1
+    for end in map(ends.at, range(ends.tasks)) if apart else (mean_end(ends),):
+        phi, memory = rules.meta.update(rules.domain, phi, memory, end)
     return State(state.tasks + ends.tasks, phi, guess, memory, seen)
+
+
+def begun(rules: Any, state: State, count: int, side: Array | None) -> Array:
+    """Where ``count`` tasks start that all begin at ``state``, [count, ..., d]."""
+    xp = namespace(state.phi)
+    same = xp.broadcast_to(state.phi, (count, *state.phi.shape))
+    if side is None:
+        return same
+    starts = [
+        rules.meta.begin(rules.domain, state.phi, state.meta, side[t, ...]) for t in range(count)
+    ]
+    return xp.stack(starts)

@@ -16,7 +16,7 @@ from fmrl.core.arrays import Array, as_array, as_float, namespace, to_numpy, zer
 from fmrl.core.batched import by_run, concat, play_from, play_scanned, play_tasks, solve
 from fmrl.core.ensemble import Ensemble
 from fmrl.core.history import KEEP, History
-from fmrl.core.meta_level import State, together
+from fmrl.core.meta_level import State, looked, together
 from fmrl.core.tasks import ELEMENTS, MOST, Task, Tasks
 from fmrl.errors import FMRLError
 
@@ -220,7 +220,8 @@ def _play_mixed(algo: FMRL, state: State, batch: list[Any]) -> Iterator[Any]:
     played = []
     for number, task in enumerate(batch):
         try:
-            played.append(_widened(*algo.play(state, task.open())))
+            game = task.open()
+            played.append(_widened(*algo.play(algo.starting(state, game), game)))
         except FMRLError as error:
             error.task = state.tasks + number
             raise
@@ -258,6 +259,10 @@ def _run_orders(algo, tasks: list[Any], phi, orders: np.ndarray, keep, report) -
             if algo.scanned:
                 rounds, state = play_scanned(algo, state, every, best, sigma, index)
             else:
+                side = looked(algo, every.first[index[0], ...])
+                if side is not None:
+                    phi = algo.meta.begin(algo.domain, state.phi, state.meta, side)
+                    state = state._replace(phi=phi)
                 rounds, end = play_from(algo, state, every, best, sigma, index[0])
                 rounds, state = by_run(rounds, index.shape), algo.advance(state, end)
             history.append(rounds, state)

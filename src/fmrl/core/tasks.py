@@ -202,6 +202,11 @@ class Tasks:
         """m_t of every task, [n]."""
         return np.diff(self.starts)
 
+    @property
+    def first(self) -> Array:
+        """The first row of every task, [n, f]."""
+        return _rows(self.X, self.starts[:-1])
+
     @classmethod
     def of(cls, tasks: Sequence[Task], first: int = 0) -> Tasks:
         """From Task values of one loss, width, dtype and kind of array.

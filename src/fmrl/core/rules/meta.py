@@ -24,6 +24,7 @@ class End(NamedTuple):
     optimum: Array  # [..., d] best action in hindsight
     sigma: Array  # [...] G_t·√m_t
     seen: Array | None = None  # [..., k] what a similarity rule asked to observe of the play
+    side: Array | None = None  # [..., s] what a meta-update looked at before the play
 
     @property
     def tasks(self) -> int:
@@ -42,6 +43,16 @@ class MetaUpdate(Value):
         """The first initialisation and the memory: a number, an array or a tuple of them."""
         return phi, ()
 
+    def look(self, first: Array) -> Array | None:
+        """What the rule looks at before a task is played, [..., s], of the first rows [..., f] of
+        tasks: its side information. None where it looks at nothing.
+        """
+        return None
+
+    def begin(self, domain: Domain, phi: Array, memory: Any, side: Array) -> Array:
+        """Where a task with this side information starts."""
+        return phi
+
     def update(self, domain: Domain, phi: Array, memory: Any, end: End) -> tuple[Array, Any]:
         """The next initialisation and memory."""
         raise NotImplementedError
@@ -50,8 +61,11 @@ class MetaUpdate(Value):
         """phi before each of n tasks [n, ..., d], then phi and the memory after the last."""
         before = []
         for t in range(ends.tasks):
+            end = ends.at(t)
+            if end.side is not None:
+                phi = self.begin(domain, phi, memory, end.side)
             before.append(phi)
-            phi, memory = self.update(domain, phi, memory, ends.at(t))
+            phi, memory = self.update(domain, phi, memory, end)
         return namespace(phi).stack(before), phi, memory
 
     def merged(self, ends: End) -> End | None:
