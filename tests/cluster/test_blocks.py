@@ -30,6 +30,7 @@ RULES = (
     fmrl.AverageDeviation(),
     fmrl.Known(0.4),
     fmrl.EWOO(0.2),
+    fmrl.KnownStep((0.1, 0.2, 0.3, 0.4, 0.5)),
 )
 OBSERVING = (
     fmrl.Isotropic(0.3),

@@ -203,6 +203,25 @@ def test_frozen_parameters_stay_and_the_others_learn():
     assert (fixed.eta[0, :4] - free.eta[0]).abs().max() < 1e-12
 
 
+def test_known_steps_are_taken():
+    """A number, or one for every parameter, which Adam can be given too."""
+    tasks, steps = regressions(), (0.01, 0.02, 0.03, 0.04, 0.05)
+    number, each, fixed = (
+        MetaTrainer(linear(), within, similarity=rule, meta_batch=2, loss=squared_error)
+        for within, rule in (
+            (SGD(), fmrl.KnownStep(0.02)), (SGD(), fmrl.KnownStep((0.02,) * 5)), (SGD(0.02), None),
+        )
+    )  # fmt: skip
+    for trainer in (number, each):
+        assert torch.equal(trainer.fit(tasks, 3).phi, fixed.fit(tasks, 3).phi)
+    trainer = MetaTrainer(
+        [linear(0), linear(1)], Adam(None), similarity=fmrl.KnownStep(steps), loss=squared_error
+    )
+    start = trainer.phi
+    moved = (trainer.fit(tasks, 1).phi - start).abs().mean(0)
+    assert trainer.eta.tolist() == [list(steps)] * 2 and moved[4] > 2 * moved[0]
+
+
 def test_a_long_run_observes_the_rounds_of_the_task():
     rule, tasks = RULES[0], regressions()
     options = {"similarity": rule, "meta_batch": 1, "loss": squared_error}
