@@ -29,6 +29,15 @@ RULES = (
     fmrl.ReleasedDoubling(0.05, 1.2),
     fmrl.AverageDeviation(),
     fmrl.Known(0.4),
+    fmrl.EWOO(0.2),
+    fmrl.KnownStep((0.1, 0.2, 0.3, 0.4, 0.5)),
+)
+OBSERVING = (
+    fmrl.Isotropic(0.3),
+    fmrl.PerCoordinate(0.3),
+    fmrl.FullMatrix(0.3),
+    fmrl.LowRank(2, 0.3),
+    fmrl.Covariance(0.3),
 )
 
 
@@ -70,6 +79,42 @@ def test_every_meta_update_and_similarity_rule(tmp_path, meta, rule):
     tasks, _ = make(14)
     algo = fmrl.FMRL(fmrl.Ball(1.0), meta=meta, similarity=rule)
     same(here(tmp_path / "out", tasks, algo, block=5).history(), fmrl.run(algo, tasks))
+
+
+@pytest.mark.parametrize("rule", OBSERVING, ids=repr)
+def test_rules_that_observe_the_play(tmp_path, rule):
+    """Tasks in turn and meta-batches of several blocks; then from a state that holds a metric."""
+    tasks, _ = make(14)
+    cases = [(update, size) for update in (fmrl.FAL(), fmrl.FLIBatch()) for size in (1, 2, 9)]
+    for i, (update, size) in enumerate(cases):
+        algo = fmrl.FMRL(update=update, similarity=rule)
+        expected = fmrl.run(algo, tasks, meta_batch=size)
+        same(
+            here(tmp_path / str(i), tasks, algo, block=4, meta_batch=size).history(),
+            expected,
+            0 if size == 1 else 1e-12,
+        )
+    half = fmrl.run(algo, tasks[:5])
+    later = here(tmp_path / "later", tasks[5:], algo, block=4, state=half.state)
+    same(later.history(), fmrl.run(algo, tasks[5:], state=half.state), 0)
+    other = half.state._replace(guess=fmrl.run(algo, tasks[:4]).state.guess)
+    with pytest.raises(fmrl.FMRLError, match="differs in data, blocks or start"):
+        here(tmp_path / "later", tasks[5:], algo, block=4, state=other)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_a_prior_is_that_of_one_machine(tmp_path, loss):
+    tasks, table = make(60, features=3, loss=loss)
+    kind = tasks[0].loss
+    folder = write(tmp_path / "data", table, (200,))
+    for family in ("full", 1):
+        expected = fmrl.estimate_prior(tasks, family, steps=8)
+        for source in (iter(tasks), Tables(folder, loss=kind)):
+            found = Ray(block=7).estimate_prior(source, family, steps=8, mapper=Here())
+            for name in ("mean", "covariance", "noise", "tasks", "information"):
+                one, other = getattr(found, name), getattr(expected, name)
+                np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12, err_msg=name)
+    assert (found.noise == 1.0) == (loss == "logistic")
 
 
 def test_rules_of_the_users_own(tmp_path):
@@ -137,8 +182,11 @@ def test_the_scan_is_the_rule(gamma):
 def test_resume_reuses_finished_blocks(tmp_path):
     _tasks, table = make(32)
     folder, out = write(tmp_path / "data", table, (100, 250)), tmp_path / "out"
-    for update, size in ((fmrl.FAL(), 1), (fmrl.FLIBatch(), 2), (fmrl.FLIBatch(), 16)):
-        algo = fmrl.FMRL(update=update)
+    updates = [(fmrl.FAL(), 1), (fmrl.FLIBatch(), 2), (fmrl.FLIBatch(), 16)]
+    cases = [(update, size, fmrl.Doubling(0.1, 1.1)) for update, size in updates]
+    cases += [(fmrl.FAL(), 1, fmrl.FullMatrix(0.3)), (fmrl.FLIBatch(), 16, fmrl.LowRank(2, 0.3))]
+    for update, size, rule in cases:
+        algo = fmrl.FMRL(update=update, similarity=rule)
         first = here(out, Tables(folder), algo, block=4, meta_batch=size, resume=False)
         files = sorted((out / "rounds").iterdir())
         for file in files[3:]:

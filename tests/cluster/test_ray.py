@@ -21,6 +21,7 @@ from ray.cluster_utils import Cluster
 import fmrl
 from fmrl.cluster import Ray, Tables, play
 
+SHAPE = fmrl.PerCoordinate(0.3)
 SCRIPT = """
 import sys, fmrl
 from fmrl.cluster import play
@@ -56,12 +57,17 @@ def test_three_nodes(cluster, tmp_path):
     same(fmrl.run(algo, iter(tasks), engine=Ray(block=101), progress=seen.append), expected)
     assert sum(seen) == 400 and len(seen) == 4
     some = tasks[:90]
-    for update, block, size in ((fmrl.FLIBatch(), 40, 1), (fmrl.FLIOnline(), 20, 60)):
-        other = fmrl.FMRL(update=update)
+    cases = [(fmrl.FLIBatch(), 40, 1, fmrl.Doubling(0.1, 1.1)), (fmrl.FAL(), 20, 60, SHAPE)]
+    for update, block, size, rule in [*cases, (fmrl.FAL(), 40, 1, SHAPE)]:
+        other = fmrl.FMRL(update=update, similarity=rule)
         same(
             fmrl.run(other, some, meta_batch=size, engine=Ray(block=block)),
             fmrl.run(other, some, meta_batch=size),
         )
+    prior = Ray(block=40).estimate_prior(some, steps=5)
+    np.testing.assert_allclose(
+        prior.covariance, fmrl.estimate_prior(some, steps=5).covariance, rtol=1e-10, atol=1e-12
+    )
     dataset = ray.data.from_arrow([table.slice(0, 1500), table.slice(1500)])
     same(fmrl.run(algo, Tables(dataset, loss=fmrl.Squared()), engine=Ray(block=100)), expected)
 

@@ -1,5 +1,5 @@
 """A training to be started by torchrun, and by the test itself in one process: digits, float64,
-three compositions.
+four compositions.
 """
 
 # ruff: noqa: E402
@@ -21,6 +21,7 @@ from fmrl.deep import (
     FLIBatch,
     FLIOnline,
     Interpolate,
+    Isotropic,
     MetaTrainer,
     Pool,
     Ranks,
@@ -33,6 +34,7 @@ KINDS = {
     "reptile": (Adam(1e-3), FLIOnline(), Interpolate(1.0, 0.0, 40), None),
     "doubling": (SGD(lipschitz=5.0), FLIBatch(), AdaptiveOGD(), Doubling(0.05, 1.1, first=0.5)),
     "sgd": (SGD(0.05), FLIOnline(), Interpolate(0.5, 0.5, 1), None),
+    "isotropic": (SGD(), FLIOnline(), Interpolate(0.5, 0.5, 1), Isotropic(0.05)),
 }
 
 

@@ -17,6 +17,7 @@ from fmrl.deep import (
     AverageDeviation,
     Layout,
     MetaTrainer,
+    PerCoordinate,
     Pool,
     Progress,
     TensorBoard,
@@ -244,6 +245,9 @@ def test_logging(tmp_path):
         tasks, 1, each=board
     )
     assert tags(tmp_path / "rule") == {"loss/0", "eta/0", "guess/0"}
+    board = TensorBoard(tmp_path / "shape")
+    MetaTrainer(net, SGD(), similarity=PerCoordinate(0.1), meta_batch=1).fit(tasks, 1, each=board)
+    assert tags(tmp_path / "shape") == {"loss/0", "eta/0"}
 
 
 def tags(folder):

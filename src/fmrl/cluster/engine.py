@@ -6,24 +6,27 @@ from __future__ import annotations
 
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fmrl.cluster.groups import Block
-from fmrl.cluster.plan import Driver, Plan, plan_tables, plan_tasks, settle
+from fmrl.cluster.plan import Driver, plan_of, settle
 from fmrl.cluster.tables import Skipped, Tables
 from fmrl.cluster.work import Job, read_block
 from fmrl.cluster.workers import Ledger, OnRay
 from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array
-from fmrl.core.history import KEEP, History
+from fmrl.core.history import KEEP, OBSERVED, History
 from fmrl.core.losses import Loss
 from fmrl.core.meta_level import State
+from fmrl.core.prior import Gaussian, Moments, estimate_prior
 from fmrl.errors import FMRLError
 from fmrl.files import sweep
 from fmrl.records import record, write_json
@@ -66,6 +69,7 @@ class Played:
             return history
         # Of an exact rule, theta is the optimum.
         names = [n for n in KEEP[keep] if n != "theta" or not self.exact]
+        names += OBSERVED if getattr(self.algo.similarity, "observes", None) else ()
         for block in self.blocks:
             path = self.out / "rounds" / f"{block.number:08d}.parquet"
             columns = read_block(path, names)
@@ -173,21 +177,48 @@ class Ray:
             mapper: Another way to map than Ray.
             local: Whether ``out`` is seen by this machine only.
         """
-        files = isinstance(tasks, (list, tuple)) and tasks
-        files = files and all(isinstance(t, (str, Path)) for t in tasks)
-        if files or isinstance(tasks, (str, Path)) or type(tasks).__module__.startswith("ray.data"):
-            tasks = Tables(tasks)
-        own, mapper = mapper is None, mapper or OnRay(self.address, view=self.view)
-        try:
+        with self._workers(mapper) as mapper:
             if local and len(getattr(mapper, "hosts", "1")) > 1:
                 fix = "give Ray(out=…), a folder that all of them see"
                 raise FMRLError("the cluster has several machines", fix=fix)
             out = str(Path(self.out).absolute())  # type: ignore[arg-type]
             job = Job(algo, out, meta_batch=meta_batch, keep=keep, skip=self.skip_bad_tasks)
             return self._play(job, tasks, phi, state, progress, mapper)
+
+    def estimate_prior(
+        self, tasks: Any, family: str | int = "full", *, mapper: Any = None, **options: Any
+    ) -> Gaussian:
+        """`fmrl.estimate_prior` of tasks on a cluster.
+
+        Every step is a map over the blocks, whose sums are added in their order. Nothing is
+        written, and what cannot be read stops it.
+
+        Args:
+            tasks: As in `run`.
+            family: As in `fmrl.estimate_prior`.
+            mapper: Another way to map than Ray.
+            options: As in `fmrl.estimate_prior`: noise, start, shrink, steps, …
+        """
+        with self._workers(mapper) as mapper:
+            plan = plan_of(Job(FMRL(), ""), tasks, self.block, mapper)
+
+            def sums(_: Any, gaussian: Gaussian) -> Moments:
+                mapper.ledger.begin("moments", len(plan.blocks))
+                items = ((b, plan.held(b), gaussian) for b in plan.blocks)
+                work = mapper.map("moments", plan.job, items, ordered=True)
+                return reduce(add, (done.value for done in work))
+
+            return estimate_prior(plan.kind, family, sums=sums, **options)
+
+    @contextmanager
+    def _workers(self, mapper: Any) -> Iterator[Any]:
+        """Those given, or Ray's for as long as they are needed."""
+        found = mapper or OnRay(self.address, view=self.view)
+        try:
+            yield found
         finally:
-            if own:
-                mapper.close()
+            if mapper is None:
+                found.close()
 
     def _play(
         self, job: Job, tasks: Any, phi: Any, state: Any, progress: Any, mapper: Any
@@ -195,8 +226,7 @@ class Ray:
         algo, out = job.algo, Path(job.out)
         about = {"meta_batch": job.meta_batch, "keep": job.keep, "skip_bad_tasks": job.skip}
         with record("scale", algo=algo, **about) as entry:
-            make = plan_tables if isinstance(tasks, Tables) else plan_tasks
-            plan: Plan = make(job, tasks, self.block, mapper)
+            plan = plan_of(job, tasks, self.block, mapper)
             middle = algo.domain.middle(np.zeros(plan.dim, plan.dtype))
             start = state or algo.init(middle if phi is None else np.asarray(phi))
             job = settle(plan, start, out, self.resume, self.alone)

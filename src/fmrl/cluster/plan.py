@@ -1,11 +1,12 @@
 """The plan of a run: which blocks there are, whether the folder it goes to holds a beginning of the
 same run, and which block waits for what.
 
-exact rules      solve (map) → phi before each block → deviate (map) → guesses → play (map)
+scanned          solve (map) → phi before each block → deviate (map) → guesses → play (map)
 meta-batches     solve (map) → for each meta-batch: play its blocks (map), one weighted update
 task after task  solve (map) → each block in turn, on one worker at a time
 
-An exact rule's phi follows from the optima alone. Where the meta-update can merge a block into
+Where the update rule is exact and the similarity rule observes no play, phi and the guess follow
+from the optima alone (`FMRL.scanned`). Where the meta-update can merge a block into
 one task and the similarity rule needs one number of a task, vectors stay with the workers. Any
 other rule, such as one of the user's own, is scanned by the driver, which reads the optima block
 by block while the blocks before are being played.
@@ -39,8 +40,9 @@ from fmrl.cluster.groups import (
 )
 from fmrl.cluster.tables import Skipped, Tables, named
 from fmrl.cluster.work import Job, Start, ends_of
-from fmrl.core.losses import Squared
+from fmrl.core.losses import Loss, Squared
 from fmrl.core.meta_level import State, measured, scan, together
+from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Task, Tasks
 from fmrl.errors import FMRLError, TableError
@@ -58,8 +60,26 @@ class Plan:
     held: Callable[[Block], Any]
     dim: int
     data: Any
+    loss: Loss
     dtype: Any = np.float64
     skipped: list[Skipped] = field(default_factory=list)
+
+    @property
+    def kind(self) -> Tasks:
+        """Tasks of the same kind, without rows."""
+        outputs = self.loss.outputs
+        X = np.zeros((0, self.dim // outputs), self.dtype)
+        return Tasks(self.loss, X, np.zeros((0, outputs), self.dtype), np.zeros(1, int), [])
+
+
+def plan_of(job: Job, tasks: Any, block: int | None, mapper: Any) -> Plan:
+    """The plan for whatever the engine reads."""
+    files = isinstance(tasks, (list, tuple)) and tasks
+    files = files and all(isinstance(t, (str, Path)) for t in tasks)
+    if files or isinstance(tasks, (str, Path)) or type(tasks).__module__.startswith("ray.data"):
+        tasks = Tables(tasks)
+    make = plan_tables if isinstance(tasks, Tables) else plan_tasks
+    return make(job, tasks, block, mapper)
 
 
 def plan_tables(job: Job, tables: Tables, block: int | None, mapper: Any) -> Plan:
@@ -136,7 +156,8 @@ def _plan(
         moved = tables.coordinates.tasks(Tasks(Squared(), *basis, [0]))
         what["coordinates"] = checksum(moved.X, moved.target)
     dim = tables.loss.outputs * tables.width
-    return Plan(replace(job, tables=tables), blocks, held, dim, what, skipped=skipped)
+    job = replace(job, tables=tables)
+    return Plan(job, blocks, held, dim, what, tables.loss, skipped=skipped)
 
 
 def plan_tasks(job: Job, tasks: Iterable[Any], block: int | None, mapper: Any) -> Plan:
@@ -162,7 +183,7 @@ def plan_tasks(job: Job, tasks: Iterable[Any], block: int | None, mapper: Any) -
         first += len(some)
     if not blocks:
         raise FMRLError("there are no tasks", fix="give at least one Task")
-    return Plan(job, blocks, lambda b: held[b.number], dim, digests, stack.X.dtype)
+    return Plan(job, blocks, lambda b: held[b.number], dim, digests, stack.loss, stack.X.dtype)
 
 
 def settle(plan: Plan, start: State, out: Path, resume: bool, alone: bool = True) -> Job:
@@ -179,7 +200,9 @@ def settle(plan: Plan, start: State, out: Path, resume: bool, alone: bool = True
         (b.first, b.tasks, b.batch, [(s.file, s.group, s.first_run, s.last_run) for s in b.spans])
         for b in plan.blocks
     ]
-    key = json.dumps([about, plan.data, blocks, plain(list(start))], default=str)
+    guess = start.guess.arrays if isinstance(start.guess, Metric) else start.guess
+    begin = plain(list(start._replace(guess=guess)))
+    key = json.dumps([about, plan.data, blocks, begin], default=str)
     run = hashlib.sha256(key.encode()).hexdigest()
     mark = about | {"run": run, "tasks": sum(b.tasks for b in plan.blocks)}
     manifest = out / "run.json"
@@ -242,7 +265,7 @@ class Driver:
     def run(self, state: State) -> Totals:
         """Play all blocks from ``state``."""
         self.totals = Totals(state)
-        if self.algo.update.exact and self.job.meta_batch == 1:
+        if self.algo.scanned and self.job.meta_batch == 1:
             self.mapper.ledger.begin("play", len(self.blocks))
             merged = all(self.merged[b.number] is not None for b in self.blocks)
             alone = merged and measured(self.algo.similarity)
@@ -290,7 +313,7 @@ class Driver:
         self.mapper.ledger.begin("play", len(self.blocks))
         for _, group in groupby(self.blocks, key=lambda b: b.batch):
             blocks = list(group)
-            start = Start(state.phi, None, np.asarray(state.guess), together=True)
+            start = Start(state.phi, None, state.guess, together=True)
             items = [(b, self.held(b), start) for b in blocks]
             for done in self.mapper.map("play", self.job, items, ordered=True):
                 self._count(done)

@@ -1,6 +1,6 @@
-"""What a worker does with one block: index, solve, deviate, play. Every piece of work can be done
-twice with the same result. What it finds is one Parquet file, written whole or not at all, so that
-a file that is there is a block that is done.
+"""What a worker does with one block: index, solve, deviate, play; moments, for a prior. Every piece
+of work can be done twice with the same result. What it finds is one Parquet file, written whole or
+not at all, so that a file that is there is a block that is done.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import numpy as np
 from fmrl.cluster.groups import Block, index_file
 from fmrl.cluster.tables import Skipped, Tables
 from fmrl.core.algorithm import FMRL, Round
-from fmrl.core.batched import concat, play_from, play_solved
+from fmrl.core.batched import concat, play_from, play_solved, shared
 from fmrl.core.batched import solve as solve_tasks
-from fmrl.core.history import KEEP, SCALARS
+from fmrl.core.history import KEEP, OBSERVED, SCALARS
 from fmrl.core.meta_level import State, starts_of, together
+from fmrl.core.prior import Gaussian
+from fmrl.core.prior import moments as moments_of
 from fmrl.core.rules.meta import End
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Tasks
@@ -55,7 +57,7 @@ class Start(NamedTuple):
 
     phi: np.ndarray  # [d] of the first task
     memory: Any  # of the meta-update, from which the others follow
-    guess: np.ndarray  # [n], or [] for one guess
+    guess: Any  # [n], or that of a State where all start together
     together: bool = False  # whether all start at phi, as in a meta-batch
 
 
@@ -158,12 +160,12 @@ def play(job: Job, done: Done, held: Any, start: Start) -> None:
     rounds = _played(job, done)
     if rounds is None:
         tasks, best, sigma, columns = _ready(job, done, held)
-        n, phi = len(sigma), start.phi
+        n, phi, guess = len(sigma), start.phi, start.guess
         if start.together:
-            phi = np.tile(phi, (n, 1))
+            phi, guess = np.tile(phi, (n, 1)), shared(guess, n)
         else:
             phi = starts_of(job.algo, phi, start.memory, End(best.theta, best.theta, sigma))[0]
-        before = State(0, phi, np.broadcast_to(start.guess, (n,)), (), ())
+        before = State(0, phi, guess, (), ())
         happened, _ = play_from(job.algo, before, tasks, best, sigma, np.arange(n))
         rounds = _write(job, done, happened, columns)
     done.value = float(rounds["regret"].sum()), float(rounds["gap"].sum())
@@ -177,22 +179,28 @@ def turn(job: Job, done: Done, held: Any, state: State) -> None:
         pieces = list(play_solved(job.algo, state, tasks, best, sigma, job.meta_batch))
         state = pieces[-1][1]
         rounds = _write(job, done, concat([happened for happened, _ in pieces]), columns)
-    else:  # played before: its update vectors say where phi went
+    else:  # played before: how its tasks ended says where phi went
         ends = ends_of(job, done.item)
         for first in range(0, ends.tasks, job.meta_batch):
             state = together(job.algo, state, ends.at(slice(first, first + job.meta_batch)))
     done.value = float(rounds["regret"].sum()), float(rounds["gap"].sum()), state
 
 
+def moments(job: Job, done: Done, held: Any, gaussian: Gaussian) -> None:
+    """What the tasks of a block say about a Gaussian."""
+    tasks = _tasks(job, done.item, held, done)
+    assert tasks is not None
+    done.tasks, done.value = len(tasks), moments_of(tasks, gaussian)
+
+
 def ends_of(job: Job, *blocks: Block) -> End:
     """How the tasks of blocks that were played, or at least solved, ended."""
-    found = []
+    found, names = [], [] if job.algo.update.exact else ["theta"]
+    names += ["seen"] if getattr(job.algo.similarity, "observes", None) else []
     for block in blocks:
         best = read(job, "optima", block, ["optimum", "sigma"])
-        theta = best["optimum"]
-        if not job.algo.update.exact:
-            theta = read(job, "rounds", block, ["theta"])["theta"]
-        found.append(End(theta, best["optimum"], best["sigma"]))
+        end = End(best["optimum"], best["optimum"], best["sigma"])
+        found.append(end._replace(**read(job, "rounds", block, names)) if names else end)
     return concat(found)
 
 
@@ -240,6 +248,8 @@ def _write(job: Job, done: Done, happened: Round, best: dict[str, Any]) -> dict[
     columns |= {"sigma": best["sigma"], "meta_batch": np.full(n, job.meta_batch, np.int32)}
     if not job.algo.update.exact:
         columns["theta"] = happened.theta
+    if happened.seen is not None:  # without it, the similarity rule could not be asked again
+        columns |= {name: getattr(happened, name) for name in (*OBSERVED, "seen")}
     if "optimum" in KEEP[job.keep]:
         columns["optimum"] = best["optimum"]
     if "losses" in KEEP[job.keep]:
@@ -316,4 +326,7 @@ def _values(pa: Any, column: Any) -> Any:
     return whole.to_numpy(zero_copy_only=False)
 
 
-WORK = {"index": index, "solve": solve, "deviate": deviate, "play": play, "turn": turn}
+WORK = {
+    "index": index, "solve": solve, "deviate": deviate, "play": play, "turn": turn,
+    "moments": moments,
+}  # fmt: skip

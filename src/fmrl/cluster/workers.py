@@ -16,6 +16,7 @@ from statistics import median
 from typing import Any
 
 from fmrl.cluster.work import Done, Job, attend
+from fmrl.core.metric import Metric
 from fmrl.errors import FMRLError
 
 RETRIES = 20  # of one block, when the process or the machine that works on it dies
@@ -180,7 +181,9 @@ def _check(done: Done, ledger: Ledger) -> Done:
 
 
 def _size(value: Any) -> int:
-    """Bytes of the arrays in nested tuples."""
+    """Bytes of the arrays in nested tuples and metrics."""
+    if isinstance(value, Metric):
+        return _size(tuple(value.arrays.values()))
     if isinstance(value, (tuple, list)):
         return sum(map(_size, value))
     return int(getattr(value, "nbytes", 8))

@@ -209,7 +209,7 @@ def estimate_prior(
     shrink: float | None = None,
     steps: int = 100,
     tolerance: float = 1e-4,
-    sums: Callable[[Any, Gaussian], Moments] | None = None,
+    sums: Callable[[Tasks, Gaussian], Moments] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Gaussian:
     """The mean and covariance of tasks' parameters by marginal likelihood, the noise inside tasks
@@ -220,7 +220,7 @@ def estimate_prior(
     estimate; a step never lowers the likelihood. Tasks may have fewer rows than features.
 
     Args:
-        tasks: Tasks, a list of Task, or whatever ``sums`` reads.
+        tasks: Tasks, or a list of Task.
         family: "isotropic", "diagonal", "full", or a rank: so many directions and one variance for
             the rest.
         noise: s² of squared losses, if it is known.
@@ -230,7 +230,8 @@ def estimate_prior(
             for each parameter).
         steps: At most so many.
         tolerance: Stop when a step changes H by less, relatively.
-        sums: How `moments` is computed for all of ``tasks``: a cluster adds up its own.
+        sums: Computes `moments` where the tasks lie elsewhere, as on a cluster; ``tasks`` may then
+            be Tasks of their kind without rows.
         progress: Called with 1 after every step.
 
     >>> import numpy as np, fmrl
@@ -248,11 +249,8 @@ def estimate_prior(
         raise FMRLError(what)
     if sums is None:
         tasks, sums = _as_tasks(tasks), moments
-        learns = isinstance(tasks.loss, Squared) and noise is None
-        dim, like = tasks.dim, tasks.X
-    else:
-        learns, dim, like = noise is None, tasks.dim, tasks.like
-    first = start or _begin(dim, like, noise if noise is not None else 1.0)
+    learns, dim = isinstance(tasks.loss, Squared) and noise is None, tasks.dim
+    first = start or _begin(dim, tasks.X, noise if noise is not None else 1.0)
     shrink = float(dim if shrink is None else shrink)
     found = first
     for _ in range(steps):

@@ -3,6 +3,7 @@
 Needs the extra ``fmrl[deep]``."""
 
 from fmrl.core.rules.meta import AdaptiveOGD, FollowLeader, Interpolate
+from fmrl.core.rules.shape import Isotropic, PerCoordinate
 from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known
 from fmrl.core.rules.update import FLIBatch, FLIOnline
 from fmrl.deep.adaptation import adapt, gradient_norm
@@ -19,8 +20,8 @@ from fmrl.deep.within import SGD, Adam
 
 __all__ = [
     "MAML", "SGD", "Adam", "AdaptiveOGD", "Arrays", "AverageDeviation", "Doubling", "Evaluation",
-    "FLIBatch", "FLIOnline", "FewShot", "FollowLeader", "Interpolate", "Known", "Layout", "LongRun",
-    "MetaTrainer", "Pool", "Progress", "Ranks", "SameConv2d", "TensorBoard", "adapt",
-    "cross_entropy", "evaluate", "gradient_norm", "load", "mini_imagenet_net", "omniglot_net",
-    "save", "squared_error", "summed_cross_entropy",
+    "FLIBatch", "FLIOnline", "FewShot", "FollowLeader", "Interpolate", "Isotropic", "Known",
+    "Layout", "LongRun", "MetaTrainer", "PerCoordinate", "Pool", "Progress", "Ranks", "SameConv2d",
+    "TensorBoard", "adapt", "cross_entropy", "evaluate", "gradient_norm", "load",
+    "mini_imagenet_net", "omniglot_net", "save", "squared_error", "summed_cross_entropy",
 ]  # fmt: skip

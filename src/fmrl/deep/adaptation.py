@@ -27,7 +27,7 @@ class Start:
     within: Any
     loss: Loss
     phi: torch.Tensor  # [R, P]
-    eta: torch.Tensor  # [R]
+    eta: torch.Tensor  # [R], or [R, P]
     second: torch.Tensor | None = None  # [R, P] Adam's carried moments
     taken: int = 0  # steps behind them
     options: dict[str, Any] = field(default_factory=dict)  # path and precision
@@ -71,7 +71,7 @@ class Start:
             loop.second.zero_()
         elif loop.second is not None:
             loop.second.copy_(self.second[pick][:, order])
-        loop.eta.copy_(self.eta[pick])
+        loop.eta.copy_(self.eta[pick] if self.eta.ndim == 1 else self.eta[pick][:, order])
         loop.bias.copy_(loop.bias_at(self.taken))
 
     def loop(
@@ -79,7 +79,7 @@ class Start:
     ) -> InnerLoop:
         """An inner loop of tasks whose targets look like ``label`` [·, steps, batch, ...]."""
         sizes = {"tasks": tasks, "steps": label.shape[1], "batch": label.shape[2], "piece": piece}
-        options = sizes | self.options
+        options = sizes | self.options | {"shaped": self.eta.ndim == 2}
         return InnerLoop(self.module, self.within, inputs, loss=self.loss, targets=label, **options)
 
 

@@ -2,7 +2,9 @@
 
 The meta-update and the similarity rule are the core's own values, applied to the flat parameter
 vector with R = ½‖·‖² on all of R^P. A meta-iteration gives them the tasks of a meta-batch, which
-all started from the same phi. Any rule with ``init`` and ``update`` can be used."""
+all started from the same phi. Any rule with ``init`` and ``update`` can be used, if it observes
+nothing of a task's play or its squared gradients (`OBSERVED`), and learns a number or a step for
+every parameter."""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from fmrl.core.domains import Euclidean
+from fmrl.core.metric import Diagonal, Metric
 from fmrl.core.rules.meta import End, FollowLeader
 from fmrl.core.rules.similarity import Known
 from fmrl.core.rules.update import FLIOnline
@@ -22,6 +25,7 @@ from fmrl.deep.checks import whole
 from fmrl.errors import FMRLError
 
 DOMAIN = Euclidean()
+OBSERVED = (None, "norms", "squares")  # what a rule may ask to see of a network's play
 
 
 class Played(NamedTuple):
@@ -69,7 +73,7 @@ class MetaState:
 
     phi: torch.Tensor  # [R, P] initialisation
     second: torch.Tensor | None  # [R, P] Adam's carried second moments
-    guess: torch.Tensor  # [R] D_t; unused with a fixed step
+    guess: torch.Tensor  # [R] D_t (unused with a fixed step), or steps [R, P]
     meta: Any  # the meta-update's memory
     similarity: Any  # the similarity rule's memory
     iteration: int = 0  # meta-iterations done
@@ -101,6 +105,21 @@ class MetaLevel:
         if self.similarity is None and self.within.step is None:
             fix = "give step=, or a similarity rule that sets it"
             raise FMRLError(f"{self.within!r} has no step", fix=fix)
+        if self.observes not in OBSERVED:
+            raise _too_much(self.similarity)
+        if self.observes and self.within.adaptive:
+            what = f"{self.similarity!r} learns the step of plain gradients, which Adam rescales"
+            raise FMRLError(what, fix="use SGD(), or Adam with Doubling or AverageDeviation")
+
+    @property
+    def observes(self) -> str | None:
+        """What the similarity rule asks to see of a task's play."""
+        return getattr(self.similarity, "observes", None)
+
+    @property
+    def absolute(self) -> bool:
+        """Whether the guess is the step itself."""
+        return getattr(self.similarity, "absolute", False)
 
     @property
     def averages(self) -> bool:
@@ -115,6 +134,10 @@ class MetaLevel:
             raise FMRLError("the module's parameters have a NaN or an infinity")
         phi, meta = self.meta.init(DOMAIN, phi)
         guess, similarity = (self.similarity or Known(1.0)).init(DOMAIN, phi)
+        if isinstance(guess, Diagonal):
+            guess = guess.steps + torch.zeros_like(phi)
+        if isinstance(guess, Metric):
+            raise _too_much(self.similarity)
         second = torch.zeros_like(phi) if self.within.adaptive else None
         meta = meta if self._scheduled(meta) else _own(meta, phi)
         return MetaState(phi.clone(), second, _own(guess, phi), meta, _own(similarity, phi))
@@ -122,14 +145,16 @@ class MetaLevel:
     def sigma(self, size: int) -> float:
         """sigma = G·√m, the weight of a task and the scale of its step."""
         bound = self.within.gradient_bound(size)
-        if bound is None and self.similarity is not None:
+        if bound is None and self.similarity is not None and not self.absolute:
             fix = "give lipschitz=, e.g. from gradient_norm()"
             raise FMRLError(f"{self.within!r}: a similarity rule needs G", fix=fix)
         return (1.0 if bound is None else bound) * math.sqrt(self.rounds)
 
     def eta(self, guess: torch.Tensor, size: int, steps: torch.Tensor) -> torch.Tensor:
-        """Inner step of each run [R]: fixed, or D_t / sigma."""
-        return steps if self.similarity is None else guess / self.sigma(size)
+        """Inner step of each run: fixed [R], D_t / sigma, or the guess itself, [R] or [R, P]."""
+        if self.similarity is None or self.absolute:
+            return steps if self.similarity is None else guess
+        return guess / self.sigma(size)
 
     def fraction(self, memory: int, count: int) -> tuple[float, Any]:
         """The weight of theta in the next phi, of a meta-update that `_scheduled` accepts."""
@@ -152,23 +177,41 @@ class MetaLevel:
         fraction, _ = self.fraction(memory, 1)
         return abs(self._moved(2.0, 5.0, memory, 1)[0] - (2.0 + 3.0 * fraction)) < 1e-12
 
-    def advance(self, state: MetaState, theta: torch.Tensor, fraction: torch.Tensor | None) -> None:
+    def seen(self, squares: torch.Tensor | None) -> torch.Tensor | None:
+        """What the similarity rule sees, [R, K, 1] or [R, K, P], of squared gradients [R, K, P]."""
+        norms = squares is not None and self.observes == "norms"
+        return squares.sum(-1, keepdim=True) if norms else squares
+
+    def advance(
+        self, state: MetaState, theta: torch.Tensor, fraction: torch.Tensor | None,
+        seen: torch.Tensor | None = None,
+    ) -> None:  # fmt: skip
         """Move phi and the guess, in place, after tasks that ended at theta [R, K, P].
 
         The similarity rule sees the K tasks one after the other, all from the same phi; the
         meta-update sees their mean once, with the sum of their weights.
         """
         if self.similarity is not None:
-            sigma = torch.full_like(state.guess, self.sigma(theta.shape[2]))
-            self.learn(state, state.phi, [End(end, end, sigma) for end in theta.unbind(1)])
+            sigma = self.weight(state)
+            ends, sights = theta.unbind(1), [None] * theta.shape[1]
+            sights = sights if seen is None else seen.unbind(1)
+            pairs = zip(ends, sights, strict=True)
+            self.learn(state, state.phi, [End(end, end, sigma, s) for end, s in pairs])
         self.move(state, theta.mean(1), theta.shape[1], fraction)
 
     def learn(self, state: MetaState, phi: torch.Tensor, ends: list[End]) -> None:
         """Move the guess, in place, after tasks that started at ``phi``."""
-        guess, memory = state.guess, state.similarity
+        guess: Any = Diagonal(state.guess) if state.guess.ndim == 2 else state.guess
+        memory = state.similarity
         for end in ends:
             guess, memory = self.similarity.update(DOMAIN, phi, guess, memory, end)
+        guess = guess.steps if isinstance(guess, Diagonal) else guess
         _write((state.similarity, state.guess), (memory, guess))
+
+    def weight(self, state: MetaState) -> torch.Tensor:
+        """sigma of one task in each run, [R]."""
+        like = state.guess[:, 0] if state.guess.ndim == 2 else state.guess
+        return torch.full_like(like, self.sigma(state.phi.shape[1]))
 
     def move(
         self, state: MetaState, mean: torch.Tensor, count: int, fraction: torch.Tensor | None
@@ -177,8 +220,7 @@ class MetaLevel:
         if fraction is not None:
             state.phi.lerp_(mean, fraction[:, None])
         else:
-            sigma = torch.full_like(state.guess, self.sigma(mean.shape[1]))
-            end = End(mean, mean, sigma * count)
+            end = End(mean, mean, self.weight(state) * count)
             phi, memory = self.meta.update(DOMAIN, state.phi, state.meta, end)
             _write((state.meta, state.phi), (memory, phi))
 
@@ -200,6 +242,11 @@ class MetaLevel:
         """`carry` from the weighted sum of the tasks' moments [R, P] alone, in place."""
         decay, weights = self.within.beta2**steps, self.weights(count, steps)
         second.mul_(decay**count - decay * sum(weights)).add_(total).clamp_min_(0)
+
+
+def _too_much(rule: Any) -> FMRLError:
+    what = f"{rule!r} learns more of a network than a step for every parameter"
+    return FMRLError(what, fix="use PerCoordinate(epsilon) or Isotropic(epsilon)")
 
 
 class _Asked:

@@ -2,7 +2,8 @@
 
 Each rank plays its share of every meta-batch from the same phi. One all-reduce of one vector ends
 the meta-iteration: the sum of the update vectors, of the weighted squared gradients where Adam
-carries them, each task's deviation from phi, and the losses. After it every rank makes the same
+carries them, each task's deviation from phi (and the norms of its gradients, where a rule observes
+them), and the losses. After it every rank makes the same
 meta-step, so phi never has to be sent.
 
     torchrun --nproc-per-node 2 train.py
@@ -18,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
 from fmrl.deep.meta_level import DOMAIN, MetaLevel, MetaState
 from fmrl.errors import FMRLError
@@ -95,25 +97,25 @@ class Ranks:
 
     def check(self, within: Any, similarity: Any) -> None:
         """Refuse rules that need more than the ranks exchange."""
-        if self.world > 1 and similarity is not None and not by_distance(similarity):
+        if similarity is not None and not by_distance(similarity):
             what = f"ranks exchange how far tasks ended from phi, but {similarity!r} asks where"
-            raise FMRLError(what, fix="use a rule of distances, or one process")
+            raise FMRLError(what, fix="use a rule of distances, or no ranks")
         if self.world > 1 and within.carry == "in turn":
             what = f"{within!r}: moments that pass from task to task cannot be shared"
             raise FMRLError(what, fix="use carry=True")
 
     def advance(
-        self, level: MetaLevel, state: MetaState, ends: torch.Tensor, second: torch.Tensor | None,
-        losses: torch.Tensor, count: int, steps: int, fraction: torch.Tensor | None,
+        self, level: MetaLevel, state: MetaState, played: tuple[Any, ...], count: int, steps: int,
+        fraction: torch.Tensor | None,
     ) -> torch.Tensor:  # fmt: skip
-        """Move ``state`` in place after a meta-batch of which this rank played ``ends`` [R, k, P].
+        """Move ``state`` in place after a meta-batch of which this rank played k tasks.
 
         Args:
             level: The rules.
             state: Of all ranks alike.
-            ends: Update vectors of this rank's tasks.
-            second: [R, k, P] Adam's moments where those tasks ended, if they are carried.
-            losses: [R] sum over this rank's tasks of their mean loss.
+            played: This rank's tasks: their update vectors [R, k, P], what the similarity rule saw
+                of them [R, k, 1] or None, Adam's moments where they ended [R, k, P] if they are
+                carried, and the sum of their mean losses [R].
             count: Tasks of the whole meta-batch.
             steps: Inner steps of a task.
             fraction: [R] weight of the tasks' mean in the next phi, where it is known beforehand.
@@ -121,21 +123,24 @@ class Ranks:
         Returns:
             The mean loss of all tasks, [R].
         """
-        mine, deviation = self.share(count), ends.new_zeros(ends.shape[0], count)
+        ends, seen, second, losses = played
+        mine, far = self.share(count), ends.new_zeros(2, ends.shape[0], count)
         if level.similarity is not None:
-            deviation[:, mine] = DOMAIN.divergence(ends, state.phi[:, None])
-        parts = [ends.sum(1), losses[:, None], deviation]
+            far[0, :, mine] = DOMAIN.divergence(ends, state.phi[:, None])
+        if seen is not None:
+            far[1, :, mine] = seen[..., 0]
+        parts = [ends.sum(1), losses[:, None], *far]
         if second is not None:
             weights = level.weights(count, steps)[mine]
             parts.append(sum(w * second[:, k] for k, w in enumerate(weights)))  # type: ignore[arg-type]
         vector = torch.cat(parts, 1)
         if self.world > 1:
             dist.all_reduce(vector)
-        total, losses, deviation, *folded = vector.split([p.shape[1] for p in parts], 1)
+        total, losses, deviation, norms, *folded = vector.split([p.shape[1] for p in parts], 1)
         if level.similarity is not None:
-            sigma = torch.full_like(state.guess, level.sigma(ends.shape[2]))
-            far = torch.sqrt(2 * deviation)
-            line = [End(f[:, None], f[:, None], sigma) for f in far.unbind(1)]
+            sigma, far = level.weight(state), torch.sqrt(2 * deviation)[..., None]
+            pairs = zip(far.unbind(1), norms[..., None].unbind(1), strict=True)
+            line = [End(f, f, sigma, met) for f, met in pairs]
             level.learn(state, torch.zeros_like(deviation[:, :1]), line)
         level.move(state, total / count, count, fraction)
         if folded:
@@ -144,7 +149,8 @@ class Ranks:
 
 
 def by_distance(rule: Any) -> bool:
-    """Whether a similarity rule depends on distances from phi alone, tried on a few tasks.
+    """Whether a similarity rule depends on distances from phi alone, or on the norms of gradients
+    too, tried on a few tasks.
 
     Then tasks can be replaced by points on a line that lie as far from 0 as they do from phi.
 
@@ -152,14 +158,18 @@ def by_distance(rule: Any) -> bool:
     >>> by_distance(AverageDeviation(first=1.0))
     True
     """
+    if getattr(rule, "observes", None) not in (None, "norms"):
+        return False
     random = torch.Generator().manual_seed(0)
     phi, *ends = torch.randn(6, 1, 3, generator=random, dtype=torch.float64)
     line = [torch.sqrt(2 * DOMAIN.divergence(end, phi))[:, None] for end in ends]
     found = []
     for start, points in ((phi, ends), (torch.zeros_like(line[0]), line)):
         guess, memory = rule.init(DOMAIN, phi)
+        if isinstance(guess, Metric):
+            return False
         for point in points:
-            end = End(point, point, torch.ones_like(guess))
+            end = End(point, point, torch.ones_like(guess), torch.ones_like(phi[:, :1]))
             try:
                 guess, memory = rule.update(DOMAIN, start, guess, memory, end)
             except (RuntimeError, IndexError):  # a memory of phi's shape

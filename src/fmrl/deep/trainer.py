@@ -34,8 +34,8 @@ class MetaTrainer:
     """Meta-train a network: Algorithm 2 with its parameters as one flat vector.
 
     theta_t = within(phi_t; task t) · phi_{t+1} = meta({theta_s}_{s≤t}) · eta_t = D_t/(G·√m) where
-    ``similarity`` guesses D_t. Reptile is ``MetaTrainer(net, Adam(1e-3), FLIOnline(),
-    Interpolate(1.0, 0.0, 20_000), meta_batch=5)``.
+    ``similarity`` guesses D_t, or the step itself where the rule learns that. Reptile is
+    ``MetaTrainer(net, Adam(1e-3), FLIOnline(), Interpolate(1.0, 0.0, 20_000), meta_batch=5)``.
 
     Args:
         module: One network, or a list of R of them with one architecture: then R independent runs
@@ -44,8 +44,9 @@ class MetaTrainer:
         update: FLIOnline (last iterate, the default), FLIBatch (average), LongRun(steps), or any
             update rule of the core that does not need the optimum.
         meta: Interpolate (the default), FollowLeader, AdaptiveOGD or any meta-update of the core.
-        similarity: None for the fixed step of ``within``, or any similarity rule of the core:
-            Doubling, AverageDeviation, Known.
+        similarity: None for the fixed step of ``within``, or a similarity rule of the core:
+            Doubling, AverageDeviation, Known; with `SGD` also Isotropic, and PerCoordinate, which
+            learns a step for every parameter (ARUBA).
         meta_batch: Tasks of a meta-iteration, which all start from the same phi.
         runs: R copies of one module.
         seed: Which stretch of a task sequence is played. Runs that share a sequence play seed,
@@ -127,8 +128,10 @@ class MetaTrainer:
 
     @property
     def eta(self) -> torch.Tensor:
-        """Inner step of the next task, [R]."""
-        return self.level.eta(self.state.guess, self.layout.size, self.rates)
+        """Inner step of the next task, [R]; [R, P] in the module's own order where a rule learns
+        one for every parameter.
+        """
+        return self._from_loop(self.level.eta(self.state.guess, self.layout.size, self.rates))
 
     def trained(self, run: int = 0) -> nn.Module:
         """A plain module that starts at run ``run``'s phi."""
@@ -250,6 +253,7 @@ class MetaTrainer:
                 self.module, self.within, source.inputs, tasks=tasks, steps=steps, batch=batch,
                 path=self.path, precision=self.precision, loss=self.loss, piece=self.piece,
                 average=self.level.averages, targets=source.draw(0, 1)[1],
+                shaped=self.state.guess.ndim == 2, observe=rounds if self.level.observes else 0,
             )  # fmt: skip
             for each in {id(s): s for s in sources}.values():
                 self.loop.check(extent(each))
@@ -283,14 +287,15 @@ class MetaTrainer:
             own, shaped = self._from_loop(values), values.shape == self.state.phi.shape
             return own[:, order].contiguous() if shaped and order is not None else own
 
-        state, names = self.state, ("meta", "similarity", "second", "phi")
+        state, names = self.state, ("meta", "similarity", "guess", "second", "phi")
         for name, value in {n: mapped(getattr(state, n), turned) for n in names}.items():
             setattr(state, name, value)
         self.order = order
 
 
 class TensorBoard:
-    """Write the training loss, the step eta, a similarity rule's guess D and any metrics.
+    """Write the training loss, the step eta (its mean over parameters), a similarity rule's guess D
+    and any metrics.
 
     Args:
         folder: Where TensorBoard's files go.
@@ -303,11 +308,11 @@ class TensorBoard:
         self.writer, self.metrics, self.seen = SummaryWriter(str(folder)), metrics, 0
 
     def __call__(self, trainer: MetaTrainer) -> None:
-        scalars = {"eta": trainer.eta}
+        scalars = {"eta": trainer.eta.view(trainer.runs, -1).mean(1)}
         if len(trainer.losses) > self.seen:
             scalars["loss"] = torch.cat(trainer.losses[self.seen :]).mean(0)
             self.seen = len(trainer.losses)
-        if trainer.similarity is not None:  # with a fixed step nothing is guessed
+        if trainer.similarity is not None and not trainer.level.absolute:  # else none is guessed
             scalars["guess"] = trainer.state.guess
         named = {f"{k}/{run}": v for k, vs in scalars.items() for run, v in enumerate(vs.tolist())}
         for name, value in (named | (self.metrics(trainer) if self.metrics else {})).items():

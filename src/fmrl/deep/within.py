@@ -14,9 +14,9 @@ class SGD:
     """theta ← theta − eta·gradient.
 
     Args:
-        step: eta. Leave it out when a similarity rule sets eta_t = D_t / (G·√m).
-        lipschitz: G, a bound on the gradient's norm, which a similarity rule needs.
-            `fmrl.deep.gradient_norm` estimates it.
+        step: eta. Leave it out when a similarity rule sets it.
+        lipschitz: G, a bound on the gradient's norm, which a similarity rule needs that sets
+            eta_t = D_t / (G·√m). `fmrl.deep.gradient_norm` estimates it.
     """
 
     step: float | None = None

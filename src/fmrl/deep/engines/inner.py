@@ -47,17 +47,18 @@ PATCHES = 2**30  # numbers that the patches of a piece may take on a GPU
 class InnerLoop:
     """``steps`` inner steps of ``tasks`` tasks side by side, with mini-batches of ``batch``.
 
-    Buffers: theta, second, average [T, P] · index, label [steps, T, B] · eta [T] · bias [steps] ·
-    losses [steps, T]. ``piece`` tasks go through the network at once. ``order`` is not None when
-    theta is kept in another order than the module's. ``frozen`` [P], in that order, is True where
-    theta must not move (requires_grad=False), None when all of it may. loss: outputs [T, B, ...],
-    targets [T, B, ...] -> [T] (`fmrl.deep.losses`). targets: their dtype, or some of them [...,
-    steps, B, ...], which tells also the shape of one."""
+    Buffers: theta, second, average, squares [T, P] · index, label [steps, T, B] · eta [T] (if
+    ``shaped``, [T, P]) · bias [steps] · losses [steps, T]. ``squares`` adds up squared gradients of
+    the first ``observe`` steps. ``piece`` tasks go through the network at once. ``order`` is not
+    None when theta is kept in another order than the module's. ``frozen`` [P], in that order, is
+    True where theta must not move (requires_grad=False), None when all of it may. loss: outputs
+    [T, B, ...], targets [T, B, ...] -> [T] (`fmrl.deep.losses`). targets: their dtype, or some of
+    them [..., steps, B, ...], which tells also the shape of one."""
 
     def __init__(
         self, module: nn.Module, within: Any, inputs: torch.Tensor, *, tasks: int, steps: int,
         batch: int, path: str = "auto", precision: str = "bf16", loss: Loss = cross_entropy,
-        average: bool = False, piece: int | None = None,
+        average: bool = False, piece: int | None = None, shaped: bool = False, observe: int = 0,
         targets: torch.dtype | torch.Tensor = torch.int64,
     ):  # fmt: skip
         layout, first = Layout.of(module), next(module.parameters())
@@ -67,7 +68,7 @@ class InnerLoop:
             raise FMRLError(f"{what}: there is nothing to train")
         self.module, self.within, self.inputs, self.loss = module, within, inputs, loss
         self.tasks, self.steps, self.batch, self.piece = tasks, steps, batch, piece or tasks
-        self.precision, self.path = precision, path
+        self.precision, self.path, self.shaped, self.observe = precision, path, shaped, observe
         self.apply = Stacked(module, path if path in FORMS else "auto", inputs)
         given = isinstance(targets, torch.Tensor)
         kind, shape = (targets.dtype, targets.shape[3:]) if given else (targets, ())
@@ -91,7 +92,9 @@ class InnerLoop:
         self.theta = floats(tasks, size)
         self.second = floats(tasks, size) if within.adaptive else None
         self.average = floats(tasks, size) if average else None
-        self.eta, self.bias, self.losses = floats(tasks), floats(steps), floats(steps, tasks)
+        self.squares = floats(tasks, size) if observe else None
+        self.eta = floats(tasks, size) if shaped else floats(tasks)
+        self.bias, self.losses = floats(steps), floats(steps, tasks)
         self.index = torch.zeros(steps, tasks, batch, dtype=torch.int64, device=device)
         self.label = torch.zeros(steps, tasks, batch, *shape, dtype=kind, device=device)
         self.made: dict[Any, Any] = {}  # steps or gradients, by worker and stack size
@@ -102,7 +105,8 @@ class InnerLoop:
         kernels = path == "auto" and device.type == "cuda" and dtype == torch.float32
         kernels = path == "fused" or (kernels and fused.available())
         image = self.loss in CLASSIFIES and inputs.ndim == 4
-        if kernels and image and frozen is None:  # the fused step has no mask
+        plain = frozen is None and not (self.shaped or self.observe)  # all that the fused step does
+        if kernels and image and plain:
             self.plan = fused.plan(self.module, tuple(inputs.shape[1:]), self.batch)
         sizes = {min(self.piece, self.tasks), self.tasks % self.piece or self.piece}  # of stacks
         if self.plan and not all([agrees(fused_error, self, wide, average) for wide in sizes]):
@@ -116,7 +120,8 @@ class InnerLoop:
         fits = kernels and self.hand is not None and pooled.fits(self.hand)
         self.pooled = fits and agrees(pooled_error, self)
         if path == "fused" and self.plan is None and not self.pooled:
-            what = "there are no kernels for this network, loss or mini-batch, or frozen parameters"
+            what = "there are no kernels for this network, loss, mini-batch or similarity rule, "
+            what += "or for frozen parameters"
             raise FMRLError(what, fix="use path='auto'")
 
     @property
@@ -157,9 +162,9 @@ class InnerLoop:
             share([partial(job, worker) for worker in range(threads)], threads)
 
     def _piece(self, worker: int, rows: slice) -> None:
-        parts = (self.theta, self.second, self.average)
-        theta, second, average = (None if a is None else a[rows] for a in parts)
-        beta2, eps = self.within.beta2, self.within.eps
+        parts = (self.theta, self.second, self.average, self.squares)
+        theta, second, average, squares = (None if a is None else a[rows] for a in parts)
+        beta2, eps, eta = self.within.beta2, self.within.eps, self.eta[rows].view(len(theta), -1)
         for s in range(self.steps):
             index, label, loss = (v[s, rows] for v in (self.index, self.label, self.losses))
             bias = self.bias[s : s + 1]
@@ -173,11 +178,13 @@ class InnerLoop:
             loss.copy_(values)
             if average is not None:
                 average += theta
+            if squares is not None and s < self.observe:
+                squares.addcmul_(gradient, gradient)
             if second is None:
-                theta -= gradient.mul_(self.eta[rows, None])
+                theta -= gradient.mul_(eta)
                 continue
             second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-            gradient.mul_(self.eta[rows, None] * bias)  # eta·g/(√v/bias + eps) in few passes
+            gradient.mul_(eta * bias)  # eta·g/(√v/bias + eps) in few passes
             theta.addcdiv_(gradient, second.sqrt().add_(eps * bias), value=-1)
 
     def _gradient(self, worker: int, theta, index, label) -> tuple[torch.Tensor, torch.Tensor]:

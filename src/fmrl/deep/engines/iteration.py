@@ -129,7 +129,7 @@ class MetaIteration:
         tables = self.index, self.label, self.bias
         index, label, bias = (t.index_select(0, self.at)[0] for t in tables)
         eta = level.eta(state.guess, self.size, self.rates)
-        loop.eta.view(R, per).copy_(eta[:, None].expand(-1, per))
+        loop.eta.view(R, per, -1).copy_(eta.view(R, 1, -1).expand(-1, per, -1))
         if self.carried:
             loop.second.view(R, per, -1).copy_(state.second[:, None].expand(-1, per, -1))
         losses = torch.zeros_like(self.losses[0])
@@ -140,8 +140,9 @@ class MetaIteration:
             loop.theta.view(R, per, -1).copy_(state.phi[:, None].expand(-1, per, -1))
             if loop.second is not None and not self.carried:
                 loop.second.zero_()
-            if loop.average is not None:
-                loop.average.zero_()
+            for total in (loop.average, loop.squares):
+                if total is not None:
+                    total.zero_()
             loop.play()
             average = None if loop.average is None else loop.average / loop.steps
             ends = level.update.vector(Played(loop.theta, average), None).view(R, per, -1)
@@ -151,13 +152,16 @@ class MetaIteration:
         scheduled = isinstance(state.meta, int)
         fraction = self.fraction.index_select(0, self.at)[0] if scheduled else None
         ends, losses = ends if self.ends is None else self.ends, losses / self.turns
+        # Adam alone is played in turns, and of its tasks nothing is observed.
+        seen = level.seen(None if loop.squares is None else loop.squares.view(R, K, -1))
         kept = None if loop.frozen is None else state.phi.clone()
         if self.ranks is not None and self.turns == 1:
             second = loop.second.view(R, K, -1) if self.carried else None
             sizes = self.meta_batch, loop.steps
-            losses = self.ranks.advance(level, state, ends, second, K * losses, *sizes, fraction)
+            facts = ends, seen, second, K * losses
+            losses = self.ranks.advance(level, state, facts, *sizes, fraction)
         else:
-            level.advance(state, ends, fraction)
+            level.advance(state, ends, fraction, seen)
             if self.carried and self.turns > 1:
                 state.second.copy_(loop.second)
             elif self.carried:
