@@ -74,6 +74,13 @@ RULES = [
     {"meta": SometimesMerged()},
     {"similarity": OtherMeasure(0.1, 1.2)},
     {"similarity": Duck()},
+    {"meta": fmrl.Discounted(0.2)},
+    {"meta": fmrl.Window(4)},
+    {"meta": fmrl.Restart(6)},
+    {"meta": fmrl.Mixture([fmrl.FollowLeader(), fmrl.Discounted(0.3)], share=0.1)},
+    {"meta": fmrl.Conditional([1, 2], 0.5)},
+    {"meta": fmrl.Conditional([1], 0.5), "update": fmrl.FLIOnline()},
+    {"meta": fmrl.Conditional([1], 0.5), "similarity": fmrl.PerCoordinate(0.3)},
 ]
 
 
@@ -91,3 +98,9 @@ def test_every_rule_gives_the_numbers_of_run(rules, tmp_path):
     played = Ray(out=tmp_path / "out", block=5).play(algo, tasks, mapper=Here())
     np.testing.assert_allclose(played.history().regret, expected.regret, atol=1e-9)
     np.testing.assert_allclose(played.state.phi, expected.state.phi, atol=1e-9)
+    for block in (5, 8):  # a meta-batch inside a block, and over several
+        batched = fmrl.run(algo, tasks, meta_batch=8)
+        out = tmp_path / f"batched{block}"
+        played = Ray(out=out, block=block).play(algo, tasks, meta_batch=8, mapper=Here())
+        np.testing.assert_allclose(played.history().regret, batched.regret, atol=1e-9)
+        np.testing.assert_allclose(played.state.phi, batched.state.phi, atol=1e-9)

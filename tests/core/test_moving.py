@@ -13,6 +13,7 @@ METAS = [
     fmrl.Restart(3),
     fmrl.Mixture([fmrl.FollowLeader(), fmrl.Discounted(0.3), fmrl.Window(2)]),
     fmrl.Mixture([fmrl.FollowLeader(), fmrl.Restart(2)], share=0.1),
+    fmrl.Conditional([1, 2], 0.5),
 ]
 STILL = fmrl.FMRL(fmrl.Ball(2.0), similarity=fmrl.KnownStep(0.0))
 ENSEMBLES = [
@@ -83,6 +84,21 @@ def test_a_mixture_written_out():
         cost += np.sum((end.theta - paths[:, t]) ** 2, axis=-1) / 2 / wide
     shared = phis(fmrl.Mixture(metas, share=0.5), tasks)
     np.testing.assert_allclose(shared, paths.mean(0), atol=1e-12)  # half to the other: always even
+
+
+def test_conditional_is_ridge_regression_on_what_is_known():
+    """phi_t = M·s_t, M the forward ridge regression of the optima on the side information."""
+    tasks, ridge = make_tasks(8), 0.5
+    algo = fmrl.FMRL(fmrl.Ball(9.0), meta=fmrl.Conditional([2], ridge), similarity=fmrl.Known(1.0))
+    history = fmrl.run(algo, tasks)
+    sides = np.array([[1.0, task.X[0, 2]] for task in tasks])
+    for t, s in enumerate(sides):
+        A = ridge * np.eye(2) + sides[: t + 1].T @ sides[: t + 1]
+        phi = history.optimum[:t].T @ sides[:t] @ np.linalg.solve(A, s)
+        far = np.sum((history.optimum[t] - phi) ** 2) / 2
+        np.testing.assert_allclose(history.divergence[t], far, rtol=1e-9)
+    with pytest.raises(fmrl.FMRLError, match="3 columns"):
+        fmrl.run(fmrl.FMRL(meta=fmrl.Conditional([3])), tasks)
 
 
 @pytest.mark.parametrize("meta", METAS, ids=repr)
@@ -182,6 +198,9 @@ def test_kmeans_beats_its_seeds_and_never_mixes_far_clusters():
 
 def test_what_is_bad_is_refused():
     for make in (
+        lambda: fmrl.Conditional([]),
+        lambda: fmrl.Conditional([-1]),
+        lambda: fmrl.Conditional([0], 0.0),
         lambda: fmrl.Discounted(0.0),
         lambda: fmrl.Discounted(1.5),
         lambda: fmrl.Window(0),

@@ -313,7 +313,7 @@ class Driver:
         self.mapper.ledger.begin("play", len(self.blocks))
         for _, group in groupby(self.blocks, key=lambda b: b.batch):
             blocks = list(group)
-            start = Start(state.phi, None, state.guess, together=True)
+            start = Start(state.phi, state.meta, state.guess, together=True)
             items = [(b, self.held(b), start) for b in blocks]
             for done in self.mapper.map("play", self.job, items, ordered=True):
                 self._count(done)

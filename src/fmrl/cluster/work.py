@@ -21,10 +21,10 @@ from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.batched import concat, play_from, play_solved, shared
 from fmrl.core.batched import solve as solve_tasks
 from fmrl.core.history import KEEP, OBSERVED, SCALARS
-from fmrl.core.meta_level import State, starts_of, together
+from fmrl.core.meta_level import State, begun, looked, starts_of, together
 from fmrl.core.prior import Gaussian
 from fmrl.core.prior import moments as moments_of
-from fmrl.core.rules.meta import End
+from fmrl.core.rules.meta import End, MetaUpdate
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Tasks
 from fmrl.core.values import shortcut
@@ -143,8 +143,10 @@ def _solved(job: Job, done: Done, tasks: Tasks | None) -> dict[str, Any]:
         return _solved(job, done, None)
     columns = (np.concatenate(parts) for parts in zip(*found, strict=True))
     position = np.concatenate(kept)
-    names = np.asarray(tasks.names)[position]
-    return dict(zip(OPTIMA, columns, strict=True)) | {"position": position, "task": names}
+    more = {"position": position, "task": np.asarray(tasks.names)[position]}
+    if (side := looked(job.algo, tasks.first[position])) is not None:
+        more["side"] = side
+    return dict(zip(OPTIMA, columns, strict=True)) | more
 
 
 def deviate(job: Job, done: Done, held: Any, phi: np.ndarray, memory: Any) -> None:
@@ -162,9 +164,11 @@ def play(job: Job, done: Done, held: Any, start: Start) -> None:
         tasks, best, sigma, columns = _ready(job, done, held)
         n, phi, guess = len(sigma), start.phi, start.guess
         if start.together:
-            phi, guess = np.tile(phi, (n, 1)), shared(guess, n)
+            state = State(0, phi, guess, start.memory, ())
+            phi, guess = begun(job.algo, state, n, columns.get("side")), shared(guess, n)
         else:
-            phi = starts_of(job.algo, phi, start.memory, End(best.theta, best.theta, sigma))[0]
+            ends = End(best.theta, best.theta, sigma, None, columns.get("side"))
+            phi = starts_of(job.algo, phi, start.memory, ends)[0]
         before = State(0, phi, guess, (), ())
         happened, _ = play_from(job.algo, before, tasks, best, sigma, np.arange(n))
         rounds = _write(job, done, happened, columns)
@@ -197,11 +201,17 @@ def ends_of(job: Job, *blocks: Block) -> End:
     """How the tasks of blocks that were played, or at least solved, ended."""
     found, names = [], [] if job.algo.update.exact else ["theta"]
     names += ["seen"] if getattr(job.algo.similarity, "observes", None) else []
+    wanted = ["optimum", "sigma", *(["side"] if _looks(job) else [])]
     for block in blocks:
-        best = read(job, "optima", block, ["optimum", "sigma"])
-        end = End(best["optimum"], best["optimum"], best["sigma"])
+        best = read(job, "optima", block, wanted)
+        end = End(best["optimum"], best["optimum"], best["sigma"], None, best.get("side"))
         found.append(end._replace(**read(job, "rounds", block, names)) if names else end)
     return concat(found)
+
+
+def _looks(job: Job) -> bool:
+    """Whether the meta-update looks at a task before it is played."""
+    return getattr(type(job.algo.meta), "look", MetaUpdate.look) is not MetaUpdate.look
 
 
 def read(job: Job, kind: str, block: Block, names: list[str] | None = None) -> dict[str, Any]:

@@ -263,8 +263,12 @@ class Conditional(MetaUpdate):
         return domain.project(xp.matmul(moment, weight)[..., 0])
 
     def update(self, domain, phi, memory, end):
-        """One more pair (s, θ); phi stays where the task started."""
-        A, moment = memory
-        side = end.side
+        """One more pair (s, θ); phi is where a task with the mean side information would start."""
+        (A, moment), side, xp = memory, end.side, namespace(phi)
         A = A + side[..., :, None] * side[..., None, :]
-        return phi, (A, moment + end.theta[..., :, None] * side[..., None, :])
+        moment = moment + end.theta[..., :, None] * side[..., None, :]
+        sums = A[..., 0, :]  # of s, for s begins with 1; but for the ridge
+        mean = xp.concat([xp.ones_like(sums[..., :1]), sums[..., 1:] / (sums[..., :1] - self.ridge)],
+                         axis=-1)  # fmt: skip
+        weight = xp.linalg.solve(A, mean[..., None])
+        return domain.project(xp.matmul(moment, weight)[..., 0]), (A, moment)
