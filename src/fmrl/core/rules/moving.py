@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fmrl.core.arrays import Array, device, full, namespace
+from fmrl.core.arrays import Array, as_array, device, full, namespace
 from fmrl.core.domains import Domain
 from fmrl.core.rules.meta import MetaUpdate, _mean
 from fmrl.errors import FMRLError
@@ -264,11 +264,12 @@ class Conditional(MetaUpdate):
 
     def update(self, domain, phi, memory, end):
         """One more pair (s, θ); phi is where a task with the mean side information would start."""
-        (A, moment), side, xp = memory, end.side, namespace(phi)
+        A, moment = memory
+        xp, side = namespace(phi), as_array(end.side)
         A = A + side[..., :, None] * side[..., None, :]
         moment = moment + end.theta[..., :, None] * side[..., None, :]
-        sums = A[..., 0, :]  # of s, for s begins with 1; but for the ridge
-        mean = xp.concat([xp.ones_like(sums[..., :1]), sums[..., 1:] / (sums[..., :1] - self.ridge)],
-                         axis=-1)  # fmt: skip
+        sums = A[..., 0, :]  # of s, which begins with 1, and the ridge
+        count = sums[..., :1] - self.ridge
+        mean = xp.concat([count, sums[..., 1:]], axis=-1) / count
         weight = xp.linalg.solve(A, mean[..., None])
         return domain.project(xp.matmul(moment, weight)[..., 0]), (A, moment)
