@@ -3,7 +3,7 @@
 Every pool of tasks is played as STREAMS streams at once; each stream is an instance."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,7 +13,6 @@ from test_certificate import benign, names, regression
 
 import fmrl
 from fmrl import bounds
-from fmrl.core.metric import Diagonal
 from fmrl.theory.certificate import certify
 
 STREAMS, POOL, POOLS = 56, 10, 20
@@ -113,19 +112,11 @@ def test_learning_costs(rule):
     assert exceeds(certificate, bound.total - bound.terms["learning"])
 
 
-@dataclass(frozen=True)
-class Stay(fmrl.MetaUpdate):
-    """phi never moves."""
-
-    def update(self, domain, phi, memory, end):
-        return phi, memory
-
-
 def test_weighted_guess_needs_its_deviation():
     """Every task lies √2 from a phi that does not move; half the deviation is below the regret."""
     tasks = [fmrl.Task(np.ones((4, 1)), loss=fmrl.Linear())] * 1000
     rule = fmrl.EWOO(0.3, D=1.0)
-    algo = fmrl.FMRL(fmrl.Ball(math.sqrt(2)), meta=Stay(), similarity=rule)
+    algo = fmrl.FMRL(fmrl.Ball(math.sqrt(2)), meta=fmrl.Fixed(), similarity=rule)
     certificate = certify(fmrl.run(algo, tasks), tasks)
     bound = by_name(certificate)[GUESS]
     assert not exceeds(certificate, bound.total)
@@ -339,20 +330,10 @@ def test_infinite_distances():
 
 
 def test_a_metric_without_gradients():
-    """A rule of one's own that sets a metric and observes nothing: no bound is printed for it."""
-
-    @dataclass(frozen=True)
-    class Fixed(fmrl.SimilarityRule):
-        absolute = True
-
-        def init(self, domain, phi):
-            return Diagonal(np.array([0.1, 0.2, 0.3])), ()
-
-        def update(self, domain, phi, guess, memory, end):
-            return guess, memory
-
+    """A metric of which nothing was observed: the mean of its steps says nothing, so no bound is
+    printed."""
     tasks = regression()
-    algo = fmrl.FMRL(update=fmrl.FLIOnline(), similarity=Fixed())
+    algo = fmrl.FMRL(similarity=fmrl.KnownStep([0.1, 0.2, 0.3]))
     certificate = certify(fmrl.run(algo, tasks), tasks)
     assert not certificate.applicable and "the step is a metric" in certificate.reason
     assert certificate.json() and certificate.figure()

@@ -69,7 +69,8 @@ def _summed(facts: Facts) -> Found:
     if facts.distance is not None:
         return [library.in_metric(facts.distance, facts.energy)], []
     if facts.metric:
-        why = "the step is a metric; let the rule observe gradients (SimilarityRule.observes)"
+        rule = facts.algo.similarity
+        why = f"the step is a metric, and {rule!r} does not observe the gradients it needs"
         return [], [("per-task sum", why)]
     constants = facts.lipschitz if facts.constants is None else facts.constants
     columns = facts.divergence, facts.eta, constants, facts.rounds
