@@ -18,6 +18,7 @@ from fmrl.report.html import as_number, clean, count, number
 Spec = dict[str, Any]
 MOST = 2400  # points of a curve
 CLOUD = 1500  # points of a map
+SUMMED = ("per-task sum", "per-task sum, observed")  # of which the certificate has the curve
 
 
 def thin(columns: list[np.ndarray], most: int = MOST) -> np.ndarray:
@@ -145,7 +146,7 @@ def tar(facts: Facts) -> Spec:
         name = "bound, assumptions unchecked"
         series.append(_series(name, "line", 5, task, curves["bound"], dash=1))
     proved = holding(certificate or {})
-    if summed := next((b for b in proved if b["name"] == "per-task sum"), None):
+    if summed := next((b for b in proved if b["name"] in SUMMED), None):
         trusted = any(a["status"] == "assumed" for a in summed.get("assumptions", ()))
         drawn = certificate.get("curves") or {}  # type: ignore[union-attr]
         x = [int(t) for t in drawn.get("task", ())]

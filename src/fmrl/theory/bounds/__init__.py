@@ -1,5 +1,5 @@
-"""Every theorem of the paper as a function that returns a `Bound`: a number, its terms, what it
-rests on, where it is proved.
+"""Every theorem of the paper, and a few beyond it, as a function that returns a `Bound`: a number,
+its terms, what it rests on, where it is proved.
 
 | function | result | says |
 |---|---|---|
@@ -11,6 +11,9 @@ rests on, where it is proved.
 | `measured` | Setting B.1 | parameters for `upper`, as a finished run had them |
 | `spread` | Setting B.1 | D*, D̄, G', C and β of points in a domain |
 | `known`, `adaptive` | Remark 2.1 | TAR with a known or an averaged deviation |
+| `in_metric` | Theorem A.1 in a metric | the same, with the gradients that were met |
+| `learned_metric`, `learning_cost` | beyond the paper | TAR with a metric that is learned |
+| `ewoo` | beyond the paper | TAR with an exponentially weighted guess |
 | `lower` | Theorem B.2 | what no agent can beat |
 | `online_to_batch` | Theorem B.3 | risk on a new task |
 
@@ -31,6 +34,7 @@ from fmrl.theory.bounds.basic_theorems import (
 )
 from fmrl.theory.bounds.bound import ASSUMED, CHECKED, FALSE, Assumption, Bound
 from fmrl.theory.bounds.geometry import Spread, distance, spread
+from fmrl.theory.bounds.learned_steps import ewoo, in_metric, learned_metric, learning_cost
 from fmrl.theory.bounds.propositions import (
     Parameters,
     excess,
@@ -41,6 +45,7 @@ from fmrl.theory.bounds.propositions import (
 )
 
 __all__ = ["ASSUMED", "CHECKED", "FALSE", "Assumption", "Bound", "Parameters", "Spread"]
-__all__ += ["adaptive", "distance", "drift", "exact", "excess", "fal_stochastic", "fli_batch"]
-__all__ += ["fli_online", "known", "lower", "measured", "meta_regret", "online_to_batch"]
-__all__ += ["per_task", "psi", "regret", "sharp", "spread", "tuned", "upper", "weights"]
+__all__ += ["adaptive", "distance", "drift", "ewoo", "exact", "excess", "fal_stochastic"]
+__all__ += ["fli_batch", "fli_online", "in_metric", "known", "learned_metric", "learning_cost"]
+__all__ += ["lower", "measured", "meta_regret", "online_to_batch", "per_task", "psi"]
+__all__ += ["regret", "sharp", "spread", "tuned", "upper", "weights"]

@@ -16,6 +16,7 @@ from fmrl.theory.bounds.bound import (
     HULL_OF_OPTIMA,
     HULL_OF_UPDATES,
     LIPSCHITZ,
+    NEAR,
     Assumption,
     Bound,
     at_least,
@@ -24,8 +25,6 @@ from fmrl.theory.bounds.bound import (
     positive,
     vector,
 )
-
-NEAR = 1 + 1e-9  # room for rounding in comparisons of diameters
 
 
 def upper(

@@ -16,6 +16,7 @@ from fmrl.core.arrays import to_numpy
 from fmrl.errors import FMRLError
 
 CHECKED, ASSUMED, FALSE = "checked", "assumed", "false"
+NEAR = 1 + 1e-9  # room for rounding in comparisons
 
 
 @dataclass(frozen=True)
@@ -186,8 +187,9 @@ def at_least(least: float, **values: float | None) -> None:
 
 
 def same_length(**values: Any) -> list[np.ndarray]:
-    """Numbers, or one per task, as vectors of one length; only a divergence may be infinite."""
-    arrays = [vector(value, name, infinite=name == "divergence") for name, value in values.items()]
+    """Numbers, or one per task, as vectors of one length; only distances may be infinite."""
+    far = ("divergence", "distance")
+    arrays = [vector(value, name, infinite=name in far) for name, value in values.items()]
     try:
         return [np.array(a) for a in np.broadcast_arrays(*arrays)]
     except ValueError:

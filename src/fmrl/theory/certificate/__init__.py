@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.core.algorithm import bound as theorem_a1
 from fmrl.core.history import History
 from fmrl.theory.bounds import ASSUMED, FALSE, Assumption, Bound
 from fmrl.theory.certificate import render
@@ -259,11 +258,9 @@ def _all_assumptions(facts: Facts, bounds: list[Bound], growth: Any) -> tuple[As
 
 def _curves(facts: Facts) -> dict[str, tuple[float, ...]]:
     """Running means, at as many tasks as a figure needs."""
-    constants = facts.lipschitz if facts.constants is None else facts.constants
-    each = theorem_a1(facts.divergence, facts.eta, constants, facts.rounds)
     count = np.arange(1, facts.count + 1)
     some = np.geomspace(1, facts.count, min(facts.count, POINTS)).round().astype(int)
     curves = {"task": count, "tar": np.cumsum(facts.regret) / count}
-    curves["bound"] = np.cumsum(each) / count
+    curves["bound"] = np.cumsum(facts.each) / count
     keep = np.unique(some) - 1
     return {name: tuple(map(float, curve[keep])) for name, curve in curves.items()}

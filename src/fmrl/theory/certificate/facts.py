@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from fmrl.core.algorithm import FMRL
-from fmrl.core.history import SCALARS, History
+from fmrl.core.algorithm import bound as theorem_a1
+from fmrl.core.history import OBSERVED, SCALARS, History
 from fmrl.core.losses import Hinge, Linear, Logistic, OneVsAll, Softmax, Squared, Weighted
+from fmrl.core.metric import Metric
 from fmrl.core.rules.within import FTRL, OGD, OMD
 from fmrl.core.tasks import Task
 from fmrl.errors import FMRLError
@@ -46,6 +48,11 @@ class Facts:
     meta_batch: int  # tasks that shared one phi
     tasks: list[Any] | None  # as they were played
     loss: Any  # of all tasks, where that is known
+    metric: bool  # whether steps were metrics; eta is then only their mean
+    memory: Any  # of the similarity rule, after the last task
+    order: int | None
+    distance: np.ndarray | None = None  # this and energy: where the rule observes gradients
+    energy: np.ndarray | None = None
 
     @property
     def count(self) -> int:
@@ -75,6 +82,22 @@ class Facts:
             return None
         return np.array([float(task.open().lipschitz(self.algo.domain)) for task in self.tasks])
 
+    @property
+    def each(self) -> np.ndarray:
+        """Theorem A.1's bound on each task's regret [T]; nan where gradients had to be observed and
+        were not."""
+        if self.distance is not None and self.energy is not None:
+            return self.distance + self.energy
+        if self.metric:
+            return np.full(self.count, np.nan)
+        constants = self.lipschitz if self.constants is None else self.constants
+        return theorem_a1(self.divergence, self.eta, constants, self.rounds)
+
+    def remembered(self, place: int) -> np.ndarray:
+        """One array of the memory, of this order."""
+        found = numbers(self.memory[place])
+        return found if self.order is None else found[self.order]
+
     @cached_property
     def assumptions(self) -> dict[str, Assumption]:
         """What could be checked, by name."""
@@ -84,6 +107,8 @@ class Facts:
             "within-task learner has a regret bound": self._learner(),
             "optima in the domain": self._inside(),
         }
+        if self.distance is not None:  # what was met stands in every bound, G in none
+            del checks["Lipschitz losses"]
         return {name: Assumption(name, *found) for name, found in checks.items()}
 
     def _convex(self) -> tuple[str, str]:
@@ -144,7 +169,8 @@ def _range(values: np.ndarray) -> str:
 def read(history: History, tasks: Iterable[Any] | None, order: int | None, loss: Any) -> Facts:
     """The facts of a history (of one order, where it holds several)."""
     kept = history.keep != "scalars"
-    columns: dict[str, Any] = {name: numbers(getattr(history, name)) for name in SCALARS}
+    names = (*SCALARS, *(name for name in OBSERVED if hasattr(history, name)))
+    columns: dict[str, Any] = {name: numbers(getattr(history, name)) for name in names}
     vectors = {n: numbers(getattr(history, n)) if kept else None for n in ("optimum", "theta")}
     several = columns["regret"].ndim > 1
     if several:
@@ -161,6 +187,8 @@ def read(history: History, tasks: Iterable[Any] | None, order: int | None, loss:
         _check_tasks(given, columns["rounds"], None if several else history)
     earlier = max(0, int(history.state.tasks) - columns["regret"].size)
     run = {"earlier": earlier, "meta_batch": history.meta_batch, "tasks": given, "loss": loss}
+    metric, memory = isinstance(history.state.guess, Metric), history.state.similarity
+    run |= {"metric": metric, "memory": memory, "order": order}
     return Facts(history.algo, **columns, **vectors, **run)
 
 

@@ -19,6 +19,9 @@ MEANING = {
     "guess": "guessing the similarity",
     "violations": "tasks further off than guessed",
     "task diameter": "how far apart the optima are",
+    "best metric": "what the best fixed metric would have paid",
+    "learning": "a step that had to be learned",
+    "epsilon": "the epsilon that is added to every distance",
     "optima not exact": "update vectors that are not the optima",
     "mean not exact": "a mean of update vectors that is not that of the optima",
     "solver gap": "what the solver left undone",
@@ -45,7 +48,8 @@ def reading(certificate: Certificate) -> str:
             said.append(f"Theorem A.1 as printed (per-task sum) gives {printed.total:.4g}.")
     if theorem is not None and theorem is not best:
         value = f"{theorem.total:.4g}{times(theorem, ' ({})')}"
-        said.append(f"From similarity alone, the {theorem.name} gives {value}.")
+        ground = "sums over the tasks" if "learning" in theorem.terms else "similarity alone"
+        said.append(f"From {ground}, the {theorem.name} gives {value}.")
     lead = theorem or best
     meaning = MEANING.get(lead.dominant, lead.dominant)
     said.append(f"Its largest part, {lead.share:.0%}, is {meaning}.")

@@ -8,13 +8,15 @@ from dataclasses import replace
 import numpy as np
 
 from fmrl.core.rules.meta import AdaptiveOGD, FollowLeader
-from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known
+from fmrl.core.rules.shape import FullMatrix, Isotropic, PerCoordinate
+from fmrl.core.rules.similarity import EWOO, AverageDeviation, Doubling, Known
 from fmrl.core.rules.update import FAL, FLIBatch, FLIOnline
 from fmrl.core.rules.within import FTRL
 from fmrl.errors import FMRLError
 from fmrl.theory import bounds as library
 from fmrl.theory.bounds import ASSUMED, CHECKED, FALSE, Assumption, Bound, Spread
 from fmrl.theory.bounds.bound import HULL_OF_OPTIMA, HULL_OF_UPDATES, decide
+from fmrl.theory.bounds.learned_steps import OPTIMA
 from fmrl.theory.certificate.facts import Facts
 
 Found = tuple[list[Bound], list[tuple[str, str]]]  # bounds; and the others, with the reason
@@ -23,19 +25,10 @@ BASE = ("convex losses", "Lipschitz losses", "within-task learner has a regret b
 
 def choose(facts: Facts, growth: float | None) -> tuple[list, list, Spread | None]:
     """The bounds that apply, those that do not with the reason, and the constants of the optima."""
-    bounds, refused, optima = _summed(facts), [], None
-    if facts.optimum is None:
-        refused.append(("meta-level theorems", "the optima were not kept; run with keep='all'"))
-    else:
-        domain, exact = facts.algo.domain, facts.algo.update.exact
-        try:
-            optima = library.spread(domain, facts.optimum, facts.sigma)
-            updates = optima if exact else library.spread(domain, facts.theta, facts.sigma)
-        except FMRLError as error:
-            refused.append(("meta-level theorems", str(error)))
-        else:
-            more, why = _meta_level(facts, optima, updates, growth)
-            bounds, refused = bounds + more, refused + why
+    optima, updates, missing = _spreads(facts)
+    summed, refused = _summed(facts)
+    more, why = _meta_level(facts, optima, updates, growth, missing)
+    bounds, refused = summed + more, refused + why
     good, gap = [], float(facts.gap.mean())
     for bound in bounds:
         bound = bound.given(*_known(facts, bound))
@@ -49,41 +42,73 @@ def choose(facts: Facts, growth: float | None) -> tuple[list, list, Spread | Non
     return good, refused, optima
 
 
+def _spreads(facts: Facts) -> tuple[Spread | None, Spread | None, str]:
+    """The constants of the optima and of the update vectors, or why there are none."""
+    if facts.optimum is None:
+        return None, None, "the optima were not kept; run with keep='all'"
+    domain, exact = facts.algo.domain, facts.algo.update.exact
+    try:
+        optima = library.spread(domain, facts.optimum, facts.sigma)
+        updates = optima if exact else library.spread(domain, facts.theta, facts.sigma)
+    except FMRLError as error:
+        return None, None, str(error)
+    return optima, updates, ""
+
+
 def _known(facts: Facts, bound: Bound) -> list[Assumption]:
     """What is known of the run. Per-task bounds were made with the true constants where those are
     known; that the run used wrong ones does not concern them."""
     own = {a.name for a in bound.assumptions if a.status == CHECKED}
-    known = [facts.assumptions[name] for name in BASE]
+    known = [facts.assumptions[name] for name in BASE if name in facts.assumptions]
     return [a for a in known if not (a.status == FALSE and a.name in own)]
 
 
-def _summed(facts: Facts) -> list[Bound]:
-    """The mean of each task's own bound, with the true G_t where the tasks were given."""
+def _summed(facts: Facts) -> Found:
+    """The mean of each task's own bound: of the gradients where they were observed, else with the
+    true G_t where the tasks were given."""
+    if facts.distance is not None:
+        return [library.in_metric(facts.distance, facts.energy)], []
+    if facts.metric:
+        rule = facts.algo.similarity
+        why = f"the step is a metric, and {rule!r} does not observe the gradients it needs"
+        return [], [("per-task sum", why)]
     constants = facts.lipschitz if facts.constants is None else facts.constants
     columns = facts.divergence, facts.eta, constants, facts.rounds
     found = [replace(library.per_task(*columns), name="per-task sum"), library.sharp(*columns)]
     if facts.constants is None or facts.assumptions["Lipschitz losses"].status == ASSUMED:
-        return found
+        return found, []
     true = Assumption("Lipschitz losses", CHECKED, "the true G_t of the tasks")
-    return [bound.given(true) for bound in found]
+    return [bound.given(true) for bound in found], []
 
 
-def _meta_level(facts: Facts, optima: Spread, updates: Spread, growth: float | None) -> Found:
+def _meta_level(
+    facts: Facts, optima: Spread | None, updates: Spread | None, growth: float | None, missing: str
+) -> Found:
     algo, batch = facts.algo, facts.meta_batch
     update, meta, similarity = rules = type(algo.update), type(algo.meta), type(algo.similarity)
     start = f"the history begins after {facts.earlier} tasks; they speak of whole runs"
     batches = f"phi moved once in {batch} tasks (meta_batch); they need it after every task"
     mean = f"phi must be the running mean of the update vectors, not {meta.__name__}()"
     none = f"the paper has none for {' + '.join(rule.__name__ for rule in rules)}"
-    for wrong, why in (
+    observed = facts.distance is not None and similarity not in LEARNED
+    checks = [
+        (observed, f"none is known for {algo.similarity!r}"),
         (facts.earlier, start),
         (batch > 1, batches),
-        (meta not in (FollowLeader, AdaptiveOGD), mean),
-        (update not in (FAL, FLIOnline, FLIBatch), f"nothing is known about {algo.update!r}"),
-        ((update, similarity) not in THEOREMS, none),
-    ):
+    ]
+    if similarity not in LEARNED:
+        checks += [
+            (meta not in (FollowLeader, AdaptiveOGD), mean),
+            (update not in (FAL, FLIOnline, FLIBatch), f"nothing is known about {algo.update!r}"),
+            ((update, similarity) not in THEOREMS, none),
+        ]
+    for wrong, why in checks:
         if wrong:
             return [], [("meta-level theorems", why)]
+    if similarity in LEARNED:
+        return [LEARNED[similarity](facts).given(_of_optima(facts))], []
+    if optima is None or updates is None:
+        return [], [("meta-level theorems", missing)]
     return THEOREMS[update, similarity](facts, optima, updates, growth)
 
 
@@ -175,6 +200,34 @@ def _approx(facts: Facts, optima: Spread, updates: Spread, growth: float | None)
         bounds.append(theorem("by growth", max(D, reach), grown))
     return bounds, [("Proposition B.1", why)] if why else []
 
+
+def _of_optima(facts: Facts) -> Assumption:
+    """Whether the rule measured the distances of which Theorem A.1 speaks."""
+    update, finite = facts.algo.update, bool(np.all(np.isfinite(facts.deviation)))
+    detail = "" if finite else "an optimum lies where phi has no mass"
+    if type(update) is not FAL:
+        detail = f"the rule was told the distance to the vectors of {update!r}"
+    return decide(OPTIMA.name, type(update) is FAL and finite, detail)
+
+
+def _learned_metric(facts: Facts) -> Bound:
+    rule, (near, steep, cost) = facts.algo.similarity, map(facts.remembered, (1, 2, 3))
+    given = {"epsilon": rule.epsilon, "zeta": rule.zeta, "tasks": facts.count}
+    return library.learned_metric(near, steep, max(0.0, float(cost)), **given)
+
+
+def _weighted_guess(facts: Facts) -> Bound:
+    rule, D = facts.algo.similarity, float(facts.remembered(3))
+    return library.ewoo(facts.sigma, facts.deviation, rule.epsilon, D, heaviest=rule.sigma)
+
+
+# Rules that learn the step. Their theorems hold for every way to move phi.
+LEARNED = {
+    Isotropic: _learned_metric,
+    PerCoordinate: _learned_metric,
+    FullMatrix: _learned_metric,
+    EWOO: _weighted_guess,
+}
 
 # By the exact types of the update and the similarity rule: a subclass may change anything.
 THEOREMS = {
