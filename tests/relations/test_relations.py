@@ -22,7 +22,9 @@ from .ways import WAYS, Case, start_ray
 
 TASKS, ROWS = 6, 6  # of an even number of tasks the pilot has two equal halves
 COMMANDS = ("fmrl train, adapt, predict", "fmrl train --engine ray")
-CORE, NETWORKS = ("run", "run on ray", "step"), ("MetaTrainer", "MAML")
+ENSEMBLES, PRIOR = ("Hedge", "Centres"), "estimate_prior + adapt"
+CORE = ("run", "run on ray", "step", *ENSEMBLES, PRIOR)
+NETWORKS = ("MetaTrainer", "MAML")
 STREAMS = ("stream", "stream from nothing")
 SEEN, FRAME = "fit + predict a task seen", "tasks_from_frame + run"
 PILOTED = ("fit + adapt", SEEN, "save + load + adapt", "partial_fit + adapt", *COMMANDS)
@@ -138,7 +140,7 @@ def names_of_tasks():
 
 
 @relation(("They do not look at the new task.", "fit + predict", SEEN),
-          ("They answer after the rows one by one.", *STREAMS, "step"))
+          ("They answer after the rows one by one.", *STREAMS, "step", *ENSEMBLES))
 def order_of_rows_of_a_new_task():
     case = base(0)
     place = [3, 0, 4, 2, 1]
@@ -146,7 +148,7 @@ def order_of_rows_of_a_new_task():
 
 
 @relation(("The pilot that chooses their step draws rows of every task by position.", *PILOTED),
-          ("They play the rows one by one.", "stream from nothing", "step"))
+          ("They play the rows one by one.", "stream from nothing", "step", *ENSEMBLES))
 def order_of_rows_of_tasks():
     """Optima, and so phi and the guess, do not change; nor does the start, where the pilot has no
     coordinates to choose from: even columns, no intercept.
@@ -157,7 +159,8 @@ def order_of_rows_of_tasks():
 
 
 @relation(("The pilot halves the tasks and draws their rows by position.", *PILOTED),
-          ("The guess, which sets their step, follows the tasks in turn.", *STREAMS, "step"))
+          ("The guess, which sets their step, follows the tasks in turn.", *STREAMS, "step",
+           *ENSEMBLES))
 def order_of_tasks():
     """The mean of the optima does not change; nor does the start, where the pilot's halves stay.
 
@@ -177,7 +180,7 @@ def a_column_twice():
     yield both, both, lambda answers: {c: np.roll(p, len(p) // 2) for c, p in answers.items()}
 
 
-@relation((ADAM, "MAML"))
+@relation((ADAM, "MAML"), ("It shrinks towards one variance for all columns.", PRIOR))
 def every_column_twice():
     """Rows √2 as long change nothing, if a core's ball and a network's step make up for it.
 
@@ -263,6 +266,8 @@ NO_WAYS = {  # and why not
     "deep.Pool.of": "makes tasks for MetaTrainer.fit", "deep.evaluate": "judges what adapt gives",
     "deep.gradient_norm": "measures a network", "cluster.Ray.play": "is what Ray.run calls",
     "cluster.play": "is Ray.run with a folder",
+    "cluster.Ray.estimate_prior": "adds up what estimate_prior does",
+    "fmrl.FMRL.act": "is a part of step", "fmrl.FMRL.starting": "is a part of step",
 }
 
 

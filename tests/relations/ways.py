@@ -269,6 +269,23 @@ def step(case, scratch):
     return margins(case, happened.theta)
 
 
+def hedged(case, scratch):
+    """phi of two compositions, weighed by what they cost."""
+    both = fmrl.Hedge([compose(case), compose(case, meta=fmrl.Fixed())])
+    return margins(case, fmrl.run(both, tasks_of(case)).state.phi)
+
+
+def centred(case, scratch):
+    """phi of two centres."""
+    return margins(case, fmrl.run(fmrl.Centres(2, compose(case)), tasks_of(case)).state.phi)
+
+
+def from_prior(case, scratch):
+    """The new task's posterior mean under the prior of the others."""
+    *tasks, new = tasks_of(case)
+    return margins(case, fmrl.estimate_prior(tasks, steps=9, tolerance=0.0).adapt(new).mean)
+
+
 def from_frame(case, scratch):
     """phi after all tasks of a table whose columns are scaled."""
     X, y = np.concatenate([case.X, case.few]), np.concatenate([case.y, case.labels])
@@ -343,6 +360,9 @@ WAYS = {
         commands, "fmrl train, fmrl adapt, fmrl predict, Meta.begin, Meta.play"),
     "run": Way(run, "fmrl.run, fmrl.stack, engine local"),
     "step": Way(step, "fmrl.FMRL.step, fmrl.FMRL.play, fmrl.play"),
+    "Hedge": Way(hedged, "fmrl.Hedge.step"),
+    "Centres": Way(centred, "fmrl.Centres.step"),
+    "estimate_prior + adapt": Way(from_prior, "fmrl.estimate_prior, fmrl.Gaussian.adapt"),
     "tasks_from_frame + run": Way(from_frame, "fmrl.tasks_from_frame"),
     "MetaTrainer": Way(partial(network, meta_trainer), "deep.MetaTrainer.fit, deep.adapt", "torch"),
     "MAML": Way(partial(network, maml), "deep.MAML.fit", "torch"),

@@ -243,7 +243,12 @@ class FMRL(Value):
             what = f"the task needs phi of length {dim}, but phi has {phi.shape[-1]}"
             raise FMRLError(what, task=task)
         xp, G = namespace(phi, game.rounds), self.lipschitz
-        G = game.lipschitz(self.domain) if G is None else constant(G, phi)
+        try:
+            G = game.lipschitz(self.domain) if G is None else constant(G, phi)
+        except FMRLError:
+            if not getattr(self.similarity, "absolute", False):
+                raise
+            G = 1.0  # the step does not depend on it, and all tasks weigh alike by their rounds
         sigma = G * xp.sqrt(game.rounds)
         if not bool(xp.all(xp.isfinite(sigma))):
             what = "the task's Lipschitz constant is not a finite number"

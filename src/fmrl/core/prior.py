@@ -124,6 +124,7 @@ class Moments(NamedTuple):
     information: Array  # [d, d] Σ J'K⁻¹J
     squares: float  # Σ r'K⁻¹r
     logdet: float  # Σ log det K
+    length: float  # Σ ‖x‖²
 
     def __add__(self, other: Any) -> Moments:  # type: ignore[override]
         return Moments(*(a + b for a, b in zip(self, other, strict=True)))
@@ -171,6 +172,7 @@ def _stack_moments(game: Samples, gaussian: Gaussian) -> Moments:
         xp.sum(information, axis=0),
         float(xp.sum(squares)),
         float(2 * xp.sum(xp.log(xp.linalg.diagonal(half)))),
+        float(xp.sum(game.X**2)),
     )
 
 
@@ -250,9 +252,12 @@ def estimate_prior(
     if sums is None:
         tasks, sums = _as_tasks(tasks), moments
     learns, dim = isinstance(tasks.loss, Squared) and noise is None, tasks.dim
-    first = start or _begin(dim, tasks.X, noise if noise is not None else 1.0)
+    found = start
+    if found is None:  # before anything is known, a row of usual length tells one unit
+        found = _begin(dim, tasks.X, noise if noise is not None else 1.0)
+        told = sums(tasks, found)
+        found = replace(found, covariance=found.covariance * told.rounds / max(told.length, 1e-290))
     shrink = float(dim if shrink is None else shrink)
-    found = first
     for _ in range(steps):
         after = _improved(sums(tasks, found), found, start, family, learns)
         change = _change(found, after)
@@ -306,13 +311,14 @@ def _improved(
         turned = xp.matmul(T(root), xp.matmul(before.information, root))
         away = xp.linalg.solve(root, (before.mean - old.mean)[..., None])[..., 0]
         known, pull = known + turned, pull + xp.matmul(turned, away[..., None])[..., 0]
-    ridge = 1e-9 * xp.linalg.trace(known) / dim + 1e-12
+    ridge = 1e-6 * xp.linalg.trace(known) / dim + 1e-12
     move = xp.linalg.solve(known + ridge * eye, pull[..., None])[..., 0]
     mean = old.mean + xp.matmul(root, move[..., None])[..., 0]
     inverse = xp.linalg.inv(root)
     near, count = sums.scatter / noise, sums.tasks
     if count >= 4 * dim:
-        scale, _ = geometric_mean(near, sums.information + 1e-12 * count * eye)
+        still = 1e-9 * count * eye  # a direction of which nothing is known stays as it is
+        scale, _ = geometric_mean(near + still, sums.information + still)
     else:  # few tasks leave directions unseen, which that step would give up for good
         scale = eye + (near - sums.information) / count
     H = xp.matmul(root, xp.matmul(scale, T(root)))

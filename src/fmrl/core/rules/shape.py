@@ -32,8 +32,8 @@ from fmrl.errors import FMRLError
 class Shape(SimilarityRule):
     """What these rules share: (t, A, B, cost) as memory.
 
-    ``cost`` adds up f_t(H_t) − f_t(H_{t+1}), f_t(H) = tr(H⁻¹A_t) + tr(HB_t): what not knowing the
-    best H in advance costs (`fmrl.bounds.learned_metric`).
+    ``cost`` adds up F_t(H_t) − min F_t, where F_t(H) = tr(H⁻¹A) + tr(HB) over the tasks up to t:
+    what not knowing the best H in advance costs (`fmrl.bounds.learned_metric`).
 
     Args:
         epsilon: How far tasks end from phi, before anything is known; a distance.
@@ -123,7 +123,7 @@ def _ratio(rule: Shape, eta: Array, memory: Any, far: Array, met: Array) -> tupl
     far, met = far + rule.epsilon**2 * fade, met + rule.zeta**2 * fade
     near, steep = near + far, steep + met
     after = xp.sqrt(near / steep)
-    paid = far / eta + met * eta - far / after - met * after
+    paid = near / eta + steep * eta - near / after - steep * after
     cost = cost + (xp.sum(paid, axis=-1) if near.ndim > t.ndim else paid)
     return after, (t, near, steep, cost)
 
@@ -160,8 +160,8 @@ class FullMatrix(Shape):
         met = xp.reshape(end.seen, near.shape) + self.zeta**2 * fade * eye
         near, steep = near + far, steep + met
         after, inverse = geometric_mean(near, steep)
-        paid = _trace(xp.linalg.solve(guess.matrix, far)) - _trace(xp.matmul(inverse, far))
-        paid = paid + _trace(xp.matmul(guess.matrix - after, met))
+        paid = _trace(xp.linalg.solve(guess.matrix, near)) - _trace(xp.matmul(inverse, near))
+        paid = paid + _trace(xp.matmul(guess.matrix - after, steep))
         return Full(after), (t, near, steep, cost + paid)
 
 
@@ -281,6 +281,11 @@ class KnownStep(SimilarityRule):
 
     step: Any
     absolute: ClassVar[bool] = True
+
+    @property
+    def observes(self) -> str | None:  # type: ignore[override]
+        """The gradients where the step is a metric: then Theorem A.1 needs them."""
+        return None if isinstance(self.step, float) else "norms"
 
     def __post_init__(self):
         step = to_numpy(self.step).astype(float)

@@ -35,8 +35,8 @@ class MetricLeaders:
     def __init__(self, samples: Samples, domain: Domain, phi: Array, metric: Metric):
         loss = samples.loss
         if loss.bend == math.inf:
-            what = f"FTRL in a metric needs a smooth loss, and {loss!r} has corners"
-            raise FMRLError(what, fix="use OMD() or OGD()")
+            what = f"a regularised leader in a metric needs a smooth loss, and {loss!r} has corners"
+            raise FMRLError(what, fix="use Logistic(), or OMD() with a rule such as PerCoordinate")
         xp = self.xp = namespace(phi)
         self.samples, self.domain, self.phi, self.metric = samples, domain, phi, metric
         self.root = _root(metric)  # [..., d, d]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fmrl.core.ensemble import Ensemble
 from fmrl.core.history import History
 from fmrl.theory.bounds import ASSUMED, FALSE, Assumption, Bound
 from fmrl.theory.certificate import render
@@ -214,6 +215,9 @@ def certify(
         return Certificate(what, reason=f"{what}: {why}")
     if not len(history):
         return Certificate(repr(history.algo), reason="no task was played")
+    if isinstance(history.algo, Ensemble):
+        reason = "an ensemble has the bound of its weights alone: fmrl.bounds.hedge"
+        return Certificate(repr(history.algo), reason=reason)
     if history.keep == "totals":
         reason = "only totals were kept; run with keep='scalars' or 'all'"
         return Certificate(repr(history.algo), reason=reason)

@@ -66,7 +66,9 @@ class Facts:
 
     @property
     def violations(self) -> tuple[int, ...]:
-        """The tasks, counted from 0, whose guess was violated."""
+        """The tasks, counted from 0, whose guess was violated; a step guesses no distance."""
+        if getattr(self.algo.similarity, "absolute", False):
+            return ()
         return tuple(np.flatnonzero(self.guess < np.sqrt(self.deviation)).tolist())
 
     @property
