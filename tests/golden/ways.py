@@ -242,6 +242,7 @@ def certificate(found):
 def similar(report):
     """The numbers of a similarity report."""
     found = {k: v for k, v in flat(report.to_dict()).items() if k != "radius_gap"}
+    found = {k: v for k, v in found.items() if not k.startswith("environment.")}
     return under("similarity", of("solver", **found))
 
 

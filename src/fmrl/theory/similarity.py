@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from fmrl.core.tasks import Task
 from fmrl.errors import FMRLError
 from fmrl.stats import outlier_fence
 from fmrl.theory.bounds import spread, weights
+from fmrl.theory.environment import Environment, environment
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +39,7 @@ class SimilarityReport:
     """
 
     optima: np.ndarray  # [T, d]
+    weight: np.ndarray  # [T] sigma_t
     mean: np.ndarray  # [d] weighted by sigma
     distances: np.ndarray  # [T] sqrt(B_R(θ*_t‖mean))
     diameter: float  # D*: the largest distance between two optima …
@@ -77,6 +80,11 @@ class SimilarityReport:
             return None
         behind = np.flatnonzero(~ahead)
         return int(behind[-1]) + 2 if behind.size else 1
+
+    @cached_property
+    def environment(self) -> Environment:
+        """Whether the tasks drift or fall into groups, and what that is worth."""
+        return environment(self.optima, self.weight, self.domain)
 
     @property
     def verdict(self) -> str:
@@ -127,17 +135,27 @@ class SimilarityReport:
         across |= {"eventually": (self.eventually, self.ratio_eventually)}
         for when, (bound, ratio) in across.items():
             rows[f"bound: learning across, {when}"] = f"{bound:.4g} (ratio {ratio:.2f})"
+        found = self.environment
+        order, group = found.drift, found.groups
+        path = f"{order.path:.4g} ({order.chance:.4g} if shuffled, p = {order.p:.3g})"
+        rows["drift: path of a moving mean, l2"] = path
+        rows["groups"] = f"{group.k if group.k > 1 else 'none'} (gap test p = {group.p:.3g})"
+        rows["bound: a start that forgets"] = f"{found.worth_drift:.0%} of one start for all"
+        if group.k > 1:
+            rows["bound: a start for each group"] = f"{found.worth_groups:.0%} of one start for all"
         width = max(map(len, rows))
         table = "\n".join(f"  {name:<{width}}  {value}" for name, value in rows.items())
-        return f"{self.verdict}\n\n{table}\n\n  Bounds are per task, in units of G·√m."
+        said = f"{self.verdict}\n{found.sentence}"
+        return f"{said}\n\n{table}\n\n  Bounds are per task, in units of G·√m."
 
     def to_dict(self) -> dict:
         """Plain numbers, lists and strings, for a record."""
         plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in asdict(self).items()}
-        del plain["optima"]
+        del plain["optima"], plain["weight"]
         plain |= {"domain": repr(self.domain), "outliers": list(self.outliers)}
         extra = ("ratio", "ratio_eventually", "ratio_tuned", "pays_after", "verdict")
-        return plain | {name: getattr(self, name) for name in extra}
+        plain |= {name: getattr(self, name) for name in extra}
+        return plain | {"environment": self.environment.to_dict()}
 
     def figure(self) -> Any:
         """Optima in their two main directions, their distances, and the bounds: a Figure."""
@@ -214,6 +232,7 @@ def similarity_report(
     return SimilarityReport(
         **same,
         optima=optima,
+        weight=weight,
         distances=distances,
         centre=ball.centre,
         radius=ball.radius,
