@@ -96,6 +96,27 @@ def hostile():
             "rule": ATTACKS[1],
             "phi": (nan, 0.0),
             "ball": (0.0, 0.0, inf),
+            "environment": {
+                "sentence": ATTACKS[0],
+                "memory": inf,
+                "worth_drift": nan,
+                "worth_groups": ATTACKS[1],
+                "drift": {
+                    "p": nan,
+                    "path": inf,
+                    "chance": None,
+                    "changes": [{"after": nan, "low": ATTACKS[0], "high": inf}],
+                },
+                "groups": {
+                    "p": ATTACKS[2],
+                    "k": 2,
+                    "sizes": [],
+                    "values": numbers,
+                    "gaps": numbers,
+                    "errors": numbers,
+                },
+                "curve": {"task": numbers, "all": numbers, "recent": numbers},
+            },
         },
         "certificate": {
             "bounds": [

@@ -8,7 +8,7 @@ import pytest
 
 from fmrl import report
 
-CHARTS = ("heldout", "tar", "guess", "similarity")
+CHARTS = ("heldout", "tar", "guess", "similarity", "environment")
 
 
 @pytest.fixture

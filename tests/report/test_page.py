@@ -52,7 +52,7 @@ def test_real_run_has_every_section(real):
     assert ids == [key for key, *_ in SECTIONS]
     assert not [attrs for _, attrs in seen.tags if attrs.get("class") == "missing"]
     drawn = [spec["id"] for spec in json.loads(seen.data)]
-    assert drawn == ["heldout", "tar", "guess", "similarity"]
+    assert drawn == ["heldout", "tar", "guess", "similarity", "environment"]
     assert "On 60 held-out tasks, averaged over all shots, FMRL is" in seen.words
     for planted in ("sensor 037", "sensor 181", "sensor 302"):
         assert planted in seen.words
@@ -143,6 +143,26 @@ def test_thinned_curve_is_near_the_whole_one():
     gaps = np.where(np.arange(50_000) % 2, np.nan, y)
     kept = charts.thin([gaps])
     assert np.nanmax(gaps) in gaps[kept] and np.nanmin(gaps) in gaps[kept]
+
+
+def test_drift_and_groups_are_shown_and_old_facts_still_render(real):
+    rng = np.random.default_rng(0)
+    optima = rng.normal(size=(300, 3))
+    optima[120:] += 4
+    optima[7] = np.nan  # a task without an optimum keeps its place in the order
+    found = report.similarity_map(optima, ball=False)
+    seen = Seen(report.render({"title": "t", "similarity": json.loads(json.dumps(found))}))
+    assert found["environment"]["sentence"] in seen.words
+    assert "change suddenly, after 120 (" in seen.words and "k-means value" in seen.words
+    spec = next(s for s in json.loads(seen.data) if s["id"] == "environment")
+    names = [s["name"] for s in spec["series"]]
+    means = [f"from the mean of {which}" for which in ("all tasks before", "recent tasks")]
+    assert names == [*means, "sudden change"]
+    assert spec["series"][2]["x"] == [120]
+    before = {k: v for k, v in found.items() if k != "environment"}
+    old = Seen(report.render({"title": "t", "similarity": before}))
+    assert [s["id"] for s in json.loads(old.data)] == ["similarity"]
+    assert real["similarity"]["environment"]["sentence"] == "No drift and no groups found."
 
 
 def test_one_task():

@@ -115,7 +115,9 @@ def specs(facts: Facts) -> list[Spec]:
     drawn = [heldout(facts["heldout"])] if "heldout" in facts else []
     drawn += [tar(facts)] if "curves" in facts else []
     drawn += [guess(curves)] if "guess" in curves else []
-    return drawn + ([similarity(facts["similarity"])] if "similarity" in facts else [])
+    alike = facts.get("similarity", {})
+    drawn += [similarity(facts["similarity"])] if "similarity" in facts else []
+    return drawn + ([environment(alike["environment"])] if "environment" in alike else [])
 
 
 def holding(certificate: dict[str, Any]) -> list[dict[str, Any]]:
@@ -203,6 +205,23 @@ def similarity(found: SimilarityMap) -> Spec:
         ball = column(ball, 3, "similarity.ball") if known_ball else None
     axes = {axis: {"label": _direction(found, i)} for i, axis in enumerate("xy")}
     return {"id": "similarity", "equal": True, **axes, "circle": ball, "series": series}
+
+
+def environment(found: dict[str, Any]) -> Spec:
+    """How far tasks lie from where they would start, in stretches, and where they change."""
+    curve, series = found["curve"], []
+    task = column(curve["task"], len(curve["task"]), "environment.task")
+    for i, (key, name) in enumerate({"all": "all tasks before", "recent": "recent tasks"}.items()):
+        far = column(curve[key], len(task), f"environment.{key}")
+        series.append(_series(f"from the mean of {name}", "line", i, task, far, dash=i))
+    top = max((y for s in series for y in s["y"] if y is not None), default=0.0)
+    if changes := found["drift"]["changes"]:
+        x = column([change["after"] for change in changes], len(changes), "environment.changes")
+        names = [f"after {count(c['low'])} to {count(c['high'])} tasks" for c in changes]
+        look = {"mark": 3, "names": names}
+        series.append(_series("sudden change", "dots", 2, x, [top] * len(x), **look))
+    axes = _over_tasks([], "distance", "distance, √B", False)
+    return {"id": "environment", **axes, "series": series}
 
 
 def _direction(found: SimilarityMap, i: int) -> str:

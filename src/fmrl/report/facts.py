@@ -98,6 +98,7 @@ class SimilarityMap(TypedDict, total=False):
     rule: str  # how the fence was set
     phi: tuple[Number, Number]  # the learned initialisation in this plane
     ball: tuple[Number, Number, Number]  # smallest enclosing: centre in this plane, radius
+    environment: dict[str, Any]  # Environment.to_dict(): drift, groups, what they are worth
 
 
 class Method(TypedDict, total=False):

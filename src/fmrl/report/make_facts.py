@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fmrl.core.domains import Domain
 from fmrl.core.history import History
 from fmrl.errors import FMRLError
 from fmrl.files import sha256
@@ -18,8 +19,10 @@ from fmrl.report.charts import CLOUD, MOST, thin, thin_cloud
 from fmrl.report.facts import Curves, Facts, HeldOut, Learned, SimilarityMap
 from fmrl.report.html import clean
 from fmrl.stats import LEVEL, mean_interval, outlier_fence
+from fmrl.theory.bounds import weights
 from fmrl.theory.bounds.bound import numbers
 from fmrl.theory.certificate import Certificate, certify
+from fmrl.theory.environment import environment
 from fmrl.theory.similarity import enclosing_ball
 
 KEEP = "fmrl.run(algo, tasks, keep='vectors')"
@@ -69,7 +72,13 @@ def facts_of(
         found["data"]["rows"] = int(numbers(history.rounds).sum())
         found["curves"] = curves(history, names)
     if history.keep in ("all", "vectors") and len(history):
-        found["similarity"] = similarity_map(history.optimum, names, phi=history.state.phi)
+        found["similarity"] = similarity_map(
+            history.optimum,
+            names,
+            phi=history.state.phi,
+            sigma=weights(history.lipschitz, history.rounds),
+            domain=history.algo.domain,
+        )
     else:
         why = "The history did not keep the optima of its tasks."
         missing["similarity"] = {"why": why, "command": KEEP}
@@ -128,8 +137,11 @@ def similarity_map(
     phi: Any = None,
     most: int = CLOUD,
     ball: bool = True,
+    sigma: Any = None,
+    domain: Domain | None = None,
 ) -> SimilarityMap:
-    """Where the optima lie, seen along their two main directions (PCA), and which lie far off.
+    """Where the optima lie, seen along their two main directions (PCA), which lie far off, and
+    whether they drift or fall into groups.
 
     Distances are ‖θ*_t − med‖₂ from the coordinate-wise median, which outliers cannot move far;
     `fmrl.stats.outlier_fence` says from which distance a task is an outlier.
@@ -140,6 +152,8 @@ def similarity_map(
         phi: Initialisation [d], drawn where it falls in the plane.
         most: So many points are kept; outliers come first.
         ball: Whether to find the smallest enclosing ball.
+        sigma: Weights of the tasks, G_t·√m_t [T]; default: all alike.
+        domain: Its divergence tells what drift and groups are worth; default: ½‖·‖².
 
     >>> rng = np.random.default_rng(0)
     >>> optima = np.vstack([rng.normal(size=(50, 5)), [[30.0, 0, 0, 0, 0]]])
@@ -186,6 +200,10 @@ def similarity_map(
         steps = int(np.clip(2e9 / optima.size, 20, 2000))
         least = enclosing_ball(optima[good], tolerance=1e-4, steps=steps)
         found["ball"] = [*((least.centre - middle) @ plane.T), least.radius]
+    # Tasks without an optimum keep their place in the order, and count for nothing.
+    weight = good * (1.0 if sigma is None else numbers(sigma))
+    whole = np.where(good[:, None], optima, middle)
+    found["environment"] = environment(whole, weight, domain).to_dict()
     return plain(found)
 
 

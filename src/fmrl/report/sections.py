@@ -231,7 +231,38 @@ def similarity(facts: Facts) -> str:
         most = f"The {len(rows)} farthest of them" if total > len(rows) else "All of them"
         more = details(most, table(head, rows, [1])) if len(rows) > 8 else ""
         below = f'<div class="narrow">{table(head, rows[:8], [1], caption)}{more}</div>'
-    return figure("similarity", "Map of the tasks' optima", note, ball, shown) + below
+    drawn = figure("similarity", "Map of the tasks' optima", note, ball, shown) + below
+    return drawn + (_environment(found["environment"]) if "environment" in found else "")
+
+
+def _environment(found: dict[str, Any]) -> str:
+    """Drift and groups: in words, as a curve over the tasks, and the tests behind the words."""
+    drift, groups = found["drift"], found["groups"]
+    note = "How far optima lie from where their tasks would start. If the start that forgets is "
+    note += "closer, old tasks mislead."
+    shuffled = f"{number(drift['chance'])} if tasks are shuffled"
+    tests = [
+        ["drift: does the order of tasks matter", f"p = {number(drift['p'])}"],
+        ["drift: path of a moving mean", f"{number(drift['path'])} ({shuffled})"],
+        ["groups: more than noise of the same shape", f"p = {number(groups['p'])}"],
+        [f"bound with memory of about {plural(found['memory'], 'task')}", _share(found, "drift")],
+        ["bound with a start for each group", _share(found, "groups")],
+    ]
+    columns = (groups["values"], groups["gaps"], groups["errors"])
+    rows = [
+        [count(k), number(value), f"{number(gap)} ± {number(error)}", "✓" * (k == groups["k"])]
+        for k, (value, gap, error) in enumerate(zip(*columns, strict=True), start=1)
+    ]
+    caption = "Gap: log of the k-means value of Gaussian noise, less that of the optima."
+    by_k = table(["k", "k-means value", "gap", "chosen"], rows, (0, 1, 2), caption)
+    body = table(["test or worth", ""], tests) + by_k
+    drawn = figure("environment", "Distance of optima from their start, over the tasks", note)
+    return f"<p>{escape(found['sentence'], 1000)}</p>{drawn}" + details("Tests and worth", body)
+
+
+def _share(found: dict[str, Any], what: str) -> str:
+    worth = as_number(found[f"worth_{what}"])
+    return "–" if worth is None else f"{100 * worth:.0f}&nbsp;% of one start for all"
 
 
 def certificate(facts: Facts) -> str:

@@ -16,6 +16,7 @@ from fmrl.core.values import parse
 from fmrl.datasets.registry import DATASETS
 from fmrl.report import PAPER
 from fmrl.runs.folder import TASKS, Run
+from fmrl.theory.bounds import weights
 from fmrl.theory.certificate import certify
 
 # By the name of a value: what it is called and who to cite for it, beside the paper.
@@ -91,7 +92,13 @@ def facts(run: Run) -> report.Facts:
     if history.keep == "scalars":
         missing["similarity"] = {"why": "The run was too large to keep the optima of its tasks."}
     else:
-        found["similarity"] = report.similarity_map(history.optimum, names, phi=history.state.phi)
+        found["similarity"] = report.similarity_map(
+            history.optimum,
+            names,
+            phi=history.state.phi,
+            sigma=weights(history.lipschitz, history.rounds),
+            domain=history.algo.domain,
+        )
     if record["heldout"]["methods"]:
         found["heldout"] = record["heldout"]
     elif record["heldout_tasks"]:

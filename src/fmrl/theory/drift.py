@@ -172,7 +172,7 @@ def _cut(x: np.ndarray, w: np.ndarray) -> int | None:
     line = _line(x, w, edges[int(np.argmax(score[0])) + 1])
     cut = int(np.argmax(_cusum(line[None, :, None]))) + 1
     for part in (2, 4):  # near by, a step must fit better than a straight line
-        width = min(cut, len(x) - cut) // part
+        width = max(2, min(cut, len(x) - cut) // part)
         near = line[cut - width : cut + width] - line[cut - width : cut + width].mean()
         slope = np.arange(2 * width) - width + 0.5
         if (slope @ near) ** 2 / (slope @ slope) > np.sum(np.sign(slope) * near) ** 2 / (2 * width):

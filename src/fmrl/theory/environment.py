@@ -31,7 +31,7 @@ from fmrl.theory.drift import FEW, Drift, drift, means_of, rank, read
 
 GROUP_LEVEL = 0.05  # p-value from which on groups count as found
 REFERENCES, MOST = 19, 8  # clouds of noise, and groups at most
-SAMPLE, DIRECTIONS = 1000, 10  # optima that the gap test looks at, and their directions, at most
+SAMPLE, DIRECTIONS = 600, 10  # optima that the gap test looks at, and their directions, at most
 STEPS = 1000  # of the meta-level at most; more tasks move phi in blocks
 PAYS = 0.97  # a ratio below is worth a change of rule
 
@@ -123,23 +123,27 @@ def environment(points: Any, sigma: Any = None, domain: Domain | None = None) ->
     domain, order, group = domain or Euclidean(), drift(x, w), groups(x, w)
     T, size = len(x), -(-len(x) // STEPS)
     lengths = [m for j in range(1, 12) if size < (m := round(10 ** (j / 2))) <= T // 2] or [T]
-    stay = _divergences(FollowLeader(), x, w, domain)
+    # Nothing could be known of the first task; all that follow start where it ended, or farther on.
+    first = int(np.argmax(w > 0))
+    later = np.where(np.arange(T) == first, 0.0, w)
+
+    def played(rule: MetaUpdate, own: Any = slice(None)) -> np.ndarray:
+        return _divergences(rule, x[own], w[own], domain, x[first])
+
+    stay = played(FollowLeader())
     # A block of tasks moves phi as far as its tasks would, one after the other.
-    moving = {m: _divergences(Discounted(1 - (1 - 1 / m) ** size), x, w, domain) for m in lengths}
-    memory = min(lengths, key=lambda m: _root(moving[m], w))
-    apart = stay.copy()
-    for g in range(group.k if group.k > 1 else 0):
-        own = group.labels == g
-        apart[own] = _divergences(FollowLeader(), x[own], w[own], domain, x[0])
-    edges = np.unique(np.linspace(1, T, min(60, T), endpoint=False).astype(int)) if T > 1 else [0]
-    middle = (edges + np.array([*edges[1:], T]) + 1) / 2
-    curve = {"task": middle.tolist()}
+    moving = {m: played(Discounted(1 - (1 - 1 / m) ** size)) for m in lengths}
+    memory, apart = min(lengths, key=lambda m: _root(moving[m], later)), stay.copy()
+    for own in (group.labels == g for g in range(group.k if group.k > 1 else 0)):
+        apart[own] = played(FollowLeader(), own)
+    edges = np.unique(np.linspace(0, T, min(60, T), endpoint=False).astype(int))
+    curve = {"task": ((edges + np.array([*edges[1:], T]) + 1) / 2).tolist()}
+    weight = np.add.reduceat(later, edges)
     for name, far in (("all", stay), ("recent", moving[memory])):
-        weight = np.add.reduceat(w, edges)
-        mean = np.add.reduceat(w * far, edges) / np.where(weight > 0, weight, np.nan)
+        mean = np.add.reduceat(later * far, edges) / np.where(weight > 0, weight, np.nan)
         curve[name] = np.sqrt(mean).tolist()
-    base = _root(stay, w)
-    ratios = [_root(far, w) / base if base > 0 else 1.0 for far in (moving[memory], apart)]
+    base = _root(stay, later)
+    ratios = [_root(far, later) / base if base != 0 else 1.0 for far in (moving[memory], apart)]
     return Environment(T, order, group, memory, base, *ratios, curve)
 
 
@@ -213,21 +217,20 @@ def _apart(x: np.ndarray, centres: np.ndarray, labels: np.ndarray) -> bool:
 
 
 def _divergences(
-    rule: MetaUpdate, x: np.ndarray, w: np.ndarray, domain: Domain, start: Any = None
+    rule: MetaUpdate, x: np.ndarray, w: np.ndarray, domain: Domain, start: np.ndarray
 ) -> np.ndarray:
-    """B_R(θ_t‖phi_t) [T], with phi moved by a rule of the core; blocks of tasks where many."""
+    """B_R(θ_t‖phi_t) [T], with phi moved by a rule of the core; in blocks of tasks if many."""
     edges = np.arange(0, len(x), -(-len(x) // STEPS))
     theta, weight = means_of(x, w, edges)
-    phi, memory = rule.init(domain, x[0] if start is None else start)
+    phi, memory = rule.init(domain, start)
     starts = starts_of(FMRL(domain, meta=rule), phi, memory, End(theta, theta, weight))[0]
     far = domain.divergence(x, np.repeat(starts, np.diff([*edges, len(x)]), axis=0))
-    return np.maximum(far, 0.0)
+    return np.where(w > 0, np.maximum(far, 0.0), 0.0)
 
 
 def _root(far: np.ndarray, w: np.ndarray) -> float:
-    """√(mean B), without the first task, which nothing could be known of."""
-    total = w[1:].sum()
-    return float(np.sqrt(w[1:] @ far[1:] / total)) if total > 0 else 0.0
+    """√(mean B)."""
+    return math.sqrt(w @ far / w.sum()) if w.sum() > 0 else 0.0
 
 
 def _listed(words: Any) -> str:
