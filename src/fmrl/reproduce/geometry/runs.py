@@ -166,8 +166,8 @@ def real(data: Data, name: str) -> dict[str, Any]:
     Optima of a few rows lie anywhere, so phi follows the last action (FLI-Online). What happens
     when it follows the optima is played once beside them.
     """
-    tasks = data.sets[name].tasks()
-    most, dim = 3 * len(tasks) // 4, data.sets[name].X.shape[1]
+    tasks = data.sets[name]
+    most, dim = 3 * len(tasks) // 4, tasks[0].dim
     here = Environment(tasks[:most], cut(tasks[most:]), Euclidean(), fmrl.FLIOnline())
     strengths = isotropic(dim, 10 ** np.arange(-1.0, 5, 0.5))
     found = here.compare(rules(dim), fmrl.Covariance(), strengths)

@@ -53,9 +53,9 @@ def plan(config: Config, data: Data) -> list[Part]:
                 name = f"geometry/{kind}-{rounds}-{seed}"
                 asked = {"kind": kind, "rounds": rounds, "seed": seed}
                 made.append(Part(name, runs.synthetic, shared | asked, 2 + rounds / 2))
-    for name, table in data.sets.items():
-        part = "geometry/" + re.sub(r"\W+", "-", name)
-        made.append(Part(part, runs.real, {"name": name}, len(table.y) / 1000, table.sha256))
+    for name, tasks in data.sets.items():
+        part, cost = "geometry/" + re.sub(r"\W+", "-", name), len(tasks) / 50
+        made.append(Part(part, runs.real, {"name": name}, cost, data.checksum(name)))
     if data.wiki is not None:
         made.append(Part("geometry/mini-wiki", runs.wiki, {}, 90, data.wiki.sha256))
     return made

