@@ -119,16 +119,23 @@ def _costs(took: dict[str, list[float]], dim: int) -> list[Row]:
     return made
 
 
-def losses(found: list[Row], measure: str = TAR) -> list[str]:
+def losses(rows: list[Row], measure: str = TAR) -> list[str]:
     """Where a learned shape loses, as sentences: the interval of its ratio lies above 1."""
     said = []
-    for rule in (*runs.SHAPES, runs.COVARIANCE):
-        here = [r for r in found if (r["preset"], r["method"]) == (measure, rule)]
+    for rule in (*runs.SHAPES, runs.COVARIANCE, runs.PRIOR):
+        here = [r for r in rows if (r["preset"], r["method"]) == (measure, rule)]
+        if not here:
+            continue
         wins = sum(r["ratio_high"] < 1 for r in here)
-        lost = [f"{r['within']} {r['ratio']:.2f}" for r in here if r["ratio_low"] > 1]
-        told = f": {', '.join(lost)}" if lost else ""
-        name = f"{rule}, {measure} against {base(rule)}"
-        said.append(f"{name}: wins {wins} of {len(here)}, loses {len(lost)}{told}")
+        lost: dict[str, list[str]] = {}
+        for r in here:
+            if r["ratio_low"] > 1:
+                shots = f" at {r['shots']}" if r["shots"] else ""
+                lost.setdefault(r["within"], []).append(f"{r['ratio']:.3f}{shots}")
+        told = "; ".join(f"{within} ({', '.join(found)})" for within, found in lost.items())
+        count = sum(map(len, lost.values()))
+        name = f"{rule}, {measure} against {base(rule)}: wins {wins} of {len(here)}"
+        said.append(f"{name}, loses {count}" + (f": {told}" if told else ""))
     return said
 
 
