@@ -208,7 +208,8 @@ def geometry(
         typer.echo(json.dumps(told, ensure_ascii=False))
         return
     show(found, "Does learning the shape pay?", {"measure": "preset"})
-    typer.echo(f"{sum(v.passed for v in found)} of {len(found)} claims hold")
+    small = "; a quick run is too small to decide them" if quick else ""
+    typer.echo(f"{sum(v.passed for v in found)} of {len(found)} claims hold{small}")
     typer.echo("\n".join(losses(done["rows"])))
     typer.echo(f"{out}: {len(done['files'])} files, {time.perf_counter() - started:.0f} s")
 
