@@ -5,9 +5,8 @@ them and leaves the regret of every task and the loss on held-out tasks.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,6 @@ import fmrl
 from fmrl import FMRL, FTRL, OGD, Domain, Euclidean, Task, run, stack
 from fmrl.core.algorithm import step_size
 from fmrl.core.batched import shared
-from fmrl.core.metric import Diagonal, Full, Metric
 from fmrl.core.rules.meta import Fixed
 from fmrl.core.rules.similarity import SimilarityRule
 from fmrl.reproduce.geometry.tasks import Data, directions
@@ -25,26 +23,11 @@ WIKI_SHOTS = 4  # of the tasks that are learned from
 SCALAR, AVERAGE, DIAGONAL = "Isotropic", "AverageDeviation", "PerCoordinate"
 LOW, FULL, EXACT = "LowRank(3)", "FullMatrix", "Isotropic, phi from the optima"
 COVARIANCE, BEST, TRUTH = "FTRL, Covariance", "FTRL, best isotropic", "FTRL, truth known"
+WIDE = "FTRL, Covariance(100)"  # begins with a hundred times the spread
 PRIOR = "FTRL, estimate_prior"  # not a rule: all tasks are there at once
 SHAPES = (DIAGONAL, LOW, FULL)
+COVARIANCES: dict[str, SimilarityRule] = {COVARIANCE: fmrl.Covariance(), WIDE: fmrl.Covariance(100)}
 Held = dict[int, list[tuple[Task, Task]]]  # by shots: rows to adapt to, rows to predict
-
-
-@dataclass(frozen=True, eq=False)
-class Given(SimilarityRule):
-    """The same metric throughout; it observes something only so that tasks are played in turn."""
-
-    metric: Metric
-    observes: ClassVar[str] = "norms"
-    absolute: ClassVar[bool] = True
-
-    def init(self, domain, phi):
-        """The metric; nothing to remember."""
-        return self.metric, ()
-
-    def update(self, domain, phi, guess, memory, end):
-        """The metric as it is."""
-        return guess, ()
 
 
 def rules(dim: int, epsilon: float = 0.1, zeta: float = 0.1) -> dict[str, SimilarityRule]:
@@ -69,7 +52,7 @@ class Environment:
     update: Any
 
     def algo(self, within: Any, rule: SimilarityRule, **other: Any) -> FMRL:
-        """A composition with this rule; G = 1, which only `AverageDeviation` and `Known` see."""
+        """A composition with this rule; G = 1, which only `AverageDeviation` sees."""
         return FMRL(self.domain, within, self.update, similarity=rule, lipschitz=1.0, **other)
 
     def play(self, algo: FMRL) -> dict[str, Any]:
@@ -82,26 +65,26 @@ class Environment:
         return held_out(algo, state.phi, state.guess, self.held)
 
     def compare(
-        self, descents: dict[str, SimilarityRule], covariance: fmrl.Covariance, strengths: Any
+        self, descents: dict[str, SimilarityRule], leaders: dict[str, SimilarityRule], steps: Any
     ) -> dict[str, Any]:
-        """Descent with every rule, FTRL with the covariance, and FTRL with the one of the
-        isotropic ``strengths`` that had the least regret in hindsight.
+        """Descent and FTRL with rules by name, and FTRL with the one of the ``steps`` (by their
+        size) that had the least regret in hindsight.
         """
         found = {name: self.play(self.algo(OGD(), rule)) for name, rule in descents.items()}
-        found[COVARIANCE] = self.play(self.algo(FTRL(), covariance))
-        tried = {
-            s: run(self.algo(FTRL(), rule), self.tasks, keep="scalars")
-            for s, rule in strengths.items()
-        }
-        best = min(tried, key=lambda s: float(tried[s].tar))
-        losses = self.test(self.algo(FTRL(), strengths[best]), tried[best].state)
+        found |= {name: self.play(self.algo(FTRL(), rule)) for name, rule in leaders.items()}
+        algos = {size: self.algo(FTRL(), fmrl.KnownStep(step)) for size, step in steps.items()}
+        tried = {size: run(algo, self.tasks, keep="scalars") for size, algo in algos.items()}
+        best = min(tried, key=lambda size: float(tried[size].tar))
+        losses = self.test(algos[best], tried[best].state)
         found[BEST] = {"regret": tried[best].regret, "held": losses, "strength": best}
         return found
 
 
-def isotropic(dim: int, sizes: Sequence[float]) -> dict[float, SimilarityRule]:
-    """One step for all directions, by its size."""
-    return {s: Given(Diagonal(np.full(dim, float(s)))) for s in sizes}
+def isotropic(dim: int, sizes: Any) -> dict[float, np.ndarray]:
+    """One step for all directions by its size, as a metric: squared losses are then solved a row
+    at a time.
+    """
+    return {float(s): np.full(dim, s) for s in sizes}
 
 
 def held_out(algo: FMRL, mean: Any, guess: Any, held: Held) -> dict[int, list[float]]:
@@ -144,11 +127,9 @@ def synthetic(
     noise = 0.02
     made, centre, C = directions(kind, tasks + held, rounds, dim=dim, noise=noise, seed=seed)
     here = Environment(made[:tasks], cut(made[tasks:]), Euclidean(), fmrl.FAL())
-    strengths = isotropic(dim, 10 ** np.arange(0.5, 4, 0.5))
-    found = here.compare(rules(dim), fmrl.Covariance(), strengths)
-    spread = Full(C / noise**2 + 1e-9 * np.eye(dim))
-    truth = here.algo(FTRL(), Given(spread), meta=Fixed(tuple(centre.tolist())))
-    found[TRUTH] = here.play(truth)
+    found = here.compare(rules(dim), COVARIANCES, isotropic(dim, 10 ** np.arange(0.5, 4, 0.5)))
+    spread = fmrl.KnownStep(C / noise**2 + 1e-9 * np.eye(dim))
+    found[TRUTH] = here.play(here.algo(FTRL(), spread, meta=Fixed(tuple(centre.tolist()))))
     return {
         name: {
             "tar": float(np.mean(r["regret"])),
@@ -169,10 +150,9 @@ def real(data: Data, name: str) -> dict[str, Any]:
     tasks = data.sets[name]
     most, dim = 3 * len(tasks) // 4, tasks[0].dim
     here = Environment(tasks[:most], cut(tasks[most:]), Euclidean(), fmrl.FLIOnline())
-    strengths = isotropic(dim, 10 ** np.arange(-1.0, 5, 0.5))
-    found = here.compare(rules(dim), fmrl.Covariance(), strengths)
+    found = here.compare(rules(dim), COVARIANCES, isotropic(dim, 10 ** np.arange(-1.0, 5, 0.5)))
     prior = fmrl.estimate_prior(here.tasks)
-    algo = here.algo(FTRL(), Given(prior.metric))
+    algo = here.algo(FTRL(), fmrl.Covariance())
     found[PRIOR] = {"held": held_out(algo, prior.mean, prior.metric, here.held)}
     wild = replace(here, update=fmrl.FAL())
     found[EXACT] = wild.play(wild.algo(OGD(), rules(dim)[SCALAR]))
@@ -194,12 +174,11 @@ def wiki(data: Data) -> dict[str, Any]:
     for k in SHOTS:
         few = dict(zip(tests.tolist(), data.wiki.tasks(k, "test"), strict=True))
         held[k] = [(few[int(t)], Task(X, y, loss=loss)) for t, (X, y) in rest]
-    dim, root = learned[0].dim, np.sqrt(learned[0].rounds)
+    dim = learned[0].dim
     here = Environment(learned, held, fmrl.Ball(1.0), fmrl.FAL())
-    # All tasks have as many rows, so that `Known` is one step for all of them.
-    strengths = {s: fmrl.Known(float(s * root)) for s in 10 ** np.arange(-3.5, 0.5, 0.5)}
-    covariance = fmrl.Covariance(0.001, noise=1.0)
-    found = here.compare(rules(dim, epsilon=0.01), covariance, strengths)
+    steps = {float(s): float(s) for s in 10 ** np.arange(-3.5, 0.5, 0.5)}
+    leaders: dict[str, SimilarityRule] = {COVARIANCE: fmrl.Covariance(0.001)}
+    found = here.compare(rules(dim, epsilon=0.01), leaders, steps)
     return found | {"tasks": len(learned), "held": len(rest), "dim": dim}
 
 
