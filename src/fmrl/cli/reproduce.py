@@ -180,7 +180,7 @@ def geometry(
     installed. What is not there is named and left out.
 
     A ratio below 1 says that the shape pays. Leaves results, verdicts and a picture in the
-    folder geometry of --out. The same command goes on after a stop. About 10 minutes of processor
+    folder geometry of --out. The same command goes on after a stop. About 11 minutes of processor
     time.
 
     Example:
