@@ -122,7 +122,7 @@ def _costs(took: dict[str, list[float]], dim: int) -> list[Row]:
 def losses(rows: list[Row], measure: str = TAR) -> list[str]:
     """Where a learned shape loses, as sentences: the interval of its ratio lies above 1."""
     said = []
-    for rule in (*runs.SHAPES, runs.COVARIANCE, runs.WIDE, runs.PRIOR):
+    for rule in (*runs.SHAPES, runs.COVARIANCE, runs.PRIOR):
         here = [r for r in rows if (r["preset"], r["method"]) == (measure, rule)]
         if not here:
             continue

@@ -23,10 +23,9 @@ WIKI_SHOTS = 4  # of the tasks that are learned from
 SCALAR, AVERAGE, DIAGONAL = "Isotropic", "AverageDeviation", "PerCoordinate"
 LOW, FULL, EXACT = "LowRank(3)", "FullMatrix", "Isotropic, phi from the optima"
 COVARIANCE, BEST, TRUTH = "FTRL, Covariance", "FTRL, best isotropic", "FTRL, truth known"
-WIDE = "FTRL, Covariance(100)"  # begins with a hundred times the spread
 PRIOR = "FTRL, estimate_prior"  # not a rule: all tasks are there at once
 SHAPES = (DIAGONAL, LOW, FULL)
-COVARIANCES: dict[str, SimilarityRule] = {COVARIANCE: fmrl.Covariance(), WIDE: fmrl.Covariance(100)}
+COVARIANCES: dict[str, SimilarityRule] = {COVARIANCE: fmrl.Covariance()}
 Held = dict[int, list[tuple[Task, Task]]]  # by shots: rows to adapt to, rows to predict
 
 
