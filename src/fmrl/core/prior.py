@@ -19,7 +19,7 @@ from fmrl.core.arrays import Array, device, dot, full, namespace
 from fmrl.core.domains import Euclidean
 from fmrl.core.losses import Squared
 from fmrl.core.meta_level import State
-from fmrl.core.metric import Full, Metric
+from fmrl.core.metric import Full, Metric, T, apply
 from fmrl.core.rules.shape import geometric_mean
 from fmrl.core.samples import Samples
 from fmrl.core.solve import MetricLeaders
@@ -80,7 +80,6 @@ class Gaussian:
         leaders = MetricLeaders(game, Euclidean(), self.mean, metric)
         mean = leaders(game.length)
         xp = namespace(mean)
-        T = xp.matrix_transpose
         bend = leaders.curvature(game.length, leaders.u)
         bend = bend + xp.eye(bend.shape[-1], dtype=bend.dtype, device=device(bend))
         spread = xp.matmul(leaders.root, xp.linalg.solve(bend, T(leaders.root)))
@@ -145,7 +144,7 @@ def moments(tasks: Tasks, gaussian: Gaussian) -> Moments:
 
 
 def _stack_moments(game: Samples, gaussian: Gaussian) -> Moments:
-    xp, T = namespace(game.X), namespace(game.X).matrix_transpose
+    xp = namespace(game.X)
     phi = gaussian.mean + full((game.X.shape[0], gaussian.mean.shape[-1]), 0.0, game.X)
     leaders = MetricLeaders(game, Euclidean(), phi, gaussian.metric)
     J, r = _working(leaders, game)
@@ -293,10 +292,9 @@ def _improved(
 ) -> Gaussian:
     """One step: the mean, the noise and H from the sums at the old ones."""
     xp = namespace(old.mean)
-    T = xp.matrix_transpose
     dim = old.mean.shape[-1]
     eye = xp.eye(dim, dtype=old.mean.dtype, device=device(old.mean))
-    root = _lower(old.covariance / old.noise)
+    root = old.metric.root()
     noise = old.noise
     seen = float(before.tasks) if before is not None else 0.0
     if learns:
@@ -310,10 +308,10 @@ def _improved(
     if before is not None and before.information is not None:
         turned = xp.matmul(T(root), xp.matmul(before.information, root))
         away = xp.linalg.solve(root, (before.mean - old.mean)[..., None])[..., 0]
-        known, pull = known + turned, pull + xp.matmul(turned, away[..., None])[..., 0]
+        known, pull = known + turned, pull + apply(turned, away)
     ridge = 1e-6 * xp.linalg.trace(known) / dim + 1e-12
     move = xp.linalg.solve(known + ridge * eye, pull[..., None])[..., 0]
-    mean = old.mean + xp.matmul(root, move[..., None])[..., 0]
+    mean = old.mean + apply(root, move)
     inverse = xp.linalg.inv(root)
     near, count = sums.scatter / noise, sums.tasks
     if count >= 4 * dim:
@@ -347,13 +345,6 @@ def _of_family(H: Array, family: Any) -> Array:
     rest = xp.mean(values[: dim - family])
     top = xp.where(xp.arange(dim) >= dim - family, values, rest)
     return xp.matmul(vectors * top, xp.matrix_transpose(vectors))
-
-
-def _lower(H: Array) -> Array:
-    """The root that `MetricLeaders` uses, so that sums and steps are in the same coordinates."""
-    from fmrl.core.solve.newton import _root
-
-    return _root(Full(H))
 
 
 def _change(old: Gaussian, new: Gaussian) -> float:

@@ -17,8 +17,8 @@ from typing import ClassVar
 from fmrl.core.arrays import Array, device, full, namespace
 from fmrl.core.metric import Full
 from fmrl.core.rules.observe import Posterior
-from fmrl.core.rules.shape import _eye, _needs_l2
-from fmrl.core.rules.similarity import SimilarityRule, _positive
+from fmrl.core.rules.shape import identity, needs_l2
+from fmrl.core.rules.similarity import SimilarityRule, positive
 from fmrl.errors import FMRLError
 
 
@@ -45,17 +45,17 @@ class Covariance(SimilarityRule):
     absolute: ClassVar[bool] = True
 
     def __post_init__(self):
-        _positive("first", self.first)
+        positive("first", self.first)
         if self.noise is not None:
-            _positive("noise", self.noise)
+            positive("noise", self.noise)
         if not 0.5 < self.rate <= 1:
             raise FMRLError(f"rate must lie above ½ and at most at 1, not {self.rate}")
 
     def init(self, domain, phi):
         """``first`` times the identity; memory: t, and the noise as a fraction of two means."""
-        _needs_l2(self, domain)
+        needs_l2(self, domain)
         nothing = full(phi.shape[:-1], 0.0, phi)
-        return Full(self.first * _eye(phi)), (nothing, nothing, nothing)
+        return Full(self.first * identity(phi)), (nothing, nothing, nothing)
 
     def update(self, domain, phi, guess, memory, end):
         """One step of expectation–maximisation."""

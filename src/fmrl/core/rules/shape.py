@@ -24,7 +24,7 @@ import numpy as np
 from fmrl.core.arrays import Array, device, full, namespace, to_numpy
 from fmrl.core.domains import Domain
 from fmrl.core.metric import Diagonal, Full, Metric, Spiked
-from fmrl.core.rules.similarity import SimilarityRule, _positive
+from fmrl.core.rules.similarity import SimilarityRule, positive
 from fmrl.errors import FMRLError
 
 
@@ -47,15 +47,16 @@ class Shape(SimilarityRule):
     absolute: ClassVar[bool] = True
 
     def __post_init__(self):
-        _positive("epsilon", self.epsilon)
-        _positive("zeta", self.zeta)
-        _positive("p", self.p)
+        positive("epsilon", self.epsilon)
+        positive("zeta", self.zeta)
+        positive("p", self.p)
 
     def _fade(self, t: Array) -> Array:
         return (t + 1) ** -self.p
 
 
-def _needs_l2(rule: Any, domain: Domain) -> None:
+def needs_l2(rule: Any, domain: Domain) -> None:
+    """Refuse a domain whose regulariser is not ½‖·‖²."""
     if domain.norm != "l2":
         what = f"{rule!r} learns a metric, and {domain!r} has a geometry of its own"
         raise FMRLError(what, fix="use Isotropic(epsilon)")
@@ -103,7 +104,7 @@ class PerCoordinate(Shape):
 
     def init(self, domain, phi):
         """epsilon/zeta in every coordinate."""
-        _needs_l2(self, domain)
+        needs_l2(self, domain)
         near, steep = (full(phi.shape, v**2, phi) for v in (self.epsilon, self.zeta))
         nothing = full(phi.shape[:-1], 0.0, phi)
         return Diagonal(namespace(phi).sqrt(near / steep)), (nothing, near, steep, nothing)
@@ -144,8 +145,8 @@ class FullMatrix(Shape):
 
     def init(self, domain, phi):
         """epsilon/zeta times the identity."""
-        _needs_l2(self, domain)
-        eye = _eye(phi)
+        needs_l2(self, domain)
+        eye = identity(phi)
         nothing = full(phi.shape[:-1], 0.0, phi)
         near, steep = self.epsilon**2 * eye, self.zeta**2 * eye
         return Full(self.epsilon / self.zeta * eye), (nothing, near, steep, nothing)
@@ -154,7 +155,7 @@ class FullMatrix(Shape):
         """The geometric mean of two growing sums."""
         t, near, steep, cost = memory
         xp, t = namespace(phi), t + 1
-        eye, step = _eye(phi), end.theta - phi
+        eye, step = identity(phi), end.theta - phi
         fade = self._fade(t)[..., None, None]
         far = step[..., :, None] * step[..., None, :] / 2 + self.epsilon**2 * fade * eye
         met = xp.reshape(end.seen, near.shape) + self.zeta**2 * fade * eye
@@ -192,7 +193,7 @@ def _trace(matrix: Array) -> Array:
     return namespace(matrix).linalg.trace(matrix)
 
 
-def _eye(phi: Array) -> Array:
+def identity(phi: Array) -> Array:
     """The identity [..., d, d] with the leading axes of phi."""
     xp = namespace(phi)
     eye = xp.eye(phi.shape[-1], dtype=phi.dtype, device=device(phi))
@@ -309,7 +310,7 @@ class KnownStep(SimilarityRule):
         xp = namespace(phi)
         if isinstance(self.step, float):
             return full(phi.shape[:-1], self.step, phi), ()
-        _needs_l2(self, domain)
+        needs_l2(self, domain)
         step = xp.asarray(self.step, dtype=phi.dtype, device=device(phi))
         if step.shape[-1] != phi.shape[-1]:
             what = f"the step is for {step.shape[-1]} parameters, but phi has {phi.shape[-1]}"

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from fmrl.core.rules.ewoo import EWOO
 from fmrl.core.rules.meta import AdaptiveOGD, FollowLeader
 from fmrl.core.rules.shape import FullMatrix, Isotropic, PerCoordinate
-from fmrl.core.rules.similarity import EWOO, AverageDeviation, Doubling, Known
+from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known
 from fmrl.core.rules.update import FAL, FLIBatch, FLIOnline
 from fmrl.core.rules.within import FTRL
 from fmrl.errors import FMRLError
