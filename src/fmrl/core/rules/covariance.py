@@ -43,6 +43,7 @@ class Covariance(SimilarityRule):
     rate: float = 0.95
     observes: ClassVar[str] = "posterior"
     absolute: ClassVar[bool] = True
+    played_by: ClassVar[str] = "FTRL"
 
     def __post_init__(self):
         positive("first", self.first)
@@ -71,6 +72,10 @@ class Covariance(SimilarityRule):
         noise = self._noise(left, freedom)
         found = step[..., :, None] * step[..., None, :] / noise[..., None, None] + spread
         return Full(H + gain[..., None, None] * (found - H)), (t, left, freedom)
+
+    def noise_of(self, memory: tuple[Array, ...]) -> Array:
+        """s² as it is known after the tasks so far, [...]."""
+        return self._noise(memory[1], memory[2])
 
     def _noise(self, left: Array, freedom: Array) -> Array:
         """s², [...]."""

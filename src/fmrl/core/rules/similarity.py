@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, ClassVar
 
 from fmrl.core.arrays import Array, full, namespace, norm
@@ -74,8 +75,8 @@ class Measured(SimilarityRule):
 
 def positive(name: str, value: float) -> None:
     """Refuse what is not a positive finite number."""
-    if not (value > 0 and math.isfinite(value)):
-        raise FMRLError(f"{name} must be positive and finite, not {value}")
+    if not (isinstance(value, Real) and value > 0 and math.isfinite(value)):
+        raise FMRLError(f"{name} must be a positive finite number, not {value!r}")
 
 
 def _first(domain: Domain, phi: Array, given: float | None) -> Array:
