@@ -33,6 +33,7 @@ from fmrl.theory.bounds.learned_steps import OPTIMA
 
 WITHIN = Assumption("no phi lies further from the path than the width")
 INSIDE = Assumption("optima in the domain")
+FIXED = "The comparator is the best fixed phi."
 
 
 def _table(value: Any, name: str, rows: int | None = None) -> np.ndarray:
@@ -94,7 +95,7 @@ def dynamic(
         "path": math.inf if unbounded else moved.sum(),
     }
     P, place = float(p.sum()), "moving comparators, docs/theory.md"
-    note = f"Against a path of length {P:.4g}." if P > 0 else "Against the best fixed phi."
+    note = f"The comparator is a path of length {P:.4g}." if P > 0 else FIXED
     return Bound("path", terms, (WITHIN,), place, note)
 
 
@@ -147,10 +148,10 @@ def mixture(costs: Any, sigma: Any, width: float | None, *, share: float = 0.0) 
         "rate": max(0.0, float((heaviest * paid[chosen, who] - own).sum())),
     }
     n = int(np.count_nonzero(np.diff(who)))
-    name, note = "best member", f"Against the best of {K} members, number {who[0] + 1}."
+    name, note = "best member", f"The comparator is the best of {K} members, number {who[0] + 1}."
     if share:
         terms["switches"] = heaviest * scale * prior
-        name, note = "switching members", f"Against {K} members in turn, {n} switches."
+        name, note = "switching members", f"The comparator is {K} members in turn, {n} switches."
     reach = bool(width is None or near.max() <= width**2 / 2 * NEAR)
     given = decide("no start lies further from an optimum than the width", reach)
     return Bound(name, terms, (given,), "weighted meta-updates, docs/theory.md", note)
@@ -191,8 +192,8 @@ def forward_regression(theta: Any, A: Any, moment: Any, ridge: float, sigma: Any
         "comparator": most * max(0.0, float(np.sum(theta**2)) - fitted) / 2,
         "learning": most * float(np.sum(np.max(theta**2, axis=0))) * grown / 2,
     }
-    place, note = "forward regression, docs/theory.md", "Against the best map of side information."
-    return Bound("conditional", terms, (INSIDE,), place, note)
+    note = "The comparator is the best linear map of the side information."
+    return Bound("conditional", terms, (INSIDE,), "forward regression, docs/theory.md", note)
 
 
 def with_guess(summed: Bound, sigma: Any, guess: float, divergence: Any = None) -> Bound:
@@ -264,7 +265,7 @@ def hedge(
         raise FMRLError("hedge needs two or more members, each with a weight above 0")
     cost = (gap + np.log(1 / w) * (gap / math.log(K) if rate is None else 1 / rate)) / tasks
     k = int(np.argmin(tars + cost))
-    note = f"Against the best of {K} members, number {k + 1}."
+    note = f"The comparator is the best of {K} members, number {k + 1}."
     terms = {"members": tars[k], "weights": cost[k]}
     return Bound("hedge", terms, (CONVEX,), "weighted compositions, docs/theory.md", note)
 

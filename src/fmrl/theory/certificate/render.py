@@ -19,6 +19,14 @@ MEANING = {
     "guess": "guessing the similarity",
     "violations": "tasks further off than guessed",
     "task diameter": "how far apart the optima are",
+    "comparator": "what the comparator itself pays",
+    "beginning": "catching up with the comparator in the second task",
+    "path": "a comparator that moves",
+    "members": "what the best of the members paid",
+    "weights": "finding the best of the members",
+    "rate": "weights that were set for lighter tasks",
+    "switches": "changing from one member to another",
+    "first guess": "the first task and its guess",
     "best metric": "what the best fixed metric would have paid",
     "learning": "a step that had to be learned",
     "epsilon": "the epsilon that is added to every distance",
@@ -53,6 +61,8 @@ def reading(certificate: Certificate) -> str:
     lead = theorem or best
     meaning = MEANING.get(lead.dominant, lead.dominant)
     said.append(f"Its largest part, {lead.share:.0%}, is {meaning}.")
+    if lead.note:
+        said.append(lead.note)
     star, whole = (certificate.similarity.get(name) for name in ("D*", "D"))
     if star is not None and whole and math.isfinite(whole) and math.isfinite(star):
         alike = "alike" if star / whole < 0.5 else "not much alike"
