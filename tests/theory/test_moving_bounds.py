@@ -179,7 +179,7 @@ def test_against_a_linear_map():
         least = np.sum((theta - side @ exact) ** 2) / 2 + ridge / 2 * np.sum(exact**2)
         found = bounds.conditional(theta, side, ridge).terms["comparator"]
         assert found == pytest.approx(least, rel=1e-6, abs=1e-9)
-    assert search.short == {"comparator": True, "learning": True}
+    assert search.short == {"comparator": True, "fitting": True}
 
 
 def play(losses, rate=None, first=None):

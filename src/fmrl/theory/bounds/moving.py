@@ -173,7 +173,7 @@ def conditional(theta: Any, side: Any, ridge: float, *, sigma: Any = 1.0) -> Bou
 
     >>> b = conditional([[1.0], [1.0]], [[1.0], [1.0]], 1.0)
     >>> {name: round(value, 6) for name, value in b.terms.items()}
-    {'comparator': 0.333333, 'learning': 0.549306}
+    {'comparator': 0.333333, 'fitting': 0.549306}
     """
     theta = _table(theta, "theta")
     side = _table(side, "side", len(theta))
@@ -190,7 +190,7 @@ def forward_regression(theta: Any, A: Any, moment: Any, ridge: float, sigma: Any
     grown = float(np.linalg.slogdet(A / ridge)[1])
     terms = {
         "comparator": most * max(0.0, float(np.sum(theta**2)) - fitted) / 2,
-        "learning": most * float(np.sum(np.max(theta**2, axis=0))) * grown / 2,
+        "fitting": most * float(np.sum(np.max(theta**2, axis=0))) * grown / 2,
     }
     note = "The comparator is the best linear map of the side information."
     return Bound("conditional", terms, (INSIDE,), "forward regression, docs/theory.md", note)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from fmrl.theory.bounds.moving import FIXED
+
 if TYPE_CHECKING:
     from fmrl.theory.certificate import Certificate
 
@@ -22,6 +24,7 @@ MEANING = {
     "comparator": "what the comparator itself pays",
     "beginning": "catching up with the comparator in the second task",
     "path": "a comparator that moves",
+    "fitting": "a map of the side information that had to be learned",
     "members": "what the best of the members paid",
     "weights": "finding the best of the members",
     "rate": "weights that were set for lighter tasks",
@@ -56,7 +59,8 @@ def reading(certificate: Certificate) -> str:
             said.append(f"Theorem A.1 as printed (per-task sum) gives {printed.total:.4g}.")
     if theorem is not None and theorem is not best:
         value = f"{theorem.total:.4g}{times(theorem, ' ({})')}"
-        ground = "sums over the tasks" if "learning" in theorem.terms else "similarity alone"
+        alone = "learning" not in theorem.terms and theorem.note in ("", FIXED)
+        ground = "similarity alone" if alone else "sums over the tasks"
         said.append(f"From {ground}, the {theorem.name} gives {value}.")
     lead = theorem or best
     meaning = MEANING.get(lead.dominant, lead.dominant)
