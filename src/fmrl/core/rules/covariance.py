@@ -30,15 +30,17 @@ class Covariance(SimilarityRule):
     No meta-level regret is proved for it; Theorem A.1 holds for every task as in any metric.
 
     Args:
-        first: H before anything is known, as a multiple of the identity.
+        first: H before anything is known, as a multiple of the identity. Wide is safer than narrow:
+            what a narrow H leaves unfitted is taken for noise for a long time. Losses that are
+            log-likelihoods have no noise to be learned; begin with about 1 there.
         noise: s² of squared losses, where it is known; by default it is learned. It is 1 for other
             losses.
         rate: How fast new tasks lose weight, between ½ and 1.
     """
 
-    first: float = 1.0
+    first: float = 1000.0
     noise: float | None = None
-    rate: float = 0.7
+    rate: float = 0.95
     observes: ClassVar[str] = "posterior"
     absolute: ClassVar[bool] = True
 
@@ -50,26 +52,25 @@ class Covariance(SimilarityRule):
             raise FMRLError(f"rate must lie above ½ and at most at 1, not {self.rate}")
 
     def init(self, domain, phi):
-        """``first`` times the identity; memory: t, and the noise as a fraction of two sums."""
+        """``first`` times the identity; memory: t, and the noise as a fraction of two means."""
         _needs_l2(self, domain)
-        H = self.first * _eye(phi)
         nothing = full(phi.shape[:-1], 0.0, phi)
-        return Full(H), (nothing, nothing, nothing)
+        return Full(self.first * _eye(phi)), (nothing, nothing, nothing)
 
     def update(self, domain, phi, guess, memory, end):
         """One step of expectation–maximisation."""
         t, left, freedom = memory
         xp, t = namespace(phi), t + 1
         seen, H = Posterior.of(end.seen, phi.shape[-1]), guess.matrix
-        spread = posterior_spread(H, seen.curvature)
+        step, spread = seen.theta - phi, posterior_spread(H, seen.curvature)
+        gain = (t + 1) ** -self.rate
         # Σ(y − xθ̂)² has m − tr(∇²·S) degrees of freedom: what the fit did not use up.
         used = xp.sum(seen.curvature * spread, axis=(-2, -1))
-        left, freedom = left + seen.double, freedom + seen.rounds - used
-        step = seen.theta - phi
+        left = left + gain * (seen.double - left)
+        freedom = freedom + gain * (seen.rounds - used - freedom)
         noise = self._noise(left, freedom)
         found = step[..., :, None] * step[..., None, :] / noise[..., None, None] + spread
-        gain = ((t + 1) ** -self.rate)[..., None, None]
-        return Full(H + gain * (found - H)), (t, left, freedom)
+        return Full(H + gain[..., None, None] * (found - H)), (t, left, freedom)
 
     def _noise(self, left: Array, freedom: Array) -> Array:
         """s², [...]."""
