@@ -1,7 +1,7 @@
-"""Write docs/reproduction.md and its pictures from the records of a full run.
+"""Write docs/reproduction.md, docs/geometry.md and their pictures from the records of full runs.
 
-python scripts/write_reproduction.py               # from results/convex and results/deep
-python scripts/write_reproduction.py --take RUN    # first copy a run's records to results/convex
+python scripts/write_reproduction.py               # from results/{convex,deep,geometry}
+python scripts/write_reproduction.py --take RUN    # first copy the records a run has left in RUN
 python scripts/write_reproduction.py --judge       # first decide the verdicts again from the rows
 """
 
@@ -11,12 +11,13 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from reproduction import convex, deep
+from reproduction import convex, deep, geometry
 
 from fmrl.records import write_json
 from fmrl.reproduce.convex.claims import judge
 from fmrl.reproduce.convex.compositions import curves
 from fmrl.reproduce.figures import draw
+from fmrl.reproduce.geometry.claims import judge as judge_shapes
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -32,26 +33,32 @@ def judge_again(folder: Path, figure: str, found: dict) -> None:
     if left := len(found["results"]["rows"]) - len(rows):
         record["unused"] = record.get("unused", 0) + left
         write_json(folder / "results.json", found["results"] | {"rows": rows})
-    verdicts = [asdict(v) for v in judge(figure, rows)]
+    shapes = figure == "geometry"
+    verdicts = [asdict(v) for v in (judge_shapes(rows) if shapes else judge(figure, rows))]
     write_json(folder / "verdicts.json", verdicts)
     write_json(folder / "record.json", record | {"passed": sum(v["passed"] for v in verdicts)})
 
 
-def take(run: Path, records: Path) -> None:
-    """Copy the records of a finished `fmrl reproduce convex`."""
-    for figure in convex.FIGURES:
-        (records / figure).mkdir(parents=True, exist_ok=True)
-        for name in ("results.json", "verdicts.json", "record.json"):
-            shutil.copyfile(run / figure / name, records / figure / name)
+def take(run: Path, records: Path, shapes: Path) -> None:
+    """Copy the records of a finished `fmrl reproduce convex` or `fmrl reproduce geometry`."""
+    places = {figure: records / figure for figure in convex.FIGURES} | {"geometry": shapes}
+    for figure, folder in places.items():
+        if (run / figure).is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            for name in ("results.json", "verdicts.json", "record.json"):
+                shutil.copyfile(run / figure / name, folder / name)
 
 
-def draw_pictures(records: Path, networks: Path, images: Path) -> None:
-    """The pictures of the page."""
+def draw_pictures(records: Path, networks: Path, shapes: Path, images: Path) -> None:
+    """The pictures of the pages."""
     with tempfile.TemporaryDirectory() as folder:
         for figure, found in convex.read(records).items():
             draw(figure, found["results"]["rows"], found["results"]["data"], Path(folder))
             for name in convex.PICTURES[figure]:
                 shutil.copyfile(Path(folder) / f"{name}.png", images / f"convex-{name}.png")
+        found = geometry.read(shapes)["results"]
+        draw("geometry", found["rows"], found["data"], Path(folder))
+        shutil.copyfile(Path(folder) / "geometry.png", images / "geometry.png")
     deep.draw(networks, images)
 
 
@@ -63,21 +70,27 @@ def main() -> None:
     for name, default, text in (
         ("--records", ROOT / "results" / "convex", "folder of the convex study's records"),
         ("--deep", ROOT / "results" / "deep", "folder of the deep study's records"),
-        ("--docs", ROOT / "docs", "where reproduction.md and img/ go"),
-        ("--take", None, "folder of a finished `fmrl reproduce convex` to copy the records from"),
+        ("--geometry", ROOT / "results" / "geometry", "folder of the record about shapes"),
+        ("--docs", ROOT / "docs", "where reproduction.md, geometry.md and img/ go"),
+        ("--take", None, "folder of a finished convex or geometry run to copy the records from"),
     ):
         options.add_argument(name, type=Path, default=default, help=text)
     options.add_argument("--judge", action="store_true", help="decide the verdicts again")
     given = options.parse_args()
     if given.take:
-        take(given.take, given.records)
+        take(given.take, given.records, given.geometry)
     if given.judge:
+        judge_again(given.geometry, "geometry", geometry.read(given.geometry))
         for figure, found in convex.read(given.records).items():
             judge_again(given.records / figure, figure, found)
-    draw_pictures(given.records, given.deep, given.docs / "img")
-    page = convex.document(given.records) + "\n" + deep.document(given.deep)
-    (given.docs / "reproduction.md").write_text(page, encoding="utf-8")
-    print(given.docs / "reproduction.md")
+    draw_pictures(given.records, given.deep, given.geometry, given.docs / "img")
+    pages = {
+        "reproduction.md": convex.document(given.records) + "\n" + deep.document(given.deep),
+        "geometry.md": geometry.document(given.geometry),
+    }
+    for name, page in pages.items():
+        (given.docs / name).write_text(page, encoding="utf-8")
+        print(given.docs / name)
 
 
 if __name__ == "__main__":

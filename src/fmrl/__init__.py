@@ -20,6 +20,7 @@ from fmrl.core.meta_level import State
 from fmrl.core.metric import Diagonal, Full, Metric, Spiked
 from fmrl.core.prior import Gaussian, estimate_prior, prior
 from fmrl.core.rules.covariance import Covariance
+from fmrl.core.rules.ewoo import EWOO
 from fmrl.core.rules.meta import (
     AdaptiveOGD,
     Fixed,
@@ -31,7 +32,6 @@ from fmrl.core.rules.meta import (
 from fmrl.core.rules.moving import Conditional, Discounted, Mixture, Restart, Window
 from fmrl.core.rules.shape import FullMatrix, Isotropic, KnownStep, LowRank, PerCoordinate
 from fmrl.core.rules.similarity import (
-    EWOO,
     AverageDeviation,
     Doubling,
     Known,

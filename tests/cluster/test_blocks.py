@@ -32,6 +32,12 @@ RULES = (
     fmrl.EWOO(0.2),
     fmrl.KnownStep((0.1, 0.2, 0.3, 0.4, 0.5)),
 )
+
+
+def played_by(rule):
+    return fmrl.FTRL() if isinstance(rule, fmrl.Covariance) else fmrl.OMD()
+
+
 OBSERVING = (
     fmrl.Isotropic(0.3),
     fmrl.PerCoordinate(0.3),
@@ -87,7 +93,7 @@ def test_rules_that_observe_the_play(tmp_path, rule):
     tasks, _ = make(14)
     cases = [(update, size) for update in (fmrl.FAL(), fmrl.FLIBatch()) for size in (1, 2, 9)]
     for i, (update, size) in enumerate(cases):
-        algo = fmrl.FMRL(update=update, similarity=rule)
+        algo = fmrl.FMRL(within=played_by(rule), update=update, similarity=rule)
         expected = fmrl.run(algo, tasks, meta_batch=size)
         same(
             here(tmp_path / str(i), tasks, algo, block=4, meta_batch=size).history(),
@@ -186,7 +192,7 @@ def test_resume_reuses_finished_blocks(tmp_path):
     cases = [(update, size, fmrl.Doubling(0.1, 1.1)) for update, size in updates]
     cases += [(fmrl.FAL(), 1, fmrl.FullMatrix(0.3)), (fmrl.FLIBatch(), 16, fmrl.LowRank(2, 0.3))]
     for update, size, rule in cases:
-        algo = fmrl.FMRL(update=update, similarity=rule)
+        algo = fmrl.FMRL(within=played_by(rule), update=update, similarity=rule)
         first = here(out, Tables(folder), algo, block=4, meta_batch=size, resume=False)
         files = sorted((out / "rounds").iterdir())
         for file in files[3:]:

@@ -172,6 +172,20 @@ def test_adahedge_regret_is_at_most_twice_its_gap():
     assert tight > 0.5
 
 
+def test_adahedge_remembers_a_member_whose_share_underflowed():
+    weights, suffered = Weights.begin(2, np.zeros(1)), 0.0
+    for lost in [np.array([0.0, 1e-3])] * 5000 + [np.array([1000.0, 0.0])]:
+        suffered += float(weights.shares() @ lost)
+        weights = weights.after(lost)
+    assert suffered - 5.0 <= 2 * float(weights.gap)
+
+
+def test_a_mixture_stays_where_every_start_is_infinitely_far():
+    rule = fmrl.Mixture([fmrl.FollowLeader(), fmrl.LastUpdate()])
+    corners = [End(c, c, np.array(1.0)) for c in (np.array([1.0, 0.0]), np.array([0.0, 1.0]))] * 3
+    assert np.isfinite(phis(rule, corners, fmrl.Simplex(), np.array([0.5, 0.5]))).all()
+
+
 def test_centres_find_two_clusters():
     """At least two thirds of the way from one phi to knowing the cluster."""
     centres = ((0.8, 0.8, 0.0), (-0.8, 0.0, 0.8))
@@ -198,6 +212,7 @@ def test_kmeans_beats_its_seeds_and_never_mixes_far_clusters():
 
 def test_what_is_bad_is_refused():
     for make in (
+        lambda: fmrl.Mixture([fmrl.FollowLeader(), fmrl.Conditional([0])]),
         lambda: fmrl.Conditional([]),
         lambda: fmrl.Conditional([-1]),
         lambda: fmrl.Conditional([0], 0.0),

@@ -73,6 +73,19 @@ def test_the_prior_of_a_state_is_what_ftrl_plays_in():
         fmrl.prior(number)
 
 
+def test_a_history_of_covariances_knows_the_noise():
+    tasks, _, omega = mixed(400, 8, 3, noise=0.1)
+    algo = fmrl.FMRL(fmrl.Euclidean(), fmrl.FTRL(), similarity=fmrl.Covariance())
+    found = fmrl.prior(fmrl.run(algo, tasks))
+    assert abs(found.noise - 0.1) < 0.02
+    assert far(found.covariance, omega) < 0.25
+    again = estimate_prior(tasks[:50], start=found)
+    assert abs(again.noise - 0.1) < 0.03
+    orders = fmrl.run(algo, tasks[:3], orders=np.array([[0, 1], [2, 1]]))
+    with pytest.raises(fmrl.FMRLError, match="several runs"):
+        fmrl.prior(orders)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_true_covariance_is_recovered(seed):
     """1,000 tasks of 5 rows and 8 features: within 20 %, where the optima's scatter is off by 40 %
@@ -197,7 +210,15 @@ def test_windows_one_after_another():
 def test_what_is_bad_is_refused():
     with pytest.raises(fmrl.FMRLError, match="family"):
         estimate_prior(mixed(3)[0], "fulll")
-    with pytest.raises(fmrl.FMRLError, match="Task"):
+    with pytest.raises(fmrl.FMRLError, match="no tasks"):
         estimate_prior([])
+    with pytest.raises(fmrl.FMRLError, match="shrink"):
+        estimate_prior(mixed(3)[0], shrink=-1.0)
+    with pytest.raises(fmrl.FMRLError, match="squared"):
+        estimate_prior(mixed(3, loss="logistic")[0], noise=0.5)
+    with pytest.raises(fmrl.FMRLError, match="log-likelihood"):
+        estimate_prior([fmrl.Task(np.eye(2), loss=fmrl.Linear())])
+    with pytest.raises(fmrl.FMRLError, match="parameters"):
+        Gaussian(np.zeros(2), np.eye(2)).adapt(mixed(1)[0][0])
     with pytest.raises(fmrl.FMRLError, match="sigma"):
         fmrl.prior(fmrl.FMRL().init(np.zeros(1)), sigma=0.0)

@@ -23,6 +23,13 @@ DOMAINS = [fmrl.Euclidean(), fmrl.Ball(0.8), fmrl.Ball(0.5, 0.2), fmrl.Box(-0.3,
 WITHIN = [fmrl.OMD(), fmrl.OGD(), fmrl.FTRL()]
 
 
+def compose(rule, within=None, domain=None, update=None):
+    """A composition with the rule; Covariance is played by FTRL alone."""
+    within = fmrl.FTRL() if isinstance(rule, fmrl.Covariance) else within or fmrl.OGD()
+    domain, update = domain or fmrl.Ball(0.9), update or fmrl.FAL()
+    return fmrl.FMRL(domain, within, update, similarity=rule, lipschitz=2.0)
+
+
 def random_metrics(rng, d):
     A = rng.normal(size=(d, d))
     yield Full(A @ A.T + 10 ** rng.uniform(-3, 0) * np.eye(d))
@@ -166,7 +173,7 @@ def test_geometric_means_solve_their_equation():
 def test_run_is_step_in_a_loop(rule, within, update, loss):
     """Sequentially, in windows, in orders, in meta-batches of one: the same numbers."""
     tasks = make_tasks(loss=loss)
-    algo = fmrl.FMRL(fmrl.Ball(0.9), within, update, similarity=rule, lipschitz=2.0)
+    algo = compose(rule, within, update=update)
     state, rounds = algo.init(np.zeros(4)), []
     for task in tasks:
         state, happened = algo.step(state, task)
@@ -191,7 +198,7 @@ def test_run_is_step_in_a_loop(rule, within, update, loss):
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_meta_batches_see_one_task_after_another(rule):
     tasks = make_tasks(8)
-    algo = fmrl.FMRL(fmrl.Ball(0.9), fmrl.OGD(), similarity=rule, lipschitz=2.0)
+    algo = compose(rule)
     history = fmrl.run(algo, tasks, meta_batch=4)
     state = algo.init(np.zeros(4))
     for first in (0, 4):
@@ -212,7 +219,7 @@ def test_meta_batches_see_one_task_after_another(rule):
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_a_run_resumes_bit_for_bit(rule, tmp_path):
     tasks = make_tasks(6)
-    algo = fmrl.FMRL(fmrl.Ball(0.9), fmrl.OGD(), similarity=rule, lipschitz=2.0)
+    algo = compose(rule)
     whole = fmrl.run(algo, tasks)
     half = fmrl.run(algo, tasks[:3])
     fmrl.save_state(half.state, tmp_path / "state.npz")
@@ -230,7 +237,7 @@ def test_a_run_resumes_bit_for_bit(rule, tmp_path):
 
 def test_memory_is_bounded_in_the_number_of_tasks():
     for rule in RULES:
-        algo = fmrl.FMRL(fmrl.Ball(0.9), fmrl.OGD(), similarity=rule, lipschitz=2.0)
+        algo = compose(rule)
         sizes = []
         for count in (2, 7):
             state = fmrl.run(algo, make_tasks(count)).state
@@ -267,7 +274,7 @@ def test_theorem_a1_holds_in_the_metric_that_was_played():
         for rule in RULES[:5]:
             for within in WITHIN:
                 for domain in DOMAINS:
-                    algo = fmrl.FMRL(domain, within, similarity=rule, lipschitz=2.0)
+                    algo = compose(rule, within, domain)
                     history = fmrl.run(algo, make_tasks(seed=seed))
                     slack = history.bound - history.regret - history.gap
                     assert slack.min() >= -1e-9 * (1 + abs(history.bound).max())
@@ -280,6 +287,9 @@ def test_what_is_bad_is_refused():
         lambda: fmrl.FullMatrix(np.nan),
         lambda: fmrl.LowRank(0, 0.1),
         lambda: fmrl.LowRank(1.5, 0.1),
+        lambda: fmrl.FMRL(similarity=fmrl.Covariance()),
+        lambda: fmrl.PerCoordinate(np.ones(2)),
+        lambda: fmrl.KnownStep("a"),
         lambda: fmrl.Covariance(0.0),
         lambda: fmrl.Covariance(rate=0.2),
         lambda: fmrl.EWOO(-1.0),
@@ -293,6 +303,11 @@ def test_what_is_bad_is_refused():
             make()
 
 
+def test_a_known_step_takes_a_metric():
+    found = fmrl.estimate_prior(make_tasks(9, ragged=False))
+    assert fmrl.KnownStep(found.metric) == fmrl.KnownStep(found.covariance / found.noise)
+
+
 def test_a_known_step_of_zero_stays():
     algo = fmrl.FMRL(fmrl.Ball(1.0), fmrl.OGD(), similarity=fmrl.KnownStep(0.0))
     task = make_tasks(1)[0]
@@ -303,7 +318,7 @@ def test_a_known_step_of_zero_stays():
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 def test_torch_and_float32(rule):
     torch = pytest.importorskip("torch")
-    algo = fmrl.FMRL(fmrl.Ball(0.9), fmrl.OGD(), similarity=rule, lipschitz=2.0)
+    algo = compose(rule)
     plain = fmrl.run(algo, make_tasks(4))
 
     def as_torch(task, dtype):

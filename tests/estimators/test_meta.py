@@ -12,7 +12,8 @@ from sklearn.preprocessing import StandardScaler
 import fmrl
 from fmrl.estimators.inputs import grouped
 from fmrl.estimators.learning import WINDOW
-from tests.estimators.data import classification, regression
+
+from .data import classification, regression
 
 
 def test_fit_is_algorithm_2_as_run_plays_it():

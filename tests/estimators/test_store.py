@@ -9,7 +9,8 @@ from safetensors.numpy import load_file
 
 import fmrl
 from fmrl.estimators import store
-from tests.estimators.data import classification, regression
+
+from .data import classification, regression
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import fmrl
-from tests.estimators.data import classification, regression
+
+from .data import classification, regression
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -145,7 +145,10 @@ def test_pictures_of_an_earlier_run_go(tmp_path):
     assert {p.name for p in (tmp_path / "batch").glob("*.png")} == {"batch-paper.png", "notes.png"}
 
 
-COMMANDS = ("similarity", "growth", "samples", "batch", "convex", "shots", "iterations", "deep")
+COMMANDS = (
+    *("similarity", "growth", "samples", "batch", "convex", "geometry"),
+    *("shots", "iterations", "deep"),
+)
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
@@ -154,6 +157,6 @@ def test_help_shows_examples_as_lines_without_markup(command):
     assert not any(mark in text for mark in ("**", "`", "[bold]", "[/bold]"))
     lines = [line.strip() for line in text.splitlines()]
     examples = [line for line in lines if line.startswith(" ".join(["fmrl reproduce", *command]))]
-    assert len(examples) == (1 if command else 4)
+    assert len(examples) == (1 if command else 5)
     if not command:
         assert all(any(f"{name} " in line for line in lines) for name in COMMANDS)

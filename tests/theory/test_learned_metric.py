@@ -51,6 +51,7 @@ def drawn(seed, make):
     # FTRL solves a problem a round: it plays where those are cheap.
     cheap = loss == "linear" or (where in ("ball", "euclidean") and loss != "hinge")
     within = LEARNERS[int(rng.integers(0, 3 if cheap else 2))]
+    within = fmrl.FTRL() if isinstance(rule, fmrl.Covariance) else within
     G = 1.0 if where == "euclidean" else None  # squared losses have no constant there
     algo = fmrl.FMRL(domain, within, similarity=rule, lipschitz=G)
     orders = rng.integers(0, POOL, (STREAMS, int(rng.integers(1, 7))))
@@ -269,7 +270,8 @@ def test_rule_decides(name, keep):
     tasks, rule = regression(), RULES[name](0.3, 1.0, 1.0)
     if name == "ewoo":
         rule = replace(rule, sigma=1e3)
-    history = fmrl.run(fmrl.FMRL(similarity=rule), tasks, keep=keep)
+    within = fmrl.FTRL() if name == "covariance" else fmrl.OMD()
+    history = fmrl.run(fmrl.FMRL(within=within, similarity=rule), tasks, keep=keep)
     certificate = certify(history, tasks)
     summed = {"per-task sum", "per-task sum, sharp"} if name == "ewoo" else {OBSERVED}
     assert set(names(certificate)) == summed | ({OWN[name]} if name in OWN else set())

@@ -53,9 +53,10 @@ class Weights(NamedTuple):
         """The memory after each has lost [K] more."""
         xp, share, rate = namespace(lost), self.shares(rate, first), self._rate(rate)
         mean = xp.sum(share * lost)
-        if math.isfinite(rate):
-            least = xp.min(lost)
-            mixed = least - xp.log(xp.sum(share * xp.exp(-rate * (lost - least)))) / rate
+        if math.isfinite(rate):  # in logarithms: a share may be too small to be a number
+            before = -rate * (self.cost - xp.min(self.cost))
+            before = before if first is None else before + xp.log(first)
+            mixed = (_log_sum(before) - _log_sum(before - rate * lost)) / rate
         else:
             mixed = xp.min(xp.where(share > 0, lost, full((), math.inf, lost)))
         gap = xp.maximum(mean - mixed, xp.zeros_like(mean))
@@ -67,6 +68,12 @@ class Weights(NamedTuple):
             return given
         gap = float(self.gap)
         return math.log(self.cost.shape[0]) / gap if gap > 0 else math.inf
+
+
+def _log_sum(x: Array) -> Array:
+    """log Σ exp(x)."""
+    xp, most = namespace(x), namespace(x).max(x)
+    return most + xp.log(xp.sum(xp.exp(x - most)))
 
 
 class Ensemble(Value):

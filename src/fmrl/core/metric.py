@@ -48,6 +48,13 @@ class Metric(ABC):
     def mean(self) -> Array:
         """trace(H)/d: the step as one number, [...]."""
 
+    def root(self) -> Array:
+        """R with R·Rᵀ = H, [..., d, d]."""
+        H = self.dense()
+        xp = namespace(H)
+        values, vectors = xp.linalg.eigh(H)
+        return vectors * xp.sqrt(xp.maximum(values, xp.zeros_like(values)))[..., None, :]
+
     def distance(self, v: Array) -> Array:
         """½‖v‖²_{H⁻¹}, [...]."""
         return dot(v, self.solve(v)) / 2
@@ -152,7 +159,7 @@ class Spiked(Metric):
     factor: Array  # [..., d, r]
 
     def times(self, v):
-        return self.steps * v + _apply(self.factor, _apply(_T(self.factor), v))
+        return self.steps * v + apply(self.factor, apply(T(self.factor), v))
 
     def solve(self, v):
         return self._woodbury(self.steps, self.factor, v)
@@ -167,13 +174,13 @@ class Spiked(Metric):
         xp = namespace(v)
         scaled = factor / diagonal[..., None]
         r = factor.shape[-1]
-        inner = xp.matmul(_T(factor), scaled) + xp.eye(r, dtype=v.dtype, device=device(v))
-        along = xp.linalg.solve(inner, _apply(_T(scaled), v)[..., None])[..., 0]
-        return v / diagonal - _apply(scaled, along)
+        inner = xp.matmul(T(factor), scaled) + xp.eye(r, dtype=v.dtype, device=device(v))
+        along = xp.linalg.solve(inner, apply(T(scaled), v)[..., None])[..., 0]
+        return v / diagonal - apply(scaled, along)
 
     def dense(self):
         return Diagonal(self.steps).dense() + namespace(self.factor).matmul(
-            self.factor, _T(self.factor)
+            self.factor, T(self.factor)
         )
 
     @property
@@ -199,14 +206,14 @@ class Full(Metric):
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def times(self, v):
-        return _apply(self.matrix, v)
+        return apply(self.matrix, v)
 
     def solve(self, v):
         return namespace(v).linalg.solve(self.matrix, v[..., None])[..., 0]
 
     def shrink(self, weight, v):
         values, vectors = self._eigen
-        return _apply(vectors, _apply(_T(vectors), v) / (1 + weight[..., None] * values))
+        return apply(vectors, apply(T(vectors), v) / (1 + weight[..., None] * values))
 
     @property
     def _eigen(self) -> tuple[Array, Array]:
@@ -242,15 +249,16 @@ def stacked(steps: list[Any]) -> Any:
     return type(first)(**{n: namespace(a[0]).stack(a) for n, a in parts.items()})
 
 
-def _T(matrix: Array) -> Array:
+def T(matrix: Array) -> Array:
+    """The transpose of the last two axes."""
     return namespace(matrix).matrix_transpose(matrix)
 
 
-def _apply(matrix: Array, v: Array) -> Array:
+def apply(matrix: Array, v: Array) -> Array:
     """matrix [..., k, d] times v [..., d]."""
     xp = namespace(v)
     if matrix.ndim == 2:
-        return xp.matmul(v, _T(matrix))
+        return xp.matmul(v, T(matrix))
     return xp.matmul(matrix, v[..., None])[..., 0]
 
 
@@ -307,12 +315,12 @@ def _quadratic(box: Box, M: Array, u: Array) -> Array:
     xp = namespace(u)
     low, high = (a + xp.zeros_like(u) for a in box._bounds(u))
     width, theta = high - low, (low + high) / 2
-    scale = xp.max(xp.abs(_apply(M, theta - u)) * width, axis=-1)[:, None] + 1e-300
+    scale = xp.max(xp.abs(apply(M, theta - u)) * width, axis=-1)[:, None] + 1e-300
     eye = xp.eye(u.shape[-1], dtype=u.dtype, device=device(u))
     mu = scale / 10
     for _ in range(25):
         below, above = theta - low, high - theta
-        slope = _apply(M, theta - u) - mu / below + mu / above
+        slope = apply(M, theta - u) - mu / below + mu / above
         bend = M + eye * (mu / below**2 + mu / above**2)[..., None]
         step = -xp.linalg.solve(bend, slope[..., None])[..., 0]
         room = xp.where(step < 0, below, above) / (xp.abs(step) + 1e-300)
@@ -332,10 +340,10 @@ def _settled(M: Array, u: Array, low: Array, high: Array, theta: Array) -> Array
         free = ~(at_low | at_high)
         fixed = xp.where(at_low, low, high)
         mask = xp.astype(free, u.dtype)
-        right = mask * (_apply(M, u) - _apply(M, (1 - mask) * fixed)) + (1 - mask) * fixed
+        right = mask * (apply(M, u) - apply(M, (1 - mask) * fixed)) + (1 - mask) * fixed
         system = mask[..., :, None] * M * mask[..., None, :] + eye * (1 - mask)[..., None]
         theta = xp.linalg.solve(system, right[..., None])[..., 0]
-        slope = _apply(M, theta - u)
+        slope = apply(M, theta - u)
         new_low = (at_low & (slope >= 0)) | (free & (theta < low))
         new_high = (at_high & (slope <= 0)) | (free & (theta > high))
         same = xp.all((new_low == at_low) & (new_high == at_high))

@@ -19,7 +19,7 @@ from fmrl.core.arrays import Array, device, dot, full, namespace
 from fmrl.core.domains import Euclidean
 from fmrl.core.losses import Squared
 from fmrl.core.meta_level import State
-from fmrl.core.metric import Full, Metric
+from fmrl.core.metric import Full, Metric, T, apply
 from fmrl.core.rules.shape import geometric_mean
 from fmrl.core.samples import Samples
 from fmrl.core.solve import MetricLeaders
@@ -38,13 +38,14 @@ class Gaussian:
         covariance: [d, d].
         noise: s² of squared losses; 1 where losses are log-likelihoods as they are.
         tasks: How many tasks it was learned from.
+        information: How well the mean is known [d, d], for the next window of tasks.
     """
 
     mean: Array
     covariance: Array
     noise: float = 1.0
     tasks: int = 0
-    information: Array | None = None  # [d, d]: how well the mean is known, for the next window
+    information: Array | None = None
 
     def __repr__(self) -> str:
         spread = math.sqrt(float(namespace(self.mean).linalg.trace(self.covariance)))
@@ -77,21 +78,27 @@ class Gaussian:
         (array([0.5]), array([[0.5]]))
         """
         game, metric = task.open(), self.metric
+        if game.dim != self.mean.shape[-1]:
+            what = f"the task has {game.dim} parameters, and the prior {self.mean.shape[-1]}"
+            raise FMRLError(what)
         leaders = MetricLeaders(game, Euclidean(), self.mean, metric)
         mean = leaders(game.length)
         xp = namespace(mean)
-        T = xp.matrix_transpose
         bend = leaders.curvature(game.length, leaders.u)
         bend = bend + xp.eye(bend.shape[-1], dtype=bend.dtype, device=device(bend))
         spread = xp.matmul(leaders.root, xp.linalg.solve(bend, T(leaders.root)))
         return replace(self, mean=mean, covariance=self.noise * (spread + T(spread)) / 2)
 
 
-def prior(state: State, sigma: float = 1.0) -> Gaussian:
-    """The Gaussian that a state stands for: FTRL from it is MAP under N(phi, H).
+def prior(state: Any, sigma: float = 1.0) -> Gaussian:
+    """The Gaussian that a state or a history stands for: FTRL from it is MAP under N(phi, H).
+
+    Only `Covariance` learns an H that is the covariance of tasks over the noise; the H of other
+    rules is a step, and its deviations say nothing about how sure a coefficient is. A history of
+    `Covariance` knows the noise too, so its Gaussian is in the units of the parameters.
 
     Args:
-        state: Of a run, with a number or a metric as its guess.
+        state: A State or a History of one run.
         sigma: G·√m of the task, where the guess is a D_t: eta = D_t/sigma.
 
     >>> import numpy as np, fmrl
@@ -100,16 +107,23 @@ def prior(state: State, sigma: float = 1.0) -> Gaussian:
     array([[0.5, 0. ],
            [0. , 0.5]])
     """
+    rule: Any = getattr(getattr(state, "algo", None), "similarity", None)
+    state = getattr(state, "state", state)
     if not isinstance(state, State):
-        raise FMRLError(f"a State is needed, not a {type(state).__name__}", fix="history.state")
+        fix = "give history, history.state, or estimator.history_"
+        raise FMRLError(f"a State or a History is needed, not a {type(state).__name__}", fix=fix)
     phi, guess = state.phi, state.guess
+    if phi.ndim != 1:
+        raise FMRLError("this state holds several runs", fix="run one order")
     xp = namespace(phi)
+    noise = float(rule.noise_of(state.similarity)) if hasattr(rule, "noise_of") else 1.0
     if isinstance(guess, Metric):
-        return Gaussian(phi, guess.dense(), tasks=state.tasks)
+        return Gaussian(phi, noise * guess.dense(), noise, state.tasks)
     if not sigma > 0:
         raise FMRLError(f"sigma must be positive, not {sigma}")
     eye = xp.eye(phi.shape[-1], dtype=phi.dtype, device=device(phi))
-    return Gaussian(phi, (guess / sigma)[..., None, None] * eye, tasks=state.tasks)
+    step = guess if getattr(rule, "absolute", False) else guess / sigma
+    return Gaussian(phi, step * eye, tasks=state.tasks)
 
 
 class Moments(NamedTuple):
@@ -145,7 +159,7 @@ def moments(tasks: Tasks, gaussian: Gaussian) -> Moments:
 
 
 def _stack_moments(game: Samples, gaussian: Gaussian) -> Moments:
-    xp, T = namespace(game.X), namespace(game.X).matrix_transpose
+    xp = namespace(game.X)
     phi = gaussian.mean + full((game.X.shape[0], gaussian.mean.shape[-1]), 0.0, game.X)
     leaders = MetricLeaders(game, Euclidean(), phi, gaussian.metric)
     J, r = _working(leaders, game)
@@ -249,8 +263,14 @@ def estimate_prior(
     if not (family in FAMILIES or (isinstance(family, int) and family >= 1)):
         what = f"family must be one of {', '.join(map(repr, FAMILIES))} or a rank, not {family!r}"
         raise FMRLError(what)
+    if shrink is not None and not 0 <= shrink < math.inf:
+        raise FMRLError(f"shrink must be a number of at least 0, not {shrink}")
     if sums is None:
         tasks, sums = _as_tasks(tasks), moments
+    if tasks.loss.bend in (0, math.inf):
+        raise FMRLError(f"{tasks.loss!r} is not a log-likelihood", fix="use Squared or Logistic")
+    if noise is not None and not (isinstance(tasks.loss, Squared) and noise > 0):
+        raise FMRLError(f"noise={noise} is for squared losses, and positive", fix="leave it out")
     learns, dim = isinstance(tasks.loss, Squared) and noise is None, tasks.dim
     found = start
     if found is None:  # before anything is known, a row of usual length tells one unit
@@ -284,7 +304,8 @@ def _as_tasks(tasks: Any) -> Tasks:
         return tasks
     given = list(tasks) if isinstance(tasks, Iterable) else []
     if not given or not all(isinstance(task, Task) for task in given):
-        raise FMRLError("a list of Task values of one kind is needed")
+        what = "there are no tasks" if not given else "these are not all of class Task"
+        raise FMRLError(what, fix="give a list of Task values of one kind")
     return Tasks.of(given)
 
 
@@ -293,10 +314,9 @@ def _improved(
 ) -> Gaussian:
     """One step: the mean, the noise and H from the sums at the old ones."""
     xp = namespace(old.mean)
-    T = xp.matrix_transpose
     dim = old.mean.shape[-1]
     eye = xp.eye(dim, dtype=old.mean.dtype, device=device(old.mean))
-    root = _lower(old.covariance / old.noise)
+    root = old.metric.root()
     noise = old.noise
     seen = float(before.tasks) if before is not None else 0.0
     if learns:
@@ -310,10 +330,10 @@ def _improved(
     if before is not None and before.information is not None:
         turned = xp.matmul(T(root), xp.matmul(before.information, root))
         away = xp.linalg.solve(root, (before.mean - old.mean)[..., None])[..., 0]
-        known, pull = known + turned, pull + xp.matmul(turned, away[..., None])[..., 0]
+        known, pull = known + turned, pull + apply(turned, away)
     ridge = 1e-6 * xp.linalg.trace(known) / dim + 1e-12
     move = xp.linalg.solve(known + ridge * eye, pull[..., None])[..., 0]
-    mean = old.mean + xp.matmul(root, move[..., None])[..., 0]
+    mean = old.mean + apply(root, move)
     inverse = xp.linalg.inv(root)
     near, count = sums.scatter / noise, sums.tasks
     if count >= 4 * dim:
@@ -347,13 +367,6 @@ def _of_family(H: Array, family: Any) -> Array:
     rest = xp.mean(values[: dim - family])
     top = xp.where(xp.arange(dim) >= dim - family, values, rest)
     return xp.matmul(vectors * top, xp.matrix_transpose(vectors))
-
-
-def _lower(H: Array) -> Array:
-    """The root that `MetricLeaders` uses, so that sums and steps are in the same coordinates."""
-    from fmrl.core.solve.newton import _root
-
-    return _root(Full(H))
 
 
 def _change(old: Gaussian, new: Gaussian) -> float:

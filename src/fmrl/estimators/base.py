@@ -205,7 +205,10 @@ class Meta(Learning):
                 self._thetas[task.name] = end.theta
                 self._known.add(task.name)
             self.streams_ = self.streams_.with_task(task.rounds, task.loss, task.regret)
-            self.state_ = self.history_.algo.advance(self.state_, end)
+            state = self.state_
+            if end.side is not None:
+                state = state._replace(phi=task.phi)
+            self.state_ = self.history_.algo.advance(state, end)
 
     @property
     def certificate_(self) -> Certificate:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from scipy.linalg.blas import dger
 
+from fmrl.core.meta_level import looked
 from fmrl.core.rules.meta import End
 from fmrl.errors import FMRLError
 from fmrl.estimators.task_models import probabilities
@@ -52,9 +53,8 @@ class OpenTask:
 
     def __init__(self, owner: Meta, rounds: int | None, name: Any):
         if rounds is not None and not (isinstance(rounds, (int, np.integer)) and rounds >= 1):
-            raise FMRLError(
-                f"rounds must be a positive integer, not {rounds!r}", fix="or leave it out"
-            )
+            what = f"rounds must be a positive integer, not {rounds!r}"
+            raise FMRLError(what, fix="or leave it out")
         prior = owner.prior_
         here, k = prior.coordinates, prior.loss.outputs
         self.name, self.rounds, self.open = name, 0, True
@@ -63,11 +63,8 @@ class OpenTask:
         self._classes, self._features = prior.classes, here.centre.size
         names = getattr(owner, "feature_names_in_", None)
         self._names = None if names is None else names.tolist()
-        self._place = (
-            None
-            if prior.classes is None
-            else {label: i for i, label in enumerate(prior.classes.tolist())}
-        )
+        labels = None if prior.classes is None else prior.classes.tolist()
+        self._place = None if labels is None else {label: i for i, label in enumerate(labels)}
         self._both = np.zeros((2 * k, here.width))  # phi above, total below
         self._both[:k] = prior.phi.reshape(k, here.width)
         self._total = self._both[k:]
@@ -75,18 +72,16 @@ class OpenTask:
         self._fixed = 0.0 if rounds is None else self._rate / math.sqrt(rounds)
         self._eta, self._shrink = 0.0, 1.0
         self._played = 0.0  # Σ ⟨∇_i, θ_i⟩
-        self._phi2, self._cross, self._total2 = (
-            float(prior.phi @ prior.phi),
-            0.0,
-            0.0,
-        )  # ‖phi‖², ⟨phi, total⟩, ‖total‖²
+        # ‖phi‖², ⟨phi, total⟩, ‖total‖²
+        self._phi2, self._cross, self._total2 = float(prior.phi @ prior.phi), 0.0, 0.0
         self._row = np.full(here.width, here.constant)
         self._head = self._row[: self._features]
         self._sums = self._total.T  # as BLAS wants it, in the same memory
         self._squares = _squares(owner.history_.algo.similarity, self._total)
-        self._seen: tuple[Any, bytes, list[float]] | None = (
-            None  # the row predicted last, and what was found of it
-        )
+        self._side: np.ndarray | None = None  # what is known of the task since its first row
+        self._waits = looked(owner.history_.algo, self._row) is not None
+        # The row predicted last, and what was found of it.
+        self._seen: tuple[Any, bytes, list[float]] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -109,17 +104,25 @@ class OpenTask:
             fits = len(x) == self._features
             self._coordinates.features(x, self._head)
         except (TypeError, ValueError):
-            raise FMRLError(
-                f"a row is a vector of {self._features} numbers", round=self.rounds
-            ) from None
+            what = f"a row is a vector of {self._features} numbers"
+            raise FMRLError(what, round=self.rounds) from None
+        if self._waits and fits and not self.rounds:
+            self._begin()
         found = self._both.dot(self._row).tolist()
         if not (fits and math.isfinite(sum(found))):
-            raise FMRLError(
-                f"a row is a vector of {self._features} finite numbers",
-                round=self.rounds,
-                fix="drop or impute it",
-            )
+            what = f"a row is a vector of {self._features} finite numbers"
+            raise FMRLError(what, round=self.rounds, fix="drop or impute it")
         return found
+
+    def _begin(self) -> None:
+        """Start where the meta-update puts a task with this first row."""
+        algo, state = self._owner.history_.algo, self._owner.state_
+        self._side = looked(algo, self._row)
+        if not np.isfinite(self._side).all():
+            return
+        phi = algo.meta.begin(algo.domain, state.phi, state.meta, self._side)
+        self._both[: self._outputs] = phi.reshape(self._outputs, -1)
+        self._phi2 = float(phi @ phi)
 
     def _margins(self, found: list[float]) -> list[float]:
         """Margins of θ."""
@@ -215,14 +218,9 @@ class OpenTask:
         return g * g / 2
 
     def _follow(
-        self,
-        slopes: list[float],
-        loss: float,
-        played: float,
-        cross: float,
-        change: float,
+        self, slopes: list[float], loss: float, played: float, cross: float, change: float,
         square: float,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add the gradient to total, and keep ‖θ‖ = ‖phi − eta·total‖ in the ball by numbers
         already at hand.
         """
@@ -239,6 +237,11 @@ class OpenTask:
         self._eta = eta = self._fixed or self._rate / sqrt(self.rounds)
         size = sqrt(max(self._phi2 - 2 * eta * self._cross + eta * eta * self._total2, 0.0))
         self._shrink = self._radius / size if size > self._radius else 1.0
+
+    @property
+    def phi(self) -> np.ndarray:
+        """Where the task started [d], in the estimator's coordinates."""
+        return self._both[: self._outputs].ravel()
 
     @property
     def theta(self) -> np.ndarray:
@@ -261,18 +264,15 @@ class OpenTask:
         """
         if self.open and getattr(self._owner, "coordinates_", None) is not self._coordinates:
             self.open = False
-            raise FMRLError(
-                "the estimator was fitted anew while this task was open", fix="open it again"
-            )
+            what = "the estimator was fitted anew while this task was open"
+            raise FMRLError(what, fix="open it again")
         if self.open and self.rounds:
-            theta, sigma = (
-                self.theta,
-                np.asarray(self._owner.rule_.lipschitz * math.sqrt(self.rounds)),
-            )
+            theta, G = self.theta, self._owner.rule_.lipschitz
+            sigma = np.asarray(G * math.sqrt(self.rounds))
             seen = None if self._squares is None else self._squares.ravel()
             if getattr(self._owner.history_.algo.similarity, "observes", None) == "norms":
                 seen = seen.sum(keepdims=True)  # type: ignore[union-attr]
-            self._owner._close(self, End(theta, theta, sigma, seen))
+            self._owner._close(self, End(theta, theta, sigma, seen, self._side))
         self.open = False
 
 
@@ -317,19 +317,13 @@ class FirstTask(OpenTask):
     def learn(self, x: Any, y: Any) -> float:
         """Keep the row; nothing is suffered before there is a model."""
         row = np.asarray(x, dtype=np.float64)
-        if (
-            row.ndim != 1
-            or not np.isfinite(row).all()
-            or (self._rows and len(row) != len(self._rows[0]))
-        ):
-            raise FMRLError(
-                "a row must be a vector of finite numbers, as many as before", round=self.rounds
-            )
+        other = bool(self._rows) and len(row) != len(self._rows[0])
+        if row.ndim != 1 or not np.isfinite(row).all() or other:
+            what = "a row must be a vector of finite numbers, as many as before"
+            raise FMRLError(what, round=self.rounds)
         if self._given is not None and y not in self._given:
-            raise FMRLError(
-                f"the label {y!r} is not one of the classes {list(self._given)[:10]}",
-                round=self.rounds,
-            )
+            what = f"the label {y!r} is not one of the classes {list(self._given)[:10]}"
+            raise FMRLError(what, round=self.rounds)
         if self._given is None and not (isinstance(y, Real) and math.isfinite(y)):
             raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number")
         self._rows.append(row)
@@ -351,12 +345,8 @@ class FirstTask(OpenTask):
     def close(self) -> None:
         """Learn the task from its rows."""
         if self.open and self.rounds:
-            given = (
-                {}
-                if self._given is None or hasattr(self._owner, "history_")
-                else {"classes": self._given}
-            )
-            self._owner.partial_fit(
-                np.array(self._rows), np.array(self._labels), task=self.name, **given
-            )
+            known = self._given is None or hasattr(self._owner, "history_")
+            given = {} if known else {"classes": self._given}
+            X, y = np.array(self._rows), np.array(self._labels)
+            self._owner.partial_fit(X, y, task=self.name, **given)
         self.open = False

@@ -1,4 +1,4 @@
-"""The pictures of both studies, drawn from rows and records alone, in the paper's layout."""
+"""The pictures of the studies, drawn from rows and records alone, in the paper's layout."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from fmrl.reproduce.convex import batch, panels
 from fmrl.reproduce.convex.compositions import BLOCKED, EXACT, KNOWN, SUMMED
 from fmrl.reproduce.deep.settings import FAMILIES, SWEEPS, TINY, family, reference
+from fmrl.reproduce.geometry import claims as shape_claims
+from fmrl.reproduce.geometry import runs as shape_runs
 from fmrl.reproduce.verdict import Row, Rows
 
 STYLES = {  # of a curve: colour and marker
@@ -31,6 +33,13 @@ STYLES = {  # of a curve: colour and marker
     batch.FULL: ("indianred", "<"),
     batch.ALONE: ("darkgreen", "^"),
     batch.POOLED: ("grey", "*"),
+}
+SHAPES = {  # of a rule: colour and marker
+    shape_runs.DIAGONAL: ("darkorange", "s"),
+    shape_runs.LOW: ("teal", "^"),
+    shape_runs.FULL: ("navy", "o"),
+    shape_runs.COVARIANCE: ("firebrick", "D"),
+    shape_runs.TRUTH: ("grey", "|"),
 }
 NETWORKS = {  # pictures of a data set's networks, two families each
     "Omniglot": {"deep-omniglot-5-way": ("o15", "o55"), "deep-omniglot-20-way": ("o120", "o520")},
@@ -162,11 +171,47 @@ def growths(rows: list[Row], data: str) -> dict[str, Figure]:
     return {"growth": figure}
 
 
+def shapes(rows: list[Row], data: str) -> dict[str, Figure]:
+    """Ratios to the rule without a shape, environment by environment: TAR, and held-out loss."""
+    chosen = [r for r in rows if r["method"] in SHAPES]
+    names = list(dict.fromkeys(r["within"] for r in chosen if r["kind"] != shape_claims.COST))
+    middle = max((r["shots"] for r in chosen if r["shots"] and r["shots"] <= 4), default=None)
+    panels = {
+        "TAR": (shape_claims.TAR, None),
+        "TAR of late tasks": (shape_claims.LATE, None),
+        f"held-out loss at {middle} shots": (shape_claims.HELD, middle),
+    }
+    figure = Figure(figsize=(11, 1.8 + 0.32 * len(names)), layout="constrained")
+    grid = figure.subplots(1, len(panels), sharey=True)
+    for axes, (title, (measure, shots)) in zip(grid, panels.items(), strict=True):
+        for k, (rule, (colour, marker)) in enumerate(SHAPES.items()):
+            here = [
+                r
+                for r in chosen
+                if (r["preset"], r["method"], r["shots"]) == (measure, rule, shots)
+            ]
+            x, low, high = ([r[n] for r in here] for n in ("ratio", "ratio_low", "ratio_high"))
+            y = [names.index(r["within"]) + 0.13 * (k - 2) for r in here]
+            low = [max(v, 1e-3) for v in low]
+            axes.hlines(y, low, high, color=colour, lw=1)
+            axes.plot(x, y, marker, color=colour, ms=4, label=rule, ls="none")
+        axes.axvline(1.0, color="black", lw=0.8)
+        axes.set_xscale("log")
+        axes.set_title(title, fontsize=9)
+        axes.set_xlabel("ratio; left of 1 the shape pays", fontsize=8)
+        axes.set_yticks(range(len(names)), names, fontsize=8)
+    grid[0].invert_yaxis()
+    keys, labels = grid[0].get_legend_handles_labels()
+    figure.legend(keys, labels, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+    return {"geometry": figure}
+
+
 DRAW: dict[str, Callable[[list[Row], str], dict[str, Figure]]] = {
     "similarity": projections,
     "growth": growths,
     "samples": samples,
     "batch": accuracy,
+    "geometry": shapes,
 }
 
 

@@ -25,13 +25,14 @@ class Verdict:
     Args:
         id: Short name, the same for every preset.
         figure: Figure of the convex study, or kind of task of the deep one.
-        preset: Reading of Algorithm 2 ('any' where no algorithm takes part), or whose networks.
+        preset: Reading of Algorithm 2 ('any' where no algorithm takes part), whose networks, or
+            what is measured.
         source: 'paper' for its claims, 'theory' for what its theorems imply, 'ours' for controls.
         claim: The claim as a sentence.
         passed: Whether it holds; None where runs are missing or rest on too few test tasks.
         numbers: The numbers as text.
-        by: What decides: "intervals" that lie on one side, "means", a "single value", or
-            "standard errors".
+        by: What decides: "intervals" that lie on one side, "means", "medians", a "single value",
+            or "standard errors".
     """
 
     id: str

@@ -27,6 +27,12 @@ PARTS = {
     "FollowLeader": ("follow the leader on strongly convex losses", "kakade2008mind"),
     "AdaptiveOGD": ("adaptive gradient descent", "bartlett2007adaptive"),
     "Interpolate": ("Reptile's outer step", "nichol2018first"),
+    "Isotropic": ("steps learned from gradients (ARUBA)", "khodak2019adaptive"),
+    "PerCoordinate": ("steps learned from gradients (ARUBA)", "khodak2019adaptive"),
+    "FullMatrix": ("steps learned from gradients (ARUBA)", "khodak2019adaptive"),
+    "LowRank": ("steps learned from gradients (ARUBA)", "khodak2019adaptive"),
+    "EWOO": ("exponentially weighted online optimisation", "hazan2007logarithmic"),
+    "Covariance": ("mixed-effects models by EM", "laird1982random"),
 }
 
 

@@ -17,8 +17,8 @@ from typing import ClassVar
 from fmrl.core.arrays import Array, device, full, namespace
 from fmrl.core.metric import Full
 from fmrl.core.rules.observe import Posterior
-from fmrl.core.rules.shape import _eye, _needs_l2
-from fmrl.core.rules.similarity import SimilarityRule, _positive
+from fmrl.core.rules.shape import identity, needs_l2
+from fmrl.core.rules.similarity import SimilarityRule, positive
 from fmrl.errors import FMRLError
 
 
@@ -30,46 +30,52 @@ class Covariance(SimilarityRule):
     No meta-level regret is proved for it; Theorem A.1 holds for every task as in any metric.
 
     Args:
-        first: H before anything is known, as a multiple of the identity.
+        first: H before anything is known, as a multiple of the identity. Wide is safer than narrow:
+            what a narrow H leaves unfitted is taken for noise for a long time. Losses that are
+            log-likelihoods have no noise to be learned; begin with about 1 there.
         noise: s² of squared losses, where it is known; by default it is learned. It is 1 for other
             losses.
         rate: How fast new tasks lose weight, between ½ and 1.
     """
 
-    first: float = 1.0
+    first: float = 1000.0
     noise: float | None = None
-    rate: float = 0.7
+    rate: float = 0.95
     observes: ClassVar[str] = "posterior"
     absolute: ClassVar[bool] = True
+    played_by: ClassVar[str] = "FTRL"
 
     def __post_init__(self):
-        _positive("first", self.first)
+        positive("first", self.first)
         if self.noise is not None:
-            _positive("noise", self.noise)
+            positive("noise", self.noise)
         if not 0.5 < self.rate <= 1:
             raise FMRLError(f"rate must lie above ½ and at most at 1, not {self.rate}")
 
     def init(self, domain, phi):
-        """``first`` times the identity; memory: t, and the noise as a fraction of two sums."""
-        _needs_l2(self, domain)
-        H = self.first * _eye(phi)
+        """``first`` times the identity; memory: t, and the noise as a fraction of two means."""
+        needs_l2(self, domain)
         nothing = full(phi.shape[:-1], 0.0, phi)
-        return Full(H), (nothing, nothing, nothing)
+        return Full(self.first * identity(phi)), (nothing, nothing, nothing)
 
     def update(self, domain, phi, guess, memory, end):
         """One step of expectation–maximisation."""
         t, left, freedom = memory
         xp, t = namespace(phi), t + 1
         seen, H = Posterior.of(end.seen, phi.shape[-1]), guess.matrix
-        spread = posterior_spread(H, seen.curvature)
+        step, spread = seen.theta - phi, posterior_spread(H, seen.curvature)
+        gain = (t + 1) ** -self.rate
         # Σ(y − xθ̂)² has m − tr(∇²·S) degrees of freedom: what the fit did not use up.
         used = xp.sum(seen.curvature * spread, axis=(-2, -1))
-        left, freedom = left + seen.double, freedom + seen.rounds - used
-        step = seen.theta - phi
+        left = left + gain * (seen.double - left)
+        freedom = freedom + gain * (seen.rounds - used - freedom)
         noise = self._noise(left, freedom)
         found = step[..., :, None] * step[..., None, :] / noise[..., None, None] + spread
-        gain = ((t + 1) ** -self.rate)[..., None, None]
-        return Full(H + gain * (found - H)), (t, left, freedom)
+        return Full(H + gain[..., None, None] * (found - H)), (t, left, freedom)
+
+    def noise_of(self, memory: tuple[Array, ...]) -> Array:
+        """s² as it is known after the tasks so far, [...]."""
+        return self._noise(memory[1], memory[2])
 
     def _noise(self, left: Array, freedom: Array) -> Array:
         """s², [...]."""

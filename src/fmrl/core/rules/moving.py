@@ -150,6 +150,8 @@ class Mixture(MetaUpdate):
         if len(self.metas) < 2 or len(good) < len(self.metas):
             fix = "give a list such as [FollowLeader(), Discounted(0.1)]"
             raise FMRLError(f"Mixture takes two or more meta-updates, not {self.metas!r}", fix=fix)
+        if any(getattr(type(m), "look", MetaUpdate.look) is not MetaUpdate.look for m in good):
+            raise FMRLError("a Mixture cannot hold Conditional", fix="use Conditional by itself")
         if not 0 <= self.share < 1:
             raise FMRLError(f"share must be at least 0 and below 1, not {self.share}")
         if self.reach is not None and not 0 < self.reach < math.inf:
@@ -182,6 +184,9 @@ class Mixture(MetaUpdate):
         xp = namespace(phi)
         most = xp.maximum(most, end.sigma)
         far = domain.divergence(end.theta[..., None, :], starts)  # [..., K]
+        # Infinitely far from all of them, a task tells nothing about which is better.
+        lost = xp.all(xp.isinf(far), axis=-1, keepdims=True)
+        far = xp.where(lost, xp.zeros_like(far), far)
         worst = xp.where(most > 0, most, xp.ones_like(most)) * self._width(domain, phi.shape[-1])
         weight = self._shared(weight - (end.sigma / worst)[..., None] * far)
         moved, kept = [], []

@@ -24,12 +24,12 @@ import numpy as np
 from fmrl.core.arrays import Array, device, full, namespace, to_numpy
 from fmrl.core.domains import Domain
 from fmrl.core.metric import Diagonal, Full, Metric, Spiked
-from fmrl.core.rules.similarity import SimilarityRule, _positive
+from fmrl.core.rules.similarity import SimilarityRule, positive
 from fmrl.errors import FMRLError
 
 
 @dataclass(frozen=True)
-class Shape(SimilarityRule):
+class _Learned(SimilarityRule):
     """What these rules share: (t, A, B, cost) as memory.
 
     ``cost`` adds up F_t(H_t) − min F_t, where F_t(H) = tr(H⁻¹A) + tr(HB) over the tasks up to t:
@@ -47,22 +47,23 @@ class Shape(SimilarityRule):
     absolute: ClassVar[bool] = True
 
     def __post_init__(self):
-        _positive("epsilon", self.epsilon)
-        _positive("zeta", self.zeta)
-        _positive("p", self.p)
+        positive("epsilon", self.epsilon)
+        positive("zeta", self.zeta)
+        positive("p", self.p)
 
     def _fade(self, t: Array) -> Array:
         return (t + 1) ** -self.p
 
 
-def _needs_l2(rule: Any, domain: Domain) -> None:
+def needs_l2(rule: Any, domain: Domain) -> None:
+    """Refuse a domain whose regulariser is not ½‖·‖²."""
     if domain.norm != "l2":
         what = f"{rule!r} learns a metric, and {domain!r} has a geometry of its own"
         raise FMRLError(what, fix="use Isotropic(epsilon)")
 
 
 @dataclass(frozen=True)
-class Isotropic(Shape):
+class Isotropic(_Learned):
     """One step for all directions: eta_{t+1} = √(Σ_{s≤t} B_R(θ_s‖phi_s) / Σ_{s≤t} Σ_i ‖∇_{s,i}‖²).
 
     It is `AverageDeviation` with the gradients that were met in place of the worst case G²m.
@@ -90,7 +91,7 @@ class Isotropic(Shape):
 
 
 @dataclass(frozen=True)
-class PerCoordinate(Shape):
+class PerCoordinate(_Learned):
     """A step for every coordinate: eta_j = √(Σ ½(θ − phi)_j² / Σ ∇_j²), ARUBA's rule.
 
     Args:
@@ -103,7 +104,7 @@ class PerCoordinate(Shape):
 
     def init(self, domain, phi):
         """epsilon/zeta in every coordinate."""
-        _needs_l2(self, domain)
+        needs_l2(self, domain)
         near, steep = (full(phi.shape, v**2, phi) for v in (self.epsilon, self.zeta))
         nothing = full(phi.shape[:-1], 0.0, phi)
         return Diagonal(namespace(phi).sqrt(near / steep)), (nothing, near, steep, nothing)
@@ -115,7 +116,7 @@ class PerCoordinate(Shape):
         return Diagonal(steps), memory
 
 
-def _ratio(rule: Shape, eta: Array, memory: Any, far: Array, met: Array) -> tuple[Array, Any]:
+def _ratio(rule: _Learned, eta: Array, memory: Any, far: Array, met: Array) -> tuple[Array, Any]:
     """√(near/steep) after one more task, by number or by coordinate, and the memory."""
     t, near, steep, cost = memory
     xp, t = namespace(near), t + 1
@@ -129,7 +130,7 @@ def _ratio(rule: Shape, eta: Array, memory: Any, far: Array, met: Array) -> tupl
 
 
 @dataclass(frozen=True)
-class FullMatrix(Shape):
+class FullMatrix(_Learned):
     """Any metric: H = A # B⁻¹, the matrix geometric mean, which minimises tr(H⁻¹A) + tr(HB).
 
     It costs d² memory and d³ time a task; for many features use `LowRank`.
@@ -144,8 +145,8 @@ class FullMatrix(Shape):
 
     def init(self, domain, phi):
         """epsilon/zeta times the identity."""
-        _needs_l2(self, domain)
-        eye = _eye(phi)
+        needs_l2(self, domain)
+        eye = identity(phi)
         nothing = full(phi.shape[:-1], 0.0, phi)
         near, steep = self.epsilon**2 * eye, self.zeta**2 * eye
         return Full(self.epsilon / self.zeta * eye), (nothing, near, steep, nothing)
@@ -154,7 +155,7 @@ class FullMatrix(Shape):
         """The geometric mean of two growing sums."""
         t, near, steep, cost = memory
         xp, t = namespace(phi), t + 1
-        eye, step = _eye(phi), end.theta - phi
+        eye, step = identity(phi), end.theta - phi
         fade = self._fade(t)[..., None, None]
         far = step[..., :, None] * step[..., None, :] / 2 + self.epsilon**2 * fade * eye
         met = xp.reshape(end.seen, near.shape) + self.zeta**2 * fade * eye
@@ -192,7 +193,7 @@ def _trace(matrix: Array) -> Array:
     return namespace(matrix).linalg.trace(matrix)
 
 
-def _eye(phi: Array) -> Array:
+def identity(phi: Array) -> Array:
     """The identity [..., d, d] with the leading axes of phi."""
     xp = namespace(phi)
     eye = xp.eye(phi.shape[-1], dtype=phi.dtype, device=device(phi))
@@ -226,7 +227,7 @@ class LowRank(SimilarityRule):
     def __post_init__(self):
         if not (isinstance(self.rank, int) and self.rank >= 1):
             raise FMRLError(f"rank must be a whole number of at least 1, not {self.rank!r}")
-        Shape.__post_init__(self)  # type: ignore[arg-type]
+        _Learned.__post_init__(self)  # type: ignore[arg-type]
 
     def init(self, domain, phi):
         """epsilon/zeta in every coordinate, and no directions."""
@@ -240,7 +241,7 @@ class LowRank(SimilarityRule):
         """The diagonal grows; the directions take in one more and give up the least."""
         t, near, steep, directions = memory
         xp, t = namespace(phi), t + 1
-        fade, step = Shape._fade(self, t)[..., None], end.theta - phi  # type: ignore[arg-type]
+        fade, step = _Learned._fade(self, t)[..., None], end.theta - phi  # type: ignore[arg-type]
         near = near + step**2 / 2 + self.epsilon**2 * fade
         steep = steep + end.seen + self.zeta**2 * fade
         wide = xp.concat([directions, step[..., None] / 2**0.5], axis=-1)
@@ -272,7 +273,8 @@ class KnownStep(SimilarityRule):
     mixed-effects model with known variances.
 
     Args:
-        step: eta ≥ 0, or a vector [d] of steps, or a positive definite matrix [d, d].
+        step: eta ≥ 0, or a vector [d] of steps, or a positive definite matrix [d, d], also as a
+            `Metric`.
 
     >>> import numpy as np
     >>> KnownStep(np.diag([2.0, 1.0]))
@@ -288,7 +290,11 @@ class KnownStep(SimilarityRule):
         return None if isinstance(self.step, float) else "norms"
 
     def __post_init__(self):
-        step = to_numpy(self.step).astype(float)
+        given = self.step.dense() if isinstance(self.step, Metric) else self.step
+        try:
+            step = to_numpy(given).astype(float)
+        except (TypeError, ValueError):
+            step = np.array(np.nan)
         square = step.ndim < 2 or (step.ndim == 2 and step.shape[0] == step.shape[1])
         ok = (
             square and bool(np.isfinite(step).all()) and (step.ndim == 2 or bool((step >= 0).all()))
@@ -298,7 +304,7 @@ class KnownStep(SimilarityRule):
         elif ok and step.ndim == 1:
             ok = bool((step > 0).all())
         if not ok:
-            what = "a step must be a number, positive numbers or a positive definite matrix"
+            what = "a step must be a number ≥ 0, positive numbers or a positive definite matrix"
             raise FMRLError(f"{what}, not {self.step!r}")
         values = step.tolist()
         plain = tuple(map(tuple, values)) if step.ndim == 2 else values
@@ -309,7 +315,7 @@ class KnownStep(SimilarityRule):
         xp = namespace(phi)
         if isinstance(self.step, float):
             return full(phi.shape[:-1], self.step, phi), ()
-        _needs_l2(self, domain)
+        needs_l2(self, domain)
         step = xp.asarray(self.step, dtype=phi.dtype, device=device(phi))
         if step.shape[-1] != phi.shape[-1]:
             what = f"the step is for {step.shape[-1]} parameters, but phi has {phi.shape[-1]}"

@@ -14,7 +14,7 @@ from typing import Any
 from fmrl.core.arrays import Array, device, dot, full, namespace
 from fmrl.core.domains import Domain, Euclidean
 from fmrl.core.losses import Squared
-from fmrl.core.metric import Full, Metric, descend
+from fmrl.core.metric import Full, Metric, T, apply, descend
 from fmrl.core.samples import Samples
 from fmrl.errors import FMRLError
 
@@ -39,7 +39,7 @@ class MetricLeaders:
             raise FMRLError(what, fix="use Logistic(), or OMD() with a rule such as PerCoordinate")
         xp = self.xp = namespace(phi)
         self.samples, self.domain, self.phi, self.metric = samples, domain, phi, metric
-        self.root = _root(metric)  # [..., d, d]
+        self.root = metric.root()  # [..., d, d]
         shape = (*self.root.shape[:-2], loss.outputs, samples.X.shape[-1], self.root.shape[-1])
         by_output = xp.reshape(self.root, shape)
         # How the margin of a round and an output moves with u: [..., n, outputs, d].
@@ -61,7 +61,7 @@ class MetricLeaders:
                 self._take_in(self.taken)
         else:
             self._newton(i)
-        return self.phi + _apply(self.root, self.u)
+        return self.phi + apply(self.root, self.u)
 
     def _take_in(self, i: int) -> None:
         """One more row of a squared loss: recursive least squares."""
@@ -69,7 +69,7 @@ class MetricLeaders:
         if self.spread is None:
             eye = xp.eye(x.shape[-1], dtype=x.dtype, device=device(x))
             self.spread = eye + xp.zeros_like(x)[..., None]
-        along = _apply(self.spread, x)
+        along = apply(self.spread, x)
         gain = along / (1 + dot(x, along))[..., None]
         off = self.samples.target[..., i, 0] - self.under_phi[..., i, 0] - dot(x, self.u)
         self.u = self.u + gain * off[..., None]
@@ -94,7 +94,7 @@ class MetricLeaders:
         else:
             bent = (bend * weight)[..., None] * J
         wide = (*J.shape[:-3], J.shape[-3] * J.shape[-2], J.shape[-1])
-        return xp.matmul(_T(xp.reshape(J, wide)), xp.reshape(bent, wide))
+        return xp.matmul(T(xp.reshape(J, wide)), xp.reshape(bent, wide))
 
     def _margins(self, i: int, u: Array) -> Array:
         J = self.rows[..., :i, :, :]
@@ -127,13 +127,13 @@ class MetricLeaders:
         """The step to the minimiser of the quadratic model over the domain."""
         if isinstance(self.domain, Euclidean):
             return step
-        xp, aim = self.xp, self.phi + _apply(self.root, u + step)
+        xp, aim = self.xp, self.phi + apply(self.root, u + step)
         out = ~self.domain.contains(aim, slack=1e-12)
         if not bool(xp.any(out)):
             return step
         inverse = xp.linalg.inv(bend)
-        model = xp.matmul(xp.matmul(self.root, inverse), _T(self.root))
-        aim = Full((model + _T(model)) / 2).project(self.domain, aim)
+        model = xp.matmul(xp.matmul(self.root, inverse), T(self.root))
+        aim = Full((model + T(model)) / 2).project(self.domain, aim)
         inner = xp.linalg.solve(self.root, (aim - self.phi)[..., None])[..., 0]
         return xp.where(out[..., None], inner - u, step)
 
@@ -157,24 +157,7 @@ class MetricLeaders:
         proved = dot(gradient, gradient) / 2
         if isinstance(self.domain, Euclidean):
             return proved
-        plain = self.xp.linalg.solve(_T(self.root), gradient[..., None])[..., 0]
-        theta = self.phi + _apply(self.root, self.u)
+        plain = self.xp.linalg.solve(T(self.root), gradient[..., None])[..., 0]
+        theta = self.phi + apply(self.root, self.u)
         edge = dot(plain, theta - self.domain.lowest(plain))
         return self.xp.minimum(proved, edge)
-
-
-def _root(metric: Metric) -> Array:
-    """R with R·Rᵀ = H, [..., d, d]."""
-    H = metric.dense()
-    xp = namespace(H)
-    values, vectors = xp.linalg.eigh(H)
-    values = xp.maximum(values, xp.zeros_like(values))
-    return vectors * xp.sqrt(values)[..., None, :]
-
-
-def _T(matrix: Array) -> Array:
-    return namespace(matrix).matrix_transpose(matrix)
-
-
-def _apply(matrix: Array, v: Array) -> Array:
-    return namespace(v).matmul(matrix, v[..., None])[..., 0]

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fmrl import OneVsAll, Task, play, stack
-from fmrl.reproduce.convex.cache import Part
 from fmrl.reproduce.convex.compositions import BALL, PRESETS
 from fmrl.reproduce.convex.data import SPLITS, Config, StudySet
+from fmrl.reproduce.parts import Part
 from fmrl.reproduce.verdict import Row, row
 from fmrl.stats import mean_interval
 

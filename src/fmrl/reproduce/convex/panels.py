@@ -19,9 +19,9 @@ import numpy as np
 
 from fmrl import OneVsAll, Task, run, stack
 from fmrl.core.algorithm import bound
-from fmrl.reproduce.convex.cache import Part
 from fmrl.reproduce.convex.compositions import BALL, PRESETS, SUMMED, Composition, curves, find
 from fmrl.reproduce.convex.data import Config, StudySet
+from fmrl.reproduce.parts import Part
 from fmrl.reproduce.verdict import Row, row
 from fmrl.stats import mean_interval
 from fmrl.theory.growth import estimate

@@ -15,10 +15,10 @@ from fmrl.errors import FMRLError
 from fmrl.files import write as write_text
 from fmrl.records import plain, record, write_json
 from fmrl.reproduce.convex import batch, panels
-from fmrl.reproduce.convex.cache import Part, run_parts
 from fmrl.reproduce.convex.claims import judge
 from fmrl.reproduce.convex.data import SPLITS, Config, StudySet
 from fmrl.reproduce.figures import draw
+from fmrl.reproduce.parts import Part, run_parts
 from fmrl.reproduce.verdict import Row, Verdict
 
 FIGURES = {  # the parts each needs, and the rows made of their results

@@ -14,6 +14,9 @@ its terms, what it rests on, where it is proved.
 | `in_metric` | Theorem A.1 in a metric | the same, with the gradients that were met |
 | `learned_metric`, `learning_cost` | beyond the paper | TAR with a metric that is learned |
 | `ewoo` | beyond the paper | TAR with an exponentially weighted guess |
+| `dynamic`, `mixture`, `conditional` | beyond the paper | Σ sigma·B_R against what moves |
+| `with_guess` | beyond the paper | TAR from such a sum |
+| `hedge`, `centres` | beyond the paper | TAR of several compositions or starts at once |
 | `lower` | Theorem B.2 | what no agent can beat |
 | `online_to_batch` | Theorem B.3 | risk on a new task |
 
@@ -35,6 +38,14 @@ from fmrl.theory.bounds.basic_theorems import (
 from fmrl.theory.bounds.bound import ASSUMED, CHECKED, FALSE, Assumption, Bound
 from fmrl.theory.bounds.geometry import Spread, distance, spread
 from fmrl.theory.bounds.learned_steps import ewoo, in_metric, learned_metric, learning_cost
+from fmrl.theory.bounds.moving import (
+    centres,
+    conditional,
+    dynamic,
+    hedge,
+    mixture,
+    with_guess,
+)
 from fmrl.theory.bounds.propositions import (
     Parameters,
     excess,
@@ -45,7 +56,8 @@ from fmrl.theory.bounds.propositions import (
 )
 
 __all__ = ["ASSUMED", "CHECKED", "FALSE", "Assumption", "Bound", "Parameters", "Spread"]
-__all__ += ["adaptive", "distance", "drift", "ewoo", "exact", "excess", "fal_stochastic"]
-__all__ += ["fli_batch", "fli_online", "in_metric", "known", "learned_metric", "learning_cost"]
-__all__ += ["lower", "measured", "meta_regret", "online_to_batch", "per_task", "psi"]
-__all__ += ["regret", "sharp", "spread", "tuned", "upper", "weights"]
+__all__ += ["adaptive", "centres", "conditional", "distance", "drift", "dynamic", "ewoo", "exact"]
+__all__ += ["excess", "fal_stochastic", "fli_batch", "fli_online", "hedge", "in_metric", "known"]
+__all__ += ["learned_metric", "learning_cost", "lower", "measured", "meta_regret", "mixture"]
+__all__ += ["online_to_batch", "per_task", "psi", "regret", "sharp", "spread", "tuned", "upper"]
+__all__ += ["weights", "with_guess"]

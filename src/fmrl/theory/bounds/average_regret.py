@@ -293,18 +293,26 @@ def adaptive(sigma: Any, divergence: Any, guess: float, *, deviation: float, C: 
     3.922877
     """
     sigma, divergence = vector(sigma, "sigma"), vector(divergence, "divergence")
-    V, total = np.cumsum(sigma * divergence), np.cumsum(sigma)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = [np.nan_to_num(a[1:] / a[:-1], nan=1.0) for a in (V, total)]
-    b, c = (float(np.max(ratio, initial=1.0)) for ratio in ratios)
-    factor, weight = 2 + math.sqrt(b) + math.sqrt(c), float(total[-1])
+    factor, grown = growth_factor(sigma, divergence)
+    weight = float(sigma.sum())
     late = sigma[0] * divergence[0] + C * (drift(sigma) - sigma[0])
     sums = {
         "first task": (divergence[0] / guess + guess) * sigma[0],
         "deviation": factor * deviation * weight,
         "moving": factor * math.sqrt(weight * late),
     }
+    given, place = (CONVEX, LIPSCHITZ, HULL_OF_OPTIMA, *grown), "Remark 2.1 made causal"
+    return average("average deviation", sums, sigma.size, given, f"{place}, docs/theory.md")
+
+
+def growth_factor(
+    sigma: np.ndarray, divergence: np.ndarray
+) -> tuple[float, tuple[Assumption, Assumption]]:
+    """2 + √b + √c of `adaptive`, and the conditions under which it holds."""
+    V, total = np.cumsum(sigma * divergence), np.cumsum(sigma)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = [np.nan_to_num(a[1:] / a[:-1], nan=1.0) for a in (V, total)]
+    b, c = (float(np.max(ratio, initial=1.0)) for ratio in ratios)
     growth = Assumption("growth of the measured deviation", CHECKED, f"b = {b:.3g}, c = {c:.3g}")
     starts = decide("the first task has gradients and moved phi", bool(V[0] > 0))
-    given, place = (CONVEX, LIPSCHITZ, HULL_OF_OPTIMA, starts, growth), "Remark 2.1 made causal"
-    return average("average deviation", sums, sigma.size, given, f"{place}, docs/theory.md")
+    return 2 + math.sqrt(b) + math.sqrt(c), (starts, growth)

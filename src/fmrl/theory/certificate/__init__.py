@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.core.ensemble import Ensemble
+from fmrl.core.ensemble import Ensemble, Hedge
 from fmrl.core.history import History
-from fmrl.theory.bounds import ASSUMED, FALSE, Assumption, Bound
+from fmrl.theory.bounds import ASSUMED, FALSE, Assumption, Bound, hedge
 from fmrl.theory.certificate import render
 from fmrl.theory.certificate.facts import Facts, read
 from fmrl.theory.certificate.which_bound import choose, limit
@@ -215,13 +215,12 @@ def certify(
         return Certificate(what, reason=f"{what}: {why}")
     if not len(history):
         return Certificate(repr(history.algo), reason="no task was played")
-    if isinstance(history.algo, Ensemble):
-        reason = "an ensemble has the bound of its weights alone: fmrl.bounds.hedge"
-        return Certificate(repr(history.algo), reason=reason)
     if history.keep == "totals":
         reason = "only totals were kept; run with keep='scalars' or 'all'"
         return Certificate(repr(history.algo), reason=reason)
     facts = read(history, tasks, order, loss)
+    if isinstance(history.algo, Ensemble):
+        return _of_ensemble(history, facts)
     bounds, refused, optima = choose(facts, growth)
     similarity = {}
     if optima is not None:
@@ -244,6 +243,30 @@ def certify(
         curves=_curves(facts),
         reason="" if bounds else "; ".join(f"{name}: {why}" for name, why in refused),
     )
+
+
+def _of_ensemble(history: History, facts: Facts) -> Certificate:
+    """Hedge: its regret against the best member, from what its weights remember."""
+    low, gap, reason = float(facts.regret.mean()), float(facts.gap.mean()), ""
+    if type(history.algo) is not Hedge:
+        reason = "for centres that move no guarantee is known; fmrl.bounds.centres bounds what"
+        reason += " choosing costs inside a task"
+    elif facts.earlier:
+        reason = f"the history begins after {facts.earlier} tasks; the bound is on whole runs"
+    elif history.keep != "all":
+        reason = "the losses were not kept; run with keep='all'"
+    shown: dict[str, Any] = {"tasks": facts.count, "interval": (low, low + gap)}
+    if not reason:
+        optimal = sum(float(row.sum()) for row in history.losses) - facts.count * low
+        cost, apart = facts.alone(facts.memory)
+        tars = (cost - optimal) / facts.count
+        found = hedge(tars, float(apart), facts.count, rate=history.algo.rate)
+        found = found.given(facts.convex)
+        if found.broken:
+            reason = f"{found.broken[0]}"
+        shown["bounds"] = () if reason else (found.plus("solver gap", gap) if gap > 0 else found,)
+        shown["assumptions"] = found.assumptions
+    return Certificate(repr(history.algo), reason=reason, **shown)
 
 
 def _all_assumptions(facts: Facts, bounds: list[Bound], growth: Any) -> tuple[Assumption, ...]:

@@ -50,6 +50,7 @@ class Facts:
     loss: Any  # of all tasks, where that is known
     metric: bool  # whether steps were metrics; eta is then only their mean
     memory: Any  # of the similarity rule, after the last task
+    meta: tuple[Any, Any]  # memory of the meta-update, before the first task and after the last
     order: int | None
     distance: np.ndarray | None = None  # this and energy: where the rule observes gradients
     energy: np.ndarray | None = None
@@ -95,23 +96,31 @@ class Facts:
         constants = self.lipschitz if self.constants is None else self.constants
         return theorem_a1(self.divergence, self.eta, constants, self.rounds)
 
-    def remembered(self, place: int) -> np.ndarray:
-        """One array of the memory, of this order."""
-        found = numbers(self.memory[place])
-        return found if self.order is None else found[self.order]
+    def alone(self, memory: Any) -> Any:
+        """A memory with NumPy arrays, of this order."""
+        if isinstance(memory, tuple):
+            return tuple(map(self.alone, memory))
+        if not hasattr(memory, "shape"):
+            return memory
+        return numbers(memory) if self.order is None else numbers(memory)[self.order]
 
     @cached_property
     def assumptions(self) -> dict[str, Assumption]:
         """What could be checked, by name."""
         checks = {
-            "convex losses": self._convex(),
             "Lipschitz losses": self._lipschitz(),
             "within-task learner has a regret bound": self._learner(),
             "optima in the domain": self._inside(),
         }
         if self.distance is not None:  # what was met stands in every bound, G in none
             del checks["Lipschitz losses"]
-        return {name: Assumption(name, *found) for name, found in checks.items()}
+        found = {name: Assumption(name, *found) for name, found in checks.items()}
+        return {self.convex.name: self.convex} | found
+
+    @property
+    def convex(self) -> Assumption:
+        """Whether the losses are convex."""
+        return Assumption("convex losses", *self._convex())
 
     def _convex(self) -> tuple[str, str]:
         if self.tasks is None and type(self.loss) not in CONVEX_LOSSES:
@@ -190,7 +199,8 @@ def read(history: History, tasks: Iterable[Any] | None, order: int | None, loss:
     earlier = max(0, int(history.state.tasks) - columns["regret"].size)
     run = {"earlier": earlier, "meta_batch": history.meta_batch, "tasks": given, "loss": loss}
     metric, memory = isinstance(history.state.guess, Metric), history.state.similarity
-    run |= {"metric": metric, "memory": memory, "order": order}
+    meta = history.start.meta, history.state.meta
+    run |= {"metric": metric, "memory": memory, "meta": meta, "order": order}
     return Facts(history.algo, **columns, **vectors, **run)
 
 

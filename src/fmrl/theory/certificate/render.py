@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from fmrl.theory.bounds.moving import FIXED
+
 if TYPE_CHECKING:
     from fmrl.theory.certificate import Certificate
 
@@ -19,6 +21,15 @@ MEANING = {
     "guess": "guessing the similarity",
     "violations": "tasks further off than guessed",
     "task diameter": "how far apart the optima are",
+    "comparator": "what the comparator itself pays",
+    "beginning": "catching up with the comparator in the second task",
+    "path": "a comparator that moves",
+    "fitting": "a map of the side information that had to be learned",
+    "members": "what the best of the members paid",
+    "weights": "finding the best of the members",
+    "rate": "weights that were set for lighter tasks",
+    "switches": "changing from one member to another",
+    "first guess": "the first task and its guess",
     "best metric": "what the best fixed metric would have paid",
     "learning": "a step that had to be learned",
     "epsilon": "the epsilon that is added to every distance",
@@ -48,11 +59,14 @@ def reading(certificate: Certificate) -> str:
             said.append(f"Theorem A.1 as printed (per-task sum) gives {printed.total:.4g}.")
     if theorem is not None and theorem is not best:
         value = f"{theorem.total:.4g}{times(theorem, ' ({})')}"
-        ground = "sums over the tasks" if "learning" in theorem.terms else "similarity alone"
+        alone = "learning" not in theorem.terms and theorem.note in ("", FIXED)
+        ground = "similarity alone" if alone else "sums over the tasks"
         said.append(f"From {ground}, the {theorem.name} gives {value}.")
     lead = theorem or best
     meaning = MEANING.get(lead.dominant, lead.dominant)
     said.append(f"Its largest part, {lead.share:.0%}, is {meaning}.")
+    if lead.note:
+        said.append(lead.note)
     star, whole = (certificate.similarity.get(name) for name in ("D*", "D"))
     if star is not None and whole and math.isfinite(whole) and math.isfinite(star):
         alike = "alike" if star / whole < 0.5 else "not much alike"

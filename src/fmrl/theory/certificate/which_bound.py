@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from fmrl.core.rules.meta import AdaptiveOGD, FollowLeader
+from fmrl.core.meta_level import starts_of
+from fmrl.core.rules.ewoo import EWOO
+from fmrl.core.rules.meta import AdaptiveOGD, End, FollowLeader
+from fmrl.core.rules.moving import Conditional, Discounted, Mixture, Restart, Window
 from fmrl.core.rules.shape import FullMatrix, Isotropic, PerCoordinate
-from fmrl.core.rules.similarity import EWOO, AverageDeviation, Doubling, Known
+from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known
 from fmrl.core.rules.update import FAL, FLIBatch, FLIOnline
 from fmrl.core.rules.within import FTRL
 from fmrl.errors import FMRLError
@@ -17,9 +21,11 @@ from fmrl.theory import bounds as library
 from fmrl.theory.bounds import ASSUMED, CHECKED, FALSE, Assumption, Bound, Spread
 from fmrl.theory.bounds.bound import HULL_OF_OPTIMA, HULL_OF_UPDATES, decide
 from fmrl.theory.bounds.learned_steps import OPTIMA
+from fmrl.theory.bounds.moving import FIXED, INSIDE, WITHIN, forward_regression
 from fmrl.theory.certificate.facts import Facts
 
 Found = tuple[list[Bound], list[tuple[str, str]]]  # bounds; and the others, with the reason
+NO_MASS = "an optimum lies where phi has no mass"
 BASE = ("convex losses", "Lipschitz losses", "within-task learner has a regret bound")
 
 
@@ -90,15 +96,21 @@ def _meta_level(
     batches = f"phi moved once in {batch} tasks (meta_batch); they need it after every task"
     mean = f"phi must be the running mean of the update vectors, not {meta.__name__}()"
     none = f"the paper has none for {' + '.join(rule.__name__ for rule in rules)}"
+    guess = f"with {meta.__name__} they need FAL and Known or AverageDeviation"
+    square = f"for {meta.__name__} they need R = ½‖·‖², which {algo.domain!r} does not have"
     observed = facts.distance is not None and similarity not in LEARNED
     checks = [
         (observed, f"none is known for {algo.similarity!r}"),
         (facts.earlier, start),
         (batch > 1, batches),
+        (similarity is AverageDeviation and not np.all(np.isfinite(facts.divergence)), NO_MASS),
     ]
     if similarity not in LEARNED:
         checks += [
-            (meta not in (FollowLeader, AdaptiveOGD), mean),
+            (meta in UNBOUNDED, UNBOUNDED.get(meta, "")),
+            (meta not in (FollowLeader, AdaptiveOGD, *MOVING), mean),
+            (meta in MOVING and (update, similarity) not in SUMS, guess),
+            (meta in (Discounted, Conditional) and algo.domain.norm != "l2", square),
             (update not in (FAL, FLIOnline, FLIBatch), f"nothing is known about {algo.update!r}"),
             ((update, similarity) not in THEOREMS, none),
         ]
@@ -109,7 +121,10 @@ def _meta_level(
         return [LEARNED[similarity](facts).given(_of_optima(facts))], []
     if optima is None or updates is None:
         return [], [("meta-level theorems", missing)]
-    return THEOREMS[update, similarity](facts, optima, updates, growth)
+    if meta in MOVING:
+        return MOVING[meta](facts, optima)
+    found, refused = THEOREMS[update, similarity](facts, optima, updates, growth)
+    return [replace(bound, note=FIXED) for bound in found], refused
 
 
 def _geometry(points: Spread) -> list[Assumption]:
@@ -204,22 +219,82 @@ def _approx(facts: Facts, optima: Spread, updates: Spread, growth: float | None)
 def _of_optima(facts: Facts) -> Assumption:
     """Whether the rule measured the distances of which Theorem A.1 speaks."""
     update, finite = facts.algo.update, bool(np.all(np.isfinite(facts.deviation)))
-    detail = "" if finite else "an optimum lies where phi has no mass"
+    detail = "" if finite else NO_MASS
     if type(update) is not FAL:
         detail = f"the rule was told the distance to the vectors of {update!r}"
     return decide(OPTIMA.name, type(update) is FAL and finite, detail)
 
 
 def _learned_metric(facts: Facts) -> Bound:
-    rule, (near, steep, cost) = facts.algo.similarity, map(facts.remembered, (1, 2, 3))
+    rule, (near, steep, cost) = facts.algo.similarity, map(facts.alone, facts.memory[1:4])
     given = {"epsilon": rule.epsilon, "zeta": rule.zeta, "tasks": facts.count}
     return library.learned_metric(near, steep, max(0.0, float(cost)), **given)
 
 
 def _weighted_guess(facts: Facts) -> Bound:
-    rule, D = facts.algo.similarity, float(facts.remembered(3))
+    rule, D = facts.algo.similarity, float(facts.alone(facts.memory[3]))
     return library.ewoo(facts.sigma, facts.deviation, rule.epsilon, D, heaviest=rule.sigma)
 
+
+def _guessed(facts: Facts, summed: Bound) -> Bound:
+    """TAR from a bound on Σ sigma·B, by the rule that guesses."""
+    rule = facts.algo.similarity
+    if type(rule) is Known:
+        return library.with_guess(summed, facts.sigma, rule.D).given(_of_optima(facts))
+    found = library.with_guess(summed, facts.sigma, float(facts.guess[0]), facts.divergence)
+    return found.given(_of_optima(facts))
+
+
+def _discounted(facts: Facts, optima: Spread) -> Found:
+    """The best of several paths: one point, and moving averages of the optima of several widths."""
+    rule: Any = facts.algo.meta
+    theta: Any = facts.optimum
+    sigma = facts.sigma
+    paths = {0: np.broadcast_to(optima.mean, theta.shape)}
+    total = np.concatenate([np.zeros((1, theta.shape[1])), np.cumsum(theta, axis=0)])
+    at, size = np.arange(len(theta)), 1
+    while size < len(theta):
+        low, high = np.maximum(at - size // 2, 0), np.minimum(at + size // 2 + 1, len(theta))
+        paths[size] = (total[high] - total[low]) / (high - low)[:, None]
+        size *= 3
+    first = float(facts.divergence[np.argmax(sigma > 0)])
+    given = {"width": optima.width, "first": first, "sigma": sigma}
+    found = {n: library.dynamic(theta, path, rule.alpha, **given) for n, path in paths.items()}
+    size = min(found, key=lambda n: found[n].total)
+    best, hull = found[size], Assumption(WITHIN.name, CHECKED, "the path lies in their hull")
+    if size:
+        best = replace(best, note=f"{best.note[:-1]}: the optima averaged over {size} tasks.")
+    return [_guessed(facts, best.given(hull))], []
+
+
+def _mixture(facts: Facts, optima: Spread) -> Found:
+    """What the members would have cost, each played again on the optima."""
+    algo, rule, costs = facts.algo, facts.algo.meta, []
+    assert isinstance(rule, Mixture)
+    _, starts, _, owns = facts.alone(facts.meta[0])
+    ends = End(facts.optimum, facts.optimum, facts.sigma)
+    for k, (meta, own) in enumerate(zip(rule.metas, owns, strict=True)):
+        phi, _, _ = starts_of(replace(algo, meta=meta), starts[k], own, ends)
+        costs.append(algo.domain.divergence(facts.optimum, phi))
+    wide = math.sqrt(rule._width(algo.domain, optima.mean.size))
+    width = wide if algo.domain.norm == "l2" else None
+    found = library.mixture(np.stack(costs, axis=1), facts.sigma, width, share=rule.share)
+    return [_guessed(facts, found)], []
+
+
+def _conditional(facts: Facts, optima: Spread) -> Found:
+    rule: Any = facts.algo.meta
+    found = forward_regression(facts.optimum, *facts.alone(facts.meta[1]), rule.ridge, facts.sigma)
+    return [_guessed(facts, found.given(facts.assumptions[INSIDE.name]))], []
+
+
+# Meta-updates with a bound on Σ sigma·B of their own, and the rules that need no more than it.
+MOVING = {Discounted: _discounted, Mixture: _mixture, Conditional: _conditional}
+SUMS = ((FAL, Known), (FAL, AverageDeviation))
+UNBOUNDED = {
+    Window: "no bound is known for a Window by itself; in a Mixture it needs none",
+    Restart: "none is stated for a Restart by itself; in a Mixture it needs none",
+}
 
 # Rules that learn the step. Their theorems hold for every way to move phi.
 LEARNED = {

