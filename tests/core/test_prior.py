@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import fmrl
-from fmrl.core.prior import Gaussian, estimate_prior, moments
+from fmrl.core.marginal import estimate_prior, moments
+from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Tasks
 
 
@@ -222,3 +223,27 @@ def test_what_is_bad_is_refused():
         Gaussian(np.zeros(2), np.eye(2)).adapt(mixed(1)[0][0])
     with pytest.raises(fmrl.FMRLError, match="sigma"):
         fmrl.prior(fmrl.FMRL().init(np.zeros(1)), sigma=0.0)
+    rng = np.random.default_rng(0)
+    exact = [fmrl.Task(X, X @ [1.0, 2.0], loss=fmrl.Squared()) for X in rng.normal(size=(30, 4, 2))]
+    assert np.isfinite(estimate_prior(exact).covariance).all()
+    for X, y, why in (
+        (np.zeros((3, 2)), np.ones(3), "row is 0"),
+        (np.eye(2), np.zeros(2), "target is 0"),
+    ):
+        with pytest.raises(fmrl.FMRLError, match=why):
+            estimate_prior([fmrl.Task(X, y, loss=fmrl.Squared())] * 9)
+    with pytest.raises(fmrl.FMRLError, match="too few"):
+        estimate_prior(mixed(4, 3, 20)[0])
+    with pytest.raises(fmrl.FMRLError, match="start"):
+        estimate_prior(mixed(9)[0], start=Gaussian(np.zeros(2), np.eye(2)))
+
+
+@pytest.mark.parametrize("family", ["full", "diagonal"])
+def test_units_of_columns_change_nothing_but_the_units(family):
+    tasks, _, _ = mixed(300, 5, 3)
+    units = np.array([1e-3, 1.0, 1e3])
+    other = [fmrl.Task(t.X * units, t.open().target[:, 0], loss=fmrl.Squared()) for t in tasks]
+    one, two = (estimate_prior(t, family, steps=40, tolerance=0.0) for t in (tasks, other))
+    back = two.covariance * units[:, None] * units
+    np.testing.assert_allclose(back, one.covariance, rtol=1e-4, atol=1e-6)
+    assert abs(one.noise - two.noise) < 1e-4

@@ -336,3 +336,17 @@ def test_descend_is_the_mirror_step():
     phi, g = np.array([0.1, 0.2]), np.array([1.0, -1.0])
     found = descend(fmrl.Ball(1.0), phi, Diagonal(np.array([0.5, 0.1])), g)
     np.testing.assert_allclose(found, phi - [0.5, -0.1])
+
+
+def test_full_matrices_of_uneven_columns():
+    """Columns of 1, 100 and 10,000: the matrix stays positive definite."""
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        scales = np.array([1.0, 100.0, 1e4])
+        rows = [(rng.normal(size=(6, 3)) * scales, rng.normal(size=6)) for _ in range(40)]
+        tasks = [fmrl.Task(X, y, loss=fmrl.Squared()) for X, y in rows]
+        rule = fmrl.FullMatrix(1e-3, 1e6)
+        algo = fmrl.FMRL(fmrl.Ball(10.0), fmrl.OGD(), similarity=rule)
+        history = fmrl.run(algo, tasks)
+        assert np.linalg.eigvalsh(history.state.guess.matrix).min() > 0
+        assert np.all(history.regret <= history.bound)

@@ -375,3 +375,17 @@ def test_benign_ratios(rule, tar, summed, theorem):
     ratios = [certificate.slack(b)[1] for b in (certificate.tightest, certificate.theorem)]
     assert certificate.interval[1] == pytest.approx(tar, abs=1e-3)
     assert ratios == [pytest.approx(summed, abs=0.01), pytest.approx(theorem, abs=0.01)]
+
+
+@pytest.mark.parametrize("rule", [fmrl.KnownStep(0.02), fmrl.KnownStep(0.1), fmrl.Isotropic(0.1)])
+def test_steep_losses_without_a_domain_are_bounded_by_what_was_met(rule):
+    """Squared losses have no Lipschitz constant there: no bound may rest on one."""
+    rng = np.random.default_rng(0)
+    rows = [(3 * rng.normal(size=(10, 3)), 20 * rng.normal(size=10)) for _ in range(20)]
+    tasks = [fmrl.Task(X, y, loss=fmrl.Squared()) for X, y in rows]
+    history = fmrl.run(fmrl.FMRL(fmrl.Euclidean(), fmrl.OGD(), similarity=rule), tasks)
+    assert np.all(history.regret <= history.bound)
+    for given in ({"tasks": tasks}, {"loss": fmrl.Squared()}):
+        certificate = certify(history, **given)
+        assert all(certificate.slack(bound)[0] >= 0 for bound in certificate.bounds)
+        assert certificate.applicable

@@ -21,9 +21,9 @@ from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.batched import concat, play_from, play_solved, shared
 from fmrl.core.batched import solve as solve_tasks
 from fmrl.core.history import KEEP, OBSERVED, SCALARS
+from fmrl.core.marginal import moments as moments_of
 from fmrl.core.meta_level import State, begun, looked, starts_of, together
 from fmrl.core.prior import Gaussian
-from fmrl.core.prior import moments as moments_of
 from fmrl.core.rules.meta import End, MetaUpdate
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Tasks

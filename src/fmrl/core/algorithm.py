@@ -252,7 +252,7 @@ class FMRL(Value):
         try:
             G = game.lipschitz(self.domain) if G is None else constant(G, phi)
         except FMRLError:
-            if not getattr(self.similarity, "absolute", False):
+            if not (self._observes and getattr(self.similarity, "absolute", False)):
                 raise
             G = 1.0  # the step does not depend on it, and all tasks weigh alike by their rounds
         sigma = G * xp.sqrt(game.rounds)

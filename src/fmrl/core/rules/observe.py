@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, device, full, namespace
@@ -99,7 +100,9 @@ def terms(
     """
     xp, g = namespace(phi), played.gradients
     if isinstance(eta, Metric):
-        return eta.distance(optimum - phi), xp.sum(_wide(eta).energy(g), axis=-1)
+        distance, energy = eta.distance(optimum - phi), xp.sum(_wide(eta).energy(g), axis=-1)
+        # Rounding can leave a matrix that is not positive definite: then nothing is proved.
+        return xp.where(distance >= 0, distance, full((), math.inf, distance)), energy
     still = eta <= 0
     near = domain.divergence(optimum, phi) / xp.where(still, xp.ones_like(eta), eta)
     flat = xp.where(near > 0, xp.inf * xp.ones_like(near), near)

@@ -178,7 +178,12 @@ def geometric_mean(A: Array, B: Array) -> tuple[Array, Array]:
     """
     xp = namespace(A)
     T = xp.matrix_transpose
-    L = xp.linalg.cholesky(B)
+    # Coordinates in which B has ones on its diagonal: units of columns do not matter.
+    unit = xp.sqrt(xp.linalg.diagonal(B))
+    both = unit[..., :, None] * unit[..., None, :]
+    A, B = A * both, B / both
+    room = 16 * xp.finfo(A.dtype).eps * xp.eye(A.shape[-1], dtype=A.dtype, device=device(A))
+    L = xp.linalg.cholesky(B + room)
     values, vectors = xp.linalg.eigh(xp.matmul(T(L), xp.matmul(A, L)))
     roots = xp.sqrt(xp.maximum(values, xp.zeros_like(values)))
     left = xp.matmul(L, vectors)  # H⁻¹ = left·diag(1/roots)·leftᵀ
@@ -186,7 +191,7 @@ def geometric_mean(A: Array, B: Array) -> tuple[Array, Array]:
     mean = xp.matmul(back * roots[..., None, :], T(back))
     tiny = xp.max(roots, axis=-1, keepdims=True) * xp.finfo(A.dtype).eps + 1e-300
     inverse = xp.matmul(left / xp.maximum(roots, tiny)[..., None, :], T(left))
-    return (mean + T(mean)) / 2, (inverse + T(inverse)) / 2
+    return (mean + T(mean)) / 2 / both, (inverse + T(inverse)) / 2 * both
 
 
 def _trace(matrix: Array) -> Array:
@@ -283,11 +288,7 @@ class KnownStep(SimilarityRule):
 
     step: Any
     absolute: ClassVar[bool] = True
-
-    @property
-    def observes(self) -> str | None:  # type: ignore[override]
-        """The gradients where the step is a metric: then Theorem A.1 needs them."""
-        return None if isinstance(self.step, float) else "norms"
+    observes: ClassVar[str] = "norms"
 
     def __post_init__(self):
         given = self.step.dense() if isinstance(self.step, Metric) else self.step
