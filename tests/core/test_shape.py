@@ -350,3 +350,68 @@ def test_full_matrices_of_uneven_columns():
         history = fmrl.run(algo, tasks)
         assert np.linalg.eigvalsh(history.state.guess.matrix).min() > 0
         assert np.all(history.regret <= history.bound)
+
+
+def ends_of(count=6, d=4, seed=0, k=4):
+    rng = np.random.default_rng(seed)
+    End = fmrl.core.rules.meta.End
+    for _ in range(count):
+        theta = rng.normal(size=d)
+        yield End(theta, theta, np.array(1.0), rng.uniform(0.5, 2.0, size=k))
+
+
+def test_low_rank_written_out():
+    """The directions are the leading ones of Σ½δδᵀ, cut after every task, and H is what the
+    docstring says, by dense algebra."""
+    eps, zeta, p, rank, phi = 0.3, 0.5, 0.7, 2, np.full(4, 0.1)
+    rule, domain = fmrl.LowRank(rank, eps, zeta, p), fmrl.Euclidean()
+    guess, memory = rule.init(domain, phi)
+    near, steep, S = np.full(4, eps**2), np.full(4, zeta**2), np.zeros((4, 4))
+    for t, end in enumerate(ends_of(), 1):
+        guess, memory = rule.update(domain, phi, guess, memory, end)
+        step = end.theta - phi
+        near += step**2 / 2 + eps**2 / (t + 1) ** p
+        steep += end.seen + zeta**2 / (t + 1) ** p
+        values, vectors = np.linalg.eigh(S + np.outer(step, step) / 2)
+        S = (vectors[:, -rank:] * values[-rank:]) @ vectors[:, -rank:].T
+        y, rest = np.sqrt(steep), np.maximum(near - np.diag(S), 1e-12 * near)
+        lam, u = np.linalg.eigh(y[:, None] * S * y)
+        lam, u = np.maximum(lam[-rank:], 0), u[:, -rank:]
+        rho = (u**2 * (steep * rest)[:, None]).sum(0)
+        spikes = (u * (np.sqrt(lam + rho) - np.sqrt(rho))) @ u.T / np.outer(y, y)
+        expected = np.diag(np.sqrt(rest / steep)) + spikes
+        np.testing.assert_allclose(guess.dense(), expected, rtol=1e-7, atol=1e-9)
+
+
+def test_covariance_written_out():
+    """One step of expectation–maximisation after another, with plain inverses."""
+    rule, domain, phi = fmrl.Covariance(2.0, rate=0.8), fmrl.Euclidean(), np.full(3, 0.1)
+    guess, memory = rule.init(domain, phi)
+    H, left, free, rng = 2.0 * np.eye(3), 0.0, 0.0, np.random.default_rng(0)
+    for t in range(1, 7):
+        X = rng.normal(size=(5, 3))
+        C, theta, squares = X.T @ X, rng.normal(size=3), float(rng.uniform(1, 2))
+        seen = np.concatenate([theta, C.ravel(), [squares, 5.0]])
+        end = fmrl.core.rules.meta.End(theta, theta, np.array(1.0), seen)
+        guess, memory = rule.update(domain, phi, guess, memory, end)
+        S, gain = np.linalg.inv(np.linalg.inv(H) + C), (t + 1) ** -0.8
+        left += gain * (squares - left)
+        free += gain * (5 - np.trace(C @ S) - free)
+        found = np.outer(theta - phi, theta - phi) / (left / free) + S
+        H = H + gain * (found - H)
+        np.testing.assert_allclose(guess.matrix, H, rtol=1e-9)
+        np.testing.assert_allclose(rule.noise_of(memory), left / free)
+
+
+@pytest.mark.parametrize("domain", DOMAINS, ids=repr)
+def test_a_leader_that_is_not_there_yet_says_how_far(domain):
+    """The gap of a perturbed answer is at least what it loses, and not 0."""
+    rng = np.random.default_rng(0)
+    game = fmrl.Task(rng.normal(size=(6, 3)), rng.integers(0, 2, 6), loss=fmrl.Logistic()).open()
+    leaders = MetricLeaders(game, domain, domain.middle(np.zeros(3)), Diagonal(np.ones(3)))
+    leaders(6)
+    best, u = float(leaders.value(6, leaders.u)), leaders.u
+    for _ in range(20):
+        theta = domain.project(leaders.phi + leaders.root @ (u + 0.2 * rng.normal(size=3)))
+        leaders.u = np.linalg.solve(leaders.root, theta - leaders.phi)
+        assert leaders.gap(6) >= leaders.value(6, leaders.u) - best > 0

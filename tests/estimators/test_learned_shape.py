@@ -62,3 +62,21 @@ def _tasks(model, X, y, task):
     y = model._target(np.asarray(y), None, first=False) if hasattr(model, "classes_") else y
     tasks = model.coordinates_.tasks(grouped(model._loss(), X, np.asarray(y), None, task))
     return [tasks.task(i) for i in range(len(tasks))]
+
+
+def test_a_stream_adds_up_squared_gradients():
+    X, y, task = table(fmrl.MetaRegressor)
+    model = fmrl.MetaRegressor(similarity=fmrl.PerCoordinate(0.3)).fit(X, y, task=task)
+    before, here, rule = model.state_, model.coordinates_, model.history_.algo.similarity
+    squares = 0.0
+    with model.task() as stream:
+        for x, value in zip(X[:6], y[:6], strict=True):
+            row = here.rows(x[None])[0]
+            squares = squares + ((stream.theta @ row - here.target(value)) * row) ** 2
+            stream.play(x, value)
+        theta = stream.theta
+    steep = before.similarity[2] + squares + rule.zeta**2 * (before.tasks + 2) ** -rule.p
+    np.testing.assert_allclose(model.state_.similarity[2], steep, rtol=1e-9)
+    near = before.similarity[1] + (theta - before.phi) ** 2 / 2
+    near = near + rule.epsilon**2 * (before.tasks + 2) ** -rule.p
+    np.testing.assert_allclose(model.state_.similarity[1], near, rtol=1e-9)
