@@ -34,7 +34,7 @@ def solve(algo: FMRL, tasks: Tasks, phi: Array) -> tuple[Solution, Array]:
     ]
     best, sigma = zip(*(pair for _, pair in found), strict=True)
     order = _order([part for part, _ in found])
-    return take(concat(best), order), _taken(namespace(phi).concat(sigma), order)
+    return take(concat(best), order), taken(namespace(phi).concat(sigma), order)
 
 
 def play_from(
@@ -49,8 +49,8 @@ def play_from(
     """
     played, parts = [], []
     for part, game in tasks.stacks(places):
-        here = State(before.tasks, _taken(before.phi, part), _taken(before.guess, part), (), ())
-        optima, weight = take(best, places[part]), _taken(sigma, places[part])
+        here = State(before.tasks, taken(before.phi, part), taken(before.guess, part), (), ())
+        optima, weight = take(best, places[part]), taken(sigma, places[part])
         played.append(algo.play(here, game, optima, weight))
         parts.append(part)
     order, (rounds, ends) = _order(parts), zip(*played, strict=True)
@@ -67,7 +67,7 @@ def play_scanned(
     xp, flat = namespace(state.phi), places.ravel()
 
     def stacked(a: Array) -> Array:
-        return xp.reshape(_taken(a, flat), (*places.shape, *a.shape[1:]))
+        return xp.reshape(taken(a, flat), (*places.shape, *a.shape[1:]))
 
     theta = stacked(best.theta)
     side = looked(algo, tasks.first)
@@ -103,7 +103,7 @@ def play_solved(
     for part in _parts(len(tasks), meta_batch):
         n = len(part)
         side = looked(algo, tasks.first)
-        phi = begun(algo, state, n, None if side is None else _taken(side, part))
+        phi = begun(algo, state, n, None if side is None else taken(side, part))
         same = State(state.tasks, phi, shared(state.guess, n), (), ())
         rounds, ends = play_from(algo, same, tasks, best, sigma, part)
         state = together(algo, state, ends)
@@ -158,7 +158,7 @@ def take(value: Any, places: np.ndarray | None) -> Any:
     """A NamedTuple of arrays at ``places`` of their first axis; None for all as they are."""
     if places is None:
         return value
-    return type(value)(*(None if a is None else _taken(a, places) for a in value))
+    return type(value)(*(None if a is None else taken(a, places) for a in value))
 
 
 def shared(guess: Any, n: int) -> Any:
@@ -166,7 +166,8 @@ def shared(guess: Any, n: int) -> Any:
     return guess if isinstance(guess, Metric) else full((n,), 0.0, guess) + guess
 
 
-def _taken(a: Any, places: np.ndarray | None) -> Any:
+def taken(a: Any, places: np.ndarray | None) -> Any:
+    """An array or a metric at ``places`` of its first axis; None for all as it is."""
     if places is None:
         return a
     if isinstance(a, Metric):

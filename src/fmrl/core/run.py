@@ -13,7 +13,7 @@ import numpy as np
 
 from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array, as_array, as_float, namespace, to_numpy, zeros
-from fmrl.core.batched import by_run, concat, play_from, play_scanned, play_tasks, solve
+from fmrl.core.batched import by_run, concat, play_from, play_scanned, play_tasks, solve, taken
 from fmrl.core.ensemble import Ensemble
 from fmrl.core.history import KEEP, History
 from fmrl.core.meta_level import State, looked, together
@@ -259,8 +259,9 @@ def _run_orders(algo, tasks: list[Any], phi, orders: np.ndarray, keep, report) -
             if algo.scanned:
                 rounds, state = play_scanned(algo, state, every, best, sigma, index)
             else:
-                side = looked(algo, every.first[index[0], ...])
+                side = looked(algo, every.first)
                 if side is not None:
+                    side = taken(side, index[0])
                     phi = algo.meta.begin(algo.domain, state.phi, state.meta, side)
                     state = state._replace(phi=phi)
                 rounds, end = play_from(algo, state, every, best, sigma, index[0])

@@ -324,11 +324,11 @@ class KnownStep(SimilarityRule):
         return (Diagonal if step.ndim == 1 else Full)(step), ()
 
     def update(self, domain, phi, guess, memory, end):
-        """As it is."""
+        """The step as it is."""
         return guess, ()
 
     def scan(self, domain, phi, guess, memory, ends):
-        """As it is, for all."""
+        """The same step for all tasks."""
         if isinstance(guess, Metric):
             return guess, guess, ()
         return guess + namespace(guess).zeros_like(ends.sigma), guess, ()

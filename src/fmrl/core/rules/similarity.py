@@ -76,7 +76,7 @@ class Measured(SimilarityRule):
 def positive(name: str, value: float) -> None:
     """Refuse what is not a positive finite number."""
     if not (isinstance(value, Real) and value > 0 and math.isfinite(value)):
-        raise FMRLError(f"{name} must be a positive finite number, not {value!r}")
+        raise FMRLError(f"{name} must be positive and finite, not {value!r}")
 
 
 def _first(domain: Domain, phi: Array, given: float | None) -> Array:
