@@ -222,7 +222,7 @@ class FMRL(Value):
         if not bool(guess.finite if shaped else xp.all(xp.isfinite(guess))):
             what = f"the guess of {self.similarity!r} is not a finite number"
             raise FMRLError(what, fix="look at what its update returned after the task before")
-        return guess if getattr(self.similarity, "absolute", False) else step_size(guess, sigma)
+        return guess if self._absolute else step_size(guess, sigma)
 
     def act(self, phi: Array, game: Game, eta: Any, record: bool = False) -> Play:
         """Play the rounds from phi; without the actions where nobody asks for them."""
@@ -234,6 +234,10 @@ class FMRL(Value):
     @property
     def _observes(self) -> str | None:
         return getattr(self.similarity, "observes", None)
+
+    @property
+    def _absolute(self) -> bool:
+        return getattr(self.similarity, "absolute", False)
 
     def advance(self, state: State, end: End) -> State:
         """Move phi and the guess after a task has ended."""
@@ -252,7 +256,7 @@ class FMRL(Value):
         try:
             G = game.lipschitz(self.domain) if G is None else constant(G, phi)
         except FMRLError:
-            if not (self._observes and getattr(self.similarity, "absolute", False)):
+            if not (self._observes and self._absolute):
                 raise
             G = 1.0  # the step does not depend on it, and all tasks weigh alike by their rounds
         sigma = G * xp.sqrt(game.rounds)
@@ -267,7 +271,7 @@ class FMRL(Value):
     ) -> Round:  # fmt: skip
         xp, domain = namespace(theta), self.domain
         number = eta.mean + xp.zeros_like(sigma) if isinstance(eta, Metric) else eta
-        guess = number * sigma if getattr(self.similarity, "absolute", False) else state.guess
+        guess = number * sigma if self._absolute else state.guess
         divergence = domain.divergence(best.theta, state.phi)
         exact, facts = theta is best.theta, (domain, state.phi, eta, played)
         distance, energy = terms(best.theta, *facts) if self._observes else (None, None)

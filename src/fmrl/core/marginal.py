@@ -36,7 +36,6 @@ class Moments(NamedTuple):
     scatter: Array  # [d, d] Σ a·aᵀ
     information: Array  # [d, d] Σ J'K⁻¹J
     squares: float  # Σ r'K⁻¹r
-    logdet: float  # Σ log det K
     length: Array  # [f] Σ x_j²
 
     def __add__(self, other: Any) -> Moments:  # type: ignore[override]
@@ -66,7 +65,6 @@ def _stack_moments(game: Samples, gaussian: Gaussian) -> Moments:
     small = n < d
     inner = xp.matmul(J, T(J)) if small else xp.matmul(T(J), J)
     inner = inner + xp.eye(min(n, d), dtype=J.dtype, device=device(J))
-    half = xp.linalg.cholesky(inner)
     inverse = xp.linalg.inv(inner)
     if small:
         solved = xp.matmul(inverse, r[..., None])
@@ -84,7 +82,6 @@ def _stack_moments(game: Samples, gaussian: Gaussian) -> Moments:
         xp.matmul(T(a), a),
         xp.sum(information, axis=0),
         float(xp.sum(squares)),
-        float(2 * xp.sum(xp.log(xp.linalg.diagonal(half)))),
         xp.sum(xp.reshape(game.X**2, (-1, game.X.shape[-1])), axis=0),
     )
 
