@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fmrl
-from fmrl.core.marginal import estimate_prior, moments
+from fmrl.core.marginal import estimate_prior, moments, stacked
 from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Tasks
 
@@ -185,11 +185,11 @@ def test_sums_do_not_depend_on_how_tasks_lie():
     """One at a time or together, in any order: the same sums, so any cluster can add them up."""
     tasks, mean, omega = mixed(12, 4, 3)
     at, every = Gaussian(mean, omega), Tasks.of(tasks)
-    whole = moments(every, at)
-    parts = [moments(every.take(np.array([i])), at) for i in range(12)]
+    whole = moments(stacked(every), at)
+    parts = [moments(stacked(every.take(np.array([i]))), at) for i in range(12)]
     for found, one in zip(sum(parts[1:], parts[0]), whole, strict=True):
         np.testing.assert_allclose(found, one, rtol=1e-10, atol=1e-12)
-    few, many = (moments(Tasks.of([t]), at) for t in (tasks[0], mixed(1, 40, 3)[0][0]))
+    few, many = (moments(stacked(Tasks.of([t])), at) for t in (tasks[0], mixed(1, 40, 3)[0][0]))
     assert few.rounds == 4
     assert many.rounds == 40
 

@@ -1,5 +1,7 @@
 """What the estimators promise beyond scikit-learn's contract."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn import config_context
@@ -69,17 +71,32 @@ def test_more_than_one_window_gives_the_same_as_run():
     np.testing.assert_allclose(reg.history_.regret, history.regret, atol=1e-9)
 
 
-def test_adapting_is_ftrl_from_the_chosen_start():
-    X, y, task = classification()
-    clf = fmrl.MetaClassifier().fit(X, y, task=task)
-    prior, n = clf.prior_, 6
-    game = fmrl.Task(prior.coordinates.rows(X[:n]), y[:n], loss=prior.loss).open()
-    start, eta = prior.start(n), prior.rule.eta(n)
-    exact = fmrl.minimise(game, prior.coordinates.domain, start, np.asarray(eta)).theta
-    coef, intercept = prior.coordinates.model(exact, 3)
-    model = clf.adapt(X[:n], y[:n])
-    np.testing.assert_allclose(model.coef_, coef, atol=1e-7)
-    np.testing.assert_allclose(model.intercept_, intercept, atol=1e-7)
+@pytest.mark.parametrize("make", [classification, regression])
+def test_adapting_is_ftrl_in_the_learned_metric(make):
+    """Every member's model is the MAP under its Gaussian, which an independent solver finds, and
+    the adapted model their average."""
+    X, y, task = make()
+    est = (fmrl.MetaClassifier if make is classification else fmrl.MetaRegressor)()
+    prior, n = est.fit(X, y, task=task).prior_, 6
+    rows, here = prior.coordinates.rows(X[:n]), prior.coordinates
+    outputs = prior.loss.outputs
+    answers = [(y[:n] == c).astype(int) for c in range(outputs)]
+    answers = answers if outputs > 1 else [here.target(y[:n])]
+    loss, theta = fmrl.Logistic() if outputs > 1 else fmrl.Squared(), 0.0
+    for weight, member in zip(prior.rule.at(n).weights, prior.members, strict=True):
+        if weight:
+            found = []
+            for k, answer in enumerate(answers):
+                gaussian = member.gaussian(0, k)
+                few = replace(
+                    gaussian, covariance=gaussian.covariance + 1e-12 * np.eye(len(rows.T))
+                )
+                found.append(few.adapt(fmrl.Task(rows, answer, loss=loss)).mean)
+            theta = theta + weight * np.stack(found)
+    coef, intercept = here.model(theta.ravel(), outputs)
+    model = est.adapt(X[:n], y[:n])
+    np.testing.assert_allclose(np.atleast_2d(model.coef_), coef, atol=1e-5)
+    np.testing.assert_allclose(np.atleast_1d(model.intercept_), intercept, atol=1e-5)
 
 
 def test_few_rows_go_further_with_the_other_tasks():
@@ -101,9 +118,7 @@ def test_tasks_that_share_nothing_start_from_nothing():
     task, X = np.repeat(np.arange(60), 30), rng.normal(size=(1800, 8))
     y = (X * rng.normal(size=(60, 8))[task]).sum(axis=1) + 0.1 * rng.normal(size=1800)
     reg = fmrl.MetaRegressor().fit(X, y, task=task)
-    assert (
-        reg.rule_.scale(16, float(reg.state_.guess)) > 10
-    )  # far beyond the theory's step, which would hold new tasks back
+    assert reg.prior_.coef_std[0].min() > 0.5  # which are truly 1 apart
     assert reg.adapt(X[:20], y[:20]).score(X[20:30], y[20:30]) > 0.95
 
 
@@ -117,8 +132,11 @@ def test_seen_tasks_have_their_own_models():
     np.testing.assert_array_equal(
         one.predict(X[task == 3]), clf.predict(X[task == 3], task=names[task == 3])
     )
+    with pytest.warns(UserWarning, match="'nobody' was not seen"):
+        said = clf.predict_proba(X, task=np.full(len(y), "nobody"))
+    np.testing.assert_allclose(said, clf.predict_proba(X), atol=1e-12)
     with pytest.raises(fmrl.FMRLError, match="was not seen"):
-        clf.predict(X, task=np.full(len(y), "nobody"))
+        clf.model("nobody")
 
 
 def test_labels_of_any_kind_and_tasks_that_lack_some():
@@ -133,13 +151,23 @@ def test_labels_of_any_kind_and_tasks_that_lack_some():
         clf.adapt(X[:2], np.array(["a", "z"]))
 
 
-def test_weights_count_as_copies_within_one_task():
-    X, y, _ = regression(tasks=1, rows=20)
-    weight = np.random.default_rng(0).integers(0, 4, 20)
-    copies = np.repeat(np.arange(20), weight)
-    a = fmrl.MetaRegressor().fit(X, y, sample_weight=weight)
-    b = fmrl.MetaRegressor().fit(X[copies], y[copies])
-    np.testing.assert_allclose(a.coef_, b.coef_, atol=1e-7)
+@pytest.mark.parametrize("make", [classification, regression])
+def test_weights_count_as_copies(make):
+    """In estimating how tasks differ, and in adapting; only which rows are shown in calibration
+    differs, and so the weights of the average."""
+    X, y, task = make(tasks=20, rows=15)
+    weight = np.random.default_rng(0).integers(1, 4, len(y))
+    copies = np.repeat(np.arange(len(y)), weight)
+    est = fmrl.MetaClassifier if make is classification else fmrl.MetaRegressor
+    a = est().fit(X, y, task=task, sample_weight=weight)
+    b = est().fit(X[copies], y[copies], task=task[copies])
+    for one, two in zip(a.prior_.members, b.prior_.members, strict=True):
+        np.testing.assert_allclose(one.mean, two.mean, atol=1e-6)
+        np.testing.assert_allclose(one.covariance, two.covariance, atol=1e-6)
+        assert abs(one.noise - two.noise) < 1e-8
+    few = np.repeat(np.arange(5), weight[:5])
+    models = a.adapt(X[:5], y[:5], weight[:5]), a.adapt(X[few], y[few])
+    np.testing.assert_allclose(models[0].coef_, models[1].coef_, atol=1e-7)
 
 
 def test_frames_keep_their_names_and_pipelines_work():
@@ -206,10 +234,10 @@ def test_a_task_seen_twice_is_refused():
 def test_tasks_that_come_after_fit_do_not_throw_the_rule_away():
     X, y, task = regression(tasks=40)
     reg = fmrl.MetaRegressor().fit(X, y, task=task)
-    rule = reg.rule_
+    prior = reg.prior_
     for i in range(4):
         reg.partial_fit(X[3 * i : 3 * i + 3], y[3 * i : 3 * i + 3])
-    assert reg.rule_ is rule and reg.n_tasks_seen_ == 44
+    assert reg.prior_ is prior and reg.n_tasks_seen_ == 44
 
 
 def test_a_refused_task_changes_nothing():
@@ -217,11 +245,11 @@ def test_a_refused_task_changes_nothing():
     reg = fmrl.MetaRegressor()
     for t in range(3):
         reg.partial_fit(X[task == t], y[task == t], task=t)
-    rule, state = reg.rule_, reg.state_
+    prior, state = reg.prior_, reg.state_
     for bad in (0, np.int64(1), [1, 2]):
         with pytest.raises(fmrl.FMRLError):
             reg.partial_fit(X[task == 4], y[task == 4], task=bad)
-    assert reg.rule_ is rule and reg.state_ is state
+    assert reg.prior_ is prior and reg.state_ is state
     reg.partial_fit(X[task == 4], y[task == 4])  # a name of its own, which nobody has
     assert reg.n_tasks_seen_ == 4
 
@@ -274,19 +302,22 @@ def test_ids_of_different_kinds_and_numbers_beyond_squaring_are_refused():
             fmrl.MetaRegressor().fit(scale * X, y)
 
 
-def test_the_rule_scores_a_task_only_with_starts_it_did_not_make(monkeypatch):
-    """Each half's start is the mean of the other half's optima."""
+def test_members_are_scored_on_tasks_they_have_not_seen():
+    """Every task is asked about once a repeat, by members that were estimated without it."""
     from fmrl.estimators import calibration
+    from fmrl.estimators.population import estimate
 
     X, y, task = regression(tasks=10)
-    seen, true = [], calibration._Pilot._scores
-    monkeypatch.setattr(
-        calibration._Pilot,
-        "_scores",
-        lambda self, n, starts: seen.append(starts[0]) or true(self, n, starts),
-    )
-    reg = fmrl.MetaRegressor().fit(X, y, task=task)
-    tasks = reg.coordinates_.tasks(grouped(fmrl.Squared(), X, y, None, task))
-    theta = calibration.optima(tasks, reg.coordinates_.domain)
-    others = np.stack([theta[1::2].mean(axis=0), theta[::2].mean(axis=0)])[np.arange(10) % 2]
-    assert any(np.allclose(phi, others, atol=1e-9) for phi in seen if phi.shape == others.shape)
+    X[:, 0] = task  # so that rows say which task they are of
+    tasks = grouped(fmrl.Squared(), X, y, None, task)
+    seen = []
+
+    def learn(some):
+        seen.append(set(some.X[:, 0]))
+        return [estimate(some, "none", False)]
+
+    sheet = calibration.answers(tasks, learn, 0)[2]
+    assert len(seen) == 4 and all(len(s) in (7, 8) for s in seen)
+    for name in range(10):
+        assert sum(name not in s for s in seen) == 1
+    assert len(sheet.weight) == 10 * 4  # tasks, repeats

@@ -22,6 +22,7 @@ from fmrl.core.batched import concat, play_from, play_solved, shared
 from fmrl.core.batched import solve as solve_tasks
 from fmrl.core.history import KEEP, OBSERVED, SCALARS
 from fmrl.core.marginal import moments as moments_of
+from fmrl.core.marginal import stacked
 from fmrl.core.meta_level import State, begun, looked, starts_of, together
 from fmrl.core.prior import Gaussian
 from fmrl.core.rules.meta import End, MetaUpdate
@@ -194,7 +195,7 @@ def moments(job: Job, done: Done, held: Any, gaussian: Gaussian) -> None:
     """What the tasks of a block say about a Gaussian."""
     tasks = _tasks(job, done.item, held, done)
     assert tasks is not None
-    done.tasks, done.value = len(tasks), moments_of(tasks, gaussian)
+    done.tasks, done.value = len(tasks), moments_of(stacked(tasks), gaussian)
 
 
 def ends_of(job: Job, *blocks: Block) -> End:

@@ -1,120 +1,287 @@
 """The mean, covariance and noise of tasks by marginal likelihood: `estimate_prior`.
 
 The scatter of the tasks' optima is the spread of tasks plus the noise of each task, and only the
-first is wanted.
+first is wanted. A task is working rows J [n, d] with residuals r [n] about the mean: its own rows
+for squared losses, and for others the quadratic approximation at its MAP. With H = R·Rᵀ the
+covariance over the noise and Z = J·R, the rows' covariance is K = I + Z·Zᵀ. R has a column for
+every direction in which tasks differ, so what all tasks share costs nothing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, device, dot, full, namespace
-from fmrl.core.domains import Euclidean
 from fmrl.core.losses import Squared
 from fmrl.core.metric import T, apply
 from fmrl.core.prior import Gaussian
 from fmrl.core.rules.shape import geometric_mean
 from fmrl.core.samples import Samples
-from fmrl.core.solve import MetricLeaders
 from fmrl.core.tasks import Task, Tasks
 from fmrl.errors import FMRLError
 
 FAMILIES = ("isotropic", "diagonal", "full")
+NEWTON = 30  # steps of a MAP at most; a handful is usual
+TIGHT = 1e-9  # of the value, where it stops
+FLAT = 1e-9  # the least curvature of a working row
 
 
 class Moments(NamedTuple):
-    """What the tasks say about a Gaussian, in coordinates where its H is the identity; adds up
-    over tasks.
-    """
+    """What tasks say about a Gaussian; adds up over tasks."""
 
     tasks: float
     rounds: float
-    pull: Array  # [d] Σ a, a = J'K⁻¹r
-    scatter: Array  # [d, d] Σ a·aᵀ
-    information: Array  # [d, d] Σ J'K⁻¹J
-    squares: float  # Σ r'K⁻¹r
-    length: Array  # [f] Σ x_j²
+    pull: Array  # [d] Σ JᵀK⁻¹r
+    information: Array  # [d, d] Σ JᵀK⁻¹J, of the mean
+    scatter: Array  # [r, r] Σ u·uᵀ, u = ZᵀK⁻¹r the task's place in units of R
+    gain: Array  # [r, r] Σ ZᵀK⁻¹Z, how well that is known
+    squares: float  # Σ rᵀK⁻¹r
 
     def __add__(self, other: Any) -> Moments:  # type: ignore[override]
         return Moments(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-def moments(tasks: Tasks, gaussian: Gaussian) -> Moments:
+class Fitted(NamedTuple):
+    """A stack of tasks at their MAP under a Gaussian."""
+
+    u: Array  # [B, r] θ = mean + R·u
+    spread: Array  # [B, r, r] covariance of u, in units of the noise
+    evidence: Array  # [B] log-likelihood of the rows without their parameters, Laplace's for others
+
+
+class Warm(dict):
+    """Where the tasks of each stack were last, so that the next MAP is a step away."""
+
+
+def root_of(gaussian: Gaussian) -> Array:
+    """R [d, r] with R·Rᵀ = covariance/noise, a column for every parameter in which tasks differ.
+
+    It changes little when the covariance does, so that a MAP in units of R is near the last one.
+    """
+    xp = namespace(gaussian.mean)
+    H = gaussian.covariance / gaussian.noise
+    size = xp.linalg.diagonal(H)
+    some = xp.nonzero(size > 0)[0]
+    unit = xp.sqrt(xp.take(size, some))
+    H = xp.take(xp.take(H, some, axis=0), some, axis=1) / (unit[:, None] * unit)
+    values, vectors = xp.linalg.eigh(H)  # of correlations: units of columns do not matter
+    half = xp.sqrt(xp.maximum(values, xp.zeros_like(values)))
+    root = unit[:, None] * xp.matmul(vectors * half, xp.matrix_transpose(vectors))
+    eye = xp.eye(size.shape[0], dtype=size.dtype, device=device(size))
+    return xp.matmul(xp.take(eye, some, axis=1), root)
+
+
+Stacks = list[tuple[Any, Any, Samples]]  # places, how many rows each task counts for, the game
+
+
+def stacked(tasks: Tasks) -> Stacks:
+    """Tasks as stacks that can be gone through again and again."""
+    mass = tasks.mass
+    return [(part, mass[part], game) for part, game in tasks.stacks()]
+
+
+def moments(
+    stacks: Stacks, gaussian: Gaussian, shares: Any = None, warm: Warm | None = None
+) -> Moments:
     """Sums over tasks at the present Gaussian.
 
-    A task is working rows J [n, d] with residuals r [n]: its own rows for squared losses, and for
-    others the quadratic approximation at its MAP. K = I + J·Jᵀ is the rows' covariance.
+    Args:
+        stacks: The tasks, as `stacked` gives them.
+        gaussian: At which they are looked at.
+        shares: How much each task counts [T]; default 1.
+        warm: Remembers MAPs between calls, each of which then takes one step towards them.
     """
-    found = None
-    for _, game in tasks.stacks():
-        part = _stack_moments(game, gaussian)
-        found = part if found is None else found + part
+    found, R = None, root_of(gaussian)
+    for i, (part, mass, game) in enumerate(stacks):
+        count = None if shares is None else namespace(game.X).asarray(shares)[part]
+        one = _Stack(game, gaussian, R)
+        last = None if warm is None else warm.get(i)
+        last = None if last is None or last.shape != one.u.shape else last
+        one.solve(NEWTON if last is None else 1, last)
+        if warm is not None:
+            warm[i] = one.u
+        sums = one.moments(count, mass)
+        found = sums if found is None else found + sums
     assert found is not None
     return found
 
 
-def _stack_moments(game: Samples, gaussian: Gaussian) -> Moments:
-    xp = namespace(game.X)
-    phi = gaussian.mean + full((game.X.shape[0], gaussian.mean.shape[-1]), 0.0, game.X)
-    leaders = MetricLeaders(game, Euclidean(), phi, gaussian.metric)
-    J, r = _working(leaders, game)
-    n, d = J.shape[-2:]
-    small = n < d
-    inner = xp.matmul(J, T(J)) if small else xp.matmul(T(J), J)
-    inner = inner + xp.eye(min(n, d), dtype=J.dtype, device=device(J))
-    inverse = xp.linalg.inv(inner)
-    if small:
-        solved = xp.matmul(inverse, r[..., None])
-        a = xp.matmul(T(J), solved)[..., 0]
-        information = xp.matmul(T(J), xp.matmul(inverse, J))
-        squares = dot(r, solved[..., 0])
-    else:
-        a = xp.matmul(inverse, xp.matmul(T(J), r[..., None]))[..., 0]
-        information = xp.eye(d, dtype=J.dtype, device=device(J)) - inverse
-        squares = dot(r, r) - dot(a, xp.matmul(T(J), r[..., None])[..., 0])
-    return Moments(
-        float(J.shape[0]),
-        float(xp.sum(game.rounds)),
-        xp.sum(a, axis=0),
-        xp.matmul(T(a), a),
-        xp.sum(information, axis=0),
-        float(xp.sum(squares)),
-        xp.sum(xp.reshape(game.X**2, (-1, game.X.shape[-1])), axis=0),
-    )
+def fit_tasks(stacks: Stacks, gaussian: Gaussian) -> Iterator[tuple[Any, Array, Fitted]]:
+    """The tasks at their MAP, a stack at a time: places, R and what was found."""
+    R = root_of(gaussian)
+    for part, mass, game in stacks:
+        one = _Stack(game, gaussian, R)
+        one.solve(NEWTON)
+        yield part, R, one.fitted(mass)
 
 
-def _working(leaders: MetricLeaders, game: Samples) -> tuple[Array, Array]:
-    """Working rows [B, N, d] and residuals [B, N] at phi, in u."""
-    xp, J, n = namespace(game.X), leaders.rows, game.length
-    shape = (J.shape[0], J.shape[1] * J.shape[2])
-    if isinstance(game.loss, Squared):
-        off = (game.target - leaders.under_phi) * game.weight[..., None]
-        return xp.reshape(J, (*shape, J.shape[-1])), xp.reshape(off, shape)
-    leaders(n)
-    z = leaders._margins(n, leaders.u)
-    slope = game.loss.slope(z, game.target) * game.weight[..., None]
-    bend = game.loss.curvature(z, game.target)
-    moved = z - leaders.under_phi
-    if game.loss.coupled:  # W = L·Lᵀ over the outputs of a round
-        values, vectors = xp.linalg.eigh(bend * game.weight[..., None, None])
-        root = xp.sqrt(xp.maximum(values, full((), 1e-9, values)))
-        along = xp.matrix_transpose(vectors)
-        J = root[..., None] * xp.matmul(along, J)
-        turned, steep = (xp.matmul(along, v[..., None])[..., 0] for v in (moved, slope))
-        off = root * turned - steep / root
-    else:
-        root = xp.sqrt(xp.maximum(bend, full((), 1e-9, bend))) * game.weight[..., None]
-        J = root[..., None] * J
-        off = root * moved - slope / xp.where(root > 0, root, xp.ones_like(root))
-    return xp.reshape(J, (*shape, J.shape[-1])), xp.reshape(off, shape)
+class _Stack:
+    """Working rows of a stack of tasks, and their MAP."""
+
+    def __init__(self, game: Samples, gaussian: Gaussian, R: Array):
+        self.game, self.gaussian, self.R = game, gaussian, R
+        xp = self.xp = namespace(game.X)
+        B, n, k, r = game.X.shape[0], game.X.shape[1], game.loss.outputs, R.shape[-1]
+        self.rows = self._by_output(R)  # [B, n, outputs, r]
+        self.flat = xp.reshape(self.rows, (B, n * k, r))
+        phi = gaussian.mean + full((B, gaussian.mean.shape[-1]), 0.0, game.X)
+        self.under_mean = game.margins(phi)  # [B, n, outputs]
+        self.u = full((B, r), 0.0, game.X)
+        self.squared = isinstance(game.loss, Squared)
+
+    def _by_output(self, R: Array) -> Array:
+        """How margins move along the columns of R, [B, n, outputs, r]."""
+        xp, k, f = self.xp, self.game.loss.outputs, self.game.X.shape[-1]
+        if k == 1:
+            return xp.matmul(self.game.X, R)[..., None, :]
+        split = xp.reshape(R, (k, f, R.shape[-1]))
+        return xp.moveaxis(xp.matmul(self.game.X[..., None, :, :], split), -3, -2)
+
+    def solve(self, steps: int, u: Array | None = None) -> None:
+        """Newton's method from u, at most so many steps."""
+        if self.squared:
+            self._weigh()
+            self._model()
+            self.u = self.aim
+            return
+        self.u = self.u if u is None else u
+        xp, value = self.xp, self._value(self.u)
+        for _ in range(steps):
+            self._weigh()
+            self._model()
+            step = self.aim - self.u
+            fall = dot(step, step) + self._fall(step)
+            new = self._value(self.u + step)
+            length, best = full(value.shape, 1.0, value), value + 1e-12 * xp.abs(value)
+            for _ in range(30):
+                short = ~(new <= best)
+                if not bool(xp.any(short)):
+                    break
+                length = xp.where(short, length / 2, length)
+                new = self._value(self.u + length[..., None] * step)
+            better = new <= best
+            self.u = xp.where(better[..., None], self.u + length[..., None] * step, self.u)
+            value = xp.where(better, new, value)
+            if bool(xp.all(fall <= TIGHT * (1 + xp.abs(value)))):
+                break
+        self._weigh()
+        self._model()
+
+    def _margins(self, u: Array) -> Array:
+        moved = self.xp.matmul(self.flat, u[..., None])
+        return self.under_mean + self.xp.reshape(moved, self.under_mean.shape)
+
+    def _value(self, u: Array) -> Array:
+        losses = self.game.loss.value(self._margins(u), self.game.target) * self.game.weight
+        return self.xp.sum(losses, axis=-1) + dot(u, u) / 2
+
+    def _fall(self, step: Array) -> Array:
+        """What the rows add to the curvature along a step, [B]."""
+        along = apply(self.Z, step)
+        return dot(along, along)
+
+    def _weigh(self) -> None:
+        """What turns rows into working rows, and working residuals [B, N] about the mean."""
+        xp, game = self.xp, self.game
+        shape = (game.X.shape[0], game.X.shape[1] * game.loss.outputs)
+        self.turn = None
+        if self.squared:
+            self.r = xp.reshape((game.target - self.under_mean) * game.weight[..., None], shape)
+            return
+        z = self._margins(self.u)
+        slope = game.loss.slope(z, game.target) * game.weight[..., None]
+        bend, moved = game.loss.curvature(z, game.target), z - self.under_mean
+        if game.loss.coupled:  # W = L·Lᵀ over the outputs of a round
+            values, vectors = xp.linalg.eigh(bend * game.weight[..., None, None])
+            root = xp.sqrt(xp.maximum(values, full((), FLAT, values)))
+            along = xp.matrix_transpose(vectors)
+            moved, slope = (apply(along, v) for v in (moved, slope))
+            self.turn = root[..., None] * along
+        else:
+            root = xp.sqrt(xp.maximum(bend, full((), FLAT, bend)))
+            self.turn = (root * game.weight[..., None])[..., None]
+        off = root * moved - slope / root
+        self.r = xp.reshape(off * game.weight[..., None], shape)
+
+    def _working(self, rows: Array) -> Array:
+        """Rows [B, n, outputs, …] as working rows [B, N, …]."""
+        xp, turn = self.xp, self.turn
+        if turn is not None:
+            rows = xp.matmul(turn, rows) if self.game.loss.coupled else turn * rows
+        return xp.reshape(rows, (rows.shape[0], rows.shape[1] * rows.shape[2], rows.shape[3]))
+
+    def _model(self) -> None:
+        """The minimiser of the quadratic model: ``aim`` [B, r] and what it took."""
+        xp = self.xp
+        self.Z = Z = self._working(self.rows)
+        n, r = Z.shape[-2:]
+        self.dual = n < r
+        inner = xp.matmul(Z, T(Z)) if self.dual else xp.matmul(T(Z), Z)
+        self.inner = inner + xp.eye(min(n, r), dtype=Z.dtype, device=device(Z))
+        self.inverse = xp.linalg.inv(self.inner)
+        if self.dual:
+            self.q = apply(self.inverse, self.r)  # K⁻¹r
+            self.aim = apply(T(Z), self.q)
+        else:
+            self.aim = apply(self.inverse, apply(T(Z), self.r))
+
+    def moments(self, shares: Array | None, mass: Any) -> Moments:
+        """Sums over the stack; ``mass`` [B] is how many rows each task counts for."""
+        xp, game, inverse = self.xp, self.game, self.inverse
+        dim, r = self.R.shape
+        every = xp.eye(dim, dtype=game.X.dtype, device=device(game.X))
+        J = self._working(self._by_output(every)) if game.loss.outputs > 1 else self._single()
+        if self.dual:
+            pull, squares = apply(T(J), self.q), dot(self.r, self.q)
+            left, right = J, xp.matmul(inverse, J)
+            gain = xp.matmul(T(self.Z), xp.matmul(inverse, self.Z))
+        else:
+            C = xp.matmul(T(self.Z), J)  # [B, r, d]
+            pull = apply(T(J), self.r) - apply(T(C), self.aim)
+            squares = dot(self.r, self.r) - dot(self.aim, apply(T(self.Z), self.r))
+            left, right = xp.concat([J, C], axis=-2), xp.concat([J, -xp.matmul(inverse, C)], -2)
+            gain = xp.eye(r, dtype=J.dtype, device=device(J)) - inverse
+        count = full((J.shape[0],), 1.0, J) if shares is None else shares
+        one = count[..., None]
+        flat = (left.shape[0] * left.shape[1], dim)
+        information = xp.matmul(T(xp.reshape(left * one[..., None], flat)), xp.reshape(right, flat))
+        return Moments(
+            float(xp.sum(count)),
+            float(xp.sum(xp.asarray(mass, dtype=J.dtype, device=device(J)) * count)),
+            xp.sum(pull * one, axis=0),
+            information,
+            xp.matmul(T(self.aim * one), self.aim),
+            xp.sum(gain * one[..., None], axis=0),
+            float(xp.sum(squares * count)),
+        )
+
+    def _single(self) -> Array:
+        """Working rows of a loss with one output, [B, n, d]."""
+        X = self.game.X
+        return X if self.turn is None else self.turn[..., 0, :] * X
+
+    def fitted(self, mass: Any) -> Fitted:
+        """Where the tasks are, how surely, and how likely their rows were."""
+        xp, Z = self.xp, self.Z
+        eye = xp.eye(Z.shape[-1], dtype=Z.dtype, device=device(Z))
+        spread = eye - xp.matmul(T(Z), xp.matmul(self.inverse, Z)) if self.dual else self.inverse
+        logdet = xp.linalg.slogdet(self.inner)[1]
+        if not isinstance(self.game.loss, Squared):
+            return Fitted(self.u, spread, -self._value(self.u) - logdet / 2)
+        noise = self.gaussian.noise
+        squares = dot(self.r, self.r) - dot(self.aim, apply(T(Z), self.r))
+        level = xp.asarray(mass, dtype=Z.dtype, device=device(Z)) * math.log(2 * math.pi * noise)
+        return Fitted(self.u, spread, -(squares / noise + logdet + level) / 2)
 
 
 def estimate_prior(
     tasks: Any,
-    family: str | int = "full",
+    family: Any = "full",
     *,
     noise: float | None = None,
     start: Gaussian | None = None,
@@ -129,17 +296,18 @@ def estimate_prior(
 
     A step replaces H by the geometric mean of what the tasks' leaders say and of what their rows
     could tell (the MM step for variance components), and the mean by its generalised least-squares
-    estimate; a step never lowers the likelihood. Tasks may have fewer rows than features.
+    estimate. Tasks may have fewer rows than features.
 
     Args:
         tasks: Tasks, or a list of Task.
-        family: "isotropic", "diagonal", "full", or a rank: so many directions and one variance for
-            the rest.
+        family: "isotropic", "diagonal", "full", a rank (so many directions and one variance for
+            the rest), or a label for every parameter: those with the same label share a variance,
+            and −1 says that all tasks have the same value.
         noise: s² of squared losses, if it is known.
         start: Go on from this one: it counts as what its tasks said, so that windows of tasks can
             be seen one after another.
-        shrink: So many tasks' worth of an isotropic covariance is mixed in (default: one
-            for each parameter).
+        shrink: So many tasks' worth of the covariance without its correlations is mixed in
+            (default: one for each parameter).
         steps: At most so many.
         tolerance: Stop when a step changes H by less, relatively.
         sums: Computes `moments` where the tasks lie elsewhere, as on a cluster; ``tasks`` may then
@@ -156,60 +324,127 @@ def estimate_prior(
     >>> found.mean.round(1) + 0.0, found.std.round(1), round(found.noise, 1)
     (array([1.1, 0. ]), array([1.9, 0.5]), 1.0)
     """
-    if not (family in FAMILIES or (isinstance(family, int) and family >= 1)):
-        what = f"family must be one of {', '.join(map(repr, FAMILIES))} or a rank, not {family!r}"
-        raise FMRLError(what)
     if shrink is not None and not 0 <= shrink < math.inf:
         raise FMRLError(f"shrink must be a number of at least 0, not {shrink}")
     if sums is None:
-        tasks, sums = _as_tasks(tasks), moments
+        tasks = _as_tasks(tasks)
+        stacks, warm = stacked(tasks), Warm()
+
+        def sums(_: Tasks, gaussian: Gaussian) -> Moments:
+            return moments(stacks, gaussian, warm=warm)
+
     if tasks.loss.bend in (0, math.inf):
         raise FMRLError(f"{tasks.loss!r} is not a log-likelihood", fix="use Squared or Logistic")
     if noise is not None and not (isinstance(tasks.loss, Squared) and noise > 0):
         raise FMRLError(f"noise={noise} is for squared losses, and positive", fix="leave it out")
-    learns, dim = isinstance(tasks.loss, Squared) and noise is None, tasks.dim
-    found = start or _begin(dim, tasks.X, noise if noise is not None else 1.0)
-    if not isinstance(found, Gaussian) or found.mean.shape != (dim,):
+    dim, learns = tasks.dim, isinstance(tasks.loss, Squared) and noise is None
+    family = check_family(family, dim)
+    if start is not None and not (isinstance(start, Gaussian) and start.mean.shape == (dim,)):
         raise FMRLError(f"start must be a Gaussian of {dim} parameters")
-    told = sums(tasks, found)
-    unit = _units(told, dim)
-    if start is None:  # before anything is known, a row of usual length tells one unit
-        if told.rounds < 2 * dim:
-            what = f"{told.rounds:g} rows are too few for {dim} parameters"
-            raise FMRLError(what, fix="give more tasks, or fewer features")
-        if learns and not told.squares > 0:
-            raise FMRLError("every target is 0, so there is nothing to learn")
-        found = replace(found, covariance=found.covariance * unit / tasks.X.shape[-1])
-    least = 1e-10 * told.squares / told.rounds  # of the noise: rows can be fitted exactly
-    shrink = float(dim if shrink is None else shrink)
-    for _ in range(steps):
-        after = _improved(sums(tasks, found), found, start, family, least if learns else None)
-        change = _change(found, after)
+    found = start or first_guess(tasks, sums(tasks, nothing(tasks, noise)), family)
+
+    def told(gaussians: list[Gaussian]) -> list[Moments]:
+        return [sums(tasks, gaussians[0])]
+
+    options = {"family": family, "before": start, "learns": learns, "progress": progress}
+    (found,) = climb(told, [found], steps, tolerance, **options)
+    return shrunk(found, family, float(dim if shrink is None else shrink))
+
+
+def climb(
+    sums: Callable[[list[Gaussian]], list[Moments]], found: list[Gaussian], steps: int,
+    tolerance: float, *, family: Any, learns: bool, before: Gaussian | None = None,
+    ridge: float = 0.0, bold: bool = False, progress: Callable[[int], None] | None = None,
+) -> list[Gaussian]:  # fmt: skip
+    """Steps of `improved` until none changes much.
+
+    Args:
+        sums: What tasks say about Gaussians that share covariance and noise.
+        found: Where to begin.
+        steps: At most so many.
+        tolerance: Of the relative change of a step.
+        family: As `check_family` gives it.
+        learns: Whether the noise is learned.
+        before: What earlier windows said.
+        ridge: Draws means towards 0 like one over the variance of a prior.
+        bold: Whether steps are twice as long: faster, but some may lower the likelihood.
+        progress: Called with 1 after every step.
+    """
+    least = 0.0
+    for i in range(steps):
+        told = sums(found)
+        if not i:  # rows can be fitted exactly
+            least = 1e-10 * told[0].squares / max(told[0].rounds, 1.0)
+        after = improved(told, found, family, before, least if learns else None, ridge, bold)
+        change = max(map(_change, found, after, told))
         found = after
         if progress is not None:
             progress(1)
         if change < tolerance:
             break
-    xp = namespace(found.mean)
-    eye = xp.eye(dim, dtype=found.mean.dtype, device=device(found.mean))
-    level = xp.mean(xp.linalg.diagonal(found.covariance) / unit)  # in units of standardised columns
-    mixed = found.tasks * found.covariance + shrink * level * unit * eye
-    return replace(found, covariance=_of_family(mixed / (found.tasks + shrink), family))
+    return found
 
 
-def _units(told: Moments, dim: int) -> Array:
-    """One over the mean square of each parameter's column, [d]; refuses rows of zeros."""
-    xp, length = namespace(told.length), told.length
-    if not bool(xp.any(length > 0)):
-        raise FMRLError("every row is 0, so there is nothing to learn")
+def check_family(family: Any, dim: int) -> Any:
+    """A family as "full", a rank, or a tuple of labels."""
+    if isinstance(family, str) and family in FAMILIES:
+        labels = {"isotropic": (0,) * dim, "diagonal": tuple(range(dim))}
+        return labels.get(family, family)
+    if isinstance(family, int) and not isinstance(family, bool) and family >= 1:
+        return family
+    labels = family.tolist() if hasattr(family, "tolist") else family
+    if isinstance(labels, (list, tuple)) and all(isinstance(i, int) for i in labels):
+        if len(labels) == dim:
+            return tuple(labels)
+        raise FMRLError(f"family has {len(labels)} labels, and there are {dim} parameters")
+    names = ", ".join(map(repr, FAMILIES))
+    raise FMRLError(f"family must be one of {names}, a rank or labels, not {family!r}")
+
+
+def nothing(tasks: Tasks, noise: float | None) -> Gaussian:
+    """Before anything is known: no task differs from 0."""
+    like, dim = tasks.X, tasks.dim
+    level = 1.0 if noise is None else noise
+    return Gaussian(full((dim,), 0.0, like), full((dim, dim), 0.0, like), level)
+
+
+def first_guess(tasks: Tasks, told: Moments, family: Any, few: bool = False) -> Gaussian:
+    """Where to begin: a row of usual length tells one unit.
+
+    Args:
+        tasks: Of which kind.
+        told: What they say about `nothing`.
+        family: As `check_family` gives it.
+        few: Whether there may be fewer rows than parameters.
+    """
+    none, dim, f = nothing(tasks, None), tasks.dim, tasks.X.shape[-1]
+    xp = namespace(none.mean)
+    length = xp.linalg.diagonal(told.information) / tasks.loss.bend  # Σ x_j², about
+    if not few:
+        if told.rounds < 2 * dim:
+            what = f"{told.rounds:g} rows are too few for {dim} parameters"
+            raise FMRLError(what, fix="give more tasks, or fewer features")
+        if isinstance(tasks.loss, Squared) and not told.squares > 0:
+            raise FMRLError("every target is 0, so there is nothing to learn")
+        if not bool(xp.any(length > 0)):
+            raise FMRLError("every row is 0, so there is nothing to learn")
     length = xp.where(length > 0, length, xp.max(length))
-    return xp.tile(told.rounds / length, (dim // length.shape[0],))
+    unit = told.rounds / xp.where(length > 0, length, xp.ones_like(length))
+    if isinstance(family, tuple):  # those with one label begin alike, and −1 stays as it is
+        for label in set(family):
+            mine = xp.asarray([i == label for i in family])
+            level_of = xp.mean(unit[mine]) if label >= 0 else full((), 0.0, unit)
+            unit = xp.where(mine, level_of, unit)
+    eye = xp.eye(dim, dtype=unit.dtype, device=device(unit))
+    return replace(none, covariance=eye * unit / f)
 
 
-def _begin(dim: int, like: Array, noise: float) -> Gaussian:
-    xp = namespace(like)
-    eye = xp.eye(dim, dtype=like.dtype, device=device(like))
-    return Gaussian(full((dim,), 0.0, like), noise * eye, noise)
+def shrunk(found: Gaussian, family: Any, shrink: float) -> Gaussian:
+    """With correlations drawn to 0 as ``shrink`` tasks without any would."""
+    xp = namespace(found.mean)
+    eye = xp.eye(found.mean.shape[-1], dtype=found.mean.dtype, device=device(found.mean))
+    part = found.tasks / (found.tasks + shrink)
+    return replace(found, covariance=_of_rank(found.covariance * (part + (1 - part) * eye), family))
 
 
 def _as_tasks(tasks: Any) -> Tasks:
@@ -222,68 +457,123 @@ def _as_tasks(tasks: Any) -> Tasks:
     return Tasks.of(given)
 
 
-def _improved(
-    sums: Moments, old: Gaussian, before: Gaussian | None, family: Any, least: float | None
-) -> Gaussian:
-    """One step: the mean, the noise and H from the sums at the old ones."""
-    xp = namespace(old.mean)
-    dim = old.mean.shape[-1]
-    eye = xp.eye(dim, dtype=old.mean.dtype, device=device(old.mean))
-    root = old.metric.root()
-    noise = old.noise
+def improved(
+    sums: Sequence[Moments], old: Sequence[Gaussian], family: Any,
+    before: Gaussian | None = None, least: float | None = None, ridge: float = 0.0,
+    bold: bool = False,
+) -> list[Gaussian]:  # fmt: skip
+    """One step for Gaussians that share covariance and noise: means, noise and H from the sums at
+    the old ones.
+
+    Args:
+        sums: One for every Gaussian.
+        old: The Gaussians.
+        family: As `check_family` gives it.
+        before: What earlier windows said, of one Gaussian.
+        least: The least noise; None where it is known.
+        ridge: As in `climb`.
+        bold: As in `climb`.
+    """
+    first, dim = old[0], old[0].mean.shape[-1]
+    root, noise = root_of(first), first.noise
     seen = float(before.tasks) if before is not None else 0.0
     if least is not None:
-        noise = sums.squares / max(sums.rounds - (0 if before else dim), 1.0)
-        noise = max(noise, least)
+        spent = 0 if seen else dim * len(old)
+        rounds = sum(s.rounds for s in sums)
+        noise = max(sum(s.squares for s in sums) / max(rounds - spent, rounds / 10), least, 1e-300)
         if before is not None:
-            share = seen / (seen + sums.tasks)
+            share = seen / (seen + sums[0].tasks)
             noise = share * before.noise + (1 - share) * noise
-    # What earlier windows knew of the mean pulls towards theirs.
-    known, pull = sums.information, sums.pull
-    if before is not None and before.information is not None:
-        turned = xp.matmul(T(root), xp.matmul(before.information, root))
-        away = xp.linalg.solve(root, (before.mean - old.mean)[..., None])[..., 0]
-        known, pull = known + turned, pull + apply(turned, away)
-    ridge = 1e-6 * xp.linalg.trace(known) / dim + 1e-12
-    move = xp.linalg.solve(known + ridge * eye, pull[..., None])[..., 0]
-    mean = old.mean + apply(root, move)
-    inverse = xp.linalg.inv(root)
-    near, count = sums.scatter / noise, sums.tasks
-    if count >= 4 * dim:
-        still = 1e-9 * count * eye  # a direction of which nothing is known stays as it is
-        scale, _ = geometric_mean(near + still, sums.information + still)
-    else:  # few tasks leave directions unseen, which that step would give up for good
-        scale = eye + (near - sums.information) / count
-    H = xp.matmul(root, xp.matmul(scale, T(root)))
+    count = sum(s.tasks for s in sums)
+    near, gain = (
+        reduce(add, parts) for parts in ([s.scatter for s in sums], [s.gain for s in sums])
+    )
+    H = _step(root, near / noise, gain, count, family, bold)
     if before is not None and seen:
         H = (seen * before.covariance / before.noise + count * H) / (seen + count)
-        count = count + seen
-    H = _of_family(H, family)
-    H = H + 1e-12 * xp.linalg.diagonal(H) * eye
-    information = xp.matmul(T(inverse), xp.matmul(known, inverse))
-    return Gaussian(mean, noise * (H + T(H)) / 2, noise, int(count), information)
+        H, count = _of_rank(H, family), count + seen
+    found = []
+    for s, g in zip(sums, old, strict=True):
+        mean, known = _mean(s, g, before, ridge)
+        found.append(Gaussian(mean, noise * (H + T(H)) / 2, noise, int(count), known))
+    return found
 
 
-def _of_family(H: Array, family: Any) -> Array:
-    """H with what its family does not have averaged away."""
-    xp, dim = namespace(H), H.shape[-1]
-    eye = xp.eye(dim, dtype=H.dtype, device=device(H))
-    if family == "full":
+def _mean(
+    sums: Moments, old: Gaussian, before: Gaussian | None, ridge: float
+) -> tuple[Array, Array]:
+    """The generalised least-squares estimate, and how well it is known."""
+    xp, known, pull = namespace(old.mean), sums.information, sums.pull
+    if ridge:
+        eye = xp.eye(old.mean.shape[-1], dtype=old.mean.dtype, device=device(old.mean))
+        known = known + ridge * old.noise * eye
+        pull = pull - ridge * old.noise * old.mean
+    if before is not None and before.information is not None:
+        known, pull = (
+            known + before.information,
+            pull + apply(before.information, before.mean - old.mean),
+        )
+    # Where columns are collinear, or nothing is known, the mean stays.
+    size = xp.linalg.diagonal(known)
+    size = xp.where(size > 0, size, xp.ones_like(size))
+    unit = 1 / xp.sqrt(size)
+    scaled = known * unit[:, None] * unit
+    eye = xp.eye(unit.shape[0], dtype=unit.dtype, device=device(unit))
+    move = xp.linalg.solve(scaled + 1e-6 * eye, (unit * pull)[:, None])[:, 0]
+    return old.mean + unit * move, known
+
+
+def _step(root: Array, A: Array, B: Array, count: float, family: Any, bold: bool) -> Array:
+    """H after one step of its family, from the scatter A and the gain B."""
+    xp = namespace(root)
+    dim, r = root.shape
+    if isinstance(family, tuple):
+        # Roots of diagonal matrices have one entry in every column.
+        labels = [family[i] for i in xp.argmax(xp.abs(root), axis=0)]
+        H = xp.sum(root**2, axis=1)
+        a, b = xp.linalg.diagonal(A), xp.linalg.diagonal(B)
+        for label in sorted(set(labels)):
+            mine = xp.asarray([i == label for i in labels])
+            up, down = (xp.sum(xp.where(mine, v, xp.zeros_like(v))) for v in (a, b))
+            ratio = up / down if bool(down > 1e-12 * count) else full((), 1.0, a)
+            ratio = ratio if bold else xp.sqrt(ratio)
+            ratio = xp.minimum(xp.maximum(ratio, full((), 0.1, a)), full((), 10.0, a))
+            places = xp.asarray([i == label for i in family])
+            H = xp.where(places, H * ratio, H)
+        return xp.eye(dim, dtype=H.dtype, device=device(H)) * H
+    eye = xp.eye(r, dtype=A.dtype, device=device(A))
+    if count >= 4 * dim:
+        still = 1e-9 * count * eye  # a direction of which nothing is known stays as it is
+        scale, _ = geometric_mean(A + still, B + still)
+        scale = xp.matmul(scale, scale) if bold else scale
+    else:  # few tasks leave directions unseen, which that step would give up for good
+        scale = eye + (A - B) / count
+    H = xp.matmul(root, xp.matmul(scale, T(root)))
+    return _of_rank(H + 1e-12 * xp.linalg.diagonal(H) * xp.eye(dim, dtype=H.dtype), family)
+
+
+def _of_rank(H: Array, family: Any) -> Array:
+    """H with one variance for all but so many directions, where the family is a rank."""
+    dim = H.shape[-1]
+    if not isinstance(family, int) or family >= dim:
         return H
-    if family == "isotropic":
-        return eye * xp.linalg.trace(H) / dim
-    if family == "diagonal":
-        return eye * xp.linalg.diagonal(H)
+    xp = namespace(H)
     values, vectors = xp.linalg.eigh(H)
-    if family >= dim:
-        return H
     rest = xp.mean(values[: dim - family])
     top = xp.where(xp.arange(dim) >= dim - family, values, rest)
     return xp.matmul(vectors * top, xp.matrix_transpose(vectors))
 
 
-def _change(old: Gaussian, new: Gaussian) -> float:
+def _change(old: Gaussian, new: Gaussian, told: Moments) -> float:
+    """How far a step moved what a task's rows are weighed against: variances, relatively and by how
+    much of them the rows can tell, and the mean in units of its own uncertainty.
+    """
     xp = namespace(new.mean)
-    a, b = old.covariance / old.noise, new.covariance / new.noise
-    size = xp.sqrt(xp.sum(b**2))
-    return float(xp.sqrt(xp.sum((a - b) ** 2)) / size)
+    a, b = (xp.linalg.diagonal(g.covariance) / g.noise for g in (old, new))
+    some = xp.nonzero(a > 0)[0]
+    told_share = xp.linalg.diagonal(told.gain) / told.tasks
+    change = xp.abs(xp.take(b, some) / xp.take(a, some) - 1) * told_share
+    move = new.mean - old.mean
+    sure = dot(move, apply(new.information, move)) / new.noise / move.shape[-1]
+    most = xp.max(change) if change.shape[0] else xp.zeros_like(sure)
+    return float(xp.maximum(most, xp.sqrt(xp.maximum(sure, xp.zeros_like(sure)))))

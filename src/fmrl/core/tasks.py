@@ -203,6 +203,13 @@ class Tasks:
         return np.diff(self.starts)
 
     @property
+    def mass(self) -> np.ndarray:
+        """How many rows each task counts for: its length, or the sum of its weights; [n]."""
+        if self.weight is None:
+            return self.lengths.astype(float)
+        return np.add.reduceat(np.asarray(self.weight), self.starts[:-1])
+
+    @property
     def first(self) -> Array:
         """The first row of every task, [n, f]."""
         return _rows(self.X, self.starts[:-1])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Self
+import warnings
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -14,8 +15,10 @@ from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators import store
+from fmrl.estimators.calibration import margins
 from fmrl.estimators.inputs import as_numpy, grouped, read, task_ids, weighed
-from fmrl.estimators.learning import PILOTS, Learning
+from fmrl.estimators.learning import Learning
+from fmrl.estimators.population import Posterior
 from fmrl.estimators.stream import FirstTask, OpenTask
 from fmrl.theory.certificate import Certificate, certify
 from fmrl.theory.similarity import SimilarityReport, similarity_report
@@ -23,6 +26,14 @@ from fmrl.theory.similarity import SimilarityReport, similarity_report
 _ONE_AT_A_TIME = (
     threading.Lock()
 )  # streams may end in several threads; ending one moves what all share
+
+
+class Asked(NamedTuple):
+    """Predictions of rows, in the prior's coordinates."""
+
+    margins: np.ndarray  # [n, outputs]
+    variance: np.ndarray | None  # [n, outputs] of the margins, if it was asked for
+    place: np.ndarray  # [n] which choice of the rule they are by, where it was
 
 
 class Meta(Learning):
@@ -59,8 +70,7 @@ class Meta(Learning):
         y = self._target(y, None, first=True)
         tasks = grouped(self._loss(), X, y, weight, ids)
         self._begin(tasks)
-        # These tasks chose better than a few more would.
-        self._piloted = PILOTS[-1] if self.rule_.choices else 1
+        self._learn()
         self._play(tasks)
         return self
 
@@ -69,8 +79,8 @@ class Meta(Learning):
     ) -> Self:
         """Learn from one more task.
 
-        Until fit or 64 such calls have chosen it, the rule is chosen again after 2, 4, 8, … of
-        them.
+        What was learned across tasks is learned again, from the latest tasks, whenever as many have
+        come as it was learned from.
 
         Args:
             X: The task's rows [n, f].
@@ -91,10 +101,8 @@ class Meta(Learning):
         one.names[0] = name
         if first:
             self._begin(one)
-        if self._piloted < PILOTS[-1]:
-            self._pilot.append(one)
-            if len(self._pilot) in PILOTS and len(self._pilot) > self._piloted:
-                self._consider()
+        else:
+            self._observe(one)
         self._play(one)
         return self
 
@@ -118,7 +126,7 @@ class Meta(Learning):
         if features is not None:
             self.feature_names_in_ = np.array(features, dtype=object)
         self._begin(tasks, expected)
-        self._piloted = PILOTS[-1]
+        self._learn()
         return self
 
     def play(self, tasks: Tasks, *, keep: bool = True) -> Self:
@@ -132,10 +140,7 @@ class Meta(Learning):
             keep: Whether to hold their rows and names. Without them memory stays bounded, `model`
                 does not know the tasks, and the caller sees to it that none comes twice.
         """
-        self._play(tasks)
-        if not keep:
-            self._waiting.pop()
-            self._known.difference_update(tasks.names)
+        self._play(tasks, keep)
         return self
 
     def adapt(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
@@ -160,9 +165,14 @@ class Meta(Learning):
     def model(self, task: Any) -> Any:
         """The model of a task seen, by its id."""
         check_is_fitted(self, "history_")
-        theta = self._seen(task)
+        name = task.item() if isinstance(task, np.generic) else task
+        if name not in self._rows:
+            fix = "adapt to some of its rows: adapt(X, y)"
+            raise FMRLError(f"the task {name!r} was not seen", fix=fix)
+        rows = self._rows.take([name])
+        found = self.prior_.adapt(rows, spread=True)
         model = self._task_model(self.prior_)
-        model._set(theta)
+        model._set(Posterior(found.theta[0], found.spread[0]), float(rows.mass[0]))
         if hasattr(self, "feature_names_in_"):
             model.feature_names_in_ = self.feature_names_in_
         return model
@@ -200,10 +210,11 @@ class Meta(Learning):
     def _close(self, task: OpenTask, end: End) -> None:
         """A stream has ended: move the meta-level, and remember what it cost."""
         with _ONE_AT_A_TIME:
+            rows = task.rows
             if task.name is not None:
                 self._new([task.name])
-                self._thetas[task.name] = end.theta
-                self._known.add(task.name)
+                self._rows.add(rows)
+            self._observe(rows)
             self.streams_ = self.streams_.with_task(task.rounds, task.loss, task.regret)
             state = self.state_
             if end.side is not None:
@@ -238,26 +249,68 @@ class Meta(Learning):
         if not hasattr(self, "history_"):
             raise AttributeError("coef_ and intercept_ are there after fit")
         prior = self.prior_
-        return self._shape(*prior.coordinates.model(prior.start(0), prior.loss.outputs))
+        theta = prior.middle().theta.ravel()
+        return self._shape(*prior.coordinates.model(theta, prior.loss.outputs))
 
     def _shape(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[np.ndarray, Any]:
         return coef, intercept
 
-    def _margins(self, X: Any, task: Any) -> np.ndarray:
-        """Margins of every row under the model of its task (the common start where no task is
-        given), [n, outputs].
+    def _asked(self, X: Any, task: Any, spread: bool) -> Asked:
+        """What is predicted for rows under the models of their tasks; of the population, where no
+        task is given or the task is unknown.
         """
         check_is_fitted(self, "history_")
-        rows, prior = read(self, X), self.prior_
-        outputs = prior.loss.outputs
+        prior, rows = self.prior_, self.prior_.coordinates.rows(read(self, X))
         if task is None:
-            coef, intercept = prior.coordinates.model(prior.start(0), outputs)
-            return rows @ coef.T + intercept
-        names, which = np.unique(task_ids(task, len(rows)), return_inverse=True)
-        thetas = np.stack([self._seen(name) for name in names])
-        coef, intercept = prior.coordinates.model(thetas, outputs)
-        out, most = np.empty((len(rows), outputs)), max(1, (1 << 20) // coef[0].size)
-        for first in range(0, len(rows), most):
-            part, own = slice(first, first + most), which[first : first + most]
-            out[part] = (coef[own] @ rows[part, :, None])[..., 0] + intercept[own]
-        return out
+            names, which = [None], np.zeros(len(rows), dtype=int)
+        else:
+            found, which = np.unique(task_ids(task, len(rows)), return_inverse=True)
+            names = found.tolist()
+            self._warn_of([name for name in names if name not in self._rows])
+        known = np.array([task is not None and name in self._rows for name in names])
+        middle, k, w = prior.middle(), prior.loss.outputs, rows.shape[1]
+        z, variance = np.empty((len(rows), k)), np.empty((len(rows), k)) if spread else None
+        place, most = np.zeros(len(names), dtype=int), max(1, (1 << 21) // (k * w * w))
+        order = np.argsort(which, kind="stable")
+        ends = np.searchsorted(which[order], np.arange(len(names) + 1))
+        for first in range(0, len(names), most):
+            last = min(first + most, len(names))
+            own, some = order[ends[first] : ends[last]], slice(first, last)
+            models = self._models_of(names[some], known[some], middle, spread, place[some])
+            for i in range(0, len(own), most):
+                part = own[i : i + most]
+                at = which[part] - first
+                wide = None if models.spread is None else models.spread[at]
+                said, v = margins(rows[part, None], Posterior(models.theta[at], wide))
+                z[part] = said[:, 0]
+                if variance is not None:
+                    variance[part] = v[:, 0]
+        return Asked(z, variance, place[which])
+
+    def _models_of(
+        self, names: list, known: np.ndarray, middle: Posterior, spread: bool, place: np.ndarray
+    ) -> Posterior:
+        """Models of some tasks; fills in which choice of the rule each is by."""
+        theta = np.repeat(middle.theta, len(names), axis=0)
+        wide = np.repeat(middle.spread, len(names), axis=0) if spread else None
+        if known.any():
+            seen = [name for name, there in zip(names, known, strict=True) if there]
+            if wide is None:
+                theta[known] = self._thetas(seen)
+            else:
+                rows = self._rows.take(seen)
+                theta[known], wide[known] = self.prior_.adapt(rows, spread=True)
+                place[known] = self.prior_.rule.places(rows.mass)
+        return Posterior(theta, wide)
+
+    def _warn_of(self, unknown: list) -> None:
+        """Say once that tasks are predicted by the population's model."""
+        if unknown and not self._warned:
+            self._warned = True
+            what = f"the task {unknown[0]!r} was not seen"
+            if len(unknown) > 1:
+                what += f", nor were {len(unknown) - 1} others"
+            text = (
+                f"{what}: predicted as a task of which nothing is known; adapt(X, y) uses its rows"
+            )
+            warnings.warn(text, stacklevel=4)

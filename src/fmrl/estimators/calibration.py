@@ -1,85 +1,82 @@
-"""The default rule: how an estimator without settings chooses where a new task starts and how far
-it may go.
+"""How much a new task may differ from the others, decided on tasks that were held out.
 
-Adapting to n rows is FTRL's action after n rounds, argmin B_R(·‖start) + eta·(their losses), with
+`population` can say that tasks do not differ, that they differ by a constant, in every column
+alike, in every column by its own deviation, or in any direction. Each of these is a member: it
+adapts to n rows in its own way. A pilot of the tasks is split into folds; every member is estimated
+without a fold, adapted to n rows of the fold's tasks and asked for their other rows, n = 0, 1, 2,
+4, …. For every n the members' models are then averaged with the weights under which the average
+has the least loss there (squared error, or log-loss), drawn a little towards equal weights. An
+average of linear models is a linear model, so this costs nothing later.
 
-    eta = step / √n.
-
-The theorem's step is D/G, but G is the steepest a loss can be and losses are mostly flatter;
-Theorem A.1 holds from any start and with any step. So two things are left open, the step
-(`Rule.scale` says how many times D/G it is) and where tasks start:
-
-    phi      the mean of the optima, as Algorithm 2 has it
-    origin   nothing: tasks that share nothing gain nothing by phi
-    pooled   the minimiser of all tasks' losses together, better than a mean of optima where tasks
-             are the same
-
-Both are what did best on tasks not seen, among a pilot of the tasks: half of them give the
-starts, the other half are adapted to from n of their rows and scored on the rest, for n = 0, 1,
-2, 4, …; then the halves change places."""
+The same held-out answers say how wide an interval must be to cover, and how far probabilities are
+to be drawn to the middle because a task's model is uncertain.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from fmrl.core.domains import Ball, Euclidean
 from fmrl.core.losses import Squared
-from fmrl.core.solve import minimise
-from fmrl.core.solve.majorise import Rotation, majorise
-from fmrl.core.tasks import Rounds, Tasks
-from fmrl.estimators.coordinates import Coordinates
+from fmrl.core.tasks import Tasks
+from fmrl.estimators.population import Population, Posterior, estimate, families
 
-PILOT = 96  # tasks at most
-ROWS = 20_000  # of the pooled start, at most
-STARTS = ("phi", "origin", "pooled")
-HELD = 64  # rows of a task to score on, at most
-STEPS = 4.0 ** np.arange(-1, 7)  # of eta·√n·length²
+HELD = 32  # rows of a task to be scored on, at most
+DRAWN = 2.0  # tasks' worth of equal weights
+LEAST = 0.02  # weights below are none
+MODERATION = (0.0, 0.25, 0.5, 1.0)
+LEVELS = np.linspace(0.0, 1.0, 201)
 
 
 class Choice(NamedTuple):
     """What to do with ``rounds`` rows."""
 
     rounds: int
-    start: str  # one of STARTS
-    step: float  # eta·√rounds
-    score: float  # on the pilot: accuracy, or −(mean squared error)
+    weights: tuple[float, ...]  # of the members
+    moderation: float  # how far probabilities are drawn to the middle, 0 to 1
+    score: float  # on the pilot: minus the log-loss or the squared error, by task
+    errors: tuple[float, ...] = ()  # quantiles at LEVELS of |error| over its predicted deviation
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Choices for 0, 1, 2, 4, … rows; between them the nearest, beyond them the last. No choices:
-    there was one task only.
-    """
+    """Choices for 0, 1, 2, 4, … rows; between them the nearest, beyond them the last."""
 
-    lipschitz: float  # G, root mean square over the pilot
     choices: tuple[Choice, ...] = ()
-    pooled: float = 0.0  # step eta·√N·length² of the pooled start
 
     def at(self, rounds: float) -> Choice:
         """The choice for this many rows.
 
-        >>> phi, two = Choice(0, "phi", 0.0, 0.4), Choice(2, "phi", 3.0, 0.5)
-        >>> rule = Rule(1.0, (phi, two, Choice(8, "origin", 9.0, 0.6)))
+        >>> none, two = Choice(0, (1.0,), 0.0, -1.0), Choice(2, (1.0,), 0.0, -0.5)
+        >>> rule = Rule((none, two, Choice(8, (1.0,), 0.0, -0.2)))
         >>> rule.at(5).rounds, rule.at(0).rounds
         (8, 0)
         """
-        if not rounds:
-            return self.choices[0]
+        return self.choices[int(self.places(np.array([rounds]))[0])]
+
+    def places(self, rounds: np.ndarray) -> np.ndarray:
+        """Which of the choices is for so many rows, [T]."""
+        if len(self.choices) == 1:
+            return np.zeros(len(rounds), dtype=int)
         sizes = np.log([c.rounds for c in self.choices[1:]])
-        return self.choices[1 + int(np.argmin(abs(sizes - math.log(rounds))))]
+        near = np.abs(np.log(np.maximum(rounds, 1e-9))[:, None] - sizes).argmin(axis=1)
+        return np.where(rounds > 0, 1 + near, 0)
 
-    def eta(self, rounds: float) -> float:
-        """The step for this many rows."""
-        return self.at(rounds).step / math.sqrt(rounds)
 
-    def scale(self, rounds: float, guess: float) -> float:
-        """How many times the theory's step D/(G·√rounds) that is."""
-        return self.at(rounds).step * self.lipschitz / guess
+class Answers(NamedTuple):
+    """What members say of held-out rows after n others, stacked over tasks."""
+
+    margins: np.ndarray  # [members, P, H, outputs]
+    variance: np.ndarray  # [members, P, H, outputs] of the margins
+    target: np.ndarray  # [P, H, outputs]
+    weight: np.ndarray  # [P, H], 0 for padding, sums to 1 over a task
+
+
+Members = Callable[[Tasks], list[Population]]  # estimates all members from some tasks
 
 
 def spaced(count: int, most: int) -> np.ndarray:
@@ -87,136 +84,231 @@ def spaced(count: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
 
 
-def optima(tasks: Tasks, domain: Ball) -> np.ndarray:
-    """The optima in hindsight, [T, d]."""
-    out = np.empty((len(tasks), tasks.dim))
-    for part, game in tasks.stacks():
-        out[part] = minimise(game, domain).theta
-    return out
+def members(names: Sequence[str], intercept: bool, centres: int = 1) -> Members:
+    """Estimates these families from some tasks, each from where the plainer one before it ended."""
+
+    def learn(tasks: Tasks) -> list[Population]:
+        found: list[Population] = []
+        for name in names:
+            last = found[-1] if found else None
+            found.append(estimate(tasks, name, intercept, centres, last))
+        return found
+
+    return learn
 
 
-def leader(game: Rounds, domain: Ball, phi: np.ndarray, eta: np.ndarray) -> np.ndarray:
-    """FTRL's action after all rounds, [B, d]; the ball is only looked at where it matters."""
-    theta = minimise(game, Euclidean(), phi, eta).theta
-    (far,) = np.nonzero(np.sqrt((theta * theta).sum(axis=-1)) > domain.radius)
-    if far.size:
-        theta[far] = minimise(game.take(far), domain, phi[far], eta[far]).theta
-    return theta
+def calibrate(tasks: Tasks, learn: Members, seed: int) -> tuple[list[Population], Rule]:
+    """The members that some tasks give, and how to average them.
 
-
-def pool(tasks: Tasks, here: Coordinates, steps: list[float]) -> list[np.ndarray]:
-    """The minimisers [d] of all rows' losses and B_R, for steps eta·√N·length² from small to
-    large, to three digits. The tasks are in the user's units.
+    Args:
+        tasks: The pilot, in coordinates of deviation 1.
+        learn: Estimates the members.
+        seed: Of the order in which rows are shown.
     """
-    rows = here.tasks(tasks.rows(spaced(len(tasks.X), ROWS)[None, :]))
-    return [theta[0] for theta in _leaders(rows.stack(), np.zeros((1, rows.dim)), here, steps)]
+    every = learn(tasks)
+    if len(tasks) < 2 or tasks.lengths.max() < 2:
+        # Nothing says how tasks differ: they do not, as far as is known.
+        alone = tuple(float(m.family == "none") for m in every)
+        return every, Rule((Choice(0, alone, 1.0, math.nan),))
+    sheets = answers(tasks, learn, seed)
+    found, sizes = [], sorted(sheets)
+    for n in sizes:
+        near = [sheets[k] for k in {n // 2, n, 2 * n} & set(sizes) if (k > 0) == (n > 0)]
+        found.append(_choice(n, sheets[n], near, isinstance(tasks.loss, Squared), every))
+    return every, Rule(tuple(found))
 
 
-def learn(tasks: Tasks, options: list[Coordinates], seed: int) -> tuple[Coordinates, Rule]:
-    """The coordinates and the rule that did best on a pilot of these tasks."""
-    pilot = tasks.take(spaced(len(tasks), PILOT))
-    if len(pilot) < 2 or pilot.lengths.max() < 2:
-        last = options[-1]
-        return last, Rule(_lipschitz(last.tasks(pilot), last))
-    found = [_Pilot(pilot, here, seed).rule() for here in options]
-    best = max(range(len(options)), key=lambda i: np.mean([c.score for c in found[i].choices]))
-    return options[best], found[best]
+def answers(tasks: Tasks, learn: Members, seed: int) -> dict[int, Answers]:
+    """What members that were estimated without a task say of it, by the number of rows shown."""
+    rng, count = np.random.default_rng(seed), len(tasks)
+    folds = min(count, 4 if count < 60 else 3 if count < 200 else 2)
+    fold = np.arange(count) % folds
+    enough = [(tasks.lengths >= n + max(1, n // 3)).sum() >= 2 for n in 2 ** np.arange(20)]
+    sizes = [0, *(2 ** np.flatnonzero(enough)).tolist()]
+    repeats = max(1, min(4, 200 // count))
+    orders = [
+        [
+            first + rng.permutation(n)
+            for first, n in zip(tasks.starts[:-1], tasks.lengths, strict=True)
+        ]
+        for _ in range(repeats)
+    ]
+    found: dict[int, list[Answers]] = {n: [] for n in sizes}
+    for f in range(folds):
+        held = np.flatnonzero(fold == f)
+        group = learn(tasks.take(np.flatnonzero(fold != f)))
+        for n in sizes:
+            able = held[tasks.lengths[held] >= n + max(1, n // 3)]
+            if len(able):
+                rows = [order[t] for order in orders for t in able]
+                found[n].append(_ask(tasks, group, rows, n))
+    return {n: _join(parts) for n, parts in found.items() if parts}
 
 
-def _lipschitz(tasks: Tasks, here: Coordinates) -> float:
-    """Root mean square of G over tasks in their coordinates."""
-    parts = [game.lipschitz(here.domain) for _, game in tasks.stacks()]
-    return max(float(np.sqrt(np.mean(np.concatenate(parts) ** 2))), 1e-290)
+def _ask(tasks: Tasks, group: list[Population], order: list[np.ndarray], n: int) -> Answers:
+    """Show n rows of some tasks to every member and ask for others."""
+    after = [rows[n : n + HELD] for rows in order]
+    index = np.zeros((len(order), max(map(len, after))), dtype=int)
+    weight = np.zeros(index.shape)
+    for b, rows in enumerate(after):
+        index[b, : len(rows)] = rows
+        weight[b, : len(rows)] = 1.0 if tasks.weight is None else tasks.weight[rows]
+    weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-290)
+    X = tasks.X[index]
+    shown = tasks.rows(np.stack([rows[:n] for rows in order])) if n else None
+    said = [m.middle(len(order)) if shown is None else m.adapt(shown, True) for m in group]
+    z, v = zip(*(margins(X, one) for one in said), strict=True)
+    return Answers(np.stack(z), np.stack(v), tasks.target[index], weight)
 
 
-class _Pilot:
-    """Some tasks in two halves: each half is adapted to from the starts that the other gives."""
+def _join(parts: list[Answers]) -> Answers:
+    longest = max(p.weight.shape[1] for p in parts)
 
-    def __init__(self, tasks: Tasks, here: Coordinates, seed: int):
-        rng = np.random.default_rng(seed)
-        self.given, self.tasks, self.here = tasks, here.tasks(tasks), here
-        self.half = np.arange(len(tasks)) % 2
-        begins = zip(tasks.starts[:-1], tasks.lengths, strict=True)
-        self.order = [start + rng.permutation(size) for start, size in begins]  # rows of each task
+    def padded(name: str, axis: int) -> np.ndarray:
+        arrays = [getattr(p, name) for p in parts]
+        room = [[(0, 0)] * a.ndim for a in arrays]
+        for r, a in zip(room, arrays, strict=True):
+            r[axis] = (0, longest - a.shape[axis])
+        return np.concatenate([np.pad(a, r) for a, r in zip(arrays, room, strict=True)], axis - 1)
 
-    def rule(self) -> Rule:
-        tasks, here, half = self.tasks, self.here, self.half
-        theta = optima(tasks, here.domain)
-        phi = np.stack([theta[half != h].mean(axis=0) for h in (0, 1)])[half]  # of the other half
-        zero, pooled, step = self._unadapted(phi)
-        starts = (phi, np.zeros_like(phi), pooled)
-        enough = [(tasks.lengths >= n + max(1, n // 3)).sum() >= 2 for n in 2 ** np.arange(20)]
-        sizes = (2 ** np.flatnonzero(enough)).tolist() or [1]
-        scores = np.stack([self._scores(n, starts) for n in sizes])  # [sizes, starts, steps]
-        # Neighbouring sizes want nearly the same.
-        padded = np.pad(scores, ((1, 1), (0, 0), (0, 0)), mode="edge")
-        smooth = (padded[:-2] + 2 * padded[1:-1] + padded[2:]) / 4
-        choices = [zero]
-        for n, row, true in zip(sizes, smooth, scores, strict=True):
-            best = np.unravel_index(np.argmax(row), row.shape)
-            eta = float(STEPS[best[1]]) / here.length**2
-            choices.append(Choice(n, STARTS[best[0]], eta, float(true[best])))
-        return Rule(_lipschitz(tasks, here), tuple(choices), step)
+    return Answers(padded("margins", 2), padded("variance", 2), padded("target", 1),
+                   padded("weight", 1))  # fmt: skip
 
-    def _unadapted(self, phi: np.ndarray) -> tuple[Choice, np.ndarray, float]:
-        """The choice for no rows, the pooled start [P, d] of the other half, and its step."""
-        held = self._held([rows[:HELD] for rows in self.order])
-        others = [self.given.take(np.flatnonzero(self.half != h)) for h in (0, 1)]
-        paths = [pool(tasks, self.here, list(STEPS)) for tasks in others]
-        pooled = [np.stack(pair)[self.half] for pair in zip(*paths, strict=True)]
-        scores = [self._score(theta, *held) for theta in pooled]
-        best, of_phi = int(np.argmax(scores)), self._score(phi, *held)
-        zero = Choice(0, "phi", 0.0, of_phi)
-        if of_phi < scores[best]:
-            zero = Choice(0, "pooled", 0.0, scores[best])
-        return zero, pooled[best], float(STEPS[best])
 
-    def _scores(self, n: int, starts: tuple[np.ndarray, ...]) -> np.ndarray:
-        """Mean score over tasks of adapting to n rows, [starts, steps]."""
-        (able,) = np.nonzero(self.tasks.lengths >= n + max(1, n // 3))
-        if not able.size:
-            return np.zeros((len(starts), len(STEPS)))
-        game = self.tasks.rows(np.stack([self.order[t][:n] for t in able])).stack()
-        held = self._held([self.order[t][n : n + HELD] for t in able])
-        paths = [_leaders(game, start[able], self.here, list(STEPS)) for start in starts]
-        return np.array([[self._score(theta, *held) for theta in path] for path in paths])
+def margins(X: np.ndarray, models: Posterior) -> tuple[np.ndarray, np.ndarray]:
+    """Margins [P, H, outputs] of rows X [P, H, width] under one model for each P, and their
+    variances (0 where the models' are not known).
+    """
+    z = X @ np.swapaxes(models.theta, 1, 2)
+    if models.spread is None:
+        return z, np.zeros_like(z)
+    wide = X[:, None] @ models.spread  # [P, outputs, H, width]
+    return z, np.moveaxis((wide * X[:, None]).sum(axis=-1), 1, -1)
 
-    def _held(self, rows: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Rows to score on, padded: X [B, H, width], targets [B, H, k] and weights [B, H] that
-        sum to one in every task.
-        """
-        tasks, index = self.tasks, np.zeros((len(rows), max(map(len, rows))), dtype=int)
-        weight = np.zeros(index.shape)
-        for b, r in enumerate(rows):
-            index[b, : len(r)] = r
-            weight[b, : len(r)] = 1.0 if tasks.weight is None else tasks.weight[r]
-        weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-290)
-        return tasks.X[index], tasks.target[index], weight
 
-    def _score(
-        self, theta: np.ndarray, X: np.ndarray, target: np.ndarray, weight: np.ndarray
-    ) -> float:
-        """Accuracy, or minus the mean squared error, of models theta [B, d]."""
-        z = X @ np.swapaxes(theta.reshape(len(X), self.tasks.loss.outputs, -1), 1, 2)
-        if isinstance(self.tasks.loss, Squared):
-            return -float(((z[..., 0] - target[..., 0]) ** 2 * weight).sum(axis=1).mean())
-        if z.shape[-1] > 1:
-            right = np.take_along_axis(target, z.argmax(axis=-1)[..., None], axis=-1)[..., 0]
+def moderated(z: np.ndarray, variance: np.ndarray, moderation: Any) -> np.ndarray:
+    """Margins [..., outputs] drawn to 0 as far as their uncertainty asks for: ∫ sigmoid is about
+    the sigmoid of z/√(1 + π·variance/8). All outputs of a row are drawn alike, so that their order
+    stays.
+    """
+    return z * _drawn(variance, moderation)
+
+
+def _drawn(variance: np.ndarray, moderation: Any) -> np.ndarray:
+    return 1 / np.sqrt(1 + moderation * math.pi / 8 * variance.mean(axis=-1, keepdims=True))
+
+
+def loss_and_slope(z: np.ndarray, target: np.ndarray, squared: bool) -> tuple[Any, Any]:
+    """Squared error or log-loss [..., n] of margins [..., n, outputs], and its slope."""
+    if squared:
+        off = z - target
+        return (off**2)[..., 0], 2 * off
+    soft, p = np.logaddexp(0, z), 1 / (1 + np.exp(-np.clip(z, -500, 500)))
+    if z.shape[-1] == 1:
+        return (soft - target * z)[..., 0], p - target
+    # One-vs-all: probabilities are the sigmoids, normalised.
+    total = np.maximum(p.sum(axis=-1, keepdims=True), 1e-300)
+    value = (target * (soft - z)).sum(axis=-1) + np.log(total)[..., 0]
+    return value, p * (1 - p) / total - target * (1 - p)
+
+
+def averaged(sheet: Answers, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Margins and variances of the average of members, their disagreement included."""
+    z = np.tensordot(weights, sheet.margins, 1)
+    apart = np.tensordot(weights, (sheet.margins - z) ** 2, 1)
+    return z, np.tensordot(weights, sheet.variance, 1) + apart
+
+
+def _choice(
+    n: int, own: Answers, near: list[Answers], squared: bool, group: list[Population]
+) -> Choice:
+    """Weights, moderation and widths for n rows."""
+    first = np.array([0.2 if m.family == "none" and n else 1.0 for m in group])
+    weights, moderation = first / first.sum(), 0.0
+    if not squared:
+        moderation = _moderation(near, weights)
+    weights = _weigh(near, weights, moderation, squared)
+    weights[weights < LEAST] = 0.0
+    weights /= weights.sum()
+    if not squared:
+        moderation = _moderation(near, weights)
+    z, variance = averaged(own, weights)
+    told = z if squared else moderated(z, variance, moderation)
+    score = -float((loss_and_slope(told, own.target, squared)[0] * own.weight).sum(axis=1).mean())
+    errors: tuple[float, ...] = ()
+    if squared:
+        noise = sum(w * m.noise for w, m in zip(weights, group, strict=True))
+        ratio = np.abs(z - own.target)[..., 0] / np.sqrt(variance[..., 0] + noise)
+        errors = tuple(_quantiles(ratio[own.weight > 0], own.weight[own.weight > 0]))
+    return Choice(n, tuple(weights.tolist()), moderation, score, errors)
+
+
+def _moderation(sheets: list[Answers], weights: np.ndarray) -> float:
+    def loss(moderation: float) -> float:
+        total = 0.0
+        for s in sheets:
+            z = moderated(*averaged(s, weights), moderation)
+            total += float((loss_and_slope(z, s.target, False)[0] * s.weight).sum())
+        return total
+
+    return min(MODERATION, key=loss)
+
+
+def _weigh(
+    sheets: list[Answers], first: np.ndarray, moderation: float, squared: bool
+) -> np.ndarray:
+    """The weights with the least loss, drawn towards ``first``: exponentiated gradient."""
+    count = sum(len(s.weight) for s in sheets)
+    start = sum(float((_loss(s, first, moderation, squared)[0]).sum()) for s in sheets) / count
+    unit = max(start, 1e-300) if squared else 1.0
+
+    def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = 0.0, np.zeros_like(w)
+        for s in sheets:
+            losses, slopes = _loss(s, w, moderation, squared)
+            value += float(losses.sum())
+            slope += slopes
+        far = np.log(w / first)
+        pull = DRAWN / count
+        return value / count / unit + pull * float(w @ far), slope / count / unit + pull * (far + 1)
+
+    w, rate = first.copy(), 2.0
+    value, slope = objective(w)
+    for _ in range(100):
+        step = np.clip(-rate * (slope - slope @ w), -3, 3)
+        new = np.maximum(w * np.exp(step), 1e-9)
+        new /= new.sum()
+        after, steep = objective(new)
+        if after <= value:
+            done = value - after < 1e-6
+            w, value, slope, rate = new, after, steep, 1.5 * rate
+            if done:
+                break
         else:
-            right = (z[..., 0] > 0) == target[..., 0]
-        return float((right * weight).sum(axis=1).mean())
+            rate /= 3
+            if rate < 1e-6:
+                break
+    return w
 
 
-def _leaders(
-    game: Rounds, phi: np.ndarray, here: Coordinates, steps: list[float]
-) -> Iterator[np.ndarray]:
-    """FTRL's actions [B, d] for one step after another, each from the one before, to three
-    digits.
-    """
-    rotation, n = Rotation(game, Euclidean(), phi), game.length
-    v: np.ndarray = rotation.phi  # type: ignore[assignment]
-    for step in steps:
-        eta = np.full(len(phi), step / (here.length**2 * math.sqrt(n)))
-        problem, curvature = rotation.objective(n, eta)
-        v = majorise(problem, curvature, v, 1e-3)[0]
-        yield here.domain.project(rotation.up(v))
+def _loss(
+    s: Answers, w: np.ndarray, moderation: float, squared: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Loss of every task [P], and the slope of their sum in the weights."""
+    z, variance = averaged(s, w)
+    shrink = 1.0 if squared else _drawn(variance, moderation)
+    value, slope = loss_and_slope(z * shrink, s.target, squared)
+    slope = slope * shrink * s.weight[..., None]
+    return (value * s.weight).sum(axis=1), np.tensordot(s.margins, slope, 3)
+
+
+def _quantiles(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Weighted quantiles at LEVELS."""
+    order = np.argsort(values)
+    share = np.cumsum(weight[order])
+    return np.interp(LEVELS, share / share[-1], values[order])
+
+
+def member_names(width: int, intercept: bool, tasks: Tasks) -> list[str]:
+    """The families worth trying with so many tasks and rows."""
+    return [name for name in families(width, intercept) if name == "none" or len(tasks) > 1]

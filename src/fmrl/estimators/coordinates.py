@@ -5,8 +5,7 @@ A row x becomes ((x − centre)/scale, constant), a target y of a regression bec
 shift)/unit. The ball has the radius at which a row of typical length reaches a margin of
 ``MARGIN``: 10 nats of evidence, or 10 standard deviations of y. Beyond that a logistic loss is
 below e⁻¹⁰ and there is nothing left to learn. A ball treats all columns alike. Where they differ
-in size, one candidate leaves them as they are and another scales each to deviation 1;
-`calibration` decides."""
+in size by more than ``UNEVEN``, each is divided by its deviation."""
 
 from __future__ import annotations
 
@@ -94,13 +93,25 @@ class Coordinates:
             return coef, np.zeros(coef.shape[:-1])
         return coef, self.shift + self.constant * theta[..., -1] - coef @ self.centre
 
+    def theta(self, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
+        """What `model` turns into these coefficients [..., outputs, f] and intercepts; [...,
+        outputs, width].
+        """
+        slopes = coef * self.scale / self.unit
+        if not self.constant:
+            return slopes
+        level = (intercept - self.shift + coef @ self.centre) / (self.unit * self.constant)
+        return np.concatenate([slopes, level[..., None]], axis=-1)
 
-def candidates(tasks: Tasks, intercept: bool, radius: float | None = None) -> list[Coordinates]:
-    """The coordinates that may fit these tasks, the plainest first.
 
-    They differ in how freely the intercept moves (its column holds the root mean square of a
-    feature, or of a whole row), and in whether columns are scaled, if their deviations differ by
-    more than ``UNEVEN``."""
+def coordinates_of(
+    tasks: Tasks, intercept: bool, radius: float | None = None
+) -> tuple[Coordinates, Coordinates]:
+    """The coordinates in which Algorithm 2 is played, and those in which tasks are compared.
+
+    The first leave columns as they are, unless their deviations differ by more than ``UNEVEN``, and
+    give the intercept the size of a typical feature. In the second every column has deviation 1.
+    """
     X, weight = tasks.X, tasks.weight
     if weight is not None and not weight.sum() > 0:
         fix = "leave those rows out"
@@ -118,11 +129,10 @@ def candidates(tasks: Tasks, intercept: bool, radius: float | None = None) -> li
         raise FMRLError("the numbers are too large or too small to be squared", fix="scale X and y")
     # A column is constant by its own measure, whatever units the others have.
     moving = spread > 1e-9 * np.maximum(np.abs(X).max(axis=0), 1e-290)
+    even = np.where(moving, spread, 1.0)
     uneven = moving.any() and spread[moving].max() > UNEVEN * spread[moving].min()
-    found = []
-    for scale in [np.ones(X.shape[1]), np.where(moving, spread, 1.0)][: 1 + uneven]:
-        length = math.sqrt(float(((spread / scale) ** 2).sum())) or 1.0
-        free = [length / math.sqrt(X.shape[1]), length][-min(X.shape[1], 2) :]
-        for constant in free if intercept else [0.0]:
-            found.append(Coordinates(centre, scale, constant, shift, unit, length, radius))
-    return found
+    scale = even if uneven else np.ones(X.shape[1])
+    length = math.sqrt(float(((spread / scale) ** 2).sum())) or 1.0
+    constant = length / math.sqrt(X.shape[1]) if intercept else 0.0
+    run = Coordinates(centre, scale, constant, shift, unit, length, radius)
+    return run, Coordinates(centre, even, float(intercept), shift, unit, math.sqrt(X.shape[1]))

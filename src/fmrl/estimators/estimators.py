@@ -11,8 +11,9 @@ from sklearn.utils.validation import validate_data
 
 from fmrl.errors import FMRLError
 from fmrl.estimators.base import Meta
+from fmrl.estimators.calibration import moderated
 from fmrl.estimators.inputs import as_numpy, back, positions, weights
-from fmrl.estimators.task_models import TaskClassifier, TaskRegressor, probabilities
+from fmrl.estimators.task_models import TaskClassifier, TaskRegressor, probabilities, width
 
 
 class MetaClassifier(ClassifierMixin, Meta):
@@ -60,20 +61,26 @@ class MetaClassifier(ClassifierMixin, Meta):
 
     def decision_function(self, X: Any, task: Any = None) -> Any:
         """Margins: [n] for two classes, [n, classes] for more."""
-        z = self._margins(X, task)
+        z = self._asked(X, task, spread=False).margins
         return back(z[:, 0] if z.shape[1] == 1 else z, X)
 
     def predict_proba(self, X: Any, task: Any = None) -> Any:
-        """Class probabilities [n, classes] under the model of each row's task (the common start,
-        where no task is given).
+        """Class probabilities [n, classes] under the model of each row's task.
+
+        Args:
+            X: Rows [n, f].
+            task: The task of every row [n]; None, or a task that was not seen: one of which
+                nothing is known.
         """
-        return back(probabilities(self._margins(X, task), len(self.classes_)), X)
+        z, variance, place = self._asked(X, task, spread=True)
+        moderation = np.array([c.moderation for c in self.prior_.rule.choices])[place, None]
+        return back(probabilities(moderated(z, variance, moderation), len(self.classes_)), X)
 
     def predict(self, X: Any, task: Any = None) -> Any:
-        """The most probable class [n] under the model of each row's task (the common start, where
-        no task is given).
+        """The most probable class [n] under the model of each row's task; arguments as in
+        `predict_proba`.
         """
-        p = probabilities(self._margins(X, task), len(self.classes_))
+        p = probabilities(self._asked(X, task, spread=False).margins, len(self.classes_))
         return back(self.classes_[p.argmax(axis=1)], X)
 
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:
@@ -120,10 +127,31 @@ class MetaRegressor(RegressorMixin, Meta):
         return coef[0], float(intercept[0])
 
     def predict(self, X: Any, task: Any = None) -> Any:
-        """The prediction of every row [n] under the model of its task (the common start, where no
-        task is given).
+        """The prediction of every row [n] under the model of its task.
+
+        Args:
+            X: Rows [n, f].
+            task: The task of every row [n]; None, or a task that was not seen: one of which
+                nothing is known.
         """
-        return back(self._margins(X, task)[:, 0], X)
+        z = self._asked(X, task, spread=False).margins[:, 0]
+        return back(self.prior_.coordinates.prediction(z), X)
+
+    def predict_interval(self, X: Any, task: Any = None, level: float = 0.9) -> Any:
+        """Where y of each row lies with probability ``level``: lower and upper ends, [n, 2].
+
+        Args:
+            X: Rows [n, f].
+            task: As in `predict`.
+            level: The share of rows to be covered, over tasks like those of `fit`.
+        """
+        z, variance, place = self._asked(X, task, spread=True)
+        prior, here = self.prior_, self.prior_.coordinates
+        tasks = prior.members[0].tasks
+        wide = np.array([width(c, level, tasks) for c in prior.rule.choices])[place]
+        half = wide * here.unit * np.sqrt(variance[:, 0] + prior.noise / here.unit**2)
+        middle = here.prediction(z[:, 0])
+        return back(np.stack([middle - half, middle + half], axis=1), X)
 
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:
         """R²."""

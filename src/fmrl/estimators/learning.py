@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable
-from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -23,8 +22,9 @@ from fmrl.core.rules.update import FAL
 from fmrl.core.rules.within import OMD
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.calibration import STEPS, learn, pool, spaced
-from fmrl.estimators.coordinates import candidates
+from fmrl.estimators.calibration import calibrate, member_names, members, spaced
+from fmrl.estimators.coordinates import coordinates_of
+from fmrl.estimators.rows import TaskRows, joined
 from fmrl.estimators.stream import Streams
 from fmrl.estimators.task_models import Prior, loss_of
 
@@ -32,8 +32,10 @@ WINDOW = (
     1024  # tasks played at once, counted from the first, so that a resumed run has the same bits
 )
 VECTORS = 10_000_000  # numbers of optima that a history may hold; beyond, it keeps scalars only
-PILOTS = (2, 4, 8, 16, 32, 64)  # tasks after which partial_fit chooses the rule again
-FITTED = ("history_", "state_", "coordinates_", "rule_", "pooled_")
+PILOT = 1000  # tasks from which the prior is learned, at most …
+ROWS = 20_000  # … or up to four times as many, to have so many rows
+NUMBERS = 1 << 21  # … but no more than so many numbers, over all outputs
+FITTED = ("history_", "state_", "coordinates_", "lipschitz_", "_prior")
 
 
 class Learning(BaseEstimator):
@@ -41,13 +43,18 @@ class Learning(BaseEstimator):
 
     @property
     def prior_(self) -> Prior:
-        """What adapting starts from."""
-        state, classes = self.state_, getattr(self, "classes_", None)
-        guess = mean_step(state.guess)
+        """What was learned across tasks: from it new tasks are adapted to."""
+        if self._stale:
+            self._learn()
+        return self._prior
+
+    @property
+    def guess_(self) -> float:
+        """D, the distance from phi within which tasks are expected."""
+        guess = mean_step(self.state_.guess)
         if getattr(self.history_.algo.similarity, "absolute", False):
-            guess *= self.rule_.lipschitz  # a step, not a distance: D = eta·G for one row
-        known = self.coordinates_, self.rule_, state.phi, guess, classes, self.pooled_
-        return Prior(*known, tasks=state.tasks)
+            guess *= self.lipschitz_  # a step, not a distance: D = eta·G for one row
+        return float(guess)
 
     @property
     def n_tasks_seen_(self) -> int:
@@ -58,11 +65,11 @@ class Learning(BaseEstimator):
         for name in FITTED:
             vars(self).pop(name, None)
         self.streams_ = Streams()
-        self._pilot: list[Tasks] = []
-        self._piloted = 1
-        self._waiting: list[tuple[Tasks, Prior]] = []
-        self._thetas: dict[Any, np.ndarray] = {}
-        self._known: set = set()
+        self._pilot: Tasks | None = None  # of which the prior is learned
+        self._fresh: list[Tasks] = []  # that have come since
+        self._stale = False  # whether it is to be learned when next asked for
+        self._rows, self._warned = TaskRows(), False
+        self._models: dict[Any, np.ndarray] = {}  # theta [outputs, width] of tasks asked for
 
     def _begin(self, tasks: Tasks, expected: int | None = None) -> None:
         """Choose coordinates and rule from these tasks, and start a run of ``expected`` tasks
@@ -74,9 +81,12 @@ class Learning(BaseEstimator):
             raise FMRLError(f"radius must be a positive number, not {self.radius!r}")
         radius = None if self.radius is None else float(self.radius)
         few = tasks.take(spaced(len(tasks), 1024))
-        options = candidates(few, self.fit_intercept, radius)
-        self.coordinates_, self.rule_ = learn(tasks, options, self._seed())
-        self._pool(tasks)
+        self.coordinates_, self._even = coordinates_of(few, self.fit_intercept, radius)
+        here = self.coordinates_.tasks(few)
+        parts = [game.lipschitz(self.coordinates_.domain) for _, game in here.stacks()]
+        self.lipschitz_ = max(float(np.sqrt(np.mean(np.concatenate(parts) ** 2))), 1e-290)
+        self._pilot = tasks.take(spaced(len(tasks), pilot_size(tasks)))
+        self._stale = True
         algo = FMRL(
             domain=self.coordinates_.domain,
             within=OMD() if self.within is None else self.within,
@@ -89,12 +99,26 @@ class Learning(BaseEstimator):
         self.state_ = algo.init(np.zeros(dim))
         self.history_ = History(algo, self.state_, keep)
 
-    def _pool(self, tasks: Tasks) -> None:
-        """The pooled start, if some task may start there."""
-        self.pooled_ = None
-        if any(choice.start == "pooled" for choice in self.rule_.choices):
-            steps = [step for step in STEPS if step <= self.rule_.pooled]
-            self.pooled_ = pool(tasks, self.coordinates_, steps)[-1]
+    def _learn(self) -> None:
+        """Learn the prior from the pilot."""
+        assert self._pilot is not None
+        here, intercept = self._even.tasks(self._pilot), self._even.constant > 0
+        names = member_names(here.X.shape[1], intercept, here)
+        group, rule = calibrate(here, members(names, intercept), self._seed())
+        self._prior = Prior(self._even, tuple(group), rule, getattr(self, "classes_", None))
+        self._models, self._stale = {}, False
+
+    def _observe(self, task: Tasks) -> None:
+        """Keep one more task for the prior, which is learned again when as many have come as it was
+        learned from.
+        """
+        assert self._pilot is not None
+        self._fresh.append(task)
+        most = pilot_size(self._pilot)
+        if sum(map(len, self._fresh)) >= min(len(self._pilot), most):
+            whole = joined([self._pilot, *self._fresh])
+            self._pilot = whole.take(np.arange(max(0, len(whole) - most), len(whole)))
+            self._fresh, self._stale = [], True
 
     def _seed(self) -> int:
         if isinstance(self.random_state, np.random.RandomState):
@@ -103,28 +127,12 @@ class Learning(BaseEstimator):
             raise FMRLError(f"random_state must be a whole number, not {self.random_state!r}")
         return int(self.random_state or 0)
 
-    def _consider(self) -> None:
-        """Choose the rule again, now that there are more tasks to choose by; the coordinates
-        stay.
-        """
-        parts, self._piloted = self._pilot, len(self._pilot)
-        weighted = any(p.weight is not None for p in parts)
-        weights = [np.ones(len(p.X)) if p.weight is None else p.weight for p in parts]
-        X, target = (np.concatenate([getattr(p, n) for p in parts]) for n in ("X", "target"))
-        pilot = replace(
-            parts[0], X=X, target=target, starts=np.cumsum([0, *(len(p.X) for p in parts)]),
-            names=range(len(parts)), weight=np.concatenate(weights) if weighted else None,
-            heaviest=max(p.heaviest for p in parts),
-        )  # fmt: skip
-        _, self.rule_ = learn(pilot, [self.coordinates_], self._seed())
-        self._pool(pilot)
-
     def _name(self, given: Any) -> Any:
         """The name of one more task: as given, or the first number from the count of tasks on
         that none has yet.
         """
         if given is None:
-            return next(n for n in itertools.count(self.n_tasks_seen_) if n not in self._known)
+            return next(n for n in itertools.count(self.n_tasks_seen_) if n not in self._rows)
         given = given.item() if isinstance(given, np.generic) else given
         if not isinstance(given, Hashable):
             raise FMRLError(f"{given!r} cannot name a task", fix="give one number or text")
@@ -132,13 +140,13 @@ class Learning(BaseEstimator):
 
     def _new(self, names: Any) -> None:
         """Refuse tasks that were seen before."""
-        twice = next((name for name in names if name in self._known), None)
+        twice = next((name for name in names if name in self._rows), None)
         if twice is not None:
             fix = "give it another name, or adapt to its new rows"
             raise FMRLError(f"the task {twice!r} was seen before", fix=fix)
 
-    def _play(self, tasks: Tasks) -> None:
-        """Play tasks in the user's units and remember them."""
+    def _play(self, tasks: Tasks, keep: bool = True) -> None:
+        """Play tasks in the user's units and remember their rows."""
         self._new(tasks.names)
         if self.state_ is not self.history_.state:  # streams moved it: a new history begins
             self.history_ = History(self.history_.algo, self.state_, self.history_.keep)
@@ -149,29 +157,23 @@ class Learning(BaseEstimator):
             for rounds, state in play_tasks(history.algo, history.state, here):
                 history.append(rounds, state)
         self.state_ = history.state
-        self._known.update(tasks.names)
-        self._waiting.append((tasks, self.prior_))
+        if keep:
+            self._rows.add(tasks)
 
-    def _settle(self) -> None:
-        """Solve the models of tasks seen, from what was known when they were; until somebody
-        asks, their rows wait.
-        """
-        waiting, self._waiting = self._waiting, []
-        for tasks, prior in waiting:
-            self._thetas |= zip(tasks.names, prior.adapt(tasks), strict=True)
-
-    def _seen(self, task: Any) -> np.ndarray:
-        task = task.item() if isinstance(task, np.generic) else task
-        self._settle()
-        if task not in self._thetas:
-            fix = "adapt to some of its rows: adapt(X, y)"
-            raise FMRLError(f"the task {task!r} was not seen in fit", fix=fix)
-        return self._thetas[task]
+    def _thetas(self, names: list[Any]) -> np.ndarray:
+        """Models [T, outputs, width] of tasks seen, solved when somebody first asks."""
+        models = self._models
+        if missing := [name for name in names if name not in models]:
+            found = self.prior_.adapt(self._rows.take(missing)).theta
+            models.update(zip(missing, found, strict=True))
+        return np.stack([models[name] for name in names])
 
     def _loss(self) -> Any:
         return loss_of(getattr(self, "classes_", None))
 
-    def __getstate__(self) -> dict:
-        if getattr(self, "_waiting", None):
-            self._settle()  # rows do not belong into a stored model
-        return super().__getstate__()
+
+def pilot_size(tasks: Tasks) -> int:
+    """From how many tasks of this kind the prior is learned."""
+    rows = max(len(tasks.X) / max(len(tasks), 1), 1.0)
+    size = rows * tasks.X.shape[1] * tasks.loss.outputs
+    return int(max(min(max(PILOT, min(ROWS / rows, 4 * PILOT)), NUMBERS / size), 64))

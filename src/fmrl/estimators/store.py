@@ -22,17 +22,18 @@ from fmrl.core.values import parse
 from fmrl.errors import FMRLError
 from fmrl.estimators.calibration import Choice, Rule
 from fmrl.estimators.coordinates import Coordinates
+from fmrl.estimators.population import Population
 from fmrl.estimators.stream import Streams
+from fmrl.estimators.task_models import Prior
 from fmrl.files import write
 
-FORMAT = 2
+FORMAT = 3
 
 
 def save(estimator: Any, path: str | os.PathLike) -> Path:
     """Write a fitted estimator; the old file survives until the new one is complete."""
     if not hasattr(estimator, "history_"):
         raise FMRLError(f"this {type(estimator).__name__} is not fitted", fix="call fit first")
-    estimator._settle()
     arrays: dict[str, np.ndarray] = {}
     layout = _describe(estimator, arrays)
     arrays = {name: np.array(a, order="C") for name, a in arrays.items()}
@@ -98,34 +99,34 @@ def _damaged(path: Any) -> FMRLError:
 
 def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     """Everything but the arrays, which are put aside under their names."""
-    names = list(est._thetas)
-    odd = next(
-        (n for n in est._known if not (n is None or isinstance(n, (str, int, float, bool)))), None
-    )
+    names = list(est._rows)
+    odd = next((n for n in names if not (n is None or isinstance(n, (str, int, float)))), None)
     if odd is not None:
         raise FMRLError(
             f"the task id {odd!r} is neither a number nor text",
             fix="convert ids to text before fitting",
         )
-    here, rule, history = est.coordinates_, est.rule_, est.history_
-    arrays["centre"], arrays["scale"] = here.centre, here.scale
-    if names:
-        arrays["tasks.theta"] = np.stack([est._thetas[n] for n in names])
-    if est.pooled_ is not None:
-        arrays["pooled"] = est.pooled_
+    here, even, prior, history = est.coordinates_, est._even, est.prior_, est.history_
+    arrays["centre"], arrays["scale"], arrays["even"] = here.centre, here.scale, even.scale
+    for i, member in enumerate(prior.members):
+        parts = {"mean": member.mean, "covariance": member.covariance, "shares": member.shares}
+        arrays |= {f"member.{i}.{name}": array for name, array in parts.items()}
     columns = [name for name in KEEP[history.keep] if name != "losses"] if len(history) else []
     arrays |= {f"history.{name}": np.asarray(getattr(history, name)) for name in columns}
-    for i, task in enumerate(est._pilot):
-        arrays[f"pilot.{i}.X"], arrays[f"pilot.{i}.target"] = task.X, task.target
-        if task.weight is not None:
-            arrays[f"pilot.{i}.weight"] = task.weight
+    if names:
+        _rows(est._rows.take(names), "tasks", arrays)
+    for i, tasks in enumerate([est._pilot, *est._fresh]):
+        _rows(tasks, f"pilot.{i}", arrays)
     classes = getattr(est, "classes_", None)
     return {
         "format": FORMAT,
         "class": type(est).__name__,
         "params": {name: _param(value) for name, value in est.get_params(deep=False).items()},
         "coordinates": [here.constant, here.shift, here.unit, here.length, here.radius],
-        "rule": [rule.lipschitz, [list(c) for c in rule.choices], rule.pooled],
+        "even": [even.constant, even.shift, even.unit, even.length],
+        "lipschitz": est.lipschitz_,
+        "members": [[m.family, m.noise, m.tasks] for m in prior.members],
+        "rule": [list(c) for c in prior.rule.choices],
         "algo": repr(history.algo),
         "keep": history.keep,
         "start": flatten(history.start, arrays),
@@ -138,9 +139,8 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "features": est.feature_names_in_.tolist() if hasattr(est, "feature_names_in_") else None,
         "n_features": int(est.n_features_in_),
         "tasks": names,
-        "known": sorted((n for n in est._known if n not in est._thetas), key=repr),
         "streams": [*est.streams_[:3], list(est.streams_.regret)],
-        "pilot": [len(est._pilot), est._piloted],
+        "fresh": len(est._fresh),
     } | ({} if history.meta_batch == 1 else {"meta_batch": history.meta_batch})
 
 
@@ -169,9 +169,8 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
     est = kind(**params)
     est._reset()
     est.coordinates_ = Coordinates(arrays["centre"], arrays["scale"], *layout["coordinates"])
-    lipschitz, choices, pooled = layout["rule"]
-    est.rule_ = Rule(lipschitz, tuple(Choice(*c) for c in choices), pooled)
-    est.pooled_ = arrays.get("pooled")
+    even = est._even = Coordinates(arrays["centre"], arrays["even"], *layout["even"])
+    est.lipschitz_ = layout["lipschitz"]
     history = History(
         parse(layout["algo"]),
         unflatten(layout["start"], arrays),
@@ -190,16 +189,31 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
     if layout["features"] is not None:
         est.feature_names_in_ = np.array(layout["features"], dtype=object)
     est.n_features_in_ = layout["n_features"]
+    group = []
+    for i, (family, noise, tasks) in enumerate(layout["members"]):
+        parts = (arrays[f"member.{i}.{name}"] for name in ("mean", "covariance", "shares"))
+        mean, covariance, shares = parts
+        group.append(Population(family, mean, covariance, noise, shares, tasks))
+    rule = Rule(tuple(Choice(n, tuple(w), *rest, tuple(e)) for n, w, *rest, e in layout["rule"]))
+    est._prior = Prior(even, tuple(group), rule, getattr(est, "classes_", None))
     if layout["tasks"]:
-        est._thetas = dict(zip(layout["tasks"], arrays["tasks.theta"], strict=True))
-    est._known = set(layout["tasks"]) | set(layout["known"])
+        est._rows.add(_tasks(est._loss(), layout["tasks"], "tasks", arrays))
     *totals, regret = layout["streams"]
     est.streams_ = Streams(*totals, tuple(regret))
-    count, est._piloted = layout["pilot"]
-    loss = est._loss()
-    for i in range(count):
-        X, target, weight = (arrays.get(f"pilot.{i}.{part}") for part in ("X", "target", "weight"))
-        heaviest = 1.0 if weight is None else float(weight.max())
-        starts = np.array([0, len(X)])
-        est._pilot.append(Tasks(loss, X, target, starts, [i], weight, heaviest))
+    every = [_tasks(est._loss(), None, f"pilot.{i}", arrays) for i in range(1 + layout["fresh"])]
+    est._pilot, est._fresh = every[0], every[1:]
     return est
+
+
+def _rows(tasks: Tasks, name: str, arrays: dict[str, np.ndarray]) -> None:
+    """Put the rows of some tasks aside."""
+    found = {"X": tasks.X, "target": tasks.target, "starts": tasks.starts, "weight": tasks.weight}
+    arrays |= {f"{name}.{part}": array for part, array in found.items() if array is not None}
+
+
+def _tasks(loss: Any, names: Any, name: str, arrays: dict[str, np.ndarray]) -> Tasks:
+    """What `_rows` put aside."""
+    parts = ("X", "target", "starts", "weight")
+    X, target, starts, weight = (arrays.get(f"{name}.{part}") for part in parts)
+    heaviest = 1.0 if weight is None else float(weight.max())
+    return Tasks(loss, X, target, starts, names or range(len(starts) - 1), weight, heaviest)

@@ -1,8 +1,8 @@
-"""Streaming: tasks whose rows come one at a time, many tasks open at once, each holding O(d).
+"""Streaming: tasks whose rows come one at a time, many tasks open at once.
 
 Inside a task the learner is lazy OMD from phi (Algorithm 2's choice). When a task closes, its
-last action moves phi and the guess (FLI-Online): the optimum in hindsight would need the rows.
-Regret is bracketed without them, too: convexity gives
+last action moves phi and the guess (FLI-Online), and its latest rows say what every task's rows
+say about the prior. Regret is bracketed without an optimum: convexity gives
 
     Σ ℓ_i(θ_i) − Σ ℓ_i(phi)  ≤  regret  ≤  Σ ⟨∇_i, θ_i⟩ + R·‖Σ ∇_i‖       (R: the ball's radius).
 """
@@ -10,6 +10,7 @@ Regret is bracketed without them, too: convexity gives
 from __future__ import annotations
 
 import math
+from collections import deque
 from math import exp, log1p, sqrt
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -19,11 +20,15 @@ from scipy.linalg.blas import dger
 
 from fmrl.core.meta_level import looked
 from fmrl.core.rules.meta import End
+from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
+from fmrl.estimators.inputs import grouped
 from fmrl.estimators.task_models import probabilities
 
 if TYPE_CHECKING:
     from fmrl.estimators.base import Meta
+
+KEPT = 4096  # rows of an open task, the latest, of which its model is made when it is closed
 
 
 class Streams(NamedTuple):
@@ -55,25 +60,25 @@ class OpenTask:
         if rounds is not None and not (isinstance(rounds, (int, np.integer)) and rounds >= 1):
             what = f"rounds must be a positive integer, not {rounds!r}"
             raise FMRLError(what, fix="or leave it out")
-        prior = owner.prior_
-        here, k = prior.coordinates, prior.loss.outputs
+        here, loss, phi = owner.coordinates_, owner._loss(), owner.state_.phi
+        k, classes = loss.outputs, getattr(owner, "classes_", None)
         self.name, self.rounds, self.open = name, 0, True
         self.loss, self.loss_of_phi = 0.0, 0.0
         self._owner, self._coordinates, self._outputs = owner, here, k
-        self._classes, self._features = prior.classes, here.centre.size
+        self._classes, self._features = classes, here.centre.size
         names = getattr(owner, "feature_names_in_", None)
         self._names = None if names is None else names.tolist()
-        labels = None if prior.classes is None else prior.classes.tolist()
+        labels = None if classes is None else classes.tolist()
         self._place = None if labels is None else {label: i for i, label in enumerate(labels)}
         self._both = np.zeros((2 * k, here.width))  # phi above, total below
-        self._both[:k] = prior.phi.reshape(k, here.width)
+        self._both[:k] = phi.reshape(k, here.width)
         self._total = self._both[k:]
-        self._radius, self._rate = float(here.domain.radius), prior.guess / prior.rule.lipschitz
+        self._radius, self._rate = float(here.domain.radius), owner.guess_ / owner.lipschitz_
         self._fixed = 0.0 if rounds is None else self._rate / math.sqrt(rounds)
         self._eta, self._shrink = 0.0, 1.0
         self._played = 0.0  # Σ ⟨∇_i, θ_i⟩
         # ‖phi‖², ⟨phi, total⟩, ‖total‖²
-        self._phi2, self._cross, self._total2 = float(prior.phi @ prior.phi), 0.0, 0.0
+        self._phi2, self._cross, self._total2 = float(phi @ phi), 0.0, 0.0
         self._row = np.full(here.width, here.constant)
         self._head = self._row[: self._features]
         self._sums = self._total.T  # as BLAS wants it, in the same memory
@@ -82,6 +87,7 @@ class OpenTask:
         self._waits = looked(owner.history_.algo, self._row) is not None
         # The row predicted last, and what was found of it.
         self._seen: tuple[Any, bytes, list[float]] | None = None
+        self._kept: deque[tuple[np.ndarray, float]] = deque(maxlen=KEPT)
 
     def __enter__(self) -> Self:
         return self
@@ -174,6 +180,7 @@ class OpenTask:
         if place is None:
             known = list(self._place)[:10]
             raise FMRLError(f"the label {y!r} is not one of the classes {known}", round=self.rounds)
+        self._kept.append((self._head.copy(), place))
         k, eta, shrink = self._outputs, self._eta, self._shrink
         own = 0 if k == 1 else place
         truth = place if k == 1 else 1  # of output ``own``; the others have 0
@@ -213,6 +220,7 @@ class OpenTask:
         g = z - target
         if not math.isfinite(g):
             raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number")
+        self._kept.append((self._head.copy(), float(y)))
         self.loss_of_phi += (found[0] - target) ** 2 / 2
         self._follow([g], g * g / 2, g * z, g * found[0], 2 * g * found[1], g * g)
         return g * g / 2
@@ -237,6 +245,16 @@ class OpenTask:
         self._eta = eta = self._fixed or self._rate / sqrt(self.rounds)
         size = sqrt(max(self._phi2 - 2 * eta * self._cross + eta * eta * self._total2, 0.0))
         self._shrink = self._radius / size if size > self._radius else 1.0
+
+    @property
+    def rows(self) -> Tasks:
+        """Its latest rows as a task in the user's units."""
+        here = self._coordinates
+        X = np.stack([x for x, _ in self._kept]) * here.scale + here.centre
+        y = np.array([y for _, y in self._kept])
+        one = grouped(self._owner._loss(), X, y, None, None)
+        one.names[0] = self.name  # type: ignore[index]
+        return one
 
     @property
     def phi(self) -> np.ndarray:
@@ -267,7 +285,7 @@ class OpenTask:
             what = "the estimator was fitted anew while this task was open"
             raise FMRLError(what, fix="open it again")
         if self.open and self.rounds:
-            theta, G = self.theta, self._owner.rule_.lipschitz
+            theta, G = self.theta, self._owner.lipschitz_
             sigma = np.asarray(G * math.sqrt(self.rounds))
             seen = None if self._squares is None else self._squares.ravel()
             if getattr(self._owner.history_.algo.similarity, "observes", None) == "norms":

@@ -15,65 +15,114 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.core.tasks import Tasks
-from fmrl.estimators.calibration import Rule, leader, optima
+from fmrl.errors import FMRLError
+from fmrl.estimators.calibration import LEVELS, Choice, Rule, margins, moderated
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.inputs import as_numpy, back, grouped, positions, read, weighed, weights
+from fmrl.estimators.population import Population, Posterior
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prior:
-    """What was learned across tasks, and all that adapting to a new one needs."""
+    """What was learned across tasks, and all that adapting to a new one needs.
+
+    Args:
+        coordinates: In which columns have deviation 1.
+        members: Ways in which tasks may differ, each estimated across tasks.
+        rule: How they are averaged, by the number of rows.
+        classes: The labels; None for a regression.
+    """
 
     coordinates: Coordinates
+    members: tuple[Population, ...]
     rule: Rule
-    phi: np.ndarray  # [d]
-    guess: float  # D
-    classes: np.ndarray | None  # None: a regression
-    pooled: np.ndarray | None = None  # [d], where some task may start there
-    tasks: int = 1  # seen so far
+    classes: np.ndarray | None
 
     def __repr__(self) -> str:
         kind = "regression" if self.classes is None else f"{len(self.classes)} classes"
-        return f"Prior({self.coordinates.centre.size} features, {kind}, guess {self.guess:.3g})"
+        size, tasks = self.coordinates.centre.size, self.members[0].tasks
+        return f"Prior({size} features, {kind}, {tasks} tasks)"
 
     @property
     def loss(self) -> Loss:
         """What models are fitted by."""
         return loss_of(self.classes)
 
-    def start(self, rounds: float) -> np.ndarray:
-        """Where a task with this many rows starts, [d]."""
-        choice = self.rule.at(rounds).start if self.rule.choices else "phi"
-        starts = {"phi": self.phi, "origin": np.zeros_like(self.phi), "pooled": self.pooled}
-        return starts[choice]  # type: ignore[return-value]
+    @property
+    def noise(self) -> float:
+        """Variance of a row of a regression around its task's model, in the user's units."""
+        weights = self.rule.choices[-1].weights
+        level = sum(w * m.noise for w, m in zip(weights, self.members, strict=True))
+        return level * self.coordinates.unit**2
 
-    def eta(self, rounds: float) -> float:
-        """The step for this many rows; the theory's where there was no pilot to choose it by."""
-        if self.rule.choices:
-            return self.rule.eta(rounds)
-        return self.guess / (self.rule.lipschitz * math.sqrt(rounds))
-
-    def adapt(self, tasks: Tasks) -> np.ndarray:
-        """The models of some tasks, [T, d]: FTRL's action after their rows, or their optima where
-        one task is all that was seen. The tasks are in the user's units.
+    @property
+    def coef_std(self) -> tuple[np.ndarray, np.ndarray]:
+        """How far tasks' coefficients [outputs, f] and intercepts [outputs] lie apart: standard
+        deviations in the user's units, as adapting to many rows takes them.
         """
-        domain, tasks = self.coordinates.domain, self.coordinates.tasks(tasks)
-        if not self.rule.choices and self.tasks < 2:
-            return optima(tasks, domain)
-        out = np.empty((len(tasks), self.phi.size))
-        for n in np.unique(tasks.lengths):
-            (alike,) = np.nonzero(tasks.lengths == n)
-            start, eta = self.start(float(n)), self.eta(float(n))
-            for part, game in tasks.stacks(alike):
-                phi, step = np.tile(start, (len(part), 1)), np.full(len(part), eta)
-                out[alike[part]] = leader(game, domain, phi, step)
-        return out
+        spread = self._average(self.rule.choices[-1], [m.middle() for m in self.members]).spread
+        return deviations(self.coordinates, spread[0])  # type: ignore[index]
+
+    def middle(self) -> Posterior:
+        """What is known of a task without rows."""
+        return self._average(self.rule.at(0), [m.middle() for m in self.members])
+
+    def adapt(self, tasks: Tasks, spread: bool = False) -> Posterior:
+        """The models of some tasks in the user's units, as `Posterior` in the prior's coordinates.
+
+        Args:
+            tasks: With at least one row each.
+            spread: Whether their covariances are wanted too.
+        """
+        here, places = self.coordinates.tasks(tasks), self.rule.places(tasks.mass)
+        shape = (len(here), here.loss.outputs, here.X.shape[1])
+        theta = np.empty(shape)
+        wide = np.empty((*shape, shape[-1])) if spread else None
+        for place in np.unique(places):
+            choice, alike = self.rule.choices[place], np.flatnonzero(places == place)
+            some = here if len(alike) == len(here) else here.take(alike)
+            used = zip(choice.weights, self.members, strict=True)
+            found = self._average(choice, [m.adapt(some, spread) if w else None for w, m in used])
+            theta[alike] = found.theta
+            if wide is not None:
+                wide[alike] = found.spread
+        return Posterior(theta, wide)
+
+    @staticmethod
+    def _average(choice: Choice, said: list[Posterior | None]) -> Posterior:
+        """The weighted average of the members' models; covariances with their disagreement."""
+        pairs = [(w, s) for w, s in zip(choice.weights, said, strict=True) if w and s is not None]
+        if len(pairs) == 1:
+            return pairs[0][1]
+        theta = sum(w * s.theta for w, s in pairs)
+        if pairs[0][1].spread is None:
+            return Posterior(theta, None)  # type: ignore[arg-type]
+        spread = 0.0
+        for w, s in pairs:
+            off = s.theta - theta
+            spread = spread + w * (s.spread + off[..., :, None] * off[..., None, :])
+        return Posterior(theta, spread)  # type: ignore[arg-type]
 
     def models(self, tasks: Tasks) -> tuple[np.ndarray, np.ndarray]:
         """Coefficients [T, outputs, f] and intercepts [T, outputs] of some tasks, in the user's
         units.
         """
-        return self.coordinates.model(self.adapt(tasks), self.loss.outputs)
+        theta = self.adapt(tasks).theta
+        return self.coordinates.model(theta.reshape(len(theta), -1), self.loss.outputs)
+
+
+def deviations(here: Coordinates, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Standard deviations of coefficients and intercepts in the user's units, of covariances
+    [..., width, width].
+    """
+    f = here.centre.size
+    slopes = np.sqrt(np.maximum(np.diagonal(spread, axis1=-2, axis2=-1)[..., :f], 0.0))
+    level = np.zeros(slopes.shape[:-1])
+    if here.constant:
+        # The intercept is the prediction where all columns are 0.
+        at = np.append(-here.centre / here.scale, here.constant)
+        level = np.sqrt(np.maximum(((spread @ at) * at).sum(axis=-1), 0.0))
+    return here.unit * slopes / here.scale, here.unit * level
 
 
 def loss_of(classes: np.ndarray | None) -> Loss:
@@ -81,6 +130,13 @@ def loss_of(classes: np.ndarray | None) -> Loss:
     if classes is None:
         return Squared()
     return Logistic() if len(classes) == 2 else OneVsAll(max(len(classes), 1))
+
+
+def check_level(level: float) -> float:
+    """A level of confidence between 0 and 1."""
+    if not (isinstance(level, (int, float)) and 0 < level < 1):
+        raise FMRLError(f"level must lie between 0 and 1, not {level!r}", fix="0.9 is usual")
+    return float(level)
 
 
 class _Linear(BaseEstimator):
@@ -95,15 +151,31 @@ class _Linear(BaseEstimator):
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=classes is None)
         weight, X, y = weighed(weights(sample_weight, X), X, y)
         y = y.astype(float) if classes is None else positions(y, classes)
-        self._set(self.prior.adapt(grouped(self.prior.loss, X, y, weight, None))[0])
+        rows = grouped(self.prior.loss, X, y, weight, None)
+        found = self.prior.adapt(rows, spread=True)
+        self._set(Posterior(found.theta[0], found.spread[0]), float(rows.mass[0]))  # type: ignore[index]
         return self
 
-    def _set(self, theta: np.ndarray) -> None:
-        coef, intercept = self.prior.coordinates.model(theta, self.prior.loss.outputs)
+    def _set(self, model: Posterior, rounds: float) -> None:
+        """Take the model of one task, theta [outputs, width], which saw so many rows."""
+        here, outputs = self.prior.coordinates, self.prior.loss.outputs
+        coef, intercept = here.model(model.theta.ravel(), outputs)
         self.coef_, self.intercept_ = coef, intercept
         self.n_features_in_ = coef.shape[1]
+        self._spread, self._choice = model.spread, self.prior.rule.at(rounds)
         if self.prior.classes is None:
             self.coef_, self.intercept_ = coef[0], float(intercept[0])
+
+    @property
+    def coef_std_(self) -> np.ndarray:
+        """How uncertain each of ``coef_`` still is: its standard deviation, in the same units."""
+        check_is_fitted(self, "coef_")
+        return deviations(self.prior.coordinates, self._spread)[0].reshape(self.coef_.shape)
+
+    def _variance(self, X: np.ndarray) -> np.ndarray:
+        """Variance [n, outputs] of the margins of rows."""
+        nowhere = Posterior(np.zeros_like(self._spread[None, ..., 0]), self._spread[None])
+        return margins(self.prior.coordinates.rows(X)[None], nowhere)[1][0]
 
     def to_torch(self) -> Any:
         """The same model as a torch.nn.Linear, in float64."""
@@ -134,8 +206,8 @@ def probabilities(z: np.ndarray, classes: int) -> np.ndarray:
 class TaskClassifier(ClassifierMixin, _Linear):
     """The classifier of one task: ``coef_`` [classes or 1, f], ``intercept_``, ``classes_``."""
 
-    def _set(self, theta):
-        super()._set(theta)
+    def _set(self, model, rounds):
+        super()._set(model, rounds)
         self.classes_ = self.prior.classes
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -145,9 +217,14 @@ class TaskClassifier(ClassifierMixin, _Linear):
         return back(z[:, 0] if z.shape[1] == 1 else z, X)
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Class probabilities, [n, classes]."""
-        z = as_numpy(self.decision_function(X))
-        return back(probabilities(z.reshape(len(z), -1), len(self.classes_)), X)
+        """Class probabilities, [n, classes]; the less is known of the task, the nearer to the
+        middle.
+        """
+        check_is_fitted(self, "coef_")
+        rows = read(self, X)
+        z = rows @ self.coef_.T + self.intercept_
+        z = moderated(z, self._variance(rows), self._choice.moderation)
+        return back(probabilities(z, len(self.classes_)), X)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Their logarithms."""
@@ -165,3 +242,35 @@ class TaskRegressor(RegressorMixin, _Linear):
         """The prediction of each row, [n]."""
         check_is_fitted(self, "coef_")
         return back(read(self, X) @ self.coef_ + self.intercept_, X)
+
+    def predict_interval(self, X: Any, level: float = 0.9) -> np.ndarray:
+        """Where y of each row lies with probability ``level``: lower and upper ends, [n, 2].
+
+        Their width comes from what is uncertain about the task and from the noise, made to cover on
+        tasks held out in `fit`.
+
+        Args:
+            X: Rows [n, f].
+            level: The share of rows to be covered, over tasks like those of `fit`.
+        """
+        check_is_fitted(self, "coef_")
+        rows, here = read(self, X), self.prior.coordinates
+        noise = self.prior.noise / here.unit**2
+        deviation = here.unit * np.sqrt(self._variance(rows)[:, 0] + noise)
+        half = width(self._choice, level, self.prior.members[0].tasks) * deviation
+        middle = rows @ self.coef_ + self.intercept_
+        return back(np.stack([middle - half, middle + half], axis=1), X)
+
+
+def width(choice: Choice, level: float, tasks: int) -> float:
+    """Half an interval's width in predicted deviations: the quantile of errors on tasks held out,
+    or a Gaussian's where there were none.
+    """
+    level = check_level(level)
+    if not choice.errors:
+        from statistics import NormalDist
+
+        return NormalDist().inv_cdf((1 + level) / 2)
+    most = min(1.0, level * (1 + 1 / tasks))
+    found = float(np.interp(most, LEVELS, choice.errors))
+    return found if math.isfinite(found) else 0.0

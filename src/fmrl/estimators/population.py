@@ -1,0 +1,228 @@
+"""The population of tasks: their models as draws from Gaussians whose mean, covariance and noise
+are estimated across tasks, and what the rows of one task then say.
+
+Tasks with k > 1 outputs (one-vs-all) are k binary tasks each: every output has its own mean, and
+all share one covariance. Several centres are a mixture of such Gaussians; a task's rows say to
+which it belongs. Everything here is in coordinates where columns have deviation 1 and the
+intercept, if there is one, is the last of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fmrl.core.ensemble import kmeans
+from fmrl.core.losses import Logistic, Squared
+from fmrl.core.marginal import (
+    Moments,
+    Stacks,
+    Warm,
+    check_family,
+    climb,
+    first_guess,
+    fit_tasks,
+    moments,
+    nothing,
+    shrunk,
+    stacked,
+)
+from fmrl.core.prior import Gaussian
+from fmrl.core.tasks import Tasks
+
+STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
+WIDE = 2.5  # deviation of a class's coefficients before anything is known; 1 in a regression
+FULL, RANK = 48, 8  # columns at most with all correlations; beyond, so many directions
+
+
+class Posterior(NamedTuple):
+    """Models of some tasks."""
+
+    theta: np.ndarray  # [T, outputs, width]
+    spread: np.ndarray | None  # [T, outputs, width, width] their covariance, if it was asked for
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """N(mean, covariance) of tasks around one or more centres.
+
+    Args:
+        family: In which ways tasks differ, one of `families`.
+        mean: [centres, outputs, width].
+        covariance: [width, width] of tasks around their centre.
+        noise: s² of a regression, 1 for classes.
+        shares: How common each centre is, [centres].
+        tasks: How many it was learned from.
+    """
+
+    family: str
+    mean: np.ndarray
+    covariance: np.ndarray
+    noise: float
+    shares: np.ndarray
+    tasks: int
+
+    def gaussian(self, centre: int, output: int) -> Gaussian:
+        """Of one output around one centre."""
+        return Gaussian(self.mean[centre, output], self.covariance, self.noise, self.tasks)
+
+    def middle(self, count: int = 1) -> Posterior:
+        """What is known of ``count`` tasks without rows."""
+        theta = np.einsum("c,ckw->kw", self.shares, self.mean)
+        off = self.mean - theta
+        spread = self.covariance + np.einsum("c,ckv,ckw->kvw", self.shares, off, off)
+        return Posterior(np.tile(theta, (count, 1, 1)), np.tile(spread, (count, 1, 1, 1)))
+
+    def adapt(self, tasks: Tasks, spread: bool = False) -> Posterior:
+        """The models of tasks from their rows: posterior means, or modes for classes.
+
+        Args:
+            tasks: In these coordinates.
+            spread: Whether their covariances are wanted too.
+        """
+        theta, wide, likely = self._around_each(tasks, spread)
+        if len(theta) == 1:
+            return Posterior(theta[0], None if wide is None else wide[0])
+        share = _softmax(likely + np.log(np.maximum(self.shares, 1e-300))[:, None])
+        mean = np.einsum("ct,ctkw->tkw", share, theta)
+        if wide is None:
+            return Posterior(mean, None)
+        off = theta - mean
+        between = np.einsum("ct,ctkv,ctkw->tkvw", share, off, off)
+        return Posterior(mean, np.einsum("ct,ctkvw->tkvw", share, wide) + between)
+
+    def _around_each(self, tasks: Tasks, spread: bool) -> tuple[np.ndarray, Any, np.ndarray]:
+        """Models [centres, T, outputs, width] around each centre, their covariances, and how
+        likely the rows are [centres, T].
+        """
+        centres, outputs, width = self.mean.shape
+        shape = (centres, len(tasks), outputs, width)
+        theta, likely = np.empty(shape), np.zeros(shape[:2])
+        wide = np.empty((*shape, width)) if spread else None
+        for k, view in enumerate(by_output(tasks)):
+            stacks = stacked(view)
+            for c in range(centres):
+                gaussian = self.gaussian(c, k)
+                for part, R, found in fit_tasks(stacks, gaussian):
+                    theta[c, part, k] = gaussian.mean + found.u @ R.T
+                    likely[c, part] += found.evidence
+                    if wide is not None:
+                        wide[c, part, k] = self.noise * (R @ found.spread @ R.T)
+        return theta, wide, likely
+
+    def placed(self, columns: np.ndarray, width: int) -> Population:
+        """The same among more columns, which it does not use."""
+        mean = np.zeros((*self.mean.shape[:-1], width))
+        covariance = np.zeros((width, width))
+        mean[..., columns] = self.mean
+        covariance[np.ix_(columns, columns)] = self.covariance
+        return replace(self, mean=mean, covariance=covariance)
+
+
+def by_output(tasks: Tasks) -> Iterator[Tasks]:
+    """Tasks with one output, as they are; one-vs-all as a binary task for every class."""
+    if tasks.loss.outputs == 1:
+        yield tasks
+        return
+    for k in range(tasks.loss.outputs):
+        yield replace(tasks, loss=Logistic(), target=tasks.target[:, k : k + 1])
+
+
+def families(width: int, intercept: bool) -> dict[str, Any]:
+    """In which ways tasks may differ, the plainest first.
+
+    none: not at all. intercept: by a constant. alike: by a constant, and in every column by the
+    same deviation. columns: in every column by its own. full: in any direction; with many columns
+    in a few directions of their own and by one deviation in the rest.
+    """
+    slopes = width - intercept
+    found: dict[str, Any] = {"none": (-1,) * width}
+    if intercept:
+        found["intercept"] = (-1,) * slopes + (0,)
+    if slopes:
+        found["alike"] = (0,) * slopes + (1,) * intercept
+    if slopes > 1:
+        found["columns"] = tuple(range(width))
+    if width > 1:
+        found["full"] = "full" if width <= FULL else RANK
+    return found
+
+
+def estimate(
+    tasks: Tasks, family: str, intercept: bool, centres: int = 1, start: Population | None = None
+) -> Population:
+    """The population of some tasks, by marginal likelihood.
+
+    Args:
+        tasks: In coordinates of deviation 1.
+        family: One of `families`.
+        intercept: Whether the last column is one.
+        centres: Around how many centres tasks lie.
+        start: What a plainer family found, from which to go on.
+    """
+    views, width = [stacked(view) for view in by_output(tasks)], tasks.X.shape[1]
+    kind = check_family(families(width, intercept)[family], width)
+    learns = isinstance(tasks.loss, Squared)
+    options = {"family": kind, "learns": learns, "ridge": 1.0 if learns else WIDE**-2, "bold": True}
+    one_output = next(by_output(tasks))
+    told = moments(views[0], nothing(one_output, None))
+    guess = first_guess(one_output, told, kind, few=True)
+    first = [guess] * len(views)
+    if start is not None:
+        wide, noise = guess.covariance * start.noise, start.noise
+        if start.family in ("alike", "columns"):
+            wide = start.covariance
+        elif start.family == "intercept":
+            wide = np.where(start.covariance > 0, start.covariance, wide)
+        first = [Gaussian(mean, wide, noise) for mean in start.mean[0]]
+    warm = [Warm() for _ in views]
+
+    def sums(found: list[Gaussian]) -> list[Moments]:
+        return [moments(v, g, None, w) for v, g, w in zip(views, found, warm, strict=True)]
+
+    found = climb(sums, first, STEPS, TOLERANCE, **options)
+    end = shrunk(found[0], kind, float(width))
+    mean = np.stack([g.mean for g in found])[None]
+    one = Population(family, mean, end.covariance, end.noise, np.ones(1), len(tasks))
+    return one if centres == 1 else _several(one, tasks, views, centres, kind, options)
+
+
+def _several(
+    one: Population, tasks: Tasks, views: list[Stacks], centres: int, kind: Any, options: dict
+) -> Population:
+    """The population around several centres, by expectation and maximisation from k-means of the
+    tasks' models.
+    """
+    theta = one.adapt(tasks).theta
+    means = kmeans(theta.reshape(len(tasks), -1), centres)[0].reshape(centres, *theta.shape[1:])
+    found = replace(one, mean=means, shares=np.full(centres, 1 / centres))
+    shrink = float(tasks.X.shape[1])
+    for _ in range(STEPS):
+        _, _, likely = found._around_each(tasks, spread=False)
+        share = _softmax(likely + np.log(np.maximum(found.shares, 1e-300))[:, None])
+
+        def sums(each: list[Gaussian], share: np.ndarray = share) -> list[Moments]:
+            places = [(c, k) for c in range(centres) for k in range(len(views))]
+            pairs = zip(places, each, strict=True)
+            return [moments(views[k], g, share[c]) for (c, k), g in pairs]
+
+        each = [found.gaussian(c, k) for c in range(centres) for k in range(len(views))]
+        each = climb(sums, each, 1, TOLERANCE, **options)
+        mean = np.stack([g.mean for g in each]).reshape(found.mean.shape)
+        moved = float(np.abs(mean - found.mean).max())
+        covariance, noise = each[0].covariance, each[0].noise
+        shares = share.mean(axis=1)
+        found = replace(found, mean=mean, covariance=covariance, noise=noise, shares=shares)
+        if moved < TOLERANCE:
+            break
+    end = shrunk(replace(found.gaussian(0, 0), tasks=len(tasks)), kind, shrink)
+    return replace(found, covariance=end.covariance)
+
+
+def _softmax(a: np.ndarray) -> np.ndarray:
+    """Over the first axis."""
+    e = np.exp(a - a.max(axis=0))
+    return e / e.sum(axis=0)
