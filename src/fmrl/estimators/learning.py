@@ -47,7 +47,7 @@ class Learning(BaseEstimator):
         if getattr(self.history_.algo.similarity, "absolute", False):
             guess *= self.rule_.lipschitz  # a step, not a distance: D = eta·G for one row
         known = self.coordinates_, self.rule_, state.phi, guess, classes, self.pooled_
-        return Prior(*known, tasks=state.tasks)
+        return Prior(*known, tasks=state.tasks, encoder=getattr(self, "encoder_", None))
 
     @property
     def n_tasks_seen_(self) -> int:

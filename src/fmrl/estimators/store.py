@@ -24,6 +24,7 @@ from fmrl.estimators.calibration import Choice, Rule
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.stream import Streams
 from fmrl.files import write
+from fmrl.tables.encoder import Encoder
 
 FORMAT = 2
 
@@ -137,6 +138,7 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         else {"labels": classes.tolist(), "dtype": classes.dtype.str},
         "features": est.feature_names_in_.tolist() if hasattr(est, "feature_names_in_") else None,
         "n_features": int(est.n_features_in_),
+        "encoder": est.encoder_.to_json() if hasattr(est, "encoder_") else None,
         "tasks": names,
         "known": sorted((n for n in est._known if n not in est._thetas), key=repr),
         "streams": [*est.streams_[:3], list(est.streams_.regret)],
@@ -190,6 +192,8 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
     if layout["features"] is not None:
         est.feature_names_in_ = np.array(layout["features"], dtype=object)
     est.n_features_in_ = layout["n_features"]
+    if layout.get("encoder") is not None:
+        est.encoder_ = Encoder.from_json(layout["encoder"])
     if layout["tasks"]:
         est._thetas = dict(zip(layout["tasks"], arrays["tasks.theta"], strict=True))
     est._known = set(layout["tasks"]) | set(layout["known"])

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.extmath import softmax
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.core.tasks import Tasks
 from fmrl.estimators.calibration import Rule, leader, optima
 from fmrl.estimators.coordinates import Coordinates
-from fmrl.estimators.inputs import as_numpy, back, grouped, positions, read, weighed, weights
+from fmrl.estimators.encoding import as_numpy, checked, read
+from fmrl.estimators.inputs import back, grouped, positions, weighed, weights
+from fmrl.tables.encoder import Encoder
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,6 +33,7 @@ class Prior:
     classes: np.ndarray | None  # None: a regression
     pooled: np.ndarray | None = None  # [d], where some task may start there
     tasks: int = 1  # seen so far
+    encoder: Encoder | None = None  # how rows become numbers
 
     def __repr__(self) -> str:
         kind = "regression" if self.classes is None else f"{len(self.classes)} classes"
@@ -92,7 +95,8 @@ class _Linear(BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None):
         """Adapt to the rows of one task, X [n, f] and y [n]."""
         classes = self.prior.classes
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=classes is None)
+        options = {"reset": True, "learn": False, "y_numeric": classes is None}
+        X, y, _ = checked(self, X, y, **options)
         weight, X, y = weighed(weights(sample_weight, X), X, y)
         y = y.astype(float) if classes is None else positions(y, classes)
         self._set(self.prior.adapt(grouped(self.prior.loss, X, y, weight, None))[0])
@@ -101,9 +105,20 @@ class _Linear(BaseEstimator):
     def _set(self, theta: np.ndarray) -> None:
         coef, intercept = self.prior.coordinates.model(theta, self.prior.loss.outputs)
         self.coef_, self.intercept_ = coef, intercept
-        self.n_features_in_ = coef.shape[1]
+        encoder = self.encoder_
+        self.n_features_in_ = len(encoder.columns) if encoder else coef.shape[1]
         if self.prior.classes is None:
             self.coef_, self.intercept_ = coef[0], float(intercept[0])
+
+    @property
+    def encoder_(self) -> Encoder | None:
+        """How rows become numbers: as in the `fit` this model comes from."""
+        return self.prior.encoder
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def to_torch(self) -> Any:
         """The same model as a torch.nn.Linear, in float64."""
