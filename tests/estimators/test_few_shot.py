@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import sklearn
 from sklearn.compose import ColumnTransformer
@@ -85,7 +86,8 @@ def test_order_and_names_do_not_matter_and_the_seed_does():
     names = np.random.default_rng(1).permutation(24).astype(str)[task]
     np.testing.assert_allclose(score(X, y, names), wanted, rtol=1e-5)
     frame = pd.DataFrame(X, columns=list("abcd"))
-    np.testing.assert_allclose(score(frame, y, task), wanted, rtol=1e-5)
+    for same in (frame, pd.DataFrame(X), pl.DataFrame(frame), frame.to_numpy().tolist()):
+        np.testing.assert_allclose(score(same, y, task), wanted, rtol=1e-5)
     assert not np.allclose(score(X, y, task, random_state=1), wanted)
     estimator = fmrl.MetaClassifier().fit(X, y, task=task)
     scorer = fmrl.FewShotScorer(3)

@@ -51,7 +51,11 @@ def in_numpy(frame):
 KINDS = {
     "polars": lambda f: f,
     "lazy": lambda f: f.lazy(),
+    "polars of objects": lambda f: f.with_columns(
+        pl.Series(n, np.array(f[n].to_list(), dtype=object)) for n in f.columns[1:]
+    ),
     "pandas": in_pandas,
+    "pandas with NA": lambda f: in_pandas(f).convert_dtypes(),
     "pandas of objects": lambda f: in_pandas(f).astype(object),
     "pandas on Arrow": lambda f: in_pandas(f).convert_dtypes(dtype_backend="pyarrow"),
     "Arrow": lambda f: f.to_arrow(),
@@ -247,6 +251,26 @@ def test_saved_and_refitted_models_read_tables_as_before(tmp_path):
     model = back.adapt(frame[:5], labels[:5])
     again = clone(model).fit(frame[:5], labels[:5])
     np.testing.assert_array_equal(again.predict_proba(frame), model.predict_proba(frame))
+
+
+def test_streams_take_rows_of_a_table():
+    frame, y = table()
+    reg = fmrl.MetaRegressor().fit(frame, y, task="shop")
+    rows = frame.drop("shop")
+    plain = fmrl.MetaRegressor().fit(reg.encoder_.transform(rows), y, task=frame["shop"])
+    by_name, in_order, encoded = reg.task(), reg.task(), plain.task()
+    for i, row in enumerate(rows[:8].iter_rows(named=True)):
+        x = reg.encoder_.transform(rows[i : i + 1])[0]
+        wanted = encoded.play(x, y[i])
+        assert by_name.play(row, y[i]) == pytest.approx(wanted)
+        assert in_order.play(tuple(row.values()), y[i]) == pytest.approx(wanted)
+    assert np.isfinite(by_name.predict(row | {"size": None, "colour": "pink"}))
+    with pytest.raises(TableError, match="no column 'size'"):
+        by_name.predict({"colour": "red"})
+    with pytest.raises(fmrl.FMRLError, match="a row has 2 values"):
+        by_name.predict([1.0, "red"])
+    with pytest.raises(TableError, match="'size' is String"):
+        by_name.predict(row | {"size": "large"})
 
 
 def test_forgetting_the_tasks_is_said_once():

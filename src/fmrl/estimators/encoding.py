@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Number
 from typing import Any
@@ -121,6 +122,27 @@ def read(model: Any, X: Any) -> np.ndarray:
     return _numbers(model, X, _NOTHING, False, encoder, False, {})[0]
 
 
+def read_row(model: Any, x: Any) -> Any:
+    """One row as numbers [f]; rows that need no encoding stay as they are.
+
+    Args:
+        model: Whose features it must have.
+        x: The values in the order of the features, or a mapping from their names.
+    """
+    encoder = getattr(model, "encoder_", None)
+    if encoder is None or (encoder.plain and not isinstance(x, Mapping)):
+        return x
+    names = encoder.inputs
+    if isinstance(x, Mapping) and (absent := [n for n in names if n not in x]):
+        raise no_column(absent[0], map(str, x))
+    values = [x[n] for n in names] if isinstance(x, Mapping) else list(x)
+    if len(values) != len(names):
+        raise FMRLError(f"a row has {len(values)} values", fix=f"give {len(names)}, as in fit")
+    row = np.empty((1, len(names)), dtype=object)
+    row[0] = values
+    return encoder.transform(from_array(row, names))[0]
+
+
 def _numbers(
     model: Any, X: Any, y: Any, reset: bool, encoder: Encoder | None, learn: bool, options: dict
 ) -> tuple[np.ndarray, Any, Encoder]:
@@ -215,6 +237,9 @@ def _polars(
     table = as_polars(native)
     assert isinstance(table, pl.DataFrame)
     table = table.rename(dict(zip(table.columns, names, strict=True)))
+    if odd := [n for n, d in table.schema.items() if d == pl.Object]:
+        held = np.array([table[n].to_list() for n in odd], dtype=object).T
+        table = table.with_columns(from_array(held, odd).get_columns())
     # Numbers that were declared categories are categories.
     said = zip(names, frame.schema.values(), strict=True)
     declared = [n for n, d in said if d in (nw.Categorical, nw.Enum)]
@@ -242,11 +267,14 @@ def _warn_of_ids(X: Any, task: Any) -> None:
     if frame is None or len(frame) < _FEWEST:
         return
     ids = None if task is None else np.asarray(as_numpy(task))
-    for name, dtype in frame.schema.items():
+    for column in frame.iter_columns():
+        name, dtype = column.name, column.dtype
         if not (dtype.is_integer() or dtype in (nw.String, nw.Object, nw.Categorical, nw.Enum)):
             continue
-        values = frame[name].to_numpy()
-        if ids is not None and ids.shape == values.shape and (ids == values).all():
+        if column.is_null().any():
+            continue  # an id has no gaps
+        values = column.to_numpy()
+        if ids is not None and np.array_equal(ids, values):
             warn(f"column {name!r} is the task itself: leave it out, a new task has another")
         elif dtype.is_integer() and values.dtype.kind in "iu":
             counts = int(values.max()) - int(values.min()) + 1 == len(values)

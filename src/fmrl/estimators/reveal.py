@@ -39,7 +39,7 @@ def _keys(X: Any, y: Any, seed: int) -> np.ndarray:
         X = np.asarray(X)
         columns = list(X.reshape(len(X), -1).T)
     else:
-        columns = [frame[name].to_numpy() for name in frame.columns]
+        columns = [column.to_numpy() for column in frame.iter_columns()]
     columns += [] if y is None else [np.asarray(as_numpy(y))]
     out = np.full(len(columns[0]), seed % (1 << 64), dtype=np.uint64)
     for column in columns:
