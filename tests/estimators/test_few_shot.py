@@ -180,8 +180,8 @@ def test_requests_that_make_no_sense_are_refused():
     for given, groups, message in [
         ({"shots": 3, "n_splits": 7}, task, "6 tasks with more than 3 rows make no 7 folds"),
         ({"shots": 3, "n_splits": 1}, task, "make no 1 folds"),
-        ({"shots": -1}, task, "no numbers of rows"),
-        ({"shots": ()}, task, "no numbers of rows"),
+        ({"shots": -1}, task, "is not a number of rows"),
+        ({"shots": ()}, task, "is not a number of rows"),
         ({"shots": 3}, None, "needs the task of every row"),
     ]:
         with pytest.raises(fmrl.FMRLError, match=message):

@@ -216,7 +216,7 @@ def few_shot_score(
 def _shots(given: int | Sequence[int]) -> tuple[int, ...]:
     shots = (given,) if isinstance(given, (int, np.integer)) else tuple(given)
     if not shots or not all(isinstance(k, (int, np.integer)) and k >= 0 for k in shots):
-        raise FMRLError(f"shots={given!r} are no numbers of rows", fix="give for example (1, 2, 4)")
+        raise FMRLError(f"shots={given!r} is not a number of rows", fix="give 4 or (1, 2, 4)")
     return tuple(int(k) for k in shots)
 
 
