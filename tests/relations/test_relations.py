@@ -27,7 +27,10 @@ CORE = ("run", "run on ray", "step", *ENSEMBLES, PRIOR)
 NETWORKS = ("MetaTrainer", "MAML")
 STREAMS = ("stream", "stream from nothing")
 SEEN, FRAME = "fit + predict a task seen", "tasks_from_frame + run"
-PILOTED = ("fit + adapt", SEEN, "save + load + adapt", "partial_fit + adapt", *COMMANDS)
+PILOTED = (
+    "fit + adapt", "fit by a column + adapt", "Pipeline + adapt", SEEN, "save + load + adapt",
+    "partial_fit + adapt", *COMMANDS,
+)
 CLOSE, SINGLE, BITS = 1e-6, 1e-5, 1e-12  # of the largest answer
 ADAM = "Its outer steps are Adam's, as long in any units."
 RELATIONS, NOT_FOR = {}, {}
@@ -260,6 +263,8 @@ def test_ways_that_are_left_out_exist():
 
 TAKES = {"X", "episodes", "file", "frame", "game", "table", "task", "tasks"}  # names of rows
 NO_WAYS = {  # and why not
+    "Meta.get_feature_names_out": "takes no rows", "fmrl.FewShot*": "judges what adapt gives",
+    "fmrl.few_shot_score": "judges what adapt gives",
     "Meta.score": "compares what predict says with labels", "fmrl.certify": "proves what a run did",
     "fmrl data table": "prints what a table holds", "fmrl.FMRL.sigma": "is a part of step",
     "fmrl.*.actions": "is a part of step", "fmrl.*.losses": "is a part of step",

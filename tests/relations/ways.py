@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.pipeline import Pipeline
 
 import fmrl
 
@@ -133,6 +134,21 @@ def adapted(case, est):
     """What the model of the new task says."""
     few, labels = rows(case, case.few), column(case, case.labels)
     return look(case, est.adapt(few, labels, sample_weight=case.weight_few))
+
+
+def in_pipeline(case, scratch):
+    """What the model of the new task says, at the end of a pipeline."""
+    pipe = Pipeline([("before", "passthrough"), ("meta", fresh(case)[0])])
+    X, y, task = rows(case, case.X), column(case, case.y), column(case, case.task)
+    pipe.fit(X, y, meta__task=task, meta__sample_weight=case.weight)
+    few, labels = rows(case, case.few), column(case, case.labels)
+    return look(case, fmrl.adapt(pipe, few, labels, sample_weight=case.weight_few))
+
+
+def by_column(case, scratch):
+    """What the model of the new task says, where a column names the tasks."""
+    table, y = frame(case, {"who": case.task, **named(case, case.X)}), column(case, case.y)
+    return adapted(case, fresh(case)[0].fit(table, y, task="who", sample_weight=case.weight))
 
 
 def seen(case, scratch):
@@ -348,6 +364,8 @@ class Way(NamedTuple):
 
 WAYS = {
     "fit + adapt": Way(lambda case, scratch: adapted(case, fitted(case)), "Meta.fit, Meta.adapt"),
+    "fit by a column + adapt": Way(by_column, "Meta.fit"),
+    "Pipeline + adapt": Way(in_pipeline, "fmrl.adapt"),
     "fit + predict": Way(lambda case, scratch: look(case, fitted(case)),
                          "Meta.predict, Meta.predict_proba, Meta.decision_function"),
     "fit + predict a task seen": Way(seen, "Meta.model"),

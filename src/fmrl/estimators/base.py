@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 
 from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators import store
 from fmrl.estimators.calibration import margins
-from fmrl.estimators.inputs import as_numpy, grouped, read, task_ids, weighed
+from fmrl.estimators.encoding import as_numpy, by_task, read
+from fmrl.estimators.inputs import grouped, task_ids, weighed
 from fmrl.estimators.learning import Learning
 from fmrl.estimators.population import Posterior
 from fmrl.estimators.stream import FirstTask, OpenTask
@@ -40,6 +41,11 @@ class Meta(Learning):
     """What the two estimators share: everything but what is predicted."""
 
     _task_model: type
+    # Metadata routing: what is called task is ours, unless the user says otherwise.
+    __metadata_request__fit: ClassVar = {"task": True}
+    __metadata_request__partial_fit: ClassVar = {"task": True}
+    __metadata_request__predict: ClassVar = {"task": True}
+    __metadata_request__score: ClassVar = {"task": True}
 
     def __init__(
         self, *, within: Any = None, update: Any = None, meta: Any = None, similarity: Any = None,
@@ -59,12 +65,13 @@ class Meta(Learning):
         Tasks are played in the order in which they first appear, rows of a task in theirs.
 
         Args:
-            X: Rows [n, f], as an array or a data frame.
+            X: Rows [n, f], as an array or a data frame: numbers, text, categories, dates, gaps.
             y: Labels or numbers [n].
-            task: Which task a row belongs to [n]; without it all rows are one task.
+            task: Which task a row belongs to [n], or the name of the column of X that says so and
+                is then no feature; without it all rows are one task.
             sample_weight: How much each row counts [n].
         """
-        X, y, weight = self._check(X, y, sample_weight, reset=True)
+        X, y, weight, task = self._check(X, y, sample_weight, task, reset=True)
         weight, X, y, ids = weighed(weight, X, y, task_ids(task, len(y)))
         self._reset()
         y = self._target(y, None, first=True)
@@ -86,11 +93,11 @@ class Meta(Learning):
             X: The task's rows [n, f].
             y: Their labels or numbers [n].
             classes: All labels, in the first call.
-            task: The task's name (default: a number).
+            task: The task's name, or the column of X that holds it (default: a number).
             sample_weight: How much each row counts [n].
         """
         first = not hasattr(self, "history_")
-        X, y, weight = self._check(X, y, sample_weight, reset=first)
+        X, y, weight, task = self._check(X, y, sample_weight, task, reset=first, one=True)
         weight, X, y = weighed(weight, X, y)
         if first:
             self._reset()
@@ -120,6 +127,7 @@ class Meta(Learning):
             expected: How many tasks will come, which decides what the history can afford to keep.
         """
         self._reset()
+        vars(self).pop("encoder_", None)
         if classes is not None:
             self.classes_ = np.unique(classes)
         self.n_features_in_ = tasks.X.shape[1]
@@ -156,11 +164,33 @@ class Meta(Learning):
             A fitted `TaskClassifier` or `TaskRegressor`.
         """
         check_is_fitted(self, "history_")
-        X = as_numpy(X)
+        X = by_task(X, None, self._task_column)[0]
         validate_data(
             self, X, reset=False, skip_check_array=True
         )  # the features must be those of fit
         return self._task_model(self.prior_).fit(X, as_numpy(y), sample_weight)
+
+    @property
+    def _task_column(self) -> str | None:
+        """The column that named the tasks in `fit`."""
+        encoder = getattr(self, "encoder_", None)
+        return encoder.task if encoder else None
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns that models have coefficients for: those of `fit`, encoded.
+
+        Args:
+            input_features: Not used; the names are those of `fit`.
+        """
+        check_is_fitted(self, "history_")
+        if hasattr(self, "encoder_"):
+            return np.array(self.encoder_.names, dtype=object)
+        return _check_feature_names_in(self, input_features)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def model(self, task: Any) -> Any:
         """The model of a task seen, by its id."""
@@ -260,6 +290,7 @@ class Meta(Learning):
         task is given or the task is unknown.
         """
         check_is_fitted(self, "history_")
+        X, task, _ = by_task(X, task, self._task_column)
         prior, rows = self.prior_, self.prior_.coordinates.rows(read(self, X))
         if task is None:
             names, which = [None], np.zeros(len(rows), dtype=int)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
-from sklearn.utils.validation import validate_data
 
 from fmrl.errors import FMRLError
 from fmrl.estimators.base import Meta
 from fmrl.estimators.calibration import moderated
-from fmrl.estimators.inputs import as_numpy, back, positions, weights
+from fmrl.estimators.encoding import as_numpy, checked
+from fmrl.estimators.inputs import back, positions, weights
 from fmrl.estimators.task_models import TaskClassifier, TaskRegressor, probabilities, width
 
 
@@ -45,11 +45,13 @@ class MetaClassifier(ClassifierMixin, Meta):
     """
 
     _task_model = TaskClassifier
+    __metadata_request__predict_proba: ClassVar = {"task": True}
+    __metadata_request__decision_function: ClassVar = {"task": True}
 
-    def _check(self, X, y, sample_weight, reset):
-        X, y = validate_data(self, as_numpy(X), as_numpy(y), dtype=np.float64, reset=reset)
+    def _check(self, X, y, sample_weight, task, reset, one=False):
+        X, y, task = checked(self, X, y, task, reset=reset, one=one)
         check_classification_targets(y)
-        return X, y, weights(sample_weight, X)
+        return X, y, weights(sample_weight, X), task
 
     def _target(self, y, classes, first):
         if first:
@@ -113,10 +115,9 @@ class MetaRegressor(RegressorMixin, Meta):
 
     _task_model = TaskRegressor
 
-    def _check(self, X, y, sample_weight, reset):
-        options = {"dtype": np.float64, "y_numeric": True, "reset": reset}
-        X, y = validate_data(self, as_numpy(X), as_numpy(y), **options)
-        return X, np.asarray(y, dtype=float), weights(sample_weight, X)
+    def _check(self, X, y, sample_weight, task, reset, one=False):
+        X, y, task = checked(self, X, y, task, reset=reset, one=one, y_numeric=True)
+        return X, np.asarray(y, dtype=float), weights(sample_weight, X), task
 
     def _target(self, y, classes, first):
         if classes is not None:

@@ -7,16 +7,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import _check_sample_weight
 
 from fmrl.core.losses import Loss
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-
-
-def as_numpy(x: Any) -> Any:
-    """Tensors as NumPy arrays; everything else as it is."""
-    return x.detach().cpu().numpy() if hasattr(x, "detach") else x
+from fmrl.estimators.encoding import as_numpy, warn
 
 
 def back(values: np.ndarray, like: Any) -> Any:
@@ -26,11 +22,6 @@ def back(values: np.ndarray, like: Any) -> Any:
     import torch
 
     return torch.as_tensor(np.ascontiguousarray(values), device=like.device)
-
-
-def read(model: Any, X: Any) -> np.ndarray:
-    """Rows to predict, checked against what the model was fitted on."""
-    return validate_data(model, as_numpy(X), dtype=np.float64, reset=False)
 
 
 def positions(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
@@ -85,6 +76,8 @@ def grouped(
         found, first, which, sizes = np.unique(
             ids, return_index=True, return_inverse=True, return_counts=True
         )
+        if len(found) == len(ids) >= 20:
+            warn("every row is a task of its own: is task= the id of a row?")
         order = np.argsort(first, kind="stable")  # tasks by first appearance
         place = np.empty_like(order)
         place[order] = np.arange(len(order))

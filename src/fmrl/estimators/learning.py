@@ -105,7 +105,8 @@ class Learning(BaseEstimator):
         here, intercept = self._even.tasks(self._pilot), self._even.constant > 0
         names = member_names(here.X.shape[1], intercept, here)
         group, rule = calibrate(here, members(names, intercept), self._seed())
-        self._prior = Prior(self._even, tuple(group), rule, getattr(self, "classes_", None))
+        known = getattr(self, "classes_", None), getattr(self, "encoder_", None)
+        self._prior = Prior(self._even, tuple(group), rule, *known)
         self._models, self._stale = {}, False
 
     def _observe(self, task: Tasks) -> None:

@@ -26,6 +26,7 @@ from fmrl.estimators.population import Population
 from fmrl.estimators.stream import Streams
 from fmrl.estimators.task_models import Prior
 from fmrl.files import write
+from fmrl.tables.encoder import Encoder
 
 FORMAT = 3
 
@@ -138,6 +139,7 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         else {"labels": classes.tolist(), "dtype": classes.dtype.str},
         "features": est.feature_names_in_.tolist() if hasattr(est, "feature_names_in_") else None,
         "n_features": int(est.n_features_in_),
+        "encoder": est.encoder_.to_json() if hasattr(est, "encoder_") else None,
         "tasks": names,
         "streams": [*est.streams_[:3], list(est.streams_.regret)],
         "fresh": len(est._fresh),
@@ -189,13 +191,16 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
     if layout["features"] is not None:
         est.feature_names_in_ = np.array(layout["features"], dtype=object)
     est.n_features_in_ = layout["n_features"]
+    if layout.get("encoder") is not None:
+        est.encoder_ = Encoder.from_json(layout["encoder"])
     group = []
     for i, (family, noise, tasks) in enumerate(layout["members"]):
         parts = (arrays[f"member.{i}.{name}"] for name in ("mean", "covariance", "shares"))
         mean, covariance, shares = parts
         group.append(Population(family, mean, covariance, noise, shares, tasks))
     rule = Rule(tuple(Choice(n, tuple(w), *rest, tuple(e)) for n, w, *rest, e in layout["rule"]))
-    est._prior = Prior(even, tuple(group), rule, getattr(est, "classes_", None))
+    known = getattr(est, "classes_", None), getattr(est, "encoder_", None)
+    est._prior = Prior(even, tuple(group), rule, *known)
     if layout["tasks"]:
         est._rows.add(_tasks(est._loss(), layout["tasks"], "tasks", arrays))
     *totals, regret = layout["streams"]

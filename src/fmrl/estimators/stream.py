@@ -22,6 +22,7 @@ from fmrl.core.meta_level import looked
 from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
+from fmrl.estimators.encoding import read_row
 from fmrl.estimators.inputs import grouped
 from fmrl.estimators.task_models import probabilities
 
@@ -68,6 +69,8 @@ class OpenTask:
         self._classes, self._features = classes, here.centre.size
         names = getattr(owner, "feature_names_in_", None)
         self._names = None if names is None else names.tolist()
+        encoder = getattr(owner, "encoder_", None)
+        self._plain = encoder is None or encoder.plain
         labels = None if classes is None else classes.tolist()
         self._place = None if labels is None else {label: i for i, label in enumerate(labels)}
         self._both = np.zeros((2 * k, here.width))  # phi above, total below
@@ -106,6 +109,7 @@ class OpenTask:
         if named and list(x.index) != self._names:
             fix = f"give the columns in the order {', '.join(map(repr, self._names[:10]))}"
             raise FMRLError("a row has other columns than fit", round=self.rounds, fix=fix)
+        x = x if self._plain else read_row(self._owner, x)
         try:
             fits = len(x) == self._features
             self._coordinates.features(x, self._head)

@@ -11,15 +11,17 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.extmath import softmax
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators.calibration import LEVELS, Choice, Rule, margins, moderated
 from fmrl.estimators.coordinates import Coordinates
-from fmrl.estimators.inputs import as_numpy, back, grouped, positions, read, weighed, weights
+from fmrl.estimators.encoding import as_numpy, checked, read
+from fmrl.estimators.inputs import back, grouped, positions, weighed, weights
 from fmrl.estimators.population import Population, Posterior
+from fmrl.tables.encoder import Encoder
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,12 +33,14 @@ class Prior:
         members: Ways in which tasks may differ, each estimated across tasks.
         rule: How they are averaged, by the number of rows.
         classes: The labels; None for a regression.
+        encoder: How rows of a table become numbers.
     """
 
     coordinates: Coordinates
     members: tuple[Population, ...]
     rule: Rule
     classes: np.ndarray | None
+    encoder: Encoder | None = None
 
     def __repr__(self) -> str:
         kind = "regression" if self.classes is None else f"{len(self.classes)} classes"
@@ -148,7 +152,8 @@ class _Linear(BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None):
         """Adapt to the rows of one task, X [n, f] and y [n]."""
         classes = self.prior.classes
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=classes is None)
+        options = {"reset": True, "learn": False, "y_numeric": classes is None}
+        X, y, _ = checked(self, X, y, **options)
         weight, X, y = weighed(weights(sample_weight, X), X, y)
         y = y.astype(float) if classes is None else positions(y, classes)
         rows = grouped(self.prior.loss, X, y, weight, None)
@@ -161,7 +166,8 @@ class _Linear(BaseEstimator):
         here, outputs = self.prior.coordinates, self.prior.loss.outputs
         coef, intercept = here.model(model.theta.ravel(), outputs)
         self.coef_, self.intercept_ = coef, intercept
-        self.n_features_in_ = coef.shape[1]
+        encoder = self.encoder_
+        self.n_features_in_ = len(encoder.columns) if encoder else coef.shape[1]
         self._spread, self._choice = model.spread, self.prior.rule.at(rounds)
         if self.prior.classes is None:
             self.coef_, self.intercept_ = coef[0], float(intercept[0])
@@ -176,6 +182,16 @@ class _Linear(BaseEstimator):
         """Variance [n, outputs] of the margins of rows."""
         nowhere = Posterior(np.zeros_like(self._spread[None, ..., 0]), self._spread[None])
         return margins(self.prior.coordinates.rows(X)[None], nowhere)[1][0]
+
+    @property
+    def encoder_(self) -> Encoder | None:
+        """How rows become numbers: as in the `fit` this model comes from."""
+        return self.prior.encoder
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def to_torch(self) -> Any:
         """The same model as a torch.nn.Linear, in float64."""

@@ -2,8 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -131,7 +131,45 @@ def _series(name: str, values: Any) -> pl.Series:
             return pl.Series(name, array)
     # Each library has its own missing value (None, NaN, NA, NaT); only the library knows them.
     pairs = zip(values.to_list(), values.is_null().to_list(), strict=True)
-    items = [None if m else v.item() if isinstance(v, np.generic) else v for v, m in pairs]
+    return _of_one_kind(name, [None if missing else value for value, missing in pairs])
+
+
+def from_array(X: np.ndarray, names: Iterable[str], text: Collection[str] = ()) -> pl.DataFrame:
+    """The columns of a NumPy array of numbers, texts, dates or any objects.
+
+    An array of text has nothing but text: its columns that are all numbers become numbers.
+
+    Args:
+        X: The array [n, f].
+        names: Of its columns.
+        text: Columns that are text even where they look like numbers.
+
+    >>> from_array(np.array([["1.5", "a"], ["2", "b"]]), ["x0", "x1"]).schema
+    Schema([('x0', Float64), ('x1', String)])
+    """
+    return pl.DataFrame([_array_series(n, X[:, i], n in text) for i, n in enumerate(names)])
+
+
+def _array_series(name: str, x: np.ndarray, text: bool) -> pl.Series:
+    if x.dtype.kind in "Mm":
+        return pl.Series(name, x.astype(f"{x.dtype.kind}8[us]"))
+    if x.dtype.kind in "US":
+        with suppress(ValueError):
+            x = x if text else x.astype(np.float64)
+        return pl.Series(name, x.astype(str) if x.dtype.kind == "S" else x)
+    if x.dtype.kind != "O":
+        return pl.Series(name, x)
+    return _of_one_kind(name, [None if _is_gap(v) else v for v in x.tolist()])
+
+
+def _is_gap(value: Any) -> bool:
+    """None, NaN, NaT or pandas' NA, which answers no question."""
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+
+
+def _of_one_kind(name: str, values: list[Any]) -> pl.Series:
+    """Python values, None where they are missing, as a column of one kind."""
+    items = [_python(v) for v in values]
     held = {type(v) for v in items} - {type(None)}
     if held <= {int, float, Decimal} and float in held:
         return pl.Series(name, [None if v is None else float(v) for v in items], dtype=pl.Float64)
@@ -145,3 +183,10 @@ def _series(name: str, values: Any) -> pl.Series:
         kind = next(iter(held)).__name__ if held else "value"
         fix = "convert it to a number or a string, or leave it out of the table"
         raise TableError(f"column {name!r} holds a {kind} that a table cannot hold", fix=fix) from e
+
+
+def _python(value: Any) -> Any:
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        kind = "M" if isinstance(value, np.datetime64) else "m"
+        return value.astype(f"{kind}8[us]").item()  # nanoseconds would become a whole number
+    return value.item() if isinstance(value, np.generic) else value

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,18 @@ import polars as pl
 
 from fmrl.errors import TableError
 from fmrl.tables.any_table import clean, is_complete, is_missing
+from fmrl.tables.kinds import as_number, kind_of
 
 _CHOICES = {
     "categorical": ("onehot", "error"),
-    "missing": ("error", "indicator", "mean", "drop"),
+    "missing": ("error", "indicator", "mean", "impute", "drop"),
     "unknown": ("zero", "error"),
     "scale": ("none", "standard", "range"),
+    "dates": ("error", "number"),
+    "many": ("error", "frequent"),
 }
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([T ].*)?")
 _DATE_FIX = "name it in order= to sort by it, leave it out of features, or make it a number"
-TEXT = (pl.String, pl.Categorical, pl.Enum)
 _CONSTANT = 1e-12  # relative: values closer than this differ by rounding
 
 
@@ -39,12 +42,17 @@ class Policy:
     Args:
         categorical: Text columns: 'onehot' makes one column of each level, 'error' refuses them.
         missing: Null and NaN: 'error', 'indicator' (the training mean, and a column that is 1 where
-            the value was missing), 'mean' (the training mean alone) or 'drop' (the row is left
-            out). A column without any value is always an error.
+            the value was missing), 'mean' (the training mean alone), 'impute' ('indicator' for
+            columns in which training rows had gaps, 'mean' for the others) or 'drop' (the row is
+            left out). A column without any value is always an error.
         unknown: A level that no training task had: 'zero' (none of its columns is 1) or 'error'.
         scale: 'none', 'standard' for (x - mean) / deviation, or 'range' for
             (x - min) / (max - min); always of the training tasks.
         levels: The most levels a text column may have.
+        dates: Dates and times: 'error', or 'number': days, always scaled ('standard' where scale is
+            'none'), because a day since 1970 is no unit of anybody's.
+        many: A text column with more than ``levels``: 'error', or 'frequent': the most frequent
+            ones are kept, and the others are as one that no training task had.
     """
 
     categorical: str = "onehot"
@@ -52,6 +60,8 @@ class Policy:
     unknown: str = "zero"
     scale: str = "none"
     levels: int = 256
+    dates: str = "error"
+    many: str = "error"
 
     def __post_init__(self):
         one_of(_CHOICES, vars(self))
@@ -62,7 +72,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Column:
-    """One input column: a number (``levels`` is None) or a category.
+    """One input column: a number or a date (``levels`` is None), or a category.
 
     ``indicator``: the training tasks had missing values. ``dtype``: what they held; later rows must
     be of the same kind, or "01" would be read as the number 1."""
@@ -74,6 +84,14 @@ class Column:
     spread: float = 1.0
     indicator: bool = False
     dtype: str = "Float64"
+
+    @property
+    def kind(self) -> str:
+        """What it holds, in the words of `kind_of`."""
+        if self.levels is not None:
+            return "category"
+        times = {"Date": "date", "Duration": "duration", "Time": "time of day"}
+        return next((times[t] for t in times if self.dtype.startswith(t)), "number")
 
     @property
     def outputs(self) -> list[str]:
@@ -95,6 +113,7 @@ class Encoder:
     Args:
         columns: The input columns and what was learned about each.
         policy: What to do with values that are not numbers.
+        task: The column that names a row's task, which is no feature, where it is known.
 
     >>> from fmrl.tables import fit_encoder
     >>> frame = pl.DataFrame({"size": [1.0, 3.0], "colour": ["red", "blue"]})
@@ -108,6 +127,13 @@ class Encoder:
 
     columns: tuple[Column, ...]
     policy: Policy = field(default_factory=Policy)
+    task: str | None = None
+
+    @cached_property
+    def plain(self) -> bool:
+        """Whether numbers without gaps stay exactly as they are."""
+        same = ((c.kind, c.indicator, c.centre, c.spread) for c in self.columns)
+        return all(c == ("number", False, 0.0, 1.0) for c in same)
 
     @property
     def names(self) -> list[str]:
@@ -130,7 +156,8 @@ class Encoder:
             held = json.loads(text)
             for c in held["columns"]:
                 c["levels"] = None if c["levels"] is None else tuple(c["levels"])
-            return cls(tuple(Column(**c) for c in held["columns"]), Policy(**held["policy"]))
+            columns = tuple(Column(**c) for c in held["columns"])
+            return cls(columns, Policy(**held["policy"]), held.get("task"))
         except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as e:
             what = f"this is not a stored encoder ({type(e).__name__}: {e})"
             raise TableError(what, fix="give what to_json wrote") from None
@@ -154,7 +181,7 @@ class Encoder:
         missing = values.is_null()
         if not missing.all():
             same_kind(c, values.dtype)
-        if missing.any() and not c.indicator and self.policy.missing != "mean":
+        if missing.any() and not c.indicator and self.policy.missing not in ("mean", "impute"):
             what = f"column {c.name!r} has no value in row {rows[missing.arg_max()]}"
             fix = "fill it in, or use policy=Policy(missing=...) with 'indicator', 'mean' or 'drop'"
             if self.policy.missing == "indicator":
@@ -163,20 +190,22 @@ class Encoder:
             raise TableError(what, fix=fix)
         flag = [missing.to_numpy().astype(np.float64)] if c.indicator else []
         if c.levels is None:
-            x = (values.cast(pl.Float64).fill_null(c.fill).to_numpy() - c.centre) / c.spread
+            x = as_number(values, values.dtype).fill_null(c.fill).to_numpy()
+            x = (x - c.centre) / c.spread
             if not (finite := np.isfinite(x)).all():
                 what = f"column {c.name!r} is infinite in row {rows[np.argmin(finite)]}"
                 raise TableError(what, fix="replace it")
             return [x, *flag]
         text = values.cast(pl.String)
-        unknown = text.is_not_null() & ~text.is_in(list(c.levels))
+        place = text.cast(pl.Enum(c.levels), strict=False).to_physical()
+        unknown = text.is_not_null() & place.is_null()
         if self.policy.unknown == "error" and unknown.any():
             at = int(unknown.arg_max() or 0)
             what = f"column {c.name!r} has the level {text[at]!r} in row {rows[at]}"
             fix = "train on it, or use policy=Policy(unknown='zero')"
             raise TableError(what + ", which no training task had", fix=fix)
-        levels = ((text == level).fill_null(False).to_numpy() for level in c.levels)
-        return [level.astype(np.float64) for level in levels] + flag
+        own = place.fill_null(len(c.levels)).to_numpy()[:, None] == np.arange(len(c.levels))
+        return [own.astype(np.float64), *flag]
 
 
 def fit_encoder(
@@ -195,6 +224,10 @@ def fit_encoder(
     if policy.categorical == "error" and (bad := [f for f in features if kinds[f] == "category"]):
         fix = "use policy=Policy(categorical='onehot'), or leave it out of features"
         raise TableError(f"column {bad[0]!r} holds text", fix=fix)
+    times = [f for f in features if kinds[f] not in ("number", "category")]
+    if policy.dates == "error" and times:
+        what = f"column {times[0]!r} holds dates or times ({schema[times[0]]})"
+        raise TableError(what, fix=_DATE_FIX)
     learned = rows.filter(is_complete(features, schema)) if policy.missing == "drop" else rows
     stats: list[dict[str, pl.Expr]] = []
     for f in features:
@@ -202,7 +235,7 @@ def fit_encoder(
         if kinds[f] == "category":
             own = {"levels": c.cast(pl.String).drop_nulls().unique().sort().implode()}
         else:
-            c = c.cast(pl.Float64).fill_nan(None)
+            c = as_number(c, schema[f])
             own = {"mean": c.mean(), "std": c.std(ddof=0), "min": c.min(), "max": c.max()}
         stats.append(own | {"missing": c.null_count()})
     wanted = [e.alias(f"{n}{i}") for i, own in enumerate(stats) for n, e in own.items()]
@@ -215,32 +248,23 @@ def fit_encoder(
         mine = {name: got[f"{name}{i}"] for name in stats[i]}
         if mine["missing"] == got["rows"]:
             raise _no_value(f)
-        text = kinds[f] == "category"
-        fitted = _levels(f, mine, policy) if text else _scales(f, mine, policy)
-        flag = policy.missing == "indicator" and mine["missing"] > 0
+        if kinds[f] == "category":
+            fitted: dict[str, Any] = _levels(f, mine, policy, learned)
+        else:
+            standard = policy.scale == "none" and kinds[f] != "number"
+            fitted = _scales(f, mine, "standard" if standard else policy.scale)
+        flag = policy.missing in ("indicator", "impute") and mine["missing"] > 0
         columns.append(Column(f, **fitted, indicator=flag, dtype=str(schema[f])))
     return Encoder(tuple(columns), policy)
 
 
-def kind_of(name: str, dtype: Any) -> str:
-    """'number' or 'category', or an error that says what to convert."""
-    if dtype.is_numeric() or dtype == pl.Boolean:
-        return "number"
-    if dtype in TEXT:
-        return "category"
-    if dtype == pl.Null:
-        raise TableError(f"column {name!r} has no value at all", fix="leave it out of features")
-    if dtype.is_temporal():
-        raise TableError(f"column {name!r} holds dates or times ({dtype})", fix=_DATE_FIX)
-    fix = "convert it to a number or a string, or leave it out of features"
-    raise TableError(f"column {name!r} is of type {dtype}", fix=fix)
-
-
 def same_kind(c: Column, dtype: Any) -> None:
     """Raise TableError unless a column is of the kind that the encoding was learned from."""
-    if (kind_of(c.name, dtype) == "number") != (c.levels is None):
+    if kind_of(c.name, dtype) != c.kind:
         what = f"column {c.name!r} is {dtype} here, the encoding was learned from {c.dtype}"
         fix = "convert it: the same text and the same number are different values"
+        if c.kind not in ("number", "category"):
+            fix = f"give a {c.kind}, as in training"
         raise TableError(what, fix=fix)
 
 
@@ -261,12 +285,12 @@ def _no_rows(rows: pl.LazyFrame, features: Sequence[str]) -> TableError:
     return TableError("there is no row to learn the encoding from", fix=fix)
 
 
-def _scales(name: str, got: Mapping[str, Any], policy: Policy) -> dict[str, float]:
+def _scales(name: str, got: Mapping[str, Any], scale: str) -> dict[str, float]:
     mean, low, high = got["mean"], got["min"], got["max"]
     if not np.isfinite([low, high]).all():
         raise TableError(f"column {name!r} has an infinite value", fix="replace it")
     scales = {"none": (0.0, 1.0), "standard": (mean, got["std"]), "range": (low, high - low)}
-    centre, spread = scales[policy.scale]
+    centre, spread = scales[scale]
     size = max(abs(low), abs(high))
     if high - low <= _CONSTANT * size or (size < 1 and not spread):  # squares of tiny values vanish
         spread = 1.0  # a constant column becomes zero, up to rounding
@@ -277,10 +301,18 @@ def _scales(name: str, got: Mapping[str, Any], policy: Policy) -> dict[str, floa
     return {"fill": mean, "centre": centre, "spread": spread}
 
 
-def _levels(name: str, got: Mapping[str, Any], policy: Policy) -> dict[str, tuple[str, ...]]:
+def _levels(
+    name: str, got: Mapping[str, Any], policy: Policy, rows: pl.LazyFrame
+) -> dict[str, tuple[str, ...]]:
     levels = got["levels"]
     if levels and all(_DATE.fullmatch(level) for level in levels):
-        raise TableError(f"column {name!r} holds dates as text ({levels[0]!r})", fix=_DATE_FIX)
+        fix = _DATE_FIX if policy.dates == "error" else "convert it to dates, or leave it out"
+        raise TableError(f"column {name!r} holds dates as text ({levels[0]!r})", fix=fix)
+    if len(levels) > policy.levels and policy.many == "frequent":
+        level = pl.col(name).cast(pl.String).alias("level")
+        counted = rows.select(level).drop_nulls().group_by("level").len()
+        first = counted.sort("len", "level", descending=[True, False]).head(policy.levels)
+        levels = sorted(first.collect(engine="streaming")["level"].to_list())
     if len(levels) > policy.levels:
         fix = f"leave it out of features, or use policy=Policy(levels=...) above {policy.levels}"
         raise TableError(f"column {name!r} has {len(levels):,} levels", fix=fix)

@@ -18,7 +18,8 @@ from fmrl.tables.any_table import (
     no_column,
     readable,
 )  # fmt: skip
-from fmrl.tables.encoder import TEXT, Encoder, Policy, fit_encoder, one_of, same_kind
+from fmrl.tables.encoder import Encoder, Policy, fit_encoder, one_of, same_kind
+from fmrl.tables.kinds import TEXT
 from fmrl.tables.stream import TaskStream
 
 KINDS = ("auto", "classification", "regression")

@@ -21,7 +21,8 @@ from fmrl.core.losses import Logistic, Loss, OneVsAll
 from fmrl.core.tasks import Task
 from fmrl.errors import TableError
 from fmrl.tables.any_table import clean, free_names, is_complete, readable
-from fmrl.tables.encoder import TEXT, Encoder
+from fmrl.tables.encoder import Encoder
+from fmrl.tables.kinds import TEXT
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,0 +1,282 @@
+"""Tables: rows of any kind as numbers, by the encoder the command line has.
+
+Numbers without gaps stay as they are, bit for bit. Text becomes a column a level, a gap the mean
+of the training rows (and a column that says so, where training rows had gaps), a date a number.
+"""
+
+from __future__ import annotations
+
+import datetime
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from numbers import Number
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from sklearn.utils import check_array, check_X_y
+from sklearn.utils.validation import validate_data
+
+from fmrl.errors import FMRLError
+from fmrl.tables.any_table import as_polars, from_array, no_column
+from fmrl.tables.encoder import Column, Encoder, Policy, fit_encoder
+
+POLICY = Policy(missing="impute", dates="number", many="frequent")
+_FEWEST = 20  # rows from which on a column can be told to be an id
+_SHARE = 0.9  # of the rows, whose texts all differ
+_NUMBERS = (Number, np.bool_, type(None))
+_OTHERS = (str, datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
+_NOTHING = object()
+
+
+class InputWarning(UserWarning):
+    """Something about the rows or their tasks that is probably not meant."""
+
+
+def warn(message: str) -> None:
+    """Say that something is probably not meant."""
+    warnings.warn(message, InputWarning, stacklevel=2)
+
+
+def as_numpy(x: Any) -> Any:
+    """Tensors as NumPy arrays; everything else as it is."""
+    return x.detach().cpu().numpy() if hasattr(x, "detach") else x
+
+
+def by_task(X: Any, task: Any, known: str | None = None, *, one: bool = False) -> Any:
+    """Rows without the column that names their tasks, and the ids in it.
+
+    Args:
+        X: Rows of any kind.
+        task: Ids, or the name of a column of X.
+        known: The column that named tasks in `fit`.
+        one: All rows are of one task, and ``task`` may also be its name.
+
+    Returns:
+        X, the ids (for ``one``: the id), and the name of the column or None.
+
+    >>> rows = pl.DataFrame({"shop": ["a", "b"], "price": [1.0, 2.0]})
+    >>> X, ids, name = by_task(rows, "shop")
+    >>> X.columns, ids.tolist(), name
+    (['price'], ['a', 'b'], 'shop')
+    """
+    X = _table(X)
+    if known is None and not isinstance(task, str):
+        return X, task, None
+    frame = frame_of(X)
+    there = [] if frame is None else frame.columns
+    named = isinstance(task, str) and (task in there or not one)
+    if named and frame is None:
+        what = f"task={task!r} names a column, and X has no names"
+        raise FMRLError(what, fix="give a data frame, or the id of every row's task")
+    if named and task not in there:
+        raise no_column(task, map(str, there))
+    name = task if named else known
+    if frame is None or name not in there:
+        return X, task, None
+    ids = frame[name].to_numpy() if named or task is None else task
+    if one and (named or task is None):
+        found = frame[name].unique().to_list()
+        if len(found) > 1:
+            fix = "give the rows of one task, or use fit"
+            raise FMRLError(f"column {name!r} names {len(found)} tasks", fix=fix)
+        ids = found[0] if found else None
+    return frame.drop(name).to_native(), ids, name
+
+
+def checked(
+    model: Any, X: Any, y: Any, task: Any = None, *, reset: bool, learn: bool | None = None,
+    one: bool = False, **options: Any,
+) -> tuple[Any, Any, Any]:  # fmt: skip
+    """Rows as numbers [n, f], targets [n] and task ids, all checked.
+
+    Args:
+        model: Whose features they must have.
+        X: Rows of any kind.
+        y: Their targets.
+        task: Ids, or the name of a column of X.
+        reset: Whether the model begins here, so that its features are these.
+        learn: Whether to learn the encoding from these rows, into ``encoder_`` (default: reset).
+        one: All rows are of one task, and ``task`` may also be its name.
+        options: For scikit-learn's check of X and y.
+    """
+    learn = reset if learn is None else learn
+    encoder = None if learn else getattr(model, "encoder_", None)
+    X, task, column = by_task(X, task, encoder.task if encoder else None, one=one)
+    if learn and not one and task is None:
+        warn("fit without task= takes all rows as one task and learns nothing across tasks")
+    rows, y, found = _numbers(model, X, as_numpy(y), reset, encoder, learn, options)
+    if learn:
+        model.encoder_ = replace(found, task=column)
+        if not one:
+            _warn_of_ids(X, task)
+    return rows, y, task
+
+
+def read(model: Any, X: Any) -> np.ndarray:
+    """Rows to predict as numbers [n, f], checked against what the model was fitted on."""
+    encoder = getattr(model, "encoder_", None)
+    X = by_task(X, None, encoder.task if encoder else None)[0]
+    return _numbers(model, X, _NOTHING, False, encoder, False, {})[0]
+
+
+def read_row(model: Any, x: Any) -> Any:
+    """One row as numbers [f]; rows that need no encoding stay as they are.
+
+    Args:
+        model: Whose features it must have.
+        x: The values in the order of the features, or a mapping from their names.
+    """
+    encoder = getattr(model, "encoder_", None)
+    if encoder is None or (encoder.plain and not isinstance(x, Mapping)):
+        return x
+    names = encoder.inputs
+    if isinstance(x, Mapping) and (absent := [n for n in names if n not in x]):
+        raise no_column(absent[0], map(str, x))
+    values = [x[n] for n in names] if isinstance(x, Mapping) else list(x)
+    if len(values) != len(names):
+        raise FMRLError(f"a row has {len(values)} values", fix=f"give {len(names)}, as in fit")
+    row = np.empty((1, len(names)), dtype=object)
+    row[0] = values
+    return encoder.transform(from_array(row, names))[0]
+
+
+def _numbers(
+    model: Any, X: Any, y: Any, reset: bool, encoder: Encoder | None, learn: bool, options: dict
+) -> tuple[np.ndarray, Any, Encoder]:
+    """Rows as numbers, the targets, and the encoder they were encoded with."""
+    frame = frame_of(X)
+    options = {"dtype": np.float64} | options
+    if _numeric(X, frame) and (encoder is None or encoder.plain):
+        # What is infinite in a frame is refused below, by the name of its column.
+        options["ensure_all_finite"] = "allow-nan" if frame is None else False
+        given = (X,) if y is _NOTHING else (X, y)
+        found = validate_data(model, *given, reset=reset, **options)
+        rows, target = (found, None) if y is _NOTHING else found
+        if np.isfinite(rows.sum()) or np.isfinite(rows).all():
+            return rows, target, _plain(_names(model, rows), rows) if learn else encoder
+        X = rows if frame is None else X
+    else:
+        validate_data(model, X, reset=reset, skip_check_array=True)
+    options.pop("ensure_all_finite", None)
+    names = _names(model, X)
+    if encoder is None and not learn:
+        encoder = Encoder(tuple(map(Column, names)))
+    table = _polars(X, frame, encoder, names)
+    if encoder is None:
+        encoder = _learned(table)
+    rows = encoder.transform(table)
+    if y is _NOTHING:
+        return check_array(rows, **options), None, encoder
+    return *check_X_y(rows, y, estimator=model, **options), encoder
+
+
+def _table(X: Any) -> Any:
+    """Tensors as NumPy, Arrow as polars, lists that hold text as arrays of objects."""
+    X = as_numpy(X)
+    if isinstance(X, (list, tuple)):
+        try:
+            kind, dimensions = (found := np.asarray(X)).dtype.kind, found.ndim
+        except ValueError:  # rows of different lengths, which scikit-learn refuses
+            return X
+        return np.array(X, dtype=object) if kind in "USO" and dimensions == 2 else X
+    if isinstance(X, (np.ndarray, pl.DataFrame)) or type(X).__module__.split(".")[0] == "pandas":
+        return X
+    held = nw.from_native(X, pass_through=True)
+    X = held.collect().to_native() if isinstance(held, nw.LazyFrame) else X
+    arrow = hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__")
+    return pl.DataFrame(X) if arrow else X
+
+
+def frame_of(X: Any) -> nw.DataFrame | None:
+    """A data frame of any library, or None for arrays."""
+    if isinstance(X, np.ndarray):
+        return None
+    held = nw.from_native(X, eager_only=True, pass_through=True)
+    return held if isinstance(held, nw.DataFrame) else None
+
+
+def _numeric(X: Any, frame: nw.DataFrame | None) -> bool:
+    """Whether scikit-learn can read it: numbers, or something that it refuses."""
+    if frame is not None:
+        return all(d.is_numeric() or d == nw.Boolean for d in frame.schema.values())
+    if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind in "biufc":
+        return True
+    if X.dtype.kind != "O":
+        return X.dtype.kind not in "USMm"
+    kinds = {type(v) for v in X.ravel().tolist()}
+    return not any(issubclass(k, _OTHERS) or k.__name__ == "NAType" for k in kinds)
+
+
+def _names(model: Any, X: Any) -> list[str]:
+    """The names of the features, or x0, x1, …"""
+    names = getattr(model, "feature_names_in_", None)
+    return [f"x{i}" for i in range(X.shape[1])] if names is None else names.tolist()
+
+
+def _plain(names: list[str], rows: np.ndarray) -> Encoder:
+    """Numbers stay as they are; a gap, should one come, is filled by the mean."""
+    with np.errstate(over="ignore"):
+        means = np.nan_to_num(rows.mean(axis=0), posinf=0.0, neginf=0.0).tolist()
+    return Encoder(tuple(Column(n, fill=m) for n, m in zip(names, means, strict=True)), POLICY)
+
+
+def _polars(
+    X: Any, frame: nw.DataFrame | None, encoder: Encoder | None, names: list[str]
+) -> pl.DataFrame:
+    """The rows as a polars frame with the columns of the encoder."""
+    names = encoder.inputs if encoder else names
+    if frame is None:
+        text = {c.name for c in encoder.columns if c.levels is not None} if encoder else ()
+        return from_array(np.asarray(X), names, text)
+    native = frame.to_native()
+    if not all(isinstance(c, str) for c in frame.columns):  # pandas: no names, but numbers
+        native = native.set_axis(names, axis=1)
+    table = as_polars(native)
+    assert isinstance(table, pl.DataFrame)
+    table = table.rename(dict(zip(table.columns, names, strict=True)))
+    if odd := [n for n, d in table.schema.items() if d == pl.Object]:
+        held = np.array([table[n].to_list() for n in odd], dtype=object).T
+        table = table.with_columns(from_array(held, odd).get_columns())
+    # Numbers that were declared categories are categories.
+    said = zip(names, frame.schema.values(), strict=True)
+    declared = [n for n, d in said if d in (nw.Categorical, nw.Enum)]
+    return table.with_columns(pl.col(declared).cast(pl.String))
+
+
+def _learned(table: pl.DataFrame) -> Encoder:
+    """The encoding of a table; columns of text that name rows become nothing."""
+    encoder, columns = fit_encoder(table.lazy(), table.columns, POLICY), []
+    for c in encoder.columns:
+        kinds = 0 if c.levels is None else table[c.name].n_unique()
+        if len(table) >= _FEWEST and kinds > _SHARE * len(table):
+            warn(f"column {c.name!r} looks like an id: {kinds:,} texts in {len(table):,} rows; it "
+                 "is left out")  # fmt: skip
+            c = replace(c, levels=(), indicator=False)
+        elif kinds > POLICY.levels:
+            warn(f"column {c.name!r} has {kinds:,} levels; the {POLICY.levels} most frequent count")
+        columns.append(c)
+    return replace(encoder, columns=tuple(columns))
+
+
+def _warn_of_ids(X: Any, task: Any) -> None:
+    """Name features that count the rows or name the tasks."""
+    frame = frame_of(X)
+    if frame is None or len(frame) < _FEWEST:
+        return
+    ids = None if task is None else np.asarray(as_numpy(task))
+    for column in frame.iter_columns():
+        name, dtype = column.name, column.dtype
+        if not (dtype.is_integer() or dtype in (nw.String, nw.Object, nw.Categorical, nw.Enum)):
+            continue
+        if column.is_null().any():
+            continue  # an id has no gaps
+        values = column.to_numpy()
+        if ids is not None and np.array_equal(ids, values):
+            warn(f"column {name!r} is the task itself: leave it out, a new task has another")
+        elif dtype.is_integer() and values.dtype.kind in "iu":
+            counts = int(values.max()) - int(values.min()) + 1 == len(values)
+            if counts and len(np.unique(values)) == len(values):
+                warn(f"column {name!r} looks like an id: it counts the rows; leave it out if so")
