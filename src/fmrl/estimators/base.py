@@ -49,7 +49,8 @@ class Meta(Learning):
 
     def __init__(
         self, *, within: Any = None, update: Any = None, meta: Any = None, similarity: Any = None,
-        radius: float | None = None, fit_intercept: bool = True, random_state: int | None = 0,
+        radius: float | None = None, fit_intercept: bool = True, common: Any = "auto",
+        random_state: int | None = 0,
     ):  # fmt: skip
         self.within = within
         self.update = update
@@ -57,6 +58,7 @@ class Meta(Learning):
         self.similarity = similarity
         self.radius = radius
         self.fit_intercept = fit_intercept
+        self.common = common
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self:
@@ -280,7 +282,8 @@ class Meta(Learning):
             raise AttributeError("coef_ and intercept_ are there after fit")
         prior = self.prior_
         theta = prior.middle().theta.ravel()
-        return self._shape(*prior.coordinates.model(theta, prior.loss.outputs))
+        coef, intercept = prior.coordinates.model(theta, prior.loss.outputs)
+        return self._shape(coef[:, : prior.features], intercept)
 
     def _shape(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[np.ndarray, Any]:
         return coef, intercept
@@ -291,7 +294,7 @@ class Meta(Learning):
         """
         check_is_fitted(self, "history_")
         X, task, _ = by_task(X, task, self._task_column)
-        prior, rows = self.prior_, self.prior_.coordinates.rows(read(self, X))
+        prior, rows = self.prior_, self.prior_.rows(read(self, X))
         if task is None:
             names, which = [None], np.zeros(len(rows), dtype=int)
         else:

@@ -15,8 +15,8 @@ to be drawn to the middle because a task's model is uncertain.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,14 +84,27 @@ def spaced(count: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
 
 
-def members(names: Sequence[str], intercept: bool, centres: int = 1) -> Members:
-    """Estimates these families from some tasks, each from where the plainer one before it ended."""
+def members(intercept: bool, extra: int = 0, centres: int = 1) -> Members:
+    """Estimates every family from some tasks, each from where the plainer one before it ended.
+
+    Args:
+        intercept: Whether the last column is one.
+        extra: How many columns before it are the answer of a common part; families without them
+            come first, those with them are called "common …".
+        centres: Around how many centres tasks lie.
+    """
 
     def learn(tasks: Tasks) -> list[Population]:
+        width = tasks.X.shape[1]
+        own = np.delete(np.arange(width), np.arange(width - intercept - extra, width - intercept))
         found: list[Population] = []
-        for name in names:
-            last = found[-1] if found else None
-            found.append(estimate(tasks, name, intercept, centres, last))
+        for prefix, columns in (("", own), ("common ", np.arange(width)))[: 1 + (extra > 0)]:
+            few = tasks if len(columns) == width else replace(tasks, X=tasks.X[:, columns])
+            last = None
+            for name in families(len(columns), intercept):
+                if (name == "none" or len(tasks) > 1) and not (prefix and name == "columns"):
+                    last = estimate(few, name, intercept, centres, last)
+                    found.append(replace(last.placed(columns, width), family=prefix + name))
         return found
 
     return learn
@@ -108,7 +121,8 @@ def calibrate(tasks: Tasks, learn: Members, seed: int) -> tuple[list[Population]
     every = learn(tasks)
     if len(tasks) < 2 or tasks.lengths.max() < 2:
         # Nothing says how tasks differ: they do not, as far as is known.
-        alone = tuple(float(m.family == "none") for m in every)
+        plain = next(m for m in reversed(every) if m.family.endswith("none"))
+        alone = tuple(float(m is plain) for m in every)
         return every, Rule((Choice(0, alone, 1.0, math.nan),))
     sheets = answers(tasks, learn, seed)
     found, sizes = [], sorted(sheets)
@@ -223,7 +237,7 @@ def _choice(
     n: int, own: Answers, near: list[Answers], squared: bool, group: list[Population]
 ) -> Choice:
     """Weights, moderation and widths for n rows."""
-    first = np.array([0.2 if m.family == "none" and n else 1.0 for m in group])
+    first = np.array([0.2 if m.family.endswith("none") and n else 1.0 for m in group])
     weights, moderation = first / first.sum(), 0.0
     if not squared:
         moderation = _moderation(near, weights)
@@ -307,8 +321,3 @@ def _quantiles(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
     order = np.argsort(values)
     share = np.cumsum(weight[order])
     return np.interp(LEVELS, share / share[-1], values[order])
-
-
-def member_names(width: int, intercept: bool, tasks: Tasks) -> list[str]:
-    """The families worth trying with so many tasks and rows."""
-    return [name for name in families(width, intercept) if name == "none" or len(tasks) > 1]

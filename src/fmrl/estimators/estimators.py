@@ -30,6 +30,8 @@ class MetaClassifier(ClassifierMixin, Meta):
         similarity: How the guess follows (default `AverageDeviation()`).
         radius: Of the ball of models, in the estimator's coordinates (default: from the data).
         fit_intercept: Whether models have an intercept.
+        common: What all tasks share beside a linear model: "linear" for nothing, a scikit-learn
+            classifier, or "auto": boosted trees, where they help on tasks they have not seen.
         random_state: Seed of the split by which the rule is chosen.
 
     >>> import numpy as np
@@ -101,6 +103,7 @@ class MetaRegressor(RegressorMixin, Meta):
         similarity: As in `MetaClassifier`.
         radius: As in `MetaClassifier`.
         fit_intercept: As in `MetaClassifier`.
+        common: As in `MetaClassifier`, with a scikit-learn regressor.
         random_state: As in `MetaClassifier`.
 
     >>> import numpy as np

@@ -22,7 +22,8 @@ from fmrl.core.rules.update import FAL
 from fmrl.core.rules.within import OMD
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.calibration import calibrate, member_names, members, spaced
+from fmrl.estimators.calibration import calibrate, members, spaced
+from fmrl.estimators.common import with_common
 from fmrl.estimators.coordinates import coordinates_of
 from fmrl.estimators.rows import TaskRows, joined
 from fmrl.estimators.stream import Streams
@@ -102,11 +103,12 @@ class Learning(BaseEstimator):
     def _learn(self) -> None:
         """Learn the prior from the pilot."""
         assert self._pilot is not None
-        here, intercept = self._even.tasks(self._pilot), self._even.constant > 0
-        names = member_names(here.X.shape[1], intercept, here)
-        group, rule = calibrate(here, members(names, intercept), self._seed())
-        known = getattr(self, "classes_", None), getattr(self, "encoder_", None)
-        self._prior = Prior(self._even, tuple(group), rule, *known)
+        classes, intercept = getattr(self, "classes_", None), self._even.constant > 0
+        pilot, here, common = with_common(self._pilot, self._even, self.common, classes)
+        extra = pilot.X.shape[1] - self._even.centre.size
+        group, rule = calibrate(here.tasks(pilot), members(intercept, extra), self._seed())
+        known = classes, getattr(self, "encoder_", None), common
+        self._prior = Prior(here, tuple(group), rule, *known)
         self._models, self._stale = {}, False
 
     def _observe(self, task: Tasks) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fmrl.core.tasks import Tasks
 from fmrl.core.values import parse
 from fmrl.errors import FMRLError
 from fmrl.estimators.calibration import Choice, Rule
+from fmrl.estimators.common import Trees
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.population import Population
 from fmrl.estimators.stream import Streams
@@ -126,6 +128,7 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "coordinates": [here.constant, here.shift, here.unit, here.length, here.radius],
         "even": [even.constant, even.shift, even.unit, even.length],
         "lipschitz": est.lipschitz_,
+        "common": _common(prior, arrays),
         "members": [[m.family, m.noise, m.tasks] for m in prior.members],
         "rule": [list(c) for c in prior.rule.choices],
         "algo": repr(history.algo),
@@ -144,6 +147,19 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "streams": [*est.streams_[:3], list(est.streams_.regret)],
         "fresh": len(est._fresh),
     } | ({} if history.meta_batch == 1 else {"meta_batch": history.meta_batch})
+
+
+def _common(prior: Prior, arrays: dict[str, np.ndarray]) -> dict[str, Any] | None:
+    """The numbers of a common part, whose arrays are put aside."""
+    if prior.common is None:
+        return None
+    if not isinstance(prior.common, Trees):
+        what = "the common part is a model of another library, which cannot be stored"
+        raise FMRLError(what, fix="use common='auto' or 'linear', or pickle the estimator")
+    parts = {f.name: getattr(prior.common, f.name) for f in fields(Trees)}
+    arrays |= {f"common.{n}": a for n, a in parts.items() if isinstance(a, np.ndarray)}
+    arrays["wide.centre"], arrays["wide.scale"] = prior.coordinates.centre, prior.coordinates.scale
+    return {n: v for n, v in parts.items() if not isinstance(v, np.ndarray)}
 
 
 def _param(value: Any) -> Any:
@@ -200,7 +216,12 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
         group.append(Population(family, mean, covariance, noise, shares, tasks))
     rule = Rule(tuple(Choice(n, tuple(w), *rest, tuple(e)) for n, w, *rest, e in layout["rule"]))
     known = getattr(est, "classes_", None), getattr(est, "encoder_", None)
-    est._prior = Prior(even, tuple(group), rule, *known)
+    common, wide = None, even
+    if layout["common"] is not None:
+        names = (f.name for f in fields(Trees) if f.name not in layout["common"])
+        common = Trees(**{n: arrays[f"common.{n}"] for n in names}, **layout["common"])
+        wide = replace(even, centre=arrays["wide.centre"], scale=arrays["wide.scale"])
+    est._prior = Prior(wide, tuple(group), rule, *known, common)
     if layout["tasks"]:
         est._rows.add(_tasks(est._loss(), layout["tasks"], "tasks", arrays))
     *totals, regret = layout["streams"]

@@ -5,7 +5,7 @@ and put into a pipeline.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators.calibration import LEVELS, Choice, Rule, margins, moderated
+from fmrl.estimators.common import Answer
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.encoding import as_numpy, checked, read
 from fmrl.estimators.inputs import back, grouped, positions, weighed, weights
@@ -34,6 +35,7 @@ class Prior:
         rule: How they are averaged, by the number of rows.
         classes: The labels; None for a regression.
         encoder: How rows of a table become numbers.
+        common: What all tasks share beside a linear model; None where that is all.
     """
 
     coordinates: Coordinates
@@ -41,11 +43,24 @@ class Prior:
     rule: Rule
     classes: np.ndarray | None
     encoder: Encoder | None = None
+    common: Answer | None = None
 
     def __repr__(self) -> str:
         kind = "regression" if self.classes is None else f"{len(self.classes)} classes"
-        size, tasks = self.coordinates.centre.size, self.members[0].tasks
-        return f"Prior({size} features, {kind}, {tasks} tasks)"
+        return f"Prior({self.features} features, {kind}, {self.members[0].tasks} tasks)"
+
+    @property
+    def features(self) -> int:
+        """Columns of the user's rows, as numbers."""
+        extra = 0 if self.common is None else max(self.loss.outputs, 1)
+        return self.coordinates.centre.size - extra
+
+    def rows(self, X: np.ndarray) -> np.ndarray:
+        """Rows [n, f] in the prior's coordinates, [n, width]."""
+        return self.coordinates.rows(self._wide(X))
+
+    def _wide(self, X: np.ndarray) -> np.ndarray:
+        return X if self.common is None else np.hstack([X, self.common(X)])
 
     @property
     def loss(self) -> Loss:
@@ -65,7 +80,8 @@ class Prior:
         deviations in the user's units, as adapting to many rows takes them.
         """
         spread = self._average(self.rule.choices[-1], [m.middle() for m in self.members]).spread
-        return deviations(self.coordinates, spread[0])  # type: ignore[index]
+        slopes, levels = deviations(self.coordinates, spread[0])  # type: ignore[index]
+        return slopes[..., : self.features], levels
 
     def middle(self) -> Posterior:
         """What is known of a task without rows."""
@@ -78,7 +94,8 @@ class Prior:
             tasks: With at least one row each.
             spread: Whether their covariances are wanted too.
         """
-        here, places = self.coordinates.tasks(tasks), self.rule.places(tasks.mass)
+        here = self.coordinates.tasks(replace(tasks, X=self._wide(tasks.X)))
+        places = self.rule.places(tasks.mass)
         shape = (len(here), here.loss.outputs, here.X.shape[1])
         theta = np.empty(shape)
         wide = np.empty((*shape, shape[-1])) if spread else None
@@ -109,7 +126,7 @@ class Prior:
 
     def models(self, tasks: Tasks) -> tuple[np.ndarray, np.ndarray]:
         """Coefficients [T, outputs, f] and intercepts [T, outputs] of some tasks, in the user's
-        units.
+        units; those of the common part come after the user's columns.
         """
         theta = self.adapt(tasks).theta
         return self.coordinates.model(theta.reshape(len(theta), -1), self.loss.outputs)
@@ -165,7 +182,8 @@ class _Linear(BaseEstimator):
         """Take the model of one task, theta [outputs, width], which saw so many rows."""
         here, outputs = self.prior.coordinates, self.prior.loss.outputs
         coef, intercept = here.model(model.theta.ravel(), outputs)
-        self.coef_, self.intercept_ = coef, intercept
+        coef, self.common_coef_ = np.split(coef, [self.prior.features], axis=1)
+        self.coef_, self.intercept_, self._theta = coef, intercept, model.theta
         encoder = self.encoder_
         self.n_features_in_ = len(encoder.columns) if encoder else coef.shape[1]
         self._spread, self._choice = model.spread, self.prior.rule.at(rounds)
@@ -176,12 +194,15 @@ class _Linear(BaseEstimator):
     def coef_std_(self) -> np.ndarray:
         """How uncertain each of ``coef_`` still is: its standard deviation, in the same units."""
         check_is_fitted(self, "coef_")
-        return deviations(self.prior.coordinates, self._spread)[0].reshape(self.coef_.shape)
+        slopes = deviations(self.prior.coordinates, self._spread)[0]
+        return slopes[:, : self.prior.features].reshape(self.coef_.shape)
 
-    def _variance(self, X: np.ndarray) -> np.ndarray:
-        """Variance [n, outputs] of the margins of rows."""
-        nowhere = Posterior(np.zeros_like(self._spread[None, ..., 0]), self._spread[None])
-        return margins(self.prior.coordinates.rows(X)[None], nowhere)[1][0]
+    def _said(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Margins of rows [n, outputs] in the prior's coordinates, and their variances."""
+        check_is_fitted(self, "coef_")
+        rows = self.prior.rows(read(self, X))
+        z, v = margins(rows[None], Posterior(self._theta[None], self._spread[None]))
+        return z[0], v[0]
 
     @property
     def encoder_(self) -> Encoder | None:
@@ -197,6 +218,9 @@ class _Linear(BaseEstimator):
         """The same model as a torch.nn.Linear, in float64."""
         import torch
 
+        if self.prior.common is not None:
+            what = "this model is not linear: it stands on a common part"
+            raise FMRLError(what, fix="fit with common='linear'")
         weight = torch.as_tensor(np.atleast_2d(self.coef_).copy())
         layer = torch.nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
         with torch.no_grad():
@@ -228,18 +252,14 @@ class TaskClassifier(ClassifierMixin, _Linear):
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Margins: [n] for two classes, [n, classes] for more."""
-        check_is_fitted(self, "coef_")
-        z = read(self, X) @ self.coef_.T + self.intercept_
+        z, _ = self._said(X)
         return back(z[:, 0] if z.shape[1] == 1 else z, X)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities, [n, classes]; the less is known of the task, the nearer to the
         middle.
         """
-        check_is_fitted(self, "coef_")
-        rows = read(self, X)
-        z = rows @ self.coef_.T + self.intercept_
-        z = moderated(z, self._variance(rows), self._choice.moderation)
+        z = moderated(*self._said(X), self._choice.moderation)
         return back(probabilities(z, len(self.classes_)), X)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
@@ -256,8 +276,7 @@ class TaskRegressor(RegressorMixin, _Linear):
 
     def predict(self, X: Any) -> np.ndarray:
         """The prediction of each row, [n]."""
-        check_is_fitted(self, "coef_")
-        return back(read(self, X) @ self.coef_ + self.intercept_, X)
+        return back(self.prior.coordinates.prediction(self._said(X)[0][:, 0]), X)
 
     def predict_interval(self, X: Any, level: float = 0.9) -> np.ndarray:
         """Where y of each row lies with probability ``level``: lower and upper ends, [n, 2].
@@ -269,12 +288,11 @@ class TaskRegressor(RegressorMixin, _Linear):
             X: Rows [n, f].
             level: The share of rows to be covered, over tasks like those of `fit`.
         """
-        check_is_fitted(self, "coef_")
-        rows, here = read(self, X), self.prior.coordinates
+        (z, variance), here = self._said(X), self.prior.coordinates
         noise = self.prior.noise / here.unit**2
-        deviation = here.unit * np.sqrt(self._variance(rows)[:, 0] + noise)
+        deviation = here.unit * np.sqrt(variance[:, 0] + noise)
         half = width(self._choice, level, self.prior.members[0].tasks) * deviation
-        middle = rows @ self.coef_ + self.intercept_
+        middle = here.prediction(z[:, 0])
         return back(np.stack([middle - half, middle + half], axis=1), X)
 
 

@@ -1,0 +1,230 @@
+"""A common part that need not be linear: what any model says of a row, as one more column.
+
+A model is fitted to the rows of all tasks together; its answer g(x), a number or the log-odds of
+each class, becomes a column beside the user's, and tasks then differ linearly around it. So that
+the column is honest, the rows of a task get the answer of a model that was fitted without that
+task.
+
+`Trees` are boosted trees as arrays: they can be stored with an estimator and asked for one row as
+quickly as for many.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone, is_classifier, is_regressor
+
+from fmrl.core.losses import Squared
+from fmrl.core.tasks import Tasks
+from fmrl.errors import FMRLError
+from fmrl.estimators.coordinates import Coordinates
+from fmrl.estimators.population import estimate
+
+FOLDS = 3  # of tasks, each answered by a model of the others
+ROWS, TASKS = 100, 6  # below, "auto" does not try trees
+FAR = 8.0  # log-odds beyond are cut: a leaf of one class is not certain of it
+STEPS, LEAVES, DEPTH = 100, 8, 4  # of boosted trees
+QUICK, WORTH = 15, 0.005  # steps of a first look, and the share of the squares it must explain
+
+Answer = Callable[[np.ndarray], np.ndarray]  # rows [n, f] to columns [n, k]
+
+
+@dataclass(frozen=True, eq=False)
+class Trees:
+    """A sum of regression trees for every output.
+
+    Args:
+        feature: Which column a node asks about, [trees, nodes].
+        threshold: Rows at most this go left.
+        left: The next node; a leaf leads to itself.
+        right: The next node.
+        value: What a leaf adds.
+        output: To which output a tree adds, [trees].
+        base: What every output begins with, [k].
+        depth: Questions from a root to any leaf, at most.
+        most: Answers beyond ± this are cut.
+    """
+
+    feature: np.ndarray
+    threshold: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    value: np.ndarray
+    output: np.ndarray
+    base: np.ndarray
+    depth: int
+    most: float = math.inf
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        """Their answers [n, k] to rows X [n, f]."""
+        trees = np.arange(len(self.feature))
+        out, most = np.empty((len(X), len(self.base))), max(1, (1 << 20) // len(trees))
+        adds = (self.output[:, None] == np.arange(len(self.base))).astype(float)
+        for first in range(0, len(X), most):
+            rows = X[first : first + most]
+            at = np.zeros((len(rows), len(trees)), dtype=np.intp)
+            index = np.arange(len(rows))[:, None]
+            for _ in range(self.depth):
+                low = rows[index, self.feature[trees, at]] <= self.threshold[trees, at]
+                at = np.where(low, self.left[trees, at], self.right[trees, at])
+            out[first : first + most] = self.base + self.value[trees, at] @ adds
+        return np.clip(out, -self.most, self.most)
+
+    @classmethod
+    def of(cls, model: Any, most: float) -> Trees:
+        """The trees of a fitted HistGradientBoosting model without categories."""
+        grown = [(k, tree.nodes) for step in model._predictors for k, tree in enumerate(step)]
+        size = max(len(nodes) for _, nodes in grown)
+        parts = {name: np.zeros((len(grown), size)) for name in ("threshold", "value")}
+        parts |= {
+            name: np.zeros((len(grown), size), np.intp) for name in ("feature", "left", "right")
+        }
+        for t, (_, nodes) in enumerate(grown):
+            n, leaf = len(nodes), nodes["is_leaf"].astype(bool)
+            here = np.arange(n)
+            parts["feature"][t, :n] = np.where(leaf, 0, nodes["feature_idx"])
+            parts["threshold"][t, :n] = np.where(leaf, np.inf, nodes["num_threshold"])
+            parts["value"][t, :n] = nodes["value"]
+            for side in ("left", "right"):
+                parts[side][t, :n] = np.where(leaf, here, nodes[side])
+        depth = max(int(nodes["depth"].max()) for _, nodes in grown)
+        output = np.array([k for k, _ in grown])
+        base = np.asarray(model._baseline_prediction, dtype=float).ravel()
+        return cls(**parts, output=output, base=base, depth=depth, most=most)
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """A fitted scikit-learn model as a column: predictions, or log-odds of each class."""
+
+    model: Any
+
+    def __call__(self, X: np.ndarray) -> np.ndarray:
+        """Its answers [n, k] to rows X [n, f]."""
+        if not is_classifier(self.model):
+            return np.asarray(self.model.predict(X), dtype=float).reshape(len(X), 1)
+        p = np.clip(self.model.predict_proba(X), 1e-12, 1 - 1e-12)
+        odds = np.clip(np.log(p) - np.log1p(-p), -FAR, FAR)
+        return odds[:, 1:] if odds.shape[1] == 2 else odds
+
+
+def boosted(X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, classes: int) -> Trees:
+    """Boosted trees fitted to rows; y are numbers (classes = 0) or positions of classes."""
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+    leaf = int(np.clip(len(X) // 40, 3, 20))
+    model = kind(
+        max_iter=STEPS, learning_rate=0.1, max_leaf_nodes=LEAVES, max_depth=DEPTH,
+        min_samples_leaf=leaf, l2_regularization=1.0, early_stopping=False,
+    )  # fmt: skip
+    return Trees.of(model.fit(X, y, sample_weight=weight), FAR if classes else math.inf)
+
+
+def maker(common: Any, classes: int) -> Callable[..., Answer]:
+    """How the common part is fitted to rows, by what the user asked for."""
+    if common == "auto":
+        return boosted
+    if not ((is_classifier if classes else is_regressor)(common) and hasattr(common, "fit")):
+        kind = "classifier" if classes else "regressor"
+        what = f"common must be 'auto', 'linear' or a scikit-learn {kind}, not {common!r}"
+        raise FMRLError(what)
+
+    def fit(X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, classes: int) -> Answer:
+        more = {} if weight is None else {"sample_weight": weight}
+        return Answers(clone(common).fit(X, y, **more))
+
+    return fit
+
+
+def cross_fitted(
+    make: Callable[..., Answer], tasks: Tasks, classes: int
+) -> tuple[np.ndarray, Answer] | None:
+    """Columns [n, k] for the rows of some tasks, each answered without its own task, and the
+    answer that all rows give; None where some fold lacks a class.
+    """
+    y = tasks.target.argmax(axis=1) if tasks.target.shape[1] > 1 else tasks.target[:, 0]
+    y = y.astype(int) if classes else y
+    fold = np.repeat(np.arange(len(tasks)) % FOLDS, tasks.lengths)
+    weight = tasks.weight
+    found: np.ndarray | None = None
+    for f in range(FOLDS):
+        others, own = fold != f, fold == f
+        if classes and len(np.unique(y[others])) < classes:
+            return None
+        heavy = None if weight is None else weight[others]
+        said = make(tasks.X[others], y[others], heavy, classes)(tasks.X[own])
+        found = np.empty((len(y), said.shape[1])) if found is None else found
+        found[own] = said
+    assert found is not None
+    return found, make(tasks.X, y, weight, classes)
+
+
+def bends(tasks: Tasks, off: np.ndarray) -> bool:
+    """Whether a few quick trees explain some of what a linear model leaves over, on tasks they have
+    not seen.
+
+    Args:
+        tasks: With rows X.
+        off: What is left of every row, [n].
+    """
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    fold = np.repeat(np.arange(len(tasks)) % 2, tasks.lengths)
+    leaf = int(np.clip(len(fold) // 40, 3, 20))
+    left, gained = 0.0, 0.0
+    for f in (0, 1):
+        model = HistGradientBoostingRegressor(
+            max_iter=QUICK, learning_rate=0.25, max_leaf_nodes=LEAVES, min_samples_leaf=leaf,
+            max_depth=DEPTH, early_stopping=False,
+        ).fit(tasks.X[fold != f], off[fold != f])  # fmt: skip
+        own = off[fold == f]
+        left += float((own**2).sum())
+        gained += float((own**2).sum() - ((own - model.predict(tasks.X[fold == f])) ** 2).sum())
+    return gained > WORTH * left
+
+
+def with_common(
+    tasks: Tasks, here: Coordinates, common: Any, classes: np.ndarray | None
+) -> tuple[Tasks, Coordinates, Answer | None]:
+    """Tasks with the columns of a common part, coordinates for them, and the common part; as they
+    are, where there is none or trees see nothing to explain.
+
+    Args:
+        tasks: In the user's units.
+        here: Coordinates of their columns.
+        common: "auto", "linear" or an estimator.
+        classes: The labels; None for a regression.
+    """
+    if isinstance(common, str) and common == "linear":
+        return tasks, here, None
+    count = 0 if classes is None else len(classes)
+    make = maker(common, count)
+    if count == 1 or len(tasks) < FOLDS:
+        return tasks, here, None
+    few = len(tasks.X) < ROWS or len(tasks) < TASKS
+    if make is boosted and (few or not _bends(tasks, here)):
+        return tasks, here, None
+    found = cross_fitted(make, tasks, count)
+    if found is None:
+        return tasks, here, None
+    g, answer = found
+    centre = g.mean(axis=0) if here.constant else np.zeros(g.shape[1])
+    spread = np.sqrt(((g - centre) ** 2).mean(axis=0))
+    scale = np.where(spread > 0, spread, 1.0)
+    wide = replace(here, centre=np.append(here.centre, centre), scale=np.append(here.scale, scale))
+    return replace(tasks, X=np.hstack([tasks.X, g])), wide, answer
+
+
+def _bends(tasks: Tasks, here: Coordinates) -> bool:
+    """Whether rows have more to say than a linear model for all tasks."""
+    even = here.tasks(tasks)
+    plain = estimate(even, "none", here.constant > 0)
+    z = even.X @ plain.middle().theta[0].T
+    off = even.target - (z if isinstance(tasks.loss, Squared) else 1 / (1 + np.exp(-z)))
+    return any(bends(even, off[:, k]) for k in range(off.shape[1]))
