@@ -85,6 +85,26 @@ def stacked(tasks: Tasks) -> Stacks:
     return [(part, mass[part], game) for part, game in tasks.stacks()]
 
 
+def solved(stacks: Stacks, gaussian: Gaussian, warm: Warm | None = None) -> list[_Stack]:
+    """Stacks at their MAP under a Gaussian.
+
+    Args:
+        stacks: The tasks, as `stacked` gives them.
+        gaussian: At which they are looked at.
+        warm: Remembers MAPs between calls, each of which then takes one step towards them.
+    """
+    found, R = [], root_of(gaussian)
+    for i, (part, mass, game) in enumerate(stacks):
+        one = _Stack(game, gaussian, R, part, mass)
+        last = None if warm is None else warm.get(i)
+        last = None if last is None or last.shape != one.u.shape else last
+        one.solve(NEWTON if last is None else 1, last)
+        if warm is not None:
+            warm[i] = one.u
+        found.append(one)
+    return found
+
+
 def moments(
     stacks: Stacks, gaussian: Gaussian, shares: Any = None, warm: Warm | None = None
 ) -> Moments:
@@ -94,37 +114,22 @@ def moments(
         stacks: The tasks, as `stacked` gives them.
         gaussian: At which they are looked at.
         shares: How much each task counts [T]; default 1.
-        warm: Remembers MAPs between calls, each of which then takes one step towards them.
+        warm: As in `solved`.
     """
-    found, R = None, root_of(gaussian)
-    for i, (part, mass, game) in enumerate(stacks):
-        count = None if shares is None else namespace(game.X).asarray(shares)[part]
-        one = _Stack(game, gaussian, R)
-        last = None if warm is None else warm.get(i)
-        last = None if last is None or last.shape != one.u.shape else last
-        one.solve(NEWTON if last is None else 1, last)
-        if warm is not None:
-            warm[i] = one.u
-        sums = one.moments(count, mass)
-        found = sums if found is None else found + sums
-    assert found is not None
-    return found
+    return reduce(add, (one.moments(shares) for one in solved(stacks, gaussian, warm)))
 
 
 def fit_tasks(stacks: Stacks, gaussian: Gaussian) -> Iterator[tuple[Any, Array, Fitted]]:
     """The tasks at their MAP, a stack at a time: places, R and what was found."""
-    R = root_of(gaussian)
-    for part, mass, game in stacks:
-        one = _Stack(game, gaussian, R)
-        one.solve(NEWTON)
-        yield part, R, one.fitted(mass)
+    for one in solved(stacks, gaussian):
+        yield one.part, one.R, one.fitted()
 
 
 class _Stack:
     """Working rows of a stack of tasks, and their MAP."""
 
-    def __init__(self, game: Samples, gaussian: Gaussian, R: Array):
-        self.game, self.gaussian, self.R = game, gaussian, R
+    def __init__(self, game: Samples, gaussian: Gaussian, R: Array, part: Any, mass: Any):
+        self.game, self.gaussian, self.R, self.part, self.mass = game, gaussian, R, part, mass
         xp = self.xp = namespace(game.X)
         B, n, k, r = game.X.shape[0], game.X.shape[1], game.loss.outputs, R.shape[-1]
         self.rows = self._by_output(R)  # [B, n, outputs, r]
@@ -230,8 +235,8 @@ class _Stack:
         else:
             self.aim = apply(self.inverse, apply(T(Z), self.r))
 
-    def moments(self, shares: Array | None, mass: Any) -> Moments:
-        """Sums over the stack; ``mass`` [B] is how many rows each task counts for."""
+    def moments(self, shares: Any = None) -> Moments:
+        """Sums over the stack, each task counting as much as its share [T] says."""
         xp, game, inverse = self.xp, self.game, self.inverse
         dim, r = self.R.shape
         every = xp.eye(dim, dtype=game.X.dtype, device=device(game.X))
@@ -246,13 +251,13 @@ class _Stack:
             squares = dot(self.r, self.r) - dot(self.aim, apply(T(self.Z), self.r))
             left, right = xp.concat([J, C], axis=-2), xp.concat([J, -xp.matmul(inverse, C)], -2)
             gain = xp.eye(r, dtype=J.dtype, device=device(J)) - inverse
-        count = full((J.shape[0],), 1.0, J) if shares is None else shares
+        count = full((J.shape[0],), 1.0, J) if shares is None else xp.asarray(shares)[self.part]
         one = count[..., None]
         flat = (left.shape[0] * left.shape[1], dim)
         information = xp.matmul(T(xp.reshape(left * one[..., None], flat)), xp.reshape(right, flat))
         return Moments(
             float(xp.sum(count)),
-            float(xp.sum(xp.asarray(mass, dtype=J.dtype, device=device(J)) * count)),
+            float(xp.sum(xp.asarray(self.mass, dtype=J.dtype, device=device(J)) * count)),
             xp.sum(pull * one, axis=0),
             information,
             xp.matmul(T(self.aim * one), self.aim),
@@ -265,7 +270,7 @@ class _Stack:
         X = self.game.X
         return X if self.turn is None else self.turn[..., 0, :] * X
 
-    def fitted(self, mass: Any) -> Fitted:
+    def fitted(self) -> Fitted:
         """Where the tasks are, how surely, and how likely their rows were."""
         xp, Z = self.xp, self.Z
         eye = xp.eye(Z.shape[-1], dtype=Z.dtype, device=device(Z))
@@ -275,7 +280,8 @@ class _Stack:
             return Fitted(self.u, spread, -self._value(self.u) - logdet / 2)
         noise = self.gaussian.noise
         squares = dot(self.r, self.r) - dot(self.aim, apply(T(Z), self.r))
-        level = xp.asarray(mass, dtype=Z.dtype, device=device(Z)) * math.log(2 * math.pi * noise)
+        mass = xp.asarray(self.mass, dtype=Z.dtype, device=device(Z))
+        level = mass * math.log(2 * math.pi * noise)
         return Fitted(self.u, spread, -(squares / noise + logdet + level) / 2)
 
 
@@ -354,7 +360,8 @@ def estimate_prior(
 def climb(
     sums: Callable[[list[Gaussian]], list[Moments]], found: list[Gaussian], steps: int,
     tolerance: float, *, family: Any, learns: bool, before: Gaussian | None = None,
-    ridge: float = 0.0, bold: bool = False, progress: Callable[[int], None] | None = None,
+    ridge: float = 0.0, bold: bool = False, most: float = math.inf,
+    progress: Callable[[int], None] | None = None,
 ) -> list[Gaussian]:  # fmt: skip
     """Steps of `improved` until none changes much.
 
@@ -368,6 +375,7 @@ def climb(
         before: What earlier windows said.
         ridge: Draws means towards 0 like one over the variance of a prior.
         bold: Whether steps are twice as long: faster, but some may lower the likelihood.
+        most: The largest variance, where tasks that are fitted without error ask for any.
         progress: Called with 1 after every step.
     """
     least = 0.0
@@ -377,12 +385,22 @@ def climb(
             least = 1e-10 * told[0].squares / max(told[0].rounds, 1.0)
         after = improved(told, found, family, before, least if learns else None, ridge, bold)
         change = max(map(_change, found, after, told))
-        found = after
+        if not math.isfinite(change):
+            break
+        found = [_capped(g, most) for g in after] if most < math.inf else after
         if progress is not None:
             progress(1)
         if change < tolerance:
             break
     return found
+
+
+def _capped(gaussian: Gaussian, most: float) -> Gaussian:
+    """With no variance above ``most``."""
+    xp = namespace(gaussian.mean)
+    size = xp.linalg.diagonal(gaussian.covariance)
+    down = xp.sqrt(full((), most, size) / xp.maximum(size, full((), most, size)))
+    return replace(gaussian, covariance=gaussian.covariance * down[:, None] * down)
 
 
 def check_family(family: Any, dim: int) -> Any:

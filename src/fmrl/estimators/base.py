@@ -50,7 +50,7 @@ class Meta(Learning):
     def __init__(
         self, *, within: Any = None, update: Any = None, meta: Any = None, similarity: Any = None,
         radius: float | None = None, fit_intercept: bool = True, common: Any = "auto",
-        random_state: int | None = 0,
+        environment: Any = "auto", random_state: int | None = 0,
     ):  # fmt: skip
         self.within = within
         self.update = update
@@ -59,6 +59,7 @@ class Meta(Learning):
         self.radius = radius
         self.fit_intercept = fit_intercept
         self.common = common
+        self.environment = environment
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self:
@@ -79,7 +80,7 @@ class Meta(Learning):
         y = self._target(y, None, first=True)
         tasks = grouped(self._loss(), X, y, weight, ids)
         self._begin(tasks)
-        self._learn()
+        self._learn(tasks)
         self._play(tasks)
         return self
 
@@ -136,7 +137,7 @@ class Meta(Learning):
         if features is not None:
             self.feature_names_in_ = np.array(features, dtype=object)
         self._begin(tasks, expected)
-        self._learn()
+        self._learn(tasks)
         return self
 
     def play(self, tasks: Tasks, *, keep: bool = True) -> Self:

@@ -23,11 +23,12 @@ import numpy as np
 
 from fmrl.core.losses import Squared
 from fmrl.core.tasks import Tasks
-from fmrl.estimators.population import Population, Posterior, estimate, families
+from fmrl.estimators.population import Population, Posterior, around, estimate, families
 
 HELD = 32  # rows of a task to be scored on, at most
 DRAWN = 2.0  # tasks' worth of equal weights
 LEAST = 0.02  # weights below are none
+WIDE = ("alike", "full")  # families that are also tried around several centres
 MODERATION = (0.0, 0.25, 0.5, 1.0)
 LEVELS = np.linspace(0.0, 1.0, 201)
 
@@ -91,7 +92,7 @@ def members(intercept: bool, extra: int = 0, centres: int = 1) -> Members:
         intercept: Whether the last column is one.
         extra: How many columns before it are the answer of a common part; families without them
             come first, those with them are called "common …".
-        centres: Around how many centres tasks lie.
+        centres: Around how many centres tasks may lie, beside one.
     """
 
     def learn(tasks: Tasks) -> list[Population]:
@@ -100,11 +101,17 @@ def members(intercept: bool, extra: int = 0, centres: int = 1) -> Members:
         found: list[Population] = []
         for prefix, columns in (("", own), ("common ", np.arange(width)))[: 1 + (extra > 0)]:
             few = tasks if len(columns) == width else replace(tasks, X=tasks.X[:, columns])
-            last = None
+            chain: list[Population] = []
             for name in families(len(columns), intercept):
                 if (name == "none" or len(tasks) > 1) and not (prefix and name == "columns"):
-                    last = estimate(few, name, intercept, centres, last)
-                    found.append(replace(last.placed(columns, width), family=prefix + name))
+                    start = chain[-1] if chain else None
+                    chain.append(estimate(few, name, intercept, start))
+            if centres > 1:
+                chain += [
+                    around(one, few, intercept, centres) for one in chain if one.family in WIDE
+                ]
+            named = (replace(one, family=prefix + one.family) for one in chain)
+            found += [one.placed(columns, width) for one in named]
         return found
 
     return learn
@@ -155,11 +162,11 @@ def answers(tasks: Tasks, learn: Members, seed: int) -> dict[int, Answers]:
             able = held[tasks.lengths[held] >= n + max(1, n // 3)]
             if len(able):
                 rows = [order[t] for order in orders for t in able]
-                found[n].append(_ask(tasks, group, rows, n))
+                found[n].append(ask(tasks, group, rows, n))
     return {n: _join(parts) for n, parts in found.items() if parts}
 
 
-def _ask(tasks: Tasks, group: list[Population], order: list[np.ndarray], n: int) -> Answers:
+def ask(tasks: Tasks, group: list[Population], order: list[np.ndarray], n: int) -> Answers:
     """Show n rows of some tasks to every member and ask for others."""
     after = [rows[n : n + HELD] for rows in order]
     index = np.zeros((len(order), max(map(len, after))), dtype=int)

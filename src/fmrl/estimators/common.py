@@ -22,16 +22,17 @@ from sklearn.base import clone, is_classifier, is_regressor
 from fmrl.core.losses import Squared
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
+from fmrl.estimators.calibration import loss_and_slope
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.population import estimate
 
 FOLDS = 3  # of tasks, each answered by a model of the others
-ROWS, TASKS = 100, 6  # below, "auto" does not try trees
+ROWS, TASKS = 60, 6  # below, "auto" does not try trees
 FAR = 8.0  # log-odds beyond are cut: a leaf of one class is not certain of it
-STEPS, LEAVES, DEPTH = 100, 8, 4  # of boosted trees
-QUICK, WORTH = 15, 0.005  # steps of a first look, and the share of the squares it must explain
+SIZES = ((50, 4, 3), (100, 8, 4), (100, 16, 6))  # steps, leaves and depth of boosted trees
 
 Answer = Callable[[np.ndarray], np.ndarray]  # rows [n, f] to columns [n, k]
+Fit = Callable[[np.ndarray, np.ndarray, Any, int], Answer]  # X, y, weights, number of classes
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,23 +114,30 @@ class Answers:
         return odds[:, 1:] if odds.shape[1] == 2 else odds
 
 
-def boosted(X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, classes: int) -> Trees:
-    """Boosted trees fitted to rows; y are numbers (classes = 0) or positions of classes."""
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+def boosted(steps: int, leaves: int, depth: int) -> Fit:
+    """How to fit boosted trees of one size."""
 
-    kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
-    leaf = int(np.clip(len(X) // 40, 3, 20))
-    model = kind(
-        max_iter=STEPS, learning_rate=0.1, max_leaf_nodes=LEAVES, max_depth=DEPTH,
-        min_samples_leaf=leaf, l2_regularization=1.0, early_stopping=False,
-    )  # fmt: skip
-    return Trees.of(model.fit(X, y, sample_weight=weight), FAR if classes else math.inf)
+    def fit(X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, classes: int) -> Answer:
+        from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+        kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+        model = kind(
+            max_iter=steps, learning_rate=0.1, max_leaf_nodes=leaves, max_depth=depth,
+            min_samples_leaf=_leaf(len(X)), l2_regularization=1.0, early_stopping=False,
+        )  # fmt: skip
+        return Trees.of(model.fit(X, y, sample_weight=weight), FAR if classes else math.inf)
+
+    return fit
 
 
-def maker(common: Any, classes: int) -> Callable[..., Answer]:
-    """How the common part is fitted to rows, by what the user asked for."""
-    if common == "auto":
-        return boosted
+def _leaf(rows: int) -> int:
+    return int(np.clip(rows // 40, 3, 20))
+
+
+def makers(common: Any, classes: int) -> list[Fit]:
+    """Ways to fit the common part to rows, the smallest first, by what the user asked for."""
+    if isinstance(common, str) and common == "auto":
+        return [boosted(*size) for size in SIZES]
     if not ((is_classifier if classes else is_regressor)(common) and hasattr(common, "fit")):
         kind = "classifier" if classes else "regressor"
         what = f"common must be 'auto', 'linear' or a scikit-learn {kind}, not {common!r}"
@@ -139,29 +147,36 @@ def maker(common: Any, classes: int) -> Callable[..., Answer]:
         more = {} if weight is None else {"sample_weight": weight}
         return Answers(clone(common).fit(X, y, **more))
 
-    return fit
+    return [fit]
 
 
-def cross_fitted(
-    make: Callable[..., Answer], tasks: Tasks, classes: int
-) -> tuple[np.ndarray, Answer] | None:
+def cross_fitted(makes: list[Fit], tasks: Tasks, classes: int) -> tuple[np.ndarray, Answer] | None:
     """Columns [n, k] for the rows of some tasks, each answered without its own task, and the
-    answer that all rows give; None where some fold lacks a class.
+    answer that all rows give; None where some fold lacks a class. Of several ways the next is taken
+    as long as it answers better.
     """
     y = tasks.target.argmax(axis=1) if tasks.target.shape[1] > 1 else tasks.target[:, 0]
     y = y.astype(int) if classes else y
     fold = np.repeat(np.arange(len(tasks)) % FOLDS, tasks.lengths)
-    weight = tasks.weight
-    found: np.ndarray | None = None
-    for f in range(FOLDS):
-        others, own = fold != f, fold == f
-        if classes and len(np.unique(y[others])) < classes:
-            return None
-        heavy = None if weight is None else weight[others]
-        said = make(tasks.X[others], y[others], heavy, classes)(tasks.X[own])
-        found = np.empty((len(y), said.shape[1])) if found is None else found
-        found[own] = said
-    assert found is not None
+    if classes and any(len(np.unique(y[fold != f])) < classes for f in range(FOLDS)):
+        return None
+    weight, best = tasks.weight, None
+    for make in makes:
+        found: np.ndarray | None = None
+        for f in range(FOLDS):
+            others, own = fold != f, fold == f
+            heavy = None if weight is None else weight[others]
+            said = make(tasks.X[others], y[others], heavy, classes)(tasks.X[own])
+            found = np.empty((len(y), said.shape[1])) if found is None else found
+            found[own] = said
+        assert found is not None
+        losses, _ = loss_and_slope(found, tasks.target, not classes)
+        loss = float(np.average(losses, weights=weight))
+        if best is not None and loss >= best[0]:
+            break
+        best = loss, found, make
+    assert best is not None
+    _, found, make = best
     return found, make(tasks.X, y, weight, classes)
 
 
@@ -176,17 +191,15 @@ def bends(tasks: Tasks, off: np.ndarray) -> bool:
     from sklearn.ensemble import HistGradientBoostingRegressor
 
     fold = np.repeat(np.arange(len(tasks)) % 2, tasks.lengths)
-    leaf = int(np.clip(len(fold) // 40, 3, 20))
-    left, gained = 0.0, 0.0
+    gained = 0.0
     for f in (0, 1):
         model = HistGradientBoostingRegressor(
-            max_iter=QUICK, learning_rate=0.25, max_leaf_nodes=LEAVES, min_samples_leaf=leaf,
-            max_depth=DEPTH, early_stopping=False,
+            max_iter=20, learning_rate=0.15, max_leaf_nodes=8, min_samples_leaf=_leaf(len(fold)),
+            early_stopping=False,
         ).fit(tasks.X[fold != f], off[fold != f])  # fmt: skip
         own = off[fold == f]
-        left += float((own**2).sum())
         gained += float((own**2).sum() - ((own - model.predict(tasks.X[fold == f])) ** 2).sum())
-    return gained > WORTH * left
+    return gained > 0
 
 
 def with_common(
@@ -204,13 +217,13 @@ def with_common(
     if isinstance(common, str) and common == "linear":
         return tasks, here, None
     count = 0 if classes is None else len(classes)
-    make = maker(common, count)
+    makes = makers(common, count)
     if count == 1 or len(tasks) < FOLDS:
         return tasks, here, None
     few = len(tasks.X) < ROWS or len(tasks) < TASKS
-    if make is boosted and (few or not _bends(tasks, here)):
+    if isinstance(common, str) and (few or not _bends(tasks, here)):
         return tasks, here, None
-    found = cross_fitted(make, tasks, count)
+    found = cross_fitted(makes, tasks, count)
     if found is None:
         return tasks, here, None
     g, answer = found

@@ -32,6 +32,8 @@ class MetaClassifier(ClassifierMixin, Meta):
         fit_intercept: Whether models have an intercept.
         common: What all tasks share beside a linear model: "linear" for nothing, a scikit-learn
             classifier, or "auto": boosted trees, where they help on tasks they have not seen.
+        environment: Where tasks come from: "stationary", `Window(size)` for the latest so many,
+            a number of centres, or "auto": what is best on later tasks held out.
         random_state: Seed of the split by which the rule is chosen.
 
     >>> import numpy as np
@@ -104,6 +106,7 @@ class MetaRegressor(RegressorMixin, Meta):
         radius: As in `MetaClassifier`.
         fit_intercept: As in `MetaClassifier`.
         common: As in `MetaClassifier`, with a scikit-learn regressor.
+        environment: As in `MetaClassifier`.
         random_state: As in `MetaClassifier`.
 
     >>> import numpy as np

@@ -25,6 +25,7 @@ from fmrl.errors import FMRLError
 from fmrl.estimators.calibration import calibrate, members, spaced
 from fmrl.estimators.common import with_common
 from fmrl.estimators.coordinates import coordinates_of
+from fmrl.estimators.environment import Environment, environment_of
 from fmrl.estimators.rows import TaskRows, joined
 from fmrl.estimators.stream import Streams
 from fmrl.estimators.task_models import Prior, loss_of
@@ -100,16 +101,31 @@ class Learning(BaseEstimator):
         self.state_ = algo.init(np.zeros(dim))
         self.history_ = History(algo, self.state_, keep)
 
-    def _learn(self) -> None:
-        """Learn the prior from the pilot."""
+    def _learn(self, tasks: Tasks | None = None) -> None:
+        """Learn the prior from the pilot, or from the latest tasks where they say more.
+
+        Args:
+            tasks: All that there are, of which the pilot is a part (default: the pilot).
+        """
         assert self._pilot is not None
         classes, intercept = getattr(self, "classes_", None), self._even.constant > 0
-        pilot, here, common = with_common(self._pilot, self._even, self.common, classes)
+        pilot, tasks, seed = self._pilot, tasks or self._pilot, self._seed()
+        even = self._even.tasks(pilot)
+        found = environment_of(even, intercept, self.environment, len(tasks), seed)
+        if found.kind == "recent":
+            size = min(max(2, round(found.window * len(tasks))), pilot_size(tasks), len(tasks))
+            pilot = tasks.take(np.arange(len(tasks) - size, len(tasks)))
+        pilot, here, common = with_common(pilot, self._even, self.common, classes)
         extra = pilot.X.shape[1] - self._even.centre.size
-        group, rule = calibrate(here.tasks(pilot), members(intercept, extra), self._seed())
-        known = classes, getattr(self, "encoder_", None), common
+        group, rule = calibrate(here.tasks(pilot), members(intercept, extra, found.centres), seed)
+        known = classes, getattr(self, "encoder_", None), common, found
         self._prior = Prior(here, tuple(group), rule, *known)
         self._models, self._stale = {}, False
+
+    @property
+    def environment_(self) -> Environment:
+        """Whether tasks stay around one place, drift, or lie around several centres; print it."""
+        return self.prior_.environment
 
     def _observe(self, task: Tasks) -> None:
         """Keep one more task for the prior, which is learned again when as many have come as it was

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +21,6 @@ from fmrl.core.ensemble import kmeans
 from fmrl.core.losses import Logistic, Squared
 from fmrl.core.marginal import (
     Moments,
-    Stacks,
     Warm,
     check_family,
     climb,
@@ -28,12 +29,15 @@ from fmrl.core.marginal import (
     moments,
     nothing,
     shrunk,
+    solved,
     stacked,
 )
 from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Tasks
 
 STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
+MIXING = 20  # steps between centres
+FAR = 10.0  # deviation of a class's coefficients between tasks, at most
 WIDE = 2.5  # deviation of a class's coefficients before anything is known; 1 in a regression
 FULL, RANK = 48, 8  # columns at most with all correlations; beyond, so many directions
 
@@ -152,28 +156,27 @@ def families(width: int, intercept: bool) -> dict[str, Any]:
 
 
 def estimate(
-    tasks: Tasks, family: str, intercept: bool, centres: int = 1, start: Population | None = None
+    tasks: Tasks, family: str, intercept: bool, start: Population | None = None
 ) -> Population:
-    """The population of some tasks, by marginal likelihood.
+    """The population of some tasks around one centre, by marginal likelihood.
 
     Args:
         tasks: In coordinates of deviation 1.
         family: One of `families`.
         intercept: Whether the last column is one.
-        centres: Around how many centres tasks lie.
         start: What a plainer family found, from which to go on.
     """
     views, width = [stacked(view) for view in by_output(tasks)], tasks.X.shape[1]
-    kind = check_family(families(width, intercept)[family], width)
-    learns = isinstance(tasks.loss, Squared)
-    options = {"family": kind, "learns": learns, "ridge": 1.0 if learns else WIDE**-2, "bold": True}
+    options, fixed = _options(tasks, family, intercept)
+    kind = options["family"]
     one_output = next(by_output(tasks))
     told = moments(views[0], nothing(one_output, None))
     guess = first_guess(one_output, told, kind, few=True)
+    guess = replace(guess, covariance=guess.covariance * ~(fixed[:, None] | fixed))
     first = [guess] * len(views)
     if start is not None:
         wide, noise = guess.covariance * start.noise, start.noise
-        if start.family in ("alike", "columns"):
+        if start.family in ("alike", "columns", "full"):
             wide = start.covariance
         elif start.family == "intercept":
             wide = np.where(start.covariance > 0, start.covariance, wide)
@@ -186,39 +189,69 @@ def estimate(
     found = climb(sums, first, STEPS, TOLERANCE, **options)
     end = shrunk(found[0], kind, float(width))
     mean = np.stack([g.mean for g in found])[None]
-    one = Population(family, mean, end.covariance, end.noise, np.ones(1), len(tasks))
-    return one if centres == 1 else _several(one, tasks, views, centres, kind, options)
+    return Population(family, mean, end.covariance, end.noise, np.ones(1), len(tasks))
 
 
-def _several(
-    one: Population, tasks: Tasks, views: list[Stacks], centres: int, kind: Any, options: dict
-) -> Population:
+def _options(tasks: Tasks, family: str, intercept: bool) -> tuple[dict[str, Any], np.ndarray]:
+    """How `climb` is to go, and which columns all tasks share."""
+    width = tasks.X.shape[1]
+    kind, fixed = check_family(families(width, intercept)[family], width), constant(tasks)
+    if isinstance(kind, tuple):
+        kind = tuple(-1 if still else label for still, label in zip(fixed, kind, strict=True))
+    learns = isinstance(tasks.loss, Squared)
+    ridge, most = (1.0, np.inf) if learns else (WIDE**-2, FAR**2)
+    how = {"family": kind, "learns": learns, "ridge": ridge, "most": most, "bold": True}
+    return how, fixed
+
+
+def constant(tasks: Tasks) -> np.ndarray:
+    """Which columns have one value within every task, [width]: no task says how their slope differs
+    from the others'. Not the intercept's.
+    """
+    starts, lengths = tasks.starts[:-1], tasks.lengths[:, None]
+    mean = np.add.reduceat(tasks.X, starts, axis=0) / lengths
+    within = ((tasks.X - np.repeat(mean, tasks.lengths, axis=0)) ** 2).sum(axis=0)
+    total = ((tasks.X - tasks.X.mean(axis=0)) ** 2).sum(axis=0)
+    return (within <= 1e-9 * total) & (total > 0)
+
+
+def around(one: Population, tasks: Tasks, intercept: bool, centres: int) -> Population:
     """The population around several centres, by expectation and maximisation from k-means of the
     tasks' models.
+
+    Args:
+        one: The population around one centre.
+        tasks: Of which it was learned.
+        intercept: Whether the last column is one.
+        centres: How many.
     """
+    views, width = [stacked(view) for view in by_output(tasks)], tasks.X.shape[1]
+    options, _ = _options(tasks, one.family, intercept)
     theta = one.adapt(tasks).theta
     means = kmeans(theta.reshape(len(tasks), -1), centres)[0].reshape(centres, *theta.shape[1:])
     found = replace(one, mean=means, shares=np.full(centres, 1 / centres))
-    shrink = float(tasks.X.shape[1])
-    for _ in range(STEPS):
-        _, _, likely = found._around_each(tasks, spread=False)
+    places = [(c, k) for c in range(centres) for k in range(len(views))]
+    warm = {place: Warm() for place in places}
+    for _ in range(MIXING):
+        each = [found.gaussian(c, k) for c, k in places]
+        stacks = [solved(views[k], g, warm[c, k]) for (c, k), g in zip(places, each, strict=True)]
+        likely = np.zeros((centres, len(tasks)))
+        for (c, _k), some in zip(places, stacks, strict=True):
+            for one_stack in some:
+                likely[c, one_stack.part] += one_stack.fitted().evidence
         share = _softmax(likely + np.log(np.maximum(found.shares, 1e-300))[:, None])
-
-        def sums(each: list[Gaussian], share: np.ndarray = share) -> list[Moments]:
-            places = [(c, k) for c in range(centres) for k in range(len(views))]
-            pairs = zip(places, each, strict=True)
-            return [moments(views[k], g, share[c]) for (c, k), g in pairs]
-
-        each = [found.gaussian(c, k) for c in range(centres) for k in range(len(views))]
-        each = climb(sums, each, 1, TOLERANCE, **options)
+        told = [
+            reduce(add, (one_stack.moments(share[c]) for one_stack in some))
+            for (c, _k), some in zip(places, stacks, strict=True)
+        ]
+        each = climb(lambda _, told=told: told, each, 1, TOLERANCE, **options)
         mean = np.stack([g.mean for g in each]).reshape(found.mean.shape)
         moved = float(np.abs(mean - found.mean).max())
-        covariance, noise = each[0].covariance, each[0].noise
-        shares = share.mean(axis=1)
-        found = replace(found, mean=mean, covariance=covariance, noise=noise, shares=shares)
+        parts = {"covariance": each[0].covariance, "noise": each[0].noise}
+        found = replace(found, mean=mean, shares=share.mean(axis=1), **parts)
         if moved < TOLERANCE:
             break
-    end = shrunk(replace(found.gaussian(0, 0), tasks=len(tasks)), kind, shrink)
+    end = shrunk(found.gaussian(0, 0), options["family"], float(width))
     return replace(found, covariance=end.covariance)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from fmrl.errors import FMRLError
 from fmrl.estimators.calibration import Choice, Rule
 from fmrl.estimators.common import Trees
 from fmrl.estimators.coordinates import Coordinates
+from fmrl.estimators.environment import Environment
 from fmrl.estimators.population import Population
 from fmrl.estimators.stream import Streams
 from fmrl.estimators.task_models import Prior
@@ -129,6 +130,7 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "even": [even.constant, even.shift, even.unit, even.length],
         "lipschitz": est.lipschitz_,
         "common": _common(prior, arrays),
+        "environment": asdict(prior.environment),
         "members": [[m.family, m.noise, m.tasks] for m in prior.members],
         "rule": [list(c) for c in prior.rule.choices],
         "algo": repr(history.algo),
@@ -221,7 +223,9 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
         names = (f.name for f in fields(Trees) if f.name not in layout["common"])
         common = Trees(**{n: arrays[f"common.{n}"] for n in names}, **layout["common"])
         wide = replace(even, centre=arrays["wide.centre"], scale=arrays["wide.scale"])
-    est._prior = Prior(wide, tuple(group), rule, *known, common)
+    est._prior = Prior(
+        wide, tuple(group), rule, *known, common, Environment(**layout["environment"])
+    )
     if layout["tasks"]:
         est._rows.add(_tasks(est._loss(), layout["tasks"], "tasks", arrays))
     *totals, regret = layout["streams"]

@@ -20,6 +20,7 @@ from fmrl.estimators.calibration import LEVELS, Choice, Rule, margins, moderated
 from fmrl.estimators.common import Answer
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.encoding import as_numpy, checked, read
+from fmrl.estimators.environment import STILL, Environment
 from fmrl.estimators.inputs import back, grouped, positions, weighed, weights
 from fmrl.estimators.population import Population, Posterior
 from fmrl.tables.encoder import Encoder
@@ -36,6 +37,7 @@ class Prior:
         classes: The labels; None for a regression.
         encoder: How rows of a table become numbers.
         common: What all tasks share beside a linear model; None where that is all.
+        environment: Whether tasks stay, drift or lie around several centres.
     """
 
     coordinates: Coordinates
@@ -44,6 +46,7 @@ class Prior:
     classes: np.ndarray | None
     encoder: Encoder | None = None
     common: Answer | None = None
+    environment: Environment = STILL
 
     def __repr__(self) -> str:
         kind = "regression" if self.classes is None else f"{len(self.classes)} classes"
