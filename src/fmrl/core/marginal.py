@@ -69,11 +69,13 @@ def root_of(gaussian: Gaussian) -> Array:
     some = xp.nonzero(size > 0)[0]
     unit = xp.sqrt(xp.take(size, some))
     H = xp.take(xp.take(H, some, axis=0), some, axis=1) / (unit[:, None] * unit)
+    eye = xp.eye(size.shape[0], dtype=size.dtype, device=device(size))
+    eye = xp.take(eye, some, axis=1)
+    if not bool(xp.any(xp.abs(H) * (1 - xp.take(eye, some, axis=0)) > 0)):
+        return eye * unit
     values, vectors = xp.linalg.eigh(H)  # of correlations: units of columns do not matter
     half = xp.sqrt(xp.maximum(values, xp.zeros_like(values)))
-    root = unit[:, None] * xp.matmul(vectors * half, xp.matrix_transpose(vectors))
-    eye = xp.eye(size.shape[0], dtype=size.dtype, device=device(size))
-    return xp.matmul(xp.take(eye, some, axis=1), root)
+    return xp.matmul(eye, unit[:, None] * xp.matmul(vectors * half, T(vectors)))
 
 
 Stacks = list[tuple[Any, Any, Samples]]  # places, how many rows each task counts for, the game

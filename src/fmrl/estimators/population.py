@@ -40,6 +40,7 @@ MIXING = 20  # steps between centres
 FAR = 10.0  # deviation of a class's coefficients between tasks, at most
 WIDE = 2.5  # deviation of a class's coefficients before anything is known; 1 in a regression
 FULL, RANK = 48, 8  # columns at most with all correlations; beyond, so many directions
+MANY = 128  # columns beyond which all differ alike
 
 
 class Posterior(NamedTuple):
@@ -140,7 +141,8 @@ def families(width: int, intercept: bool) -> dict[str, Any]:
 
     none: not at all. intercept: by a constant. alike: by a constant, and in every column by the
     same deviation. columns: in every column by its own. full: in any direction; with many columns
-    in a few directions of their own and by one deviation in the rest.
+    in a few directions of their own and by one deviation in the rest. The last two only up to
+    ``MANY`` columns.
     """
     slopes = width - intercept
     found: dict[str, Any] = {"none": (-1,) * width}
@@ -148,9 +150,9 @@ def families(width: int, intercept: bool) -> dict[str, Any]:
         found["intercept"] = (-1,) * slopes + (0,)
     if slopes:
         found["alike"] = (0,) * slopes + (1,) * intercept
-    if slopes > 1:
+    if 1 < slopes <= MANY:
         found["columns"] = tuple(range(width))
-    if width > 1:
+    if 1 < width <= MANY:
         found["full"] = "full" if width <= FULL else RANK
     return found
 
