@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.grouped.protocol import SHOTS
-from benchmarks.grouped.store import Record
+from groups.protocol import SHOTS
+from groups.store import Record
 
 LEAST_GROUPS = 20  # with rows left to score, for a column to count
 SCORES = ("R²", "log-loss", "accuracy")

@@ -17,7 +17,7 @@ from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.grouped.random_effects import Common, Design, intercept_variance
+from groups.random_effects import Common, Design, intercept_variance
 
 ALPHAS = np.logspace(-4, 4, 17)
 SLOPES_CORRELATED = 5  # at most; with more, independent ones, as users of lmer do

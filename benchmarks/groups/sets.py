@@ -264,6 +264,15 @@ def load(name: str) -> GroupedSet:
     )
 
 
+def describe(name: str) -> dict[str, Any]:
+    """What a reader wants to know of a set."""
+    data = load(name)
+    return {
+        "source": data.source, "target": data.target, "binary": data.binary,
+        "rows": len(data.y), "groups": data.groups, "features": len(data.columns),
+    }  # fmt: skip
+
+
 def _target(frame: Any, target: str, binary: bool) -> np.ndarray:
     column, _, level = target.partition(": ")
     if not binary:

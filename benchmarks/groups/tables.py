@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.grouped.protocol import SHOTS
-from benchmarks.grouped.store import Record
-from benchmarks.grouped.summary import SCORES, calibration_error, columns, coverage, tally
+from groups.protocol import SHOTS
+from groups.store import Record
+from groups.summary import SCORES, calibration_error, columns, coverage, tally
 
 
 def report(

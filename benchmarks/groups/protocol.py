@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.grouped.sets import GroupedSet
+from groups.sets import GroupedSet
 
 SHOTS, FOLDS, BINS, Z90 = (1, 2, 4, 8), 3, 10, 1.6448536269514722
 CLIP = 1e-6  # of probabilities, in the log-loss
