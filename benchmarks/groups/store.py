@@ -47,7 +47,7 @@ def save(
 ) -> None:
     """Write all records of a method."""
     arrays = {
-        f"{slug(name)}.{field}": np.asarray(value, dtype=np.float32)
+        f"{slug(name)}.{field}": _short(value)
         for name, record in records.items()
         for field, value in record.items()
     }
@@ -55,6 +55,13 @@ def save(
     text = json.dumps(about | {"sets": list(records)}, ensure_ascii=False)
     np.savez_compressed(buffer, about=np.array(text), **arrays)
     write(folder / f"{slug(method)}.npz", buffer.getvalue())
+
+
+def _short(values: np.ndarray) -> np.ndarray:
+    """As float32 with five digits: what follows is noise and does not compress."""
+    values = np.asarray(values, dtype=np.float32)
+    mantissa, exponent = np.frexp(values)
+    return np.ldexp(np.round(mantissa * 2**17) / 2**17, exponent).astype(np.float32)
 
 
 def methods(folder: Path = FOLDER) -> list[str]:
