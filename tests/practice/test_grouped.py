@@ -108,7 +108,8 @@ class Constant:
 def test_a_difference_is_that_of_the_scores_and_its_error_that_of_resampled_groups():
     rng = np.random.default_rng(1)
     rows = rng.integers(2, 30, 80)
-    ours, theirs = rng.gamma(2, rows), rng.gamma(2.3, rows)
+    ours = rng.gamma(2, rows)
+    theirs = ours + rows * rng.normal(3, 0.5, 80)
     found = summary.difference(ours, theirs, rows, 2.0)
     assert found.mean == pytest.approx((theirs.sum() - ours.sum()) / rows.sum() / 2)
     draws = rng.integers(0, 80, (4000, 80))
