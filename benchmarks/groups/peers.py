@@ -125,12 +125,17 @@ def varying(X: np.ndarray, group: np.ndarray) -> np.ndarray:
     return np.flatnonzero((ranges > 0).mean(axis=0) >= 0.5)
 
 
+def _every(X: np.ndarray) -> Design:
+    """All features that vary in the training rows: a rare level may be missing there."""
+    return Design.of(X, np.flatnonzero(X.std(axis=0) > 0))
+
+
 def _mixed(X: np.ndarray, y: np.ndarray, group: np.ndarray, binary: bool, slopes: bool) -> Common:
     """gpboost's GPModel: maximum likelihood, Laplace's method for two classes."""
     import gpboost
 
     design = Design.of(X, varying(X, group) if slopes else ())
-    every = Design.of(X, np.arange(X.shape[1]))
+    every = _every(X)
     F, Z, scale = every(X), design(X)[:, 1:], 1.0 if binary else y.std()
     options = {"group_rand_coef_data": Z, "ind_effect_group_rand_coef": [1] * Z.shape[1]}
     model = gpboost.GPModel(
@@ -162,7 +167,7 @@ def mixed_correlated(X: np.ndarray, y: np.ndarray, group: np.ndarray, binary: bo
     index = varying(X, group)
     if not 0 < len(index) <= SLOPES_CORRELATED:
         return mixed_slopes(X, y, group, binary)
-    design, every = Design.of(X, index), Design.of(X, np.arange(X.shape[1]))
+    design, every = Design.of(X, index), _every(X)
     scale = y.std()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
