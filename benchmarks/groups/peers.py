@@ -194,14 +194,14 @@ def _lightgbm(X: np.ndarray, y: np.ndarray, group: np.ndarray, binary: bool) -> 
 
     folds, best = folds_by_group(group), None
     fixed = {
-        "objective": "binary" if binary else "regression", "learning_rate": 0.05,
+        "objective": "binary" if binary else "regression", "learning_rate": 0.1,
         "min_data_in_leaf": 5 if len(y) < 500 else 20, "lambda_l2": 1.0, "num_threads": 1,
         "feature_fraction": 1.0 if X.shape[1] < 5 else 0.8, "seed": 0, "verbose": -1,
         "deterministic": True, "force_row_wise": True,
     }  # fmt: skip
-    for leaves in (3, 6, 15, 31):
+    for leaves in (3, 8, 24):
         found = lightgbm.cv(
-            fixed | {"num_leaves": leaves}, lightgbm.Dataset(X, y), num_boost_round=600,
+            fixed | {"num_leaves": leaves}, lightgbm.Dataset(X, y), num_boost_round=400,
             folds=folds, return_cvbooster=True,
             callbacks=[lightgbm.early_stopping(30, verbose=False)],
         )  # fmt: skip
