@@ -148,7 +148,7 @@ def _scores(found: list[Column], title: str) -> list[str]:
             best = min(peers) if column.score == "log-loss" else max(peers)
             cells.append(f"{values[OURS]:.3f} ({best:.3f})".replace("-", "−"))
             ahead = [
-                m
+                m.replace(",", "")
                 for m in PEERS
                 if m in values and column.against(OURS, m).verdict == "lost"
             ]  # fmt: skip

@@ -232,29 +232,33 @@ def gpboost_trees(X: np.ndarray, y: np.ndarray, group: np.ndarray, binary: bool)
     """gpboost: trees and a random intercept together; rounds and leaves by cross-validation."""
     import gpboost
 
-    scale = 1.0 if binary else y.std()
-    likelihood = "bernoulli_logit" if binary else "gaussian"
-    fixed = {
-        "learning_rate": 0.1, "min_data_in_leaf": 5 if len(y) < 500 else 20, "lambda_l2": 1.0,
-        "num_threads": 1, "verbose": -1, "seed": 0,
-    }  # fmt: skip
     # Rows, not groups, are held out here, as gpboost does by default: held-out rows of known groups
     # are what a group's intercept is for. Holding out groups stops far too early on growth curves.
     folds, best = list(KFold(4, shuffle=True, random_state=0).split(X)), None
+    scale, likelihood = _gpboost_units(y, binary)
     for leaves in (4, 16):
         found = gpboost.cv(
-            fixed | {"num_leaves": leaves}, gpboost.Dataset(X, y / scale),
+            _gpboost_settings(y, leaves), gpboost.Dataset(X, y / scale),
             gp_model=gpboost.GPModel(group_data=group, likelihood=likelihood),
             num_boost_round=300, folds=folds, early_stopping_rounds=20, verbose_eval=False,
         )  # fmt: skip
         (values,) = (v for k, v in found.items() if k.endswith("-mean"))
         if best is None or np.min(values) < best[0]:
             best = (np.min(values), leaves, int(np.argmin(values)) + 1)
-    _, leaves, rounds = best
+    return gpboost_untuned(X, y, group, binary, *best[1:])
+
+
+def gpboost_untuned(
+    X: np.ndarray, y: np.ndarray, group: np.ndarray, binary: bool, leaves: int = 4,
+    rounds: int = 100,
+) -> Common:  # fmt: skip
+    """gpboost with given leaves and rounds."""
+    import gpboost
+
+    scale, likelihood = _gpboost_units(y, binary)
     effects = gpboost.GPModel(group_data=group, likelihood=likelihood)
-    model = gpboost.train(
-        fixed | {"num_leaves": leaves}, gpboost.Dataset(X, y / scale), rounds, gp_model=effects
-    )
+    data = gpboost.Dataset(X, y / scale)
+    model = gpboost.train(_gpboost_settings(y, leaves), data, rounds, gp_model=effects)
     found = np.asarray(effects.get_cov_pars(), dtype=float).ravel() * scale**2
 
     def base(X: np.ndarray) -> np.ndarray:
@@ -264,6 +268,17 @@ def gpboost_trees(X: np.ndarray, y: np.ndarray, group: np.ndarray, binary: bool)
 
     noise = None if binary else float(found[0])
     return Common(base, Design.of(X), found[-1:].reshape(1, 1), noise)
+
+
+def _gpboost_units(y: np.ndarray, binary: bool) -> tuple[float, str]:
+    return (1.0, "bernoulli_logit") if binary else (float(y.std()), "gaussian")
+
+
+def _gpboost_settings(y: np.ndarray, leaves: int) -> dict[str, Any]:
+    return {
+        "learning_rate": 0.1, "min_data_in_leaf": 5 if len(y) < 500 else 20, "lambda_l2": 1.0,
+        "num_threads": 1, "verbose": -1, "seed": 0, "num_leaves": leaves,
+    }  # fmt: skip
 
 
 PEERS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray, bool], Any]] = {

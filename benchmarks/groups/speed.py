@@ -38,10 +38,11 @@ def fits(quick: bool) -> list[dict[str, Any]]:
     slopes: a thousand of them, and ten thousand unless ``quick``.
     """
     import fmrl
-    from groups.peers import gpboost_trees, mixed_slopes
+    from groups.peers import gpboost_trees, gpboost_untuned, mixed_slopes
 
     lines = []
-    races = [(300, "gpboost", gpboost_trees), (300, "mixed, slopes", mixed_slopes)]
+    races = [(300, "gpboost, tuned", gpboost_trees), (300, "gpboost, 100 trees", gpboost_untuned)]
+    races += [(300, "mixed, slopes", mixed_slopes)]
     races += [(1_000 if quick else 10_000, "mixed, slopes", mixed_slopes)]
     for tasks, name, peer in races:
         X, y, group = drawn(tasks)
