@@ -111,6 +111,15 @@ def tally(found: list[Column], ours: str, theirs: str) -> dict[str, list[Column]
     return out
 
 
+def nonlinear(found: list[Column]) -> list[Column]:
+    """Columns of the sets on which boosted trees with a shrunken offset beat the linear mixed model
+    with slopes in some column: there a linear common part is not enough.
+    """
+    trees, linear = "LightGBM + shrunken mean", "mixed, slopes"
+    names = {c.name for c in tally(found, trees, linear)["won"]}
+    return [c for c in found if c.name in names]
+
+
 def coverage(record: Record, shape: Record) -> dict[int, float]:
     """Share of scored rows inside 90 % intervals, by number of rows to adapt to."""
     found = {}

@@ -6,7 +6,7 @@ import numpy as np
 
 from groups.protocol import SHOTS
 from groups.store import Record
-from groups.summary import SCORES, calibration_error, columns, coverage, tally
+from groups.summary import SCORES, calibration_error, columns, coverage, nonlinear, tally
 
 
 def report(
@@ -34,6 +34,13 @@ def report(
             cells.append(" / ".join(str(len(v)) for v in by.values()) + share if total else "–")
             lost += [(score, other, c) for c in by["lost"]]
         lines.append(f"{other:<26}" + "".join(f"{cell:>26}" for cell in cells))
+    for other in ("mixed, slopes", "LightGBM + shrunken mean"):
+        if other in others:
+            said = [
+                " / ".join(str(len(v)) for v in tally(nonlinear(found[s]), ours, other).values())
+                for s in SCORES[:2]
+            ]
+            lines.append(f"on nonlinear sets against {other}: R² {said[0]}, log-loss {said[1]}")
     lines += ["", "lost columns: score, peer, set, rows to adapt to: ours, theirs (± 2 errors)"]
     for score, other, c in lost:
         gap = c.against(ours, other)

@@ -140,6 +140,18 @@ def test_columns_need_twenty_groups_and_count_by_verdict():
     assert summary.columns(records, shapes, "log-loss") == []
 
 
+def test_nonlinear_sets_are_those_where_trees_win():
+    rows = np.array([[3, 2, 1, 1]] * 30)
+    shapes = {name: {"rows": rows, "spread": np.full(4, 100.0)} for name in ("curved", "straight")}
+    few, many = {"loss": rows * 1.0}, {"loss": rows * (2.0 + 0.01 * np.arange(30))[:, None]}
+    records = {
+        "LightGBM + shrunken mean": {"curved": few, "straight": many},
+        "mixed, slopes": {"curved": many, "straight": few},
+    }
+    found = summary.nonlinear(summary.columns(records, shapes, "R²"))
+    assert [(c.name, c.shots) for c in found] == [("curved", k) for k in protocol.SHOTS]
+
+
 def test_records_come_back(tmp_path):
     record = {"some: set": {"loss": np.arange(6.0).reshape(3, 2), "seconds": np.ones(3)}}
     store.save("a, method", record, {"method": "a, method"}, tmp_path)
