@@ -45,7 +45,7 @@ class _Model:
 
 class _Intervals(_Model):
     def interval(self, X: np.ndarray, base: np.ndarray, z: float) -> tuple[np.ndarray, np.ndarray]:
-        low, high = np.asarray(self.model.predict_interval(X, level=0.9)).reshape(2, -1)
+        low, high = np.asarray(self.model.predict_interval(X, level=0.9)).T
         return low, high
 
 
