@@ -14,7 +14,7 @@ from scipy import integrate, special, stats
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from groups import protocol, random_effects, store, summary
+from groups import ours, protocol, random_effects, store, summary
 from groups.sets import GroupedSet
 
 
@@ -138,6 +138,30 @@ def test_columns_need_twenty_groups_and_count_by_verdict():
     assert len(summary.tally(found, "bad", "good")["lost"]) == 2
     assert len(summary.tally(found, "good", "good")["tied"]) == 2
     assert summary.columns(records, shapes, "log-loss") == []
+
+
+class Estimator:
+    """A meta-estimator whose adapted models say their group's mean, give or take its range."""
+
+    def fit(self, X, y, task):
+        return self
+
+    def adapt(self, X, y):
+        self.mean = y.mean()
+        return self
+
+    def predict(self, X):
+        return np.full(len(X), self.mean)
+
+    def predict_interval(self, X, level):
+        assert level == 0.9
+        return np.column_stack([X[:, 1] - 1, X[:, 1] + 30])
+
+
+def test_intervals_of_an_estimator_are_read_row_by_row():
+    data = made()  # y is x plus the number of its group, 0 … 23: always inside
+    found = protocol.measure(data, lambda *a: ours.Ours(Estimator(), *a))
+    assert np.allclose(found["covered"][:, 0], 5)
 
 
 def test_nonlinear_sets_are_those_where_trees_win():
