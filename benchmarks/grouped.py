@@ -1,7 +1,7 @@
 """The estimators against what is used on grouped data: whole groups held out, 1, 2, 4 or 8 rows of
 a new one to adapt to, the others scored. One thread.
 
-    # what is not in results/practice/grouped yet, of all methods; about an hour from nothing
+    # what is not in results/practice/grouped yet, of all methods; half an hour from nothing
     python benchmarks/grouped.py
     # measure the estimators again and keep the peers' records
     python benchmarks/grouped.py --only fmrl
