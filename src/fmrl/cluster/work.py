@@ -181,6 +181,7 @@ def turn(job: Job, done: Done, held: Any, state: State) -> None:
     rounds, several = _played(job, done), isinstance(job.algo, Ensemble)
     after = _after(job, done) if several else None
     if rounds is None or (several and after is None):
+        done.reused = False
         tasks, best, sigma, columns = _ready(job, done, held)
         pieces = list(play_solved(job.algo, state, tasks, best, sigma, job.meta_batch))
         state = pieces[-1][1]
