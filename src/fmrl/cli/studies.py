@@ -96,7 +96,7 @@ def environments_command(
     rows after 4 and 8 of them.
 
     Leaves results, verdicts and a picture in the folder environments of --out. The same command
-    goes on after a stop. About MINUTES minutes of processor time.
+    goes on after a stop. About 16 minutes of processor time.
 
     Example:
 
