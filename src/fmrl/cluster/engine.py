@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from fmrl.cluster.columns import read_block
 from fmrl.cluster.groups import Block
 from fmrl.cluster.plan import Driver, plan_of, settle
 from fmrl.cluster.tables import Skipped, Tables
-from fmrl.cluster.work import Job, read_block
+from fmrl.cluster.work import Job
 from fmrl.cluster.workers import Ledger, OnRay
 from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array
@@ -237,7 +238,7 @@ class Ray:
             totals = driver.run(start)
             played = Played(
                 algo, start, totals.state, job.meta_batch, totals.regret, totals.gap, out,
-                tuple(driver.blocks), algo.update.exact, tuple(driver.skipped), mapper.ledger,
+                tuple(driver.blocks), algo.exact, tuple(driver.skipped), mapper.ledger,
             )  # fmt: skip
             entry |= {"tasks": played.tasks, "tar": played.tar, "gap": totals.gap / played.tasks}
             entry |= {"meta_batch": job.meta_batch, "progress": mapper.ledger.to_dict()}

@@ -172,7 +172,12 @@ class FMRL(Value):
     @property
     def scanned(self) -> bool:
         """Whether phi and the guess follow from the optima alone, so that tasks can be batched."""
-        return self.update.exact and not self._observes
+        return self.exact and not self._observes
+
+    @property
+    def exact(self) -> bool:
+        """Whether update vectors are the optima."""
+        return self.update.exact
 
     def step(self, state: State, task: Any) -> tuple[State, Round]:
         """Play one task: the loop body of Algorithm 2.
@@ -188,6 +193,24 @@ class FMRL(Value):
         state = self.starting(state, game)
         round, end = self.play(state, game)
         return self.advance(state, end), round
+
+    def adapt(self, state: State, task: Any) -> Array:
+        """The action after the rounds of a task, [d]: what would be played next. The state stays
+        as it is.
+
+        Args:
+            state: Where the task starts.
+            task: The rows there are of it.
+
+        >>> import fmrl
+        >>> algo, task = FMRL(Ball(1.0)), fmrl.Task([[1.0]], [0.5], loss=fmrl.Squared())
+        >>> algo.adapt(algo.init([0.0]), task).round(4)
+        array([0.269])
+        """
+        game = task.open()
+        state = self.starting(state, game)
+        sigma = self.sigma(state.phi, game, state.tasks)
+        return self.act(state.phi, game, self.eta(state.guess, sigma), record=True).last
 
     def starting(self, state: State, game: Game) -> State:
         """The state with phi where this task starts, for a meta-update that looks at the task."""

@@ -257,7 +257,8 @@ def _of_ensemble(history: History, facts: Facts) -> Certificate:
         reason = "the losses were not kept; run with keep='all'"
     shown: dict[str, Any] = {"tasks": facts.count, "interval": (low, low + gap)}
     if not reason:
-        optimal = sum(float(row.sum()) for row in history.losses) - facts.count * low
+        own = () if facts.order is None else (facts.order,)
+        optimal = sum(float(row[own].sum()) for row in history.losses) - facts.count * low
         cost, apart = facts.alone(facts.memory)
         tars = (cost - optimal) / facts.count
         found = hedge(tars, float(apart), facts.count, rate=history.algo.rate)
