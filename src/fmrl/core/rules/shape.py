@@ -23,14 +23,14 @@ import numpy as np
 
 from fmrl.core.arrays import Array, device, full, namespace, to_numpy
 from fmrl.core.domains import Domain
-from fmrl.core.metric import Diagonal, Full, Metric, Spiked
+from fmrl.core.metric import Diagonal, Full, Metric, Spiked, T
 from fmrl.core.rules.similarity import SimilarityRule, positive
 from fmrl.errors import FMRLError
 
 
 @dataclass(frozen=True)
 class _Learned(SimilarityRule):
-    """What these rules share: (t, A, B, cost) as memory.
+    """What these rules share: (t, A, B, cost, …) as memory.
 
     ``cost`` adds up F_t(H_t) − min F_t, where F_t(H) = tr(H⁻¹A) + tr(HB) over the tasks up to t:
     what not knowing the best H in advance costs (`fmrl.bounds.learned_metric`).
@@ -144,58 +144,71 @@ class FullMatrix(_Learned):
     observes: ClassVar[str] = "products"
 
     def init(self, domain, phi):
-        """epsilon/zeta times the identity."""
+        """epsilon/zeta times the identity; memory: t, A, B, cost and tr(H⁻¹)."""
         needs_l2(self, domain)
         eye = identity(phi)
         nothing = full(phi.shape[:-1], 0.0, phi)
         near, steep = self.epsilon**2 * eye, self.zeta**2 * eye
-        return Full(self.epsilon / self.zeta * eye), (nothing, near, steep, nothing)
+        inverse = nothing + phi.shape[-1] * self.zeta / self.epsilon
+        return Full(self.epsilon / self.zeta * eye), (nothing, near, steep, nothing, inverse)
 
     def update(self, domain, phi, guess, memory, end):
-        """The geometric mean of two growing sums."""
-        t, near, steep, cost = memory
+        """The geometric mean of two growing sums.
+
+        H·B·H = A, so tr(H⁻¹A) = tr(HB), and F_t(H_t) needs of H_t⁻¹ its trace and one product."""
+        t, near, steep, cost, inverse = memory
         xp, t = namespace(phi), t + 1
-        eye, step = identity(phi), end.theta - phi
-        fade = self._fade(t)[..., None, None]
-        far = step[..., :, None] * step[..., None, :] / 2 + self.epsilon**2 * fade * eye
-        met = xp.reshape(end.seen, near.shape) + self.zeta**2 * fade * eye
-        near, steep = near + far, steep + met
-        after, inverse = geometric_mean(near, steep)
-        paid = _trace(xp.linalg.solve(guess.matrix, near)) - _trace(xp.matmul(inverse, near))
-        paid = paid + _trace(xp.matmul(guess.matrix - after, steep))
-        return Full(after), (t, near, steep, cost + paid)
+        step, fade = end.theta - phi, self._fade(t)
+        eye = fade[..., None, None] * identity(phi)
+        paid = _product(guess.matrix, steep)
+        near = near + step[..., :, None] * (step / 2)[..., None, :] + self.epsilon**2 * eye
+        steep = steep + xp.reshape(end.seen, near.shape) + self.zeta**2 * eye
+        paid = paid + guess.distance(step) + self.epsilon**2 * fade * inverse
+        paid = paid + _product(guess.matrix, steep)
+        half, L, roots = _geometric(near, steep)
+        after = xp.matmul(half, T(half))
+        # H⁻¹ = L⁻ᵀ·diag(r)·L⁻¹ with L⁻ᵀ = B·L·diag(r⁻²).
+        inverse = xp.sum(xp.sum(xp.matmul(steep, L) ** 2, axis=-2) / roots**3, axis=-1)
+        paid = paid - 2 * _product(after, steep)
+        return Full(after), (t, near, steep, cost + paid, inverse)
 
 
 def geometric_mean(A: Array, B: Array) -> tuple[Array, Array]:
     """H = A # B⁻¹, the positive definite solution of H·B·H = A, and H⁻¹; [..., d, d] each.
 
-    With B = L·Lᵀ and (Lᵀ·A·L) = S²: H = L⁻ᵀ·S·L⁻¹.
+    Args:
+        A: Positive definite, [..., d, d].
+        B: Positive definite, [..., d, d].
 
     >>> import numpy as np
     >>> geometric_mean(np.diag([4.0, 9.0]), np.diag([1.0, 4.0]))[0].round(6)
     array([[2. , 0. ],
            [0. , 1.5]])
     """
+    xp, (half, L, roots) = namespace(A), _geometric(A, B)
+    back = xp.linalg.inv(half)
+    return xp.matmul(half, T(half)), xp.matmul(T(back), back)
+
+
+def _geometric(A: Array, B: Array) -> tuple[Array, Array, Array]:
+    """R with R·Rᵀ = A # B⁻¹, and L and r with R = L·diag(r^−½) and Lᵀ·B·L = diag(r²).
+
+    With A = C·Cᵀ and Cᵀ·B·C = V·r²·Vᵀ: L = C·V."""
     xp = namespace(A)
-    T = xp.matrix_transpose
-    # Coordinates in which B has ones on its diagonal: units of columns do not matter.
-    unit = xp.sqrt(xp.linalg.diagonal(B))
-    both = unit[..., :, None] * unit[..., None, :]
-    A, B = A * both, B / both
+    # In coordinates where A has ones on its diagonal: units of columns do not matter.
+    unit = xp.sqrt(xp.linalg.diagonal(A))
     room = 16 * xp.finfo(A.dtype).eps * xp.eye(A.shape[-1], dtype=A.dtype, device=device(A))
-    L = xp.linalg.cholesky(B + room)
-    values, vectors = xp.linalg.eigh(xp.matmul(T(L), xp.matmul(A, L)))
-    roots = xp.sqrt(xp.maximum(values, xp.zeros_like(values)))
-    left = xp.matmul(L, vectors)  # H⁻¹ = left·diag(1/roots)·leftᵀ
-    back = xp.linalg.solve(T(L), vectors)  # H = back·diag(roots)·backᵀ
-    mean = xp.matmul(back * roots[..., None, :], T(back))
-    tiny = xp.max(roots, axis=-1, keepdims=True) * xp.finfo(A.dtype).eps + 1e-300
-    inverse = xp.matmul(left / xp.maximum(roots, tiny)[..., None, :], T(left))
-    return (mean + T(mean)) / 2 / both, (inverse + T(inverse)) / 2 * both
+    even = A / (unit[..., :, None] * unit[..., None, :]) + room
+    C = xp.linalg.cholesky(even) * unit[..., :, None]
+    values, vectors = xp.linalg.eigh(xp.matmul(T(C), xp.matmul(B, C)))
+    tiny = xp.finfo(A.dtype).eps ** 2 * values[..., -1:] + 1e-300
+    roots, L = xp.sqrt(xp.maximum(values, tiny)), xp.matmul(C, vectors)
+    return L / xp.sqrt(roots)[..., None, :], L, roots
 
 
-def _trace(matrix: Array) -> Array:
-    return namespace(matrix).linalg.trace(matrix)
+def _product(A: Array, B: Array) -> Array:
+    """tr(A·B) of symmetric matrices, [...]."""
+    return namespace(A).sum(A * B, axis=(-2, -1))
 
 
 def identity(phi: Array) -> Array:
