@@ -1,5 +1,7 @@
 """Metrics and the rules that learn them: projections, plays, updates, and every way to run them."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from instances import make_loss
@@ -170,6 +172,46 @@ def test_a_metric_of_equal_steps_is_a_number():
                     shaped = fmrl.play(within, game, domain, phi, metric)
                     np.testing.assert_allclose(shaped.losses, plain.losses, atol=1e-8)
                     np.testing.assert_allclose(shaped.last, plain.last, atol=1e-7)
+
+
+@pytest.mark.parametrize("rule", [fmrl.PerCoordinate(0.3), fmrl.LowRank(2, 0.3)], ids=repr)
+@pytest.mark.parametrize("loss", [fmrl.Squared(), fmrl.Logistic(), fmrl.Softmax(2)], ids=repr)
+def test_memory_is_linear_in_the_features(rule, loss):
+    """FTRL in a metric for 20,000 features: a matrix of d² would be 3.2 GB."""
+    rng, d = np.random.default_rng(0), 20_000
+    domain = fmrl.Euclidean() if loss == fmrl.Squared() else fmrl.Ball(100.0)
+    X = rng.normal(size=(2, 3, d // loss.outputs)) / d**0.5
+    tasks = [fmrl.Task(x, [0, 1, 0], loss=loss) for x in X]
+    algo = fmrl.FMRL(domain, fmrl.FTRL(), similarity=rule, lipschitz=1.0)
+    tracemalloc.start()
+    history = fmrl.run(algo, tasks)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200 * 8 * d
+    assert np.all(np.isfinite(history.regret))
+
+
+@pytest.mark.parametrize("kind", ["squared", "logistic", "softmax", "one-vs-all"])
+def test_a_leader_of_few_rows_is_that_of_the_whole_space(kind):
+    """In the span of the rows (diagonal, low rank) or in all directions (the same as a matrix)."""
+    rng, loss = np.random.default_rng(5), make_loss(kind)
+    for lead in ((), (3,)):
+        X = rng.normal(size=(*lead, 4, 7))
+        X[..., 2, :] = X[..., 1, :]  # rows that depend on each other
+        y = [0.3, -1.0, 0.2, 2.0] if kind == "squared" else [0, 1, 1, 0]
+        y = [loss.labels[label] for label in y] if loss.outputs > 1 else y
+        games = [fmrl.Task(x, y, loss=loss) for x in X.reshape(-1, 4, 7)]
+        game = fmrl.core.tasks.Tasks.of(games).stack() if lead else games[0].open()
+        d = 7 * loss.outputs
+        phi = rng.normal(size=(*lead, d))
+        for metric in (*random_metrics(rng, d),):
+            narrow, whole = (
+                MetricLeaders(game, fmrl.Euclidean(), phi, m)
+                for m in (metric, Full(metric.dense()))
+            )
+            for i in range(1, 5):
+                np.testing.assert_allclose(narrow(i), whole(i), rtol=1e-7, atol=1e-7)
+                assert np.all(narrow.gap(i) <= 1e-9)
 
 
 def test_hinge_has_no_leader_in_a_metric():
@@ -438,7 +480,7 @@ def test_a_leader_that_is_not_there_yet_says_how_far(domain):
     rng = np.random.default_rng(0)
     game = fmrl.Task(rng.normal(size=(6, 3)), rng.integers(0, 2, 6), loss=fmrl.Logistic()).open()
     leaders = MetricLeaders(game, domain, domain.middle(np.zeros(3)), Diagonal(np.ones(3)))
-    leaders(6)
+    leaders._newton(6)
     best, u = float(leaders.value(6, leaders.u)), leaders.u
     for _ in range(20):
         theta = domain.project(leaders.phi + leaders.root @ (u + 0.2 * rng.normal(size=3)))

@@ -58,6 +58,12 @@ class Metric(ABC):
         values, vectors = xp.linalg.eigh(H)
         return vectors * xp.sqrt(xp.maximum(values, xp.zeros_like(values)))[..., None, :]
 
+    def within(self, rows: Array) -> Array:
+        """W [..., d, k] with orthonormal columns in ‖·‖_{H⁻¹} whose span holds H·x of every row x
+        of rows [..., n, d]: where a regularised leader of these rows lies, seen from phi.
+        """
+        return self.root()
+
     def distance(self, v: Array) -> Array:
         """½‖v‖²_{H⁻¹}, [...]."""
         return dot(v, self.solve(v)) / 2
@@ -153,6 +159,12 @@ class Diagonal(Metric):
         d = self.steps.shape[-1]
         return self.steps[..., None] * xp.eye(d, dtype=self.steps.dtype, device=device(self.steps))
 
+    def within(self, rows):
+        if rows.shape[-2] >= rows.shape[-1]:
+            return self.root()
+        half = namespace(rows).sqrt(self.steps)[..., None]
+        return half * _basis(half * T(rows))
+
     @property
     def mean(self):
         return namespace(self.steps).mean(self.steps, axis=-1)
@@ -202,6 +214,14 @@ class Spiked(Metric):
         return Diagonal(self.steps).dense() + namespace(self.factor).matmul(
             self.factor, T(self.factor)
         )
+
+    def within(self, rows):
+        xp, d = namespace(rows), rows.shape[-1]
+        if rows.shape[-2] >= d:
+            return self.root()
+        half = xp.sqrt(self.steps)[..., None]  # H = R·Rᵀ with R = [diag(half), factor]
+        basis = _basis(xp.concat([half * T(rows), xp.matmul(T(self.factor), T(rows))], axis=-2))
+        return half * basis[..., :d, :] + xp.matmul(self.factor, basis[..., d:, :])
 
     @property
     def mean(self):
@@ -268,6 +288,11 @@ def stacked(steps: list[Any]) -> Any:
         return namespace(first).stack(steps)
     parts = {n: [s.arrays[n] for s in steps] for n in first.arrays}
     return type(first)(**{n: namespace(a[0]).stack(a) for n, a in parts.items()})
+
+
+def _basis(columns: Array) -> Array:
+    """Orthonormal columns [..., d, k] that span these."""
+    return namespace(columns).linalg.qr(columns)[0]
 
 
 def T(matrix: Array) -> Array:

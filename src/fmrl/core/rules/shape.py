@@ -185,7 +185,7 @@ def geometric_mean(A: Array, B: Array) -> tuple[Array, Array]:
     array([[2. , 0. ],
            [0. , 1.5]])
     """
-    xp, (half, L, roots) = namespace(A), _geometric(A, B)
+    xp, half = namespace(A), _geometric(A, B)[0]
     back = xp.linalg.inv(half)
     return xp.matmul(half, T(half)), xp.matmul(T(back), back)
 
