@@ -119,7 +119,7 @@ def test_a_simplex_refuses_a_metric():
     with pytest.raises(fmrl.FMRLError, match="no projection in a metric"):
         Diagonal(np.ones(3)).project(fmrl.Simplex(), np.ones(3))
     for rule in (fmrl.PerCoordinate(0.1), fmrl.FullMatrix(0.1), fmrl.LowRank(1, 0.1)):
-        with pytest.raises(fmrl.FMRLError, match="geometry of its own"):
+        with pytest.raises(fmrl.FMRLError, match=rf"^{type(rule).__name__}.*geometry of its own"):
             fmrl.FMRL(fmrl.Simplex(), similarity=rule).init(np.full(3, 1 / 3))
 
 
@@ -358,6 +358,8 @@ def test_what_is_bad_is_refused():
         lambda: fmrl.FullMatrix(np.nan),
         lambda: fmrl.LowRank(0, 0.1),
         lambda: fmrl.LowRank(1.5, 0.1),
+        lambda: fmrl.LowRank(True, 0.1),
+        lambda: fmrl.KnownStep([]),
         lambda: fmrl.FMRL(similarity=fmrl.Covariance()),
         lambda: fmrl.PerCoordinate(np.ones(2)),
         lambda: fmrl.KnownStep("a"),
@@ -372,6 +374,23 @@ def test_what_is_bad_is_refused():
     ):
         with pytest.raises(fmrl.FMRLError):
             make()
+
+
+def test_numbers_of_any_kind():
+    assert repr(fmrl.LowRank(np.int64(2), 0.1)) == repr(fmrl.LowRank(2, 0.1))
+    task, phi = make_tasks(1)[0], np.zeros(4)
+    expected = fmrl.play(fmrl.OGD(), task.open(), fmrl.Ball(1.0), phi, np.array(0.3)).losses
+    for eta in (0.3, np.float64(0.3)):
+        found = fmrl.play(fmrl.OGD(), task, fmrl.Ball(1.0), phi, eta)
+        np.testing.assert_array_equal(found.losses, expected)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_the_guess_of_a_step_is_in_units_of_distance(rule):
+    """D_t = eta_t·sigma_t, sigma_t = G_t·√m_t, also where the rule learns eta_t itself."""
+    history = fmrl.run(compose(rule), make_tasks())
+    sigma = 2.0 * np.sqrt([2, 3, 4, 5, 2, 3, 4])
+    np.testing.assert_allclose(history.guess, history.eta * sigma, rtol=1e-12)
 
 
 def test_a_known_step_takes_a_metric():

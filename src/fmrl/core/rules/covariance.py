@@ -88,7 +88,12 @@ class Covariance(SimilarityRule):
 
 
 def posterior_spread(H: Array, curvature: Array) -> Array:
-    """(H⁻¹ + C)⁻¹ = R·(I + Rᵀ·C·R)⁻¹·Rᵀ with H = R·Rᵀ, for any H ⪰ 0; [..., d, d]."""
+    """(H⁻¹ + C)⁻¹ = R·(I + Rᵀ·C·R)⁻¹·Rᵀ with H = R·Rᵀ: what is left to know of a task; [..., d, d].
+
+    Args:
+        H: Positive definite, [..., d, d].
+        curvature: C ⪰ 0, [..., d, d].
+    """
     xp = namespace(H)
     T = xp.matrix_transpose
     R = xp.linalg.cholesky(H)

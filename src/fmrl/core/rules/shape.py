@@ -17,6 +17,7 @@ after task t, so that no direction is ever given up. The first step is epsilon/z
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -243,12 +244,15 @@ class LowRank(SimilarityRule):
     absolute: ClassVar[bool] = True
 
     def __post_init__(self):
-        if not (isinstance(self.rank, int) and self.rank >= 1):
+        whole = isinstance(self.rank, Integral) and not isinstance(self.rank, bool)
+        if not (whole and self.rank >= 1):
             raise FMRLError(f"rank must be a whole number of at least 1, not {self.rank!r}")
+        object.__setattr__(self, "rank", int(self.rank))
         _Learned.__post_init__(self)  # type: ignore[arg-type]
 
     def init(self, domain, phi):
         """epsilon/zeta in every coordinate, and no directions."""
+        needs_l2(self, domain)
         steps, (t, near, steep, _) = PerCoordinate(self.epsilon, self.zeta, self.p).init(
             domain, phi
         )
@@ -310,13 +314,11 @@ class KnownStep(SimilarityRule):
         except (TypeError, ValueError):
             step = np.array(np.nan)
         square = step.ndim < 2 or (step.ndim == 2 and step.shape[0] == step.shape[1])
-        ok = (
-            square and bool(np.isfinite(step).all()) and (step.ndim == 2 or bool((step >= 0).all()))
-        )
+        ok = square and step.size > 0 and bool(np.isfinite(step).all())
         if ok and step.ndim == 2:
             ok = bool(np.allclose(step, step.T)) and bool((np.linalg.eigvalsh(step) > 0).all())
-        elif ok and step.ndim == 1:
-            ok = bool((step > 0).all())
+        elif ok:
+            ok = bool((step > 0).all()) or (step.ndim == 0 and bool(step == 0))
         if not ok:
             what = "a step must be a number ≥ 0, positive numbers or a positive definite matrix"
             raise FMRLError(f"{what}, not {self.step!r}")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fmrl.core.arrays import Array, dot, full, namespace
@@ -156,17 +157,17 @@ def _checked(learner: Learner, actions: Actions, domain: Domain, phi: Array) -> 
 
 
 def play(
-    learner: Learner, game: Game, domain: Domain, phi: Array, eta: Array | Metric,
+    learner: Learner, game: Any, domain: Domain, phi: Array, eta: Array | Metric,
     record: bool = False, observe: bool = False,
 ) -> Play:  # fmt: skip
     """Play all rounds of a game.
 
     Args:
         learner: Who plays.
-        game: An opened task, or a stack of them.
+        game: A Task, or an opened one, or a stack of these.
         domain: The action set.
         phi: Where to start, [..., d].
-        eta: The step, [...], or a metric.
+        eta: The step, a number or [...], or a metric.
         record: Whether to keep every action.
         observe: Whether to keep every gradient.
 
@@ -179,6 +180,9 @@ def play(
     array([0.5 , 0.25])
     """
     xp = namespace(phi)
+    game = game.open() if hasattr(game, "open") else game
+    if isinstance(eta, Real):
+        eta = full(phi.shape[:-1], float(eta), phi)
     actions = _actions(learner, game, domain, phi, eta)
     theta, losses, played, met = next(actions), [], [], []
     ragged = bool(xp.any(game.rounds != game.length))

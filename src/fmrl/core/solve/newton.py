@@ -5,10 +5,10 @@ whatever H, and the gradient proves the answer: F − min F ≤ ½‖∇_u F‖�
 are solved exactly, a row at a time; other smooth losses by Newton's method, each from the minimiser
 before it.
 
-Without bounds θ − phi lies in the span of H·x over the rows x. With fewer rows than features R needs
-as many columns as there are rows, so that nothing of size d² is ever made for a diagonal metric. On
-a bounded domain this free leader is the answer where it lies inside; else each Newton step is taken
-by a projection in the metric of that step, with a square R.
+Without bounds θ − phi lies in the span of H·x over the rows x. With fewer rows than features R
+needs as many columns as there are rows, so that nothing of size d² is made for a diagonal metric.
+On a bounded domain this free leader is the answer where it lies inside; else each Newton step is
+taken by a projection in the metric of that step, with a square R.
 """
 
 from __future__ import annotations
