@@ -1,6 +1,7 @@
 """Metrics and the rules that learn them: projections, plays, updates, and every way to run them."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -477,11 +478,11 @@ def test_covariance_written_out():
     """One step of expectation–maximisation after another, with plain inverses."""
     rule, domain, phi = fmrl.Covariance(2.0, rate=0.8), fmrl.Euclidean(), np.full(3, 0.1)
     guess, memory = rule.init(domain, phi)
-    H, left, free, rng = 2.0 * np.eye(3), 0.0, 0.0, np.random.default_rng(0)
+    H, left, free, rng = np.diag([2.0, 4.0, 1.0]), 0.0, 0.0, np.random.default_rng(0)
     for t in range(1, 7):
         X = rng.normal(size=(5, 3))
         C, theta, squares = X.T @ X, rng.normal(size=3), float(rng.uniform(1, 2))
-        seen = np.concatenate([theta, C.ravel(), [squares, 5.0]])
+        seen = np.concatenate([theta, C.ravel(), [squares, 5.0], np.diag(H)])
         end = fmrl.core.rules.meta.End(theta, theta, np.array(1.0), seen)
         guess, memory = rule.update(domain, phi, guess, memory, end)
         S, gain = np.linalg.inv(np.linalg.inv(H) + C), (t + 1) ** -0.8
@@ -491,6 +492,34 @@ def test_covariance_written_out():
         H = H + gain * (found - H)
         np.testing.assert_allclose(guess.matrix, H, rtol=1e-9)
         np.testing.assert_allclose(rule.noise_of(memory), left / free)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("update", [fmrl.FAL(), fmrl.FLIOnline()], ids=repr)
+def test_covariances_do_not_depend_on_units(loss, update):
+    """Columns in other units: the same regret from the first task on, and H in the new units. So
+    with the target in other units, after the first task, whose noise is not known yet."""
+    rng, unit = np.random.default_rng(0), np.array([1e-3, 1.0, 50.0, 1e4])
+    tasks = []
+    for _ in range(12):
+        X = rng.normal(size=(9, 4))
+        y = X @ (0.5 + 0.3 * rng.normal(size=4)) + rng.normal(size=9)
+        tasks.append((X, y if loss == "squared" else 1 * (y > 0)))
+    kind = fmrl.Squared() if loss == "squared" else fmrl.Logistic()
+    domain = fmrl.Euclidean() if loss == "squared" else fmrl.Ball(1e9)
+    rule = fmrl.Covariance() if loss == "squared" else fmrl.Covariance(0.5)
+    algo = fmrl.FMRL(domain, fmrl.FTRL(), update, similarity=rule, lipschitz=1.0)
+    if loss == "logistic":  # the optima of a task need not exist; FLIOnline does not ask for them
+        algo = replace(algo, update=fmrl.FLIOnline())
+    plain = fmrl.run(algo, [fmrl.Task(X, y, loss=kind) for X, y in tasks])
+    other = fmrl.run(algo, [fmrl.Task(X * unit, y, loss=kind) for X, y in tasks])
+    suffered = [np.array([row.sum() for row in h.losses]) for h in (plain, other)]
+    np.testing.assert_allclose(*suffered, rtol=1e-6)
+    H = other.state.guess.matrix * unit[:, None] * unit
+    np.testing.assert_allclose(H, plain.state.guess.matrix, rtol=1e-5, atol=1e-8)
+    if loss == "squared":
+        more = fmrl.run(algo, [fmrl.Task(X, 100 * y, loss=kind) for X, y in tasks])
+        np.testing.assert_allclose(more.state.guess.matrix, plain.state.guess.matrix, rtol=1e-6)
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=repr)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from fmrl.core.arrays import Array, as_float, constant, namespace
 from fmrl.core.domains import Ball, Domain
 from fmrl.core.meta_level import State, looked
-from fmrl.core.metric import Metric
+from fmrl.core.metric import Metric, Relative
 from fmrl.core.rules.meta import End, FollowLeader, MetaUpdate
 from fmrl.core.rules.observe import OBSERVATIONS, terms
 from fmrl.core.rules.similarity import Doubling, SimilarityRule
@@ -208,7 +208,7 @@ class FMRL(Value):
             sigma: G_t·√m_t [...], where it is known already.
         """
         sigma = self.sigma(state.phi, game, state.tasks) if sigma is None else sigma
-        eta = self.eta(state.guess, sigma)
+        eta = self.eta(state.guess, sigma, game)
         played = self.act(state.phi, game, eta)
         best = game.hindsight(self.domain) if best is None else best
         theta = self.update.vector(played, best)
@@ -216,12 +216,16 @@ class FMRL(Value):
         side = looked(self, game.X[..., 0, :]) if isinstance(game, Samples) else None
         return round, End(theta, best.theta, sigma, round.seen, side)
 
-    def eta(self, guess: Any, sigma: Array) -> Any:
-        """The step: D/sigma, or the guess itself where the similarity rule is absolute."""
+    def eta(self, guess: Any, sigma: Array, game: Any = None) -> Any:
+        """The step: D/sigma, or the guess itself where the similarity rule is absolute; a guess in
+        units of the columns is put into those of the game.
+        """
         xp, shaped = namespace(sigma), isinstance(guess, Metric)
         if not bool(guess.finite if shaped else xp.all(xp.isfinite(guess))):
             what = f"the guess of {self.similarity!r} is not a finite number"
             raise FMRLError(what, fix="look at what its update returned after the task before")
+        if isinstance(guess, Relative) and isinstance(game, Samples):
+            return guess.on(game)
         return guess if self._absolute else step_size(guess, sigma)
 
     def act(self, phi: Array, game: Game, eta: Any, record: bool = False) -> Play:

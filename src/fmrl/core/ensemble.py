@@ -120,7 +120,7 @@ class Ensemble(Value):
         owns, found, ends, etas = [State(*own) for own in state.meta], [], [], []
         for member, own in zip(self.members, owns, strict=True):
             sigma = member.sigma(own.phi, game, state.tasks)
-            eta = member.eta(own.guess, sigma)
+            eta = member.eta(own.guess, sigma, game)
             played = member.act(own.phi, game, eta, record=True)
             theta = member.update.vector(played, best)
             round = member._round(own, game, played, best, theta, sigma, eta)

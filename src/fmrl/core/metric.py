@@ -272,8 +272,32 @@ class Full(Metric):
         return xp.linalg.trace(self.matrix) / self.matrix.shape[-1]
 
 
+class Relative(Full):
+    """A matrix in units of one over the mean squares of a task's columns, so that the units of
+    columns do not matter; `on` says what it is for a task.
+
+    Args:
+        matrix: [..., d, d].
+
+    >>> import numpy as np, fmrl
+    >>> task = fmrl.Task([[1.0, 10.0], [-1.0, 30.0]], [0.0, 1.0], loss=fmrl.Squared())
+    >>> Relative(np.eye(2)).on(task.open()).matrix
+    array([[1.   , 0.   ],
+           [0.   , 0.002]])
+    """
+
+    def on(self, samples: Any) -> Full:
+        """The metric for these rows. A column of zeros counts as an average one."""
+        xp, squares = namespace(samples.X), namespace(samples.X).sum(samples.X**2, axis=-2)
+        size = squares / samples.rounds[..., None]
+        mean = xp.mean(size, axis=-1, keepdims=True)
+        size = xp.where(size > 0, size, xp.where(mean > 0, mean, xp.ones_like(mean)))
+        unit = xp.concat([xp.sqrt(size)] * samples.loss.outputs, axis=-1)
+        return Full(self.matrix / (unit[..., :, None] * unit[..., None, :]))
+
+
 _OWN = {"steps": 1, "factor": 2, "matrix": 2}  # axes of an array that are not leading
-METRICS = {kind.__name__: kind for kind in (Diagonal, Spiked, Full)}
+METRICS = {kind.__name__: kind for kind in (Diagonal, Spiked, Full, Relative)}
 
 
 def mean_step(step: Any) -> float:
