@@ -307,6 +307,66 @@ def test_a_run_resumes_bit_for_bit(rule, tmp_path):
     assert np.array_equal(loaded.bound, whole.bound)
 
 
+STATES = [*RULES, fmrl.Known(0.1), fmrl.AverageDeviation(), fmrl.KnownStep(0.2)]
+
+
+def test_a_state_of_another_rule_is_refused():
+    """Every pair of rules; a known D and a known step of the same number are told apart by
+    nothing, and go on with the same number."""
+    states = {rule: fmrl.run(compose(rule), make_tasks(3)).state for rule in STATES}
+    same = {(fmrl.Known(0.1), fmrl.KnownStep(0.1)), (fmrl.KnownStep(0.1), fmrl.Known(0.1))}
+    for rule in STATES:
+        compose(rule).check(compose(rule).init(np.zeros(4)))
+        for other, state in states.items():
+            if rule == other or (rule, other) in same:
+                compose(rule).check(state)
+                continue
+            with pytest.raises(fmrl.FMRLError, match=r"made by another|its memory leads to"):
+                fmrl.run(compose(rule), make_tasks(3), state=state)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@pytest.mark.parametrize("how", ["negative", "nan", "shorter", "longer", "other"])
+def test_a_damaged_state_is_refused(rule, how, tmp_path):
+    """Whatever happens to the numbers of a guess, also on disk and in a history."""
+    history = fmrl.run(compose(rule), make_tasks(3))
+    guess = history.state.guess
+    shaped = not isinstance(guess, np.ndarray | np.floating)
+    a = next(iter(guess.arrays.values())) if shaped else guess
+    change = {
+        "negative": lambda: -a, "nan": lambda: a * np.nan, "longer": lambda: np.stack([a, a]),
+        "shorter": lambda: a[..., :-1] if a.ndim else np.ones(2), "other": lambda: 1.01 * a,
+    }  # fmt: skip
+    if how == "other" and isinstance(rule, fmrl.Covariance):
+        pytest.skip("its H is what it remembers")
+    bad = change[how]()
+    if shaped:
+        bad = replace(guess, **{next(iter(guess.arrays)): bad})
+    state = history.state._replace(guess=bad)
+    with pytest.raises(fmrl.FMRLError, match=r"made by another|its memory leads to"):
+        fmrl.run(compose(rule), make_tasks(3), state=state)
+    history.state = state
+    fmrl.save_history(history, tmp_path / "h.npz")
+    with pytest.raises(fmrl.FMRLError, match=r"made by another|its memory leads to"):
+        fmrl.load_history(tmp_path / "h.npz")
+
+
+@pytest.mark.parametrize("column", ["regret", "distance", "optimum", "losses"])
+def test_a_history_with_bad_columns_is_refused(column, tmp_path):
+    path = tmp_path / "h.npz"
+    fmrl.save_history(fmrl.run(compose(RULES[1]), make_tasks(3)), path)
+    with np.load(path) as file:
+        parts = {name: file[name] for name in file.files}
+    whole = parts[column]
+    for bad in (whole[:-1], whole[None], whole.astype(str), None):
+        parts[column] = bad
+        np.savez(path, **{n: a for n, a in parts.items() if a is not None})
+        if bad is None and column == "distance":
+            continue  # a rule that observes nothing has none
+        with pytest.raises(fmrl.FMRLError, match="damaged"):
+            fmrl.load_history(path)
+
+
 def test_memory_is_bounded_in_the_number_of_tasks():
     for rule in RULES:
         algo = compose(rule)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fmrl.core.arrays import Array, as_float, constant, namespace
+from fmrl.core.arrays import Array, anywhere, as_float, constant, namespace
 from fmrl.core.domains import Ball, Domain
 from fmrl.core.meta_level import State, looked
 from fmrl.core.metric import Metric, Relative
@@ -158,16 +158,41 @@ class FMRL(Value):
         return State(0, phi, guess, meta, similarity)
 
     def check(self, state: State) -> None:
-        """Refuse a state that another composition made: its phi or its memories do not fit."""
+        """Refuse a state that another composition made, or that is damaged: its phi, its memories
+        or its guess do not fit.
+        """
         if not bool(namespace(state.phi).all(self.domain.contains(state.phi))):
             what = f"the phi of this state lies outside {self.domain!r}"
             raise FMRLError(what, fix="resume with the domain it was made in")
         middle = self.domain.middle(state.phi)  # where every rule can begin; phi may be on the edge
-        for name in ("meta", "similarity"):
-            rule, found = getattr(self, name), getattr(state, name)
-            if _form(rule.init(self.domain, middle)[1]) != _form(found):
-                what = f"this state was made by another {name} than {rule!r}"
+        guess, memory = self.similarity.init(self.domain, middle)
+        pairs = {"meta": (self.meta.init(self.domain, middle)[1], state.meta)}
+        pairs |= {"similarity": ((guess, memory), (state.guess, state.similarity))}
+        for name, (expected, found) in pairs.items():
+            if _form(expected) != _form(found):
+                what = f"this state was made by another {name} than {getattr(self, name)!r}"
                 raise FMRLError(what, fix="resume with the composition it was made by")
+        if not self._follows(state, middle):
+            what = "the guess of this state is not one that its memory leads to under "
+            fix = "resume with the composition it was made by, or use an older copy"
+            raise FMRLError(f"{what}{self.similarity!r}", fix=fix)
+
+    def _follows(self, state: State, middle: Array) -> bool:
+        """Whether the guess is a proper one, and that of the memory where the rule can say."""
+        guess, xp = state.guess, namespace(state.phi)
+        shaped = isinstance(guess, Metric)
+        if not (guess.proper if shaped else bool(xp.all(xp.isfinite(guess) & (guess >= 0)))):
+            return False
+        rule = getattr(self.similarity, "guess_of", None)
+        try:
+            own = None if rule is None else rule(self.domain, middle, state.similarity)
+        except (ArithmeticError, ValueError):  # LinAlgError is one
+            return False
+        if own is None:
+            return True
+        close = 1e-6 if state.phi.dtype == xp.float64 else 1e-3
+        pairs = zip(_arrays(guess), _arrays(own), strict=True)
+        return all(not anywhere(~(xp.abs(a - b) <= close * xp.max(xp.abs(b)))) for a, b in pairs)
 
     @property
     def scanned(self) -> bool:
@@ -297,10 +322,16 @@ class FMRL(Value):
         )
 
 
+def _arrays(guess: Any) -> tuple[Array, ...]:
+    return tuple(guess.arrays.values()) if isinstance(guess, Metric) else (guess,)
+
+
 def _form(memory: Any) -> Any:
-    """What a memory is made of: its tuples, counts and shapes of arrays."""
+    """What a memory is made of: its tuples, metrics, counts and shapes of arrays."""
     if isinstance(memory, tuple):
         return tuple(map(_form, memory))
+    if isinstance(memory, Metric):
+        return {name: tuple(a.shape) for name, a in memory.arrays.items()}
     return ("array", memory.shape) if hasattr(memory, "shape") else type(memory)
 
 

@@ -103,6 +103,13 @@ class Metric(ABC):
         ok = [namespace(a).all(namespace(a).isfinite(a)) for a in self.arrays.values()]
         return ok[0] if len(ok) == 1 else ok[0] & ok[1]
 
+    @property
+    def proper(self) -> bool:
+        """Whether it is finite and positive; a matrix symmetric and, up to rounding, positive
+        definite.
+        """
+        return bool(self.finite) and not anywhere(self.arrays["steps"] <= 0)
+
     def project(self, domain: Domain, u: Array, near: Array | None = None) -> Array:
         """The point of ``domain`` nearest to u in ‖·‖_{H⁻¹}, exact to rounding, [..., d].
 
@@ -262,6 +269,14 @@ class Full(Metric):
         if "eigen" not in self.kept:
             self.kept["eigen"] = tuple(namespace(self.matrix).linalg.eigh(self.matrix))
         return self.kept["eigen"]
+
+    @property
+    def proper(self):
+        xp = namespace(self.matrix)
+        small = 1e-9 * xp.max(xp.abs(self.matrix))
+        if not bool(self.finite) or anywhere(xp.abs(self.matrix - T(self.matrix)) > small):
+            return False
+        return not anywhere(self._eigen[0] < -small)
 
     def dense(self):
         return self.matrix

@@ -90,6 +90,10 @@ class Isotropic(_Learned):
         met: Any = end.seen
         return _ratio(self, guess, memory, far, met[..., 0])
 
+    def guess_of(self, domain, phi, memory):
+        """The root of the ratio."""
+        return namespace(phi).sqrt(memory[1] / memory[2])
+
 
 @dataclass(frozen=True)
 class PerCoordinate(_Learned):
@@ -115,6 +119,10 @@ class PerCoordinate(_Learned):
         far = (end.theta - phi) ** 2 / 2
         steps, memory = _ratio(self, guess.steps, memory, far, end.seen)
         return Diagonal(steps), memory
+
+    def guess_of(self, domain, phi, memory):
+        """The roots of the ratios."""
+        return Diagonal(namespace(phi).sqrt(memory[1] / memory[2]))
 
 
 def _ratio(rule: _Learned, eta: Array, memory: Any, far: Array, met: Array) -> tuple[Array, Any]:
@@ -172,6 +180,10 @@ class FullMatrix(_Learned):
         inverse = xp.sum(xp.sum(xp.matmul(steep, L) ** 2, axis=-2) / roots**3, axis=-1)
         paid = paid - 2 * _product(after, steep)
         return Full(after), (t, near, steep, cost + paid, inverse)
+
+    def guess_of(self, domain, phi, memory):
+        """The geometric mean."""
+        return Full(geometric_mean(memory[1], memory[2])[0])
 
 
 def geometric_mean(A: Array, B: Array) -> tuple[Array, Array]:
@@ -271,6 +283,10 @@ class LowRank(SimilarityRule):
         directions = xp.matmul(wide, basis[..., 1:])  # eigh's values ascend: the least is given up
         return self._metric(near, steep, directions), (t, near, steep, directions)
 
+    def guess_of(self, domain, phi, memory):
+        """The metric of the sums."""
+        return self._metric(*memory[1:])
+
     def _metric(self, near: Array, steep: Array, directions: Array) -> Spiked:
         xp, y = namespace(near), namespace(near).sqrt(steep)
         rest = near - xp.sum(directions**2, axis=-1)
@@ -341,6 +357,10 @@ class KnownStep(SimilarityRule):
     def update(self, domain, phi, guess, memory, end):
         """The step as it is."""
         return guess, ()
+
+    def guess_of(self, domain, phi, memory):
+        """The step."""
+        return self.init(domain, phi)[0]
 
     def scan(self, domain, phi, guess, memory, ends):
         """The same step for all tasks."""
