@@ -1,5 +1,6 @@
 """Metrics and the rules that learn them: projections, plays, updates, and every way to run them."""
 
+import re
 import tracemalloc
 from dataclasses import replace
 
@@ -365,6 +366,30 @@ def test_a_history_with_bad_columns_is_refused(column, tmp_path):
             continue  # a rule that observes nothing has none
         with pytest.raises(fmrl.FMRLError, match="damaged"):
             fmrl.load_history(path)
+
+
+@pytest.mark.parametrize("rule", [*RULES[:4], fmrl.KnownStep(30.0)], ids=repr)
+@pytest.mark.parametrize("within", WITHIN[:2], ids=repr)
+def test_a_step_that_is_too_long_is_an_error(rule, within):
+    """Without bounds a first step 100 times too long made losses of 1e60, and the rule, which
+    remembers them, never moved again. Now it says so, and the fix it names works."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(5, 30, 4))
+    tasks = [fmrl.Task(X, X @ rng.normal(size=4), loss=fmrl.Squared()) for X in rows]
+    if not isinstance(rule, fmrl.KnownStep):
+        rule = replace(rule, epsilon=30.0, zeta=1.0)
+    algo = fmrl.FMRL(fmrl.Euclidean(), within, similarity=rule)
+    with pytest.raises(fmrl.FMRLError, match=r"task 0: the step 30 of .* ran away") as caught:
+        fmrl.run(algo, tasks)
+    times = float(re.search(r"at least (\S+) times smaller", str(caught.value))[1])
+    long = 30 * (rows[0] ** 2).sum(axis=1).max()
+    assert 0.5 * long <= times <= 2 * long
+    change = {"step": 30 / times} if isinstance(rule, fmrl.KnownStep) else {"epsilon": 30 / times}
+    better = replace(algo, similarity=replace(rule, **change))
+    if within == fmrl.OGD():  # the lazy one adds up gradients, and needs shorter steps still
+        assert np.all(np.isfinite(fmrl.run(better, tasks).regret))
+    bounded = fmrl.run(replace(algo, domain=fmrl.Ball(5.0)), tasks)
+    assert np.all(bounded.regret <= bounded.bound)
 
 
 def test_memory_is_bounded_in_the_number_of_tasks():

@@ -6,15 +6,15 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from fmrl.core.arrays import Array, anywhere, as_float, constant, namespace
+from fmrl.core.arrays import Array, as_float, constant, namespace
 from fmrl.core.domains import Ball, Domain
-from fmrl.core.meta_level import State, looked
+from fmrl.core.meta_level import State, check_state, looked
 from fmrl.core.metric import Metric, Relative
 from fmrl.core.rules.meta import End, FollowLeader, MetaUpdate
 from fmrl.core.rules.observe import OBSERVATIONS, terms
 from fmrl.core.rules.similarity import Doubling, SimilarityRule
 from fmrl.core.rules.update import FAL, UpdateRule
-from fmrl.core.rules.within import OMD, Learner, Play, play
+from fmrl.core.rules.within import OMD, Learner, Play, play, ran_away
 from fmrl.core.samples import Samples
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Game
@@ -161,38 +161,7 @@ class FMRL(Value):
         """Refuse a state that another composition made, or that is damaged: its phi, its memories
         or its guess do not fit.
         """
-        if not bool(namespace(state.phi).all(self.domain.contains(state.phi))):
-            what = f"the phi of this state lies outside {self.domain!r}"
-            raise FMRLError(what, fix="resume with the domain it was made in")
-        middle = self.domain.middle(state.phi)  # where every rule can begin; phi may be on the edge
-        guess, memory = self.similarity.init(self.domain, middle)
-        pairs = {"meta": (self.meta.init(self.domain, middle)[1], state.meta)}
-        pairs |= {"similarity": ((guess, memory), (state.guess, state.similarity))}
-        for name, (expected, found) in pairs.items():
-            if _form(expected) != _form(found):
-                what = f"this state was made by another {name} than {getattr(self, name)!r}"
-                raise FMRLError(what, fix="resume with the composition it was made by")
-        if not self._follows(state, middle):
-            what = "the guess of this state is not one that its memory leads to under "
-            fix = "resume with the composition it was made by, or use an older copy"
-            raise FMRLError(f"{what}{self.similarity!r}", fix=fix)
-
-    def _follows(self, state: State, middle: Array) -> bool:
-        """Whether the guess is a proper one, and that of the memory where the rule can say."""
-        guess, xp = state.guess, namespace(state.phi)
-        shaped = isinstance(guess, Metric)
-        if not (guess.proper if shaped else bool(xp.all(xp.isfinite(guess) & (guess >= 0)))):
-            return False
-        rule = getattr(self.similarity, "guess_of", None)
-        try:
-            own = None if rule is None else rule(self.domain, middle, state.similarity)
-        except (ArithmeticError, ValueError):  # LinAlgError is one
-            return False
-        if own is None:
-            return True
-        close = 1e-6 if state.phi.dtype == xp.float64 else 1e-3
-        pairs = zip(_arrays(guess), _arrays(own), strict=True)
-        return all(not anywhere(~(xp.abs(a - b) <= close * xp.max(xp.abs(b)))) for a, b in pairs)
+        check_state(self, state)
 
     @property
     def scanned(self) -> bool:
@@ -258,7 +227,21 @@ class FMRL(Value):
         arguments, observe = (game, self.domain, phi, eta), bool(self._observes)
         if self.scanned and not record and (fast := shortcut(self.within, "losses", "actions")):
             return Play(fast(*arguments))
-        return play(self.within, *arguments, record, observe)
+        played = play(self.within, *arguments, record, observe)
+        if times := ran_away(game, self.domain, phi, played.losses):
+            raise self._too_long(game, eta, times)
+        return played
+
+    def _too_long(self, game: Any, eta: Any, times: float) -> FMRLError:
+        xp, step = namespace(game.X), eta.mean if isinstance(eta, Metric) else eta
+        size = float(xp.max(step * xp.max(xp.sum(game.X**2, axis=-1), axis=-1))) * game.loss.bend
+        what = (
+            f"the step {float(xp.max(step)):.3g} of {self.similarity!r} is too long for these rows"
+        )
+        what += f": the actions ran away, to {times:.0e} times the loss of staying at phi"
+        first = "epsilon/zeta" if self._absolute else "the first guess"
+        fix = f"make {first} at least {size:.1g} times smaller, scale the rows, or use Ball(radius)"
+        return FMRLError(what, fix=fix)
 
     @property
     def _observes(self) -> str | None:
@@ -320,19 +303,6 @@ class FMRL(Value):
             energy=energy,
             seen=OBSERVATIONS[self._observes](game, *facts) if self._observes else None,
         )
-
-
-def _arrays(guess: Any) -> tuple[Array, ...]:
-    return tuple(guess.arrays.values()) if isinstance(guess, Metric) else (guess,)
-
-
-def _form(memory: Any) -> Any:
-    """What a memory is made of: its tuples, metrics, counts and shapes of arrays."""
-    if isinstance(memory, tuple):
-        return tuple(map(_form, memory))
-    if isinstance(memory, Metric):
-        return {name: tuple(a.shape) for name, a in memory.arrays.items()}
-    return ("array", memory.shape) if hasattr(memory, "shape") else type(memory)
 
 
 def step_size(guess: Array, sigma: Array) -> Array:

@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from fmrl.core.arrays import Array, anywhere, device, dot, namespace
 from fmrl.core.domains import Ball, Box, Domain, Euclidean
+from fmrl.core.matrices import T, apply, basis_of
 from fmrl.core.projection import onto_ball, onto_box
 from fmrl.errors import FMRLError
 
@@ -170,7 +171,7 @@ class Diagonal(Metric):
         if rows.shape[-2] >= rows.shape[-1]:
             return self.root()
         half = namespace(rows).sqrt(self.steps)[..., None]
-        return half * _basis(half * T(rows))
+        return half * basis_of(half * T(rows))
 
     @property
     def mean(self):
@@ -227,7 +228,7 @@ class Spiked(Metric):
         if rows.shape[-2] >= d:
             return self.root()
         half = xp.sqrt(self.steps)[..., None]  # H = R·Rᵀ with R = [diag(half), factor]
-        basis = _basis(xp.concat([half * T(rows), xp.matmul(T(self.factor), T(rows))], axis=-2))
+        basis = basis_of(xp.concat([half * T(rows), xp.matmul(T(self.factor), T(rows))], axis=-2))
         return half * basis[..., :d, :] + xp.matmul(self.factor, basis[..., d:, :])
 
     @property
@@ -327,24 +328,6 @@ def stacked(steps: list[Any]) -> Any:
         return namespace(first).stack(steps)
     parts = {n: [s.arrays[n] for s in steps] for n in first.arrays}
     return type(first)(**{n: namespace(a[0]).stack(a) for n, a in parts.items()})
-
-
-def _basis(columns: Array) -> Array:
-    """Orthonormal columns [..., d, k] that span these."""
-    return namespace(columns).linalg.qr(columns)[0]
-
-
-def T(matrix: Array) -> Array:
-    """The transpose of the last two axes."""
-    return namespace(matrix).matrix_transpose(matrix)
-
-
-def apply(matrix: Array, v: Array) -> Array:
-    """matrix [..., k, d] times v [..., d]."""
-    xp = namespace(v)
-    if matrix.ndim == 2:
-        return xp.matmul(v, T(matrix))
-    return xp.matmul(matrix, v[..., None])[..., 0]
 
 
 def descend(domain: Domain, theta: Array, eta: Array | Metric, gradient: Array) -> Array:

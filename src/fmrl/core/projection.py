@@ -80,7 +80,7 @@ def _settle(
     A bound whose λ has the wrong sign is let go, one that θ crosses is taken in."""
     xp, theta = namespace(u), u
     for _ in range(TRIED):
-        held = at_low | at_high
+        held: Any = at_low | at_high
         (some,) = xp.nonzero(xp.any(held, axis=0))
         force = xp.zeros_like(u)
         theta = u

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fmrl.core.arrays import Array, device, full, namespace
+from fmrl.core.matrices import identity
 from fmrl.core.metric import Diagonal, Full, Relative
 from fmrl.core.rules.observe import Posterior
-from fmrl.core.rules.shape import identity, needs_l2
+from fmrl.core.rules.shape import needs_l2
 from fmrl.core.rules.similarity import SimilarityRule, positive
 from fmrl.errors import FMRLError
 

@@ -24,7 +24,8 @@ import numpy as np
 
 from fmrl.core.arrays import Array, device, full, namespace, to_numpy
 from fmrl.core.domains import Domain
-from fmrl.core.metric import Diagonal, Full, Metric, Spiked, T
+from fmrl.core.matrices import T, geometric_mean, geometric_root, identity, trace_of
+from fmrl.core.metric import Diagonal, Full, Metric, Spiked
 from fmrl.core.rules.similarity import SimilarityRule, positive
 from fmrl.errors import FMRLError
 
@@ -169,66 +170,21 @@ class FullMatrix(_Learned):
         xp, t = namespace(phi), t + 1
         step, fade = end.theta - phi, self._fade(t)
         eye = fade[..., None, None] * identity(phi)
-        paid = _product(guess.matrix, steep)
+        paid = trace_of(guess.matrix, steep)
         near = near + step[..., :, None] * (step / 2)[..., None, :] + self.epsilon**2 * eye
         steep = steep + xp.reshape(end.seen, near.shape) + self.zeta**2 * eye
         paid = paid + guess.distance(step) + self.epsilon**2 * fade * inverse
-        paid = paid + _product(guess.matrix, steep)
-        half, L, roots = _geometric(near, steep)
+        paid = paid + trace_of(guess.matrix, steep)
+        half, L, roots = geometric_root(near, steep)
         after = xp.matmul(half, T(half))
         # H⁻¹ = L⁻ᵀ·diag(r)·L⁻¹ with L⁻ᵀ = B·L·diag(r⁻²).
         inverse = xp.sum(xp.sum(xp.matmul(steep, L) ** 2, axis=-2) / roots**3, axis=-1)
-        paid = paid - 2 * _product(after, steep)
+        paid = paid - 2 * trace_of(after, steep)
         return Full(after), (t, near, steep, cost + paid, inverse)
 
     def guess_of(self, domain, phi, memory):
         """The geometric mean."""
         return Full(geometric_mean(memory[1], memory[2])[0])
-
-
-def geometric_mean(A: Array, B: Array) -> tuple[Array, Array]:
-    """H = A # B⁻¹, the positive definite solution of H·B·H = A, and H⁻¹; [..., d, d] each.
-
-    Args:
-        A: Positive definite, [..., d, d].
-        B: Positive definite, [..., d, d].
-
-    >>> import numpy as np
-    >>> geometric_mean(np.diag([4.0, 9.0]), np.diag([1.0, 4.0]))[0].round(6)
-    array([[2. , 0. ],
-           [0. , 1.5]])
-    """
-    xp, half = namespace(A), _geometric(A, B)[0]
-    back = xp.linalg.inv(half)
-    return xp.matmul(half, T(half)), xp.matmul(T(back), back)
-
-
-def _geometric(A: Array, B: Array) -> tuple[Array, Array, Array]:
-    """R with R·Rᵀ = A # B⁻¹, and L and r with R = L·diag(r^−½) and Lᵀ·B·L = diag(r²).
-
-    With A = C·Cᵀ and Cᵀ·B·C = V·r²·Vᵀ: L = C·V."""
-    xp = namespace(A)
-    # In coordinates where A has ones on its diagonal: units of columns do not matter.
-    unit = xp.sqrt(xp.linalg.diagonal(A))
-    room = 16 * xp.finfo(A.dtype).eps * xp.eye(A.shape[-1], dtype=A.dtype, device=device(A))
-    even = A / (unit[..., :, None] * unit[..., None, :]) + room
-    C = xp.linalg.cholesky(even) * unit[..., :, None]
-    values, vectors = xp.linalg.eigh(xp.matmul(T(C), xp.matmul(B, C)))
-    tiny = xp.finfo(A.dtype).eps ** 2 * values[..., -1:] + 1e-300
-    roots, L = xp.sqrt(xp.maximum(values, tiny)), xp.matmul(C, vectors)
-    return L / xp.sqrt(roots)[..., None, :], L, roots
-
-
-def _product(A: Array, B: Array) -> Array:
-    """tr(A·B) of symmetric matrices, [...]."""
-    return namespace(A).sum(A * B, axis=(-2, -1))
-
-
-def identity(phi: Array) -> Array:
-    """The identity [..., d, d] with the leading axes of phi."""
-    xp = namespace(phi)
-    eye = xp.eye(phi.shape[-1], dtype=phi.dtype, device=device(phi))
-    return eye + full((*phi.shape, 1), 0.0, phi)
 
 
 @dataclass(frozen=True)

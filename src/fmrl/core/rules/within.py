@@ -11,13 +11,14 @@ descent. The step eta is a number, or a metric H (`fmrl.core.metric`): B_R(·‖
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fmrl.core.arrays import Array, dot, full, namespace
-from fmrl.core.domains import Ball, Domain
+from fmrl.core.arrays import Array, anywhere, dot, full, namespace
+from fmrl.core.domains import Ball, Domain, Euclidean
 from fmrl.core.metric import Metric, descend
 from fmrl.core.samples import Samples
 from fmrl.core.values import Value
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from fmrl.core.tasks import Game
 
 Actions = Generator[Array, Array, None]
+RUNAWAY = 1e6  # times what staying at phi costs: no step of a fitting length comes near
 
 
 class Learner(Value):
@@ -201,3 +203,30 @@ def play(
     recorded, gradients = (xp.stack(kept, axis=-2) if kept else None for kept in (played, met))
     average = total / game.rounds[..., None]
     return Play(xp.stack(losses, axis=-1), last, average, recorded, gradients)
+
+
+def ran_away(game: Any, domain: Domain, phi: Array, losses: Array) -> float:
+    """How many times what staying at phi costs was suffered, where that is past all use; else 0.
+
+    A step that is too long for the rows makes actions grow from round to round, and only a bounded
+    domain stops them.
+
+    Args:
+        game: What was played.
+        domain: The action set.
+        phi: Where it began, [..., d].
+        losses: What was suffered, [..., length].
+    """
+    xp, total = namespace(phi), namespace(phi).sum(losses, axis=-1)
+    if not isinstance(domain, Euclidean) or not isinstance(game, Samples):
+        return 0.0
+    if game.loss.lowest != 0 or not anywhere(~(total <= RUNAWAY * losses[..., 0])):
+        return 0.0
+    still = xp.sum(game.losses(phi), axis=-1)
+    away = ~(total <= RUNAWAY * still)
+    if not anywhere(away):
+        return 0.0
+    worst = xp.max(
+        xp.where(away, total / xp.where(still > 0, still, xp.ones_like(still)), 0 * total)
+    )
+    return float(worst) if math.isfinite(float(worst)) else math.inf
