@@ -22,8 +22,8 @@ from fmrl.stats import LEVEL, mean_interval, outlier_fence
 from fmrl.theory.bounds import weights
 from fmrl.theory.bounds.bound import numbers
 from fmrl.theory.certificate import Certificate, certify
+from fmrl.theory.enclosing_ball import enclosing_ball
 from fmrl.theory.environment import environment
-from fmrl.theory.similarity import enclosing_ball
 
 KEEP = "fmrl.run(algo, tasks, keep='vectors')"
 
@@ -93,7 +93,8 @@ def _named(names: Sequence[Any] | None, tasks: int) -> None:
 
 
 def curves(history: History, names: Sequence[Any] | None = None, most: int = MOST) -> Curves:
-    """TAR with its bound, and the guess with what it guessed, after 1, 2, … tasks.
+    """TAR with its bound, and the guess with what it guessed (or the step, where that is what is
+    learned), after 1, 2, … tasks.
 
     Args:
         history: Of one run, with at least scalars kept.
@@ -118,16 +119,20 @@ def curves(history: History, names: Sequence[Any] | None = None, most: int = MOS
         "tar": np.cumsum(regret) / seen,
         "tar_at_most": np.cumsum(regret + gap) / seen,
         "bound": np.cumsum(numbers(history.bound)) / seen,
-        "guess": numbers(history.guess),
-        "distance": np.sqrt(np.maximum(numbers(history.deviation), 0.0)),
     }
-    drawn = [columns[key] for key in ("tar", "guess", "distance")]
+    if getattr(getattr(history.algo, "similarity", None), "absolute", False):
+        columns["step"] = numbers(history.eta)
+    else:
+        columns["guess"] = numbers(history.guess)
+        columns["distance"] = np.sqrt(np.maximum(numbers(history.deviation), 0.0))
+    drawn = [columns[key] for key in ("tar", "step", "guess", "distance") if key in columns]
     kept = thin(drawn, most) if regret.size else seen
     found: dict[str, Any] = {key: column[kept] for key, column in columns.items()}
     if names is not None:
         found["name"] = [clean(names[i]) for i in kept]
-    violations = int(np.sum(columns["guess"] < columns["distance"]))
-    return plain({"task": seen[kept], **found, "of": regret.size, "violations": violations})
+    if "guess" in columns:
+        found["violations"] = int(np.sum(columns["guess"] < columns["distance"]))
+    return plain({"task": seen[kept], **found, "of": regret.size})
 
 
 def similarity_map(
