@@ -409,14 +409,17 @@ def test_a_learned_step_is_not_called_a_guess(rule):
     rng = np.random.default_rng(0)
     tasks = [fmrl.Task(rng.normal(size=(5, 3)), rng.normal(size=5), loss=fmrl.Squared())] * 4
     history = fmrl.run(fmrl.FMRL(fmrl.Ball(2.0), fmrl.OGD(), similarity=rule), tasks)
-    found = report.facts_of(history, tasks)
+    found = report.facts_of(history, tasks, features=["a", "b", "c"])
     page, step = report.render(found), rule.absolute
     assert ("step" in found["curves"]) == step == ("guess" not in found["curves"])
     for words in ("The guess D", "farther off than guessed", "guess was violated"):
         assert (words in page) != step, words
     assert ("learned from the tasks before it" in page) == step
+    assert ("tasks differ in this coefficient" in page) == step
     if step:
         np.testing.assert_allclose(found["curves"]["step"], history.eta)
+        steps = {c["feature"]: c["step"] for c in found["learned"]["coefficients"]}
+        np.testing.assert_allclose([steps[f] for f in "abc"], history.state.guess.steps)
     certificate = fmrl.certify(history, tasks)
     assert (certificate.violations is None) == step
     assert fmrl.Certificate.from_json(certificate.json()).violations == certificate.violations

@@ -52,6 +52,11 @@ class Metric(ABC):
     def mean(self) -> Array:
         """trace(H)/d: the step as one number, [...]."""
 
+    @property
+    def diagonal(self) -> Array:
+        """The step of every coordinate by itself, [..., d]."""
+        return namespace(self.dense()).linalg.diagonal(self.dense())
+
     def root(self) -> Array:
         """R with R·Rᵀ = H, [..., d, d]."""
         H = self.dense()

@@ -53,6 +53,7 @@ class Coefficient(TypedDict, total=False):
     feature: Required[str]
     value: Required[Number]
     output: str  # the class it speaks for, where there are several
+    step: Number  # how far a task moves it along a gradient, where that differs by coefficient
 
 
 class Learned(TypedDict, total=False):

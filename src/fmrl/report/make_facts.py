@@ -12,6 +12,7 @@ import numpy as np
 
 from fmrl.core.domains import Domain
 from fmrl.core.history import History
+from fmrl.core.metric import Metric
 from fmrl.errors import FMRLError
 from fmrl.files import sha256
 from fmrl.records import plain, versions
@@ -64,7 +65,9 @@ def facts_of(
         command = "fmrl.report.facts_of(history, features=[…])"
         missing["learned"] = {"why": "The features were not named.", "command": command}
     else:
-        found["learned"] = coefficients(history.state.phi, features, outputs)
+        guess = history.state.guess
+        steps = guess.diagonal if isinstance(guess, Metric) else None
+        found["learned"] = coefficients(history.state.phi, features, outputs, steps=steps)
     if history.keep == "totals":
         why = "The history kept totals only."
         missing["curves"] = missing["guess"] = {"why": why, "command": KEEP}
@@ -233,6 +236,7 @@ def coefficients(
     features: Sequence[Any],
     outputs: Sequence[Any] | None = None,
     *,
+    steps: Any = None,
     most: int = 12,
     note: str = "",
 ) -> Learned:
@@ -242,6 +246,7 @@ def coefficients(
         phi: Flat, [output, feature] row-major.
         features: Names of its columns.
         outputs: Names of its rows, where there are several.
+        steps: The learned step of every entry, where there is one.
         most: So many are listed.
         note: The units, for the page.
 
@@ -259,6 +264,7 @@ def coefficients(
     for i in order.tolist():
         row, column = divmod(i, len(features))
         entry = {"feature": clean(features[column]), "value": flat[i]}
+        entry |= {} if steps is None else {"step": numbers(steps).reshape(-1)[i]}
         listed.append(entry if outputs is None else {**entry, "output": clean(outputs[row])})
     return plain({"coefficients": listed, "total": flat.size, "note": note})
 

@@ -147,21 +147,24 @@ def learned(facts: Facts) -> str:
     listed, total = found["coefficients"], found.get("total")
     values = [as_number(c["value"]) or 0.0 for c in listed]
     largest = max(map(abs, values), default=0.0) or 1.0
-    several = any("output" in c for c in listed)
-    rows = []
-    for c, value, text in zip(listed, values, aligned(c["value"] for c in listed), strict=True):
+    several, stepped = (any(key in c for c in listed) for key in ("output", "step"))
+    rows, steps = [], aligned(c.get("step") for c in listed)
+    texts = zip(aligned(c["value"] for c in listed), steps, strict=True)
+    for c, value, (text, step) in zip(listed, values, texts, strict=True):
         side, width = "down" if value < 0 else "up", f"width:{50 * abs(value) / largest:.1f}%"
         bar = f'<span class="bar" aria-hidden="true"><i class="{side}" style="{width}"></i></span>'
         output = [name(c.get("output", ""))] if several else []
-        rows.append([name(c["feature"]), *output, text, bar])
-    head = ["feature", *(["class"] if several else []), "coefficient"]
+        rows.append([name(c["feature"]), *output, *([step] if stepped else []), text, bar])
+    head = ["feature", *(["class"] if several else []), *(["step"] if stepped else [])]
+    head.append("coefficient")
     head.append('<span class="away">as a bar</span>')
     what = "phi, the learned start"
     if total and total > len(listed):
         what = f"The {len(listed)} largest of {count(total)} coefficients of phi"
     units = f" Units: {escape(found['note'])}." if found.get("note") else ""
     note = f"{what}. Every new task starts from here.{units}"
-    return table(head, rows, [len(head) - 2], note)
+    note += " A large step says that tasks differ in this coefficient." if stepped else ""
+    return table(head, rows, range(1 + several, len(head) - 1), note)
 
 
 def curves(facts: Facts) -> str:

@@ -66,7 +66,7 @@ def _posterior(game: Any, domain: Domain, phi: Array, eta: Metric, played: Play)
         double, rounds = 0 * double, 0 * rounds
     rounds = full(double.shape, 0.0, double) + rounds
     flat = xp.reshape(curvature, (*curvature.shape[:-2], d * d))
-    steps = xp.linalg.diagonal(eta.dense()) + xp.zeros_like(theta)
+    steps = eta.diagonal + xp.zeros_like(theta)
     return xp.concat([theta, flat, double[..., None], rounds[..., None], steps], axis=-1)
 
 
