@@ -315,7 +315,7 @@ class KnownStep(SimilarityRule):
         return guess, ()
 
     def guess_of(self, domain, phi, memory):
-        """The step."""
+        """The step as it was given."""
         return self.init(domain, phi)[0]
 
     def scan(self, domain, phi, guess, memory, ends):

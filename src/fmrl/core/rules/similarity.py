@@ -221,7 +221,7 @@ class Known(Measured):
         return guess, ()
 
     def guess_of(self, domain, phi, memory):
-        """D."""
+        """D as it was given."""
         return self.init(domain, phi)[0]
 
     def measure(self, domain, phi, end):
