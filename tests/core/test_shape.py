@@ -536,6 +536,27 @@ def ends_of(count=6, d=4, seed=0, k=4):
         yield End(theta, theta, np.array(1.0), rng.uniform(0.5, 2.0, size=k))
 
 
+def test_full_matrix_written_out():
+    """A, B, H with H·B·H = A, and what not knowing the best H cost, by plain traces."""
+    eps, zeta, p, d, phi = 0.3, 0.5, 0.7, 4, np.full(4, 0.1)
+    rule, domain, rng = fmrl.FullMatrix(eps, zeta, p), fmrl.Euclidean(), np.random.default_rng(1)
+    guess, memory = rule.init(domain, phi)
+    A, B, cost = eps**2 * np.eye(d), zeta**2 * np.eye(d), 0.0
+    for t, end in enumerate(ends_of(8), 1):
+        g = rng.normal(size=(3, d))
+        H, step = guess.matrix, end.theta - phi
+        A = A + np.outer(step, step) / 2 + eps**2 * (t + 1) ** -p * np.eye(d)
+        B = B + g.T @ g + zeta**2 * (t + 1) ** -p * np.eye(d)
+        end = end._replace(seen=(g.T @ g).ravel())
+        guess, memory = rule.update(domain, phi, guess, memory, end)
+        new = guess.matrix
+        paid = [np.trace(np.linalg.solve(M, A)) + np.trace(M @ B) for M in (H, new)]
+        cost += paid[0] - paid[1]
+        np.testing.assert_allclose(new @ B @ new, A, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(memory[3], cost, rtol=1e-9)
+        np.testing.assert_allclose(memory[4], np.trace(np.linalg.inv(new)), rtol=1e-9)
+
+
 def test_low_rank_written_out():
     """The directions are the leading ones of Σ½δδᵀ, cut after every task, and H is what the
     docstring says, by dense algebra."""
