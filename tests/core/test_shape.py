@@ -368,6 +368,16 @@ def test_a_history_with_bad_columns_is_refused(column, tmp_path):
             fmrl.load_history(path)
 
 
+def test_rounding_does_not_run_away():
+    """Where phi is the truth the losses of staying there are 0, and those of playing 1e-30."""
+    rng = np.random.default_rng(0)
+    theta = rng.normal(size=4)
+    tasks = [fmrl.Task(X, X @ theta, loss=fmrl.Squared()) for X in rng.normal(size=(40, 9, 4))]
+    for rule in RULES[:5]:
+        history = fmrl.run(compose(rule, fmrl.FTRL(), fmrl.Euclidean()), tasks)
+        assert np.all(np.isfinite(history.regret))
+
+
 @pytest.mark.parametrize("rule", [*RULES[:4], fmrl.KnownStep(30.0)], ids=repr)
 @pytest.mark.parametrize("within", WITHIN[:2], ids=repr)
 def test_a_step_that_is_too_long_is_an_error(rule, within):

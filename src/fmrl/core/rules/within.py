@@ -223,6 +223,8 @@ def ran_away(game: Any, domain: Domain, phi: Array, losses: Array) -> float:
     if game.loss.lowest != 0 or not anywhere(~(total <= RUNAWAY * losses[..., 0])):
         return 0.0
     still = xp.sum(game.losses(phi), axis=-1)
+    # Where phi is perfect only rounding is left of its losses, in units of those at zero.
+    still = still + 1e-12 * xp.sum(game.losses(xp.zeros_like(phi)), axis=-1)
     away = ~(total <= RUNAWAY * still)
     if not anywhere(away):
         return 0.0
