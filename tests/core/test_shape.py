@@ -389,7 +389,7 @@ def test_a_step_that_is_too_long_is_an_error(rule, within):
     if not isinstance(rule, fmrl.KnownStep):
         rule = replace(rule, epsilon=30.0, zeta=1.0)
     algo = fmrl.FMRL(fmrl.Euclidean(), within, similarity=rule)
-    with pytest.raises(fmrl.FMRLError, match=r"task 0: the step 30 of .* ran away") as caught:
+    with pytest.raises(fmrl.FMRLError, match=r"task 0: the first step 30 of .* ran away") as caught:
         fmrl.run(algo, tasks)
     times = float(re.search(r"at least (\S+) times smaller", str(caught.value))[1])
     long = 30 * (rows[0] ** 2).sum(axis=1).max()

@@ -204,6 +204,8 @@ class FMRL(Value):
         sigma = self.sigma(state.phi, game, state.tasks) if sigma is None else sigma
         eta = self.eta(state.guess, sigma, game)
         played = self.act(state.phi, game, eta)
+        if state.tasks == 0 and (times := ran_away(game, self.domain, state.phi, played.losses)):
+            raise self._too_long(game, eta, times)
         best = game.hindsight(self.domain) if best is None else best
         theta = self.update.vector(played, best)
         round = self._round(state, game, played, best, theta, sigma, eta)
@@ -227,19 +229,14 @@ class FMRL(Value):
         arguments, observe = (game, self.domain, phi, eta), bool(self._observes)
         if self.scanned and not record and (fast := shortcut(self.within, "losses", "actions")):
             return Play(fast(*arguments))
-        played = play(self.within, *arguments, record, observe)
-        if times := ran_away(game, self.domain, phi, played.losses):
-            raise self._too_long(game, eta, times)
-        return played
+        return play(self.within, *arguments, record, observe)
 
     def _too_long(self, game: Any, eta: Any, times: float) -> FMRLError:
         xp, step = namespace(game.X), eta.mean if isinstance(eta, Metric) else eta
         size = float(xp.max(step * xp.max(xp.sum(game.X**2, axis=-1), axis=-1))) * game.loss.bend
-        what = (
-            f"the step {float(xp.max(step)):.3g} of {self.similarity!r} is too long for these rows"
-        )
-        what += f": the actions ran away, to {times:.0e} times the loss of staying at phi"
-        first = "epsilon/zeta" if self._absolute else "the first guess"
+        what = f"the first step {float(xp.max(step)):.3g} of {self.similarity!r} is too long for "
+        what += f"these rows: the actions ran away, to {times:.0e} times the loss of staying at phi"
+        first = "epsilon/zeta, or the step given," if self._absolute else "the first guess"
         fix = f"make {first} at least {size:.1g} times smaller, scale the rows, or use Ball(radius)"
         return FMRLError(what, fix=fix)
 
