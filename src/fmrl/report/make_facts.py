@@ -65,8 +65,7 @@ def facts_of(
         command = "fmrl.report.facts_of(history, features=[…])"
         missing["learned"] = {"why": "The features were not named.", "command": command}
     else:
-        guess = history.state.guess
-        steps = guess.diagonal if isinstance(guess, Metric) else None
+        steps = guess.diagonal if isinstance(guess := history.state.guess, Metric) else None
         found["learned"] = coefficients(history.state.phi, features, outputs, steps=steps)
     if history.keep == "totals":
         why = "The history kept totals only."
@@ -96,8 +95,7 @@ def _named(names: Sequence[Any] | None, tasks: int) -> None:
 
 
 def curves(history: History, names: Sequence[Any] | None = None, most: int = MOST) -> Curves:
-    """TAR with its bound, and the guess with what it guessed (or the step, where that is what is
-    learned), after 1, 2, … tasks.
+    """TAR with its bound, and the guess with what it guessed or the step, after 1, 2, … tasks.
 
     Args:
         history: Of one run, with at least scalars kept.
@@ -118,24 +116,20 @@ def curves(history: History, names: Sequence[Any] | None = None, most: int = MOS
         raise FMRLError(f"the history holds {regret.shape[0]} orders", fix="report one")
     _named(names, regret.size)
     seen = np.arange(1, regret.size + 1)
-    columns = {
-        "tar": np.cumsum(regret) / seen,
-        "tar_at_most": np.cumsum(regret + gap) / seen,
-        "bound": np.cumsum(numbers(history.bound)) / seen,
-    }
+    sums = {"tar": regret, "tar_at_most": regret + gap, "bound": numbers(history.bound)}
+    columns = {name: np.cumsum(column) / seen for name, column in sums.items()}
+    found: dict[str, Any] = {"of": regret.size}
     if getattr(getattr(history.algo, "similarity", None), "absolute", False):
-        columns["step"] = numbers(history.eta)
+        learned = {"step": numbers(history.eta)}
     else:
-        columns["guess"] = numbers(history.guess)
-        columns["distance"] = np.sqrt(np.maximum(numbers(history.deviation), 0.0))
-    drawn = [columns[key] for key in ("tar", "step", "guess", "distance") if key in columns]
-    kept = thin(drawn, most) if regret.size else seen
-    found: dict[str, Any] = {key: column[kept] for key, column in columns.items()}
+        far = np.sqrt(np.maximum(numbers(history.deviation), 0.0))
+        learned = {"guess": numbers(history.guess), "distance": far}
+        found["violations"] = int(np.sum(learned["guess"] < far))
+    kept = thin([columns["tar"], *learned.values()], most) if regret.size else seen
     if names is not None:
         found["name"] = [clean(names[i]) for i in kept]
-    if "guess" in columns:
-        found["violations"] = int(np.sum(columns["guess"] < columns["distance"]))
-    return plain({"task": seen[kept], **found, "of": regret.size})
+    columns = {"task": seen} | columns | learned
+    return plain({key: column[kept] for key, column in columns.items()} | found)
 
 
 def similarity_map(
@@ -263,9 +257,9 @@ def coefficients(
     listed = []
     for i in order.tolist():
         row, column = divmod(i, len(features))
-        entry = {"feature": clean(features[column]), "value": flat[i]}
-        entry |= {} if steps is None else {"step": numbers(steps).reshape(-1)[i]}
-        listed.append(entry if outputs is None else {**entry, "output": clean(outputs[row])})
+        listed.append({"feature": clean(features[column]), "value": flat[i]})
+        listed[-1] |= {} if outputs is None else {"output": clean(outputs[row])}
+        listed[-1] |= {} if steps is None else {"step": numbers(steps).reshape(-1)[i]}
     return plain({"coefficients": listed, "total": flat.size, "note": note})
 
 
