@@ -18,12 +18,15 @@ import pytest
 
 import fmrl
 
-from .ways import WAYS, Case, start_ray
+from .ways import SHAPED, WAYS, Case, start_ray
 
 TASKS, ROWS = 6, 6  # of an even number of tasks the pilot has two equal halves
-COMMANDS = ("fmrl train, adapt, predict", "fmrl train --engine ray")
+COMMANDS = ("fmrl train, adapt, predict", "fmrl train --engine ray", "fmrl train --similarity")
+SHAPES = tuple(f"run, {name}" for name in SHAPED)
+COVARIANCE, DESCENTS = SHAPES[-1], SHAPES[:-1]
 ENSEMBLES, PRIOR = ("Hedge", "Centres"), "estimate_prior + adapt"
-CORE = ("run", "run on ray", "step", *ENSEMBLES, PRIOR)
+CORE = ("run", "run on ray", "step", *ENSEMBLES, PRIOR, *SHAPES)
+AS_THEY_ARE = tuple(way for way in CORE if way != COVARIANCE)
 NETWORKS = ("MetaTrainer", "MAML")
 STREAMS = ("stream", "stream from nothing")
 SEEN, FRAME = "fit + predict a task seen", "tasks_from_frame + run"
@@ -85,7 +88,8 @@ def order(case, place):
     return replace(case, X=case.X[place], y=case.y[place], task=case.task[place])
 
 
-@relation(("They take rows as they are: one ball or step for all columns.", *CORE, *NETWORKS))
+@relation(("They take rows as they are: one ball or first step for all columns.", *AS_THEY_ARE,
+           *NETWORKS))
 def units_of_a_column():
     """Where the pilot finds columns of uneven deviations better scaled than as they are."""
     for case in bases(0, 2, even=False):
@@ -127,6 +131,16 @@ def order_of_columns():
         yield case, rows(case, lambda X: X[:, [2, 0, 1]], names=("c", "a", "b")), same
 
 
+@relation(("They scale columns one by one.", *PILOTED, *STREAMS, "fit + predict", FRAME),
+          ("A step for every column, or a few, belongs to the columns.", *DESCENTS[:2]),
+          ("They begin in units of the columns.", COVARIANCE, PRIOR), (ADAM, "MAML"))
+def rotation_of_all_columns():
+    """A ball, one step for all and a full matrix know no axes. Without an intercept."""
+    turn = np.linalg.qr(np.random.default_rng(3).normal(size=(3, 3)))[0]
+    for case in bases(0, 2, intercept=False):
+        yield case, rows(case, lambda X: X @ turn), same
+
+
 @relation()
 def names_and_order_of_classes():
     for case, names in ((base(2), [7, 3]), (base(3), ["y", "z", "x"])):
@@ -143,7 +157,7 @@ def names_of_tasks():
 
 
 @relation(("They do not look at the new task.", "fit + predict", SEEN),
-          ("They answer after the rows one by one.", *STREAMS, "step", *ENSEMBLES))
+          ("They answer after the rows one by one.", *STREAMS, "step", *ENSEMBLES, *DESCENTS))
 def order_of_rows_of_a_new_task():
     case = base(0)
     place = [3, 0, 4, 2, 1]
@@ -151,7 +165,7 @@ def order_of_rows_of_a_new_task():
 
 
 @relation(("The pilot that chooses their step draws rows of every task by position.", *PILOTED),
-          ("They play the rows one by one.", "stream from nothing", "step", *ENSEMBLES))
+          ("They play the rows one by one.", "stream from nothing", "step", *ENSEMBLES, *DESCENTS))
 def order_of_rows_of_tasks():
     """Optima, and so phi and the guess, do not change; nor does the start, where the pilot has no
     coordinates to choose from: even columns, no intercept.
@@ -163,7 +177,7 @@ def order_of_rows_of_tasks():
 
 @relation(("The pilot halves the tasks and draws their rows by position.", *PILOTED),
           ("The guess, which sets their step, follows the tasks in turn.", *STREAMS, "step",
-           *ENSEMBLES))
+           *ENSEMBLES, *SHAPES))
 def order_of_tasks():
     """The mean of the optima does not change; nor does the start, where the pilot's halves stay.
 
@@ -183,7 +197,8 @@ def a_column_twice():
     yield both, both, lambda answers: {c: np.roll(p, len(p) // 2) for c, p in answers.items()}
 
 
-@relation((ADAM, "MAML"), ("It shrinks towards one variance for all columns.", PRIOR))
+@relation((ADAM, "MAML"), ("It shrinks towards one variance for all columns.", PRIOR),
+          ("Their epsilon and zeta, or first, are those of a single column.", *SHAPES))
 def every_column_twice():
     """Rows √2 as long change nothing, if a core's ball and a network's step make up for it.
 
@@ -215,7 +230,8 @@ def single_precision():
 
 
 @relation(("They take arrays; tasks_from_frame makes tasks of a table.", *CORE, *NETWORKS),
-          ("It reads Parquet files, which are the same whoever wrote them.", COMMANDS[1]))
+          ("It reads Parquet files, which are the same whoever wrote them.", COMMANDS[1]),
+          ("Its files are those of the other commands.", COMMANDS[2]))
 def libraries():
     for case, library in ((base(0), "pandas"), (base(2), "polars"), (base(0), "pyarrow")):
         yield case, replace(case, library=library), same
@@ -272,7 +288,8 @@ NO_WAYS = {  # and why not
     "deep.gradient_norm": "measures a network", "cluster.Ray.play": "is what Ray.run calls",
     "cluster.play": "is Ray.run with a folder",
     "cluster.Ray.estimate_prior": "adds up what estimate_prior does",
-    "fmrl.FMRL.act": "is a part of step", "fmrl.FMRL.starting": "is a part of step",
+    "fmrl.FMRL.act": "is a part of step", "fmrl.FMRL.eta": "is a part of step",
+    "fmrl.FMRL.starting": "is a part of step",
 }
 
 

@@ -285,6 +285,28 @@ def step(case, scratch):
     return margins(case, happened.theta)
 
 
+def aruba(kind, *first):
+    """Of a rule that learns a shape: epsilon is a distance, epsilon/zeta a step."""
+    return lambda case: kind(*first, case.radius / 20, case.radius / case.step / 20)
+
+
+SHAPED = {
+    "PerCoordinate": aruba(fmrl.PerCoordinate), "LowRank": aruba(fmrl.LowRank, 2),
+    "FullMatrix": aruba(fmrl.FullMatrix), "Covariance": lambda case: fmrl.Covariance(1.0),
+}
+
+
+def shaped(name, case, scratch):
+    """The new task's last action in the learned shape. For a covariance neither the bounds nor the
+    weights of tasks are in units of the columns."""
+    domain, within, lipschitz = fmrl.Ball(case.radius), fmrl.OGD(), None
+    if name == "Covariance":
+        domain, within, lipschitz = fmrl.Ball(1e4 * case.radius), fmrl.FTRL(), 1.0
+    rule, tasks = SHAPED[name](case), tasks_of(case)
+    algo = fmrl.FMRL(domain, within, fmrl.FLIOnline(), similarity=rule, lipschitz=lipschitz)
+    return margins(case, fmrl.run(algo, tasks).theta[-1])
+
+
 def hedged(case, scratch):
     """phi of two compositions, weighed by what they cost."""
     both = fmrl.Hedge([compose(case), compose(case, meta=fmrl.Fixed())])
@@ -376,8 +398,12 @@ WAYS = {
     "partial_fit + adapt": Way(partially, "Meta.partial_fit"),
     "fmrl train, adapt, predict": Way(
         commands, "fmrl train, fmrl adapt, fmrl predict, Meta.begin, Meta.play"),
+    "fmrl train --similarity": Way(
+        lambda case, scratch: commands(case, scratch, "--similarity", "PerCoordinate(0.1, 0.1)"),
+        "fmrl train"),
     "run": Way(run, "fmrl.run, fmrl.stack, engine local"),
     "step": Way(step, "fmrl.FMRL.step, fmrl.FMRL.play, fmrl.play"),
+    **{f"run, {name}": Way(partial(shaped, name), "fmrl.run") for name in SHAPED},
     "Hedge": Way(hedged, "fmrl.Hedge.step"),
     "Centres": Way(centred, "fmrl.Centres.step"),
     "estimate_prior + adapt": Way(from_prior, "fmrl.estimate_prior, fmrl.Gaussian.adapt"),

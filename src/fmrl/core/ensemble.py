@@ -137,7 +137,7 @@ class Ensemble(Value):
         """Where a member starts, its weight and step, and how it plays."""
         own = member.starting(State(*own), game)
         sigma = member.sigma(own.phi, game, task)
-        eta = member.eta(own.guess, sigma)
+        eta = member.eta(own.guess, sigma, game)
         return own, sigma, eta, member.act(own.phi, game, eta, record=True)
 
     def _joined(self, tasks: int, owns: tuple[State, ...], memory: Any) -> State:
