@@ -26,9 +26,10 @@ from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array
 from fmrl.core.history import KEEP, OBSERVED, History
 from fmrl.core.losses import Loss
-from fmrl.core.marginal import Moments, estimate_prior
+from fmrl.core.marginal import estimate_prior
 from fmrl.core.meta_level import State
 from fmrl.core.prior import Gaussian
+from fmrl.core.working import Moments
 from fmrl.errors import FMRLError
 from fmrl.files import sweep
 from fmrl.records import record, write_json

@@ -204,7 +204,7 @@ class FMRL(Value):
         game = task.open()
         state = self.starting(state, game)
         sigma = self.sigma(state.phi, game, state.tasks)
-        return self.act(state.phi, game, self.eta(state.guess, sigma), record=True).last
+        return self.act(state.phi, game, self.eta(state.guess, sigma, game), record=True).last
 
     def starting(self, state: State, game: Game) -> State:
         """The state with phi where this task starts, for a meta-update that looks at the task."""

@@ -19,21 +19,10 @@ import numpy as np
 
 from fmrl.core.ensemble import kmeans
 from fmrl.core.losses import Logistic, Squared
-from fmrl.core.marginal import (
-    Moments,
-    Warm,
-    check_family,
-    climb,
-    first_guess,
-    fit_tasks,
-    moments,
-    nothing,
-    shrunk,
-    solved,
-    stacked,
-)
+from fmrl.core.marginal import check_family, climb, first_guess, nothing, shrunk
 from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Tasks
+from fmrl.core.working import Moments, Warm, fit_tasks, moments, solved, stacked
 
 STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
 MIXING = 20  # steps between centres
