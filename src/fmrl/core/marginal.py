@@ -19,7 +19,7 @@ from fmrl.core.metric import T, apply
 from fmrl.core.prior import Gaussian
 from fmrl.core.rules.shape import geometric_mean
 from fmrl.core.tasks import Task, Tasks
-from fmrl.core.working import Moments, Warm, moments, root_of, stacked
+from fmrl.core.working import Moments, moments, root_of, stacked
 from fmrl.errors import FMRLError
 
 FAMILIES = ("isotropic", "diagonal", "full")
@@ -74,8 +74,8 @@ def estimate_prior(
         raise FMRLError(f"shrink must be a number of at least 0, not {shrink}")
     if sums is None:
         tasks = _as_tasks(tasks)
-        stacks, warm = stacked(tasks), Warm()
-        sums = lambda _, gaussian: moments(stacks, gaussian, warm=warm)  # noqa: E731
+        stacks = stacked(tasks)
+        sums = lambda _, gaussian: moments(stacks, gaussian)  # noqa: E731
 
     if tasks.loss.bend in (0, math.inf):
         raise FMRLError(f"{tasks.loss!r} is not a log-likelihood", fix="use Squared or Logistic")
