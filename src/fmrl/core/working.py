@@ -22,7 +22,7 @@ from fmrl.core.samples import Samples
 from fmrl.core.tasks import Tasks
 
 NEWTON = 30  # steps of a MAP at most; a handful is usual
-TIGHT = 1e-9  # of the value, where it stops
+TIGHT = 1e-12  # of the value, where it stops
 FLAT = 1e-9  # the least curvature of a working row
 
 
