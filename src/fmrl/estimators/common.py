@@ -138,7 +138,8 @@ def makers(common: Any, classes: int) -> list[Fit]:
     """Ways to fit the common part to rows, the smallest first, by what the user asked for."""
     if isinstance(common, str) and common == "auto":
         return [boosted(*size) for size in SIZES]
-    if not ((is_classifier if classes else is_regressor)(common) and hasattr(common, "fit")):
+    fits = hasattr(common, "fit") and hasattr(common, "__sklearn_tags__")
+    if not (fits and (is_classifier if classes else is_regressor)(common)):
         kind = "classifier" if classes else "regressor"
         what = f"common must be 'auto', 'linear' or a scikit-learn {kind}, not {common!r}"
         raise FMRLError(what)

@@ -1,0 +1,154 @@
+"""A common part that need not be linear, intervals, and probabilities that are right on average."""
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.neighbors import KNeighborsRegressor
+
+import fmrl
+from fmrl.estimators.common import Trees
+
+
+def bent(tasks=60, rows=12, seed=0, binary=False):
+    """Tasks around a curve, each with its own level."""
+    rng = np.random.default_rng(seed)
+    task, X = np.repeat(np.arange(tasks), rows), rng.normal(size=(tasks * rows, 3))
+    z = 2 * np.abs(X[:, 0]) + X[:, 1] + rng.normal(size=tasks)[task]
+    y = (z - 1.5 + rng.logistic(size=len(z)) > 0).astype(int) if binary else z
+    return X, y if binary else y + 0.3 * rng.normal(size=len(y)), task
+
+
+@pytest.mark.parametrize("classes", [0, 2, 3])
+def test_trees_answer_as_the_model_they_come_from(classes):
+    X, y, _ = bent()
+    y = np.digitize(y, [0.5, 2.0][: classes - 1]) if classes else y
+    kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
+    model = kind(max_iter=20, max_leaf_nodes=7).fit(X, y)
+    trees = Trees.of(model, np.inf)
+    expected = model.decision_function(X) if classes else model.predict(X)
+    np.testing.assert_allclose(trees(X), expected.reshape(len(X), -1), atol=1e-12)
+    np.testing.assert_allclose(trees(X[:1]), trees(X)[:1])
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_a_curve_is_found_and_a_line_left_alone(binary):
+    X, y, task = bent(binary=binary)
+    kind, train = fmrl.MetaClassifier if binary else fmrl.MetaRegressor, task < 45
+    auto, line = (
+        kind(common=c).fit(X[train], y[train], task=task[train]) for c in ("auto", "linear")
+    )
+    assert isinstance(auto.prior_.common, Trees) and line.prior_.common is None
+    scores = {"auto": [], "linear": []}
+    for t in range(45, 60):
+        A, b = X[task == t], y[task == t]
+        for name, est in (("auto", auto), ("linear", line)):
+            scores[name].append(est.adapt(A[:4], b[:4]).score(A[4:], b[4:]))
+    assert np.mean(scores["auto"]) > np.mean(scores["linear"]) + (0.02 if binary else 0.15)
+    rng = np.random.default_rng(1)
+    flat = X @ [1.0, 2.0, 0.0] + rng.normal(size=60)[task] + 0.5 * rng.normal(size=len(task))
+    assert fmrl.MetaRegressor().fit(X, flat, task=task).prior_.common is None
+
+
+def test_any_estimator_is_a_common_part(tmp_path):
+    X, y, task = bent()
+    reg = fmrl.MetaRegressor(common=KNeighborsRegressor(8)).fit(X, y, task=task)
+    line = fmrl.MetaRegressor(common="linear").fit(X, y, task=task)
+    assert reg.score(X, y) > line.score(X, y) + 0.1
+    with pytest.raises(fmrl.FMRLError, match="cannot be stored"):
+        reg.save(tmp_path / "model")
+    with pytest.raises(fmrl.FMRLError, match="common"):
+        fmrl.MetaClassifier(common=KNeighborsRegressor()).fit(X, y > 0, task=task)
+    with pytest.raises(fmrl.FMRLError, match="common"):
+        fmrl.MetaRegressor(common="trees").fit(X, y, task=task)
+
+
+def test_trees_are_stored_with_the_estimator(tmp_path):
+    X, y, task = bent()
+    reg = fmrl.MetaRegressor().fit(X, y, task=task)
+    reg.save(tmp_path / "model")
+    again = fmrl.MetaRegressor.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict(X, task=task), reg.predict(X, task=task))
+    model, other = reg.adapt(X[:3], y[:3]), again.adapt(X[:3], y[:3])
+    np.testing.assert_array_equal(model.predict_interval(X), other.predict_interval(X))
+    assert model.coef_.shape == (3,) and model.common_coef_.shape == (1, 1)
+    with pytest.raises(fmrl.FMRLError, match="linear"):
+        model.to_torch()
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_intervals_cover_on_new_tasks(level):
+    """Of every ten rows of tasks nobody has seen, nine, whatever the noise's shape."""
+    rng = np.random.default_rng(0)
+    task, X = np.repeat(np.arange(300), 12), rng.normal(size=(3600, 3))
+    w = np.array([1.0, 2.0, 0.0]) + 0.5 * rng.normal(size=(300, 3))
+    y = 5 + 3 * ((X * w[task]).sum(axis=1) + rng.normal(size=300)[task] + rng.laplace(size=3600))
+    train = task < 150
+    reg = fmrl.MetaRegressor().fit(X[train], y[train], task=task[train])
+    for k in (0, 1, 4):
+        inside = []
+        for t in range(150, 300):
+            A, b = X[task == t], y[task == t]
+            model = reg.adapt(A[:k], b[:k]) if k else reg
+            low, high = model.predict_interval(A[k:], level=level).T
+            inside.append(((low <= b[k:]) & (b[k:] <= high)).mean())
+        assert abs(np.mean(inside) - level) < 0.05
+    known = reg.predict_interval(X[train], task=task[train], level=level)
+    assert (known[:, 1] - known[:, 0]).mean() < np.ptp(
+        reg.predict_interval(X, level=level), axis=1
+    ).mean()
+    with pytest.raises(fmrl.FMRLError, match="level"):
+        reg.predict_interval(X, level=90)
+
+
+def test_what_is_uncertain_shrinks_with_rows():
+    X, y, task = bent()
+    reg = fmrl.MetaRegressor(common="linear").fit(X, y, task=task)
+    stds = [reg.adapt(X[:n], y[:n]).coef_std_ for n in (1, 4, 12)]
+    assert (stds[0] >= stds[1] - 1e-12).all() and (stds[1] >= stds[2] - 1e-12).all()
+    assert stds[0].shape == (3,)
+
+
+def test_probabilities_are_right_on_average():
+    """Expected calibration error of new tasks after two rows below 0.06."""
+    rng = np.random.default_rng(0)
+    task, X = np.repeat(np.arange(400), 10), rng.normal(size=(4000, 2))
+    z = X @ [1.0, -1.0] + 2 * rng.normal(size=400)[task]
+    y = (z + rng.logistic(size=4000) > 0).astype(int)
+    train = task < 200
+    clf = fmrl.MetaClassifier().fit(X[train], y[train], task=task[train])
+    said, true = [], []
+    for t in range(200, 400):
+        A, b = X[task == t], y[task == t]
+        said.append(clf.adapt(A[:2], b[:2]).predict_proba(A[2:])[:, 1])
+        true.append(b[2:])
+    said, true = np.concatenate(said), np.concatenate(true)
+    bins = np.digitize(said, np.linspace(0, 1, 11)[1:-1])
+    error = sum(abs((said - true)[bins == i].sum()) for i in range(10)) / len(said)
+    assert error < 0.06
+
+
+def test_columns_that_do_not_vary_within_tasks_have_no_slope_of_their_own():
+    rng = np.random.default_rng(0)
+    task = np.repeat(np.arange(80), 6)
+    X = np.column_stack([rng.normal(size=480), rng.normal(size=80)[task]])
+    y = X @ [1.0, 1.0] + rng.normal(size=80)[task] * X[:, 0] + rng.normal(size=480)
+    prior = fmrl.MetaRegressor(common="linear").fit(X, y, task=task).prior_
+    assert prior.coef_std[0][0, 1] < 1e-3 and prior.coef_std[0][0, 0] > 0.5
+
+
+def test_many_columns_are_compared_in_fewer_directions(tmp_path):
+    rng = np.random.default_rng(0)
+    task, X = (
+        np.repeat(np.arange(40), 20),
+        rng.normal(size=(800, 300)) @ rng.normal(size=(300, 300)),
+    )
+    y = X[:, 0] / X[:, 0].std() + rng.normal(size=40)[task] + 0.1 * rng.normal(size=800)
+    reg = fmrl.MetaRegressor().fit(X, y, task=task)
+    assert reg.prior_.coordinates.basis.shape == (300, 256)
+    assert reg.score(X, y, task=task) > 0.8
+    model = reg.adapt(X[:5], y[:5])
+    assert model.coef_.shape == model.coef_std_.shape == (300,)
+    np.testing.assert_allclose(X @ model.coef_ + model.intercept_, model.predict(X), atol=1e-8)
+    reg.save(tmp_path / "model")
+    again = fmrl.MetaRegressor.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict(X, task=task), reg.predict(X, task=task))

@@ -1,0 +1,119 @@
+"""Estimators notice where tasks come from: one place, drift, several centres."""
+
+import numpy as np
+import pytest
+
+import fmrl
+
+
+def stream(kind, tasks=500, rows=12, features=3, seed=0, binary=True):
+    """Tasks in their order [T, rows, f], answers, and the cluster of each task."""
+    rng = np.random.default_rng(seed)
+    X, centre = rng.normal(size=(tasks, rows, features)), np.array([1.5, -1.0, 0.5])
+    label = rng.integers(0, 2, tasks)
+    place = {
+        "stationary": np.tile(centre, (tasks, 1)),
+        "drift": centre * np.linspace(-1.5, 1.5, tasks)[:, None],
+        "switch": np.where(np.arange(tasks)[:, None] < 0.7 * tasks, centre, -centre),
+        "two": np.where(label[:, None] == 0, centre, -centre) * 1.3,
+    }[kind]
+    spread = 0.2 if kind == "two" else 0.4
+    w = place + spread * rng.normal(size=(tasks, features))
+    z = (X * w[:, None]).sum(axis=-1)
+    noise = rng.logistic(size=z.shape) if binary else rng.normal(size=z.shape)
+    return X, (z + noise > 0).astype(int) if binary else z + noise, label
+
+
+def fitted(X, y, environment="auto", binary=True):
+    kind = fmrl.MetaClassifier if binary else fmrl.MetaRegressor
+    task = np.repeat(np.arange(len(X)), X.shape[1])
+    est = kind(environment=environment, common="linear")
+    return est.fit(X.reshape(-1, X.shape[-1]), y.ravel(), task=task)
+
+
+def later(est, X, y, k=4):
+    """Mean log-loss or squared error on later tasks after k rows of each."""
+    found = []
+    for A, b in zip(X, y, strict=True):
+        model = est.adapt(A[:k], b[:k])
+        if hasattr(model, "classes_"):
+            p = np.clip(model.predict_proba(A[k:]), 1e-9, 1)[np.arange(len(b) - k), b[k:]]
+            found.append(-np.log(p).mean())
+        else:
+            found.append(((model.predict(A[k:]) - b[k:]) ** 2).mean())
+    return np.mean(found)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("kind", ["drift", "switch"])
+def test_drift_is_noticed_and_the_choice_is_near_the_best_window(kind, binary):
+    X, y, _ = stream(kind, binary=binary)
+    given, ahead = (X[:420], y[:420]), (X[420:], y[420:])
+    auto = fitted(*given, binary=binary)
+    assert auto.environment_.kind == "recent" and "drift" in str(auto.environment_)
+    windows = [fitted(*given, fmrl.Window(n), binary) for n in (210, 105, 52, 26)]
+    best = min(later(w, *ahead) for w in windows)
+    assert later(auto, *ahead) < 1.04 * best
+    assert later(auto, *ahead) < later(fitted(*given, "stationary", binary), *ahead)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_what_stands_still_is_left_alone(binary):
+    for seed in range(3):
+        X, y, _ = stream("stationary", seed=seed, binary=binary, tasks=200)
+        auto = fitted(X, y, binary=binary)
+        assert auto.environment_.kind == "stationary"
+        assert "one place" in str(auto.environment_)
+        still = fitted(X, y, "stationary", binary)
+        np.testing.assert_array_equal(auto.coef_, still.coef_)
+        assert "asked for" in str(still.environment_)
+
+
+def test_order_is_what_drift_is_about():
+    """The same tasks shuffled do not drift."""
+    X, y, _ = stream("drift")
+    mixed = np.random.default_rng(0).permutation(len(X))
+    assert fitted(X[mixed], y[mixed]).environment_.kind != "recent"
+
+
+@pytest.mark.parametrize(("k", "way"), [(4, 0.66), (8, 0.66)])
+def test_two_clusters(k, way):
+    """Two thirds of the way from one phi, alike in all directions, to the known cluster."""
+    X, y, label = stream("two", binary=False)
+    given, ahead = (X[:420], y[:420]), (X[420:], y[420:])
+    auto = fitted(*given, binary=False)
+    assert auto.environment_.centres == 2 and "2 centres" in str(auto.environment_)
+    one, known = later(fitted(*given, "stationary", False), *ahead, k), []
+    for c in (0, 1):
+        mine, theirs = label[:420] == c, label[420:] == c
+        est = fitted(given[0][mine], given[1][mine], "stationary", False)
+        known.append((later(est, ahead[0][theirs], ahead[1][theirs], k), theirs.mean()))
+    aim = sum(loss * share for loss, share in known)
+    assert one - later(auto, *ahead, k) > way * (one - aim)
+
+
+def test_it_is_stored_and_can_be_asked_for(tmp_path):
+    X, y, _ = stream("drift")
+    est = fitted(X, y)
+    est.save(tmp_path / "model")
+    again = fmrl.MetaClassifier.load(tmp_path / "model")
+    assert again.environment_ == est.environment_
+    flat = X[:5].reshape(-1, 3)
+    np.testing.assert_array_equal(again.predict_proba(flat), est.predict_proba(flat))
+    asked = fitted(X, y, fmrl.Window(100)).environment_
+    assert asked.kind == "recent" and not asked.chosen
+    assert fitted(X, y, 3).environment_.centres == 3
+    for bad in ("never", 1, True, None):
+        with pytest.raises(fmrl.FMRLError, match="environment"):
+            fitted(X[:20], y[:20], bad)
+
+
+def test_one_task_after_another_keeps_adapting():
+    """A switch is followed by partial fits as the tasks after it come."""
+    X, y, _ = stream("switch", tasks=300)
+    est = fmrl.MetaClassifier(common="linear")
+    for t in range(300):
+        est.partial_fit(X[t], y[t], classes=[0, 1] if t == 0 else None)
+    late = stream("switch", tasks=400, seed=1)
+    now = (late[0][300:], late[1][300:])
+    assert later(est, *now) < 0.6
