@@ -28,6 +28,7 @@ from fmrl.estimators.population import estimate
 
 FOLDS = 3  # of tasks, each answered by a model of the others
 ROWS, TASKS = 60, 6  # below, "auto" does not try trees
+NEAR = 1.02  # times the loss of a linear model, above which trees are not worth a column
 FAR = 8.0  # log-odds beyond are cut: a leaf of one class is not certain of it
 SIZES = ((50, 4, 3), (100, 8, 4), (100, 16, 6))  # steps, leaves and depth of boosted trees
 
@@ -151,10 +152,12 @@ def makers(common: Any, classes: int) -> list[Fit]:
     return [fit]
 
 
-def cross_fitted(makes: list[Fit], tasks: Tasks, classes: int) -> tuple[np.ndarray, Answer] | None:
+def cross_fitted(
+    makes: list[Fit], tasks: Tasks, classes: int, most: float
+) -> tuple[np.ndarray, Answer] | None:
     """Columns [n, k] for the rows of some tasks, each answered without its own task, and the
-    answer that all rows give; None where some fold lacks a class. Of several ways the next is taken
-    as long as it answers better.
+    answer that all rows give; None where some fold lacks a class or the loss is above ``most``. Of
+    several ways the next is taken as long as it answers better.
     """
     y = tasks.target.argmax(axis=1) if tasks.target.shape[1] > 1 else tasks.target[:, 0]
     y = y.astype(int) if classes else y
@@ -177,30 +180,8 @@ def cross_fitted(makes: list[Fit], tasks: Tasks, classes: int) -> tuple[np.ndarr
             break
         best = loss, found, make
     assert best is not None
-    _, found, make = best
-    return found, make(tasks.X, y, weight, classes)
-
-
-def bends(tasks: Tasks, off: np.ndarray) -> bool:
-    """Whether a few quick trees explain some of what a linear model leaves over, on tasks they have
-    not seen.
-
-    Args:
-        tasks: With rows X.
-        off: What is left of every row, [n].
-    """
-    from sklearn.ensemble import HistGradientBoostingRegressor
-
-    fold = np.repeat(np.arange(len(tasks)) % 2, tasks.lengths)
-    gained = 0.0
-    for f in (0, 1):
-        model = HistGradientBoostingRegressor(
-            max_iter=20, learning_rate=0.15, max_leaf_nodes=8, min_samples_leaf=_leaf(len(fold)),
-            early_stopping=False,
-        ).fit(tasks.X[fold != f], off[fold != f])  # fmt: skip
-        own = off[fold == f]
-        gained += float((own**2).sum() - ((own - model.predict(tasks.X[fold == f])) ** 2).sum())
-    return gained > 0
+    loss, found, make = best
+    return (found, make(tasks.X, y, weight, classes)) if loss <= most else None
 
 
 def with_common(
@@ -221,10 +202,10 @@ def with_common(
     makes = makers(common, count)
     if count == 1 or len(tasks) < FOLDS or here.basis is not None:
         return tasks, here, None
-    few = len(tasks.X) < ROWS or len(tasks) < TASKS
-    if isinstance(common, str) and (few or not _bends(tasks, here)):
+    auto = isinstance(common, str)
+    if auto and (len(tasks.X) < ROWS or len(tasks) < TASKS):
         return tasks, here, None
-    found = cross_fitted(makes, tasks, count)
+    found = cross_fitted(makes, tasks, count, NEAR * _linear(tasks, here) if auto else math.inf)
     if found is None:
         return tasks, here, None
     g, answer = found
@@ -235,10 +216,14 @@ def with_common(
     return replace(tasks, X=np.hstack([tasks.X, g])), wide, answer
 
 
-def _bends(tasks: Tasks, here: Coordinates) -> bool:
-    """Whether rows have more to say than a linear model for all tasks."""
-    even = here.tasks(tasks)
-    plain = estimate(even, "none", here.constant > 0)
-    z = even.X @ plain.middle().theta[0].T
-    off = even.target - (z if isinstance(tasks.loss, Squared) else 1 / (1 + np.exp(-z)))
-    return any(bends(even, off[:, k]) for k in range(off.shape[1]))
+def _linear(tasks: Tasks, here: Coordinates) -> float:
+    """Loss of one linear model for all tasks, on tasks it was not fitted to."""
+    even, squared = here.tasks(tasks), isinstance(tasks.loss, Squared)
+    fold, total = np.arange(len(tasks)) % FOLDS, 0.0
+    for f in range(FOLDS):
+        plain = estimate(even.take(np.flatnonzero(fold != f)), "none", here.constant > 0)
+        own = even.take(np.flatnonzero(fold == f))
+        losses, _ = loss_and_slope(own.X @ plain.middle().theta[0].T, own.target, squared)
+        total += float(losses.sum() if own.weight is None else losses @ own.weight)
+    total /= len(tasks.X) if tasks.weight is None else float(tasks.weight.sum())
+    return total * here.unit**2 if squared else total

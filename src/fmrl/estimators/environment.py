@@ -28,6 +28,7 @@ TASKS = 600  # tried at most, evenly spaced
 BLOCKS, LATER = 3, 0.4  # the last 40 % of the tasks, in three blocks
 SURE, WORTH = 2.0, 0.003  # standard errors, and the share of the loss, that must be gained
 SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # of the tasks before a block, the latest
+SORTED = 0.9  # of pairs of tasks: then a table is in the order of a column
 MOST = 5  # centres
 FAMILIES = ("none", "intercept", "alike", "full")  # of which the best is tried in every way
 SIZES = (1, 4)  # rows shown
@@ -103,9 +104,9 @@ def environment_of(tasks: Tasks, intercept: bool, asked: Any, count: int, seed: 
     if asked == "stationary" or len(tasks) < LEAST or able < LEAST:
         return still
     trial = _Trial(tasks.take(spaced(len(tasks), TASKS)), intercept, seed)
-    found = still
+    found, ordered = still, by_a_column(trial.tasks)
     for share in SHARES:
-        if share * (1 - LATER) * len(trial.tasks) < FEW:
+        if ordered or share * (1 - LATER) * len(trial.tasks) < FEW:
             break
         losses = trial.recent(share)
         if losses.mean() > trial.best.mean():
@@ -118,6 +119,17 @@ def environment_of(tasks: Tasks, intercept: bool, asked: Any, count: int, seed: 
             break
         found = Environment("centres", 1.0, centres, gain, count)
     return found
+
+
+def by_a_column(tasks: Tasks) -> bool:
+    """Whether tasks are in the order of some column, so that drift could as well be that column:
+    in nine of ten pairs of an earlier and a later task, the later one has more of it, or less.
+    """
+    mean = np.add.reduceat(tasks.X, tasks.starts[:-1], axis=0) / tasks.lengths[:, None]
+    cut = int((1 - LATER) * len(tasks))
+    early, late = mean[:cut, None], mean[None, cut:]
+    more = ((late > early) + 0.5 * (late == early)).mean(axis=(0, 1))
+    return bool((np.abs(more - 0.5) > SORTED - 0.5).any())
 
 
 class _Trial:
