@@ -50,7 +50,7 @@ class Meta(Learning):
     def __init__(
         self, *, within: Any = None, update: Any = None, meta: Any = None, similarity: Any = None,
         radius: float | None = None, fit_intercept: bool = True, common: Any = "auto",
-        environment: Any = "auto", random_state: int | None = 0,
+        environment: Any = "auto", scoring: str | None = None, random_state: int | None = 0,
     ):  # fmt: skip
         self.within = within
         self.update = update
@@ -60,6 +60,7 @@ class Meta(Learning):
         self.fit_intercept = fit_intercept
         self.common = common
         self.environment = environment
+        self.scoring = scoring
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self:

@@ -23,12 +23,14 @@ import numpy as np
 
 from fmrl.core.losses import Squared
 from fmrl.core.tasks import Tasks
+from fmrl.errors import FMRLError
 from fmrl.estimators.population import Population, Posterior, around, estimate, families
 
 HELD = 32  # rows of a task to be scored on, at most
-DRAWN = 2.0  # tasks' worth of equal weights
+DRAWN = 1.0  # tasks' worth of equal weights
 LEAST = 0.02  # weights below are none
 WIDE = ("alike", "full")  # families that are also tried around several centres
+SCORES = {True: ("neg_mean_absolute_error",), False: ("accuracy",)}  # of regressions, of classes
 MODERATION = (0.0, 0.25, 0.5, 1.0)
 LEVELS = np.linspace(0.0, 1.0, 201)
 
@@ -117,14 +119,20 @@ def members(intercept: bool, extra: int = 0, centres: int = 1) -> Members:
     return learn
 
 
-def calibrate(tasks: Tasks, learn: Members, seed: int) -> tuple[list[Population], Rule]:
+def calibrate(
+    tasks: Tasks, learn: Members, seed: int, scoring: str | None = None
+) -> tuple[list[Population], Rule]:
     """The members that some tasks give, and how to average them.
 
     Args:
         tasks: The pilot, in coordinates of deviation 1.
         learn: Estimates the members.
         seed: Of the order in which rows are shown.
+        scoring: One of `SCORES` instead of log-loss or squared error: then the average competes
+            with each member by itself.
     """
+    squared = isinstance(tasks.loss, Squared)
+    score = check_scoring(scoring, squared)
     every = learn(tasks)
     if len(tasks) < 2 or tasks.lengths.max() < 2:
         # Nothing says how tasks differ: they do not, as far as is known.
@@ -135,7 +143,7 @@ def calibrate(tasks: Tasks, learn: Members, seed: int) -> tuple[list[Population]
     found, sizes = [], sorted(sheets)
     for n in sizes:
         near = [sheets[k] for k in {n // 2, n, 2 * n} & set(sizes) if (k > 0) == (n > 0)]
-        found.append(_choice(n, sheets[n], near, isinstance(tasks.loss, Squared), every))
+        found.append(_choice(n, sheets[n], near, squared, every, score))
     return every, Rule(tuple(found))
 
 
@@ -240,9 +248,38 @@ def averaged(sheet: Answers, weights: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return z, np.tensordot(weights, sheet.variance, 1) + apart
 
 
+def check_scoring(scoring: str | None, squared: bool) -> str | None:
+    """None for the proper score, or the name of another that fits the task."""
+    proper = "neg_mean_squared_error" if squared else "neg_log_loss"
+    known = (*SCORES[squared], proper)
+    if scoring is not None and scoring not in known:
+        raise FMRLError(f"scoring={scoring!r} is not one of {', '.join(known)}")
+    return None if scoring == proper else scoring
+
+
+def _by_score(sheets: list[Answers], weights: np.ndarray, score: str) -> np.ndarray:
+    """The average, or one member, whichever scores best on tasks held out."""
+
+    def value(w: np.ndarray) -> float:
+        total = 0.0
+        for s in sheets:
+            z, _ = averaged(s, w)
+            if score == "accuracy":
+                right = s.target[..., 0] == (z[..., 0] > 0)
+                if z.shape[-1] > 1:
+                    right = s.target.argmax(axis=-1) == z.argmax(axis=-1)
+                total += float((right * s.weight).sum())
+            else:
+                total -= float((np.abs(z - s.target)[..., 0] * s.weight).sum())
+        return total
+
+    return max([weights, *np.eye(len(weights))], key=value)
+
+
 def _choice(
-    n: int, own: Answers, near: list[Answers], squared: bool, group: list[Population]
-) -> Choice:
+    n: int, own: Answers, near: list[Answers], squared: bool, group: list[Population],
+    scoring: str | None,
+) -> Choice:  # fmt: skip
     """Weights, moderation and widths for n rows."""
     first = np.array([0.2 if m.family.endswith("none") and n else 1.0 for m in group])
     weights, moderation = first / first.sum(), 0.0
@@ -251,6 +288,8 @@ def _choice(
     weights = _weigh(near, weights, moderation, squared)
     weights[weights < LEAST] = 0.0
     weights /= weights.sum()
+    if scoring is not None:
+        weights = _by_score(near, weights, scoring)
     if not squared:
         moderation = _moderation(near, weights)
     z, variance = averaged(own, weights)

@@ -34,6 +34,8 @@ class MetaClassifier(ClassifierMixin, Meta):
             classifier, or "auto": boosted trees, where they help on tasks they have not seen.
         environment: Where tasks come from: "stationary", `Window(size)` for the latest so many,
             a number of centres, or "auto": what is best on later tasks held out.
+        scoring: By what families of models are chosen on tasks held out: "neg_log_loss" (the
+            default) or "accuracy".
         random_state: Seed of the split by which the rule is chosen.
 
     >>> import numpy as np
@@ -107,6 +109,7 @@ class MetaRegressor(RegressorMixin, Meta):
         fit_intercept: As in `MetaClassifier`.
         common: As in `MetaClassifier`, with a scikit-learn regressor.
         environment: As in `MetaClassifier`.
+        scoring: "neg_mean_squared_error" (the default) or "neg_mean_absolute_error".
         random_state: As in `MetaClassifier`.
 
     >>> import numpy as np

@@ -117,7 +117,9 @@ class Learning(BaseEstimator):
             pilot = tasks.take(np.arange(len(tasks) - size, len(tasks)))
         pilot, here, common = with_common(pilot, self._even, self.common, classes)
         extra = pilot.X.shape[1] - self._even.centre.size
-        group, rule = calibrate(here.tasks(pilot), members(intercept, extra, found.centres), seed)
+        group, rule = calibrate(
+            here.tasks(pilot), members(intercept, extra, found.centres), seed, self.scoring
+        )
         known = classes, getattr(self, "encoder_", None), common, found
         self._prior = Prior(here, tuple(group), rule, *known)
         self._models, self._stale = {}, False
