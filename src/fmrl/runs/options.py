@@ -91,6 +91,11 @@ class Options:
     )
     radius: float | None = _asked("Of the ball of models (default: from the data).", None)
     intercept: bool = _asked("Whether models have an intercept.", True)
+    common: str = _asked(
+        "What all tasks share: auto (trees where they help), or linear.",
+        "auto",
+        allowed=("auto", "linear"),
+    )
     engine: str = _asked(
         "local, or ray: play the tasks on a Ray cluster (Parquet files sorted by task).",
         "local",
@@ -135,7 +140,7 @@ class Options:
         """Arguments of the estimator."""
         given = {name: getattr(self, name) for name in INGREDIENTS}
         found = {k: None if text is None else _ingredient(k, text) for k, text in given.items()}
-        more = {"fit_intercept": self.intercept, "random_state": self.seed}
+        more = {"fit_intercept": self.intercept, "random_state": self.seed, "common": self.common}
         return found | {"radius": self.radius} | more
 
     def to_dict(self) -> dict[str, Any]:
