@@ -136,6 +136,18 @@ def adapted(case, est):
     return look(case, est.adapt(few, labels, sample_weight=case.weight_few))
 
 
+def intervals(case, scratch):
+    """Intervals of the new task's rows, from nothing and from a few of them; of classes what
+    adapt says.
+    """
+    est, few, query = fitted(case), rows(case, case.few), rows(case, case.query)
+    if case.classes is not None:
+        return adapted(case, est)
+    model = est.adapt(few, column(case, case.labels), sample_weight=case.weight_few)
+    both = [np.asarray(one.predict_interval(query, level=0.8)) for one in (est, model)]
+    return said(case, np.hstack(both).ravel())
+
+
 def in_pipeline(case, scratch):
     """What the model of the new task says, at the end of a pipeline."""
     pipe = Pipeline([("before", "passthrough"), ("meta", fresh(case)[0])])
@@ -369,6 +381,7 @@ WAYS = {
     "fit + predict": Way(lambda case, scratch: look(case, fitted(case)),
                          "Meta.predict, Meta.predict_proba, Meta.decision_function"),
     "fit + predict a task seen": Way(seen, "Meta.model"),
+    "fit + adapt + predict_interval": Way(intervals, "Meta.predict_interval"),
     "save + load + adapt": Way(stored, "Meta.save, Meta.load"),
     "stream": Way(lambda case, scratch: streamed(case, fitted(case)),
                   "Meta.task, Stream.predict, Stream.predict_proba, Stream.learn"),
