@@ -271,7 +271,9 @@ def test_families_are_named(real):
     none, some = {"none": 1.0, "full": 0.0, "common alike": 0.0}, {"none": 0.25}
     some |= {"common alike": 0.75}
     learned["families"] = [{"rows": 0, "weights": none}, {"rows": 4, "weights": some}]
+    learned["environment"] = "tasks lie around 2 centres"
     words = Seen(report.render({"title": "t", "learned": learned})).words
+    assert "While learning: tasks lie around 2 centres." in words
     assert "not at all" in words and "in any direction" not in words
     assert "in every column alike, around a common part that is not linear" in words
     assert "75.0 %" in words

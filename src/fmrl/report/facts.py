@@ -69,6 +69,7 @@ class Learned(TypedDict, total=False):
     total: int  # how many the start has
     note: str  # the units, e.g. "of features scaled to unit deviation"
     families: list[Families]
+    environment: str  # whether tasks stay around one place, drift, or lie around several centres
 
 
 class Curves(TypedDict, total=False):

@@ -124,7 +124,9 @@ def learned(facts: Facts) -> str:
         what = f"The {len(listed)} largest of {count(total)} coefficients of the learned start"
     units = f" Units: {escape(found['note'])}." if found.get("note") else ""
     note = f"{what}. Every new task starts from here.{units}"
-    return table(head, rows, [len(head) - 2], note) + _families(found.get("families", ()))
+    where = escape(found.get("environment", ""), 500)
+    where = f"<p>While learning: {where}.</p>" if where else ""
+    return table(head, rows, [len(head) - 2], note) + where + _families(found.get("families", ()))
 
 
 def _families(found: Any) -> str:

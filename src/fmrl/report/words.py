@@ -33,7 +33,10 @@ def family(name: str) -> str:
 
     >>> family("intercept"), family("common full")
     ('by a constant', 'in any direction, around a common part that is not linear')
+    >>> family("alike, 3 centres")
+    'in every column alike, around 3 centres'
     """
-    plain = name.removeprefix("common ")
-    said = FAMILIES.get(plain, plain)
-    return said if plain == name else f"{said}, around a common part that is not linear"
+    plain, _, centres = name.removeprefix("common ").partition(", ")
+    said = FAMILIES.get(plain, plain) + (f", around {centres}" if centres else "")
+    common = ", around a common part that is not linear"
+    return said + common * name.startswith("common ")

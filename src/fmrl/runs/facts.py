@@ -126,10 +126,12 @@ def _learned(run: Run) -> Any:
     note = f"per {unit[run.encoder.policy.scale]} of a feature"
     outputs = None if len(coef) == 1 else [str(c) for c in run.prior.classes]  # type: ignore[union-attr]
     found = report.coefficients(coef, run.encoder.names, outputs, note=note)
-    names = [m.family for m in run.prior.members]
-    return found | {
-        "families": [
-            {"rows": c.rounds, "weights": dict(zip(names, c.weights, strict=True))}
-            for c in run.prior.rule.choices
-        ]
-    }
+    names = [
+        m.family if len(m.mean) == 1 else f"{m.family}, {len(m.mean)} centres"
+        for m in run.prior.members
+    ]
+    families = [
+        {"rows": c.rounds, "weights": dict(zip(names, c.weights, strict=True))}
+        for c in run.prior.rule.choices
+    ]
+    return found | {"families": families, "environment": str(run.prior.environment)}
