@@ -99,9 +99,12 @@ def test_the_command_line_predicts_what_python_predicts(target, suffix, table, t
     """Probabilities and intervals too, of tasks adapted to, of tasks seen and of the start; with a
     common part that is not linear and without one."""
     path, task = (table, "user") if target == "liked" else (bent(tmp_path / "bent.csv"), "shop")
-    options = Options(str(path), task, target, kind="regression" if target == "y" else
-                      "classification", holdout=0.2, features=("price", "age", "colour") if
-                      target == "liked" else ("year", "size"))  # fmt: skip
+    kind, common = "regression" if target == "y" else "classification", "auto"
+    features = ("year", "size")
+    if target == "liked":
+        features, common = ("price", "age", "colour"), "linear"
+    given = {"kind": kind, "features": features, "common": common, "holdout": 0.2}
+    options = Options(str(path), task, target, **given)
     train(options, tmp_path / "run", evaluate_tasks=0)
     run, frame = Run.load(tmp_path / "run"), pl.read_csv(path)
     assert (run.prior.common is not None) == (target != "liked")
