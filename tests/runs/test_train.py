@@ -216,7 +216,7 @@ def test_what_a_killed_writer_left_is_swept(long, tmp_path, table):
 def test_the_record_says_how_to_repeat_it(run, table, tmp_path):
     record = json.loads((run.path / folder.RECORD).read_text())
     assert record["data"] == [{"name": "likes.csv", "sha256": folder.sha256(table)}]
-    asked = f"{table} --task user --target liked --holdout 0.2 --out {run.path}"
+    asked = f"{table} --task user --target liked --holdout 0.2 --common linear --out {run.path}"
     assert record["command"] == f"fmrl train {asked}"
     assert record["versions"]["fmrl"] == fmrl.__version__
     assert record["configuration"]["scale"] == "standard"
