@@ -26,6 +26,7 @@ bench: .venv/.bench
 	$(BIN)/python benchmarks/convex.py
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/practice.py --out build/practice
+	$(BIN)/python benchmarks/grouped.py --only fmrl --out build/practice/grouped
 
 # The pages come from the docstrings and the records as they are; a broken link or name is an error.
 docs: .venv/.docs

@@ -1,6 +1,6 @@
-"""Write docs/reproduction.md, docs/geometry.md and their pictures from the records of full runs.
+"""Write docs/{reproduction,geometry,moving}.md and their pictures from the records of full runs.
 
-python scripts/write_reproduction.py               # from results/{convex,deep,geometry}
+python scripts/write_reproduction.py               # from the records in results
 python scripts/write_reproduction.py --take RUN    # first copy the records a run has left in RUN
 python scripts/write_reproduction.py --judge       # first decide the verdicts again from the rows
 """
@@ -11,15 +11,18 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from reproduction import convex, deep, geometry
+from reproduction import convex, deep, environments, geometry
+from reproduction.markdown import read_record
 
 from fmrl.records import write_json
 from fmrl.reproduce.convex.claims import judge
 from fmrl.reproduce.convex.compositions import curves
+from fmrl.reproduce.environments.claims import judge as judge_rules
 from fmrl.reproduce.figures import draw
 from fmrl.reproduce.geometry.claims import judge as judge_shapes
 
 ROOT = Path(__file__).resolve().parents[1]
+OWN = {"geometry": judge_shapes, "environments": judge_rules}  # studies of our own
 
 
 def judge_again(folder: Path, figure: str, found: dict) -> None:
@@ -33,15 +36,14 @@ def judge_again(folder: Path, figure: str, found: dict) -> None:
     if left := len(found["results"]["rows"]) - len(rows):
         record["unused"] = record.get("unused", 0) + left
         write_json(folder / "results.json", found["results"] | {"rows": rows})
-    shapes = figure == "geometry"
-    verdicts = [asdict(v) for v in (judge_shapes(rows) if shapes else judge(figure, rows))]
+    verdicts = [asdict(v) for v in (OWN[figure](rows) if figure in OWN else judge(figure, rows))]
     write_json(folder / "verdicts.json", verdicts)
     write_json(folder / "record.json", record | {"passed": sum(v["passed"] for v in verdicts)})
 
 
-def take(run: Path, records: Path, shapes: Path) -> None:
-    """Copy the records of a finished `fmrl reproduce convex` or `fmrl reproduce geometry`."""
-    places = {figure: records / figure for figure in convex.FIGURES} | {"geometry": shapes}
+def take(run: Path, records: Path, own: dict[str, Path]) -> None:
+    """Copy the records of a finished `fmrl reproduce convex | geometry | environments`."""
+    places = {figure: records / figure for figure in convex.FIGURES} | own
     for figure, folder in places.items():
         if (run / figure).is_dir():
             folder.mkdir(parents=True, exist_ok=True)
@@ -49,16 +51,17 @@ def take(run: Path, records: Path, shapes: Path) -> None:
                 shutil.copyfile(run / figure / name, folder / name)
 
 
-def draw_pictures(records: Path, networks: Path, shapes: Path, images: Path) -> None:
+def draw_pictures(records: Path, networks: Path, own: dict[str, Path], images: Path) -> None:
     """The pictures of the pages."""
     with tempfile.TemporaryDirectory() as folder:
         for figure, found in convex.read(records).items():
             draw(figure, found["results"]["rows"], found["results"]["data"], Path(folder))
             for name in convex.PICTURES[figure]:
                 shutil.copyfile(Path(folder) / f"{name}.png", images / f"convex-{name}.png")
-        found = geometry.read(shapes)["results"]
-        draw("geometry", found["rows"], found["data"], Path(folder))
-        shutil.copyfile(Path(folder) / "geometry.png", images / "geometry.png")
+        for name, place in own.items():
+            found = read_record(place)["results"]
+            draw(name, found["rows"], found["data"], Path(folder))
+            shutil.copyfile(Path(folder) / f"{name}.png", images / f"{name}.png")
     deep.draw(networks, images)
 
 
@@ -71,22 +74,26 @@ def main() -> None:
         ("--records", ROOT / "results" / "convex", "folder of the convex study's records"),
         ("--deep", ROOT / "results" / "deep", "folder of the deep study's records"),
         ("--geometry", ROOT / "results" / "geometry", "folder of the record about shapes"),
-        ("--docs", ROOT / "docs", "where reproduction.md, geometry.md and img/ go"),
-        ("--take", None, "folder of a finished convex or geometry run to copy the records from"),
+        ("--environments", ROOT / "results" / "environments", "folder of that about environments"),
+        ("--docs", ROOT / "docs", "where the pages and img/ go"),
+        ("--take", None, "folder of a finished run without networks to copy the records from"),
     ):
         options.add_argument(name, type=Path, default=default, help=text)
     options.add_argument("--judge", action="store_true", help="decide the verdicts again")
     given = options.parse_args()
+    own = {"geometry": given.geometry, "environments": given.environments}
     if given.take:
-        take(given.take, given.records, given.geometry)
+        take(given.take, given.records, own)
     if given.judge:
-        judge_again(given.geometry, "geometry", geometry.read(given.geometry))
+        for name, folder in own.items():
+            judge_again(folder, name, read_record(folder))
         for figure, found in convex.read(given.records).items():
             judge_again(given.records / figure, figure, found)
-    draw_pictures(given.records, given.deep, given.geometry, given.docs / "img")
+    draw_pictures(given.records, given.deep, own, given.docs / "img")
     pages = {
         "reproduction.md": convex.document(given.records) + "\n" + deep.document(given.deep),
         "geometry.md": geometry.document(given.geometry),
+        "moving.md": environments.document(given.environments),
     }
     for name, page in pages.items():
         (given.docs / name).write_text(page, encoding="utf-8")

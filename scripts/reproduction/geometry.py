@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from fmrl.reproduce.geometry import runs
 from fmrl.reproduce.geometry.claims import COST, HELD, LATE, TAR, losses
 from fmrl.reproduce.verdict import Row, Rows
-from reproduction.markdown import YES, table
+from reproduction.markdown import read_record, table, verdict_table
 
 DESCENT = (runs.AVERAGE, *runs.SHAPES)
 LEADERS = (runs.COVARIANCE, runs.TRUTH)
@@ -17,21 +16,13 @@ HELD_RULES = (*runs.SHAPES, runs.COVARIANCE, runs.PRIOR)
 WILD = 10  # times as much regret is called a divergence
 
 
-def read(folder: Path) -> dict[str, Any]:
-    """results.json, verdicts.json and record.json of a run."""
-    return {
-        name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-        for name in ("results", "verdicts", "record")
-    }
-
-
 def document(folder: Path) -> str:
     """The page in Markdown."""
-    found = read(Path(folder))
+    found = read_record(Path(folder))
     rows, record, verdicts = found["results"]["rows"], found["record"], found["verdicts"]
     parts = [
         opening(record, verdicts),
-        "## Verdicts\n\n" + _verdicts(verdicts),
+        "## Verdicts\n\n" + verdict_table(verdicts),
         "## TAR\n\n![geometry](img/geometry.png)\n\n" + tar(rows),
         "## Held-out loss\n\n" + held(rows),
         "## Where a learned shape loses\n\n" + lost(rows),
@@ -87,11 +78,6 @@ and no bound on the domain instead of a ball of radius 10 (all rules were tried 
 Mini-Wiki epsilon (0.1 or 0.01), where the covariance begins (0.1, 0.01 or 0.001), FAL instead of
 FLI-Online, and 4 samples a class instead of 2 or 8. On synthetic tasks epsilon = zeta = 0.1 comes
 from a prototype on the same kind of draw. Held-out tasks decided none of these."""
-
-
-def _verdicts(verdicts: list[dict[str, Any]]) -> str:
-    lines = [[v["preset"], v["claim"], YES[v["passed"]], v["numbers"]] for v in verdicts]
-    return table(["measure", "claim", "holds", "ratio and its interval"], lines)
 
 
 def _ratio(r: Row | None) -> str:

@@ -1,10 +1,13 @@
-"""Pieces of Markdown that both halves of the reproduction page are made of."""
+"""Pieces of Markdown that the pages are made of."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
 from fmrl.reproduce.deep.claims import judge
 from fmrl.reproduce.deep.settings import Plan, reference, runs
@@ -25,6 +28,20 @@ def table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     head = list(head)
     top, *rest = ("| " + " | ".join(line) + " |" for line in (head, *lines))
     return "\n".join([top, "|---" * len(head) + "|", *rest])
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """results.json, verdicts.json and record.json of a study of our own."""
+    return {
+        name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("results", "verdicts", "record")
+    }
+
+
+def verdict_table(verdicts: list[dict[str, Any]]) -> str:
+    """Claims with their ratios."""
+    lines = [[v["preset"], v["claim"], YES[v["passed"]], v["numbers"]] for v in verdicts]
+    return table(["measure", "claim", "holds", "ratio and its interval"], lines)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from folders import same
 
 import fmrl
 from fmrl.cluster import Ray
@@ -104,3 +105,40 @@ def test_every_rule_gives_the_numbers_of_run(rules, tmp_path):
         played = Ray(out=out, block=block).play(algo, tasks, meta_batch=8, mapper=Here())
         np.testing.assert_allclose(played.history().regret, batched.regret, atol=1e-9)
         np.testing.assert_allclose(played.state.phi, batched.state.phi, atol=1e-9)
+
+
+BASE = fmrl.FMRL(fmrl.Ball(2.0), fmrl.OGD(), similarity=fmrl.AverageDeviation())
+SHAPED = fmrl.FMRL(fmrl.Ball(2.0), meta=fmrl.Conditional([1]), similarity=fmrl.PerCoordinate(0.3))
+ENSEMBLES = [fmrl.Hedge([BASE, SHAPED]), fmrl.Centres(2, BASE)]
+
+
+@pytest.mark.parametrize("algo", ENSEMBLES, ids=lambda a: type(a).__name__)
+def test_ensembles_on_a_cluster_and_resumed(algo, tmp_path):
+    rng, tasks = np.random.default_rng(0), []
+    for t in range(30):
+        X = rng.normal(size=(4 + t % 2, 3))
+        y = X @ np.full(3, (-0.5, 0.5)[t % 2]) + 0.1 * rng.normal(size=len(X))
+        tasks.append(fmrl.Task(X, y, loss=fmrl.Squared()))
+    expected = fmrl.run(algo, tasks)
+    out = tmp_path / "out"
+    whole = Ray(out=out, block=7).play(algo, tasks, mapper=Here(), keep="all")
+    same(whole.history(), expected)
+    # Stopped after two blocks, with a state lost and one torn: the same bits.
+    for number in (2, 3, 4):
+        (out / "rounds" / f"{number:08d}.parquet").unlink()
+    (out / "rounds" / "00000000.npz").unlink()
+    (out / "rounds" / "00000001.npz").write_bytes(b"torn")
+    for _ in range(2):  # the second time nothing is left to do
+        again = Ray(out=out, block=7).play(algo, tasks, mapper=Here(), keep="all")
+        assert np.array_equal(again.history().regret, whole.history().regret)
+        assert np.array_equal(again.state.phi, whole.state.phi)
+    assert again.ledger.reused == 10  # five blocks, solved and played
+    late = fmrl.run(algo, tasks[:13])
+    rest = Ray(out=tmp_path / "rest", block=7).play(
+        algo, tasks[13:], state=late.state, mapper=Here(), keep="all"
+    )
+    np.testing.assert_allclose(rest.history().regret, expected.regret[13:], atol=1e-10)
+    with pytest.raises(fmrl.FMRLError, match="another run"):
+        Ray(out=out, block=7).play(algo, tasks, state=algo.init(np.ones(3) / 9), mapper=Here())
+    with pytest.raises(fmrl.FMRLError, match="task after task"):
+        fmrl.run(algo, tasks, meta_batch=2, engine="ray")

@@ -64,6 +64,8 @@ def test_three_nodes(cluster, tmp_path):
             fmrl.run(other, some, meta_batch=size, engine=Ray(block=block)),
             fmrl.run(other, some, meta_batch=size),
         )
+    for other in (fmrl.Hedge([algo, fmrl.FMRL(similarity=SHAPE)]), fmrl.Centres(2, algo)):
+        same(fmrl.run(other, some, engine=Ray(block=40)), fmrl.run(other, some))
     prior = Ray(block=40).estimate_prior(some, steps=5)
     np.testing.assert_allclose(
         prior.covariance, fmrl.estimate_prior(some, steps=5).covariance, rtol=1e-10, atol=1e-12

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import fmrl
-from fmrl.core.ensemble import Weights, kmeans
+from fmrl.core.adahedge import Weights
+from fmrl.core.kmeans import kmeans
 from fmrl.core.rules.meta import End
 
 METAS = [
@@ -20,6 +21,7 @@ ENSEMBLES = [
     fmrl.Hedge([fmrl.FMRL(fmrl.Ball(2.0)), STILL]),
     fmrl.Hedge([fmrl.FMRL(fmrl.Ball(2.0), similarity=fmrl.PerCoordinate(0.3)), STILL], rate=0.5),
     fmrl.Centres(2, fmrl.FMRL(fmrl.Ball(2.0), fmrl.OGD(), similarity=fmrl.AverageDeviation())),
+    fmrl.Hedge([fmrl.FMRL(fmrl.Ball(2.0), meta=fmrl.Conditional([1])), STILL]),
 ]
 
 
@@ -136,10 +138,37 @@ def test_ensembles_resume_and_print(algo, tmp_path):
     assert fmrl.parse(repr(algo)) == algo
     fmrl.save_history(history, tmp_path / "history.npz")
     assert np.array_equal(fmrl.load_history(tmp_path / "history.npz").regret, history.regret)
+    state = algo.init(np.zeros(3))
+    for task, regret in zip(tasks, history.regret, strict=True):
+        state, round = algo.step(state, task)
+        np.testing.assert_allclose(round.regret, regret, atol=1e-10)
+    np.testing.assert_allclose(state.phi, history.state.phi, atol=1e-10)
     with pytest.raises(fmrl.FMRLError, match="task after task"):
         fmrl.run(algo, tasks, meta_batch=2)
     with pytest.raises(fmrl.FMRLError, match="not made by"):
         fmrl.run(algo, tasks, state=fmrl.run(fmrl.FMRL(), tasks).state)
+
+
+@pytest.mark.parametrize("algo", ENSEMBLES, ids=lambda a: repr(a)[:40])
+def test_orders_of_ensembles_are_separate_runs(algo):
+    tasks, rng = (
+        make_tasks(20, centres=((0.6, 0.6, 0.0), (-0.6, 0.0, 0.6))),
+        np.random.default_rng(0),
+    )
+    orders, seen = np.array([rng.permutation(20)[:18] for _ in range(3)]), []
+    found = fmrl.run(algo, tasks, orders=orders, progress=seen.append)
+    assert found.regret.shape == (3, 18) and sum(seen) == 18 and found.theta.shape == (3, 18, 3)
+    for k, order in enumerate(orders):
+        alone = fmrl.run(algo, [tasks[i] for i in order])
+        np.testing.assert_allclose(found.regret[k], alone.regret, atol=1e-10)
+        np.testing.assert_allclose(found.state.phi[k], alone.state.phi, atol=1e-10)
+        np.testing.assert_allclose(
+            found.state.similarity[0][k], alone.state.similarity[0], atol=1e-10
+        )
+        certificates = fmrl.certify(found, order=k), fmrl.certify(alone)
+        bounds = [[b.total for b in c.bounds] for c in certificates]
+        np.testing.assert_allclose(*bounds, rtol=1e-9)
+        assert len(bounds[0]) == (type(algo) is fmrl.Hedge)
 
 
 def test_hedge_is_never_much_worse_than_the_best():
@@ -232,3 +261,18 @@ def test_what_is_bad_is_refused():
     ):
         with pytest.raises(fmrl.FMRLError):
             make()
+
+
+STEP = fmrl.FMRL(fmrl.Ball(2.0), fmrl.OGD(), similarity=fmrl.KnownStep(0.3))
+
+
+@pytest.mark.parametrize("algo", [STEP, fmrl.Hedge([STEP, STILL]), fmrl.Centres(2, STEP)])
+def test_adapting_gives_what_the_next_round_would_play(algo):
+    """With a step that does not depend on how many rows there are."""
+    tasks = make_tasks(22, centres=((0.6, 0.6, 0.0), (-0.6, 0.0, 0.6)))
+    state, task = fmrl.run(algo, tasks[:-1]).state, tasks[-1]
+    few = fmrl.Task(task.X[:-1], task.open().target[:-1, 0], loss=task.loss)
+    theta = algo.adapt(state, few)
+    played = algo.step(state, task)[1].losses[-1]
+    assert float(task.open().reveal(task.rounds - 1, theta)[0]) == pytest.approx(float(played))
+    assert np.linalg.norm(theta - algo.adapt(state, task)) > 1e-4

@@ -1,10 +1,15 @@
 """Metrics and the rules that learn them: projections, plays, updates, and every way to run them."""
 
+import re
+import tracemalloc
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from instances import make_loss
 
 import fmrl
+from fmrl.core import projection
 from fmrl.core.metric import Diagonal, Full, Spiked, descend
 from fmrl.core.rules.shape import geometric_mean
 from fmrl.core.solve import MetricLeaders
@@ -61,7 +66,12 @@ def test_metrics_are_what_their_matrix_is():
             np.testing.assert_allclose(metric.times(v), v @ H, rtol=1e-9)
             np.testing.assert_allclose(metric.solve(v), np.linalg.solve(H, v.T).T, rtol=1e-7)
             shrunk = [np.linalg.solve(np.eye(d) + s * H, x) for s, x in zip(w, v, strict=True)]
-            np.testing.assert_allclose(metric.shrink(w, v), shrunk, rtol=1e-8)
+            at, back = metric.path(v)
+            near, fall = at(w)
+            np.testing.assert_allclose(back(near), shrunk, rtol=1e-8)
+            again = [np.linalg.solve(np.eye(d) + s * H, x) for s, x in zip(w, shrunk, strict=True)]
+            falls = np.einsum("ij,jk,ik->i", np.array(shrunk), H, np.array(again))
+            np.testing.assert_allclose(fall, falls, rtol=1e-8)
             np.testing.assert_allclose(metric.mean, np.trace(H) / d)
             inverse = np.einsum("ij,jk,ik->i", v, np.linalg.inv(H), v) / 2
             np.testing.assert_allclose(metric.distance(v), inverse, rtol=1e-6)
@@ -84,11 +94,34 @@ def test_projections_are_exact(domain):
     assert outside > 500
 
 
+def test_bounds_that_hold_are_tried_before_a_barrier(monkeypatch):
+    """The bounds of the round before are right at once; where trying goes in circles (about one
+    in a hundred hard problems) a barrier tells them apart, and the answer is as exact.
+    """
+    rng, box, hard, found = np.random.default_rng(0), fmrl.Box(-0.3, 0.6), 0, []
+    barrier = projection._barrier
+    monkeypatch.setattr(projection, "_barrier", lambda *given: found.append(1) or barrier(*given))
+    for k in range(600):
+        d = int(rng.integers(2, 40))
+        A = rng.normal(size=(d, d if k % 2 else 3))
+        metric, u = Full(A @ A.T + 10 ** rng.uniform(-4, 0) * np.eye(d)), 10 * rng.normal(size=d)
+        theta = metric.project(box, u)
+        hard, slope = hard + bool(found), metric.solve(theta - u)
+        assert slope @ (theta - box.lowest(slope)) <= 1e-9 * (1 + abs(slope).sum())
+        found.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(projection, "TRIED", 1)
+            again = metric.project(box, u, near=theta)
+        assert not found
+        np.testing.assert_allclose(again, theta, atol=1e-9)
+    assert 1 <= hard <= 30
+
+
 def test_a_simplex_refuses_a_metric():
     with pytest.raises(fmrl.FMRLError, match="no projection in a metric"):
         Diagonal(np.ones(3)).project(fmrl.Simplex(), np.ones(3))
     for rule in (fmrl.PerCoordinate(0.1), fmrl.FullMatrix(0.1), fmrl.LowRank(1, 0.1)):
-        with pytest.raises(fmrl.FMRLError, match="geometry of its own"):
+        with pytest.raises(fmrl.FMRLError, match=rf"^{type(rule).__name__}.*geometry of its own"):
             fmrl.FMRL(fmrl.Simplex(), similarity=rule).init(np.full(3, 1 / 3))
 
 
@@ -141,6 +174,46 @@ def test_a_metric_of_equal_steps_is_a_number():
                     shaped = fmrl.play(within, game, domain, phi, metric)
                     np.testing.assert_allclose(shaped.losses, plain.losses, atol=1e-8)
                     np.testing.assert_allclose(shaped.last, plain.last, atol=1e-7)
+
+
+@pytest.mark.parametrize("rule", [fmrl.PerCoordinate(0.3), fmrl.LowRank(2, 0.3)], ids=repr)
+@pytest.mark.parametrize("loss", [fmrl.Squared(), fmrl.Logistic(), fmrl.Softmax(2)], ids=repr)
+def test_memory_is_linear_in_the_features(rule, loss):
+    """FTRL in a metric for 20,000 features: a matrix of d² would be 3.2 GB."""
+    rng, d = np.random.default_rng(0), 20_000
+    domain = fmrl.Euclidean() if loss == fmrl.Squared() else fmrl.Ball(100.0)
+    X = rng.normal(size=(2, 3, d // loss.outputs)) / d**0.5
+    tasks = [fmrl.Task(x, [0, 1, 0], loss=loss) for x in X]
+    algo = fmrl.FMRL(domain, fmrl.FTRL(), similarity=rule, lipschitz=1.0)
+    tracemalloc.start()
+    history = fmrl.run(algo, tasks)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 200 * 8 * d
+    assert np.all(np.isfinite(history.regret))
+
+
+@pytest.mark.parametrize("kind", ["squared", "logistic", "softmax", "one-vs-all"])
+def test_a_leader_of_few_rows_is_that_of_the_whole_space(kind):
+    """In the span of the rows (diagonal, low rank) or in all directions (the same as a matrix)."""
+    rng, loss = np.random.default_rng(5), make_loss(kind)
+    for lead in ((), (3,)):
+        X = rng.normal(size=(*lead, 4, 7))
+        X[..., 2, :] = X[..., 1, :]  # rows that depend on each other
+        y = [0.3, -1.0, 0.2, 2.0] if kind == "squared" else [0, 1, 1, 0]
+        y = [loss.labels[label] for label in y] if loss.outputs > 1 else y
+        games = [fmrl.Task(x, y, loss=loss) for x in X.reshape(-1, 4, 7)]
+        game = fmrl.core.tasks.Tasks.of(games).stack() if lead else games[0].open()
+        d = 7 * loss.outputs
+        phi = rng.normal(size=(*lead, d))
+        for metric in (*random_metrics(rng, d),):
+            narrow, whole = (
+                MetricLeaders(game, fmrl.Euclidean(), phi, m)
+                for m in (metric, Full(metric.dense()))
+            )
+            for i in range(1, 5):
+                np.testing.assert_allclose(narrow(i), whole(i), rtol=1e-7, atol=1e-7)
+                assert np.all(narrow.gap(i) <= 1e-9)
 
 
 def test_hinge_has_no_leader_in_a_metric():
@@ -235,6 +308,100 @@ def test_a_run_resumes_bit_for_bit(rule, tmp_path):
     assert np.array_equal(loaded.bound, whole.bound)
 
 
+STATES = [*RULES, fmrl.Known(0.1), fmrl.AverageDeviation(), fmrl.KnownStep(0.2)]
+
+
+def test_a_state_of_another_rule_is_refused():
+    """Every pair of rules; a known D and a known step of the same number are told apart by
+    nothing, and go on with the same number."""
+    states = {rule: fmrl.run(compose(rule), make_tasks(3)).state for rule in STATES}
+    same = {(fmrl.Known(0.1), fmrl.KnownStep(0.1)), (fmrl.KnownStep(0.1), fmrl.Known(0.1))}
+    for rule in STATES:
+        compose(rule).check(compose(rule).init(np.zeros(4)))
+        for other, state in states.items():
+            if rule == other or (rule, other) in same:
+                compose(rule).check(state)
+                continue
+            with pytest.raises(fmrl.FMRLError, match=r"made by another|its memory leads to"):
+                fmrl.run(compose(rule), make_tasks(3), state=state)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+@pytest.mark.parametrize("how", ["negative", "nan", "shorter", "longer", "other"])
+def test_a_damaged_state_is_refused(rule, how, tmp_path):
+    """Whatever happens to the numbers of a guess, also on disk and in a history."""
+    history = fmrl.run(compose(rule), make_tasks(3))
+    guess = history.state.guess
+    shaped = not isinstance(guess, np.ndarray | np.floating)
+    a = next(iter(guess.arrays.values())) if shaped else guess
+    change = {
+        "negative": lambda: -a, "nan": lambda: a * np.nan, "longer": lambda: np.stack([a, a]),
+        "shorter": lambda: a[..., :-1] if a.ndim else np.ones(2), "other": lambda: 1.01 * a,
+    }  # fmt: skip
+    if how == "other" and isinstance(rule, fmrl.Covariance):
+        pytest.skip("its H is what it remembers")
+    bad = change[how]()
+    if shaped:
+        bad = replace(guess, **{next(iter(guess.arrays)): bad})
+    state = history.state._replace(guess=bad)
+    with pytest.raises(fmrl.FMRLError, match=r"made by another|its memory leads to"):
+        fmrl.run(compose(rule), make_tasks(3), state=state)
+    history.state = state
+    fmrl.save_history(history, tmp_path / "h.npz")
+    with pytest.raises(fmrl.FMRLError, match=r"made by another|its memory leads to"):
+        fmrl.load_history(tmp_path / "h.npz")
+
+
+@pytest.mark.parametrize("column", ["regret", "distance", "optimum", "losses"])
+def test_a_history_with_bad_columns_is_refused(column, tmp_path):
+    path = tmp_path / "h.npz"
+    fmrl.save_history(fmrl.run(compose(RULES[1]), make_tasks(3)), path)
+    with np.load(path) as file:
+        parts = {name: file[name] for name in file.files}
+    whole = parts[column]
+    for bad in (whole[:-1], whole[None], whole.astype(str), None):
+        parts[column] = bad
+        np.savez(path, **{n: a for n, a in parts.items() if a is not None})
+        if bad is None and column == "distance":
+            continue  # a rule that observes nothing has none
+        with pytest.raises(fmrl.FMRLError, match="damaged"):
+            fmrl.load_history(path)
+
+
+def test_rounding_does_not_run_away():
+    """Where phi is the truth the losses of staying there are 0, and those of playing 1e-30."""
+    rng = np.random.default_rng(0)
+    theta = rng.normal(size=4)
+    tasks = [fmrl.Task(X, X @ theta, loss=fmrl.Squared()) for X in rng.normal(size=(40, 9, 4))]
+    for rule in RULES[:5]:
+        history = fmrl.run(compose(rule, fmrl.FTRL(), fmrl.Euclidean()), tasks)
+        assert np.all(np.isfinite(history.regret))
+
+
+@pytest.mark.parametrize("rule", [*RULES[:4], fmrl.KnownStep(30.0)], ids=repr)
+@pytest.mark.parametrize("within", WITHIN[:2], ids=repr)
+def test_a_step_that_is_too_long_is_an_error(rule, within):
+    """Without bounds a first step 100 times too long made losses of 1e60, and the rule, which
+    remembers them, never moved again. Now it says so, and the fix it names works."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(5, 30, 4))
+    tasks = [fmrl.Task(X, X @ rng.normal(size=4), loss=fmrl.Squared()) for X in rows]
+    if not isinstance(rule, fmrl.KnownStep):
+        rule = replace(rule, epsilon=30.0, zeta=1.0)
+    algo = fmrl.FMRL(fmrl.Euclidean(), within, similarity=rule)
+    with pytest.raises(fmrl.FMRLError, match=r"task 0: the first step 30 of .* ran away") as caught:
+        fmrl.run(algo, tasks)
+    times = float(re.search(r"at least (\S+) times smaller", str(caught.value))[1])
+    long = 30 * (rows[0] ** 2).sum(axis=1).max()
+    assert 0.5 * long <= times <= 2 * long
+    change = {"step": 30 / times} if isinstance(rule, fmrl.KnownStep) else {"epsilon": 30 / times}
+    better = replace(algo, similarity=replace(rule, **change))
+    if within == fmrl.OGD():  # the lazy one adds up gradients, and needs shorter steps still
+        assert np.all(np.isfinite(fmrl.run(better, tasks).regret))
+    bounded = fmrl.run(replace(algo, domain=fmrl.Ball(5.0)), tasks)
+    assert np.all(bounded.regret <= bounded.bound)
+
+
 def test_memory_is_bounded_in_the_number_of_tasks():
     for rule in RULES:
         algo = compose(rule)
@@ -287,6 +454,8 @@ def test_what_is_bad_is_refused():
         lambda: fmrl.FullMatrix(np.nan),
         lambda: fmrl.LowRank(0, 0.1),
         lambda: fmrl.LowRank(1.5, 0.1),
+        lambda: fmrl.LowRank(True, 0.1),
+        lambda: fmrl.KnownStep([]),
         lambda: fmrl.FMRL(similarity=fmrl.Covariance()),
         lambda: fmrl.PerCoordinate(np.ones(2)),
         lambda: fmrl.KnownStep("a"),
@@ -301,6 +470,23 @@ def test_what_is_bad_is_refused():
     ):
         with pytest.raises(fmrl.FMRLError):
             make()
+
+
+def test_numbers_of_any_kind():
+    assert repr(fmrl.LowRank(np.int64(2), 0.1)) == repr(fmrl.LowRank(2, 0.1))
+    task, phi = make_tasks(1)[0], np.zeros(4)
+    expected = fmrl.play(fmrl.OGD(), task.open(), fmrl.Ball(1.0), phi, np.array(0.3)).losses
+    for eta in (0.3, np.float64(0.3)):
+        found = fmrl.play(fmrl.OGD(), task, fmrl.Ball(1.0), phi, eta)
+        np.testing.assert_array_equal(found.losses, expected)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_the_guess_of_a_step_is_in_units_of_distance(rule):
+    """D_t = eta_t·sigma_t, sigma_t = G_t·√m_t, also where the rule learns eta_t itself."""
+    history = fmrl.run(compose(rule), make_tasks())
+    sigma = 2.0 * np.sqrt([2, 3, 4, 5, 2, 3, 4])
+    np.testing.assert_allclose(history.guess, history.eta * sigma, rtol=1e-12)
 
 
 def test_a_known_step_takes_a_metric():
@@ -360,6 +546,27 @@ def ends_of(count=6, d=4, seed=0, k=4):
         yield End(theta, theta, np.array(1.0), rng.uniform(0.5, 2.0, size=k))
 
 
+def test_full_matrix_written_out():
+    """A, B, H with H·B·H = A, and what not knowing the best H cost, by plain traces."""
+    eps, zeta, p, d, phi = 0.3, 0.5, 0.7, 4, np.full(4, 0.1)
+    rule, domain, rng = fmrl.FullMatrix(eps, zeta, p), fmrl.Euclidean(), np.random.default_rng(1)
+    guess, memory = rule.init(domain, phi)
+    A, B, cost = eps**2 * np.eye(d), zeta**2 * np.eye(d), 0.0
+    for t, end in enumerate(ends_of(8), 1):
+        g = rng.normal(size=(3, d))
+        H, step = guess.matrix, end.theta - phi
+        A = A + np.outer(step, step) / 2 + eps**2 * (t + 1) ** -p * np.eye(d)
+        B = B + g.T @ g + zeta**2 * (t + 1) ** -p * np.eye(d)
+        end = end._replace(seen=(g.T @ g).ravel())
+        guess, memory = rule.update(domain, phi, guess, memory, end)
+        new = guess.matrix
+        paid = [np.trace(np.linalg.solve(M, A)) + np.trace(M @ B) for M in (H, new)]
+        cost += paid[0] - paid[1]
+        np.testing.assert_allclose(new @ B @ new, A, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(memory[3], cost, rtol=1e-9)
+        np.testing.assert_allclose(memory[4], np.trace(np.linalg.inv(new)), rtol=1e-9)
+
+
 def test_low_rank_written_out():
     """The directions are the leading ones of Σ½δδᵀ, cut after every task, and H is what the
     docstring says, by dense algebra."""
@@ -387,11 +594,11 @@ def test_covariance_written_out():
     """One step of expectation–maximisation after another, with plain inverses."""
     rule, domain, phi = fmrl.Covariance(2.0, rate=0.8), fmrl.Euclidean(), np.full(3, 0.1)
     guess, memory = rule.init(domain, phi)
-    H, left, free, rng = 2.0 * np.eye(3), 0.0, 0.0, np.random.default_rng(0)
+    H, left, free, rng = np.diag([2.0, 4.0, 1.0]), 0.0, 0.0, np.random.default_rng(0)
     for t in range(1, 7):
         X = rng.normal(size=(5, 3))
         C, theta, squares = X.T @ X, rng.normal(size=3), float(rng.uniform(1, 2))
-        seen = np.concatenate([theta, C.ravel(), [squares, 5.0]])
+        seen = np.concatenate([theta, C.ravel(), [squares, 5.0], np.diag(H)])
         end = fmrl.core.rules.meta.End(theta, theta, np.array(1.0), seen)
         guess, memory = rule.update(domain, phi, guess, memory, end)
         S, gain = np.linalg.inv(np.linalg.inv(H) + C), (t + 1) ** -0.8
@@ -403,13 +610,41 @@ def test_covariance_written_out():
         np.testing.assert_allclose(rule.noise_of(memory), left / free)
 
 
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("update", [fmrl.FAL(), fmrl.FLIOnline()], ids=repr)
+def test_covariances_do_not_depend_on_units(loss, update):
+    """Columns in other units: the same regret from the first task on, and H in the new units. So
+    with the target in other units, after the first task, whose noise is not known yet."""
+    rng, unit = np.random.default_rng(0), np.array([1e-3, 1.0, 50.0, 1e4])
+    tasks = []
+    for _ in range(12):
+        X = rng.normal(size=(9, 4))
+        y = X @ (0.5 + 0.3 * rng.normal(size=4)) + rng.normal(size=9)
+        tasks.append((X, y if loss == "squared" else 1 * (y > 0)))
+    kind = fmrl.Squared() if loss == "squared" else fmrl.Logistic()
+    domain = fmrl.Euclidean() if loss == "squared" else fmrl.Ball(1e9)
+    rule = fmrl.Covariance() if loss == "squared" else fmrl.Covariance(0.5)
+    algo = fmrl.FMRL(domain, fmrl.FTRL(), update, similarity=rule, lipschitz=1.0)
+    if loss == "logistic":  # the optima of a task need not exist; FLIOnline does not ask for them
+        algo = replace(algo, update=fmrl.FLIOnline())
+    plain = fmrl.run(algo, [fmrl.Task(X, y, loss=kind) for X, y in tasks])
+    other = fmrl.run(algo, [fmrl.Task(X * unit, y, loss=kind) for X, y in tasks])
+    suffered = [np.array([row.sum() for row in h.losses]) for h in (plain, other)]
+    np.testing.assert_allclose(*suffered, rtol=1e-6)
+    H = other.state.guess.matrix * unit[:, None] * unit
+    np.testing.assert_allclose(H, plain.state.guess.matrix, rtol=1e-5, atol=1e-8)
+    if loss == "squared":
+        more = fmrl.run(algo, [fmrl.Task(X, 100 * y, loss=kind) for X, y in tasks])
+        np.testing.assert_allclose(more.state.guess.matrix, plain.state.guess.matrix, rtol=1e-6)
+
+
 @pytest.mark.parametrize("domain", DOMAINS, ids=repr)
 def test_a_leader_that_is_not_there_yet_says_how_far(domain):
     """The gap of a perturbed answer is at least what it loses, and not 0."""
     rng = np.random.default_rng(0)
     game = fmrl.Task(rng.normal(size=(6, 3)), rng.integers(0, 2, 6), loss=fmrl.Logistic()).open()
     leaders = MetricLeaders(game, domain, domain.middle(np.zeros(3)), Diagonal(np.ones(3)))
-    leaders(6)
+    leaders._newton(6)
     best, u = float(leaders.value(6, leaders.u)), leaders.u
     for _ in range(20):
         theta = domain.project(leaders.phi + leaders.root @ (u + 0.2 * rng.normal(size=3)))

@@ -76,7 +76,8 @@ def test_adapting_is_ftrl_in_the_learned_metric(make):
     """Every member's model is the MAP under its Gaussian, which an independent solver finds, and
     the adapted model their average."""
     X, y, task = make()
-    est = (fmrl.MetaClassifier if make is classification else fmrl.MetaRegressor)()
+    kind = fmrl.MetaClassifier if make is classification else fmrl.MetaRegressor
+    est = kind(common="linear")
     prior, n = est.fit(X, y, task=task).prior_, 6
     rows, here = prior.coordinates.rows(X[:n]), prior.coordinates
     outputs = prior.loss.outputs
@@ -192,7 +193,8 @@ def test_frames_keep_their_names_and_pipelines_work():
 def test_torch_in_torch_out():
     torch = pytest.importorskip("torch")
     X, y, task = classification()
-    clf = fmrl.MetaClassifier().fit(torch.tensor(X), torch.tensor(y), task=torch.tensor(task))
+    given = torch.tensor(X), torch.tensor(y)
+    clf = fmrl.MetaClassifier(common="linear").fit(*given, task=torch.tensor(task))
     p = clf.predict_proba(torch.tensor(X))
     assert isinstance(p, torch.Tensor)
     np.testing.assert_array_equal(p.numpy(), clf.predict_proba(X))

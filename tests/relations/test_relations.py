@@ -18,12 +18,16 @@ import pytest
 
 import fmrl
 
-from .ways import WAYS, Case, start_ray
+from .ways import SHAPED, WAYS, Case, start_ray
 
 TASKS, ROWS = 6, 6
-COMMANDS = ("fmrl train, adapt, predict", "fmrl train --engine ray")
-ENSEMBLES, PRIOR = ("Hedge", "Centres"), "estimate_prior + adapt"
-CORE = ("run", "run on ray", "step", *ENSEMBLES, PRIOR)
+COMMANDS = ("fmrl train, adapt, predict", "fmrl train --engine ray", "fmrl train --similarity")
+SHAPES = tuple(f"run, {name}" for name in SHAPED)
+COVARIANCE, DESCENTS = SHAPES[-1], SHAPES[:-1]
+ENSEMBLES = ("Hedge", "Centres", "Hedge + adapt", "Centres + adapt")
+PRIOR, LAST = "estimate_prior + adapt", "run + adapt"
+CORE = ("run", "run on ray", "step", LAST, *ENSEMBLES, PRIOR, *SHAPES)
+AS_THEY_ARE = tuple(way for way in CORE if way != COVARIANCE)
 NETWORKS = ("MetaTrainer", "MAML")
 STREAMS = ("stream", "stream from nothing")
 SEEN, FRAME = "fit + predict a task seen", "tasks_from_frame + run"
@@ -85,7 +89,8 @@ def order(case, place):
     return replace(case, X=case.X[place], y=case.y[place], task=case.task[place])
 
 
-@relation(("They take rows as they are: one ball or step for all columns.", *CORE, *NETWORKS))
+@relation(("They take rows as they are: one ball or first step for all columns.", *AS_THEY_ARE,
+           *NETWORKS))
 def units_of_a_column():
     """Of columns whose deviations are uneven: the run takes even ones as they are."""
     for case in bases(0, 2, even=False):
@@ -127,6 +132,16 @@ def order_of_columns():
         yield case, rows(case, lambda X: X[:, [2, 0, 1]], names=("c", "a", "b")), same
 
 
+@relation(("They scale columns one by one.", *PILOTED, *STREAMS, "fit + predict", FRAME),
+          ("A step for every column, or a few, belongs to the columns.", *DESCENTS[:2]),
+          ("They begin in units of the columns.", COVARIANCE, PRIOR), (ADAM, "MAML"))
+def rotation_of_all_columns():
+    """A ball, one step for all and a full matrix know no axes. Without an intercept."""
+    turn = np.linalg.qr(np.random.default_rng(3).normal(size=(3, 3)))[0]
+    for case in bases(0, 2, intercept=False):
+        yield case, rows(case, lambda X: X @ turn), same
+
+
 @relation()
 def names_and_order_of_classes():
     for case, names in ((base(2), [7, 3]), (base(3), ["y", "z", "x"])):
@@ -143,7 +158,7 @@ def names_of_tasks():
 
 
 @relation(("They do not look at the new task.", "fit + predict", SEEN),
-          ("They answer after the rows one by one.", *STREAMS, "step", *ENSEMBLES))
+          ("They answer after the rows one by one.", *STREAMS, "step", LAST, *ENSEMBLES, *DESCENTS))
 def order_of_rows_of_a_new_task():
     case = base(0)
     place = [3, 0, 4, 2, 1]
@@ -151,7 +166,7 @@ def order_of_rows_of_a_new_task():
 
 
 @relation(("The pilot that weighs the families draws rows of every task by position.", *PILOTED),
-          ("They play the rows one by one.", "stream from nothing", "step", *ENSEMBLES))
+          ("They play the rows one by one.", "stream from nothing", "step", *ENSEMBLES, *DESCENTS))
 def order_of_rows_of_tasks():
     """Optima, and so phi and the guess, do not change; nor does what is known of a task without
     rows.
@@ -163,7 +178,7 @@ def order_of_rows_of_tasks():
 
 @relation(("The pilot draws rows of every task by position.", *PILOTED),
           ("The guess, which sets their step, follows the tasks in turn.", *STREAMS, "step",
-           *ENSEMBLES))
+           LAST, *ENSEMBLES, *SHAPES))
 def order_of_tasks():
     """The mean of the optima does not change; nor does what is known of a task without rows: of six
     tasks the pilot's folds stay the same.
@@ -183,7 +198,8 @@ def a_column_twice():
 
 
 @relation((ADAM, "MAML"),
-          ("They shrink towards one variance for all columns.", PRIOR, *PILOTED, "fit + predict"))
+          ("They shrink towards one variance for all columns.", PRIOR, *PILOTED, "fit + predict"),
+          ("Their epsilon and zeta, or first, are those of a single column.", *SHAPES))
 def every_column_twice():
     """Rows √2 as long change nothing, if a core's ball and a network's step make up for it.
 
@@ -225,7 +241,8 @@ def single_precision():
 
 
 @relation(("They take arrays; tasks_from_frame makes tasks of a table.", *CORE, *NETWORKS),
-          ("It reads Parquet files, which are the same whoever wrote them.", COMMANDS[1]))
+          ("It reads Parquet files, which are the same whoever wrote them.", COMMANDS[1]),
+          ("Its files are those of the other commands.", COMMANDS[2]))
 def libraries():
     for case, library in ((base(0), "pandas"), (base(2), "polars"), (base(0), "pyarrow")):
         yield case, replace(case, library=library), same
@@ -276,13 +293,14 @@ NO_WAYS = {  # and why not
     "Meta.get_feature_names_out": "takes no rows", "fmrl.FewShot*": "judges what adapt gives",
     "fmrl.few_shot_score": "judges what adapt gives",
     "Meta.score": "compares what predict says with labels", "fmrl.certify": "proves what a run did",
-    "fmrl data table": "prints what a table holds", "fmrl.FMRL.sigma": "is a part of step",
+    "fmrl data table": "prints what a table holds", "fmrl.*.sigma": "is a part of step",
     "fmrl.*.actions": "is a part of step", "fmrl.*.losses": "is a part of step",
     "deep.Pool.of": "makes tasks for MetaTrainer.fit", "deep.evaluate": "judges what adapt gives",
     "deep.gradient_norm": "measures a network", "cluster.Ray.play": "is what Ray.run calls",
     "cluster.play": "is Ray.run with a folder",
     "cluster.Ray.estimate_prior": "adds up what estimate_prior does",
-    "fmrl.FMRL.act": "is a part of step", "fmrl.FMRL.starting": "is a part of step",
+    "fmrl.FMRL.act": "is a part of step", "fmrl.FMRL.eta": "is a part of step",
+    "fmrl.*.starting": "is a part of step", "fmrl.*.step_solved": "is a part of step",
 }
 
 

@@ -297,15 +297,50 @@ def step(case, scratch):
     return margins(case, happened.theta)
 
 
+def aruba(kind, *first):
+    """Of a rule that learns a shape: epsilon is a distance, epsilon/zeta a step."""
+    return lambda case: kind(*first, case.radius / 20, case.radius / case.step / 20)
+
+
+SHAPED = {
+    "PerCoordinate": aruba(fmrl.PerCoordinate), "LowRank": aruba(fmrl.LowRank, 2),
+    "FullMatrix": aruba(fmrl.FullMatrix), "Covariance": lambda case: fmrl.Covariance(1.0),
+}
+
+
+def shaped(name, case, scratch):
+    """The new task's last action in the learned shape. For a covariance neither the bounds nor the
+    weights of tasks are in units of the columns."""
+    domain, within, lipschitz = fmrl.Ball(case.radius), fmrl.OGD(), None
+    if name == "Covariance":
+        domain, within, lipschitz = fmrl.Ball(1e4 * case.radius), fmrl.FTRL(), 1.0
+    rule, tasks = SHAPED[name](case), tasks_of(case)
+    algo = fmrl.FMRL(domain, within, fmrl.FLIOnline(), similarity=rule, lipschitz=lipschitz)
+    return margins(case, fmrl.run(algo, tasks).theta[-1])
+
+
+def hedge(case):
+    return fmrl.Hedge([compose(case), compose(case, meta=fmrl.Fixed())])
+
+
+def centres(case):
+    return fmrl.Centres(2, compose(case))
+
+
 def hedged(case, scratch):
     """phi of two compositions, weighed by what they cost."""
-    both = fmrl.Hedge([compose(case), compose(case, meta=fmrl.Fixed())])
-    return margins(case, fmrl.run(both, tasks_of(case)).state.phi)
+    return margins(case, fmrl.run(hedge(case), tasks_of(case)).state.phi)
 
 
 def centred(case, scratch):
     """phi of two centres."""
-    return margins(case, fmrl.run(fmrl.Centres(2, compose(case)), tasks_of(case)).state.phi)
+    return margins(case, fmrl.run(centres(case), tasks_of(case)).state.phi)
+
+
+def run_adapted(make, case, scratch):
+    """The last action in the new task, from the state that the others leave."""
+    algo, (*tasks, new) = make(case), tasks_of(case)
+    return margins(case, algo.adapt(fmrl.run(algo, tasks).state, new))
 
 
 def from_prior(case, scratch):
@@ -389,10 +424,17 @@ WAYS = {
     "partial_fit + adapt": Way(partially, "Meta.partial_fit"),
     "fmrl train, adapt, predict": Way(
         commands, "fmrl train, fmrl adapt, fmrl predict, Meta.begin, Meta.play"),
+    "fmrl train --similarity": Way(
+        lambda case, scratch: commands(case, scratch, "--similarity", "PerCoordinate(0.1, 0.1)"),
+        "fmrl train"),
     "run": Way(run, "fmrl.run, fmrl.stack, engine local"),
     "step": Way(step, "fmrl.FMRL.step, fmrl.FMRL.play, fmrl.play"),
+    **{f"run, {name}": Way(partial(shaped, name), "fmrl.run") for name in SHAPED},
+    "run + adapt": Way(partial(run_adapted, compose), "fmrl.FMRL.adapt"),
     "Hedge": Way(hedged, "fmrl.Hedge.step"),
+    "Hedge + adapt": Way(partial(run_adapted, hedge), "fmrl.Hedge.adapt"),
     "Centres": Way(centred, "fmrl.Centres.step"),
+    "Centres + adapt": Way(partial(run_adapted, centres), "fmrl.Centres.adapt"),
     "estimate_prior + adapt": Way(from_prior, "fmrl.estimate_prior, fmrl.Gaussian.adapt"),
     "tasks_from_frame + run": Way(from_frame, "fmrl.tasks_from_frame"),
     "MetaTrainer": Way(partial(network, meta_trainer), "deep.MetaTrainer.fit, deep.adapt", "torch"),

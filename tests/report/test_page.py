@@ -12,7 +12,7 @@ import pytest
 
 import fmrl
 from fmrl import report
-from fmrl.report import charts, sections
+from fmrl.report import certificate_section, charts
 from fmrl.report.charts import specs
 from fmrl.report.page import SECTIONS, embed
 from fmrl.report.verdict import verdict
@@ -283,7 +283,7 @@ def test_a_false_assumption_is_no_guarantee(real):
     broken = json.loads(json.dumps(real))
     for bound in broken["certificate"]["bounds"]:
         bound["assumptions"].append({"name": "the sun shines", "status": "false", "detail": ""})
-    html = sections.certificate(broken)
+    html = certificate_section.certificate(broken)
     assert "No guarantee can be given" in html and "guarantee on TAR" not in html
     assert html.count("false here: the sun shines") == len(broken["certificate"]["bounds"])
     assert [s["name"] for s in charts.tar(broken)["series"]] == ["measured TAR"]
@@ -454,3 +454,26 @@ def test_damaged_facts_give_a_page_or_a_clear_error(real):
         assert [tag for tag, _ in seen.tags].count("script") == 2
         json.loads(seen.data)
     assert rendered > 50  # the damage is mild enough that some pages survive
+
+
+@pytest.mark.parametrize("rule", [fmrl.PerCoordinate(0.1, 0.1), fmrl.AverageDeviation()], ids=repr)
+def test_a_learned_step_is_not_called_a_guess(rule):
+    """A rule that learns the step guesses no distance, and none is violated."""
+    rng = np.random.default_rng(0)
+    tasks = [fmrl.Task(rng.normal(size=(5, 3)), rng.normal(size=5), loss=fmrl.Squared())] * 4
+    history = fmrl.run(fmrl.FMRL(fmrl.Ball(2.0), fmrl.OGD(), similarity=rule), tasks)
+    found = report.facts_of(history, tasks, features=["a", "b", "c"])
+    page, step = report.render(found), rule.absolute
+    assert ("step" in found["curves"]) == step == ("guess" not in found["curves"])
+    for words in ("The guess D", "farther off than guessed", "guess was violated"):
+        assert (words in page) != step, words
+    assert ("learned from the tasks before it" in page) == step
+    assert ("tasks differ in this coefficient" in page) == step
+    if step:
+        np.testing.assert_allclose(found["curves"]["step"], history.eta)
+        steps = {c["feature"]: c["step"] for c in found["learned"]["coefficients"]}
+        np.testing.assert_allclose([steps[f] for f in "abc"], history.state.guess.steps)
+    certificate = fmrl.certify(history, tasks)
+    assert (certificate.violations is None) == step
+    assert fmrl.Certificate.from_json(certificate.json()).violations == certificate.violations
+    certificate.figure()

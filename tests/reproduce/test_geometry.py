@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from reproduction import geometry
+from reproduction.markdown import read_record
 from typer.testing import CliRunner
 
 import fmrl
@@ -145,7 +146,7 @@ def test_a_ratio_has_the_interval_of_its_residuals():
 
 
 def test_the_page_and_the_verdicts_follow_from_the_record():
-    found = geometry.read(RECORDS)
+    found = read_record(RECORDS)
     assert (ROOT / "docs" / "geometry.md").read_text("utf-8") == geometry.document(RECORDS)
     assert [asdict(v) for v in claims.judge(found["results"]["rows"])] == found["verdicts"]
     assert sum(p.stat().st_size for p in RECORDS.glob("*.json")) < 1 << 20

@@ -68,6 +68,10 @@ MISTAKES = {
     for name in COMMANDS
     if name.startswith("reproduce")
 }
+# It reads no data folder.
+MISTAKES["reproduce environments"] = [
+    ("reproduce environments --out visits.csv", "visits.csv is a file, not a folder")
+]
 
 
 def examples(command):

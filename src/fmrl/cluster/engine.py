@@ -16,18 +16,20 @@ from typing import Any
 
 import numpy as np
 
+from fmrl.cluster.columns import read_block
 from fmrl.cluster.groups import Block
 from fmrl.cluster.plan import Driver, plan_of, settle
 from fmrl.cluster.tables import Skipped, Tables
-from fmrl.cluster.work import Job, read_block
+from fmrl.cluster.work import Job
 from fmrl.cluster.workers import Ledger, OnRay
 from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array
 from fmrl.core.history import KEEP, OBSERVED, History
 from fmrl.core.losses import Loss
-from fmrl.core.marginal import Moments, estimate_prior
+from fmrl.core.marginal import estimate_prior
 from fmrl.core.meta_level import State
 from fmrl.core.prior import Gaussian
+from fmrl.core.working import Moments
 from fmrl.errors import FMRLError
 from fmrl.files import sweep
 from fmrl.records import record, write_json
@@ -237,7 +239,7 @@ class Ray:
             totals = driver.run(start)
             played = Played(
                 algo, start, totals.state, job.meta_batch, totals.regret, totals.gap, out,
-                tuple(driver.blocks), algo.update.exact, tuple(driver.skipped), mapper.ledger,
+                tuple(driver.blocks), algo.exact, tuple(driver.skipped), mapper.ledger,
             )  # fmt: skip
             entry |= {"tasks": played.tasks, "tar": played.tar, "gap": totals.gap / played.tasks}
             entry |= {"meta_batch": job.meta_batch, "progress": mapper.ledger.to_dict()}

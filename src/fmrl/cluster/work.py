@@ -5,7 +5,6 @@ not at all, so that a file that is there is a block that is done.
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -15,22 +14,24 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fmrl.cluster.columns import block_about, read_block, write_block
 from fmrl.cluster.groups import Block, index_file
 from fmrl.cluster.tables import Skipped, Tables
 from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.batched import concat, play_from, play_solved, shared
 from fmrl.core.batched import solve as solve_tasks
+from fmrl.core.checkpoint import load_state, save_state
+from fmrl.core.ensemble import Ensemble
 from fmrl.core.history import KEEP, OBSERVED, SCALARS
-from fmrl.core.marginal import moments as moments_of
-from fmrl.core.marginal import stacked
 from fmrl.core.meta_level import State, begun, looked, starts_of, together
 from fmrl.core.prior import Gaussian
 from fmrl.core.rules.meta import End, MetaUpdate
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Tasks
 from fmrl.core.values import shortcut
+from fmrl.core.working import moments as moments_of
+from fmrl.core.working import stacked
 from fmrl.errors import FMRLError, TableError
-from fmrl.files import atomic
 
 OPTIMA = ("optimum", "value", "gap", "sigma")
 
@@ -178,17 +179,37 @@ def play(job: Job, done: Done, held: Any, start: Start) -> None:
 
 def turn(job: Job, done: Done, held: Any, state: State) -> None:
     """Play a block meta-batch after meta-batch; the state after it comes back."""
-    rounds = _played(job, done)
-    if rounds is None:
+    rounds, several = _played(job, done), isinstance(job.algo, Ensemble)
+    after = _after(job, done) if several else None
+    if rounds is None or (several and after is None):
+        done.reused = False
         tasks, best, sigma, columns = _ready(job, done, held)
         pieces = list(play_solved(job.algo, state, tasks, best, sigma, job.meta_batch))
         state = pieces[-1][1]
+        if several:
+            save_state(state, _state_path(job, done))
         rounds = _write(job, done, concat([happened for happened, _ in pieces]), columns)
+    elif after is not None:
+        state = after
     else:  # played before: how its tasks ended says where phi went
         ends = ends_of(job, done.item)
         for first in range(0, ends.tasks, job.meta_batch):
             state = together(job.algo, state, ends.at(slice(first, first + job.meta_batch)))
     done.value = float(rounds["regret"].sum()), float(rounds["gap"].sum()), state
+
+
+def _state_path(job: Job, done: Done) -> Path:
+    return job.path("rounds", done.item).with_suffix(".npz")
+
+
+def _after(job: Job, done: Done) -> State | None:
+    """The state of an ensemble after a block that was played before: how the tasks ended does not
+    say where its members went.
+    """
+    try:
+        return load_state(_state_path(job, done))
+    except FMRLError:  # gone or damaged: the block is played again
+        return None
 
 
 def moments(job: Job, done: Done, held: Any, gaussian: Gaussian) -> None:
@@ -200,7 +221,7 @@ def moments(job: Job, done: Done, held: Any, gaussian: Gaussian) -> None:
 
 def ends_of(job: Job, *blocks: Block) -> End:
     """How the tasks of blocks that were played, or at least solved, ended."""
-    found, names = [], [] if job.algo.update.exact else ["theta"]
+    found, names = [], [] if job.algo.exact else ["theta"]
     names += ["seen"] if getattr(job.algo.similarity, "observes", None) else []
     wanted = ["optimum", "sigma", *(["side"] if _looks(job) else [])]
     for block in blocks:
@@ -257,7 +278,7 @@ def _write(job: Job, done: Done, happened: Round, best: dict[str, Any]) -> dict[
     n = len(best["sigma"])
     columns = {"task": best["task"]} | {name: getattr(happened, name) for name in SCALARS}
     columns |= {"sigma": best["sigma"], "meta_batch": np.full(n, job.meta_batch, np.int32)}
-    if not job.algo.update.exact:
+    if not job.algo.exact:
         columns["theta"] = happened.theta
     if happened.seen is not None:  # without it, the similarity rule could not be asked again
         columns |= {name: getattr(happened, name) for name in (*OBSERVED, "seen")}
@@ -269,72 +290,6 @@ def _write(job: Job, done: Done, happened: Round, best: dict[str, Any]) -> dict[
         columns["losses"] = happened.losses[counts], np.concatenate([[0], np.cumsum(lengths)])
     done.written = write_block(job.path("rounds", done.item), columns, job.about)
     return columns
-
-
-def write_block(path: Path, columns: dict[str, Any], about: dict[str, Any]) -> int:
-    """Write columns: [n] as plain values, [n, d] as lists of fixed size, (values, offsets) as
-    ragged lists. Bytes written.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = pa.table({name: _column(pa, values) for name, values in columns.items()})
-    table = table.replace_schema_metadata({"fmrl": json.dumps(about)})
-    # Floats neither compress nor repeat; the checksums let a resumed run notice a damaged block.
-    options = {"compression": "none", "use_dictionary": False, "write_statistics": False}
-    with atomic(path) as partial:
-        pq.write_table(table, partial, write_page_checksum=True, **options)
-        return partial.stat().st_size
-
-
-def read_block(
-    path: Path, names: list[str] | None = None, run: str | None = None
-) -> dict[str, Any] | None:
-    """The columns of a finished block; None when there is none, a damaged one, or one of another
-    ``run``: it is then made again.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        table = pq.read_table(
-            path, columns=names, partitioning=None, page_checksum_verification=True
-        )
-    except FileNotFoundError:
-        return None
-    except (pa.ArrowException, OSError):
-        path.unlink(missing_ok=True)
-        return None
-    made = json.loads((table.schema.metadata or {}).get(b"fmrl", b"{}"))
-    if run is not None and made.get("run") != run:
-        return None
-    return {name: _values(pa, table[name]) for name in table.column_names}
-
-
-def block_about(path: Path) -> dict[str, Any]:
-    """What made a block."""
-    import pyarrow.parquet as pq
-
-    return json.loads(pq.read_schema(path).metadata[b"fmrl"])
-
-
-def _column(pa: Any, values: Any) -> Any:
-    if isinstance(values, tuple):
-        return pa.LargeListArray.from_arrays(pa.array(values[1], pa.int64()), pa.array(values[0]))
-    if values.ndim == 2:
-        flat = pa.array(np.ascontiguousarray(values).ravel())
-        return pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
-    return pa.array(values)
-
-
-def _values(pa: Any, column: Any) -> Any:
-    whole = column.combine_chunks()
-    whole = whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
-    if pa.types.is_fixed_size_list(whole.type):
-        return whole.flatten().to_numpy().reshape(-1, whole.type.list_size)
-    if pa.types.is_large_list(whole.type):
-        return whole.flatten().to_numpy(), whole.offsets.to_numpy()
-    return whole.to_numpy(zero_copy_only=False)
 
 
 WORK = {

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, as_float, constant, namespace
 from fmrl.core.domains import Ball, Domain
-from fmrl.core.meta_level import State, looked
-from fmrl.core.metric import Metric
+from fmrl.core.meta_level import State, check_state, looked
+from fmrl.core.metric import Metric, Relative
 from fmrl.core.rules.meta import End, FollowLeader, MetaUpdate
 from fmrl.core.rules.observe import OBSERVATIONS, terms
 from fmrl.core.rules.similarity import Doubling, SimilarityRule
 from fmrl.core.rules.update import FAL, UpdateRule
-from fmrl.core.rules.within import OMD, Learner, Play, play
+from fmrl.core.rules.within import OMD, Learner, Play, play, ran_away
 from fmrl.core.samples import Samples
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Game
@@ -158,21 +158,20 @@ class FMRL(Value):
         return State(0, phi, guess, meta, similarity)
 
     def check(self, state: State) -> None:
-        """Refuse a state that another composition made: its phi or its memories do not fit."""
-        if not bool(namespace(state.phi).all(self.domain.contains(state.phi))):
-            what = f"the phi of this state lies outside {self.domain!r}"
-            raise FMRLError(what, fix="resume with the domain it was made in")
-        middle = self.domain.middle(state.phi)  # where every rule can begin; phi may be on the edge
-        for name in ("meta", "similarity"):
-            rule, found = getattr(self, name), getattr(state, name)
-            if _form(rule.init(self.domain, middle)[1]) != _form(found):
-                what = f"this state was made by another {name} than {rule!r}"
-                raise FMRLError(what, fix="resume with the composition it was made by")
+        """Refuse a state that another composition made, or that is damaged: its phi, its memories
+        or its guess do not fit.
+        """
+        check_state(self, state)
 
     @property
     def scanned(self) -> bool:
         """Whether phi and the guess follow from the optima alone, so that tasks can be batched."""
-        return self.update.exact and not self._observes
+        return self.exact and not self._observes
+
+    @property
+    def exact(self) -> bool:
+        """Whether update vectors are the optima."""
+        return self.update.exact
 
     def step(self, state: State, task: Any) -> tuple[State, Round]:
         """Play one task: the loop body of Algorithm 2.
@@ -188,6 +187,24 @@ class FMRL(Value):
         state = self.starting(state, game)
         round, end = self.play(state, game)
         return self.advance(state, end), round
+
+    def adapt(self, state: State, task: Any) -> Array:
+        """The action after the rounds of a task, [d]: what would be played next. The state stays
+        as it is.
+
+        Args:
+            state: Where the task starts.
+            task: The rows there are of it.
+
+        >>> import fmrl
+        >>> algo, task = FMRL(Ball(1.0)), fmrl.Task([[1.0]], [0.5], loss=fmrl.Squared())
+        >>> algo.adapt(algo.init([0.0]), task).round(4)
+        array([0.269])
+        """
+        game = task.open()
+        state = self.starting(state, game)
+        sigma = self.sigma(state.phi, game, state.tasks)
+        return self.act(state.phi, game, self.eta(state.guess, sigma, game), record=True).last
 
     def starting(self, state: State, game: Game) -> State:
         """The state with phi where this task starts, for a meta-update that looks at the task."""
@@ -208,20 +225,26 @@ class FMRL(Value):
             sigma: G_t·√m_t [...], where it is known already.
         """
         sigma = self.sigma(state.phi, game, state.tasks) if sigma is None else sigma
-        eta = self.eta(state.guess, sigma)
+        eta = self.eta(state.guess, sigma, game)
         played = self.act(state.phi, game, eta)
+        if state.tasks == 0 and (times := ran_away(game, self.domain, state.phi, played.losses)):
+            raise self._too_long(game, eta, times)
         best = game.hindsight(self.domain) if best is None else best
         theta = self.update.vector(played, best)
         round = self._round(state, game, played, best, theta, sigma, eta)
         side = looked(self, game.X[..., 0, :]) if isinstance(game, Samples) else None
         return round, End(theta, best.theta, sigma, round.seen, side)
 
-    def eta(self, guess: Any, sigma: Array) -> Any:
-        """The step: D/sigma, or the guess itself where the similarity rule is absolute."""
+    def eta(self, guess: Any, sigma: Array, game: Any = None) -> Any:
+        """The step: D/sigma, or the guess itself where the similarity rule is absolute; a guess in
+        units of the columns is put into those of the game.
+        """
         xp, shaped = namespace(sigma), isinstance(guess, Metric)
         if not bool(guess.finite if shaped else xp.all(xp.isfinite(guess))):
             what = f"the guess of {self.similarity!r} is not a finite number"
             raise FMRLError(what, fix="look at what its update returned after the task before")
+        if isinstance(guess, Relative) and isinstance(game, Samples):
+            return guess.on(game)
         return guess if self._absolute else step_size(guess, sigma)
 
     def act(self, phi: Array, game: Game, eta: Any, record: bool = False) -> Play:
@@ -230,6 +253,15 @@ class FMRL(Value):
         if self.scanned and not record and (fast := shortcut(self.within, "losses", "actions")):
             return Play(fast(*arguments))
         return play(self.within, *arguments, record, observe)
+
+    def _too_long(self, game: Any, eta: Any, times: float) -> FMRLError:
+        xp, step = namespace(game.X), eta.mean if isinstance(eta, Metric) else eta
+        size = float(xp.max(step * xp.max(xp.sum(game.X**2, axis=-1), axis=-1))) * game.loss.bend
+        what = f"the first step {float(xp.max(step)):.3g} of {self.similarity!r} is too long for "
+        what += f"these rows: the actions ran away, to {times:.0e} times the loss of staying at phi"
+        first = "epsilon/zeta, or the step given," if self._absolute else "the first guess"
+        fix = f"make {first} at least {size:.1g} times smaller, scale the rows, or use Ball(radius)"
+        return FMRLError(what, fix=fix)
 
     @property
     def _observes(self) -> str | None:
@@ -291,13 +323,6 @@ class FMRL(Value):
             energy=energy,
             seen=OBSERVATIONS[self._observes](game, *facts) if self._observes else None,
         )
-
-
-def _form(memory: Any) -> Any:
-    """What a memory is made of: its tuples, counts and shapes of arrays."""
-    if isinstance(memory, tuple):
-        return tuple(map(_form, memory))
-    return ("array", memory.shape) if hasattr(memory, "shape") else type(memory)
 
 
 def step_size(guess: Array, sigma: Array) -> Array:

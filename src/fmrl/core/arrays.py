@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,14 @@ def namespace(*arrays: Array) -> Any:
     >>> namespace(np.ones(2)).__name__
     'array_api_compat.numpy'
     """
-    found = _NAMESPACES.get(type(arrays[0]))
-    if found is not None and (
-        len(arrays) == 1 or all(_NAMESPACES.get(type(a)) is found for a in arrays)
-    ):
-        return found
+    first = type(arrays[0])
+    found = _NAMESPACES.get(first)
+    if found is not None:
+        for a in arrays:  # a generator would cost more than what it looks at
+            if type(a) is not first and _NAMESPACES.get(type(a)) is not found:
+                break
+        else:
+            return found
     try:
         found = array_namespace(*arrays)
         _NAMESPACES.update({type(a): found for a in arrays})
@@ -105,6 +109,13 @@ def unit(a: Array) -> Array:
     """a/‖a‖ over the last axis, or 0 where a is 0."""
     xp, length = namespace(a), norm(a)[..., None]
     return a / xp.where(length > 0, length, xp.ones_like(length))
+
+
+def anywhere(mask: Array) -> bool:
+    """Whether any of ``mask`` is true; quick for a single one."""
+    if math.prod(mask.shape) == 1:
+        return bool(mask[(0,) * mask.ndim])
+    return bool(namespace(mask).any(mask))
 
 
 def floats(x: Array) -> list[float]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array, device, full, namespace
+from fmrl.core.ensemble import Ensemble
 from fmrl.core.meta_level import State, begun, looked, scan, together
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
@@ -97,6 +98,12 @@ def play_solved(
     algo: FMRL, state: State, tasks: Tasks, best: Solution, sigma: Array, meta_batch: int = 1
 ) -> Iterator[tuple[Round, State]]:
     """Play all tasks in their order: what happened and the state after it, piece by piece."""
+    if isinstance(algo, Ensemble):
+        for i in range(len(tasks)):
+            optimum = Solution(best.theta[i, :], best.value[i, ...], best.gap[i, ...])
+            state, round = algo.step_solved(state, tasks.task(i).open(), optimum)
+            yield one(round), state
+        return
     if algo.scanned and meta_batch == 1:
         yield play_scanned(algo, state, tasks, best, sigma, np.arange(len(tasks)))
         return
@@ -131,6 +138,11 @@ def play_tasks(
         return
     yield from first
     yield from pieces
+
+
+def one(value: Any) -> Any:
+    """A NamedTuple of arrays as a stack of one."""
+    return type(value)(*(None if a is None else a[None, ...] for a in value))
 
 
 def concat(values: Any) -> Any:

@@ -20,6 +20,8 @@ from fmrl.errors import FMRLError
 from fmrl.files import atomic
 
 FORMAT = 1
+# What reading a file raises whose parts are there but do not fit together.
+WRONG = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 def save_state(state: State, path: str | os.PathLike) -> None:
@@ -43,7 +45,7 @@ def load_state(path: str | os.PathLike, like: Array | None = None) -> State:
     layout, arrays = _read(path, "state")
     try:
         return unflatten(layout["state"], arrays, like)
-    except (AttributeError, KeyError, TypeError):
+    except WRONG:
         raise _damaged(path) from None
 
 
@@ -87,9 +89,26 @@ def load_history(path: str | os.PathLike, names: dict[str, type] | None = None) 
         columns = dict.fromkeys((*VECTORS, "losses"))
         columns |= {name: arrays[name] for name in Round._fields if name in arrays}
         history.append(Round(**columns), unflatten(layout["state"], arrays))
-    except (KeyError, TypeError):
+        algo.check(history.state)
+        whole = _whole(history, arrays)
+    except FMRLError:
+        raise
+    except WRONG:
         raise _damaged(path) from None
+    if not whole:
+        raise _damaged(path)
     return history
+
+
+def _whole(history: History, arrays: dict[str, np.ndarray]) -> bool:
+    """Whether every column has a number for each task, or a vector of the right length."""
+    *lead, dim = history.state.phi.shape
+    for name in {*KEEP[history.keep], *({*OBSERVED} & {*arrays})}:
+        shape = (*lead, len(history), *((dim,) if name in VECTORS else ()))
+        found = arrays[name].shape[:-1] if name == "losses" else arrays[name].shape
+        if found != shape or arrays[name].dtype.kind not in "fiu":
+            return False
+    return True
 
 
 def flatten(state: State, arrays: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -2,84 +2,39 @@
 compositions by what they have cost over the tasks, `Centres` weighs several starts by what they
 cost in the rounds of the task at hand.
 
-Losses are convex, so the mean action costs at most the mean of the costs. Weights are AdaHedge's
-(de Rooij, van Erven, Grünwald, Koolen, JMLR 2014): w_k ∝ exp(−rate·L_k) with rate = log K/Δ, where
-Δ adds up the mixability gaps Σ_k w_k·l_k + log(Σ_k w_k·e^{−rate·l_k})/rate. Neither the range of
-the losses nor their number has to be known, and the regret against the best is at most 2Δ, a
-number that is known after the run.
+Losses are convex, so the mean action costs at most the mean of the costs. Weights are those of
+`fmrl.core.adahedge`.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+from fmrl.core.adahedge import Weights
 from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array, full, namespace
-from fmrl.core.meta_level import State
+from fmrl.core.kmeans import kmeans
+from fmrl.core.meta_level import State, looked
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
+from fmrl.core.solve import Solution
 from fmrl.core.tasks import Rounds
 from fmrl.core.values import Value
 from fmrl.errors import FMRLError
 
 
-class Weights(NamedTuple):
-    """AdaHedge's memory: what each has cost, and the sum of the mixability gaps."""
-
-    cost: Array  # [K] Σ losses
-    gap: Array  # [] Δ
-
-    @classmethod
-    def begin(cls, count: int, like: Array) -> Weights:
-        """Nothing lost yet."""
-        return cls(full((count,), 0.0, like), full((), 0.0, like))
-
-    def shares(self, rate: float | None = None, first: Array | None = None) -> Array:
-        """w [K], which sum to one; ``first`` are those before anything was lost.
-
-        >>> import numpy as np
-        >>> Weights(np.array([1.0, 2.0]), np.array(np.log(2.0))).shares().round(3)
-        array([0.731, 0.269])
-        """
-        xp, rate = namespace(self.cost), self._rate(rate)
-        above = self.cost - xp.min(self.cost)
-        plain = xp.exp(-rate * above) if math.isfinite(rate) else xp.astype(above <= 0, above.dtype)
-        plain = plain if first is None else plain * first
-        return plain / xp.sum(plain)
-
-    def after(self, lost: Array, rate: float | None = None, first: Array | None = None) -> Weights:
-        """The memory after each has lost [K] more."""
-        xp, share, rate = namespace(lost), self.shares(rate, first), self._rate(rate)
-        mean = xp.sum(share * lost)
-        if math.isfinite(rate):  # in logarithms: a share may be too small to be a number
-            before = -rate * (self.cost - xp.min(self.cost))
-            before = before if first is None else before + xp.log(first)
-            mixed = (_log_sum(before) - _log_sum(before - rate * lost)) / rate
-        else:
-            mixed = xp.min(xp.where(share > 0, lost, full((), math.inf, lost)))
-        gap = xp.maximum(mean - mixed, xp.zeros_like(mean))
-        return Weights(self.cost + lost, self.gap + gap)
-
-    def _rate(self, given: float | None) -> float:
-        """log K/Δ, infinite until something tells them apart; or the one given."""
-        if given is not None:
-            return given
-        gap = float(self.gap)
-        return math.log(self.cost.shape[0]) / gap if gap > 0 else math.inf
-
-
-def _log_sum(x: Array) -> Array:
-    """log Σ exp(x)."""
-    xp, most = namespace(x), namespace(x).max(x)
-    return most + xp.log(xp.sum(xp.exp(x - most)))
-
-
 class Ensemble(Value):
     """Members that play together. Its State holds theirs: ``meta`` is a tuple of their states,
     ``similarity`` what weighs them, phi and guess their weighted means.
+
+    What a task teaches depends on how all of them played it, so tasks come one after another:
+    `run` and Ray solve many at once and then play them in turn.
     """
+
+    meta = similarity = None  # each member has its own
+    exact = scanned = False  # where phi goes does not follow from the optima alone
 
     @property
     def members(self) -> tuple[FMRL, ...]:
@@ -113,22 +68,50 @@ class Ensemble(Value):
             task: A Task of rows, whose losses every member can look up.
         """
         game = task.open()
+        state = self.starting(state, game)
+        return self.step_solved(state, game, game.hindsight(self.domain))
+
+    def adapt(self, state: State, task: Any) -> Array:
+        """The mean action after the rounds of a task, [d]. The state stays as it is.
+
+        Args:
+            state: Where the task starts.
+            task: The rows there are of it.
+        """
+        game = task.open()
+        state, xp = self.starting(state, game), namespace(state.phi)
+        played = [
+            self._member(member, own, game, state.tasks)[-1]
+            for member, own in zip(self.members, state.meta, strict=True)
+        ]
+        losses, last = (xp.stack([getattr(p, n) for p in played]) for n in ("losses", "last"))
+        return xp.sum(self._shares(state.similarity, losses)[:, -1, None] * last, axis=0)
+
+    def starting(self, state: State, game: Any) -> State:
+        """The state as it is, for a task of rows; no other can be played."""
         if not isinstance(game, Rounds):
             what = "an ensemble plays tasks of rows, whose losses every member can look up"
             raise FMRLError(what, fix="give Task(X, y, loss=…)", task=state.tasks)
-        best, xp = game.hindsight(self.domain), namespace(state.phi)
-        owns, found, ends, etas = [State(*own) for own in state.meta], [], [], []
-        for member, own in zip(self.members, owns, strict=True):
-            sigma = member.sigma(own.phi, game, state.tasks)
-            eta = member.eta(own.guess, sigma)
-            played = member.act(own.phi, game, eta, record=True)
+        return state
+
+    def sigma(self, phi: Array, game: Any, task: int) -> Array:
+        """That of the first member: for a record, and to see that the task fits phi."""
+        return self.members[0].sigma(phi, game, task)
+
+    def step_solved(self, state: State, game: Rounds, best: Solution) -> tuple[State, Round]:
+        """Play one opened task whose optimum is known."""
+        xp, owns, found, ends, etas = namespace(state.phi), [], [], [], []
+        for member, own in zip(self.members, state.meta, strict=True):
+            own, sigma, eta, played = self._member(member, own, game, state.tasks)
             theta = member.update.vector(played, best)
             round = member._round(own, game, played, best, theta, sigma, eta)
+            owns.append(own)
             found.append((played.actions, played.losses))
-            ends.append(End(theta, best.theta, sigma, round.seen))
+            ends.append(End(theta, best.theta, sigma, round.seen, looked(member, game.X[0, :])))
             etas.append(round)
         actions, losses = (xp.stack(column) for column in zip(*found, strict=True))
-        shares, memory, chosen = self._weigh(state.similarity, losses, ends, owns)
+        shares = self._shares(state.similarity, losses)[:, :-1]
+        memory, chosen = self._learned(state.similarity, losses, ends, owns)
         # [K, m] shares of every round; the mean action of each
         mean = xp.sum(shares[..., None] * actions, axis=0)
         suffered = xp.stack([game.reveal(i, mean[i, :])[0] for i in range(game.length)])
@@ -150,6 +133,13 @@ class Ensemble(Value):
         advanced = self._settled(tuple(advanced), memory)
         return self._joined(state.tasks + 1, advanced, memory), Round(**record, **whole)
 
+    def _member(self, member: FMRL, own: Any, game: Rounds, task: int) -> tuple:
+        """Where a member starts, its weight and step, and how it plays."""
+        own = member.starting(State(*own), game)
+        sigma = member.sigma(own.phi, game, task)
+        eta = member.eta(own.guess, sigma, game)
+        return own, sigma, eta, member.act(own.phi, game, eta, record=True)
+
     def _joined(self, tasks: int, owns: tuple[State, ...], memory: Any) -> State:
         xp, share = namespace(owns[0].phi), self._first(memory)
         phi = xp.sum(share[:, None] * xp.stack([own.phi for own in owns]), axis=0)
@@ -167,9 +157,26 @@ class Ensemble(Value):
         """The shares with which the next task begins, [K]."""
         raise NotImplementedError
 
-    def _weigh(self, memory: Any, losses: Array, ends: list[End], owns: list[State]) -> Any:
-        """Shares of every round [K, m], the memory after the task, and who learns from it."""
+    def _shares(self, memory: Any, losses: Array) -> Array:
+        """Shares in every round and after the last, [K, m + 1], given the losses [K, m]."""
         raise NotImplementedError
+
+    def _learned(self, memory: Any, losses: Array, ends: list[End], owns: list[State]) -> Any:
+        """The memory after a task, and who learns from it."""
+        raise NotImplementedError
+
+
+def abreast(values: Any) -> Any:
+    """States of several runs as one, each array with a first axis for the runs; counts are those
+    of all of them.
+    """
+    first = values[0]
+    if isinstance(first, tuple):
+        parts = [abreast(column) for column in zip(*values, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
+    if isinstance(first, Metric):
+        return type(first)(**{n: abreast([v.arrays[n] for v in values]) for n in first.arrays})
+    return namespace(first).stack(list(values)) if hasattr(first, "shape") else first
 
 
 @dataclass(frozen=True)
@@ -177,7 +184,7 @@ class Hedge(Ensemble):
     """Plays the mean action of whole compositions, weighed by what each has cost over the tasks so
     far: never much worse than the best of them.
 
-    TAR ≤ min_k TAR_k + 2Δ/T, with Δ as in the module's docstring (`fmrl.bounds.hedge`). "Do not
+    TAR ≤ min_k TAR_k + 2Δ/T, with AdaHedge's Δ (`fmrl.bounds.hedge`). "Do not
     move" (``KnownStep(0.0)``), single-task learning and others can be among them, which no rule
     that minimises B/eta + eta·G²·m could choose.
 
@@ -216,11 +223,12 @@ class Hedge(Ensemble):
     def _first(self, memory):
         return Weights(*memory).shares(self.rate)
 
-    def _weigh(self, memory, losses, ends, owns):
-        xp, weights = namespace(losses), Weights(*memory)
-        share = weights.shares(self.rate)[:, None] + xp.zeros_like(losses)
-        after = weights.after(xp.sum(losses, axis=-1), self.rate)
-        return share, tuple(after), range(len(owns))
+    def _shares(self, memory, losses):
+        return self._first(memory)[:, None] + full((1, losses.shape[-1] + 1), 0.0, losses)
+
+    def _learned(self, memory, losses, ends, owns):
+        after = Weights(*memory).after(namespace(losses).sum(losses, axis=-1), self.rate)
+        return tuple(after), range(len(owns))
 
 
 @dataclass(frozen=True)
@@ -268,22 +276,25 @@ class Centres(Ensemble):
         seen = memory[0]
         return seen / namespace(seen).sum(seen)
 
-    def _weigh(self, memory, losses, ends, owns):
-        (seen, thetas, sigmas, count), xp = memory, namespace(losses)
-        first, weights, shares = self._first(memory), Weights.begin(self.k, losses), []
+    def _shares(self, memory, losses):
+        first, weights = self._first(memory), Weights.begin(self.k, losses)
+        shares = [weights.shares(first=first)]
         for i in range(losses.shape[-1]):
-            shares.append(weights.shares(first=first))
             weights = weights.after(losses[:, i], first=first)
-        shares = xp.stack(shares, axis=-1)
+            shares.append(weights.shares(first=first))
+        return namespace(losses).stack(shares, axis=-1)
+
+    def _learned(self, memory, losses, ends, owns):
+        (seen, thetas, sigmas, count), xp = memory, namespace(losses)
         if count < self.seeds:  # all alike: nothing to choose yet
             at = xp.arange(self.seeds) == count
             thetas = xp.where(at[:, None], ends[0].theta, thetas)
             sigmas = xp.where(at, ends[0].sigma, sigmas)
-            return shares, (seen, thetas, sigmas, count + 1), range(self.k)
+            return (seen, thetas, sigmas, count + 1), range(self.k)
         far = [self.domain.divergence(e.theta, o.phi) for e, o in zip(ends, owns, strict=True)]
         nearest = int(xp.argmin(xp.stack(far)))
         seen = seen + xp.astype(xp.arange(self.k) == nearest, seen.dtype)
-        return shares, (seen, thetas, sigmas, count + 1), (nearest,)
+        return (seen, thetas, sigmas, count + 1), (nearest,)
 
     def _settled(self, owns, memory):
         """After the last seed the centres part: each follows the seeds nearest to it."""
@@ -299,39 +310,3 @@ class Centres(Ensemble):
                     phi, meta = self.algo.meta.update(self.domain, phi, meta, end)
             moved.append(own._replace(phi=phi, meta=meta))
         return tuple(moved)
-
-
-def kmeans(points: Array, k: int, steps: int = 50) -> tuple[Array, Array, float]:
-    """Lloyd's algorithm from seeds that lie far apart: centres [k, d], labels [n], and the mean
-    squared distance to the nearest centre.
-
-    >>> import numpy as np
-    >>> centres, labels, value = kmeans(np.array([[0.0], [0.2], [5.0], [5.2]]), 2)
-    >>> centres.ravel(), labels, round(value, 3)
-    (array([0.1, 5.1]), array([0, 0, 1, 1]), 0.01)
-    """
-    xp = namespace(points)
-    chosen = [xp.mean(points, axis=0)]
-    near = xp.sum((points - chosen[0]) ** 2, axis=-1)
-    for j in range(k):  # the farthest from those chosen; the mean itself is not kept
-        far = points[int(xp.argmax(near)), :]
-        chosen.append(far)
-        distance = xp.sum((points - far) ** 2, axis=-1)
-        near = distance if j == 0 else xp.minimum(near, distance)
-    centres, label = xp.stack(chosen[1:]), None
-    for _ in range(steps):
-        distance = xp.sum((points[:, None, :] - centres) ** 2, axis=-1)
-        new = xp.argmin(distance, axis=-1)
-        if label is not None and bool(xp.all(new == label)):
-            break
-        label = new
-        member = xp.astype(label[:, None] == xp.arange(k), points.dtype)  # [n, k]
-        size = xp.sum(member, axis=0)[:, None]
-        mean = xp.matmul(xp.matrix_transpose(member), points) / xp.maximum(
-            size, full((), 1.0, size)
-        )
-        centres = xp.where(size > 0, mean, centres)
-    order = xp.argsort(centres[:, 0])
-    centres = xp.take(centres, order, axis=0)
-    distance = xp.sum((points[:, None, :] - centres) ** 2, axis=-1)
-    return centres, xp.argmin(distance, axis=-1), float(xp.mean(xp.min(distance, axis=-1)))

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from fmrl.core.arrays import Array, namespace
+from fmrl.core.arrays import Array, anywhere, namespace
+from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End, MetaUpdate, mean_end
 from fmrl.core.rules.similarity import Measured, SimilarityRule
 from fmrl.core.values import shortcut
+from fmrl.errors import FMRLError
 
 
 class State(NamedTuple):
@@ -115,3 +117,58 @@ def begun(rules: Any, state: State, count: int, side: Array | None) -> Array:
         rules.meta.begin(rules.domain, state.phi, state.meta, side[t, ...]) for t in range(count)
     ]
     return xp.stack(starts)
+
+
+def check_state(rules: Any, state: State) -> None:
+    """Refuse a state that other rules made, or that is damaged.
+
+    Args:
+        rules: What shall go on from it: ``domain``, ``meta`` and ``similarity``.
+        state: What was saved.
+    """
+    if not bool(namespace(state.phi).all(rules.domain.contains(state.phi))):
+        what = f"the phi of this state lies outside {rules.domain!r}"
+        raise FMRLError(what, fix="resume with the domain it was made in")
+    middle = rules.domain.middle(state.phi)  # where every rule can begin; phi may be on the edge
+    guess, memory = rules.similarity.init(rules.domain, middle)
+    pairs = {"meta": (rules.meta.init(rules.domain, middle)[1], state.meta)}
+    pairs |= {"similarity": ((guess, memory), (state.guess, state.similarity))}
+    for name, (expected, found) in pairs.items():
+        if _form(expected) != _form(found):
+            what = f"this state was made by another {name} than {getattr(rules, name)!r}"
+            raise FMRLError(what, fix="resume with the composition it was made by")
+    if not _follows(rules, state, middle):
+        what = "the guess of this state is not one that its memory leads to under "
+        fix = "resume with the composition it was made by, or use an older copy"
+        raise FMRLError(f"{what}{rules.similarity!r}", fix=fix)
+
+
+def _follows(rules: Any, state: State, middle: Array) -> bool:
+    """Whether the guess is a proper one, and that of the memory where the rule can say."""
+    guess, xp = state.guess, namespace(state.phi)
+    shaped = isinstance(guess, Metric)
+    if not (guess.proper if shaped else bool(xp.all(xp.isfinite(guess) & (guess >= 0)))):
+        return False
+    rule = getattr(rules.similarity, "guess_of", None)
+    try:
+        own = None if rule is None else rule(rules.domain, middle, state.similarity)
+    except (ArithmeticError, ValueError):  # LinAlgError is one
+        return False
+    if own is None:
+        return True
+    close = 1e-6 if state.phi.dtype == xp.float64 else 1e-3
+    pairs = zip(_arrays(guess), _arrays(own), strict=True)
+    return all(not anywhere(~(xp.abs(a - b) <= close * xp.max(xp.abs(b)))) for a, b in pairs)
+
+
+def _arrays(guess: Any) -> tuple[Array, ...]:
+    return tuple(guess.arrays.values()) if isinstance(guess, Metric) else (guess,)
+
+
+def _form(memory: Any) -> Any:
+    """What a memory is made of: its tuples, metrics, counts and shapes of arrays."""
+    if isinstance(memory, tuple):
+        return tuple(map(_form, memory))
+    if isinstance(memory, Metric):
+        return {name: tuple(a.shape) for name, a in memory.arrays.items()}
+    return ("array", memory.shape) if hasattr(memory, "shape") else type(memory)

@@ -14,14 +14,15 @@ both meet.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
-from fmrl.core.arrays import Array, device, dot, full, namespace, norm
+from fmrl.core.arrays import Array, anywhere, device, dot, namespace
 from fmrl.core.domains import Ball, Box, Domain, Euclidean
+from fmrl.core.matrices import T, apply, basis_of
+from fmrl.core.projection import onto_ball, onto_box
 from fmrl.errors import FMRLError
-
-NEWTON = 100  # steps at most of a search for a multiplier; a dozen is usual
 
 
 class Metric(ABC):
@@ -36,8 +37,11 @@ class Metric(ABC):
         """H⁻¹·v, [..., d]."""
 
     @abstractmethod
-    def shrink(self, weight: Array, v: Array) -> Array:
-        """(I + weight·H)⁻¹·v with weight [...] ≥ 0, [..., d]."""
+    def path(self, v: Array) -> tuple[Callable, Callable]:
+        """Where v [..., d] goes as a weight [...] ≥ 0 grows: a function that gives, for a weight,
+        n = (I + weight·H)⁻¹·v and nᵀ·H·(I + weight·H)⁻¹·n, and one that turns such an n back into
+        the coordinates of v.
+        """
 
     @abstractmethod
     def dense(self) -> Array:
@@ -48,12 +52,23 @@ class Metric(ABC):
     def mean(self) -> Array:
         """trace(H)/d: the step as one number, [...]."""
 
+    @property
+    def diagonal(self) -> Array:
+        """The step of every coordinate by itself, [..., d]."""
+        return namespace(self.dense()).linalg.diagonal(self.dense())
+
     def root(self) -> Array:
         """R with R·Rᵀ = H, [..., d, d]."""
         H = self.dense()
         xp = namespace(H)
         values, vectors = xp.linalg.eigh(H)
         return vectors * xp.sqrt(xp.maximum(values, xp.zeros_like(values)))[..., None, :]
+
+    def within(self, rows: Array) -> Array:
+        """W [..., d, k] with orthonormal columns in ‖·‖_{H⁻¹} whose span holds H·x of every row x
+        of rows [..., n, d]: where a regularised leader of these rows lies, seen from phi.
+        """
+        return self.root()
 
     def distance(self, v: Array) -> Array:
         """½‖v‖²_{H⁻¹}, [...]."""
@@ -94,14 +109,30 @@ class Metric(ABC):
         ok = [namespace(a).all(namespace(a).isfinite(a)) for a in self.arrays.values()]
         return ok[0] if len(ok) == 1 else ok[0] & ok[1]
 
-    def project(self, domain: Domain, u: Array) -> Array:
-        """The point of ``domain`` nearest to u [..., d] in ‖·‖_{H⁻¹}, exact to rounding."""
+    @property
+    def proper(self) -> bool:
+        """Whether it is finite and positive; a matrix symmetric and, up to rounding, positive
+        definite.
+        """
+        return bool(self.finite) and not anywhere(self.arrays["steps"] <= 0)
+
+    def project(self, domain: Domain, u: Array, near: Array | None = None) -> Array:
+        """The point of ``domain`` nearest to u in ‖·‖_{H⁻¹}, exact to rounding, [..., d].
+
+        Args:
+            domain: Euclidean(), a Ball or a Box.
+            u: [..., d].
+            near: A point of the domain that may be close to the answer, which is then found sooner.
+        """
         if isinstance(domain, Euclidean):
             return u
         if isinstance(domain, Ball):
-            return _onto_ball(self, domain, u)
+            return onto_ball(self, domain, u)
         if isinstance(domain, Box):
-            return _onto_box(self, domain, u)
+            clipped = domain.project(u)
+            if isinstance(self, Diagonal) or not anywhere(clipped != u):
+                return clipped
+            return onto_box(self.dense(), domain, u, near)
         what = f"{domain!r} has no projection in a metric"
         raise FMRLError(
             what, fix="use Euclidean(), a Ball or a Box, or a rule that learns a number"
@@ -128,13 +159,24 @@ class Diagonal(Metric):
     def solve(self, v):
         return v / self.steps
 
-    def shrink(self, weight, v):
-        return v / (1 + weight[..., None] * self.steps)
+    def path(self, v):
+        def at(weight: Array) -> tuple[Array, Array]:
+            wide = 1 + weight[..., None] * self.steps
+            near = v / wide
+            return near, dot(near, near * self.steps / wide)
+
+        return at, lambda near: near
 
     def dense(self):
         xp = namespace(self.steps)
         d = self.steps.shape[-1]
         return self.steps[..., None] * xp.eye(d, dtype=self.steps.dtype, device=device(self.steps))
+
+    def within(self, rows):
+        if rows.shape[-2] >= rows.shape[-1]:
+            return self.root()
+        half = namespace(rows).sqrt(self.steps)[..., None]
+        return half * basis_of(half * T(rows))
 
     @property
     def mean(self):
@@ -162,26 +204,37 @@ class Spiked(Metric):
         return self.steps * v + apply(self.factor, apply(T(self.factor), v))
 
     def solve(self, v):
-        return self._woodbury(self.steps, self.factor, v)
+        return self._woodbury(self.steps, self.factor)(v)
 
-    def shrink(self, weight, v):
-        wide = weight[..., None]
-        factor = self.factor * namespace(wide).sqrt(wide)[..., None]
-        return self._woodbury(1 + wide * self.steps, factor, v)
+    def path(self, v):
+        def at(weight: Array) -> tuple[Array, Array]:
+            wide = weight[..., None]
+            factor = self.factor * namespace(wide).sqrt(wide)[..., None]
+            shrink = self._woodbury(1 + wide * self.steps, factor)
+            near = shrink(v)
+            return near, dot(near, self.times(shrink(near)))
 
-    def _woodbury(self, diagonal: Array, factor: Array, v: Array) -> Array:
-        """(diag + F·Fᵀ)⁻¹·v."""
-        xp = namespace(v)
-        scaled = factor / diagonal[..., None]
-        r = factor.shape[-1]
-        inner = xp.matmul(T(factor), scaled) + xp.eye(r, dtype=v.dtype, device=device(v))
-        along = xp.linalg.solve(inner, apply(T(scaled), v)[..., None])[..., 0]
-        return v / diagonal - apply(scaled, along)
+        return at, lambda near: near
+
+    def _woodbury(self, diagonal: Array, factor: Array) -> Callable[[Array], Array]:
+        """v ↦ (diag + F·Fᵀ)⁻¹·v."""
+        xp, scaled = namespace(factor), factor / diagonal[..., None]
+        eye = xp.eye(factor.shape[-1], dtype=factor.dtype, device=device(factor))
+        inner = xp.linalg.inv(xp.matmul(T(factor), scaled) + eye)
+        return lambda v: v / diagonal - apply(scaled, apply(inner, apply(T(scaled), v)))
 
     def dense(self):
         return Diagonal(self.steps).dense() + namespace(self.factor).matmul(
             self.factor, T(self.factor)
         )
+
+    def within(self, rows):
+        xp, d = namespace(rows), rows.shape[-1]
+        if rows.shape[-2] >= d:
+            return self.root()
+        half = xp.sqrt(self.steps)[..., None]  # H = R·Rᵀ with R = [diag(half), factor]
+        basis = basis_of(xp.concat([half * T(rows), xp.matmul(T(self.factor), T(rows))], axis=-2))
+        return half * basis[..., :d, :] + xp.matmul(self.factor, basis[..., d:, :])
 
     @property
     def mean(self):
@@ -198,8 +251,8 @@ class Full(Metric):
 
     >>> import numpy as np
     >>> H = Full(np.array([[2.0, 1.0], [1.0, 2.0]]))
-    >>> H.shrink(np.array(1.0), np.array([1.0, 0.0])).round(4), float(H.mean)
-    (array([ 0.375, -0.125]), 2.0)
+    >>> H.project(Ball(1.0), np.array([2.0, 0.0])).round(4), float(H.mean)
+    (array([ 0.9635, -0.2676]), 2.0)
     """
 
     matrix: Array  # [..., d, d]
@@ -211,9 +264,10 @@ class Full(Metric):
     def solve(self, v):
         return namespace(v).linalg.solve(self.matrix, v[..., None])[..., 0]
 
-    def shrink(self, weight, v):
+    def path(self, v):
         values, vectors = self._eigen
-        return apply(vectors, apply(T(vectors), v) / (1 + weight[..., None] * values))
+        at, _ = Diagonal(values).path(apply(T(vectors), v))
+        return at, lambda near: apply(vectors, near)
 
     @property
     def _eigen(self) -> tuple[Array, Array]:
@@ -221,6 +275,14 @@ class Full(Metric):
         if "eigen" not in self.kept:
             self.kept["eigen"] = tuple(namespace(self.matrix).linalg.eigh(self.matrix))
         return self.kept["eigen"]
+
+    @property
+    def proper(self):
+        xp = namespace(self.matrix)
+        small = 1e-9 * xp.max(xp.abs(self.matrix))
+        if not bool(self.finite) or anywhere(xp.abs(self.matrix - T(self.matrix)) > small):
+            return False
+        return not anywhere(self._eigen[0] < -small)
 
     def dense(self):
         return self.matrix
@@ -231,8 +293,32 @@ class Full(Metric):
         return xp.linalg.trace(self.matrix) / self.matrix.shape[-1]
 
 
+class Relative(Full):
+    """A matrix in units of one over the mean squares of a task's columns, so that the units of
+    columns do not matter; `on` says what it is for a task.
+
+    Args:
+        matrix: [..., d, d].
+
+    >>> import numpy as np, fmrl
+    >>> task = fmrl.Task([[1.0, 10.0], [-1.0, 30.0]], [0.0, 1.0], loss=fmrl.Squared())
+    >>> Relative(np.eye(2)).on(task.open()).matrix
+    array([[1.   , 0.   ],
+           [0.   , 0.002]])
+    """
+
+    def on(self, samples: Any) -> Full:
+        """The metric for these rows. A column of zeros counts as an average one."""
+        xp, squares = namespace(samples.X), namespace(samples.X).sum(samples.X**2, axis=-2)
+        size = squares / samples.rounds[..., None]
+        mean = xp.mean(size, axis=-1, keepdims=True)
+        size = xp.where(size > 0, size, xp.where(mean > 0, mean, xp.ones_like(mean)))
+        unit = xp.concat([xp.sqrt(size)] * samples.loss.outputs, axis=-1)
+        return Full(self.matrix / (unit[..., :, None] * unit[..., None, :]))
+
+
 _OWN = {"steps": 1, "factor": 2, "matrix": 2}  # axes of an array that are not leading
-METRICS = {kind.__name__: kind for kind in (Diagonal, Spiked, Full)}
+METRICS = {kind.__name__: kind for kind in (Diagonal, Spiked, Full, Relative)}
 
 
 def mean_step(step: Any) -> float:
@@ -249,105 +335,10 @@ def stacked(steps: list[Any]) -> Any:
     return type(first)(**{n: namespace(a[0]).stack(a) for n, a in parts.items()})
 
 
-def T(matrix: Array) -> Array:
-    """The transpose of the last two axes."""
-    return namespace(matrix).matrix_transpose(matrix)
-
-
-def apply(matrix: Array, v: Array) -> Array:
-    """matrix [..., k, d] times v [..., d]."""
-    xp = namespace(v)
-    if matrix.ndim == 2:
-        return xp.matmul(v, T(matrix))
-    return xp.matmul(matrix, v[..., None])[..., 0]
-
-
 def descend(domain: Domain, theta: Array, eta: Array | Metric, gradient: Array) -> Array:
     """argmin over the domain of B_R(·‖theta) + eta·⟨gradient, ·⟩, or of ½‖· − theta‖²_{H⁻¹} +
     ⟨gradient, ·⟩ where eta is a metric H; [..., d].
     """
     if isinstance(eta, Metric):
-        return eta.project(domain, theta - eta.times(gradient))
+        return eta.project(domain, theta - eta.times(gradient), theta)
     return domain.argmin(theta, eta[..., None] * gradient)
-
-
-def _onto_ball(metric: Metric, ball: Ball, u: Array) -> Array:
-    """θ − c = (I + weight·H)⁻¹(u − c), with the weight that brings it onto the sphere.
-
-    1/‖θ(weight)‖ is concave, so Newton's method on it rises to the solution from 0.
-    """
-    xp, middle = namespace(u), ball.middle(u)
-    offset = u - middle
-    out = norm(offset) > ball.radius
-    if not bool(xp.any(out)):
-        return u
-    weight = full(out.shape, 0.0, u)
-    near, radius = offset, ball.radius
-    for _ in range(NEWTON):
-        size = norm(near)
-        if not bool(xp.any(out & (size > radius * (1 + 1e-14)))):
-            break
-        fall = dot(near, metric.times(metric.shrink(weight, near)))
-        step = (size / radius - 1) * size**2 / xp.where(fall > 0, fall, xp.ones_like(fall))
-        weight = weight + xp.where(out & (size > radius), step, xp.zeros_like(step))
-        near = metric.shrink(weight, offset)
-    near = near * (radius / xp.maximum(norm(near), full((), radius, u)))[..., None]
-    return xp.where(out[..., None], middle + near, u)
-
-
-def _onto_box(metric: Metric, box: Box, u: Array) -> Array:
-    """A diagonal metric clips. Any other solves a quadratic programme: by a barrier until the
-    bounds that hold are told apart, then exactly on the others.
-    """
-    xp = namespace(u)
-    clipped = box.project(u)
-    if isinstance(metric, Diagonal) or bool(xp.all(clipped == u)):
-        return clipped
-    d = u.shape[-1]
-    lead = u.shape[:-1]
-    H = xp.broadcast_to(metric.dense(), (*lead, d, d))
-    flat, M = xp.reshape(u, (-1, d)), xp.linalg.inv(xp.reshape(H, (-1, d, d)))
-    return xp.reshape(_quadratic(box, M, flat), u.shape)
-
-
-def _quadratic(box: Box, M: Array, u: Array) -> Array:
-    """argmin over the box of ½(θ − u)ᵀM(θ − u), M [B, d, d] and u [B, d]."""
-    xp = namespace(u)
-    low, high = (a + xp.zeros_like(u) for a in box._bounds(u))
-    width, theta = high - low, (low + high) / 2
-    scale = xp.max(xp.abs(apply(M, theta - u)) * width, axis=-1)[:, None] + 1e-300
-    eye = xp.eye(u.shape[-1], dtype=u.dtype, device=device(u))
-    mu = scale / 10
-    for _ in range(25):
-        below, above = theta - low, high - theta
-        slope = apply(M, theta - u) - mu / below + mu / above
-        bend = M + eye * (mu / below**2 + mu / above**2)[..., None]
-        step = -xp.linalg.solve(bend, slope[..., None])[..., 0]
-        room = xp.where(step < 0, below, above) / (xp.abs(step) + 1e-300)
-        length = xp.minimum(0.95 * xp.min(room, axis=-1, keepdims=True), xp.ones_like(mu))
-        theta, mu = theta + length * step, mu / 3
-    return _settled(M, u, low, high, theta)
-
-
-def _settled(M: Array, u: Array, low: Array, high: Array, theta: Array) -> Array:
-    """Exact: what presses against a bound is put there, the rest is solved, until nothing
-    changes; at worst the barrier's answer, clipped.
-    """
-    xp, kept = namespace(u), theta
-    eye = xp.eye(u.shape[-1], dtype=u.dtype, device=device(u))
-    at_low, at_high = (xp.abs(theta - edge) < 1e-7 * (high - low) for edge in (low, high))
-    for _ in range(20):
-        free = ~(at_low | at_high)
-        fixed = xp.where(at_low, low, high)
-        mask = xp.astype(free, u.dtype)
-        right = mask * (apply(M, u) - apply(M, (1 - mask) * fixed)) + (1 - mask) * fixed
-        system = mask[..., :, None] * M * mask[..., None, :] + eye * (1 - mask)[..., None]
-        theta = xp.linalg.solve(system, right[..., None])[..., 0]
-        slope = apply(M, theta - u)
-        new_low = (at_low & (slope >= 0)) | (free & (theta < low))
-        new_high = (at_high & (slope <= 0)) | (free & (theta > high))
-        same = xp.all((new_low == at_low) & (new_high == at_high))
-        at_low, at_high = new_low, new_high
-        if bool(same):
-            return xp.minimum(xp.maximum(theta, low), high)
-    return xp.minimum(xp.maximum(kept, low), high)

@@ -11,10 +11,21 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fmrl.core.algorithm import FMRL, Round
+from fmrl.core.algorithm import FMRL
 from fmrl.core.arrays import Array, as_array, as_float, namespace, to_numpy, zeros
-from fmrl.core.batched import by_run, concat, play_from, play_scanned, play_tasks, solve, taken
-from fmrl.core.ensemble import Ensemble
+from fmrl.core.batched import (
+    by_run,
+    concat,
+    one,
+    play_from,
+    play_scanned,
+    play_solved,
+    play_tasks,
+    solve,
+    take,
+    taken,
+)
+from fmrl.core.ensemble import Ensemble, abreast
 from fmrl.core.history import KEEP, History
 from fmrl.core.meta_level import State, looked, together
 from fmrl.core.tasks import ELEMENTS, MOST, Task, Tasks
@@ -135,9 +146,9 @@ def _check(algo, tasks, phi, state, orders, meta_batch, engine, keep) -> None:
     if orders is not None and (meta_batch > 1 or engine != "local"):
         what = "orders are played on one machine, task after task"
         raise FMRLError(what, fix="leave meta_batch and engine out")
-    if isinstance(algo, Ensemble) and (orders is not None or meta_batch > 1 or engine != "local"):
-        what = f"{type(algo).__name__} plays one order, task after task, on one machine"
-        raise FMRLError(what, fix="leave orders, meta_batch and engine out")
+    if isinstance(algo, Ensemble) and meta_batch > 1:
+        what = f"{type(algo).__name__} learns from every task before the next, task after task"
+        raise FMRLError(what, fix="leave meta_batch out")
     if state is not None:
         algo.check(state)
 
@@ -194,11 +205,6 @@ def _kind(task: Any) -> Any:
 
 
 def _play_window(algo: FMRL, state: State, window: list[Any], meta_batch: int) -> Iterator[Any]:
-    if isinstance(algo, Ensemble):
-        for task in window:
-            state, round = algo.step(state, task)
-            yield Round(*_widened(round)[0]), state
-        return
     batches = [window]
     if meta_batch > 1 and len({_kind(task) for task in window}) > 1:
         batches = [window[i : i + meta_batch] for i in range(0, len(window), meta_batch)]
@@ -221,16 +227,12 @@ def _play_mixed(algo: FMRL, state: State, batch: list[Any]) -> Iterator[Any]:
     for number, task in enumerate(batch):
         try:
             game = task.open()
-            played.append(_widened(*algo.play(algo.starting(state, game), game)))
+            played.append(map(one, algo.play(algo.starting(state, game), game)))
         except FMRLError as error:
             error.task = state.tasks + number
             raise
     rounds, ends = (concat(column) for column in zip(*played, strict=True))
     yield rounds, together(algo, state, ends)
-
-
-def _widened(*values: Any) -> list[Any]:
-    return [type(v)(*(None if a is None else a[None, ...] for a in v)) for v in values]
 
 
 def _run_orders(algo, tasks: list[Any], phi, orders: np.ndarray, keep, report) -> History:
@@ -249,26 +251,46 @@ def _run_orders(algo, tasks: list[Any], phi, orders: np.ndarray, keep, report) -
     if start.shape[-1:] != (every.dim,):
         what = f"the tasks need phi of length {every.dim}, but phi has shape {tuple(start.shape)}"
         raise FMRLError(what)
-    state = algo.init(zeros((orders.shape[0], every.dim), every.X) + start)
+    begun = zeros((orders.shape[0], every.dim), every.X) + start
+    several = isinstance(algo, Ensemble)
+    state = abreast([algo.init(phi) for phi in begun]) if several else algo.init(begun)
     history = History(algo, state, keep)
-    size = max(1, MOST // orders.shape[0]) if algo.scanned else 1
     try:
         best, sigma = solve(algo, every, start)
-        for first in range(0, orders.shape[1], size):
-            index = orders.T[first : first + size]  # [n, S]
-            if algo.scanned:
-                rounds, state = play_scanned(algo, state, every, best, sigma, index)
-            else:
-                side = looked(algo, every.first)
-                if side is not None:
-                    side = taken(side, index[0])
-                    phi = algo.meta.begin(algo.domain, state.phi, state.meta, side)
-                    state = state._replace(phi=phi)
-                rounds, end = play_from(algo, state, every, best, sigma, index[0])
-                rounds, state = by_run(rounds, index.shape), algo.advance(state, end)
-            history.append(rounds, state)
-            report(index.shape[0])
+        play = _orders_in_turn if several else _orders_at_once
+        for rounds, after in play(algo, state, every, best, sigma, orders):
+            history.append(rounds, after)
+            report(rounds.regret.shape[-1])
     except BaseException as error:
         _carry(error, history, None)
         raise
     return history
+
+
+def _orders_at_once(algo, state, every, best, sigma, orders) -> Iterator[Any]:
+    size = max(1, MOST // orders.shape[0]) if algo.scanned else 1
+    for first in range(0, orders.shape[1], size):
+        index = orders.T[first : first + size]  # [n, S]
+        if algo.scanned:
+            rounds, state = play_scanned(algo, state, every, best, sigma, index)
+        else:
+            side = looked(algo, every.first)
+            if side is not None:
+                side = taken(side, index[0])
+                phi = algo.meta.begin(algo.domain, state.phi, state.meta, side)
+                state = state._replace(phi=phi)
+            rounds, end = play_from(algo, state, every, best, sigma, index[0])
+            rounds, state = by_run(rounds, index.shape), algo.advance(state, end)
+        yield rounds, state
+
+
+def _orders_in_turn(algo, state, every, best, sigma, orders) -> Iterator[Any]:
+    """Every order by itself, one position after another."""
+    starts = [algo.init(phi) for phi in state.phi]
+    runs = [
+        play_solved(algo, start, every.take(order), take(best, order), taken(sigma, order))
+        for start, order in zip(starts, orders, strict=True)
+    ]
+    for position in zip(*runs, strict=True):
+        rounds, states = zip(*position, strict=True)
+        yield by_run(concat(rounds), (1, len(runs))), abreast(states)

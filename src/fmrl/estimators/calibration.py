@@ -103,7 +103,7 @@ def members(intercept: bool, extra: int = 0, centres: int = 1) -> Members:
             few = tasks if len(columns) == width else replace(tasks, X=tasks.X[:, columns])
             chain: list[Population] = []
             for name in families(len(columns), intercept):
-                if (name == "none" or len(tasks) > 1) and not (prefix and name == "columns"):
+                if not (prefix and name == "columns"):
                     start = chain[-1] if chain else None
                     chain.append(estimate(few, name, intercept, start))
             if centres > 1:

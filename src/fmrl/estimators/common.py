@@ -218,7 +218,7 @@ def with_common(
         return tasks, here, None
     count = 0 if classes is None else len(classes)
     makes = makers(common, count)
-    if count == 1 or len(tasks) < FOLDS:
+    if count == 1 or len(tasks) < FOLDS or here.basis is not None:
         return tasks, here, None
     few = len(tasks.X) < ROWS or len(tasks) < TASKS
     if isinstance(common, str) and (few or not _bends(tasks, here)):

@@ -22,6 +22,7 @@ from fmrl.errors import FMRLError
 
 MARGIN = 10.0
 UNEVEN = 3.0
+WIDEST = 256  # columns; of more, tasks are compared in so many principal directions
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +45,7 @@ class Coordinates:
     unit: float  # of y
     length: float  # root mean square length of the rows, about the centre
     radius: float | None = None  # of the ball, if not the default
+    basis: np.ndarray | None = None  # [f, r] directions, where there are more columns than that
 
     def __post_init__(self):
         object.__setattr__(self, "_plain", bool((self.scale == 1).all()))  # rows come one by one
@@ -51,7 +53,8 @@ class Coordinates:
     @property
     def width(self) -> int:
         """Columns after the change."""
-        return self.centre.size + (self.constant > 0)
+        size = self.centre.size if self.basis is None else self.basis.shape[1]
+        return size + (self.constant > 0)
 
     @property
     def domain(self) -> Ball:
@@ -66,7 +69,10 @@ class Coordinates:
     def rows(self, X: Any) -> np.ndarray:
         """Rows X [..., f] in these coordinates, [..., width]."""
         out = np.full((*X.shape[:-1], self.width), self.constant)
-        self.features(X, out[..., : self.centre.size])
+        if self.basis is None:
+            self.features(X, out[..., : self.centre.size])
+        else:
+            out[..., : self.basis.shape[1]] = self.features(X, np.empty(X.shape)) @ self.basis
         return out
 
     def target(self, y: Any) -> Any:
@@ -88,20 +94,11 @@ class Coordinates:
         outputs] in the user's units.
         """
         theta = self.unit * theta.reshape(*theta.shape[:-1], outputs, self.width)
-        coef = theta[..., : self.centre.size] / self.scale
+        coef = theta[..., : self.width - (self.constant > 0)]
+        coef = (coef if self.basis is None else coef @ self.basis.T) / self.scale
         if not self.constant:
             return coef, np.zeros(coef.shape[:-1])
         return coef, self.shift + self.constant * theta[..., -1] - coef @ self.centre
-
-    def theta(self, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
-        """What `model` turns into these coefficients [..., outputs, f] and intercepts; [...,
-        outputs, width].
-        """
-        slopes = coef * self.scale / self.unit
-        if not self.constant:
-            return slopes
-        level = (intercept - self.shift + coef @ self.centre) / (self.unit * self.constant)
-        return np.concatenate([slopes, level[..., None]], axis=-1)
 
 
 def coordinates_of(
@@ -135,4 +132,11 @@ def coordinates_of(
     length = math.sqrt(float(((spread / scale) ** 2).sum())) or 1.0
     constant = length / math.sqrt(X.shape[1]) if intercept else 0.0
     run = Coordinates(centre, scale, constant, shift, unit, length, radius)
-    return run, Coordinates(centre, even, float(intercept), shift, unit, math.sqrt(X.shape[1]))
+    here = Coordinates(centre, even, float(intercept), shift, unit, math.sqrt(X.shape[1]))
+    if X.shape[1] > WIDEST:
+        from sklearn.utils.extmath import randomized_svd
+
+        rows = here.features(X, np.empty(X.shape))
+        few = min(WIDEST, len(X))
+        here = replace(here, basis=randomized_svd(rows, few, random_state=0)[2].T.copy())
+    return run, here

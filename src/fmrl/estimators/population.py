@@ -19,27 +19,17 @@ import numpy as np
 
 from fmrl.core.ensemble import kmeans
 from fmrl.core.losses import Logistic, Squared
-from fmrl.core.marginal import (
-    Moments,
-    Warm,
-    check_family,
-    climb,
-    first_guess,
-    fit_tasks,
-    moments,
-    nothing,
-    shrunk,
-    solved,
-    stacked,
-)
+from fmrl.core.marginal import check_family, climb, first_guess, nothing, shrunk
 from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Tasks
+from fmrl.core.working import Moments, Warm, fit_tasks, moments, solved, stacked
 
 STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
 MIXING = 20  # steps between centres
 FAR = 10.0  # deviation of a class's coefficients between tasks, at most
 WIDE = 2.5  # deviation of a class's coefficients before anything is known; 1 in a regression
 FULL, RANK = 48, 8  # columns at most with all correlations; beyond, so many directions
+MANY = 128  # columns beyond which all differ alike
 
 
 class Posterior(NamedTuple):
@@ -140,7 +130,8 @@ def families(width: int, intercept: bool) -> dict[str, Any]:
 
     none: not at all. intercept: by a constant. alike: by a constant, and in every column by the
     same deviation. columns: in every column by its own. full: in any direction; with many columns
-    in a few directions of their own and by one deviation in the rest.
+    in a few directions of their own and by one deviation in the rest. The last two only up to
+    ``MANY`` columns.
     """
     slopes = width - intercept
     found: dict[str, Any] = {"none": (-1,) * width}
@@ -148,9 +139,9 @@ def families(width: int, intercept: bool) -> dict[str, Any]:
         found["intercept"] = (-1,) * slopes + (0,)
     if slopes:
         found["alike"] = (0,) * slopes + (1,) * intercept
-    if slopes > 1:
+    if 1 < slopes <= MANY:
         found["columns"] = tuple(range(width))
-    if width > 1:
+    if 1 < width <= MANY:
         found["full"] = "full" if width <= FULL else RANK
     return found
 

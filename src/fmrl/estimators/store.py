@@ -112,6 +112,8 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         )
     here, even, prior, history = est.coordinates_, est._even, est.prior_, est.history_
     arrays["centre"], arrays["scale"], arrays["even"] = here.centre, here.scale, even.scale
+    if even.basis is not None:
+        arrays["basis"] = even.basis
     for i, member in enumerate(prior.members):
         parts = {"mean": member.mean, "covariance": member.covariance, "shares": member.shares}
         arrays |= {f"member.{i}.{name}": array for name, array in parts.items()}
@@ -189,7 +191,9 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
     est = kind(**params)
     est._reset()
     est.coordinates_ = Coordinates(arrays["centre"], arrays["scale"], *layout["coordinates"])
-    even = est._even = Coordinates(arrays["centre"], arrays["even"], *layout["even"])
+    even = est._even = Coordinates(
+        arrays["centre"], arrays["even"], *layout["even"], basis=arrays.get("basis")
+    )
     est.lipschitz_ = layout["lipschitz"]
     history = History(
         parse(layout["algo"]),

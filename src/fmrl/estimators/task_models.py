@@ -139,12 +139,16 @@ def deviations(here: Coordinates, spread: np.ndarray) -> tuple[np.ndarray, np.nd
     """Standard deviations of coefficients and intercepts in the user's units, of covariances
     [..., width, width].
     """
-    f = here.centre.size
-    slopes = np.sqrt(np.maximum(np.diagonal(spread, axis1=-2, axis2=-1)[..., :f], 0.0))
+    wide = spread[..., : here.width - (here.constant > 0), : here.width - (here.constant > 0)]
+    if here.basis is None:
+        squares = np.diagonal(wide, axis1=-2, axis2=-1)
+    else:
+        squares = ((here.basis @ wide) * here.basis).sum(axis=-1)
+    slopes = np.sqrt(np.maximum(squares, 0.0))
     level = np.zeros(slopes.shape[:-1])
     if here.constant:
         # The intercept is the prediction where all columns are 0.
-        at = np.append(-here.centre / here.scale, here.constant)
+        at = here.rows(np.zeros(here.centre.size))
         level = np.sqrt(np.maximum(((spread @ at) * at).sum(axis=-1), 0.0))
     return here.unit * slopes / here.scale, here.unit * level
 

@@ -115,7 +115,7 @@ def specs(facts: Facts) -> list[Spec]:
     curves = facts.get("curves", {})
     drawn = [heldout(facts["heldout"])] if "heldout" in facts else []
     drawn += [tar(facts)] if "curves" in facts else []
-    drawn += [guess(curves)] if "guess" in curves else []
+    drawn += [guess(curves)] if {"guess", "step"} & {*curves} else []
     alike = facts.get("similarity", {})
     drawn += [similarity(facts["similarity"])] if "similarity" in facts else []
     return drawn + ([environment(alike["environment"])] if "environment" in alike else [])
@@ -174,8 +174,11 @@ def _names(curves: Curves) -> list[str] | None:
 
 
 def guess(curves: Curves) -> Spec:
-    """The guess D_t and, task by task, the distance it guessed."""
+    """The guess D_t and, task by task, the distance it guessed; or the learned step."""
     task, series = curves["task"], []
+    if "step" in curves:
+        step = _series("step", "line", 0, task, curves["step"], names=_names(curves))
+        return {"id": "guess", **_over_tasks(task, "step", "step", False), "series": [step]}
     if "distance" in curves:
         name, distance = "distance of the task", curves["distance"]
         series.append(_series(name, "dots", 5, task, distance, mark=0, faint=True))

@@ -53,6 +53,7 @@ class Coefficient(TypedDict, total=False):
     feature: Required[str]
     value: Required[Number]
     output: str  # the class it speaks for, where there are several
+    step: Number  # how far a task moves it along a gradient, where that differs by coefficient
 
 
 class Families(TypedDict):
@@ -80,7 +81,8 @@ class Curves(TypedDict, total=False):
     tar: Required[list[Number]]  # running mean of the regret, its lower end
     tar_at_most: list[Number]  # its upper end: what the solver may have left undone added
     bound: list[Number]  # running mean of the per-task bound, as the run trusted its constants
-    guess: list[Number]  # D_t
+    step: list[Number]  # eta_t, its mean over coefficients: where the step itself is learned …
+    guess: list[Number]  # … else D_t
     distance: list[Number]  # sqrt(B_R(θ_t‖phi_t)): what D_t guessed
     of: int  # tasks before thinning
     violations: int  # tasks farther off than guessed, of all

@@ -12,6 +12,7 @@ import numpy as np
 
 from fmrl.core.domains import Domain
 from fmrl.core.history import History
+from fmrl.core.metric import Metric
 from fmrl.errors import FMRLError
 from fmrl.files import sha256
 from fmrl.records import plain, versions
@@ -22,8 +23,9 @@ from fmrl.stats import outlier_fence
 from fmrl.theory.bounds import weights
 from fmrl.theory.bounds.bound import numbers
 from fmrl.theory.certificate import Certificate, certify
+from fmrl.theory.enclosing_ball import enclosing_ball
 from fmrl.theory.environment import environment
-from fmrl.theory.similarity import enclosing_ball, similarity_report
+from fmrl.theory.similarity import similarity_report
 
 COMPARED = 50_000  # tasks; with more, comparing bounds takes too long for a page
 KEEP = "fmrl.run(algo, tasks, keep='vectors')"
@@ -65,7 +67,8 @@ def facts_of(
         command = "fmrl.report.facts_of(history, features=[…])"
         missing["learned"] = {"why": "The features were not named.", "command": command}
     else:
-        found["learned"] = coefficients(history.state.phi, features, outputs)
+        steps = guess.diagonal if isinstance(guess := history.state.guess, Metric) else None
+        found["learned"] = coefficients(history.state.phi, features, outputs, steps=steps)
     if history.keep == "totals":
         why = "The history kept totals only."
         missing["curves"] = missing["guess"] = {"why": why, "command": KEEP}
@@ -95,7 +98,7 @@ def _named(names: Sequence[Any] | None, tasks: int) -> None:
 
 
 def curves(history: History, names: Sequence[Any] | None = None, most: int = MOST) -> Curves:
-    """TAR with its bound, and the guess with what it guessed, after 1, 2, … tasks.
+    """TAR with its bound, and the guess with what it guessed or the step, after 1, 2, … tasks.
 
     Args:
         history: Of one run, with at least scalars kept.
@@ -116,20 +119,20 @@ def curves(history: History, names: Sequence[Any] | None = None, most: int = MOS
         raise FMRLError(f"the history holds {regret.shape[0]} orders", fix="report one")
     _named(names, regret.size)
     seen = np.arange(1, regret.size + 1)
-    columns = {
-        "tar": np.cumsum(regret) / seen,
-        "tar_at_most": np.cumsum(regret + gap) / seen,
-        "bound": np.cumsum(numbers(history.bound)) / seen,
-        "guess": numbers(history.guess),
-        "distance": np.sqrt(np.maximum(numbers(history.deviation), 0.0)),
-    }
-    drawn = [columns[key] for key in ("tar", "guess", "distance")]
-    kept = thin(drawn, most) if regret.size else seen
-    found: dict[str, Any] = {key: column[kept] for key, column in columns.items()}
+    sums = {"tar": regret, "tar_at_most": regret + gap, "bound": numbers(history.bound)}
+    columns = {name: np.cumsum(column) / seen for name, column in sums.items()}
+    found: dict[str, Any] = {"of": regret.size}
+    if getattr(getattr(history.algo, "similarity", None), "absolute", False):
+        learned = {"step": numbers(history.eta)}
+    else:
+        far = np.sqrt(np.maximum(numbers(history.deviation), 0.0))
+        learned = {"guess": numbers(history.guess), "distance": far}
+        found["violations"] = int(np.sum(learned["guess"] < far))
+    kept = thin([columns["tar"], *learned.values()], most) if regret.size else seen
     if names is not None:
         found["name"] = [clean(names[i]) for i in kept]
-    violations = int(np.sum(columns["guess"] < columns["distance"]))
-    return plain({"task": seen[kept], **found, "of": regret.size, "violations": violations})
+    columns = {"task": seen} | columns | learned
+    return plain({key: column[kept] for key, column in columns.items()} | found)
 
 
 def similarity_map(
@@ -247,6 +250,7 @@ def coefficients(
     features: Sequence[Any],
     outputs: Sequence[Any] | None = None,
     *,
+    steps: Any = None,
     most: int = 12,
     note: str = "",
 ) -> Learned:
@@ -256,6 +260,7 @@ def coefficients(
         phi: Flat, [output, feature] row-major.
         features: Names of its columns.
         outputs: Names of its rows, where there are several.
+        steps: The learned step of every entry, where there is one.
         most: So many are listed.
         note: The units, for the page.
 
@@ -272,8 +277,9 @@ def coefficients(
     listed = []
     for i in order.tolist():
         row, column = divmod(i, len(features))
-        entry = {"feature": clean(features[column]), "value": flat[i]}
-        listed.append(entry if outputs is None else {**entry, "output": clean(outputs[row])})
+        listed.append({"feature": clean(features[column]), "value": flat[i]})
+        listed[-1] |= {} if outputs is None else {"output": clean(outputs[row])}
+        listed[-1] |= {} if steps is None else {"step": numbers(steps).reshape(-1)[i]}
     return plain({"coefficients": listed, "total": flat.size, "note": note})
 
 

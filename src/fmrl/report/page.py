@@ -17,6 +17,7 @@ from fmrl import files
 from fmrl.errors import FMRLError
 from fmrl.records import plain
 from fmrl.report import charts, heldout, sections
+from fmrl.report.certificate_section import certificate
 from fmrl.report.facts import Facts
 from fmrl.report.html import escape
 
@@ -29,7 +30,7 @@ SECTIONS = (
     ("tar", "Regret as tasks arrive", "curves", sections.curves),
     ("guess", "The guess D<sub>t</sub>", "guess", sections.guess),
     ("similarity", "How alike the tasks are", "similarity", sections.similarity),
-    ("certificate", "Certificate", "certificate", sections.certificate),
+    ("certificate", "Certificate", "certificate", certificate),
     ("run", "How it was made", "run", sections.run),
     ("citation", "Citation", None, sections.citation),
 )
@@ -109,9 +110,11 @@ def _filled(facts: Facts) -> str:
 
 
 def _sections(facts: Facts) -> str:
-    there = {*facts, *({"guess"} & {*facts.get("curves", {})}), None}
+    learned = {"guess", "step"} & {*facts.get("curves", {})}
+    there = {*facts, *({"guess"} if learned else ()), None}
     links, body = "", ""
     for key, title, needs, section in SECTIONS:
+        title = "The step" if key == "guess" and "step" in learned else title
         links += f'<li><a href="#{key}">{title}</a></li>'
         html = section(facts) if needs in there else sections.missing(facts, str(needs))
         body += f'<section id="{key}"><h2>{title}</h2>{html}</section>'

@@ -26,7 +26,6 @@ from fmrl.report.verdict import verdict
 from fmrl.report.words import family
 
 LISTED = 100  # outliers named on the page
-SIGNS = {"false": "✕", "assumed": "○", "checked": "✓"}  # in the order they are listed
 TRAIN = "fmrl train TABLE --task COLUMN --target COLUMN"
 _NEW = "No tasks were held out, so nothing can be said about new ones."
 MISSING = {
@@ -110,23 +109,27 @@ def learned(facts: Facts) -> str:
     listed, total = found["coefficients"], found.get("total")
     values = [as_number(c["value"]) or 0.0 for c in listed]
     largest = max(map(abs, values), default=0.0) or 1.0
-    several = any("output" in c for c in listed)
-    rows = []
-    for c, value, text in zip(listed, values, aligned(c["value"] for c in listed), strict=True):
+    several, stepped = (any(key in c for c in listed) for key in ("output", "step"))
+    rows, steps = [], aligned(c.get("step") for c in listed)
+    texts = zip(aligned(c["value"] for c in listed), steps, strict=True)
+    for c, value, (text, step) in zip(listed, values, texts, strict=True):
         side, width = "down" if value < 0 else "up", f"width:{50 * abs(value) / largest:.1f}%"
         bar = f'<span class="bar" aria-hidden="true"><i class="{side}" style="{width}"></i></span>'
         output = [name(c.get("output", ""))] if several else []
-        rows.append([name(c["feature"]), *output, text, bar])
-    head = ["feature", *(["class"] if several else []), "coefficient"]
+        rows.append([name(c["feature"]), *output, *([step] if stepped else []), text, bar])
+    head = ["feature", *(["class"] if several else []), *(["step"] if stepped else [])]
+    head.append("coefficient")
     head.append('<span class="away">as a bar</span>')
     what = "The learned start"
     if total and total > len(listed):
         what = f"The {len(listed)} largest of {count(total)} coefficients of the learned start"
     units = f" Units: {escape(found['note'])}." if found.get("note") else ""
     note = f"{what}. Every new task starts from here.{units}"
+    note += " A large step says that tasks differ in this coefficient." if stepped else ""
     where = escape(found.get("environment", ""), 500)
     where = f"<p>While learning: {where}.</p>" if where else ""
-    return table(head, rows, [len(head) - 2], note) + where + _families(found.get("families", ()))
+    shown = table(head, rows, range(1 + several, len(head) - 1), note)
+    return shown + where + _families(found.get("families", ()))
 
 
 def _families(found: Any) -> str:
@@ -161,18 +164,20 @@ def curves(facts: Facts) -> str:
 
 
 def guess(facts: Facts) -> str:
-    """The guess and what it guessed."""
-    found = facts["curves"]
-    note = "D<sub>t</sub> is how far from phi the next optimum is believed to lie; it sets the "
-    far = f"{plural(found.get('violations'), 'task')} lay farther off than guessed."
-    far = far if "violations" in found else ""
-    shown = {
-        key: dict(zip(found["task"], found[key], strict=True))
-        for key in ("guess", "distance")
-        if key in found
-    }
-    label = "The guess D_t against tasks seen"
-    return _over_tasks(facts, charts.guess(found), label, shown, f"{note}step.", far)
+    """The guess and what it guessed, or the learned step."""
+    found, far = facts["curves"], ""
+    if "step" in found:
+        note = "How far a task moves along a gradient, learned from the tasks before it; where it "
+        note += "differs by coefficient, the mean."
+        label = "The step against tasks seen"
+    else:
+        note = "D<sub>t</sub> is how far from phi the next optimum is believed to lie; it sets the "
+        note, label = f"{note}step.", "The guess D_t against tasks seen"
+        if "violations" in found:
+            far = f"{plural(found['violations'], 'task')} lay farther off than guessed."
+    keys = [key for key in ("step", "guess", "distance") if key in found]
+    shown = {key: dict(zip(found["task"], found[key], strict=True)) for key in keys}  # type: ignore[literal-required]
+    return _over_tasks(facts, charts.guess(found), label, shown, note, far)
 
 
 def _over_tasks(
@@ -243,71 +248,6 @@ def _environment(found: dict[str, Any]) -> str:
 def _share(found: dict[str, Any], what: str) -> str:
     worth = as_number(found[f"worth_{what}"])
     return "–" if worth is None else f"{100 * worth:.0f}&nbsp;% of one start for all"
-
-
-def certificate(facts: Facts) -> str:
-    """Bounds that hold, every assumption with its status, and what is no guarantee here."""
-    found = facts["certificate"]
-    broken = [(r["name"], r["why"]) for r in found.get("refused", ())]
-    for b in found.get("bounds", ()):
-        false = [a["name"] for a in b.get("assumptions", ()) if a["status"] == "false"]
-        broken += [(b["name"], f"false here: {', '.join(false)}")] if false else []
-    parts = _guarantees(found, charts.holding(found))
-    if limit := found.get("limit"):
-        said = "With tasks as dissimilar as these an adversary could force a TAR of"
-        parts += f"<p>{said} {number(limit['total'], 4)} on anyone.</p>"
-    if listed := found.get("assumptions", ()):
-        rank = {status: i for i, status in enumerate(SIGNS)}
-        rows = [
-            [_status(a["status"]), escape(a["name"]), escape(a.get("detail", ""), 400)]
-            for a in sorted(listed, key=lambda a: rank.get(a["status"], 0))
-        ]
-        unused = any(a["status"] == "false" for a in listed)
-        caption = "What guarantees rest on."
-        caption += " What is false here is used by none of them." if unused else ""
-        parts += table(["status", "assumption", "detail"], rows, caption=caption)
-    if broken:
-        rows = [[name(title), escape(why, 600)] for title, why in broken]
-        said = f"Not guarantees here ({len(broken)})"
-        parts += details(said, table(["bound", "why not"], rows))
-    return parts
-
-
-def _guarantees(found: dict[str, Any], bounds: list[dict[str, Any]]) -> str:
-    if not bounds:
-        why = escape(found.get("reason") or "no bound applies", None)
-        return f'<p class="missing">No guarantee can be given for this run: {why}.</p>'
-    said = f"<p>{escape(found['reading'], None)}</p>" if found.get("reading") else ""
-    ends = (number(x, 4) for x in found.get("tar", ()) if as_number(x) is not None)
-    measured = " to ".join(dict.fromkeys(ends)) or "–"
-    caption = f"Measured TAR: {measured} over {plural(found.get('tasks'), 'task')}."
-    totals = aligned((b["total"] for b in bounds), 4)
-    ratios = aligned(b.get("ratio") for b in bounds)
-    rows = [
-        [name(b["name"]), total, ratio, _largest(b), escape(b.get("place"))]
-        for b, total, ratio in zip(bounds, totals, ratios, strict=True)
-    ]
-    terms = [
-        [name(b["name"]), escape(term), number(v, 4)]
-        for b in bounds
-        for term, v in b["terms"].items()
-    ]
-    head = ["guarantee on TAR", "value", "times measured", "largest term", "proved in"]
-    by_term = table(["guarantee", "term", "value"], terms, [2])
-    return said + table(head, rows, (1, 2), caption) + details("Term by term", by_term)
-
-
-def _status(status: Any) -> str:
-    known = status if status in SIGNS else "false"
-    sign = f'<span aria-hidden="true">{SIGNS[known]}</span>'
-    return f'<span class="status {known}">{sign} {escape(status)}</span>'
-
-
-def _largest(bound: Any) -> str:
-    terms = {k: x for k, v in bound["terms"].items() if (x := as_number(v)) is not None}
-    top, total = max(terms, key=lambda k: terms[k], default=""), as_number(bound["total"])
-    share = f" ({100 * terms[top] / total:.0f}&nbsp;%)" if terms and total and total > 0 else ""
-    return escape(top) + share
 
 
 def run(facts: Facts) -> str:

@@ -15,6 +15,8 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from fmrl.reproduce.convex import batch, panels
 from fmrl.reproduce.convex.compositions import BLOCKED, EXACT, KNOWN, SUMMED
 from fmrl.reproduce.deep.settings import FAMILIES, SWEEPS, TINY, family, reference
+from fmrl.reproduce.environments import claims as moving_claims
+from fmrl.reproduce.environments import runs as moving_runs
 from fmrl.reproduce.geometry import claims as shape_claims
 from fmrl.reproduce.geometry import runs as shape_runs
 from fmrl.reproduce.verdict import Row, Rows
@@ -40,6 +42,18 @@ SHAPES = {  # of a rule: colour and marker
     shape_runs.FULL: ("navy", "o"),
     shape_runs.COVARIANCE: ("firebrick", "D"),
     shape_runs.TRUTH: ("grey", "|"),
+}
+MOVING = {  # of a rule: colour and marker
+    moving_runs.LEADER: ("black", "|"),
+    moving_runs.DISCOUNTED: ("darkorange", "s"),
+    moving_runs.WINDOW: ("goldenrod", "^"),
+    moving_runs.RESTART: ("grey", "v"),
+    moving_runs.MIXTURE: ("royalblue", "o"),
+    moving_runs.SHARED: ("navy", "o"),
+    moving_runs.CONDITIONAL: ("purple", "P"),
+    moving_runs.HEDGE: ("firebrick", "D"),
+    moving_runs.TWO_CENTRES: ("teal", "X"),
+    moving_runs.FIVE_CENTRES: ("darkgreen", "X"),
 }
 NETWORKS = {  # pictures of a data set's networks, two families each
     "Omniglot": {"deep-omniglot-5-way": ("o15", "o55"), "deep-omniglot-20-way": ("o120", "o520")},
@@ -173,37 +187,58 @@ def growths(rows: list[Row], data: str) -> dict[str, Figure]:
 
 def shapes(rows: list[Row], data: str) -> dict[str, Figure]:
     """Ratios to the rule without a shape, environment by environment: TAR, and held-out loss."""
-    chosen = [r for r in rows if r["method"] in SHAPES]
-    names = list(dict.fromkeys(r["within"] for r in chosen if r["kind"] != shape_claims.COST))
+    chosen = [r for r in rows if r["method"] in SHAPES and r["kind"] != shape_claims.COST]
     middle = max((r["shots"] for r in chosen if r["shots"] and r["shots"] <= 4), default=None)
     panels = {
         "TAR": (shape_claims.TAR, None),
         "TAR of late tasks": (shape_claims.LATE, None),
         f"held-out loss at {middle} shots": (shape_claims.HELD, middle),
     }
+    return {"geometry": _ratios(chosen, SHAPES, panels, "ratio; left of 1 the shape pays")}
+
+
+def environments(rows: list[Row], data: str) -> dict[str, Figure]:
+    """Ratios to the best rule in hindsight, environment by environment: TAR, held-out loss, and TAR
+    of shuffled streams.
+    """
+    few = min((r["shots"] for r in rows if r["shots"]), default=None)
+    panels = {
+        "TAR": (moving_claims.TAR, None),
+        f"loss after {few} rows of a task": (moving_claims.HELD, few),
+        "TAR, tasks shuffled": (moving_claims.SHUFFLED, None),
+    }
+    chosen = [r for r in rows if r["method"] in MOVING]
+    note = "ratio to the best rule in hindsight"
+    return {"environments": _ratios(chosen, MOVING, panels, note)}
+
+
+def _ratios(rows: list[Row], styles: dict, panels: dict, note: str) -> Figure:
+    """A panel a measure, a line an environment, a point with its interval a rule."""
+    names = list(dict.fromkeys(r["within"] for r in rows))
     figure = Figure(figsize=(11, 1.8 + 0.32 * len(names)), layout="constrained")
     grid = figure.subplots(1, len(panels), sharey=True)
+    width = 0.65 / len(styles)
     for axes, (title, (measure, shots)) in zip(grid, panels.items(), strict=True):
-        for k, (rule, (colour, marker)) in enumerate(SHAPES.items()):
-            here = [
-                r
-                for r in chosen
-                if (r["preset"], r["method"], r["shots"]) == (measure, rule, shots)
-            ]
+        for k, (rule, (colour, marker)) in enumerate(styles.items()):
+            key = measure, rule, shots
+            here = [r for r in rows if (r["preset"], r["method"], r["shots"]) == key]
             x, low, high = ([r[n] for r in here] for n in ("ratio", "ratio_low", "ratio_high"))
-            y = [names.index(r["within"]) + 0.13 * (k - 2) for r in here]
+            y = [names.index(r["within"]) + width * (k - len(styles) // 2) for r in here]
             low = [max(v, 1e-3) for v in low]
             axes.hlines(y, low, high, color=colour, lw=1)
             axes.plot(x, y, marker, color=colour, ms=4, label=rule, ls="none")
         axes.axvline(1.0, color="black", lw=0.8)
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_title(title, fontsize=9)
-        axes.set_xlabel("ratio; left of 1 the shape pays", fontsize=8)
+        axes.set_xlabel(note, fontsize=8)
         axes.set_yticks(range(len(names)), names, fontsize=8)
     grid[0].invert_yaxis()
     keys, labels = grid[0].get_legend_handles_labels()
     figure.legend(keys, labels, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
-    return {"geometry": figure}
+    return figure
 
 
 DRAW: dict[str, Callable[[list[Row], str], dict[str, Figure]]] = {
@@ -212,6 +247,7 @@ DRAW: dict[str, Callable[[list[Row], str], dict[str, Figure]]] = {
     "samples": samples,
     "batch": accuracy,
     "geometry": shapes,
+    "environments": environments,
 }
 
 

@@ -19,7 +19,8 @@ import fmrl
 from fmrl.records import plain, write_json
 
 FORMAT = 3  # of a part's file; raised when what a part computes changes
-SOURCES = ("core", "theory", "stats.py")  # of fmrl: what a part computes with, beside its study
+# Of fmrl: what a part computes with, beside its study.
+SOURCES = ("core", "theory", "stats.py", "reproduce/grouped.py")
 READERS = ("claims.py",)  # of a study: they only read what parts have left
 
 

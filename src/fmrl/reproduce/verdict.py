@@ -15,6 +15,8 @@ from rich.table import Table
 from fmrl.stats import mean_interval
 
 Row = dict[str, Any]
+DRAWS = "95% t interval over draws of the environment"
+TASKS = "95% t interval over tasks"
 HOLDS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: "–"}
 
 
@@ -52,6 +54,18 @@ def row(
     mean, low, high, _ = mean_interval(values)
     where = {"preset": preset, "within": within, "method": method, "shots": shots}
     return where | {"mean": mean, "low": low, "high": high, "n": len(values), "interval": over}
+
+
+def ratio(a: Any, b: Any) -> tuple[float, float, float]:
+    """mean(a)/mean(b) and its interval, paired.
+
+    >>> tuple(round(v, 2) for v in ratio([1.0, 2.0, 3.0], [2.0, 4.1, 5.9]))
+    (0.5, 0.47, 0.53)
+    """
+    a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    found = float(a.mean() / b.mean())
+    _, low, high, _ = mean_interval((a - found * b) / b.mean())
+    return found, found + low, found + high
 
 
 class Rows:

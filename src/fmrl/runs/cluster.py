@@ -17,10 +17,10 @@ from typing import Any
 
 import polars as pl
 
+from fmrl.cluster.columns import read_block
 from fmrl.cluster.engine import Played, Ray
 from fmrl.cluster.groups import FIX, Block, Group, cut, index_file, join, open_file
 from fmrl.cluster.tables import Tables
-from fmrl.cluster.work import read_block
 from fmrl.cluster.workers import OnRay
 from fmrl.core.losses import Loss
 from fmrl.core.tasks import Task

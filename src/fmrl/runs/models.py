@@ -96,9 +96,8 @@ class Models:
         """Whether the arrays have the shapes they should have."""
         outputs = len(self.classes) if self.classes and len(self.classes) > 2 else 1
         shape = (len(self.ids), outputs, len(self.features))
-        *_, extra = self.common.shape
-        width = shape[2] + extra
-        wide = [0, *(w * (w + 1) // 2 for w in (width, width + 1))]
+        most = shape[2] + self.common.shape[2] + 1  # fewer with principal directions
+        wide = [w * (w + 1) // 2 for w in range(most + 1)]
         good = self.coef.shape == shape and self.intercept.shape == shape[:2]
         good = good and self.common.shape[:2] == shape[:2] and self.rows.shape == shape[:1]
         return good and self.spread.shape[:2] == shape[:2] and self.spread.shape[2] in wide
@@ -173,12 +172,11 @@ def _in_table(
     return [coef, common], intercept
 
 
-def thetas(prior: Prior, encoder: Encoder, models: Models) -> np.ndarray:
-    """Models [T, outputs, width] in the coordinates of the prior."""
+def encoded(encoder: Encoder, models: Models) -> np.ndarray:
+    """Models [T, outputs, f + c + 1] of encoded rows, of the common part's columns and of a 1."""
     centre, spread = _scales(encoder)
-    coef = np.concatenate([models.coef * spread, models.common], axis=-1)
-    # The centre of the common columns is not the encoder's; `theta` takes it into account.
-    return prior.coordinates.theta(coef, models.intercept + models.coef @ centre)
+    level = models.intercept + models.coef @ centre
+    return np.concatenate([models.coef * spread, models.common, level[..., None]], axis=-1)
 
 
 def packed(spread: np.ndarray) -> np.ndarray:

@@ -87,7 +87,9 @@ class Options:
     update: str | None = _asked("What a task contributes: FAL(), FLIOnline(), FLIBatch().", None)
     meta: str | None = _asked("How phi moves: FollowLeader(), AdaptiveOGD(), LastUpdate(), …", None)
     similarity: str | None = _asked(
-        'How D is guessed: AverageDeviation(), "Doubling(0.1, 1.1)", "PerCoordinate(0.1)".', None
+        'How far tasks lie from phi: guessed, AverageDeviation(), "Doubling(0.1, 1.1)"; or the '
+        'step itself, learned: "Isotropic(0.1)", "PerCoordinate(0.1)".',
+        None,
     )
     radius: float | None = _asked("Of the ball of models (default: from the data).", None)
     intercept: bool = _asked("Whether models have an intercept.", True)

@@ -20,7 +20,7 @@ from fmrl.estimators.task_models import probabilities, width
 from fmrl.files import atomic
 from fmrl.runs.evaluate import INTERVAL
 from fmrl.runs.folder import MODEL, Run
-from fmrl.runs.models import Models, packed, thetas
+from fmrl.runs.models import Models, encoded, packed
 from fmrl.runs.source import files
 from fmrl.tables.any_table import as_polars, clean, free_names, is_seekable, no_column, readable
 from fmrl.tables.encoder import same_kind
@@ -130,21 +130,23 @@ class _AllModels:
 
     def __init__(self, run: Run, known: dict[str, Models | None]):
         self.task, self.prior, self.encoder = run.settings.options.task, run.prior, run.encoder
-        start = self.prior.middle()
-        theta, rows, kinds = [start.theta], [np.zeros(1)], ["start"]
+        start, here = self.prior.middle(), self.prior.coordinates
+        first, level = here.model(start.theta.reshape(1, -1), self.prior.loss.outputs)
+        parts = [np.concatenate([first, level[..., None]], axis=-1)]
+        rows, kinds = [np.zeros(1)], ["start"]
         self.spread = [packed(start.spread)]  # [T, outputs, w(w + 1)/2] of each kind
         self.place: dict[str, int] = {}
         for kind, models in known.items():  # the later ones, which were adapted, take precedence
             if models is not None:
                 self.place |= {name: len(kinds) + i for i, name in enumerate(models.ids)}
-                theta.append(thetas(self.prior, self.encoder, models))
+                parts.append(encoded(self.encoder, models))
                 rows.append(models.rows)
                 self.spread.append(models.spread)
                 kinds += [kind] * len(models.ids)
-        self.theta, self.kinds = np.concatenate(theta), np.array(kinds)
+        self.models, self.kinds = np.concatenate(parts), np.array(kinds)  # [T, outputs, …]
         self.first = np.cumsum([0, *map(len, self.spread)])  # of each kind
         self.choice = self.prior.rule.places(np.concatenate(rows))
-        self.size = max(1, BLOCK // (start.theta.size + 1))
+        self.size = max(1, BLOCK // self.models[0].size)
 
     def predict(self, block: pl.DataFrame) -> pl.DataFrame:
         """Predictions of some rows."""
@@ -154,20 +156,21 @@ class _AllModels:
             what = f"row {numbers[ids.is_null().arg_max()]} has no task id"
             raise TableError(what, fix="drop it or name its task")
         at = np.array([self.place.get(id_text(i), 0) for i in ids.to_list()])
-        X, prior = self.prior.rows(self.encoder.transform(block, numbers)), self.prior
-        z = np.einsum("nw,now->no", X, self.theta[at])
+        X, prior = self.encoder.transform(block, numbers), self.prior
+        if prior.common is not None:
+            X = np.hstack([X, prior.common(X)])
+        z = np.einsum("nf,nof->no", X, self.models[at, :, :-1]) + self.models[at, :, -1]
         if not np.isfinite(z).all():
             what = f"the prediction of row {numbers[np.argmin(np.isfinite(z).all(axis=1))]}"
             raise TableError(f"{what} is not finite", fix="look for absurd values in it")
         said, kind = free_names([self.task], "prediction", "model")
         columns: dict[str, Any] = {self.task: ids}
-        variance, choices = self._variance(X, at), prior.rule.choices
+        variance, choices = self._variance(prior.coordinates.rows(X), at), prior.rule.choices
         if prior.classes is None:
             here, tasks = prior.coordinates, prior.members[0].tasks
             wide = np.array([width(c, INTERVAL, tasks) for c in choices])[self.choice[at]]
             half = wide * here.unit * np.sqrt(variance[:, 0] + prior.noise / here.unit**2)
-            middle = here.prediction(z[:, 0])
-            columns[said] = middle
+            columns[said] = middle = z[:, 0]
             names = free_names([*columns, kind], "low", "high")
             ends = (pl.Series(e).fill_nan(None) for e in (middle - half, middle + half))
             columns |= dict(zip(names, ends, strict=True))
@@ -185,7 +188,7 @@ class _AllModels:
         """Variances [n, outputs] of the margins of rows X [n, w] under the models ``at`` [n]; NaN
         where the spread of a model is not known.
         """
-        found = np.full((len(X), self.theta.shape[1]), np.nan)
+        found = np.full((len(X), self.models.shape[1]), np.nan)
         i, j = np.triu_indices(X.shape[1])
         twice = np.where(i == j, 1.0, 2.0)
         most = max(1, BLOCK // (len(i) * found.shape[1]))

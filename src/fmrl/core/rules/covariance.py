@@ -7,6 +7,9 @@ given the task, θ is about N(θ̂, s²·S) with θ̂ the regularised leader of 
 S = (H⁻¹ + ∇²Σℓ(θ̂))⁻¹, exactly so for squared losses (Laplace's approximation for others), and
 
     H ← (1 − γ_t)·H + γ_t·( (θ̂ − phi)(θ̂ − phi)ᵀ/s² + S ),     γ_t = (t + 1)^−rate.
+
+It begins with a diagonal in units of one over the mean squares of the first task's columns: then
+neither the units of a column nor those of the target matter.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fmrl.core.arrays import Array, device, full, namespace
-from fmrl.core.metric import Full
+from fmrl.core.matrices import identity
+from fmrl.core.metric import Diagonal, Full, Relative
 from fmrl.core.rules.observe import Posterior
-from fmrl.core.rules.shape import identity, needs_l2
+from fmrl.core.rules.shape import needs_l2
 from fmrl.core.rules.similarity import SimilarityRule, positive
 from fmrl.errors import FMRLError
 
@@ -30,15 +34,17 @@ class Covariance(SimilarityRule):
     No meta-level regret is proved for it; Theorem A.1 holds for every task as in any metric.
 
     Args:
-        first: H before anything is known, as a multiple of the identity. Wide is safer than narrow:
-            what a narrow H leaves unfitted is taken for noise for a long time. Losses that are
-            log-likelihoods have no noise to be learned; begin with about 1 there.
+        first: H before anything is known, in units of one over the mean square of each column of
+            the first task: √first is how far a coefficient times its column may vary from task to
+            task, in units of the noise. Wide is safer than narrow: what a narrow H leaves
+            unfitted is taken for noise for a long time. Losses that are log-likelihoods have no
+            noise to be learned; begin with about 1 or less there.
         noise: s² of squared losses, where it is known; by default it is learned. It is 1 for other
             losses.
         rate: How fast new tasks lose weight, between ½ and 1.
     """
 
-    first: float = 1000.0
+    first: float = 10.0
     noise: float | None = None
     rate: float = 0.95
     observes: ClassVar[str] = "posterior"
@@ -53,16 +59,18 @@ class Covariance(SimilarityRule):
             raise FMRLError(f"rate must lie above ½ and at most at 1, not {self.rate}")
 
     def init(self, domain, phi):
-        """``first`` times the identity; memory: t, and the noise as a fraction of two means."""
+        """``first`` in units of the columns; memory: t, and the noise as a ratio of two means."""
         needs_l2(self, domain)
         nothing = full(phi.shape[:-1], 0.0, phi)
-        return Full(self.first * identity(phi)), (nothing, nothing, nothing)
+        return Relative(self.first * identity(phi)), (nothing, nothing, nothing)
 
     def update(self, domain, phi, guess, memory, end):
         """One step of expectation–maximisation."""
         t, left, freedom = memory
         xp, t = namespace(phi), t + 1
         seen, H = Posterior.of(end.seen, phi.shape[-1]), guess.matrix
+        if isinstance(guess, Relative):  # the first task: as it was played
+            H = Diagonal(seen.steps).dense()
         step, spread = seen.theta - phi, posterior_spread(H, seen.curvature)
         gain = (t + 1) ** -self.rate
         # Σ(y − xθ̂)² has m − tr(∇²·S) degrees of freedom: what the fit did not use up.
@@ -88,7 +96,12 @@ class Covariance(SimilarityRule):
 
 
 def posterior_spread(H: Array, curvature: Array) -> Array:
-    """(H⁻¹ + C)⁻¹ = R·(I + Rᵀ·C·R)⁻¹·Rᵀ with H = R·Rᵀ, for any H ⪰ 0; [..., d, d]."""
+    """(H⁻¹ + C)⁻¹ = R·(I + Rᵀ·C·R)⁻¹·Rᵀ with H = R·Rᵀ: what is left to know of a task; [..., d, d].
+
+    Args:
+        H: Positive definite, [..., d, d].
+        curvature: C ⪰ 0, [..., d, d].
+    """
     xp = namespace(H)
     T = xp.matrix_transpose
     R = xp.linalg.cholesky(H)

@@ -12,6 +12,7 @@ from fmrl.core.rules.similarity import Measured, positive
 from fmrl.errors import FMRLError
 
 POINTS = 400  # of the integrals
+FALL = 40  # of the exponent, where they end
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,12 @@ class EWOO(Measured):
         _, guess, memory = self.follow(guess, memory, far[None, ...], end.sigma[None, ...])
         return guess, memory
 
+    def guess_of(self, domain, phi, memory):
+        """The mean under the weights, with the D of this rule."""
+        near, total, most, _ = memory
+        first, (*_, D) = self.init(domain, phi)
+        return self._mean(near, total, most, D, first)
+
     def measure(self, domain, phi, end):
         """B_R(θ_t‖phi_t)."""
         return domain.divergence(end.theta, phi)
@@ -82,24 +89,24 @@ class EWOO(Measured):
         return before, after[-1, ...], memory
 
     def _mean(self, near: Array, total: Array, most: Array, D: Array, guess: Array) -> Array:
-        """∫v·w(v)dv / ∫w(v)dv by Simpson's rule where w is not negligible, [n, ...]."""
+        """∫v·w(v)dv / ∫w(v)dv by Simpson's rule in log v, where w is not negligible, [n, ...]."""
         xp, low = namespace(near), self.epsilon
         high = xp.sqrt(D**2 + low**2) + xp.zeros_like(total)
         rate = 2 * low**2 * high / (xp.where(most > 0, most, xp.ones_like(most)) * D**4)
         known = total > 0
         x, y = (xp.where(known, a, xp.ones_like(a)) for a in (near, total))
         peak = xp.minimum(xp.maximum(xp.sqrt(x / y), low + xp.zeros_like(x)), high)
-        # Around the peak the exponent falls like rate·x·(v − peak)²/(peak²·v), and past 40 a weight
-        # is below 1e-17.
-        wide = 40 / (rate * x)
-        reach = peak * xp.sqrt(wide * high)
-        start = xp.maximum(peak - reach, low + xp.zeros_like(peak))
-        stop = xp.minimum(peak + reach, high)
+        # From the peak the exponent falls by rate·(v − peak)·(y − x/(v·peak)). Where that is 40 the
+        # weight is below 1e-17: at the two solutions v of a quadratic, whose product is x/y.
+        middle = x + y * peak**2 + FALL * peak / rate
+        far = (middle + xp.sqrt(middle**2 - 4 * x * y * peak**2)) / (2 * y * peak)
+        start = xp.log(xp.maximum(x / y / far, low + xp.zeros_like(peak)))
+        stop = xp.log(xp.minimum(far, high))
         points = [i / POINTS for i in range(POINTS + 1)]
         grid = xp.asarray(points, dtype=near.dtype, device=device(near))
-        v = start[..., None] + (stop - start)[..., None] * grid
+        v = xp.exp(start[..., None] + (stop - start)[..., None] * grid)
         lift = rate[..., None] * (x[..., None] / v + y[..., None] * v)
-        weight = xp.exp(xp.min(lift, axis=-1, keepdims=True) - lift)
+        weight = v * xp.exp(xp.min(lift, axis=-1, keepdims=True) - lift)
         simpson = [1.0] + [4.0, 2.0] * (POINTS // 2 - 1) + [4.0, 1.0]
         weight = weight * xp.asarray(simpson, dtype=near.dtype, device=device(near))
         mean = xp.sum(weight * v, axis=-1) / xp.sum(weight, axis=-1)

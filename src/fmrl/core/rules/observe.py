@@ -4,7 +4,7 @@
 * ``squares``    Σ_i ∇_i², coordinate by coordinate, k = d;
 * ``products``   Σ_i ∇_i∇_iᵀ, k = d²;
 * ``posterior``  the regularised leader θ̂ of all rounds, ∇²Σ losses there, and for squared losses
-  their residual sum of squares and m (else 0 and 0): k = d + d² + 2.
+  their residual sum of squares and m (else 0 and 0), and the diagonal of H: k = 2d + d² + 2.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Posterior(NamedTuple):
     curvature: Array  # [..., d, d] of the summed losses there
     double: Array  # [...] the residual sum of squares; 0 for losses that are not squared
     rounds: Array  # [...] m; 0 for losses that are not squared
+    steps: Array  # [..., d] the diagonal of the H that was played
 
     @classmethod
     def of(cls, seen: Array, dim: int) -> Posterior:
@@ -51,7 +52,8 @@ class Posterior(NamedTuple):
         matrix = namespace(seen).reshape(
             seen[..., dim : dim + dim * dim], (*seen.shape[:-1], dim, dim)
         )
-        return cls(seen[..., :dim], matrix, seen[..., -2], seen[..., -1])
+        double, rounds = seen[..., dim + dim * dim], seen[..., dim + dim * dim + 1]
+        return cls(seen[..., :dim], matrix, double, rounds, seen[..., -dim:])
 
 
 def _posterior(game: Any, domain: Domain, phi: Array, eta: Metric, played: Play) -> Array:
@@ -64,7 +66,8 @@ def _posterior(game: Any, domain: Domain, phi: Array, eta: Metric, played: Play)
         double, rounds = 0 * double, 0 * rounds
     rounds = full(double.shape, 0.0, double) + rounds
     flat = xp.reshape(curvature, (*curvature.shape[:-2], d * d))
-    return xp.concat([theta, flat, double[..., None], rounds[..., None]], axis=-1)
+    steps = eta.diagonal + xp.zeros_like(theta)
+    return xp.concat([theta, flat, double[..., None], rounds[..., None], steps], axis=-1)
 
 
 def curvature_of(samples: Any, theta: Array) -> Array:

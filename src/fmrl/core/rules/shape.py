@@ -17,12 +17,14 @@ after task t, so that no direction is ever given up. The first step is epsilon/z
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fmrl.core.arrays import Array, device, full, namespace, to_numpy
 from fmrl.core.domains import Domain
+from fmrl.core.matrices import T, geometric_mean, geometric_root, identity, trace_of
 from fmrl.core.metric import Diagonal, Full, Metric, Spiked
 from fmrl.core.rules.similarity import SimilarityRule, positive
 from fmrl.errors import FMRLError
@@ -30,7 +32,7 @@ from fmrl.errors import FMRLError
 
 @dataclass(frozen=True)
 class _Learned(SimilarityRule):
-    """What these rules share: (t, A, B, cost) as memory.
+    """What these rules share: (t, A, B, cost, …) as memory.
 
     ``cost`` adds up F_t(H_t) − min F_t, where F_t(H) = tr(H⁻¹A) + tr(HB) over the tasks up to t:
     what not knowing the best H in advance costs (`fmrl.bounds.learned_metric`).
@@ -89,6 +91,10 @@ class Isotropic(_Learned):
         met: Any = end.seen
         return _ratio(self, guess, memory, far, met[..., 0])
 
+    def guess_of(self, domain, phi, memory):
+        """The root of the ratio."""
+        return namespace(phi).sqrt(memory[1] / memory[2])
+
 
 @dataclass(frozen=True)
 class PerCoordinate(_Learned):
@@ -114,6 +120,10 @@ class PerCoordinate(_Learned):
         far = (end.theta - phi) ** 2 / 2
         steps, memory = _ratio(self, guess.steps, memory, far, end.seen)
         return Diagonal(steps), memory
+
+    def guess_of(self, domain, phi, memory):
+        """The roots of the ratios."""
+        return Diagonal(namespace(phi).sqrt(memory[1] / memory[2]))
 
 
 def _ratio(rule: _Learned, eta: Array, memory: Any, far: Array, met: Array) -> tuple[Array, Any]:
@@ -144,65 +154,37 @@ class FullMatrix(_Learned):
     observes: ClassVar[str] = "products"
 
     def init(self, domain, phi):
-        """epsilon/zeta times the identity."""
+        """epsilon/zeta times the identity; memory: t, A, B, cost and tr(H⁻¹)."""
         needs_l2(self, domain)
         eye = identity(phi)
         nothing = full(phi.shape[:-1], 0.0, phi)
         near, steep = self.epsilon**2 * eye, self.zeta**2 * eye
-        return Full(self.epsilon / self.zeta * eye), (nothing, near, steep, nothing)
+        inverse = nothing + phi.shape[-1] * self.zeta / self.epsilon
+        return Full(self.epsilon / self.zeta * eye), (nothing, near, steep, nothing, inverse)
 
     def update(self, domain, phi, guess, memory, end):
-        """The geometric mean of two growing sums."""
-        t, near, steep, cost = memory
+        """The geometric mean of two growing sums.
+
+        H·B·H = A, so tr(H⁻¹A) = tr(HB), and F_t(H_t) needs of H_t⁻¹ its trace and one product."""
+        t, near, steep, cost, inverse = memory
         xp, t = namespace(phi), t + 1
-        eye, step = identity(phi), end.theta - phi
-        fade = self._fade(t)[..., None, None]
-        far = step[..., :, None] * step[..., None, :] / 2 + self.epsilon**2 * fade * eye
-        met = xp.reshape(end.seen, near.shape) + self.zeta**2 * fade * eye
-        near, steep = near + far, steep + met
-        after, inverse = geometric_mean(near, steep)
-        paid = _trace(xp.linalg.solve(guess.matrix, near)) - _trace(xp.matmul(inverse, near))
-        paid = paid + _trace(xp.matmul(guess.matrix - after, steep))
-        return Full(after), (t, near, steep, cost + paid)
+        step, fade = end.theta - phi, self._fade(t)
+        eye = fade[..., None, None] * identity(phi)
+        paid = trace_of(guess.matrix, steep)
+        near = near + step[..., :, None] * (step / 2)[..., None, :] + self.epsilon**2 * eye
+        steep = steep + xp.reshape(end.seen, near.shape) + self.zeta**2 * eye
+        paid = paid + guess.distance(step) + self.epsilon**2 * fade * inverse
+        paid = paid + trace_of(guess.matrix, steep)
+        half, L, roots = geometric_root(near, steep)
+        after = xp.matmul(half, T(half))
+        # H⁻¹ = L⁻ᵀ·diag(r)·L⁻¹ with L⁻ᵀ = B·L·diag(r⁻²).
+        inverse = xp.sum(xp.sum(xp.matmul(steep, L) ** 2, axis=-2) / roots**3, axis=-1)
+        paid = paid - 2 * trace_of(after, steep)
+        return Full(after), (t, near, steep, cost + paid, inverse)
 
-
-def geometric_mean(A: Array, B: Array) -> tuple[Array, Array]:
-    """H = A # B⁻¹, the positive definite solution of H·B·H = A, and H⁻¹; [..., d, d] each.
-
-    With B = L·Lᵀ and (Lᵀ·A·L) = S²: H = L⁻ᵀ·S·L⁻¹.
-
-    >>> import numpy as np
-    >>> geometric_mean(np.diag([4.0, 9.0]), np.diag([1.0, 4.0]))[0].round(6)
-    array([[2. , 0. ],
-           [0. , 1.5]])
-    """
-    xp = namespace(A)
-    T = xp.matrix_transpose
-    # Coordinates in which B has ones on its diagonal: units of columns do not matter.
-    unit = xp.sqrt(xp.linalg.diagonal(B))
-    both = unit[..., :, None] * unit[..., None, :]
-    A, B = A * both, B / both
-    room = 16 * xp.finfo(A.dtype).eps * xp.eye(A.shape[-1], dtype=A.dtype, device=device(A))
-    L = xp.linalg.cholesky(B + room)
-    values, vectors = xp.linalg.eigh(xp.matmul(T(L), xp.matmul(A, L)))
-    roots = xp.sqrt(xp.maximum(values, xp.zeros_like(values)))
-    left = xp.matmul(L, vectors)  # H⁻¹ = left·diag(1/roots)·leftᵀ
-    back = xp.linalg.solve(T(L), vectors)  # H = back·diag(roots)·backᵀ
-    mean = xp.matmul(back * roots[..., None, :], T(back))
-    tiny = xp.max(roots, axis=-1, keepdims=True) * xp.finfo(A.dtype).eps + 1e-300
-    inverse = xp.matmul(left / xp.maximum(roots, tiny)[..., None, :], T(left))
-    return (mean + T(mean)) / 2 / both, (inverse + T(inverse)) / 2 * both
-
-
-def _trace(matrix: Array) -> Array:
-    return namespace(matrix).linalg.trace(matrix)
-
-
-def identity(phi: Array) -> Array:
-    """The identity [..., d, d] with the leading axes of phi."""
-    xp = namespace(phi)
-    eye = xp.eye(phi.shape[-1], dtype=phi.dtype, device=device(phi))
-    return eye + full((*phi.shape, 1), 0.0, phi)
+    def guess_of(self, domain, phi, memory):
+        """The geometric mean."""
+        return Full(geometric_mean(memory[1], memory[2])[0])
 
 
 @dataclass(frozen=True)
@@ -230,12 +212,15 @@ class LowRank(SimilarityRule):
     absolute: ClassVar[bool] = True
 
     def __post_init__(self):
-        if not (isinstance(self.rank, int) and self.rank >= 1):
+        whole = isinstance(self.rank, Integral) and not isinstance(self.rank, bool)
+        if not (whole and self.rank >= 1):
             raise FMRLError(f"rank must be a whole number of at least 1, not {self.rank!r}")
+        object.__setattr__(self, "rank", int(self.rank))
         _Learned.__post_init__(self)  # type: ignore[arg-type]
 
     def init(self, domain, phi):
         """epsilon/zeta in every coordinate, and no directions."""
+        needs_l2(self, domain)
         steps, (t, near, steep, _) = PerCoordinate(self.epsilon, self.zeta, self.p).init(
             domain, phi
         )
@@ -253,6 +238,10 @@ class LowRank(SimilarityRule):
         _, basis = xp.linalg.eigh(xp.matmul(xp.matrix_transpose(wide), wide))
         directions = xp.matmul(wide, basis[..., 1:])  # eigh's values ascend: the least is given up
         return self._metric(near, steep, directions), (t, near, steep, directions)
+
+    def guess_of(self, domain, phi, memory):
+        """The metric of the sums."""
+        return self._metric(*memory[1:])
 
     def _metric(self, near: Array, steep: Array, directions: Array) -> Spiked:
         xp, y = namespace(near), namespace(near).sqrt(steep)
@@ -297,13 +286,11 @@ class KnownStep(SimilarityRule):
         except (TypeError, ValueError):
             step = np.array(np.nan)
         square = step.ndim < 2 or (step.ndim == 2 and step.shape[0] == step.shape[1])
-        ok = (
-            square and bool(np.isfinite(step).all()) and (step.ndim == 2 or bool((step >= 0).all()))
-        )
+        ok = square and step.size > 0 and bool(np.isfinite(step).all())
         if ok and step.ndim == 2:
             ok = bool(np.allclose(step, step.T)) and bool((np.linalg.eigvalsh(step) > 0).all())
-        elif ok and step.ndim == 1:
-            ok = bool((step > 0).all())
+        elif ok:
+            ok = bool((step > 0).all()) or (step.ndim == 0 and bool(step == 0))
         if not ok:
             what = "a step must be a number ≥ 0, positive numbers or a positive definite matrix"
             raise FMRLError(f"{what}, not {self.step!r}")
@@ -326,6 +313,10 @@ class KnownStep(SimilarityRule):
     def update(self, domain, phi, guess, memory, end):
         """The step as it is."""
         return guess, ()
+
+    def guess_of(self, domain, phi, memory):
+        """The step as it was given."""
+        return self.init(domain, phi)[0]
 
     def scan(self, domain, phi, guess, memory, ends):
         """The same step for all tasks."""

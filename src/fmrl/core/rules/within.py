@@ -11,12 +11,14 @@ descent. The step eta is a number, or a metric H (`fmrl.core.metric`): B_R(·‖
 
 from __future__ import annotations
 
+import math
 from collections.abc import Generator
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fmrl.core.arrays import Array, dot, full, namespace
-from fmrl.core.domains import Ball, Domain
+from fmrl.core.arrays import Array, anywhere, dot, full, namespace
+from fmrl.core.domains import Ball, Domain, Euclidean
 from fmrl.core.metric import Metric, descend
 from fmrl.core.samples import Samples
 from fmrl.core.values import Value
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from fmrl.core.tasks import Game
 
 Actions = Generator[Array, Array, None]
+RUNAWAY = 1e6  # times what staying at phi costs: no step of a fitting length comes near
 
 
 class Learner(Value):
@@ -156,17 +159,17 @@ def _checked(learner: Learner, actions: Actions, domain: Domain, phi: Array) -> 
 
 
 def play(
-    learner: Learner, game: Game, domain: Domain, phi: Array, eta: Array | Metric,
+    learner: Learner, game: Any, domain: Domain, phi: Array, eta: Array | Metric,
     record: bool = False, observe: bool = False,
 ) -> Play:  # fmt: skip
     """Play all rounds of a game.
 
     Args:
         learner: Who plays.
-        game: An opened task, or a stack of them.
+        game: A Task, or an opened one, or a stack of these.
         domain: The action set.
         phi: Where to start, [..., d].
-        eta: The step, [...], or a metric.
+        eta: The step, a number or [...], or a metric.
         record: Whether to keep every action.
         observe: Whether to keep every gradient.
 
@@ -179,6 +182,9 @@ def play(
     array([0.5 , 0.25])
     """
     xp = namespace(phi)
+    game = game.open() if hasattr(game, "open") else game
+    if isinstance(eta, Real):
+        eta = full(phi.shape[:-1], float(eta), phi)
     actions = _actions(learner, game, domain, phi, eta)
     theta, losses, played, met = next(actions), [], [], []
     ragged = bool(xp.any(game.rounds != game.length))
@@ -197,3 +203,32 @@ def play(
     recorded, gradients = (xp.stack(kept, axis=-2) if kept else None for kept in (played, met))
     average = total / game.rounds[..., None]
     return Play(xp.stack(losses, axis=-1), last, average, recorded, gradients)
+
+
+def ran_away(game: Any, domain: Domain, phi: Array, losses: Array) -> float:
+    """How many times what staying at phi costs was suffered, where that is past all use; else 0.
+
+    A step that is too long for the rows makes actions grow from round to round, and only a bounded
+    domain stops them.
+
+    Args:
+        game: What was played.
+        domain: The action set.
+        phi: Where it began, [..., d].
+        losses: What was suffered, [..., length].
+    """
+    xp, total = namespace(phi), namespace(phi).sum(losses, axis=-1)
+    if not isinstance(domain, Euclidean) or not isinstance(game, Samples):
+        return 0.0
+    if game.loss.lowest != 0 or not anywhere(~(total <= RUNAWAY * losses[..., 0])):
+        return 0.0
+    still = xp.sum(game.losses(phi), axis=-1)
+    # Where phi is perfect only rounding is left of its losses, in units of those at zero.
+    still = still + 1e-12 * xp.sum(game.losses(xp.zeros_like(phi)), axis=-1)
+    away = ~(total <= RUNAWAY * still)
+    if not anywhere(away):
+        return 0.0
+    worst = xp.max(
+        xp.where(away, total / xp.where(still > 0, still, xp.ones_like(still)), 0 * total)
+    )
+    return float(worst) if math.isfinite(float(worst)) else math.inf

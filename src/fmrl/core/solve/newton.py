@@ -3,15 +3,21 @@
 With H = R·Rᵀ and θ = phi + R·u the regulariser is ½‖u‖², so the problem is 1-strongly convex in u
 whatever H, and the gradient proves the answer: F − min F ≤ ½‖∇_u F‖². Squared losses without bounds
 are solved exactly, a row at a time; other smooth losses by Newton's method, each from the minimiser
-before it. A bounded domain takes each Newton step by a projection in the metric of that step.
+before it.
+
+Without bounds θ − phi lies in the span of H·x over the rows x. With fewer rows than features R
+needs as many columns as there are rows, so that nothing of size d² is made for a diagonal metric.
+On a bounded domain this free leader is the answer where it lies inside; else each Newton step is
+taken by a projection in the metric of that step, with a square R.
 """
 
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
-from fmrl.core.arrays import Array, device, dot, full, namespace
+from fmrl.core.arrays import Array, anywhere, device, dot, full, namespace
 from fmrl.core.domains import Domain, Euclidean
 from fmrl.core.losses import Squared
 from fmrl.core.metric import Full, Metric, T, apply, descend
@@ -37,26 +43,45 @@ class MetricLeaders:
         if loss.bend == math.inf:
             what = f"a regularised leader in a metric needs a smooth loss, and {loss!r} has corners"
             raise FMRLError(what, fix="use Logistic(), or OMD() with a rule such as PerCoordinate")
-        xp = self.xp = namespace(phi)
-        self.samples, self.domain, self.phi, self.metric = samples, domain, phi, metric
-        self.root = metric.root()  # [..., d, d]
-        shape = (*self.root.shape[:-2], loss.outputs, samples.X.shape[-1], self.root.shape[-1])
-        by_output = xp.reshape(self.root, shape)
-        # How the margin of a round and an output moves with u: [..., n, outputs, d].
-        self.rows = xp.matmul(samples.X[..., None, :, :], by_output)
-        self.rows = xp.moveaxis(self.rows, -3, -2)
+        self.xp, self.samples, self.domain = namespace(phi), samples, domain
+        self.phi, self.metric = phi, metric
         self.under_phi = samples.margins(phi)  # [..., n, outputs]
-        self.u = xp.zeros_like(phi)
+        self.u: Any = 0.0  # [..., k] once there is one
         self.spread: Array | None = None  # (I + ΣJᵀJ)⁻¹ of the rows taken in, for squared losses
         self.taken = 0
-        self.exact = isinstance(loss, Squared) and isinstance(domain, Euclidean)
+        self.bounded = not isinstance(domain, Euclidean)
+        self.free = MetricLeaders(samples, Euclidean(), phi, metric) if self.bounded else None
+        self.inside = False  # whether the last answer was the free leader
+
+    @cached_property
+    def root(self) -> Array:
+        """R [..., d, k]."""
+        if self.bounded or isinstance(self.metric, Full):
+            return self.metric.root()
+        xp, X, outputs = self.xp, self.samples.X, self.samples.loss.outputs
+        eye = xp.eye(outputs, dtype=X.dtype, device=device(X))
+        rows = eye[:, None, :, None] * X[..., None, :, None, :]  # [..., outputs, n, outputs, f]
+        return self.metric.within(xp.reshape(rows, (*X.shape[:-2], -1, self.samples.dim)))
+
+    @cached_property
+    def rows(self) -> Array:
+        """How the margin of a round and an output moves with u, [..., n, outputs, k]."""
+        xp, X, root = self.xp, self.samples.X, self.root
+        shape = (*root.shape[:-2], self.samples.loss.outputs, X.shape[-1], root.shape[-1])
+        return xp.moveaxis(xp.matmul(X[..., None, :, :], xp.reshape(root, shape)), -3, -2)
 
     def __call__(self, i: int) -> Array:
         """The action after i rounds, [..., d]."""
-        if self.samples.loss.bend == 0:
+        loss = self.samples.loss
+        if loss.bend == 0:
             total = self.xp.sum(self.samples.X[..., :i, :], axis=-2)
             return descend(self.domain, self.phi, self.metric, total)
-        if self.exact:
+        if self.free is not None:
+            theta = self.free(i)
+            self.inside = not anywhere(~self.domain.contains(theta, slack=0.0))
+            if self.inside:
+                return theta
+        if isinstance(loss, Squared) and not self.bounded:
             while self.taken < i:
                 self._take_in(self.taken)
         else:
@@ -68,7 +93,7 @@ class MetricLeaders:
         xp, x = self.xp, self.rows[..., i, 0, :]
         if self.spread is None:
             eye = xp.eye(x.shape[-1], dtype=x.dtype, device=device(x))
-            self.spread = eye + xp.zeros_like(x)[..., None]
+            self.spread, self.u = eye + xp.zeros_like(x)[..., None], xp.zeros_like(x)
         along = apply(self.spread, x)
         gain = along / (1 + dot(x, along))[..., None]
         off = self.samples.target[..., i, 0] - self.under_phi[..., i, 0] - dot(x, self.u)
@@ -107,7 +132,7 @@ class MetricLeaders:
         return self.xp.sum(slope[..., None] * self.rows[..., :i, :, :], axis=(-3, -2)) + u
 
     def _newton(self, i: int) -> None:
-        xp, u = self.xp, self.u
+        xp, u = self.xp, self.u + self.xp.zeros_like(self.rows[..., 0, 0, :])
         eye = xp.eye(u.shape[-1], dtype=u.dtype, device=device(u))
         value = self.value(i, u)
         tight = max(TIGHT, 100 * float(xp.finfo(u.dtype).eps))
@@ -125,7 +150,7 @@ class MetricLeaders:
 
     def _inside(self, u: Array, step: Array, bend: Array) -> Array:
         """The step to the minimiser of the quadratic model over the domain."""
-        if isinstance(self.domain, Euclidean):
+        if not self.bounded:
             return step
         xp, aim = self.xp, self.phi + apply(self.root, u + step)
         out = ~self.domain.contains(aim, slack=1e-12)
@@ -153,9 +178,11 @@ class MetricLeaders:
 
     def gap(self, i: int) -> Array:
         """An upper bound on F − min F at the last action, [...]."""
+        if self.inside and self.free is not None:
+            return self.free.gap(i)
         gradient = self._gradient(i, self.u)
         proved = dot(gradient, gradient) / 2
-        if isinstance(self.domain, Euclidean):
+        if not self.bounded:
             return proved
         plain = self.xp.linalg.solve(T(self.root), gradient[..., None])[..., 0]
         theta = self.phi + apply(self.root, self.u)

@@ -24,8 +24,8 @@ from fmrl.reproduce.convex.data import Config, StudySet
 from fmrl.reproduce.parts import Part
 from fmrl.reproduce.verdict import Row, row
 from fmrl.stats import mean_interval
+from fmrl.theory.enclosing_ball import enclosing_ball
 from fmrl.theory.growth import estimate
-from fmrl.theory.similarity import enclosing_ball
 
 REAL, PERMUTED, CENTRED = "as they are", "labels permuted", "features centred"
 VARIANTS = (REAL, PERMUTED, CENTRED)

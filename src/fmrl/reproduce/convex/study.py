@@ -4,22 +4,17 @@ drawn, the record written.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from fmrl.errors import FMRLError
-from fmrl.files import write as write_text
-from fmrl.records import plain, record, write_json
+from fmrl.records import plain, record
 from fmrl.reproduce.convex import batch, panels
 from fmrl.reproduce.convex.claims import judge
 from fmrl.reproduce.convex.data import SPLITS, Config, StudySet
-from fmrl.reproduce.figures import draw
 from fmrl.reproduce.parts import Part, run_parts
-from fmrl.reproduce.verdict import Row, Verdict
+from fmrl.reproduce.study import usable, write
 
 FIGURES = {  # the parts each needs, and the rows made of their results
     "similarity": (panels.similarity_parts, panels.similarity_rows),
@@ -66,37 +61,3 @@ def reproduce(
         verdicts += found
         files += write(figure, rows, found, entry, Path(out))
     return {"record": entry, "verdicts": verdicts, "files": files}
-
-
-def usable(out: Path) -> None:
-    """Refuse a folder that cannot be one, before any work is done."""
-    if taken := next((p for p in (out, *out.parents) if p.exists() and not p.is_dir()), None):
-        raise FMRLError(f"{taken} is a file, not a folder", fix="choose another --out")
-
-
-def write(
-    figure: str, rows: list[Row], verdicts: list[Verdict], entry: dict[str, Any], out: Path
-) -> list[Path]:
-    """Write one figure's files; pictures of an earlier run with other presets go."""
-    folder, title = out / figure, entry["data"]["title"]
-    passed = sum(v.passed for v in verdicts)
-    files = [
-        write_json(folder / "results.json", {"figure": figure, "data": title, "rows": rows}),
-        write_json(folder / "verdicts.json", [asdict(v) for v in verdicts]),
-        write_json(folder / "record.json", entry | {"figure": figure, "passed": passed}),
-        write_text(folder / "results.csv", _csv(rows, title)),
-    ]
-    drawn = draw(figure, rows, title, folder)
-    for old in {*folder.glob(f"{figure}*.png"), *folder.glob(f"{figure}*.svg")} - set(drawn):
-        old.unlink()
-    return files + drawn
-
-
-def _csv(rows: list[Row], data: str) -> str:
-    """The columns that hold one value a row."""
-    scalar = [{k: v for k, v in r.items() if not isinstance(v, (list, dict))} for r in rows]
-    text, names = StringIO(), list(dict.fromkeys(k for r in scalar for k in r))
-    writer = csv.DictWriter(text, ["data", *names], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({"data": data} | r for r in scalar)
-    return text.getvalue()

@@ -15,12 +15,9 @@ import numpy as np
 from fmrl.reproduce.geometry import runs
 from fmrl.reproduce.geometry.tasks import AXIS, CONTROL, ROTATED, WIKI
 from fmrl.reproduce.parts import Part
-from fmrl.reproduce.verdict import Row, Rows, Verdict, row
-from fmrl.stats import mean_interval
+from fmrl.reproduce.verdict import DRAWS, TASKS, Row, Rows, Verdict, ratio, row
 
 TAR, LATE, HELD, COST = "TAR", "late TAR", "held-out loss", "cost"  # what a row measures
-DRAWS = "95% t interval over draws of the environment"
-TASKS = "95% t interval over tasks"
 HALF, QUARTER, FEW, LITTLE = 0.5, 0.25, 1.02, 1.05
 CHEAP, DEAR = 1.3, 3.0
 Found = dict[str, dict[str, Any]]  # by rule: "tar" and "late" [n], "held" {shots: [n]}
@@ -29,18 +26,6 @@ Found = dict[str, dict[str, Any]]  # by rule: "tar" and "late" [n], "held" {shot
 def base(rule: str) -> str:
     """The rule without a shape that this one is compared with."""
     return runs.BEST if rule.startswith("FTRL") else runs.SCALAR
-
-
-def ratio(a: Any, b: Any) -> tuple[float, float, float]:
-    """mean(a)/mean(b) and its interval, paired.
-
-    >>> tuple(round(v, 2) for v in ratio([1.0, 2.0, 3.0], [2.0, 4.1, 5.9]))
-    (0.5, 0.47, 0.53)
-    """
-    a, b = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
-    found = float(a.mean() / b.mean())
-    _, low, high, _ = mean_interval((a - found * b) / b.mean())
-    return found, found + low, found + high
 
 
 def rows(parts: Iterable[tuple[Part, Any]]) -> list[Row]:

@@ -1,19 +1,15 @@
-"""From a request to files: which parts are run, and what is written of them."""
+"""Which parts the study of shapes runs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
 
-from fmrl.records import plain, record
-from fmrl.reproduce.convex.study import usable, write
 from fmrl.reproduce.geometry import runs
 from fmrl.reproduce.geometry.claims import judge, rows
 from fmrl.reproduce.geometry.tasks import AXIS, CONTROL, ROTATED, SETS, Data
-from fmrl.reproduce.parts import Part, run_parts
+from fmrl.reproduce.parts import Part
+from fmrl.reproduce.study import Study
 
 FIGURE = "geometry"
 TITLE = "tasks that differ in a few directions, and real ones"
@@ -68,31 +64,7 @@ def timing(config: Config) -> Part:
     return Part("geometry/costs", runs.costs, arguments, 10)
 
 
-def reproduce(
-    config: Config,
-    data: Data,
-    out: Path,
-    jobs: int = 2,
-    progress: Callable[[str, float], Any] = lambda name, cost: None,
-) -> dict[str, Any]:
-    """Run the study and write, under out/geometry: results.json, results.csv, verdicts.json,
-    record.json and the picture.
-
-    Finished parts lie under out/parts and are used again; ``progress`` is called with the name and
-    the cost of each. Returns {"record": …, "verdicts": [`Verdict`, …], "files": [path, …]}.
-    """
-    usable(Path(out))
-    folder, parts = Path(out) / "parts", plan(config, data)
-    with record("reproduce geometry", **asdict(config)) as entry:
-        checksums = {part.name: part.made_of for part in parts if part.made_of}
-        about = {"title": TITLE, "sha256": checksums, "skipped": data.skipped}
-        entry |= {"data": about, "jobs": jobs}
-        left = run_parts(parts, data, folder, jobs, progress)
-        left |= run_parts([timing(config)], data, folder, 1, progress)
-        seconds = round(sum(found["cpu_seconds"] for found in left.values()), 1)
-        entry["spent"] = {"parts": len(left), "cpu_seconds": seconds}
-    asked = [(part, left[part.name]["result"]) for part in (*parts, timing(config))]
-    made = plain(rows(asked))
-    verdicts = judge(made)
-    files = write(FIGURE, made, verdicts, entry, Path(out))
-    return {"record": entry, "verdicts": verdicts, "files": files, "rows": made}
+def study(config: Config, data: Data) -> Study:
+    """The study of shapes, ready to run."""
+    parts, alone = plan(config, data), [timing(config)]
+    return Study(FIGURE, TITLE, config, data, parts, rows, judge, alone)

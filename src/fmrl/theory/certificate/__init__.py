@@ -32,7 +32,8 @@ class Certificate:
         tasks: T.
         interval: Holds the true TAR, whatever the solver left undone.
         similarity: D*, D̄ and D.
-        violations: Tasks whose guess was violated, from 0.
+        violations: Tasks whose guess was violated, from 0; None where the rule learns a step and
+            guesses no distance.
         bounds: Guarantees, tightest first.
         refused: (bound, why it does not apply).
         limit: What an adversary could force with tasks as dissimilar as these.
@@ -45,7 +46,7 @@ class Certificate:
     tasks: int = 0
     interval: tuple[float, float] = (math.nan, math.nan)
     similarity: Mapping[str, float] = field(default_factory=dict)
-    violations: tuple[int, ...] = ()
+    violations: tuple[int, ...] | None = ()
     bounds: tuple[Bound, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     limit: Bound | None = None
@@ -93,7 +94,7 @@ class Certificate:
             "tasks": self.tasks,
             "tar": list(self.interval),
             "similarity": dict(self.similarity),
-            "violations": list(self.violations),
+            "violations": None if self.violations is None else list(self.violations),
             "bounds": [b.to_dict() | found for b, found in zip(self.bounds, slack, strict=True)],
             "refused": [{"name": name, "why": why} for name, why in self.refused],
             "limit": None if self.limit is None else self.limit.to_dict(),
@@ -125,7 +126,7 @@ class Certificate:
             tasks=record["tasks"],
             interval=(low, high),
             similarity={name: number(x) for name, x in record["similarity"].items()},
-            violations=tuple(record["violations"]),
+            violations=None if record["violations"] is None else tuple(record["violations"]),
             bounds=tuple(Bound.from_dict(b) for b in record["bounds"]),
             refused=tuple((r["name"], r["why"]) for r in record["refused"]),
             limit=None if record["limit"] is None else Bound.from_dict(record["limit"]),
@@ -235,7 +236,7 @@ def certify(
         tasks=facts.count,
         interval=(low, low + float(facts.gap.mean())),
         similarity=similarity,
-        violations=facts.violations,
+        violations=None if facts.absolute else facts.violations,
         bounds=tuple(sorted(bounds, key=lambda b: b.total)),
         refused=tuple(refused),
         limit=limit(facts, optima),
@@ -257,7 +258,8 @@ def _of_ensemble(history: History, facts: Facts) -> Certificate:
         reason = "the losses were not kept; run with keep='all'"
     shown: dict[str, Any] = {"tasks": facts.count, "interval": (low, low + gap)}
     if not reason:
-        optimal = sum(float(row.sum()) for row in history.losses) - facts.count * low
+        own = () if facts.order is None else (facts.order,)
+        optimal = sum(float(row[own].sum()) for row in history.losses) - facts.count * low
         cost, apart = facts.alone(facts.memory)
         tars = (cost - optimal) / facts.count
         found = hedge(tars, float(apart), facts.count, rate=history.algo.rate)

@@ -66,9 +66,14 @@ class Facts:
         return weights(self.lipschitz, self.rounds)
 
     @property
+    def absolute(self) -> bool:
+        """Whether the rule learns a step and guesses no distance."""
+        return getattr(getattr(self.algo, "similarity", None), "absolute", False)
+
+    @property
     def violations(self) -> tuple[int, ...]:
         """The tasks, counted from 0, whose guess was violated; a step guesses no distance."""
-        if getattr(self.algo.similarity, "absolute", False):
+        if self.absolute:
             return ()
         return tuple(np.flatnonzero(self.guess < np.sqrt(self.deviation)).tolist())
 

@@ -43,7 +43,7 @@ def reading(certificate: Certificate) -> str:
     """What a reader who skips the tables should take away."""
     if not certificate.applicable:
         return f"No guarantee can be given for this run: {certificate.reason}."
-    (low, high), count = certificate.interval, len(certificate.violations)
+    low, high = certificate.interval
     best, theorem = certificate.bounds[0], certificate.theorem
     near = math.isclose(low, high, rel_tol=1e-4, abs_tol=1e-12)
     regret = f"{high:.4g}" if near else f"between {low:.4g} and {high:.4g}"
@@ -72,7 +72,8 @@ def reading(certificate: Certificate) -> str:
         alike = "alike" if star / whole < 0.5 else "not much alike"
         of = f"{star / whole:.0%} of the domain (D* = {star:.3g} of {whole:.3g})"
         said.append(f"The optima span {of}: the tasks are {alike}.")
-    if star is not None:
+    if star is not None and certificate.violations is not None:
+        count = len(certificate.violations)
         last = f", last in task {certificate.violations[-1]}" if count else ""
         said.append(f"The guess was violated {count} time{'' if count == 1 else 's'}{last}.")
     unsure = {s: ", ".join(_named(certificate, s)) for s in ("false", "assumed")}
@@ -110,7 +111,7 @@ def _facts(certificate: Certificate) -> list[tuple[str, str]]:
     facts = [("composition", certificate.composition), ("tasks", str(certificate.tasks))]
     facts.append(("TAR", f"[{interval}]"))
     facts += [(name, _number(value)) for name, value in certificate.similarity.items()]
-    if "D*" in certificate.similarity:
+    if "D*" in certificate.similarity and certificate.violations is not None:
         when = [str(t) for t in certificate.violations]
         shown = ", ".join(when if len(when) <= 12 else [*when[:6], "…", *when[-6:]])
         facts.append(("violations", f"{len(when)}" + (f" (tasks {shown})" if when else "")))
@@ -208,8 +209,9 @@ def _curves(certificate: Certificate, axes: Any) -> None:
     if certificate.limit is not None:
         line = {"color": "grey", "linestyle": ":", "label": "lower bound (adversary)"}
         axes.axhline(certificate.limit.total, **line)
-    when = [t + 1 for t in certificate.violations]
-    axes.plot(when, [axes.get_ylim()[0]] * len(when), "|", color="red", label="violations")
+    if certificate.violations is not None:
+        when = [t + 1 for t in certificate.violations]
+        axes.plot(when, [axes.get_ylim()[0]] * len(when), "|", color="red", label="violations")
     scale = "log" if certificate.tasks > 20 else "linear"
     axes.set(xlabel="task", ylabel="regret per task", xscale=scale)
     axes.legend(fontsize=8)

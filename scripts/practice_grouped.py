@@ -1,0 +1,291 @@
+"""The part of docs/practice.md on real grouped data, from the records in
+results/practice/grouped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from groups import store  # noqa: E402
+from groups.protocol import SHOTS  # noqa: E402
+from groups.summary import (  # noqa: E402
+    SCORES,
+    Column,
+    calibration_error,
+    columns,
+    coverage,
+    nonlinear,
+    tally,
+)
+
+OURS = "fmrl"
+PEERS = {
+    "per-task CV": "`RidgeCV` or `LogisticRegressionCV` on the group's rows alone",
+    "pooled CV": "one of them on the rows of all training groups",
+    "pooled + shrunken mean": "the same, and the group's mean residual (its log-odds offset, for "
+    "two classes) shrunken by empirical Bayes",
+    "mixed, intercept": "linear mixed model, random intercept (gpboost's `GPModel`)",
+    "mixed, slopes": "… and independent random slopes for every feature that varies inside groups",
+    "mixed, correlated slopes": "… correlated (statsmodels' `MixedLM`, REML; up to 5 slopes, "
+    "independent ones otherwise); regressions only",
+    "gpboost": "gradient-boosted trees with a random intercept",
+    "LightGBM": "one for all groups, leaves and rounds by cross-validation over whole groups",
+    "LightGBM + shrunken mean": "the same, and a shrunken offset of the group",
+}
+COVER = 50  # held-out groups for a set to count in the table of intervals
+
+
+def read(folder: Path = store.FOLDER) -> dict[str, Any]:
+    """Records by method and set, what they are divided by, descriptions, speeds."""
+    shapes, about = store.read(store.SHAPES, folder)
+    return {
+        "records": {m: store.read(m, folder)[0] for m in (OURS, *PEERS)},
+        "versions": store.read("gpboost", folder)[1]["versions"],
+        "shapes": shapes,
+        "sets": about["described"],
+        "speed": json.loads((folder.parent / "grouped-speed.json").read_text(encoding="utf-8")),
+    }
+
+
+def section(data: dict[str, Any]) -> list[str]:
+    """The lines of the page."""
+    records, shapes = data["records"], data["shapes"]
+    found = {score: columns(records, shapes, score) for score in SCORES}
+    return [
+        *_verdicts(found, data),
+        *_scores(found["R²"], "Regressions, R²"),
+        *_scores(found["log-loss"], "Two classes, log-loss"),
+        *_intervals(data),
+        *_calibration(data),
+        *_times(data),
+        *_sets(data["sets"]),
+    ]
+
+
+def _paragraph(*parts: str) -> str:
+    return textwrap.fill(" ".join(parts), 140, break_long_words=False, break_on_hyphens=False)
+
+
+def _verdicts(found: dict[str, list[Column]], data: dict[str, Any]) -> list[str]:
+    kinds = [described["binary"] for described in data["sets"].values()]
+    lines = [
+        "## Real groups, nothing tuned",
+        "",
+        _paragraph(
+            f"{len(kinds)} real grouped sets of R's packages ({kinds.count(False)} regressions,",
+            f"{kinds.count(True)} with two classes; the list and the rule by which they were "
+            "chosen are below). Three folds of whole groups",
+            "(three times with other folds where there are at most 60 groups); of every held-out "
+            "group 1, 2, 4 or 8 random rows are",
+            "given, and its other rows are scored. All methods get the same rows. A column is one "
+            "set at one number of rows, if at least",
+            "20 groups have rows left to score. It is won or lost where the paired difference of "
+            "the mean squared error, log-loss or",
+            "accuracy over all scored rows is more than two standard errors from zero, groups "
+            "being the sample; two equal methods would",
+            "lose one column in forty to each other by chance. `python benchmarks/grouped.py` "
+            "measures all of it,",
+            "`--only fmrl` the estimators alone.",
+        ),
+        "",
+        "Columns won / tied / **lost** by `MetaRegressor()` and `MetaClassifier()`:",
+        "",
+        "| against | " + " | ".join(f"{s}, {len(found[s])} columns" for s in SCORES) + " |",
+        "|---|---|---|---|",
+    ]
+    for peer in PEERS:
+        cells = []
+        for score in SCORES:
+            won, tied, lost = (len(v) for v in tally(found[score], OURS, peer).values())
+            cells.append(f"{won} / {tied} / **{lost}**" if won + tied + lost else "–")
+        lines.append(f"| {peer} | " + " | ".join(cells) + " |")
+    hard = {score: nonlinear(found[score]) for score in SCORES[:2]}
+    said = [
+        f"{score} {' / '.join(str(len(v)) for v in tally(hard[score], OURS, peer).values())}"
+        for peer in ("mixed, slopes", "LightGBM + shrunken mean")
+        for score in hard
+    ]
+    counts = [len({c.name for c in here}) for here in hard.values()]
+    lines += [
+        "",
+        _paragraph(
+            f"On the {counts[0]} regressions and {counts[1]} sets with two classes where *LightGBM "
+            "+ shrunken mean* beats *mixed, slopes* in some",
+            "column (a linear common part is not enough there; chosen by that comparison, which "
+            "favours the trees), won / tied / lost are:",
+            f"against *mixed, slopes* {said[0]}, {said[1]}; against",
+            f"*LightGBM + shrunken mean* {said[2]}, {said[3]}.",
+        ),
+    ]
+    lines += ["", "The peers, one thread, no setting of ours tuned to a set:", ""]
+    lines += [f"- *{peer}*: {what}." for peer, what in PEERS.items()]
+    said = ", ".join(f"{p} {data['versions'][p]}" for p in ("gpboost", "lightgbm", "statsmodels"))
+    return [
+        *lines,
+        "",
+        _paragraph(
+            "Mixed models and gpboost are fitted to the training groups; a new group's effects are "
+            "then their exact posterior given its rows",
+            "(for two classes by quadrature, with slopes by Laplace's method), and probabilities "
+            f"are averaged over it. Versions: {said}.",
+        ),
+        "",
+    ]
+
+
+def _scores(found: list[Column], title: str) -> list[str]:
+    lines = [
+        f"### {title}",
+        "",
+        "Of `fmrl`, and in brackets of the best peer of that column, at 1 / 2 / 4 / 8 rows; every "
+        "lost column with the peers it is lost to.",
+        "",
+        "| set | 1 | 2 | 4 | 8 | lost to |",
+        "|---|---|---|---|---|---|",
+    ]
+    by: dict[str, dict[int, Column]] = {}
+    for column in found:
+        by.setdefault(column.name, {})[column.shots] = column
+    for name, here in by.items():
+        cells, lost = [], []
+        for k in SHOTS:
+            if k not in here:
+                cells.append("–")
+                continue
+            column = here[k]
+            values = {m: column.value(m) for m in column.losses}
+            peers = [values[m] for m in PEERS if m in values]
+            best = min(peers) if column.score == "log-loss" else max(peers)
+            cells.append(f"{values[OURS]:.3f} ({best:.3f})".replace("-", "−"))
+            ahead = [
+                m.replace(",", "")
+                for m in PEERS
+                if m in values and column.against(OURS, m).verdict == "lost"
+            ]  # fmt: skip
+            if ahead:
+                lost.append(f"{k}: {', '.join(ahead)}")
+        lines.append(f"| {name} | {' | '.join(cells)} | {'; '.join(lost) or '–'} |")
+    return [*lines, ""]
+
+
+def _intervals(data: dict[str, Any]) -> list[str]:
+    lines = [
+        "### 90 % intervals",
+        "",
+        f"Share of scored rows inside, on the regressions with at least {COVER} groups: mean over "
+        "sets at 1 / 2 / 4 / 8 rows, the lowest and the highest of all columns, and how many lie "
+        "outside 87–93 %.",
+        "",
+        "| | 1 | 2 | 4 | 8 | lowest | highest | outside |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for method in (OURS, *PEERS):
+        cover = [
+            coverage(record, data["shapes"][name])
+            for name, record in data["records"][method].items()
+            if "covered" in record and data["sets"][name]["groups"] >= COVER
+        ]
+        if not cover:
+            continue
+        every = [v for c in cover for v in c.values()]
+        means = [f"{np.mean([c[k] for c in cover if k in c]):.3f}" for k in SHOTS]
+        outside = sum(not 0.87 <= v <= 0.93 for v in every)
+        ends = f"{min(every):.3f} | {max(every):.3f} | {outside} of {len(every)}"
+        lines.append(f"| {method} | {' | '.join(means)} | {ends} |")
+    if not any("covered" in r for r in data["records"][OURS].values()):
+        lines += ["", "The estimators offer no intervals."]
+    return [*lines, ""]
+
+
+def _calibration(data: dict[str, Any]) -> list[str]:
+    lines = [
+        "### Calibration of probabilities",
+        "",
+        "Expected calibration error (ten bins), mean over the sets with two classes, at 1 / 2 / 4 "
+        "/ 8 rows.",
+        "",
+        "| | 1 | 2 | 4 | 8 |",
+        "|---|---|---|---|---|",
+    ]
+    for method in (OURS, *PEERS):
+        rows = {n: r["bins"] for n, r in data["records"][method].items() if "bins" in r}
+        if rows:
+            cells = [
+                np.mean([
+                    calibration_error(bins[i])
+                    for name, bins in rows.items()
+                    if (data["shapes"][name]["rows"][:, i] > 0).sum() >= 20
+                ])
+                for i in range(len(SHOTS))
+            ]  # fmt: skip
+            lines.append(f"| {method} | " + " | ".join(f"{cell:.3f}" for cell in cells) + " |")
+    return [*lines, ""]
+
+
+def _times(data: dict[str, Any]) -> list[str]:
+    speed = data["speed"]["results"]
+    lines = [
+        "### Time",
+        "",
+        "CPU time of one thread on these sets, median over sets: one `fit` (tuning included), and "
+        "adapting to one group (without the trees' own predictions).",
+        "",
+        "| | fit, s | slowest fit, s | adapt, ms |",
+        "|---|---|---|---|",
+    ]
+    for method in (OURS, *PEERS):
+        seconds = np.array([r["seconds"] for r in data["records"][method].values()])
+        fit, adapt = np.median(seconds[:, 0]), 1e3 * np.median(seconds[:, 2])
+        lines.append(f"| {method} | {fit:.3f} | {seconds[:, 0].max():.2f} | {adapt:.3f} |")
+    lines += [
+        "",
+        "Drawn regressions, 20 rows × 8 features a task (`python benchmarks/grouped.py --speed`):",
+        "",
+        "| `fit` of | fmrl, s | peer | peer, s | ratio |",
+        "|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {x['tasks']:,} tasks | {x['fmrl s']:.2f} | {x['peer']} | {x['peer s']:.2f} | "
+        f"{x['peer s'] / x['fmrl s']:.2f} |"
+        for x in speed["fits"]
+    ]
+    lines += [
+        "",
+        "| `adapt`, 8 rows | one at a time, ms | many at once, µs each |",
+        "|---|---|---|",
+    ]
+    for x in speed["adaptations"]:
+        many = f"{x['many µs']:.0f}" if "many µs" in x else "–"
+        lines.append(f"| {x['kind']} | {x['one ms']:.2f} | {many} |")
+    if speed["streams"]:
+        lines += [
+            "",
+            "| classes | `learn_many`, rows a second | river | ratio |",
+            "|---|---|---|---|",
+        ]
+        for x in speed["streams"]:
+            ours, river = x["learn_many rows/s"], x["river rows/s"]
+            lines.append(f"| {x['classes']} | {ours:,.0f} | {river:,.0f} | {ours / river:.1f} |")
+    return [*lines, ""]
+
+
+def _sets(described: dict[str, dict[str, Any]]) -> list[str]:
+    from groups import sets
+
+    rule = (sets.__doc__ or "").partition("\n- ")[2]
+    lines = ["### The sets", "", "The rule by which a set is here:", "", f"- {rule.strip()}", ""]
+    lines += ["| set | of | target | rows | groups | features |", "|---|---|---|---|---|---|"]
+    for name, x in sorted(described.items(), key=lambda item: (item[1]["binary"], item[0])):
+        target = f"{x['target']}{' (two classes)' if x['binary'] else ''}"
+        counts = f"{x['rows']:,} | {x['groups']} | {x['features']}"
+        lines.append(f"| {name} | {x['source']} | {target} | {counts} |")
+    return [*lines, ""]

@@ -1,0 +1,282 @@
+"""Tasks at their MAP under a Gaussian, a stack at a time, and what they say about it.
+
+A task is working rows J [n, d] with residuals r [n] about the mean: its own rows for squared
+losses, and for others the quadratic approximation at its MAP. With H = R·Rᵀ the covariance over
+the noise and Z = J·R, the rows' covariance is K = I + Z·Zᵀ. R has a column for every direction in
+which tasks differ, so what all tasks share costs nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import reduce
+from operator import add
+from typing import Any, NamedTuple
+
+from fmrl.core.arrays import Array, device, dot, full, namespace
+from fmrl.core.losses import Squared
+from fmrl.core.metric import T, apply
+from fmrl.core.prior import Gaussian
+from fmrl.core.samples import Samples
+from fmrl.core.tasks import Tasks
+
+NEWTON = 30  # steps of a MAP at most; a handful is usual
+TIGHT = 1e-9  # of the value, where it stops
+FLAT = 1e-9  # the least curvature of a working row
+
+
+class Moments(NamedTuple):
+    """What tasks say about a Gaussian; adds up over tasks."""
+
+    tasks: float
+    rounds: float
+    pull: Array  # [d] Σ JᵀK⁻¹r
+    information: Array  # [d, d] Σ JᵀK⁻¹J, of the mean
+    scatter: Array  # [r, r] Σ u·uᵀ, u = ZᵀK⁻¹r the task's place in units of R
+    gain: Array  # [r, r] Σ ZᵀK⁻¹Z, how well that is known
+    squares: float  # Σ rᵀK⁻¹r
+
+    def __add__(self, other: Any) -> Moments:  # type: ignore[override]
+        return Moments(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+class Fitted(NamedTuple):
+    """A stack of tasks at their MAP under a Gaussian."""
+
+    u: Array  # [B, r] θ = mean + R·u
+    spread: Array  # [B, r, r] covariance of u, in units of the noise
+    evidence: Array  # [B] log-likelihood of the rows without their parameters, Laplace's for others
+
+
+class Warm(dict):
+    """Where the tasks of each stack were last, so that the next MAP is a step away."""
+
+
+def root_of(gaussian: Gaussian) -> Array:
+    """R [d, r] with R·Rᵀ = covariance/noise, a column for every parameter in which tasks differ.
+
+    It changes little when the covariance does, so that a MAP in units of R is near the last one.
+    """
+    xp = namespace(gaussian.mean)
+    H = gaussian.covariance / gaussian.noise
+    size = xp.linalg.diagonal(H)
+    some = xp.nonzero(size > 0)[0]
+    unit = xp.sqrt(xp.take(size, some))
+    H = xp.take(xp.take(H, some, axis=0), some, axis=1) / (unit[:, None] * unit)
+    eye = xp.eye(size.shape[0], dtype=size.dtype, device=device(size))
+    eye = xp.take(eye, some, axis=1)
+    if not bool(xp.any(xp.abs(H) * (1 - xp.take(eye, some, axis=0)) > 0)):
+        return eye * unit
+    values, vectors = xp.linalg.eigh(H)  # of correlations: units of columns do not matter
+    half = xp.sqrt(xp.maximum(values, xp.zeros_like(values)))
+    return xp.matmul(eye, unit[:, None] * xp.matmul(vectors * half, T(vectors)))
+
+
+Stacks = list[tuple[Any, Any, Samples]]  # places, how many rows each task counts for, the game
+
+
+def stacked(tasks: Tasks) -> Stacks:
+    """Tasks as stacks that can be gone through again and again."""
+    mass = tasks.mass
+    return [(part, mass[part], game) for part, game in tasks.stacks()]
+
+
+def solved(stacks: Stacks, gaussian: Gaussian, warm: Warm | None = None) -> list[_Stack]:
+    """Stacks at their MAP under a Gaussian.
+
+    Args:
+        stacks: The tasks, as `stacked` gives them.
+        gaussian: At which they are looked at.
+        warm: Remembers MAPs between calls, each of which then takes one step towards them.
+    """
+    found, R = [], root_of(gaussian)
+    for i, (part, mass, game) in enumerate(stacks):
+        one = _Stack(game, gaussian, R, part, mass)
+        last = None if warm is None else warm.get(i)
+        last = None if last is None or last.shape != one.u.shape else last
+        one.solve(NEWTON if last is None else 1, last)
+        if warm is not None:
+            warm[i] = one.u
+        found.append(one)
+    return found
+
+
+def moments(
+    stacks: Stacks, gaussian: Gaussian, shares: Any = None, warm: Warm | None = None
+) -> Moments:
+    """Sums over tasks at the present Gaussian.
+
+    Args:
+        stacks: The tasks, as `stacked` gives them.
+        gaussian: At which they are looked at.
+        shares: How much each task counts [T]; default 1.
+        warm: As in `solved`.
+    """
+    return reduce(add, (one.moments(shares) for one in solved(stacks, gaussian, warm)))
+
+
+def fit_tasks(stacks: Stacks, gaussian: Gaussian) -> Iterator[tuple[Any, Array, Fitted]]:
+    """The tasks at their MAP, a stack at a time: places, R and what was found."""
+    for one in solved(stacks, gaussian):
+        yield one.part, one.R, one.fitted()
+
+
+class _Stack:
+    """Working rows of a stack of tasks, and their MAP."""
+
+    def __init__(self, game: Samples, gaussian: Gaussian, R: Array, part: Any, mass: Any):
+        self.game, self.gaussian, self.R, self.part, self.mass = game, gaussian, R, part, mass
+        xp = self.xp = namespace(game.X)
+        B, n, k, r = game.X.shape[0], game.X.shape[1], game.loss.outputs, R.shape[-1]
+        self.rows = self._by_output(R)  # [B, n, outputs, r]
+        self.flat = xp.reshape(self.rows, (B, n * k, r))
+        phi = gaussian.mean + full((B, gaussian.mean.shape[-1]), 0.0, game.X)
+        self.under_mean = game.margins(phi)  # [B, n, outputs]
+        self.u = full((B, r), 0.0, game.X)
+        self.squared = isinstance(game.loss, Squared)
+
+    def _by_output(self, R: Array) -> Array:
+        """How margins move along the columns of R, [B, n, outputs, r]."""
+        xp, k, f = self.xp, self.game.loss.outputs, self.game.X.shape[-1]
+        if k == 1:
+            return xp.matmul(self.game.X, R)[..., None, :]
+        split = xp.reshape(R, (k, f, R.shape[-1]))
+        return xp.moveaxis(xp.matmul(self.game.X[..., None, :, :], split), -3, -2)
+
+    def solve(self, steps: int, u: Array | None = None) -> None:
+        """Newton's method from u, at most so many steps."""
+        if self.squared:
+            self._weigh()
+            self._model()
+            self.u = self.aim
+            return
+        self.u = self.u if u is None else u
+        xp, value = self.xp, self._value(self.u)
+        for _ in range(steps):
+            self._weigh()
+            self._model()
+            step = self.aim - self.u
+            fall = dot(step, step) + self._fall(step)
+            new = self._value(self.u + step)
+            length, best = full(value.shape, 1.0, value), value + 1e-12 * xp.abs(value)
+            for _ in range(30):
+                short = ~(new <= best)
+                if not bool(xp.any(short)):
+                    break
+                length = xp.where(short, length / 2, length)
+                new = self._value(self.u + length[..., None] * step)
+            better = new <= best
+            self.u = xp.where(better[..., None], self.u + length[..., None] * step, self.u)
+            value = xp.where(better, new, value)
+            if bool(xp.all(fall <= TIGHT * (1 + xp.abs(value)))):
+                break
+        self._weigh()
+        self._model()
+
+    def _margins(self, u: Array) -> Array:
+        moved = self.xp.matmul(self.flat, u[..., None])
+        return self.under_mean + self.xp.reshape(moved, self.under_mean.shape)
+
+    def _value(self, u: Array) -> Array:
+        losses = self.game.loss.value(self._margins(u), self.game.target) * self.game.weight
+        return self.xp.sum(losses, axis=-1) + dot(u, u) / 2
+
+    def _fall(self, step: Array) -> Array:
+        """What the rows add to the curvature along a step, [B]."""
+        along = apply(self.Z, step)
+        return dot(along, along)
+
+    def _weigh(self) -> None:
+        """What turns rows into working rows, and working residuals [B, N] about the mean."""
+        xp, game = self.xp, self.game
+        shape = (game.X.shape[0], game.X.shape[1] * game.loss.outputs)
+        self.turn = None
+        if self.squared:
+            self.r = xp.reshape((game.target - self.under_mean) * game.weight[..., None], shape)
+            return
+        z = self._margins(self.u)
+        slope = game.loss.slope(z, game.target) * game.weight[..., None]
+        bend, moved = game.loss.curvature(z, game.target), z - self.under_mean
+        if game.loss.coupled:  # W = L·Lᵀ over the outputs of a round
+            values, vectors = xp.linalg.eigh(bend * game.weight[..., None, None])
+            root = xp.sqrt(xp.maximum(values, full((), FLAT, values)))
+            along = xp.matrix_transpose(vectors)
+            moved, slope = (apply(along, v) for v in (moved, slope))
+            self.turn = root[..., None] * along
+        else:
+            root = xp.sqrt(xp.maximum(bend, full((), FLAT, bend)))
+            self.turn = (root * game.weight[..., None])[..., None]
+        off = root * moved - slope / root
+        self.r = xp.reshape(off * game.weight[..., None], shape)
+
+    def _working(self, rows: Array) -> Array:
+        """Rows [B, n, outputs, …] as working rows [B, N, …]."""
+        xp, turn = self.xp, self.turn
+        if turn is not None:
+            rows = xp.matmul(turn, rows) if self.game.loss.coupled else turn * rows
+        return xp.reshape(rows, (rows.shape[0], rows.shape[1] * rows.shape[2], rows.shape[3]))
+
+    def _model(self) -> None:
+        """The minimiser of the quadratic model: ``aim`` [B, r] and what it took."""
+        xp = self.xp
+        self.Z = Z = self._working(self.rows)
+        n, r = Z.shape[-2:]
+        self.dual = n < r
+        inner = xp.matmul(Z, T(Z)) if self.dual else xp.matmul(T(Z), Z)
+        self.inner = inner + xp.eye(min(n, r), dtype=Z.dtype, device=device(Z))
+        self.inverse = xp.linalg.inv(self.inner)
+        if self.dual:
+            self.q = apply(self.inverse, self.r)  # K⁻¹r
+            self.aim = apply(T(Z), self.q)
+        else:
+            self.aim = apply(self.inverse, apply(T(Z), self.r))
+
+    def moments(self, shares: Any = None) -> Moments:
+        """Sums over the stack, each task counting as much as its share [T] says."""
+        xp, game, inverse = self.xp, self.game, self.inverse
+        dim, r = self.R.shape
+        every = xp.eye(dim, dtype=game.X.dtype, device=device(game.X))
+        J = self._working(self._by_output(every)) if game.loss.outputs > 1 else self._single()
+        if self.dual:
+            pull, squares = apply(T(J), self.q), dot(self.r, self.q)
+            left, right = J, xp.matmul(inverse, J)
+            gain = xp.matmul(T(self.Z), xp.matmul(inverse, self.Z))
+        else:
+            C = xp.matmul(T(self.Z), J)  # [B, r, d]
+            pull = apply(T(J), self.r) - apply(T(C), self.aim)
+            squares = dot(self.r, self.r) - dot(self.aim, apply(T(self.Z), self.r))
+            left, right = xp.concat([J, C], axis=-2), xp.concat([J, -xp.matmul(inverse, C)], -2)
+            gain = xp.eye(r, dtype=J.dtype, device=device(J)) - inverse
+        count = full((J.shape[0],), 1.0, J) if shares is None else xp.asarray(shares)[self.part]
+        one = count[..., None]
+        flat = (left.shape[0] * left.shape[1], dim)
+        information = xp.matmul(T(xp.reshape(left * one[..., None], flat)), xp.reshape(right, flat))
+        return Moments(
+            float(xp.sum(count)),
+            float(xp.sum(xp.asarray(self.mass, dtype=J.dtype, device=device(J)) * count)),
+            xp.sum(pull * one, axis=0),
+            information,
+            xp.matmul(T(self.aim * one), self.aim),
+            xp.sum(gain * one[..., None], axis=0),
+            float(xp.sum(squares * count)),
+        )
+
+    def _single(self) -> Array:
+        """Working rows of a loss with one output, [B, n, d]."""
+        X = self.game.X
+        return X if self.turn is None else self.turn[..., 0, :] * X
+
+    def fitted(self) -> Fitted:
+        """Where the tasks are, how surely, and how likely their rows were."""
+        xp, Z = self.xp, self.Z
+        eye = xp.eye(Z.shape[-1], dtype=Z.dtype, device=device(Z))
+        spread = eye - xp.matmul(T(Z), xp.matmul(self.inverse, Z)) if self.dual else self.inverse
+        logdet = xp.linalg.slogdet(self.inner)[1]
+        if not isinstance(self.game.loss, Squared):
+            return Fitted(self.u, spread, -self._value(self.u) - logdet / 2)
+        noise = self.gaussian.noise
+        squares = dot(self.r, self.r) - dot(self.aim, apply(T(Z), self.r))
+        mass = xp.asarray(self.mass, dtype=Z.dtype, device=device(Z))
+        level = mass * math.log(2 * math.pi * noise)
+        return Fitted(self.u, spread, -(squares / noise + logdet + level) / 2)

@@ -1,0 +1,1 @@
+"""Rules for environments that stand still, move, or have several centres."""
