@@ -20,19 +20,20 @@ import fmrl
 
 from .ways import SHAPED, WAYS, Case, start_ray
 
-TASKS, ROWS = 6, 6  # of an even number of tasks the pilot has two equal halves
+TASKS, ROWS = 6, 6
 COMMANDS = ("fmrl train, adapt, predict", "fmrl train --engine ray", "fmrl train --similarity")
 SHAPES = tuple(f"run, {name}" for name in SHAPED)
 COVARIANCE, DESCENTS = SHAPES[-1], SHAPES[:-1]
-ENSEMBLES, PRIOR = ("Hedge", "Centres"), "estimate_prior + adapt"
-CORE = ("run", "run on ray", "step", *ENSEMBLES, PRIOR, *SHAPES)
+ENSEMBLES = ("Hedge", "Centres", "Hedge + adapt", "Centres + adapt")
+PRIOR, LAST = "estimate_prior + adapt", "run + adapt"
+CORE = ("run", "run on ray", "step", LAST, *ENSEMBLES, PRIOR, *SHAPES)
 AS_THEY_ARE = tuple(way for way in CORE if way != COVARIANCE)
 NETWORKS = ("MetaTrainer", "MAML")
 STREAMS = ("stream", "stream from nothing")
 SEEN, FRAME = "fit + predict a task seen", "tasks_from_frame + run"
 PILOTED = (
     "fit + adapt", "fit by a column + adapt", "Pipeline + adapt", SEEN, "save + load + adapt",
-    "partial_fit + adapt", *COMMANDS,
+    "fit + adapt + predict_interval", "partial_fit + adapt", *COMMANDS,
 )
 CLOSE, SINGLE, BITS = 1e-6, 1e-5, 1e-12  # of the largest answer
 ADAM = "Its outer steps are Adam's, as long in any units."
@@ -91,7 +92,7 @@ def order(case, place):
 @relation(("They take rows as they are: one ball or first step for all columns.", *AS_THEY_ARE,
            *NETWORKS))
 def units_of_a_column():
-    """Where the pilot finds columns of uneven deviations better scaled than as they are."""
+    """Of columns whose deviations are uneven: the run takes even ones as they are."""
     for case in bases(0, 2, even=False):
         yield case, rows(case, lambda X: X * [1e3, 1.0, 1e-3]), same
 
@@ -157,31 +158,30 @@ def names_of_tasks():
 
 
 @relation(("They do not look at the new task.", "fit + predict", SEEN),
-          ("They answer after the rows one by one.", *STREAMS, "step", *ENSEMBLES, *DESCENTS))
+          ("They answer after the rows one by one.", *STREAMS, "step", LAST, *ENSEMBLES, *DESCENTS))
 def order_of_rows_of_a_new_task():
     case = base(0)
     place = [3, 0, 4, 2, 1]
     yield case, replace(case, few=case.few[place], labels=case.labels[place]), same
 
 
-@relation(("The pilot that chooses their step draws rows of every task by position.", *PILOTED),
+@relation(("The pilot that weighs the families draws rows of every task by position.", *PILOTED),
           ("They play the rows one by one.", "stream from nothing", "step", *ENSEMBLES, *DESCENTS))
 def order_of_rows_of_tasks():
-    """Optima, and so phi and the guess, do not change; nor does the start, where the pilot has no
-    coordinates to choose from: even columns, no intercept.
+    """Optima, and so phi and the guess, do not change; nor does what is known of a task without
+    rows.
     """
     place = np.random.default_rng(0).permuted(np.arange(TASKS * ROWS).reshape(-1, ROWS), axis=1)
     for case in bases(0, 2, intercept=False):
         yield case, order(case, place.ravel()), same
 
 
-@relation(("The pilot halves the tasks and draws their rows by position.", *PILOTED),
+@relation(("The pilot draws rows of every task by position.", *PILOTED),
           ("The guess, which sets their step, follows the tasks in turn.", *STREAMS, "step",
-           *ENSEMBLES, *SHAPES))
+           LAST, *ENSEMBLES, *SHAPES))
 def order_of_tasks():
-    """The mean of the optima does not change; nor does the start, where the pilot's halves stay.
-
-    Of a regression: equal accuracies of a pilot are told apart by the order of a sum.
+    """The mean of the optima does not change; nor does what is known of a task without rows: of six
+    tasks the pilot's folds stay the same.
     """
     case = base(0, intercept=False)
     yield case, order(case, np.argsort(-case.task, kind="stable")), same
@@ -197,7 +197,8 @@ def a_column_twice():
     yield both, both, lambda answers: {c: np.roll(p, len(p) // 2) for c, p in answers.items()}
 
 
-@relation((ADAM, "MAML"), ("It shrinks towards one variance for all columns.", PRIOR),
+@relation((ADAM, "MAML"),
+          ("They shrink towards one variance for all columns.", PRIOR, *PILOTED, "fit + predict"),
           ("Their epsilon and zeta, or first, are those of a single column.", *SHAPES))
 def every_column_twice():
     """Rows √2 as long change nothing, if a core's ball and a network's step make up for it.
@@ -212,7 +213,7 @@ def every_column_twice():
 @relation(("They take no weights.", *STREAMS, *COMMANDS, *CORE, FRAME, *NETWORKS))
 def weight_of_a_row():
     """A weight of 0 is no row; a weight of n is n rows where there is one task, whose model is
-    its optimum. With more tasks it is not: the step and the pilot count rows.
+    its optimum.
     """
     for case, most in [(case, most) for case in bases(0, 2) for most in (2, 4)]:
         case = case if most == 2 else order(case, np.arange(ROWS))
@@ -220,6 +221,16 @@ def weight_of_a_row():
         other = order(case, np.repeat(np.arange(len(case.y)), times))
         other = replace(other, few=np.repeat(case.few, few, 0), labels=np.repeat(case.labels, few))
         yield replace(case, weight=1.0 * times, weight_few=1.0 * few), other, same
+
+
+@relation(("They take no weights.", *STREAMS, *COMMANDS, *CORE, FRAME, *NETWORKS),
+          ("The pilot shows rows, and of copies it may show one.", *PILOTED))
+def weight_of_a_row_of_many_tasks():
+    """A weight of n is n rows in estimating how tasks differ, and in scoring that without rows."""
+    for case in bases(0, 2, 3):
+        times = 1 + np.arange(len(case.y)) % 3
+        yield replace(case, weight=1.0 * times), order(case, np.repeat(np.arange(len(times)),
+                                                                       times)), same
 
 
 @relation()
@@ -282,14 +293,14 @@ NO_WAYS = {  # and why not
     "Meta.get_feature_names_out": "takes no rows", "fmrl.FewShot*": "judges what adapt gives",
     "fmrl.few_shot_score": "judges what adapt gives",
     "Meta.score": "compares what predict says with labels", "fmrl.certify": "proves what a run did",
-    "fmrl data table": "prints what a table holds", "fmrl.FMRL.sigma": "is a part of step",
+    "fmrl data table": "prints what a table holds", "fmrl.*.sigma": "is a part of step",
     "fmrl.*.actions": "is a part of step", "fmrl.*.losses": "is a part of step",
     "deep.Pool.of": "makes tasks for MetaTrainer.fit", "deep.evaluate": "judges what adapt gives",
     "deep.gradient_norm": "measures a network", "cluster.Ray.play": "is what Ray.run calls",
     "cluster.play": "is Ray.run with a folder",
     "cluster.Ray.estimate_prior": "adds up what estimate_prior does",
     "fmrl.FMRL.act": "is a part of step", "fmrl.FMRL.eta": "is a part of step",
-    "fmrl.FMRL.starting": "is a part of step",
+    "fmrl.*.starting": "is a part of step", "fmrl.*.step_solved": "is a part of step",
 }
 
 

@@ -136,6 +136,18 @@ def adapted(case, est):
     return look(case, est.adapt(few, labels, sample_weight=case.weight_few))
 
 
+def intervals(case, scratch):
+    """Intervals of the new task's rows, from nothing and from a few of them; of classes what
+    adapt says.
+    """
+    est, few, query = fitted(case), rows(case, case.few), rows(case, case.query)
+    if case.classes is not None:
+        return adapted(case, est)
+    model = est.adapt(few, column(case, case.labels), sample_weight=case.weight_few)
+    both = [np.asarray(one.predict_interval(query, level=0.8)) for one in (est, model)]
+    return said(case, np.hstack(both).ravel())
+
+
 def in_pipeline(case, scratch):
     """What the model of the new task says, at the end of a pipeline."""
     pipe = Pipeline([("before", "passthrough"), ("meta", fresh(case)[0])])
@@ -307,15 +319,28 @@ def shaped(name, case, scratch):
     return margins(case, fmrl.run(algo, tasks).theta[-1])
 
 
+def hedge(case):
+    return fmrl.Hedge([compose(case), compose(case, meta=fmrl.Fixed())])
+
+
+def centres(case):
+    return fmrl.Centres(2, compose(case))
+
+
 def hedged(case, scratch):
     """phi of two compositions, weighed by what they cost."""
-    both = fmrl.Hedge([compose(case), compose(case, meta=fmrl.Fixed())])
-    return margins(case, fmrl.run(both, tasks_of(case)).state.phi)
+    return margins(case, fmrl.run(hedge(case), tasks_of(case)).state.phi)
 
 
 def centred(case, scratch):
     """phi of two centres."""
-    return margins(case, fmrl.run(fmrl.Centres(2, compose(case)), tasks_of(case)).state.phi)
+    return margins(case, fmrl.run(centres(case), tasks_of(case)).state.phi)
+
+
+def run_adapted(make, case, scratch):
+    """The last action in the new task, from the state that the others leave."""
+    algo, (*tasks, new) = make(case), tasks_of(case)
+    return margins(case, algo.adapt(fmrl.run(algo, tasks).state, new))
 
 
 def from_prior(case, scratch):
@@ -391,6 +416,7 @@ WAYS = {
     "fit + predict": Way(lambda case, scratch: look(case, fitted(case)),
                          "Meta.predict, Meta.predict_proba, Meta.decision_function"),
     "fit + predict a task seen": Way(seen, "Meta.model"),
+    "fit + adapt + predict_interval": Way(intervals, "Meta.predict_interval"),
     "save + load + adapt": Way(stored, "Meta.save, Meta.load"),
     "stream": Way(lambda case, scratch: streamed(case, fitted(case)),
                   "Meta.task, Stream.predict, Stream.predict_proba, Stream.learn"),
@@ -404,8 +430,11 @@ WAYS = {
     "run": Way(run, "fmrl.run, fmrl.stack, engine local"),
     "step": Way(step, "fmrl.FMRL.step, fmrl.FMRL.play, fmrl.play"),
     **{f"run, {name}": Way(partial(shaped, name), "fmrl.run") for name in SHAPED},
+    "run + adapt": Way(partial(run_adapted, compose), "fmrl.FMRL.adapt"),
     "Hedge": Way(hedged, "fmrl.Hedge.step"),
+    "Hedge + adapt": Way(partial(run_adapted, hedge), "fmrl.Hedge.adapt"),
     "Centres": Way(centred, "fmrl.Centres.step"),
+    "Centres + adapt": Way(partial(run_adapted, centres), "fmrl.Centres.adapt"),
     "estimate_prior + adapt": Way(from_prior, "fmrl.estimate_prior, fmrl.Gaussian.adapt"),
     "tasks_from_frame + run": Way(from_frame, "fmrl.tasks_from_frame"),
     "MetaTrainer": Way(partial(network, meta_trainer), "deep.MetaTrainer.fit, deep.adapt", "torch"),

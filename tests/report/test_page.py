@@ -53,12 +53,12 @@ def test_real_run_has_every_section(real):
     assert not [attrs for _, attrs in seen.tags if attrs.get("class") == "missing"]
     drawn = [spec["id"] for spec in json.loads(seen.data)]
     assert drawn == ["heldout", "tar", "guess", "similarity", "environment"]
-    assert "On 60 held-out tasks, averaged over all shots, FMRL is" in seen.words
+    assert "On 60 held-out tasks, averaged over all shots, the R² of FMRL is" in seen.words
     for planted in ("sensor 037", "sensor 181", "sensor 302"):
         assert planted in seen.words
     pairs = {(d["against"], d["shots"]): d for d in real["heldout"]["differences"]}
     # The number of the facts, not one of the page's own.
-    assert f"{abs(pairs['per-task', None]['mean']):.3f} higher in R²" in seen.words
+    assert f"{abs(pairs['per-task', None]['mean']):.3f} higher than that of fitting" in seen.words
     assert "@inproceedings{khodak2019provable" in seen.words
 
 
@@ -224,6 +224,59 @@ def test_verdict_does_not_hide_where_it_loses():
     found = verdict(heldout | {"tasks": 9})
     but = "But with 16 and 32 shots one pooled model is ahead, by 5.0 points at most."
     assert found.tone == "yes" and found.reasons[-1] == but
+
+
+@pytest.mark.parametrize("eventually", [0.1, 0.8, 0.99])
+@pytest.mark.parametrize("pays_after", [2, None])
+@pytest.mark.parametrize("gain", [-0.2, 0.0, 0.2, None])
+def test_what_is_proved_does_not_turn_the_answer(eventually, pays_after, gain):
+    """One verdict: what was measured answers, what is proved is said of the worst case."""
+    listed = [] if gain is None else [difference(gain, gain - 0.005, gain + 0.005)]
+    measured = {"metric": "log_loss", "shots": [1], "methods": [], "differences": listed}
+    worth = {"eventually": eventually, "so_far": 1.2, "pays_after": pays_after, "tasks": 2900}
+    alone, both = verdict(measured), verdict(measured, worth)
+    assert both[:2] == alone[:2] and both.reasons[:-1] == alone.reasons
+    said = both.reasons[-1]
+    assert "What is proved" in said and "too few" not in said and "Learn across" not in said
+    assert ("no better" in said) == (eventually > 0.95)
+    assert ("not a score" in said) == (both.tone == "no" and eventually <= 0.95)
+    assert ("Scores can be better" in said) == (both.tone == "yes" and eventually > 0.95)
+    unmeasured = verdict(None, worth)
+    assert unmeasured.tone == "unknown" and "not been measured" in unmeasured.answer
+
+
+def test_lower_log_loss_is_a_gain_and_every_column_says_how_many_tasks():
+    rng = np.random.default_rng(0)
+    ours, base = rng.uniform(0.2, 0.4, (30, 3)), rng.uniform(0.5, 0.7, (30, 3))
+    base[:, 0] = np.nan  # a task alone says nothing without rows
+    ours[:9, 2] = base[:9, 2] = np.nan
+    found = report.held_out({"FMRL": ours, "per-task": base}, [0, 1, 2], "log_loss")
+    gains = {d["shots"]: d for d in found["differences"]}
+    assert gains[None]["low"] > 0 and gains[0]["mean"] is None
+    assert [gains[k]["tasks"] for k in (0, 1, 2)] == [0, 30, 21]
+    assert found["methods"][0]["tasks"] == [30, 30, 21]
+    checks = [{"what": "accuracy", "method": "FMRL", "mean": [0.5, 0.75, None]}]
+    seen = Seen(report.render({"title": "t", "heldout": {**found, "checks": checks}}))
+    assert "Yes: meta-learning helped" in seen.words and "Lower is better" in seen.words
+    assert "75.0 %" in seen.words and "With 1 shot the log-loss is: FMRL" in seen.words
+    (spec,) = json.loads(seen.data)
+    assert spec["series"][0]["x"] == [1, 2] and len(spec["series"][1]["y"]) == 2
+    rows = re.findall(r"<tr><td>(\d)</td><td class=n>(\d+)</td>", report.render(
+        {"title": "t", "heldout": found}))  # fmt: skip
+    assert rows == [("0", "30"), ("1", "30"), ("2", "21")]
+
+
+def test_families_are_named(real):
+    learned = dict(real["learned"])
+    none, some = {"none": 1.0, "full": 0.0, "common alike": 0.0}, {"none": 0.25}
+    some |= {"common alike": 0.75}
+    learned["families"] = [{"rows": 0, "weights": none}, {"rows": 4, "weights": some}]
+    learned["environment"] = "tasks lie around 2 centres"
+    words = Seen(report.render({"title": "t", "learned": learned})).words
+    assert "While learning: tasks lie around 2 centres." in words
+    assert "not at all" in words and "in any direction" not in words
+    assert "in every column alike, around a common part that is not linear" in words
+    assert "75.0 %" in words
 
 
 def test_a_false_assumption_is_no_guarantee(real):

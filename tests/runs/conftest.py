@@ -23,7 +23,7 @@ def table(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def run(table, tmp_path_factory):
-    """A finished run."""
+    """A finished run, of linear models, which can be checked by hand."""
     out = tmp_path_factory.mktemp("runs") / "run"
-    train(Options(str(table), "user", "liked", holdout=0.2), out)
+    train(Options(str(table), "user", "liked", holdout=0.2, common="linear"), out)
     return Run.load(out)

@@ -14,6 +14,7 @@ import fmrl
 from fmrl.datasets import training_ids
 from fmrl.estimators.learning import WINDOW
 from fmrl.runs import Options, Run, Stopped, folder, train
+from fmrl.runs.evaluate import Heldout
 from fmrl.runs.source import open_source
 from fmrl.runs.training import Session
 
@@ -23,11 +24,12 @@ def test_a_run_is_what_the_estimator_learns_from_the_training_tasks(run, table):
     trained = training_ids(frame["user"].unique().to_list(), 0.8)
     rows = frame.filter(pl.col("user").is_in(trained))
     X = run.encoder.transform(rows)
-    clf = fmrl.MetaClassifier().fit(X, rows["liked"].to_numpy(), task=rows["user"].to_numpy())
+    clf = fmrl.MetaClassifier(common="linear")
+    clf.fit(X, rows["liked"].to_numpy(), task=rows["user"].to_numpy())
     assert run.record["tasks"] == len(trained) and run.record["rows"] == len(rows)
     np.testing.assert_array_equal(run.estimator.history_.regret, clf.history_.regret)
     np.testing.assert_array_equal(run.estimator.coef_, clf.coef_)
-    assert run.estimator.rule_ == clf.rule_
+    assert run.estimator.prior_.rule == clf.prior_.rule
     assert run.estimator.classes_.tolist() == ["no", "yes"]
     assert run.estimator.feature_names_in_.tolist() == run.encoder.names
     np.testing.assert_array_equal(run.history.regret, clf.history_.regret)
@@ -92,7 +94,7 @@ def test_regression_classes_and_ingredients(tmp_path, table):
     assert record["kind"] == "regression" and record["classes"] is None
     for part in ("OGD()", "Doubling(epsilon=0.1, gamma=1.1"):
         assert part in record["composition"]
-    assert record["heldout"]["metric"] == "r2" and len(record["heldout"]["methods"]) == 3
+    assert len(record["heldout"]["methods"]) == 3
     record = train(Options(str(table), "user", "colour"), tmp_path / "colour", evaluate_tasks=2)
     assert record["classes"] == ["blue", "green", "red"]
     frame = pl.read_csv(table).with_columns(grade=(pl.col("price") > 0).cast(pl.Float64))
@@ -214,7 +216,7 @@ def test_what_a_killed_writer_left_is_swept(long, tmp_path, table):
 def test_the_record_says_how_to_repeat_it(run, table, tmp_path):
     record = json.loads((run.path / folder.RECORD).read_text())
     assert record["data"] == [{"name": "likes.csv", "sha256": folder.sha256(table)}]
-    asked = f"{table} --task user --target liked --holdout 0.2 --out {run.path}"
+    asked = f"{table} --task user --target liked --holdout 0.2 --common linear --out {run.path}"
     assert record["command"] == f"fmrl train {asked}"
     assert record["versions"]["fmrl"] == fmrl.__version__
     assert record["configuration"]["scale"] == "standard"
@@ -233,13 +235,54 @@ def test_memory_holds_no_rows(long):
 def test_held_out_scores(run):
     heldout = run.record["heldout"]
     names = [m["name"] for m in heldout["methods"]]
-    assert names == ["FMRL", "per-task", "pooled"] and heldout["shots"] == [1, 2, 4]
+    assert names == ["FMRL", "per-task", "pooled"] and heldout["shots"] == [0, 1, 2, 4, 8]
+    assert heldout["metric"] == "log_loss"
     scores = {m["name"]: m["mean"] for m in heldout["methods"]}
-    assert scores["FMRL"][0] > scores["per-task"][0] + 0.05  # users are alike, one shot is little
+    assert scores["FMRL"][1] < scores["per-task"][1] - 0.05  # users are alike, one row is little
+    assert scores["per-task"][0] is None  # a task alone knows nothing without rows
     for m in heldout["methods"]:
-        low, mean, high = (np.array(m[end]) for end in ("low", "mean", "high"))
-        assert (low <= mean).all() and (mean <= high).all()
+        low, mean, high = (np.array(m[end][1:]) for end in ("low", "mean", "high"))
+        assert (low <= mean).all() and (mean <= high).all() and m["tasks"][1:] == [10] * 4
     assert {d["against"] for d in heldout["differences"]} == {"per-task", "pooled"}
+
+
+def test_held_out_scores_are_those_of_the_estimator(run, table):
+    """Log-loss, accuracy and calibration by scikit-learn, on the rows the evaluation drew."""
+    from sklearn.metrics import log_loss
+
+    source = open_source(run.settings.options, run.encoder, run.settings.loss)
+    drawn = Heldout(100, run.settings.options.seed)
+    for window in source.windows():
+        drawn.add(window.held)
+    heldout, k, found, sure = run.record["heldout"], 2, [], []
+    assert [t.name for t in drawn.tasks] == heldout["names"]
+    for task in drawn.tasks:
+        n, y = len(task.X) // 3, run.estimator.classes_[task.target[:, 0].astype(int)]
+        model = run.estimator.adapt(task.X[:k], y[:k])
+        p, truth = model.predict_proba(task.X[-n:]), y[-n:]
+        right = model.predict(task.X[-n:]) == truth
+        found.append([log_loss(truth, p, labels=["no", "yes"]), right.mean()])
+        sure.append(np.stack([p.max(axis=1), right]))
+    at = heldout["shots"].index(k)
+    ours = {c["what"]: c["mean"][at] for c in heldout["checks"] if c["method"] == "FMRL"}
+    expected = np.mean(found, axis=0)
+    assert heldout["methods"][0]["mean"][at] == pytest.approx(expected[0])
+    assert ours["accuracy"] == pytest.approx(expected[1])
+    confidence, right = np.concatenate(sure, axis=1)
+    inside = [(confidence >= b / 10) & (confidence < (b + 1) / 10 + (b == 9)) for b in range(10)]
+    off = [abs(confidence[i].mean() - right[i].mean()) * i.mean() for i in inside if i.any()]
+    assert ours["calibration"] == pytest.approx(sum(off))
+
+
+def test_regressions_are_scored_with_their_intervals(table, tmp_path):
+    record = train(Options(str(table), "user", "price", holdout=0.4), tmp_path / "run")
+    heldout = record["heldout"]
+    checks = {c["what"]: c["mean"] for c in heldout["checks"]}
+    assert heldout["metric"] == "r2" and heldout["shots"][:2] == [0, 1]
+    assert len(checks["coverage"]) == len(checks["width"]) == len(heldout["shots"])
+    assert all(0.75 <= share <= 1 for share in checks["coverage"])
+    spread = pl.read_csv(table)["price"].std()
+    assert all(spread < width < 8 * spread for width in checks["width"])
 
 
 def test_a_run_that_never_began_leaves_the_way_free(table, tmp_path):

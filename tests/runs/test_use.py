@@ -11,9 +11,10 @@ import pytest
 from faults import by_hand
 
 import fmrl
-from fmrl.runs import folder
-from fmrl.runs import models as using
-from fmrl.runs.models import Models, adapt, in_user_units, predict, unscaled
+from fmrl.runs import Options, Run, folder, models, predictions, train
+from fmrl.runs.models import ARRAYS, Models, adapt, in_user_units
+from fmrl.runs.predictions import predict
+from fmrl.tables.encoder import Encoder
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +25,14 @@ def adapted(run, table):
 def part(models, some, **changed):
     """Some of the models."""
     ids = [models.ids[i] for i in some]
-    given = {"ids": ids, "coef": models.coef[some], "intercept": models.intercept[some]}
-    return replace(models, **(given | changed))
+    given = {name: getattr(models, name)[some] for name in ARRAYS}
+    return replace(models, **(given | {"ids": ids} | changed))
+
+
+def in_the_table(encoder, rows):
+    """Rows as they stand in the table: encoded, but numbers not scaled."""
+    columns = tuple(replace(c, centre=0.0, spread=1.0) for c in encoder.columns)
+    return Encoder(columns, encoder.policy).transform(rows)
 
 
 def test_models_are_those_of_the_estimator_in_the_units_of_the_table(run, table, adapted):
@@ -35,7 +42,7 @@ def test_models_are_those_of_the_estimator_in_the_units_of_the_table(run, table,
         X = pl.DataFrame(run.encoder.transform(rows), schema=run.encoder.names)
         model = run.estimator.adapt(X, rows["liked"].to_numpy())
         i = adapted.ids.index(name)
-        margin = unscaled(run.encoder).transform(rows) @ adapted.coef[i, 0]
+        margin = in_the_table(run.encoder, rows) @ adapted.coef[i, 0]
         margin, expected = margin + adapted.intercept[i, 0], model.decision_function(X)
         np.testing.assert_allclose(margin, expected, rtol=1e-9, atol=1e-9)
     colours = [f"colour={c}" for c in ("blue", "green", "red")]
@@ -74,10 +81,82 @@ def test_tasks_seen_have_the_models_of_training(run, table, tmp_path):
     assert (said["prediction"] == pl.read_csv(table)["liked"]).mean() > 0.85
 
 
+def bent(path):
+    """50 shops with 10 rows each: a number that depends on x as no line does, and on the shop."""
+    rng = np.random.default_rng(3)
+    shop, x = np.repeat(np.arange(50), 10), rng.uniform(2000, 2010, size=(500, 2))
+    level = rng.normal(size=50)[shop] * (x[:, 1] - 2005)
+    y = 3 * np.abs(x[:, 0] - 2005) + level + 0.3 * rng.normal(size=500)
+    named = {"shop": [f"s{s}" for s in shop], "year": x[:, 0], "size": x[:, 1]}
+    frame = pl.DataFrame(named | {"y": y})
+    frame.with_columns(kind=(pl.col("y") / 4).floor().clip(0, 2).cast(pl.Int64)).write_csv(path)
+    return path
+
+
+@pytest.mark.parametrize("target", ["y", "kind", "liked"])
+@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
+def test_the_command_line_predicts_what_python_predicts(target, suffix, table, tmp_path):
+    """Probabilities and intervals too, of tasks adapted to, of tasks seen and of the start; with a
+    common part that is not linear and without one."""
+    path, task = (table, "user") if target == "liked" else (bent(tmp_path / "bent.csv"), "shop")
+    kind, common = "regression" if target == "y" else "classification", "auto"
+    features = ("year", "size")
+    if target == "liked":
+        features, common = ("price", "age", "colour"), "linear"
+    given = {"kind": kind, "features": features, "common": common, "holdout": 0.2}
+    options = Options(str(path), task, target, **given)
+    train(options, tmp_path / "run", evaluate_tasks=0)
+    run, frame = Run.load(tmp_path / "run"), pl.read_csv(path)
+    assert (run.prior.common is not None) == (target != "liked")
+    held = sorted(set(frame[task]) - set(run.models.ids))
+    few = frame.filter(pl.col(task).is_in(held[:3])).group_by(task, maintain_order=True).head(4)
+    few.write_csv(tmp_path / "few.csv")
+    adapt(run, str(tmp_path / "few.csv")).save(tmp_path / f"models{suffix}")
+    models = Models.load(tmp_path / f"models{suffix}")
+    predict(run, str(path), tmp_path / "said.parquet", models)
+    said = pl.read_parquet(tmp_path / "said.parquet")
+    assert set(said["model"]) == {"adapted", "seen", "start"}
+    for name in (held[0], held[3], run.models.ids[0], run.models.ids[7]):
+        rows, own = frame.filter(pl.col(task) == name), said.filter(pl.col(task) == name)
+        learned = few if name in held else frame
+        learned = learned.filter(pl.col(task) == name)
+        model, X = run.estimator, named(run, rows)
+        if len(learned):
+            model = model.adapt(named(run, learned), learned[target].to_numpy())
+        if target == "y":
+            told, ends = own.select("prediction", "low", "high"), model.predict_interval(X)
+            expected = np.column_stack([model.predict(X), ends])
+        else:
+            assert own["prediction"].to_list() == model.predict(X).tolist()
+            told, expected = own.select("^p_.*$"), model.predict_proba(X)
+        np.testing.assert_allclose(told.to_numpy(), expected, rtol=1e-9, atol=1e-12)
+
+
+def named(run, rows):
+    return pl.DataFrame(run.encoder.transform(rows), schema=run.encoder.names)
+
+
+def test_without_spreads_predictions_stay_and_nothing_is_made_up(run, table, tmp_path, monkeypatch):
+    """Of so many tasks that their spreads would fill the disk, models alone are kept."""
+    whole, some = adapt(run, str(table)), [0, 4]
+    monkeypatch.setattr(models, "WIDEST", 59 * whole.spread[0].size)
+    bare = adapt(run, str(table))
+    assert whole.spread.size and not bare.spread.size
+    np.testing.assert_array_equal(bare.coef, whole.coef)
+    for name, given in (("a", whole), ("b", bare), ("c", part(whole, some).over(bare))):
+        given.save(tmp_path / f"{name}.safetensors")
+        back = Models.load(tmp_path / f"{name}.safetensors")
+        predict(run, str(table), tmp_path / f"{name}.parquet", back)
+    a, b, c = (pl.read_parquet(tmp_path / f"{name}.parquet") for name in "abc")
+    assert a["prediction"].equals(b["prediction"]) and not a["p_yes"].equals(b["p_yes"])
+    mine = a["user"].is_in([whole.ids[i] for i in some])
+    assert c.filter(mine).equals(a.filter(mine)) and c.filter(~mine).equals(b.filter(~mine))
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet", ".arrow"])
 def test_blocks_and_kinds_of_files_say_the_same(suffix, run, table, tmp_path, monkeypatch):
     predict(run, str(table), tmp_path / "whole.parquet")
-    monkeypatch.setattr(using, "BLOCK", 700)
+    monkeypatch.setattr(predictions, "BLOCK", 700)
     pl.read_csv(table).write_parquet(tmp_path / "rows.parquet")
     predict(run, str(tmp_path / "rows.parquet"), tmp_path / f"said{suffix}")
     read = {
@@ -96,8 +175,8 @@ def test_files_of_models_come_back_and_damage_is_refused(run, adapted, tmp_path)
         back = Models.load(tmp_path / name)
         assert (back.ids, back.classes) == (adapted.ids, adapted.classes)
         assert back.run == run.record["files"][folder.MODEL]
-        np.testing.assert_array_equal(back.coef, adapted.coef)
-        np.testing.assert_array_equal(back.intercept, adapted.intercept)
+        for array in ARRAYS:
+            np.testing.assert_array_equal(getattr(back, array), getattr(adapted, array))
         data = bytearray((tmp_path / name).read_bytes())
         data[-300] ^= 1
         (tmp_path / name).write_bytes(data)
@@ -135,8 +214,6 @@ def test_mistakes_are_named(run, table, adapted, tmp_path):
 
 def test_ids_are_the_same_in_every_kind_of_file(tmp_path):
     """A number in Parquet is the same task as its digits in CSV."""
-    from fmrl.runs import Options, Run, train
-
     rng = np.random.default_rng(0)
     frame = pl.DataFrame({"shop": np.repeat(np.arange(20), 8), "x": rng.normal(size=160)})
     frame = frame.with_columns(y=2 * pl.col("x") + pl.col("shop") * 0.1)

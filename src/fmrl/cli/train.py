@@ -76,7 +76,8 @@ def train_command(
 
     A task is all rows with one value of a column: a user, a shop, a sensor.
     Whole tasks are held out, chosen by a hash of their name; on them the run is
-    compared with fitting each task alone and with one pooled model. The folder
+    compared with fitting each task alone and with one pooled model, by log-loss or
+    R² after 0, 1, 2, 4, … rows of a new task. The folder
     holds the model, the history of every task, the encoding of the columns, the
     scores, and a record of how to repeat it all.
 
@@ -148,6 +149,33 @@ def _watched(ray: bool) -> Iterator[tuple[Callable, Callable]]:
         yield nothing, nothing
 
 
+def _comparison(console: Console, heldout: dict[str, Any]) -> None:
+    """Scores on held-out tasks by shots, what stands beside them, and the verdict."""
+    from fmrl.report.html import score
+    from fmrl.report.verdict import verdict
+    from fmrl.report.words import CHECKS, METRICS
+
+    what = METRICS[heldout["metric"]]
+    lower = ", lower is better" if heldout["metric"] == "log_loss" else ""
+    about = f"{what} on held-out tasks{lower}, by shots ({heldout['protocol']}):"
+    console.print(escape(about), highlight=False, soft_wrap=True)
+    shown = Table("")
+    for shots in heldout["shots"]:
+        shown.add_column(str(shots), justify="right")
+    for method in heldout["methods"]:
+        shown.add_row(method["name"], *(score(m, heldout["metric"]) for m in method["mean"]))
+    shown.add_section()
+    for check in heldout["checks"]:
+        name = f"{CHECKS[check['what']]}, {check['method']}"
+        shown.add_row(name, *(score(m, check["what"]) for m in check["mean"]))
+    shown.add_section()
+    shown.add_row("tasks", *map(str, heldout["methods"][0]["tasks"]))
+    console.print(shown)
+    answer, _, reasons = verdict(heldout)  # type: ignore[arg-type]
+    said = f"[bold]{escape(answer)}[/] {escape(reasons[0] if reasons else '')}"
+    console.print(said, highlight=False, soft_wrap=True)
+
+
 def _summary(record: dict[str, Any], out: Path) -> None:
     console, classes = Console(), record["classes"]
 
@@ -171,15 +199,7 @@ def _summary(record: dict[str, Any], out: Path) -> None:
     say(f"TAR {record['tar'][1]:.4g}, {bound}; [bold]fmrl certify {run}[/] lists every bound")
     heldout = record["heldout"]
     if heldout["methods"]:
-        what = "accuracy" if heldout["metric"] == "accuracy" else "R²"
-        say(f"{what} on {heldout['tasks']} held-out tasks, by shots ({heldout['protocol']}):")
-        shown = Table("")
-        for shots in heldout["shots"]:
-            shown.add_column(str(shots), justify="right")
-        for method in heldout["methods"]:
-            means = ("–" if m is None else f"{m:.3f}" for m in method["mean"])
-            shown.add_row(method["name"], *means)
-        console.print(shown)
+        _comparison(console, heldout)
     elif record["heldout_tasks"]:
         say("the held-out tasks have too few rows to compare on")
     else:

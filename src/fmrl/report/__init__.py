@@ -4,23 +4,24 @@
     python -m fmrl.report facts.json report.html
 
 `Facts` describes the dictionary and `facts_of` makes it from a history; `curves`, `similarity_map`,
-`coefficients`, `held_out`, `certificate_facts` and `checksums` make single sections from values of
-the library.
+`worth`, `coefficients`, `held_out`, `certificate_facts` and `checksums` make single sections from
+values of the library.
 """
 
 from fmrl.report.facts import PAPER, Facts
+from fmrl.report.heldout import held_out
 from fmrl.report.make_facts import (
     certificate_facts,
     checksums,
     coefficients,
     curves,
     facts_of,
-    held_out,
     similarity_map,
+    worth,
 )
 from fmrl.report.page import render, write
 
 __all__ = [
     "PAPER", "Facts", "certificate_facts", "checksums", "coefficients", "curves", "facts_of",
-    "held_out", "render", "similarity_map", "write",
+    "held_out", "render", "similarity_map", "worth", "write",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ import numpy as np
 from fmrl.errors import FMRLError
 from fmrl.report.facts import Curves, Facts, HeldOut, SimilarityMap
 from fmrl.report.html import as_number, clean, count, number
+from fmrl.report.words import METRICS
 
 Spec = dict[str, Any]
 MOST = 2400  # points of a curve
@@ -234,22 +235,32 @@ def _direction(found: SimilarityMap, i: int) -> str:
 
 
 def heldout(found: HeldOut) -> Spec:
-    """Score against shots with intervals, a line per method."""
-    shots, series = [int(s) for s in found["shots"]], []
+    """Score against shots with intervals, a line per method; 0 has no place on a logarithmic axis
+    and stands in the table alone.
+    """
+    every, series = [int(s) for s in found["shots"]], []
+    shots = [s for s in every if s > 0]
     for i, method in enumerate(found["methods"]):
         ends = {
-            end: column(method[end], len(shots), f"heldout {method['name']}")
+            end: _after(every, column(method[end], len(every), f"heldout {method['name']}"))
             for end in ("mean", "low", "high")
             if end == "mean" or end in method
         }
         look = {"dash": i % 4, "mark": i % 4}
         label = clean(method["name"])
         series.append(_series(label, "both", i % 5, shots, ends.pop("mean"), **look, **ends))
-    accuracy = found["metric"] == "accuracy"
-    label = f"shots (rows of the new task learned from{', per class' if accuracy else ''})"
+    metric = found["metric"]
+    label = "shots (rows of the new task learned from)"
     x = {"label": label, "unit": "shots", "log": True, "ticks": shots, "whole": True}
-    y = {"label": "accuracy" if accuracy else "R²", "percent": accuracy, "digits": 4}
-    return {"id": "heldout", "x": x, "y": y | {"floor": None if accuracy else -1}, "series": series}
+    what = METRICS[metric] + (" (lower is better)" if metric == "log_loss" else "")
+    y = {"label": what, "percent": metric == "accuracy", "digits": 4}
+    return {"id": "heldout", "x": x, "y": y | {"floor": -1 if metric == "r2" else None},
+            "series": series}  # fmt: skip
+
+
+def _after(shots: list[int], values: list[Any]) -> list[Any]:
+    """The values at shots above 0."""
+    return [v for s, v in zip(shots, values, strict=True) if s > 0]
 
 
 def share_drawn(drawn: int, of: Any) -> str:

@@ -48,7 +48,7 @@ class Data(TypedDict, total=False):
 
 
 class Coefficient(TypedDict, total=False):
-    """One entry of phi."""
+    """One entry of the start."""
 
     feature: Required[str]
     value: Required[Number]
@@ -56,12 +56,21 @@ class Coefficient(TypedDict, total=False):
     step: Number  # how far a task moves it along a gradient, where that differs by coefficient
 
 
+class Families(TypedDict):
+    """How tasks were found to differ, as adapting to so many rows takes it."""
+
+    rows: int
+    weights: dict[str, float]  # by family, as `fmrl.report.words.FAMILIES` knows them
+
+
 class Learned(TypedDict, total=False):
-    """phi, as far as a reader can take it in."""
+    """The start of every new task, as far as a reader can take it in."""
 
     coefficients: Required[list[Coefficient]]  # the largest first
-    total: int  # how many phi has
+    total: int  # how many the start has
     note: str  # the units, e.g. "of features scaled to unit deviation"
+    families: list[Families]
+    environment: str  # whether tasks stay around one place, drift, or lie around several centres
 
 
 class Curves(TypedDict, total=False):
@@ -101,6 +110,7 @@ class SimilarityMap(TypedDict, total=False):
     phi: tuple[Number, Number]  # the learned initialisation in this plane
     ball: tuple[Number, Number, Number]  # smallest enclosing: centre in this plane, radius
     environment: dict[str, Any]  # Environment.to_dict(): drift, groups, what they are worth
+    worth: dict[str, Any]  # bounds over those of single tasks: eventually, so_far, pays_after
 
 
 class Method(TypedDict, total=False):
@@ -113,24 +123,35 @@ class Method(TypedDict, total=False):
     tasks: list[int]  # how many held-out tasks had enough rows
 
 
-class Difference(TypedDict):
-    """FMRL minus a baseline on the same held-out tasks (paired)."""
+class Difference(TypedDict, total=False):
+    """What FMRL gains on a baseline on the same held-out tasks (paired); positive is better."""
 
-    against: str
-    shots: int | None  # None: each task's mean over all shots
-    mean: Number
-    low: Number
-    high: Number
+    against: Required[str]
+    shots: Required[int | None]  # None: each task's mean over all shots
+    mean: Required[Number]
+    low: Required[Number]
+    high: Required[Number]
+    tasks: int  # how many both were scored on
+
+
+class Check(TypedDict):
+    """What stands beside the score, one per number of shots."""
+
+    what: Literal["accuracy", "calibration", "coverage", "width"]
+    method: str
+    mean: list[Number]
 
 
 class HeldOut(TypedDict, total=False):
     """The comparison on held-out tasks; the first method is FMRL."""
 
-    metric: Required[Literal["accuracy", "r2"]]
-    shots: Required[list[int]]
+    metric: Required[Literal["log_loss", "r2", "accuracy"]]
+    shots: Required[list[int]]  # rows of the new task learned from
     methods: Required[list[Method]]
     differences: list[Difference]
     tasks: int
+    checks: list[Check]
+    protocol: str  # how it was measured, in a sentence
 
 
 class Checksum(TypedDict, total=False):

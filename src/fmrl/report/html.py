@@ -114,15 +114,15 @@ def plural(value: Any, word: str) -> str:
 
 
 def score(value: Any, metric: str) -> str:
-    """A score: accuracy in per cent, R² as a number.
+    """A score: shares in per cent, log-loss and R² with three decimals, widths in any unit.
 
-    >>> score(0.8125, "accuracy"), score(-0.3333, "r2")
-    ('81.2\\xa0%', '−0.333')
+    >>> score(0.8125, "accuracy"), score(-0.3333, "r2"), score(1234.5, "width")
+    ('81.2\\xa0%', '−0.333', '1,234')
     """
-    found = as_number(value)
-    if found is None or (metric != "accuracy" and abs(found) >= 100):
+    found, share = as_number(value), metric in ("accuracy", "coverage")
+    if found is None or metric == "width" or (not share and abs(found) >= 100):
         return number(found)
-    text = f"{100 * found:.1f}\xa0%" if metric == "accuracy" else f"{found:.3f}"
+    text = f"{100 * found:.1f}\xa0%" if share else f"{found:.3f}"
     return text.replace("-", "−")
 
 

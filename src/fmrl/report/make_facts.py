@@ -4,9 +4,9 @@ report page.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -17,15 +17,17 @@ from fmrl.errors import FMRLError
 from fmrl.files import sha256
 from fmrl.records import plain, versions
 from fmrl.report.charts import CLOUD, MOST, thin, thin_cloud
-from fmrl.report.facts import Curves, Facts, HeldOut, Learned, SimilarityMap
+from fmrl.report.facts import Curves, Facts, Learned, SimilarityMap
 from fmrl.report.html import clean
-from fmrl.stats import LEVEL, mean_interval, outlier_fence
+from fmrl.stats import outlier_fence
 from fmrl.theory.bounds import weights
 from fmrl.theory.bounds.bound import numbers
 from fmrl.theory.certificate import Certificate, certify
 from fmrl.theory.enclosing_ball import enclosing_ball
 from fmrl.theory.environment import environment
+from fmrl.theory.similarity import similarity_report
 
+COMPARED = 50_000  # tasks; with more, comparing bounds takes too long for a page
 KEEP = "fmrl.run(algo, tasks, keep='vectors')"
 
 
@@ -81,6 +83,7 @@ def facts_of(
             sigma=weights(history.lipschitz, history.rounds),
             domain=history.algo.domain,
         )
+        found["similarity"] |= worth(history)
     else:
         why = "The history did not keep the optima of its tasks."
         missing["similarity"] = {"why": why, "command": KEEP}
@@ -209,6 +212,23 @@ def similarity_map(
     return plain(found)
 
 
+def worth(history: History) -> dict[str, Any]:
+    """What the theory says learning across these tasks is worth, for `SimilarityMap`: ratios of
+    proved bounds to those of learning each task alone.
+
+    Args:
+        history: With the optima of its tasks.
+    """
+    if not 2 <= len(history) <= COMPARED or not np.isfinite(numbers(history.optimum)).all():
+        return {}
+    try:
+        found = similarity_report(history)
+    except FMRLError:  # of a domain without bounds, where a task alone has none
+        return {}
+    known = {"eventually": found.ratio_eventually, "so_far": found.ratio}
+    return {"worth": plain(known | {"pays_after": found.pays_after, "tasks": len(history)})}
+
+
 def _plane(optima: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[float]]:
     """Mean [d], two orthonormal directions [2, d] (zero where there are fewer) and their shares of
     the variance.
@@ -261,64 +281,6 @@ def coefficients(
         listed[-1] |= {} if outputs is None else {"output": clean(outputs[row])}
         listed[-1] |= {} if steps is None else {"step": numbers(steps).reshape(-1)[i]}
     return plain({"coefficients": listed, "total": flat.size, "note": note})
-
-
-def held_out(
-    scores: Mapping[str, Any],
-    shots: Sequence[int],
-    metric: Literal["accuracy", "r2"],
-    level: float = LEVEL,
-) -> HeldOut:
-    """Means over held-out tasks with Student intervals, and paired differences of the first method
-    (FMRL) from each other one.
-
-    Args:
-        scores: By method, [tasks, shots]; NaN where a task has too few rows.
-        shots: What the columns are.
-        metric: What the scores are.
-        level: Of the intervals.
-
-    Returns:
-        What `HeldOut` describes. A difference with shots None is that of the tasks' own means over
-        all shots they have, one number for the whole comparison.
-
-    >>> scores = {"FMRL": [[0.8], [0.9], [0.7]], "pooled": [[0.6], [0.8], [0.5]]}
-    >>> d = held_out(scores, [4], "accuracy")["differences"][0]
-    >>> d["against"], round(d["mean"], 3), round(d["low"], 3), round(d["high"], 3)
-    ('pooled', 0.167, 0.023, 0.31)
-    """
-    table = {key: numbers(value).reshape(-1, len(shots)) for key, value in scores.items()}
-    ours, *others = table
-    if len({value.shape for value in table.values()}) > 1:
-        fix = "score every method on the same held-out tasks"
-        raise FMRLError("the methods were scored on different tasks", fix=fix)
-    methods = []
-    for key, value in table.items():
-        ends = np.array([_interval(column, level) for column in value.T]).T
-        if metric == "accuracy":  # a mean of accuracies is one; Student's interval may reach beyond
-            ends = np.clip(ends, 0.0, 1.0)
-        found = dict(zip(("mean", "low", "high"), ends, strict=True))
-        methods.append({"name": key, **found, "tasks": (~np.isnan(value)).sum(axis=0)})
-    differences = []
-    for other in others:
-        gain = table[ours] - table[other]
-        there = ~np.isnan(gain)
-        some = there.any(axis=1)
-        whole = np.where(there, gain, 0.0).sum(axis=1)[some] / there.sum(axis=1)[some]
-        for when, column in [(None, whole), *zip(shots, gain.T, strict=True)]:
-            found = dict(zip(("mean", "low", "high"), _interval(column, level), strict=True))
-            differences.append({"against": other, "shots": when, **found})
-    found = {"metric": metric, "shots": list(shots), "methods": methods, "differences": differences}
-    return plain({**found, "tasks": len(table[ours])})
-
-
-def _interval(column: np.ndarray, level: float) -> tuple[float, float, float]:
-    """Mean and interval of what is not NaN; a single value has no interval."""
-    column = column[~np.isnan(column)]
-    found = mean_interval(column, level) if column.size > 1 else None
-    if found is None:
-        return (float(column[0]) if column.size else np.nan), np.nan, np.nan
-    return found.mean, found.low, found.high
 
 
 def certificate_facts(certificate: Certificate) -> dict[str, Any]:

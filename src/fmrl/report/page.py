@@ -16,7 +16,7 @@ import fmrl
 from fmrl import files
 from fmrl.errors import FMRLError
 from fmrl.records import plain
-from fmrl.report import charts, sections
+from fmrl.report import charts, heldout, sections
 from fmrl.report.certificate_section import certificate
 from fmrl.report.facts import Facts
 from fmrl.report.html import escape
@@ -25,7 +25,7 @@ SCRIPTS = ("axes.js", "chart.js", "explore.js", "page.js")  # one scope, in this
 # Anchor, title, and the fact without which there is nothing to show (None: always shown).
 SECTIONS = (
     ("summary", "In short", None, sections.summary),
-    ("heldout", "New tasks, by shots", "heldout", sections.heldout),
+    ("heldout", "New tasks, by shots", "heldout", heldout.heldout),
     ("learned", "What was learned", "learned", sections.learned),
     ("tar", "Regret as tasks arrive", "curves", sections.curves),
     ("guess", "The guess D<sub>t</sub>", "guess", sections.guess),

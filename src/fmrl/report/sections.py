@@ -11,7 +11,6 @@ from fmrl.report.facts import PAPER, Data, Facts
 from fmrl.report.html import (
     aligned,
     as_number,
-    change,
     code,
     count,
     details,
@@ -24,6 +23,7 @@ from fmrl.report.html import (
     table,
 )
 from fmrl.report.verdict import verdict
+from fmrl.report.words import family
 
 LISTED = 100  # outliers named on the page
 TRAIN = "fmrl train TABLE --task COLUMN --target COLUMN"
@@ -51,11 +51,8 @@ def missing(facts: Facts, section: str) -> str:
 
 def summary(facts: Facts) -> str:
     """Whether it helped, and what was learned from."""
-    answer, tone, reasons = (
-        verdict(facts["heldout"])
-        if "heldout" in facts
-        else ("Whether meta-learning helps on this data has not been measured.", "unknown", ())
-    )
+    worth = facts.get("similarity", {}).get("worth")
+    answer, tone, reasons = verdict(facts.get("heldout"), worth)
     body = f'<p class="answer">{escape(answer, 500)}</p>'
     body += "".join(f"<p>{escape(reason, 1000)}</p>" for reason in reasons)
     said = f'<div class="verdict {tone}">{body}</div>'
@@ -69,7 +66,7 @@ def _leans_on(facts: Facts) -> str:
     for c in [c for c in listed if as_number(c["value"]) is not None][:3]:
         output = f" for class {name(c['output'])}" if "output" in c else ""
         named.append(f"{name(c['feature'])}{output} ({number(c['value'])})")
-    said = "phi, the start learned for every new task, leans most on"
+    said = "The start learned for every new task leans most on"
     return f'<p class="quiet">{said} {", ".join(named)}.</p>' if named else ""
 
 
@@ -106,43 +103,8 @@ def _spread(rows: Any) -> str:
     return count(low) if low == high else span
 
 
-def heldout(facts: Facts) -> str:
-    """Held-out score against shots, and the table of it."""
-    found = facts["heldout"]
-    metric, methods = found["metric"], found["methods"]
-    gains = {(d["against"], d["shots"]): d for d in found.get("differences", [])}
-    others = list(dict.fromkeys(against for against, _ in gains))
-    head = ["shots", *(name(m["name"]) for m in methods)]
-    head += [f"gain over {name(other)}" for other in others]
-    rows = []
-    for i, shots in enumerate([*found["shots"], None]):
-        row = ["all" if shots is None else count(shots)]
-        row += ["" if shots is None else _mean(m, i, metric) for m in methods]
-        for d in (gains.get((other, shots)) for other in others):
-            ends = () if d is None else (d["mean"], d["low"], d["high"])
-            row.append(_with_span(*ends, change, metric) if ends else "")
-        if shots is not None or any(row[1:]):
-            rows.append(row)
-    what, unit = ("accuracy", "percentage points") if metric == "accuracy" else ("R²", "R²")
-    tasks = f" over {plural(found['tasks'], 'held-out task')}" if "tasks" in found else ""
-    note = f"Means{tasks} with 95 % intervals. Gains are paired, in {unit}; "
-    note += "“all” is each task's mean over its shots."
-    drawn = figure("heldout", f"Held-out {what} against shots")
-    return drawn + table(head, rows, range(1, len(head)), note)
-
-
-def _mean(method: Any, i: int, metric: str) -> str:
-    low, high = (method[end][i] if end in method else None for end in ("low", "high"))
-    return _with_span(method["mean"][i], low, high, score, metric)
-
-
-def _with_span(value: Any, low: Any, high: Any, shown: Any, metric: str) -> str:
-    span = f" <small>{shown(low, metric)} to {shown(high, metric)}</small>"
-    return shown(value, metric) + ("" if as_number(low) is None else span)
-
-
 def learned(facts: Facts) -> str:
-    """The largest coefficients of phi, with bars."""
+    """The largest coefficients of the start, with bars, and how tasks differ from it."""
     found = facts["learned"]
     listed, total = found["coefficients"], found.get("total")
     values = [as_number(c["value"]) or 0.0 for c in listed]
@@ -158,13 +120,32 @@ def learned(facts: Facts) -> str:
     head = ["feature", *(["class"] if several else []), *(["step"] if stepped else [])]
     head.append("coefficient")
     head.append('<span class="away">as a bar</span>')
-    what = "phi, the learned start"
+    what = "The learned start"
     if total and total > len(listed):
-        what = f"The {len(listed)} largest of {count(total)} coefficients of phi"
+        what = f"The {len(listed)} largest of {count(total)} coefficients of the learned start"
     units = f" Units: {escape(found['note'])}." if found.get("note") else ""
     note = f"{what}. Every new task starts from here.{units}"
     note += " A large step says that tasks differ in this coefficient." if stepped else ""
-    return table(head, rows, range(1 + several, len(head) - 1), note)
+    where = escape(found.get("environment", ""), 500)
+    where = f"<p>While learning: {where}.</p>" if where else ""
+    shown = table(head, rows, range(1 + several, len(head) - 1), note)
+    return shown + where + _families(found.get("families", ()))
+
+
+def _families(found: Any) -> str:
+    """In which ways tasks may differ, with the weights that did best on tasks held out."""
+    names = list(dict.fromkeys(n for f in found for n in f["weights"]))
+    used = [n for n in names if any(f["weights"].get(n) for f in found)]
+    if not used:
+        return ""
+    rows = [
+        [count(f["rows"]), *(score(f["weights"].get(n, 0.0), "accuracy") for n in used)]
+        for f in found
+    ]
+    note = "How a new task may differ from the start, by the number of its rows: the weights under "
+    note += "which an average of these models predicted best on tasks held out while learning."
+    head = ["rows", *(escape(family(n)) for n in used)]
+    return table(head, rows, range(1, len(head)), note)
 
 
 def curves(facts: Facts) -> str:

@@ -1,19 +1,22 @@
-"""Did it help? The held-out comparison in plain words.
+"""Did it help? One function says so in plain words, from what was measured on held-out tasks and
+from what is proved.
 
-The verdict rests on one paired comparison with each baseline: every held-out task's mean over all
-its shots. With the 95 % interval of the difference, FMRL is the same if the interval lies within a
-point (0.01) of 0, better if it lies above 0, worse if below, else unclear.
+What was measured decides. It is one paired comparison with each baseline: every held-out task's
+mean over all its shots. With the 95 % interval of the gain, FMRL is the same if the interval lies
+within 0.01 of 0, better if it lies above 0, worse if below, else unclear. What is proved is about
+the worst case, and is said to be: it never turns the answer.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fmrl.report.facts import Difference, HeldOut
-from fmrl.report.html import as_number, change, plural, score
+from fmrl.report.html import as_number, change, count, plural, score
+from fmrl.report.words import METRICS, called
 
-MATTERS = 0.01  # a difference that a reader would act on: one point of accuracy, or of R²
-BASELINES = {"per-task": "fitting each task alone", "pooled": "one pooled model"}
+MATTERS = 0.01  # a gain that a reader would act on: of log-loss, of R², or a point of accuracy
+UNMEASURED = "Whether meta-learning helps on this data has not been measured."
 
 
 class Verdict(NamedTuple):
@@ -24,33 +27,41 @@ class Verdict(NamedTuple):
     reasons: tuple[str, ...]  # sentences, most important first
 
 
-def verdict(heldout: HeldOut) -> Verdict:
+def verdict(heldout: HeldOut | None, worth: dict[str, Any] | None = None) -> Verdict:
     """Answer, tone and reasons.
 
+    Args:
+        heldout: What was measured; None if nothing was.
+        worth: What is proved, as `fmrl.report.facts.SimilarityMap` has it.
+
     >>> whole = {"against": "pooled", "shots": None, "mean": 0.05, "low": 0.02, "high": 0.08}
-    >>> found = verdict({"metric": "accuracy", "shots": [1], "methods": [],
+    >>> found = verdict({"metric": "log_loss", "shots": [1], "methods": [],
     ...                  "differences": [whole], "tasks": 40})
     >>> found.answer
     'Yes: meta-learning helped on these tasks.'
-    >>> print(*found.reasons[0].split(", "), sep="\\n")
+    >>> print(*found.reasons[0].partition(" (")[0].split(", "), sep="\\n")
     On 40 held-out tasks
     averaged over all shots
-    FMRL is 5.0 points more accurate than one pooled model (95\xa0% interval +2.0 to +8.0).
+    the log-loss of FMRL is 0.050 lower than that of one pooled model
     """
+    if heldout is None:
+        return Verdict(UNMEASURED, "unknown", tuple(_proved(worth, "unknown")))
     overall = {d["against"]: d for d in heldout.get("differences", []) if d.get("shots") is None}
     found = {against: _side(d) for against, d in overall.items()}
     if not found or "unknown" in found.values():
         answer = "The held-out comparison does not say whether meta-learning helped."
         why = "The intervals below are of each method alone; without paired differences there is no"
-        return Verdict(answer, "unknown", (*_fewest_shots(heldout), f"{why} verdict."))
+        reasons = *_fewest_shots(heldout), f"{why} verdict.", *_proved(worth, "unknown")
+        return Verdict(answer, "unknown", reasons)
+    answer, tone = _answer(found, _ours(heldout))
     reasons = [_reason(heldout, d, first=i == 0) for i, d in enumerate(overall.values())]
-    reasons += [*_fewest_shots(heldout), *_behind(heldout)]
-    return Verdict(*_answer(found, _ours(heldout)), tuple(reasons))
+    reasons += [*_fewest_shots(heldout), *_behind(heldout), *_proved(worth, tone)]
+    return Verdict(answer, tone, tuple(reasons))
 
 
 def _answer(found: dict[str, str], ours: str) -> tuple[str, str]:
     better, worse, same, unclear = (
-        " and ".join(_called(a) for a, s in found.items() if s == side)
+        " and ".join(called(a) for a, s in found.items() if s == side)
         for side in ("better", "worse", "same", "unclear")
     )
     if worse and better:
@@ -83,20 +94,17 @@ def _side(d: Difference) -> str:
     return "better" if low > 0 else "worse" if high < 0 else "unclear"
 
 
-def _called(against: str) -> str:
-    return BASELINES.get(against, str(against))
-
-
 def _reason(heldout: HeldOut, d: Difference, first: bool) -> str:
-    metric, mean = heldout["metric"], as_number(d["mean"]) or 0.0
-    size, more = change(abs(mean), metric)[1:], mean >= 0
-    how = f"{size} {'higher' if more else 'lower'} in R² than"
+    metric, gain = heldout["metric"], as_number(d["mean"]) or 0.0
+    size, ours = change(abs(gain), metric)[1:], _ours(heldout)
+    up = "higher" if (gain >= 0) != (metric == "log_loss") else "lower"
+    how = f"the {METRICS[metric]} of {ours} is {size} {up} than that of"
     if metric == "accuracy":
-        how = f"{size} points {'more' if more else 'less'} accurate than"
-    tasks = plural(heldout.get("tasks"), "held-out task")
+        how = f"{ours} is {size} points {'more' if gain >= 0 else 'less'} accurate than"
+    tasks = plural(d.get("tasks", heldout.get("tasks")), "held-out task")
     where = f"On {tasks}, averaged over all shots, " if first else "Likewise "
     span = f"{change(d['low'], metric)} to {change(d['high'], metric)}"
-    return f"{where}{_ours(heldout)} is {how} {_called(d['against'])} (95\xa0% interval {span})."
+    return f"{where}{how} {called(d['against'])} (95\xa0% interval of the gain {span})."
 
 
 def _fewest_shots(heldout: HeldOut) -> list[str]:
@@ -104,11 +112,10 @@ def _fewest_shots(heldout: HeldOut) -> list[str]:
     shots, metric = heldout.get("shots", []), heldout["metric"]
     if not shots:
         return []
-    i = shots.index(min(shots))
-    means = {_called(str(m["name"])): m["mean"][i] for m in heldout.get("methods", [])}
+    i = shots.index(min([k for k in shots if k] or shots))
+    means = {called(str(m["name"])): m["mean"][i] for m in heldout.get("methods", [])}
     parts = [f"{m} {score(v, metric)}" for m, v in means.items() if as_number(v) is not None]
-    what = "accuracy" if metric == "accuracy" else "R²"
-    said = f"With {plural(shots[i], 'shot')} the {what} is: {', '.join(parts)}."
+    said = f"With {plural(shots[i], 'shot')} the {METRICS[metric]} is: {', '.join(parts)}."
     return [said] if parts else []
 
 
@@ -124,5 +131,27 @@ def _behind(heldout: HeldOut) -> list[str]:
         *some, last = (str(d["shots"]) for d in ahead)
         shots = f"{', '.join(some)} and {last} shots" if some else plural(last, "shot")
         at_most = " at most" if some else ""
-        lines.append(f"But with {shots} {_called(other)} is ahead, by {size}{at_most}.")
+        lines.append(f"But with {shots} {called(other)} is ahead, by {size}{at_most}.")
     return lines
+
+
+def _proved(worth: dict[str, Any] | None, tone: str) -> list[str]:
+    """What the bounds say, in relation to what was measured: they are about the worst case."""
+    eventually = as_number((worth or {}).get("eventually"))
+    if worth is None or eventually is None:
+        return []
+    share = f"{100 * eventually:.0f}\xa0% of that of learning each task alone"
+    if eventually > 0.95:
+        said = f"What is proved is no better: the bound on regret stays at {share}"
+        but = ", because the tasks' best models lie far apart. Scores can be better than a bound."
+        return [said + (but if tone in ("yes", "mixed") else but.partition(" Scores")[0])]
+    said = f"What is proved: the bound on regret comes down to {share} with more tasks like these"
+    after, tasks = worth.get("pays_after"), count(worth.get("tasks"))
+    if after:
+        said += f"; on these {tasks} tasks it is lower in sum from task {count(after)} on."
+    else:
+        so_far = as_number(worth.get("so_far")) or 1.0
+        said += f"; on these {tasks} tasks, learning included, it is at {100 * so_far:.0f}\xa0%."
+    if tone == "no":
+        said += " That is a promise for the worst case, not a score."
+    return [said]

@@ -1,14 +1,17 @@
 """Does it help on new tasks? FMRL against fitting each task alone and against one pooled model, by
-the number of shots.
+the number of rows of the new task that were learned from.
 
 A training run sets aside some rows of the training tasks (`Reservoir`) and some of the held-out
 tasks (`Heldout`), by keys that depend on the seed and on the place or name alone, so a resumed run
 sets aside the same. The rows of every held-out task are shuffled once; a third of them is scored
-on, k shots of the rest are learned from: k rows for a regression, k rows for each class of the
-model for a classification, drawn as they come, so that rare classes stay rare. Accuracy is the
-share of rows labelled right. R² of a task is 1 − (its mean squared error) / (the mean over held-out
-tasks of the variance of their rows scored on): with one common denominator a task whose few rows
-hardly vary cannot outweigh all others.
+on, k of the rest are learned from, k = 0, 1, 2, 4, … With 0 rows FMRL has what it knows of all
+tasks, and a task alone has nothing.
+
+Scores are proper: the log-loss of classes, the squared error of numbers as R². R² of a task is
+1 − (its mean squared error) / (the mean over held-out tasks of the variance of their rows scored
+on): with one common denominator a task whose few rows hardly vary cannot outweigh all others.
+Beside them stand accuracy and calibration error, or how often a 90 % interval covers and how wide
+it is.
 """
 
 from __future__ import annotations
@@ -21,8 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fmrl.core.tasks import Task, Tasks
-from fmrl.estimators.task_models import Prior
+from fmrl.core.tasks import Task
 from fmrl.report import held_out
 from fmrl.tables.frames import id_text
 
@@ -30,11 +32,13 @@ ROWS = 20_000  # of training tasks, for the pooled baseline
 LONGEST = 1024  # rows of a held-out task
 SHOTS = (1, 2, 4, 8, 16, 32)
 STRENGTHS = np.logspace(-2, 2, 5)  # of the baselines' regularisation, chosen by cross-validation
-_THIRD = "a third of a task's rows are scored on"
+INTERVAL = 0.9  # the share of rows that intervals are to cover
+BINS = 10  # of the calibration error
+METHODS = ("FMRL", "per-task", "pooled")
+_ROWS = "k rows of a new task are learned from, a third of its rows are scored on"
 PROTOCOL = {
-    "accuracy": f"k shots = k rows per class of the model, drawn as they come; {_THIRD}",
-    "r2": "k shots = k rows; R² = 1 − mean squared error / mean variance of the held-out tasks; "
-    + _THIRD,
+    "log_loss": _ROWS,
+    "r2": f"{_ROWS}; R² = 1 − mean squared error / mean variance of the held-out tasks",
 }
 
 
@@ -104,80 +108,175 @@ class Heldout:
         return [held for _, held in self.kept]
 
 
+class Sheet(NamedTuple):
+    """How one method did on the rows scored on; NaN where a task has too few rows."""
+
+    score: np.ndarray  # [tasks, shots] log-loss or squared error
+    right: np.ndarray  # [tasks, shots] share of labels that are right, or of intervals that cover
+    sure: list[list[Any]]  # by shots: confidence and right of rows; or widths of intervals
+
+
 def evaluate(
-    prior: Prior, tasks: list[Held], pooled: Reservoir, progress: Callable[[int], None]
+    estimator: Any, tasks: list[Held], pooled: Reservoir, progress: Callable[[int], None]
 ) -> dict[str, Any]:
     """Scores of the three methods on held-out tasks with 95 % intervals and paired differences, as
     the report reads them.
+
+    Args:
+        estimator: A fitted `MetaClassifier` or `MetaRegressor`.
+        tasks: Held out.
+        pooled: Rows of the training tasks.
+        progress: Called with the number of tasks scored so far.
     """
-    regression = prior.classes is None
-    metric, outputs = ("r2", 1) if regression else ("accuracy", len(prior.classes))
+    classes = getattr(estimator, "classes_", None)
+    metric = "r2" if classes is None else "log_loss"
     tasks = [t for t in tasks if len(t.X) >= 2]
     scored = [max(1, len(t.X) // 3) for t in tasks]
     most = max((len(t.X) - n for t, n in zip(tasks, scored, strict=True)), default=0)
-    shots = [k for k in SHOTS if k * outputs <= most]
-    if not shots:
+    shots = [0, *(k for k in SHOTS if k <= most)]
+    if not tasks:
         nothing = {"metric": metric, "shots": [], "methods": [], "differences": [], "tasks": 0}
         return nothing | {"protocol": PROTOCOL[metric]}
-    centre, spread = pooled.X.mean(axis=0), pooled.X.std(axis=0)
-    spread = np.where(spread > 0, spread, 1.0)
-    everyone = _fit((pooled.X - centre) / spread, _labels(pooled.target, regression), regression)
-    methods = ("FMRL", "per-task", "pooled")
-    scores = {name: np.full((len(tasks), len(shots)), np.nan) for name in methods}
+    shape = len(tasks), len(shots)
+    sheets = {
+        name: Sheet(np.full(shape, np.nan), np.full(shape, np.nan), [[] for _ in shots])
+        for name in METHODS
+    }
+    methods = _Methods(estimator, pooled, classes)
     for t, (task, n) in enumerate(zip(tasks, scored, strict=True)):
-        y, scaled = _labels(task.target, regression), (task.X - centre) / spread
-        for s, m in enumerate(k * outputs for k in shots):
-            if m > len(y) - n:
-                break
-            said = (
-                _adapted(prior, task, m, task.X[-n:]),
-                _fit(scaled[:m], y[:m], regression)(scaled[-n:]),
-                everyone(scaled[-n:]),
-            )
-            for name, guess in zip(methods, said, strict=True):
-                right = (guess - y[-n:]) ** 2 if regression else guess == y[-n:]
-                scores[name][t, s] = np.mean(right)
+        for s, k in enumerate(shots):
+            if k <= len(task.X) - n:
+                y = _labels(task.target, classes)[-n:]
+                for name, said in zip(METHODS, methods(task, k, n), strict=True):
+                    if said is not None:
+                        _mark(sheets[name], (t, s), said, y)
         progress(t + 1)
-    if regression:
+    scores = {name: sheet.score for name, sheet in sheets.items()}
+    if classes is None:
         unit = [float(np.var(t.target[-n:])) for t, n in zip(tasks, scored, strict=True) if n > 1]
         unit = float(np.mean(unit)) if any(unit) else 1.0
         scores = {name: 1 - error / unit for name, error in scores.items()}
     found = {"protocol": PROTOCOL[metric], "names": [t.name for t in tasks]}
-    return {**held_out(scores, shots, metric), **found}
+    return held_out(scores, shots, metric) | found | {"checks": _checks(sheets, classes)}
 
 
-def _labels(target: np.ndarray, regression: bool) -> np.ndarray:
+class _Methods:
+    """Numbers with intervals, or probabilities, that the three methods give to rows."""
+
+    def __init__(self, estimator: Any, pooled: Reservoir, classes: Any):
+        self.estimator, self.classes = estimator, classes
+        self.centre, spread = pooled.X.mean(axis=0), pooled.X.std(axis=0)
+        self.spread = np.where(spread > 0, spread, 1.0)
+        self.everyone = _fit(self._scaled(pooled.X), _labels(pooled.target, classes), classes)
+
+    def _scaled(self, X: np.ndarray) -> np.ndarray:
+        return (X - self.centre) / self.spread
+
+    def __call__(self, task: Held, k: int, n: int) -> tuple[Any, Any, Any]:
+        """What each method says of the last n rows of a task from its first k."""
+        y, new = _labels(task.target, self.classes), self._scaled(task.X[-n:])
+        alone = None
+        if k:
+            alone = _fit(self._scaled(task.X[:k]), y[:k], self.classes)(new)
+        return self._ours(task.X[:k], y[:k], task.X[-n:]), alone, self.everyone(new)
+
+    def _ours(self, X: np.ndarray, y: np.ndarray, new: np.ndarray) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of rows without names
+            model = self.estimator
+            if len(y):
+                model = model.adapt(X, y if self.classes is None else self.classes[y])
+            if self.classes is not None:
+                return model.predict_proba(new)
+            return model.predict(new), model.predict_interval(new, level=INTERVAL)
+
+
+def _mark(sheet: Sheet, place: tuple[int, int], said: Any, y: np.ndarray) -> None:
+    """Score what a method said of rows."""
+    if isinstance(said, tuple):
+        number, (low, high) = said[0], said[1].T
+        sheet.score[place] = np.mean((number - y) ** 2)
+        sheet.right[place] = np.mean((low <= y) & (y <= high))
+        sheet.sure[place[1]].append(np.mean(high - low))
+    elif said.ndim == 1:
+        sheet.score[place] = np.mean((said - y) ** 2)
+    else:
+        right = said.argmax(axis=1) == y
+        own = np.maximum(said[np.arange(len(y)), y], np.finfo(float).eps)
+        sheet.score[place], sheet.right[place] = -np.mean(np.log(own)), np.mean(right)
+        sheet.sure[place[1]].append(np.stack([said.max(axis=1), right]))
+
+
+def _checks(sheets: dict[str, Sheet], classes: Any) -> list[dict[str, Any]]:
+    """What stands beside the scores, by shots: means over tasks; the calibration error is of all
+    rows together.
+    """
+
+    def means(table: np.ndarray) -> list[float | None]:
+        found = [column[~np.isnan(column)] for column in table.T]
+        return [float(np.mean(c)) if len(c) else None for c in found]
+
+    if classes is None:
+        ours = sheets["FMRL"]
+        wide = [float(np.mean(w)) if w else None for w in ours.sure]
+        both = {"coverage": means(ours.right), "width": wide}
+        return [{"what": what, "method": "FMRL", "mean": mean} for what, mean in both.items()]
+    found = []
+    for name, sheet in sheets.items():
+        found.append({"what": "accuracy", "method": name, "mean": means(sheet.right)})
+    for name, sheet in sheets.items():
+        error = [calibration_error(*np.concatenate(s, axis=1)) if s else None for s in sheet.sure]
+        found.append({"what": "calibration", "method": name, "mean": error})
+    return found
+
+
+def calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
+    """How far confidence is from the share of rows that are right, on average over ten bins of
+    confidence (expected calibration error).
+
+    Args:
+        confidence: Probability of the predicted label of each row, [n].
+        right: Whether it was the right one, [n].
+
+    >>> calibration_error(np.array([0.9, 0.9, 0.6, 0.6]), np.array([1, 1, 1, 0])).round(3)
+    np.float64(0.1)
+    """
+    place = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    off = np.bincount(place, confidence - right, BINS)
+    return np.abs(off).sum() / len(confidence)
+
+
+def _labels(target: np.ndarray, classes: Any) -> np.ndarray:
     """Numbers, or positions of classes, as scikit-learn wants them."""
     if target.shape[1] > 1:
         return target.argmax(axis=1)
-    return target[:, 0] if regression else target[:, 0].astype(int)
+    return target[:, 0] if classes is None else target[:, 0].astype(int)
 
 
-def _adapted(prior: Prior, task: Held, m: int, new: np.ndarray) -> np.ndarray:
-    """What FMRL's model of a task, adapted to its first m rows, says of ``new`` rows."""
-    few = Tasks(prior.loss, task.X[:m], task.target[:m], np.array([0, m]), [task.name])
-    (coef,), (intercept,) = prior.models(few)
-    if len(coef) > 1:
-        return (new @ coef.T + intercept).argmax(axis=1)
-    margin = new @ coef[0] + intercept[0]
-    return margin if prior.classes is None else (margin > 0).astype(int)
+def _fit(X: np.ndarray, y: np.ndarray, classes: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """Ridge, or logistic regression with probabilities [n, classes]; its strength is
+    cross-validated by the same score where there are rows enough, else 1.
 
-
-def _fit(X: np.ndarray, y: np.ndarray, regression: bool) -> Callable[[np.ndarray], np.ndarray]:
-    """Ridge or logistic regression; its strength is cross-validated where there are rows enough,
-    else 1.
+    If some classes are not among the rows, all get one row more (Laplace's rule), so that none is
+    thought impossible.
     """
     from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge, RidgeCV
 
-    if regression:
+    if classes is None:
         return (RidgeCV(1 / STRENGTHS) if len(y) > 2 else Ridge(1.0)).fit(X, y).predict
     labels, counts = np.unique(y, return_counts=True)
-    if len(labels) == 1:
-        return lambda A: np.full(len(A), labels[0])
     folds = int(min(3, counts.min()))
     model = LogisticRegression(max_iter=300)
     if folds > 1:
-        model = LogisticRegressionCV(Cs=STRENGTHS, cv=folds, max_iter=300)
+        options = {"cv": folds, "scoring": "neg_log_loss", "max_iter": 300}
+        model = LogisticRegressionCV(Cs=STRENGTHS, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of iterations that ran out, and of defaults to come
-        return model.fit(X, y).predict
+        fitted = model.fit(X, y) if len(labels) > 1 else None
+
+    def said(A: np.ndarray) -> np.ndarray:
+        p = np.zeros((len(A), len(classes)))
+        p[:, labels] = 1.0 if fitted is None else fitted.predict_proba(A)
+        return p if len(labels) == len(classes) else (len(y) * p + 1) / (len(y) + len(classes))
+
+    return said

@@ -105,6 +105,7 @@ def facts(run: Run) -> report.Facts:
             sigma=weights(history.lipschitz, history.rounds),
             domain=history.algo.domain,
         )
+        found["similarity"] |= report.worth(history)
     if record["heldout"]["methods"]:
         found["heldout"] = record["heldout"]
     elif record["heldout_tasks"]:
@@ -117,11 +118,20 @@ def facts(run: Run) -> report.Facts:
 
 
 def _learned(run: Run) -> Any:
-    """phi's coefficients, of the columns as they were encoded: scaled, they can be compared with
-    each other.
+    """Coefficients of the start, of the columns as they were encoded: scaled, they can be compared
+    with each other; and the weights of the families.
     """
     coef, _ = run.start
     unit = {"standard": "standard deviation", "range": "range", "none": "unit"}
     note = f"per {unit[run.encoder.policy.scale]} of a feature"
     outputs = None if len(coef) == 1 else [str(c) for c in run.prior.classes]  # type: ignore[union-attr]
-    return report.coefficients(coef, run.encoder.names, outputs, note=note)
+    found = report.coefficients(coef, run.encoder.names, outputs, note=note)
+    names = [
+        m.family if len(m.mean) == 1 else f"{m.family}, {len(m.mean)} centres"
+        for m in run.prior.members
+    ]
+    families = [
+        {"rows": c.rounds, "weights": dict(zip(names, c.weights, strict=True))}
+        for c in run.prior.rule.choices
+    ]
+    return found | {"families": families, "environment": str(run.prior.environment)}

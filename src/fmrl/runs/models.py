@@ -1,11 +1,14 @@
 """Models of many tasks, in one file: coefficients and intercepts under the user's names and in the
-user's units. They are made by adapting to the tasks of a table, and predict the rows of one.
+user's units, made by adapting to the tasks of a table.
 
 ``.json`` is for reading, ``.safetensors`` for many tasks. Either way the margin of a row x is
-intercept + Σ coef·x, where x has one entry a feature: a number as it stands in the table (its
-training mean where it is missing), 1 or 0 for ``column=level`` and for ``column is missing``. A
-regression predicts the margin; two classes the second if it is positive; more the class of the
-largest.
+intercept + Σ coef·x + Σ common·g(x), where x has one entry a feature: a number as it stands in the
+table (its training mean where it is missing), 1 or 0 for ``column=level`` and for ``column is
+missing``; g is the common part of the run, of which most runs have none. A regression predicts the
+margin; two classes the second if it is positive; more the class of the largest. ``rows`` is how
+many rows a model has seen. ``spread`` is how uncertain it still is, the upper triangle of a
+covariance in the coordinates of the run's prior: `fmrl.runs.predictions` turns it into
+probabilities and intervals.
 """
 
 from __future__ import annotations
@@ -15,31 +18,21 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from fmrl.datasets import TableError, tasks_from_frame
+from fmrl.datasets import tasks_from_frame
 from fmrl.errors import FMRLError
-from fmrl.estimators.task_models import Prior, probabilities
-from fmrl.files import atomic, write
+from fmrl.estimators.task_models import Prior
+from fmrl.files import write
 from fmrl.records import write_json
 from fmrl.runs.folder import FORMAT, MODEL, Run, seal, unseal
 from fmrl.runs.source import Window, files, windows
-from fmrl.tables.any_table import as_polars, clean, free_names, is_seekable, no_column, readable
-from fmrl.tables.encoder import Encoder, same_kind
-from fmrl.tables.frames import id_text
-from fmrl.tables.stream import batches
+from fmrl.tables.encoder import Encoder
 
-ARRAYS = ("coef", "intercept")
-BLOCK = 1 << 22  # numbers of a block of rows and of the models gathered for them
-TEXT = {".csv": ",", ".tsv": "\t"}
-BINARY: dict[str, Callable[..., Any]] = {
-    ".parquet": pl.LazyFrame.sink_parquet,
-    ".arrow": pl.LazyFrame.sink_ipc,
-}
+ARRAYS = ("coef", "intercept", "common", "rows", "spread")
+WIDEST = 10_000_000  # numbers of all spreads of a file; beyond, they are left out
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +42,9 @@ class Models:
     ids: list[str]
     coef: np.ndarray  # [T, outputs, f]
     intercept: np.ndarray  # [T, outputs]
+    common: np.ndarray  # [T, outputs, c] coefficients of the common part's c columns
+    rows: np.ndarray  # [T] seen, by weight
+    spread: np.ndarray  # [T, outputs, w(w + 1)/2], NaN where unknown; [T, outputs, 0] if everywhere
     features: list[str]
     classes: list | None  # None: a regression
     run: str  # sha256 of the model file they start from
@@ -58,8 +54,9 @@ class Models:
         head = {"format": FORMAT, "kind": "fmrl models"}
         head |= {name: getattr(self, name) for name in ("features", "classes", "run")}
         if path.suffix == ".json":
-            pairs = zip(self.ids, self.coef, self.intercept, strict=True)
-            tasks = {name: {"coef": c, "intercept": b} for name, c, b in pairs}
+            columns = zip(*(getattr(self, name) for name in ARRAYS), strict=True)
+            models = (dict(zip(ARRAYS, model, strict=True)) for model in columns)
+            tasks = dict(zip(self.ids, models, strict=True))
             write_json(path, seal(head | {"tasks": tasks}))
         elif path.suffix == ".safetensors":
             from safetensors.numpy import save
@@ -75,9 +72,7 @@ class Models:
         """These models, and those of ``old`` whose tasks are not among them."""
         ours = set(self.ids)
         kept = [i for i, name in enumerate(old.ids) if name not in ours]
-        both = {
-            name: np.concatenate([getattr(old, name)[kept], getattr(self, name)]) for name in ARRAYS
-        }
+        both = {name: _joined(getattr(old, name)[kept], getattr(self, name)) for name in ARRAYS}
         return replace(self, ids=[old.ids[i] for i in kept] + self.ids, **both)
 
     @classmethod
@@ -89,16 +84,34 @@ class Models:
             head, arrays = _read(path)
             about = {name: head[name] for name in ("features", "classes", "run")}
             found = cls(ids=head["tasks"], **arrays, **about)
-            outputs = len(found.classes) if found.classes and len(found.classes) > 2 else 1
-            shape = (len(found.ids), outputs, len(found.features))
-            good = found.coef.shape == shape and found.intercept.shape == shape[:2]
-            good = good and len(set(found.ids)) == len(found.ids)
+            good = found._fits() and len(set(found.ids)) == len(found.ids)
         except Exception:  # damage can show in any way
             good = False
         if not good:
             what = f"{path} is not a file of models, or is damaged"
             raise FMRLError(what, fix="write it again with fmrl adapt")
         return found
+
+    def _fits(self) -> bool:
+        """Whether the arrays have the shapes they should have."""
+        outputs = len(self.classes) if self.classes and len(self.classes) > 2 else 1
+        shape = (len(self.ids), outputs, len(self.features))
+        most = shape[2] + self.common.shape[2] + 1  # fewer with principal directions
+        wide = [w * (w + 1) // 2 for w in range(most + 1)]
+        good = self.coef.shape == shape and self.intercept.shape == shape[:2]
+        good = good and self.common.shape[:2] == shape[:2] and self.rows.shape == shape[:1]
+        return good and self.spread.shape[:2] == shape[:2] and self.spread.shape[2] in wide
+
+
+def _joined(old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Both, one after the other; spreads that one of them lacks are not known."""
+    most = max(old.shape[-1:], new.shape[-1:])
+
+    def filled(a: np.ndarray) -> np.ndarray:
+        short = a.ndim > 1 and a.shape[-1:] < most
+        return np.full((*a.shape[:-1], *most), np.nan) if short else a
+
+    return np.concatenate([filled(old), filled(new)])
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -126,44 +139,79 @@ def _digest(arrays: dict[str, np.ndarray]) -> str:
 
 def adapt_all(prior: Prior, encoder: Encoder, windows: Iterable[Window], run: str) -> Models:
     """Adapt to every task of some windows."""
-    ids, parts = [], []
+    ids, parts, width = [], [], prior.coordinates.width
+    most = WIDEST // (prior.loss.outputs * width * (width + 1) // 2)  # tasks with a spread
     for window in windows:
-        if window.tasks is not None:
+        if (tasks := window.tasks) is not None:
             ids += window.names
-            model = prior.models(window.tasks)
-            parts.append(in_user_units(encoder, *model))
+            found = prior.adapt(tasks, spread=len(ids) <= most)
+            (coef, common), intercept = _in_table(prior, encoder, found.theta)
+            none = np.empty((*found.theta.shape[:2], 0))
+            spread = none if found.spread is None else packed(found.spread)
+            parts.append((coef, intercept, common, np.asarray(tasks.mass, float), spread))
     if not parts:
         raise FMRLError("there is no task to adapt to", fix="give a table with labelled rows")
-    coef, intercept = (np.concatenate(column) for column in zip(*parts, strict=True))
+    *arrays, spreads = zip(*parts, strict=True)
+    if len(ids) > most:  # all or none, whatever the windows were
+        spreads = [s[..., :0] for s in spreads]
+    columns = [np.concatenate(column) for column in (*arrays, spreads)]
     classes = None if prior.classes is None else prior.classes.tolist()
-    return Models(ids, coef, intercept, encoder.names, classes, run)
+    return Models(ids, *columns, encoder.names, classes, run)
 
 
-def unscaled(encoder: Encoder) -> Encoder:
-    """The same columns, numbers left as they are in the table."""
-    columns = tuple(replace(c, centre=0.0, spread=1.0) for c in encoder.columns)
-    return Encoder(columns, encoder.policy)
+def _in_table(
+    prior: Prior, encoder: Encoder, theta: np.ndarray
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Models theta [T, outputs, width] in the units of the table: coefficients of the features and
+    of the common part, and intercepts.
+    """
+    flat = theta.reshape(len(theta), -1)
+    coef, intercept = prior.coordinates.model(flat, prior.loss.outputs)
+    coef, common = np.split(coef, [prior.features], axis=-1)
+    coef, intercept = in_user_units(encoder, coef, intercept)
+    return [coef, common], intercept
+
+
+def encoded(encoder: Encoder, models: Models) -> np.ndarray:
+    """Models [T, outputs, f + c + 1] of encoded rows, of the common part's columns and of a 1."""
+    centre, spread = _scales(encoder)
+    level = models.intercept + models.coef @ centre
+    return np.concatenate([models.coef * spread, models.common, level[..., None]], axis=-1)
+
+
+def packed(spread: np.ndarray) -> np.ndarray:
+    """The upper triangles [..., w(w + 1)/2] of symmetric matrices [..., w, w].
+
+    >>> packed(np.array([[1.0, 2.0], [2.0, 3.0]]))
+    array([1., 2., 3.])
+    """
+    return spread[(..., *np.triu_indices(spread.shape[-1]))]
+
+
+def _scales(encoder: Encoder) -> tuple[np.ndarray, np.ndarray]:
+    """What every encoded column was centred by and divided by; only numbers are."""
+    centre, spread = [], []
+    for c in encoder.columns:
+        own = 1 if c.levels is None else len(c.levels)
+        centre += [c.centre] * own + [0.0] * c.indicator
+        spread += [c.spread] * own + [1.0] * c.indicator
+    return np.array(centre), np.array(spread)
 
 
 def in_user_units(
     encoder: Encoder, coef: np.ndarray, intercept: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Models [..., outputs, f] and [..., outputs] of encoded rows as models of rows as they stand
-    in the table, which `unscaled` encodes.
+    in the table.
 
     >>> from fmrl.tables.encoder import Column
     >>> encoder = Encoder((Column("age", centre=40.0, spread=10.0),))
     >>> in_user_units(encoder, np.array([[2.0]]), np.array([1.0]))
     (array([[0.2]]), array([-7.]))
     """
-    centre, spread = [], []
-    for c in encoder.columns:
-        own = 1 if c.levels is None else len(c.levels)
-        centre += [c.centre] * own + [0.0] * c.indicator
-        spread += [c.spread] * own + [1.0] * c.indicator
-    # Levels and flags are noughts and ones; only numbers are scaled.
-    coef = coef / np.array(spread)
-    return coef, intercept - coef @ np.array(centre)
+    centre, spread = _scales(encoder)
+    coef = coef / spread
+    return coef, intercept - coef @ centre
 
 
 def adapt(run: Run, table: str, progress: Callable[[int], None] = lambda done: None) -> Models:
@@ -188,134 +236,3 @@ def adapt(run: Run, table: str, progress: Callable[[int], None] = lambda done: N
             progress(done)
 
     return adapt_all(run.prior, run.encoder, counted(), run.record["files"][MODEL])
-
-
-def predict(
-    run: Run,
-    table: str,
-    out: Path,
-    adapted: Models | None = None,
-    progress: Callable[[int], None] = lambda done: None,
-) -> dict[str, int]:
-    """Predict every row of a table, in its order, into a file.
-
-    A row is predicted by the model of its task: one that was ``adapted``, or one ``seen`` in
-    training; where there is neither, by the common ``start``, what is known before any row of a
-    task. The column ``model`` says which.
-
-    Args:
-        run: What was learned.
-        table: File or quoted glob; the target column need not be there.
-        out: Table of predictions; its suffix chooses the kind of file.
-        adapted: What `adapt` gave for the same run.
-        progress: Called with the number of rows predicted so far.
-
-    Returns:
-        How many rows each kind of model predicted.
-    """
-    kinds = [*TEXT, *BINARY]
-    if out.suffix not in kinds:
-        raise FMRLError(
-            f"{out.name} is not a kind of file that can be written",
-            fix=f"name it {', '.join(kinds)}",
-        )
-    if any(out.resolve() == path.resolve() for path in files(table)):
-        raise FMRLError(f"{out} is the table itself", fix="name another file for the predictions")
-    if adapted is not None and adapted.run != run.record["files"][MODEL]:
-        fix = "adapt again: fmrl adapt RUN TABLE"
-        raise FMRLError("these models were adapted from another run", fix=fix)
-    models = _AllModels(run, {"seen": run.models, "adapted": adapted})
-    counts = {"seen": 0, "adapted": 0, "start": 0}
-
-    def blocks() -> Iterator[pl.DataFrame]:
-        for block in _rows(run, table, models.size):
-            said = models.predict(block)
-            for name, n in said[said.columns[-1]].value_counts().iter_rows():
-                counts[name] += n
-            yield said
-            progress(sum(counts.values()))
-
-    with atomic(out) as partial:
-        try:
-            (_write_text if out.suffix in TEXT else _write_binary)(blocks(), partial)
-        except pl.exceptions.PolarsError as error:
-            what = f"the predictions cannot be written: {str(error).splitlines()[0]}"
-            raise FMRLError(what, fix="check the disk") from None
-        if not sum(counts.values()):
-            raise TableError("the table has no row", fix="give a table with rows")
-    return counts
-
-
-def _write_text(blocks: Iterator[pl.DataFrame], path: Path) -> None:
-    with path.open("wb") as file:
-        for i, block in enumerate(blocks):
-            block.write_csv(file, separator=TEXT[path.suffix], include_header=i == 0)
-
-
-def _write_binary(blocks: Iterator[pl.DataFrame], path: Path) -> None:
-    """Block by block to files of their own, which are then streamed into one."""
-    with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as scratch:
-        parts = []
-        for i, block in enumerate(blocks):
-            parts.append(Path(scratch) / f"{i:06d}.arrow")
-            block.write_ipc(parts[-1], compression="lz4")
-        if parts:
-            BINARY[path.suffix](pl.scan_ipc(parts), path)
-
-
-def _rows(run: Run, table: str, size: int) -> Iterator[pl.DataFrame]:
-    """Blocks of the columns that predicting needs."""
-    task, encoder = run.settings.options.task, run.encoder
-    kinds: dict[str, Any] = {task: pl.String} | {c.name: c.read_as for c in encoder.columns}
-    with readable():
-        frame = as_polars(table, kinds).lazy()
-        schema = frame.collect_schema()
-        needed = list(dict.fromkeys([task, *encoder.inputs]))
-        if absent := [c for c in needed if c not in schema]:
-            raise no_column(absent[0], schema)
-        for c in encoder.columns:
-            if schema[c.name] != pl.Null:
-                same_kind(c, schema[c.name])
-        (row,) = free_names(needed, "row")
-        yield from batches(frame.select(needed), size, row, is_seekable(table))
-
-
-class _AllModels:
-    """All models of a run side by side: phi first, then those of tasks."""
-
-    def __init__(self, run: Run, known: dict[str, Models | None]):
-        self.task, self.classes = run.settings.options.task, run.prior.classes
-        self.encoder = unscaled(run.encoder)
-        coef, intercept = in_user_units(run.encoder, *run.start)
-        coefs, intercepts, kinds = [coef[None]], [intercept[None]], ["start"]
-        self.place: dict[str, int] = {}
-        for kind, models in known.items():  # the later ones, which were adapted, take precedence
-            if models is not None:
-                self.place |= {name: len(kinds) + i for i, name in enumerate(models.ids)}
-                coefs.append(models.coef)
-                intercepts.append(models.intercept)
-                kinds += [kind] * len(models.ids)
-        self.coef, self.intercept = np.concatenate(coefs), np.concatenate(intercepts)
-        self.kinds = np.array(kinds)
-        self.size = max(1, BLOCK // (coef.size + 1))
-
-    def predict(self, block: pl.DataFrame) -> pl.DataFrame:
-        """Predictions of some rows."""
-        (row,) = free_names([self.task, *self.encoder.inputs], "row")
-        numbers, ids = block[row].to_numpy(), clean(block[self.task])
-        if ids.null_count():
-            what = f"row {numbers[ids.is_null().arg_max()]} has no task id"
-            raise TableError(what, fix="drop it or name its task")
-        at = np.array([self.place.get(id_text(i), 0) for i in ids.to_list()])
-        X = self.encoder.transform(block, numbers)
-        z = np.einsum("nf,nof->no", X, self.coef[at]) + self.intercept[at]
-        if not np.isfinite(z).all():
-            what = f"the prediction of row {numbers[np.argmin(np.isfinite(z).all(axis=1))]}"
-            raise TableError(f"{what} is not finite", fix="look for absurd values in it")
-        said, kind = free_names([self.task], "prediction", "model")
-        if self.classes is None:
-            return pl.DataFrame({self.task: ids, said: z[:, 0], kind: self.kinds[at]})
-        p = probabilities(z, len(self.classes))
-        columns = {self.task: ids, said: self.classes[p.argmax(axis=1)]}
-        names = free_names([*columns, kind], *(f"p_{label}" for label in self.classes.tolist()))
-        return pl.DataFrame(columns | dict(zip(names, p.T, strict=True)) | {kind: self.kinds[at]})

@@ -93,6 +93,16 @@ class Options:
     )
     radius: float | None = _asked("Of the ball of models (default: from the data).", None)
     intercept: bool = _asked("Whether models have an intercept.", True)
+    common: str = _asked(
+        "What all tasks share: auto (trees where they help), or linear.",
+        "auto",
+        allowed=("auto", "linear"),
+    )
+    environment: str = _asked(
+        "Where tasks come from: auto (drift and centres, where they are found), or stationary.",
+        "auto",
+        allowed=("auto", "stationary"),
+    )
     engine: str = _asked(
         "local, or ray: play the tasks on a Ray cluster (Parquet files sorted by task).",
         "local",
@@ -137,7 +147,8 @@ class Options:
         """Arguments of the estimator."""
         given = {name: getattr(self, name) for name in INGREDIENTS}
         found = {k: None if text is None else _ingredient(k, text) for k, text in given.items()}
-        more = {"fit_intercept": self.intercept, "random_state": self.seed}
+        more: dict[str, Any] = {"fit_intercept": self.intercept, "random_state": self.seed}
+        more |= {"common": self.common, "environment": self.environment}
         return found | {"radius": self.radius} | more
 
     def to_dict(self) -> dict[str, Any]:

@@ -245,7 +245,7 @@ class Session:
         prior, held, encoder = estimator.prior_, self.heldout.tasks, self.settings.encoder
         self.progress("evaluating", 0, len(held))
         shown = lambda done: self.progress("evaluating", done, len(held))  # noqa: E731
-        found = evaluate(prior, held, self.pooled, shown)
+        found = evaluate(estimator, held, self.pooled, shown)
         estimator.save(out / folder.MODEL)
         save_history(history, out / folder.HISTORY)
         columns = {"task": self.names, "rows": history.rounds.astype(int), "regret": history.regret}
