@@ -98,7 +98,7 @@ def estimate_prior(
 def climb(
     sums: Callable[[list[Gaussian]], list[Moments]], found: list[Gaussian], steps: int,
     tolerance: float, *, family: Any, learns: bool, before: Gaussian | None = None,
-    ridge: float = 0.0, bold: bool = False, most: float = math.inf,
+    ridge: float = 0.0, bold: bool = False, most: float = math.inf, least: float | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Gaussian]:  # fmt: skip
     """Steps of `improved` until none changes much.
@@ -114,12 +114,12 @@ def climb(
         ridge: Draws means towards 0 like one over the variance of a prior.
         bold: Whether steps are twice as long: faster, but some may lower the likelihood.
         most: The largest variance, where tasks that are fitted without error ask for any.
+        least: The least noise (default: 1e-10 of what is left at the start).
         progress: Called with 1 after every step.
     """
-    least = 0.0
-    for i in range(steps):
+    for _ in range(steps):
         told = sums(found)
-        if not i:  # rows can be fitted exactly
+        if least is None:  # rows can be fitted exactly
             least = 1e-10 * told[0].squares / max(told[0].rounds, 1.0)
         after = improved(told, found, family, before, least if learns else None, ridge, bold)
         change = max(map(_change, found, after, told))

@@ -28,6 +28,7 @@ from fmrl.estimators.population import estimate
 
 FOLDS = 3  # of tasks, each answered by a model of the others
 ROWS, TASKS = 60, 6  # below, "auto" does not try trees
+HOPELESS = {False: (1.4, 1.0, 1.0), True: (1.08, 1.0, 1.0)}  # times it, above which none larger is
 NEAR = 1.02  # times the loss of a linear model, above which trees are not worth a column
 FAR = 8.0  # log-odds beyond are cut: a leaf of one class is not certain of it
 SIZES = ((50, 4, 3), (100, 8, 4), (100, 16, 6))  # steps, leaves and depth of boosted trees
@@ -165,7 +166,7 @@ def cross_fitted(
     if classes and any(len(np.unique(y[fold != f])) < classes for f in range(FOLDS)):
         return None
     weight, best = tasks.weight, None
-    for make in makes:
+    for make, hopeless in zip(makes, HOPELESS[bool(classes)], strict=False):
         found: np.ndarray | None = None
         for f in range(FOLDS):
             others, own = fold != f, fold == f
@@ -179,9 +180,12 @@ def cross_fitted(
         if best is not None and loss >= best[0]:
             break
         best = loss, found, make
-    assert best is not None
-    loss, found, make = best
-    return (found, make(tasks.X, y, weight, classes)) if loss <= most else None
+        if loss > hopeless * most:
+            break
+    if best is None or best[0] > most:
+        return None
+    _, found, make = best
+    return found, make(tasks.X, y, weight, classes)
 
 
 def with_common(

@@ -191,7 +191,9 @@ def _options(tasks: Tasks, family: str, intercept: bool) -> tuple[dict[str, Any]
         kind = tuple(-1 if still else label for still, label in zip(fixed, kind, strict=True))
     learns = isinstance(tasks.loss, Squared)
     ridge, most = (1.0, np.inf) if learns else (WIDE**-2, FAR**2)
+    # y has deviation 1. What a plainer family left may be nothing: no share of it is a noise.
     how = {"family": kind, "learns": learns, "ridge": ridge, "most": most, "bold": True}
+    how["least"] = 1e-10
     return how, fixed
 
 

@@ -57,6 +57,7 @@ class SimilarityReport:
     learned: np.ndarray  # [T] bound on each task while learning across
     eventually: float
     domain: Domain
+    names: tuple | None = None  # of the tasks; None: their positions, from 0
 
     @property
     def ratio(self) -> float:
@@ -91,10 +92,13 @@ class SimilarityReport:
     def verdict(self) -> str:
         """One to five plain sentences."""
         share, count = f"{self.ratio_eventually:.0%} of single-task learning", len(self.optima)
-        saved = f"the guaranteed regret falls to {share}"
+        saved, when = f"the guaranteed regret falls to {share}", self.pays_after
         if self.ratio_eventually > 0.95:
             said = "Do not expect help from the other tasks: their optima are so far apart that "
             said += f"the bound stays at {share}."
+        elif not when:
+            said = f"Learning across tasks like these pays in the long run: {saved}. On these "
+            said += f"{count:,}, learning included, it is still at {self.ratio:.0%}."
         elif self.ratio_eventually > 0.7:
             said = f"Learning across these tasks helps a little: {saved}."
         elif self.ratio_tuned <= 0.9:
@@ -105,14 +109,12 @@ class SimilarityReport:
                 f"right size. The common start itself brings little ({self.ratio_tuned:.0%} of a "
                 "single-task learner with its best step)."
             )
-        when = self.pays_after
         if self.ratio_eventually <= 0.95 and when:
             said += f" It pays from task {when} on."
-        elif self.ratio_eventually <= 0.95:
-            said += f" {count} tasks are too few: what learning it cost is not yet earned back "
-            said += f"(ratio {self.ratio:.2f})."
         if self.outliers:
-            shown = ", ".join(map(str, self.outliers[:5])) + " …" * (len(self.outliers) > 5)
+            named = range(count) if self.names is None else self.names
+            shown = ", ".join(str(named[t]) for t in self.outliers[:5])
+            shown += " …" * (len(self.outliers) > 5)
             task, it = ("task", "it") if len(self.outliers) == 1 else ("tasks", "them")
             said += f" Look at {task} {shown}: far from the rest; without {it} "
             said += f"D* is {self.diameter_without:.3g}."
@@ -153,6 +155,7 @@ class SimilarityReport:
         """Plain numbers, lists and strings, for a record."""
         plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in asdict(self).items()}
         del plain["optima"], plain["weight"]
+        del plain["names"]
         plain |= {"domain": repr(self.domain), "outliers": list(self.outliers)}
         extra = ("ratio", "ratio_eventually", "ratio_tuned", "pays_after", "verdict")
         plain |= {name: getattr(self, name) for name in extra}
@@ -190,7 +193,7 @@ class SimilarityReport:
 
 
 def similarity_report(
-    data: Any, domain: Domain | None = None, *, start: Any = None
+    data: Any, domain: Domain | None = None, *, start: Any = None, names: Any = None
 ) -> SimilarityReport:
     """Report how similar tasks are and whether learning across them pays.
 
@@ -199,6 +202,7 @@ def similarity_report(
         domain: Where the optima live; a History knows it. Default for bare optima: the smallest
             ball about the origin that holds them, which favours single-task learning most.
         start: phi_1, flat [d]; default: the middle of the domain.
+        names: Of the tasks, T of them, for the verdict; default: those of the tasks, or positions.
 
     >>> import numpy as np
     >>> report = similarity_report([[0.8, 0.1], [0.8, -0.1], [0.9, 0.0], [0.7, 0.0]] * 5)
@@ -207,6 +211,9 @@ def similarity_report(
     >>> report.verdict.partition(": ")[0], report.pays_after
     ('Learn across these tasks', 2)
     """
+    if names is None and isinstance(data, (list, tuple)):
+        own = [getattr(task, "name", None) for task in data]
+        names = None if any(name is None for name in own) else own
     optima, weight, domain, start = _read(data, domain, start)
     if optima.ndim != 2 or optima.shape[0] < 2 or optima.shape[1] < 1:
         what = f"optima must have shape [tasks ≥ 2, d], not {optima.shape}"
@@ -246,6 +253,7 @@ def similarity_report(
         learned=weight / scale * _learned(domain, optima, weight, start),
         eventually=2 * found.deviation,
         domain=domain,
+        names=None if names is None else tuple(names),
     )
 
 
