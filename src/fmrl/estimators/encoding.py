@@ -198,6 +198,12 @@ def frame_of(X: Any) -> nw.DataFrame | None:
     return held if isinstance(held, nw.DataFrame) else None
 
 
+def columns_of(X: Any) -> list[Any]:
+    """The names of a table's columns; none for arrays."""
+    frame = frame_of(_table(X))
+    return [] if frame is None else frame.columns
+
+
 def _numeric(X: Any, frame: nw.DataFrame | None) -> bool:
     """Whether scikit-learn can read it: numbers, or something that it refuses."""
     if frame is not None:
