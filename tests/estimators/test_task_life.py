@@ -144,7 +144,7 @@ def test_the_prior_is_learned_again_from_all_rows_that_tasks_have_by_then():
 
 @STORED
 def test_a_refused_batch_changes_nothing(stored, tmp_path):
-    est, X, y, task = begun("binary", stored, tmp_path)
+    est, X, y, _task = begun("binary", stored, tmp_path)
     state, rows = est.state_, est._rows.take([0]).X.copy()
     ids = np.array([0, 99, 0])
     bad = [
@@ -341,8 +341,10 @@ def test_a_store_belongs_to_one_estimator(tmp_path):
     os.rename(path, tmp_path / "moved")
     with pytest.raises(fmrl.FMRLError, match="is gone"):
         fmrl.MetaRegressor.load(tmp_path / "model")
+    for beside in tmp_path.glob("rows.sqlite*"):
+        beside.unlink()
     path.write_bytes(b"this is no database" * 100)
-    with pytest.raises(fmrl.FMRLError, match="rows.sqlite"):
+    with pytest.raises(fmrl.FMRLError, match=r"rows\.sqlite"):
         fmrl.MetaRegressor.load(tmp_path / "model")
 
 
@@ -449,7 +451,7 @@ def test_threads_ask_while_another_updates(stored, tmp_path):
 
 
 def test_two_threads_right_after_fit_both_get_answers():
-    est, X, y, task = begun("binary", False, None)
+    est, X, _y, task = begun("binary", False, None)
     for _ in range(4):
         again, found = pickle.loads(pickle.dumps(est)), []
         again._stale = True

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names_in, validate_data
 
 from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators import store
-from fmrl.estimators.encoding import as_numpy, by_task, warn
+from fmrl.estimators.encoding import as_numpy, by_task, ready, warn
 from fmrl.estimators.inputs import grouped, task_ids, weighed
 from fmrl.estimators.stream import FirstTask, OpenTask
 from fmrl.estimators.tasks_seen import TasksSeen
@@ -156,11 +156,11 @@ class Meta(TasksSeen):
         Returns:
             A fitted `TaskClassifier` or `TaskRegressor`.
         """
-        check_is_fitted(self, "history_")
-        X = by_task(X, None, self._task_column)[0]
-        validate_data(
-            self, X, reset=False, skip_check_array=True
-        )  # the features must be those of fit
+        self._fitted()
+        if not ready(self, X):
+            X = by_task(X, None, self._task_column)[0]
+            # The features must be those of fit.
+            validate_data(self, X, reset=False, skip_check_array=True)
         return self._task_model(self.prior_).fit(X, as_numpy(y), sample_weight)
 
     @property
@@ -175,7 +175,7 @@ class Meta(TasksSeen):
         Args:
             input_features: Not used; the names are those of `fit`.
         """
-        check_is_fitted(self, "history_")
+        self._fitted()
         if hasattr(self, "encoder_"):
             return np.array(self.encoder_.names, dtype=object)
         return _check_feature_names_in(self, input_features)
@@ -238,13 +238,13 @@ class Meta(TasksSeen):
     @property
     def certificate_(self) -> Certificate:
         """What is proved about the regret of this run."""
-        check_is_fitted(self, "history_")
+        self._fitted()
         return certify(self.history_, loss=self.prior_.loss)
 
     @property
     def similarity_report_(self) -> SimilarityReport:
         """How similar the tasks were, and what that is worth."""
-        check_is_fitted(self, "history_")
+        self._fitted()
         return similarity_report(self.history_)
 
     @property

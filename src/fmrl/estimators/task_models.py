@@ -21,6 +21,7 @@ from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.encoding import as_numpy, checked, read
 from fmrl.estimators.inputs import back, grouped, positions, weighed, weights
 from fmrl.estimators.population import Population, Posterior
+from fmrl.estimators.solving import solved
 from fmrl.tables.encoder import Encoder
 
 
@@ -85,8 +86,7 @@ class Prior:
         for place in np.unique(places):
             choice, alike = self.rule.choices[place], np.flatnonzero(places == place)
             some = here if len(alike) == len(here) else here.take(alike)
-            used = zip(choice.weights, self.members, strict=True)
-            found = self._average(choice, [m.adapt(some, spread) if w else None for w, m in used])
+            found = self._average(choice, solved(self.members, choice.weights, some, spread))
             theta[alike] = found.theta
             if wide is not None:
                 wide[alike] = found.spread

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-from sklearn.utils.validation import _num_samples, check_is_fitted
+from sklearn.utils.validation import _num_samples
 
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
@@ -65,7 +65,7 @@ class TasksSeen(Learning):
     @property
     def tasks_(self) -> list[Any]:
         """The names of the tasks known, in the order in which they came."""
-        check_is_fitted(self, "history_")
+        self._fitted()
         with self._lock:
             return list(self._rows)
 
@@ -74,7 +74,7 @@ class TasksSeen(Learning):
         """Bytes of all that is kept of the tasks known: their rows (in the store, if there is one)
         and the models that were asked for. Over ``len(tasks_)``, it is the state of one task.
         """
-        check_is_fitted(self, "history_")
+        self._fitted()
         with self._lock:
             return self._rows.nbytes + self._models.nbytes
 
@@ -144,7 +144,7 @@ class TasksSeen(Learning):
             A mapping from names to models as `adapt` gives them, with ``coef_`` and
             ``intercept_`` of all tasks as arrays, in the order of its names.
         """
-        check_is_fitted(self, "history_")
+        self._fitted()
         tasks = self._named(X, y, task, sample_weight)
         if tasks is None:
             raise FMRLError("there is no row that counts", fix="give rows, or use adapt")
@@ -152,7 +152,7 @@ class TasksSeen(Learning):
 
     def model(self, task: Any) -> Any:
         """The model of a task seen, by its id."""
-        check_is_fitted(self, "history_")
+        self._fitted()
         name = task.item() if isinstance(task, np.generic) else task
         with self._lock:
             if name not in self._rows:
@@ -167,7 +167,7 @@ class TasksSeen(Learning):
         Args:
             task: Its name.
         """
-        check_is_fitted(self, "history_")
+        self._fitted()
         name = task.item() if isinstance(task, np.generic) else task
         with self._lock:
             if name not in self._rows:
@@ -215,7 +215,7 @@ class TasksSeen(Learning):
         """What is predicted for rows under the models of their tasks; of the population, where no
         task is given or the task is unknown.
         """
-        check_is_fitted(self, "history_")
+        self._fitted()
         X, task, _ = by_task(X, task, self._task_column)
         X = read(self, X)
         with self._lock:
