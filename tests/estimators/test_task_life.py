@@ -475,3 +475,14 @@ def test_update_is_a_rule_and_a_method():
     est.set_params(update=fmrl.FLIBatch())
     assert est.update(X, y, task=task) is est and est.tasks_ == list(range(6))
     assert est.history_.algo.update == fmrl.FLIBatch()
+
+
+def test_how_tasks_differ_is_said_in_the_users_units():
+    X, y, task = regression(tasks=200, spread=0.5, noise=0.2)
+    frame = pl.DataFrame({"price": X[:, 0] / 10, "stock": X[:, 1]})
+    y = y - X[:, 2:] @ np.linalg.lstsq(X, y, rcond=None)[0][2:]
+    est = fmrl.MetaRegressor().fit(frame, y, task=task)
+    said = dict(line.strip().split(": ") for line in est.describe().splitlines()[1:])
+    assert list(said) == ["intercept", "price", "stock", "rows around their task's model"]
+    assert 3.5 < float(said["price"]) < 7 and 0.35 < float(said["stock"]) < 0.7
+    np.testing.assert_allclose(float(said["price"]), est.prior_.coef_std[0][0, 0], rtol=1e-2)

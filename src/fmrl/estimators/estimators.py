@@ -53,7 +53,8 @@ class MetaClassifier(ClassifierMixin, Meta):
 
     def _check(self, X, y, sample_weight, task, reset, one=False):
         X, y, task = checked(self, X, y, task, reset=reset, one=one)
-        check_classification_targets(y)
+        if reset:  # later ones must be among the first ones
+            check_classification_targets(y)
         return X, y, weights(sample_weight, X), task
 
     def _target(self, y, classes, first):

@@ -240,8 +240,9 @@ class Thetas:
 
     def drop(self, names: Sequence[Any]) -> None:
         """Forget the models of some tasks."""
-        slots = self._all(names)
-        self._valid[slots[slots >= 0]] = False
+        if self._slots:
+            slots = self._all(names)
+            self._valid[slots[slots >= 0]] = False
 
     def _all(self, names: Sequence[Any]) -> np.ndarray:
         get = self._slots.get

@@ -78,6 +78,20 @@ class TasksSeen(Learning):
         with self._lock:
             return self._rows.nbytes + self._models.nbytes
 
+    def describe(self) -> str:
+        """How tasks differ, in words and in the user's units: what ``prior_.coef_std`` and
+        ``prior_.noise`` hold.
+        """
+        self._fitted()
+        slopes, level = self.prior_.coef_std
+        names = self.get_feature_names_out().tolist()
+        lines = [f"{self.n_tasks_seen_:,} tasks seen; one task differs from another by (deviation)"]
+        pairs = [("intercept", level), *zip(names, slopes.T, strict=True)]
+        lines += [f"  {name}: {', '.join(f'{v:.3g}' for v in stds)}" for name, stds in pairs]
+        if self.prior_.classes is None:
+            lines.append(f"  rows around their task's model: {self.prior_.noise**0.5:.3g}")
+        return "\n".join(lines)
+
     @Beside
     def update(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self:
         """Give more rows to tasks, known or new.
