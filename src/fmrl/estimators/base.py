@@ -100,9 +100,9 @@ class Meta(TasksSeen):
                 return self
             if first:
                 self._begin(one)
-            else:
-                self._observe(one)
             self._play(one)
+            if not first:
+                self._observe(one)
         return self
 
     def begin(

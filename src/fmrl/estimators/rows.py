@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -62,19 +63,18 @@ class TaskRows:
         """More rows, of tasks known or new; each task at most once."""
         self._kind = self._kind or replace(tasks, weight=None, heaviest=1.0)
         weight = np.ones(len(tasks.X)) if tasks.weight is None else tasks.weight
-        known = self.known(tasks.names)
-        lengths = tasks.lengths
-        if tasks.X.nbytes > LARGE and not any(known):
+        numbers, lengths = _lookup(self._numbers, tasks.names), tasks.lengths
+        fresh = np.flatnonzero(numbers < 0)
+        if tasks.X.nbytes > LARGE and len(fresh) == len(tasks):
             at = len(self._blocks)
             self._blocks.append((tasks.X, tasks.target, weight))
             self._used = len(tasks.X)
             parts = (np.full(len(tasks), at), tasks.starts[:-1], lengths, lengths)
             self._places_of(tasks.names)[:] = np.stack(parts, axis=1)
             return
-        if not all(known):
-            fresh = [n for n, there in zip(tasks.names, known, strict=True) if not there]
-            self._places_of(fresh)[:] = 0
-        numbers = self._numbers_of(tasks.names)
+        if len(fresh):
+            numbers[fresh] = np.arange(self._given, self._given + len(fresh))
+            self._places_of([tasks.names[i] for i in fresh])[:] = 0
         held = self._places[numbers]
         grown = held[:, 2] + lengths
         move = np.flatnonzero(grown > held[:, 3])
@@ -97,7 +97,7 @@ class TaskRows:
     def take(self, names: Sequence[Any]) -> Tasks:
         """Some tasks, each with all its rows in the order in which they came."""
         assert self._kind is not None
-        blocks, first, lengths, _ = self._places[self._numbers_of(names)].T
+        blocks, first, lengths, _ = self._places[_lookup(self._numbers, names)].T
         starts = np.concatenate([[0], np.cumsum(lengths)])
         if len(names) == 1 or ((blocks == blocks[0]).all() and _side_by_side(first, lengths)):
             rows = slice(int(first[0]), int(first[0] + starts[-1]))
@@ -136,10 +136,6 @@ class TaskRows:
         self.__init__()
         if kept is not None:
             self.add(kept)
-
-    def _numbers_of(self, names: Sequence[Any]) -> np.ndarray:
-        get = self._numbers.__getitem__
-        return np.fromiter(map(get, names), dtype=np.int64, count=len(names))
 
     def _places_of(self, names: Sequence[Any]) -> np.ndarray:
         """Give numbers to new tasks; their places, to be filled."""
@@ -182,6 +178,12 @@ class TaskRows:
                 a[rows[mine]] = new[mine]
 
 
+def _lookup(numbers: dict[Any, int], names: Sequence[Any]) -> np.ndarray:
+    """The numbers of some names, [T]; −1 for those that have none."""
+    found = map(numbers.get, names, repeat(-1))
+    return np.fromiter(found, dtype=np.int64, count=len(names))
+
+
 def _span(first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """The row numbers first … first + length of every task, one after another."""
     ends = np.cumsum(lengths)
@@ -210,7 +212,7 @@ class Thetas:
 
     def find(self, names: Sequence[Any]) -> np.ndarray:
         """Where the models of these tasks are, [T]; −1 where there is none."""
-        slots = self._all(names)
+        slots = _lookup(self._slots, names)
         if len(self._valid):
             slots[~self._valid[slots]] = -1
         return slots
@@ -225,7 +227,7 @@ class Thetas:
         if self.most is not None and (len(self._slots) + len(names)) * size > self.most:
             self.__init__(self.most)
             names, found = names[: self.most // size], found[: self.most // size]
-        slots = self._all(names)
+        slots = _lookup(self._slots, names)
         new = np.flatnonzero(slots < 0)
         first, last = len(self._slots), len(self._slots) + len(new)
         if last > len(self._values):
@@ -241,12 +243,8 @@ class Thetas:
     def drop(self, names: Sequence[Any]) -> None:
         """Forget the models of some tasks."""
         if self._slots:
-            slots = self._all(names)
+            slots = _lookup(self._slots, names)
             self._valid[slots[slots >= 0]] = False
-
-    def _all(self, names: Sequence[Any]) -> np.ndarray:
-        get = self._slots.get
-        return np.fromiter((get(n, -1) for n in names), dtype=np.int64, count=len(names))
 
 
 def joined(parts: Sequence[Tasks]) -> Tasks:
