@@ -287,7 +287,7 @@ def test_rows_are_those_that_came_in_their_order_whatever_happens(stored, tmp_pa
             rows.forget(gone)
             del plain[gone]
         asked = [n for n in names if n in plain][:: 1 if rng.random() < 0.5 else -1]
-        assert rows.known(names) == [n in plain for n in names] and len(rows) == len(plain)
+        assert rows.known(names).tolist() == [n in plain for n in names] and len(rows) == len(plain)
         if not asked:
             continue
         found = rows.take(asked)

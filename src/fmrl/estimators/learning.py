@@ -178,7 +178,7 @@ class Learning(BaseEstimator):
 
     def _grown(self, tasks: Tasks) -> Tasks:
         """The same tasks with the rows that have come since, where they are known by name."""
-        known = np.array(self._rows.known(tasks.names)) & [n is not None for n in tasks.names]
+        known = self._rows.known(tasks.names) & [n is not None for n in tasks.names]
         if not known.any():
             return tasks
         names = [name for name, there in zip(tasks.names, known, strict=True) if there]

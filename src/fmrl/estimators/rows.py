@@ -55,9 +55,9 @@ class TaskRows:
         """What the rows take in memory."""
         return self._places.nbytes + sum(a.nbytes for block in self._blocks for a in block)
 
-    def known(self, names: Sequence[Any]) -> list[bool]:
-        """Which of these tasks have rows here."""
-        return [name in self._numbers for name in names]
+    def known(self, names: Sequence[Any]) -> np.ndarray:
+        """Which of these tasks have rows here, [T]."""
+        return _lookup(self._numbers, names) >= 0
 
     def add(self, tasks: Tasks) -> None:
         """More rows, of tasks known or new; each task at most once."""

@@ -60,7 +60,7 @@ class SQLiteRows:
         return vars(self) | {"_file": None}
 
     def __contains__(self, name: Any) -> bool:
-        return self.known([name])[0]
+        return bool(self.known([name])[0])
 
     def __len__(self) -> int:
         with self._asking() as ask:
@@ -91,11 +91,11 @@ class SQLiteRows:
                 self._same(ask)
         return changed
 
-    def known(self, names: Sequence[Any]) -> list[bool]:
-        """Which of these tasks have rows here."""
+    def known(self, names: Sequence[Any]) -> np.ndarray:
+        """Which of these tasks have rows here, [T]."""
         keys = [_key(name) for name in names]
         found = {key for key, _ in self._select("name, 0", keys)}
-        return [key in found for key in keys]
+        return np.array([key in found for key in keys], dtype=bool)
 
     def add(self, tasks: Tasks) -> None:
         """More rows, of tasks known or new; each task at most once."""

@@ -115,7 +115,7 @@ class TasksSeen(Learning):
             tasks = self._named(X, y, task, sample_weight)
             if tasks is None:
                 return self
-            known = np.array(self._rows.known(tasks.names))
+            known = self._rows.known(tasks.names)
             if not known.all():
                 new = tasks if not known.any() else tasks.take(np.flatnonzero(~known))
                 self._play(new)
@@ -241,7 +241,7 @@ class TasksSeen(Learning):
         if ids is not None:
             found, which = np.unique(ids, return_inverse=True)
             names = found.tolist()
-            known = np.array(self._rows.known(names), dtype=bool)
+            known = self._rows.known(names)
             if warn and not known.all():
                 self._warn_of([names[i] for i in np.flatnonzero(~known)])
         middle, k, w = prior.middle(), prior.loss.outputs, rows.shape[1]
