@@ -226,13 +226,6 @@ def test_bad_input_is_named(change, message):
         fmrl.MetaRegressor().fit(X, y, **({"task": task} | change))
 
 
-def test_a_task_seen_twice_is_refused():
-    X, y, _ = regression(tasks=2)
-    reg = fmrl.MetaRegressor().partial_fit(X[:12], y[:12], task="a")
-    with pytest.raises(fmrl.FMRLError, match="seen before"):
-        reg.partial_fit(X[12:], y[12:], task="a")
-
-
 def test_tasks_that_come_after_fit_do_not_throw_the_rule_away():
     X, y, task = regression(tasks=40)
     reg = fmrl.MetaRegressor().fit(X, y, task=task)
@@ -248,9 +241,8 @@ def test_a_refused_task_changes_nothing():
     for t in range(3):
         reg.partial_fit(X[task == t], y[task == t], task=t)
     prior, state = reg.prior_, reg.state_
-    for bad in (0, np.int64(1), [1, 2]):
-        with pytest.raises(fmrl.FMRLError):
-            reg.partial_fit(X[task == 4], y[task == 4], task=bad)
+    with pytest.raises(fmrl.FMRLError):
+        reg.partial_fit(X[task == 4], y[task == 4], task=[1, 2])
     assert reg.prior_ is prior and reg.state_ is state
     reg.partial_fit(X[task == 4], y[task == 4])  # a name of its own, which nobody has
     assert reg.n_tasks_seen_ == 4

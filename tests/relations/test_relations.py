@@ -32,6 +32,7 @@ NETWORKS = ("MetaTrainer", "MAML")
 STREAMS = ("stream", "stream from nothing")
 SEEN, FRAME = "fit + predict a task seen", "tasks_from_frame + run"
 PILOTED = (
+    "update", "adapt_many",
     "fit + adapt", "fit by a column + adapt", "Pipeline + adapt", SEEN, "save + load + adapt",
     "fit + adapt + predict_interval", "partial_fit + adapt", *COMMANDS,
 )
@@ -290,7 +291,9 @@ def test_ways_that_are_left_out_exist():
 
 TAKES = {"X", "episodes", "file", "frame", "game", "table", "task", "tasks"}  # names of rows
 NO_WAYS = {  # and why not
-    "Meta.get_feature_names_out": "takes no rows", "fmrl.FewShot*": "judges what adapt gives",
+    "Meta.get_feature_names_out": "takes no rows", "Meta.get_params": "takes no rows",
+    "Meta.describe": "takes no rows", "Meta.forget": "takes no rows",
+    "fmrl.FewShot*": "judges what adapt gives",
     "fmrl.few_shot_score": "judges what adapt gives",
     "Meta.score": "compares what predict says with labels", "fmrl.certify": "proves what a run did",
     "fmrl data table": "prints what a table holds", "fmrl.*.sigma": "is a part of step",

@@ -6,6 +6,7 @@ are none; a regression has one entry, ""."""
 
 import os
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib import import_module
@@ -170,6 +171,40 @@ def seen(case, scratch):
     for label, values in look(case, est.model(name)).items():
         np.testing.assert_allclose(one[label], values, rtol=1e-9, atol=1e-12)
     return one
+
+
+def newcomer(case):
+    """A name that no task has."""
+    return 10**6 if case.task.dtype.kind in "if" else "somebody new"
+
+
+def updated(case, scratch):
+    """What the model of the new task says after its rows came in two batches."""
+    est, name = deepcopy(fitted(case)), newcomer(case)
+    few, labels, half = rows(case, case.few), column(case, case.labels), len(case.labels) // 2
+    for part in (slice(None, half), slice(half, None)):
+        weight = None if case.weight_few is None else case.weight_few[part]
+        if weight is None:
+            ids = np.repeat(name, len(case.labels[part]))
+            est.learn_many(few[part], labels[part], column(case, ids))
+        else:
+            est.update(few[part], labels[part], task=name, sample_weight=weight)
+    ids = column(case, np.repeat(name, len(case.query)))
+    many = est.predict_many(rows(case, case.query), ids)
+    assert list(many) == list(est.predict(rows(case, case.query), task=ids))
+    return look(case, est, task=ids)
+
+
+def at_once(case, scratch):
+    """What the model of the new task says, solved beside the others."""
+    X, y = np.concatenate([case.X, case.few]), np.concatenate([case.y, case.labels])
+    name = newcomer(case)
+    task = np.concatenate([case.task, np.repeat(name, len(case.few))])
+    weight = None
+    if case.weight is not None:
+        weight = np.concatenate([case.weight, case.weight_few])
+    given = rows(case, X), column(case, y), column(case, task)
+    return look(case, fitted(case).adapt_many(*given, sample_weight=weight)[name])
 
 
 def stored(case, scratch):
@@ -417,6 +452,8 @@ WAYS = {
                          "Meta.predict, Meta.predict_proba, Meta.decision_function"),
     "fit + predict a task seen": Way(seen, "Meta.model"),
     "fit + adapt + predict_interval": Way(intervals, "Meta.predict_interval"),
+    "update": Way(updated, "Meta.update, Meta.learn_many, Meta.predict_many"),
+    "adapt_many": Way(at_once, "Meta.adapt_many"),
     "save + load + adapt": Way(stored, "Meta.save, Meta.load"),
     "stream": Way(lambda case, scratch: streamed(case, fitted(case)),
                   "Meta.task, Stream.predict, Stream.predict_proba, Stream.learn"),

@@ -200,7 +200,7 @@ class Tasks:
     @property
     def lengths(self) -> np.ndarray:
         """m_t of every task, [n]."""
-        return np.diff(self.starts)
+        return self.starts[1:] - self.starts[:-1]
 
     @property
     def mass(self) -> np.ndarray:

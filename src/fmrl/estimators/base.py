@@ -3,44 +3,27 @@
 from __future__ import annotations
 
 import os
-import threading
-import warnings
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names_in, validate_data
 
 from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators import store
-from fmrl.estimators.calibration import margins
-from fmrl.estimators.encoding import as_numpy, by_task, read
+from fmrl.estimators.encoding import as_numpy, by_task, ready, warn
 from fmrl.estimators.inputs import grouped, task_ids, weighed
-from fmrl.estimators.learning import Learning
-from fmrl.estimators.population import Posterior
 from fmrl.estimators.stream import FirstTask, OpenTask
+from fmrl.estimators.tasks_seen import TasksSeen
 from fmrl.theory.certificate import Certificate, certify
 from fmrl.theory.similarity import SimilarityReport, similarity_report
 
-_ONE_AT_A_TIME = (
-    threading.Lock()
-)  # streams may end in several threads; ending one moves what all share
 
-
-class Asked(NamedTuple):
-    """Predictions of rows, in the prior's coordinates."""
-
-    margins: np.ndarray  # [n, outputs]
-    variance: np.ndarray | None  # [n, outputs] of the margins, if it was asked for
-    place: np.ndarray  # [n] which choice of the rule they are by, where it was
-
-
-class Meta(Learning):
+class Meta(TasksSeen):
     """What the two estimators share: everything but what is predicted."""
 
-    _task_model: type
     # Metadata routing: what is called task is ours, unless the user says otherwise.
     __metadata_request__fit: ClassVar = {"task": True}
     __metadata_request__partial_fit: ClassVar = {"task": True}
@@ -51,6 +34,7 @@ class Meta(Learning):
         self, *, within: Any = None, update: Any = None, meta: Any = None, similarity: Any = None,
         radius: float | None = None, fit_intercept: bool = True, common: Any = "auto",
         environment: Any = "auto", scoring: str | None = None, random_state: int | None = 0,
+        store: str | os.PathLike | None = None,
     ):  # fmt: skip
         self.within = within
         self.update = update
@@ -62,6 +46,7 @@ class Meta(Learning):
         self.environment = environment
         self.scoring = scoring
         self.random_state = random_state
+        self.store = store
 
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self:
         """Learn across tasks, from the beginning: what an earlier fit learned is forgotten.
@@ -75,20 +60,24 @@ class Meta(Learning):
                 is then no feature; without it all rows are one task.
             sample_weight: How much each row counts [n].
         """
-        X, y, weight, task = self._check(X, y, sample_weight, task, reset=True)
-        weight, X, y, ids = weighed(weight, X, y, task_ids(task, len(y)))
-        self._reset()
-        y = self._target(y, None, first=True)
-        tasks = grouped(self._loss(), X, y, weight, ids)
-        self._begin(tasks)
-        self._learn(tasks)
-        self._play(tasks)
+        with self._lock:
+            X, y, weight, task = self._check(X, y, sample_weight, task, reset=True)
+            weight, X, y, ids = weighed(weight, X, y, task_ids(task, len(y)))
+            self._reset()
+            y = self._target(y, None, first=True)
+            tasks = grouped(self._loss(), X, y, weight, ids)
+            if len(tasks) == len(y) >= 20:
+                warn("every row is a task of its own: is task= the id of a row?")
+            self._begin(tasks)
+            self._learn(tasks)
+            self._play(tasks)
         return self
 
     def partial_fit(
         self, X: Any, y: Any, classes: Any = None, task: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Learn from one more task.
+        """Learn from one more task, or add rows to one that is known, which is then not played a
+        second time: `update`.
 
         What was learned across tasks is learned again, from the latest tasks, whenever as many have
         come as it was learned from.
@@ -100,21 +89,24 @@ class Meta(Learning):
             task: The task's name, or the column of X that holds it (default: a number).
             sample_weight: How much each row counts [n].
         """
-        first = not hasattr(self, "history_")
-        X, y, weight, task = self._check(X, y, sample_weight, task, reset=first, one=True)
-        weight, X, y = weighed(weight, X, y)
-        if first:
-            self._reset()
-        name = self._name(task)
-        self._new([name])
-        y = self._target(y, classes, first=first)
-        one = grouped(self._loss(), X, y, weight, None)
-        one.names[0] = name
-        if first:
-            self._begin(one)
-        else:
-            self._observe(one)
-        self._play(one)
+        with self._lock:
+            first = not hasattr(self, "history_")
+            X, y, weight, task = self._check(X, y, sample_weight, task, reset=first, one=True)
+            weight, X, y = weighed(weight, X, y)
+            if first:
+                self._reset()
+            name = self._name(task)
+            y = self._target(y, classes, first=first)
+            one = grouped(self._loss(), X, y, weight, None)
+            one.names[0] = name  # type: ignore[index]
+            if not first and name in self._rows:
+                self._add(one)
+                return self
+            if first:
+                self._begin(one)
+            self._play(one)
+            if not first:
+                self._observe(one)
         return self
 
     def begin(
@@ -152,7 +144,8 @@ class Meta(Learning):
             keep: Whether to hold their rows and names. Without them memory stays bounded, `model`
                 does not know the tasks, and the caller sees to it that none comes twice.
         """
-        self._play(tasks, keep)
+        with self._lock:
+            self._play(tasks, keep)
         return self
 
     def adapt(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
@@ -160,18 +153,18 @@ class Meta(Learning):
         it is.
 
         Args:
-            X: Rows [n, f] with the features of `fit`.
+            X: Rows [n, f] with the features of `fit`; with none the model is the population's.
             y: Their labels or numbers [n].
             sample_weight: How much each row counts [n].
 
         Returns:
             A fitted `TaskClassifier` or `TaskRegressor`.
         """
-        check_is_fitted(self, "history_")
-        X = by_task(X, None, self._task_column)[0]
-        validate_data(
-            self, X, reset=False, skip_check_array=True
-        )  # the features must be those of fit
+        self._fitted()
+        if not ready(self, X):
+            X = by_task(X, None, self._task_column)[0]
+            # The features must be those of fit.
+            validate_data(self, X, reset=False, skip_check_array=True)
         return self._task_model(self.prior_).fit(X, as_numpy(y), sample_weight)
 
     @property
@@ -186,7 +179,7 @@ class Meta(Learning):
         Args:
             input_features: Not used; the names are those of `fit`.
         """
-        check_is_fitted(self, "history_")
+        self._fitted()
         if hasattr(self, "encoder_"):
             return np.array(self.encoder_.names, dtype=object)
         return _check_feature_names_in(self, input_features)
@@ -196,24 +189,12 @@ class Meta(Learning):
         tags.input_tags.allow_nan = True
         return tags
 
-    def model(self, task: Any) -> Any:
-        """The model of a task seen, by its id."""
-        check_is_fitted(self, "history_")
-        name = task.item() if isinstance(task, np.generic) else task
-        if name not in self._rows:
-            fix = "adapt to some of its rows: adapt(X, y)"
-            raise FMRLError(f"the task {name!r} was not seen", fix=fix)
-        rows = self._rows.take([name])
-        found = self.prior_.adapt(rows, spread=True)
-        model = self._task_model(self.prior_)
-        model._set(Posterior(found.theta[0], found.spread[0]), float(rows.mass[0]))
-        if hasattr(self, "feature_names_in_"):
-            model.feature_names_in_ = self.feature_names_in_
-        return model
-
     def save(self, path: str | os.PathLike) -> None:
-        """Write this estimator to one file (safetensors), whole or not at all."""
-        store.save(self, path)
+        """Write this estimator to one file (safetensors), whole or not at all. Rows that lie in a
+        store stay there.
+        """
+        with self._lock:
+            store.save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Self:
@@ -227,12 +208,13 @@ class Meta(Learning):
 
         Args:
             rounds: How many rows are expected.
-            name: By which the model of the closed task is found, if it is to be.
+            name: By which the model of the closed task is found, if it is to be. A task that is
+                known gets the stream's rows and is not played a second time.
             classes: All labels, for a classifier that has seen no task.
         """
         if hasattr(self, "history_"):
             if name is not None:
-                self._new([name := self._name(name)])
+                name = self._name(name)
             if classes is not None:
                 self._target(np.asarray(classes), classes, first=False)
             return OpenTask(self, rounds, name)
@@ -243,13 +225,15 @@ class Meta(Learning):
 
     def _close(self, task: OpenTask, end: End) -> None:
         """A stream has ended: move the meta-level, and remember what it cost."""
-        with _ONE_AT_A_TIME:
+        with self._lock:
             rows = task.rows
+            known = task.name is not None and task.name in self._rows
             if task.name is not None:
-                self._new([task.name])
-                self._rows.add(rows)
-            self._observe(rows)
+                self._add(rows)
             self.streams_ = self.streams_.with_task(task.rounds, task.loss, task.regret)
+            if known:
+                return
+            self._observe(rows)
             state = self.state_
             if end.side is not None:
                 state = state._replace(phi=task.phi)
@@ -258,13 +242,13 @@ class Meta(Learning):
     @property
     def certificate_(self) -> Certificate:
         """What is proved about the regret of this run."""
-        check_is_fitted(self, "history_")
+        self._fitted()
         return certify(self.history_, loss=self.prior_.loss)
 
     @property
     def similarity_report_(self) -> SimilarityReport:
         """How similar the tasks were, and what that is worth."""
-        check_is_fitted(self, "history_")
+        self._fitted()
         return similarity_report(self.history_)
 
     @property
@@ -289,64 +273,3 @@ class Meta(Learning):
 
     def _shape(self, coef: np.ndarray, intercept: np.ndarray) -> tuple[np.ndarray, Any]:
         return coef, intercept
-
-    def _asked(self, X: Any, task: Any, spread: bool) -> Asked:
-        """What is predicted for rows under the models of their tasks; of the population, where no
-        task is given or the task is unknown.
-        """
-        check_is_fitted(self, "history_")
-        X, task, _ = by_task(X, task, self._task_column)
-        prior, rows = self.prior_, self.prior_.rows(read(self, X))
-        if task is None:
-            names, which = [None], np.zeros(len(rows), dtype=int)
-        else:
-            found, which = np.unique(task_ids(task, len(rows)), return_inverse=True)
-            names = found.tolist()
-            self._warn_of([name for name in names if name not in self._rows])
-        known = np.array([task is not None and name in self._rows for name in names])
-        middle, k, w = prior.middle(), prior.loss.outputs, rows.shape[1]
-        z, variance = np.empty((len(rows), k)), np.empty((len(rows), k)) if spread else None
-        place, most = np.zeros(len(names), dtype=int), max(1, (1 << 21) // (k * w * w))
-        order = np.argsort(which, kind="stable")
-        ends = np.searchsorted(which[order], np.arange(len(names) + 1))
-        for first in range(0, len(names), most):
-            last = min(first + most, len(names))
-            own, some = order[ends[first] : ends[last]], slice(first, last)
-            models = self._models_of(names[some], known[some], middle, spread, place[some])
-            for i in range(0, len(own), most):
-                part = own[i : i + most]
-                at = which[part] - first
-                wide = None if models.spread is None else models.spread[at]
-                said, v = margins(rows[part, None], Posterior(models.theta[at], wide))
-                z[part] = said[:, 0]
-                if variance is not None:
-                    variance[part] = v[:, 0]
-        return Asked(z, variance, place[which])
-
-    def _models_of(
-        self, names: list, known: np.ndarray, middle: Posterior, spread: bool, place: np.ndarray
-    ) -> Posterior:
-        """Models of some tasks; fills in which choice of the rule each is by."""
-        theta = np.repeat(middle.theta, len(names), axis=0)
-        wide = np.repeat(middle.spread, len(names), axis=0) if spread else None
-        if known.any():
-            seen = [name for name, there in zip(names, known, strict=True) if there]
-            if wide is None:
-                theta[known] = self._thetas(seen)
-            else:
-                rows = self._rows.take(seen)
-                theta[known], wide[known] = self.prior_.adapt(rows, spread=True)
-                place[known] = self.prior_.rule.places(rows.mass)
-        return Posterior(theta, wide)
-
-    def _warn_of(self, unknown: list) -> None:
-        """Say once that tasks are predicted by the population's model."""
-        if unknown and not self._warned:
-            self._warned = True
-            what = f"the task {unknown[0]!r} was not seen"
-            if len(unknown) > 1:
-                what += f", nor were {len(unknown) - 1} others"
-            text = (
-                f"{what}: predicted as a task of which nothing is known; adapt(X, y) uses its rows"
-            )
-            warnings.warn(text, stacklevel=4)

@@ -103,6 +103,10 @@ def checked(
         options: For scikit-learn's check of X and y.
     """
     learn = reset if learn is None else learn
+    numeric = options.get("y_numeric", False)
+    named = isinstance(task, str) and not one
+    if not learn and not named and ready(model, X) and _plain_target(y, len(X), numeric):
+        return X, y, task
     encoder = None if learn else getattr(model, "encoder_", None)
     X, task, column = by_task(X, task, encoder.task if encoder else None, one=one)
     if learn and not one and task is None:
@@ -115,8 +119,38 @@ def checked(
     return rows, y, task
 
 
+def ready(model: Any, X: Any) -> bool:
+    """Whether rows are what reading them would give: finite numbers without names, as in fit.
+
+    A service asks for one row at a time, and scikit-learn's checks cost more than the answer.
+    """
+    encoder = getattr(model, "encoder_", None)
+    return (
+        type(X) is np.ndarray
+        and X.dtype == np.float64
+        and X.ndim == 2
+        and len(X) > 0
+        and encoder is not None
+        and encoder.plain
+        and X.shape[1] == len(encoder.columns)
+        and not hasattr(model, "feature_names_in_")
+        and bool(np.isfinite(X.sum()))
+    )
+
+
+def _plain_target(y: Any, rows: int, numeric: bool) -> bool:
+    """Whether targets are what checking them would give."""
+    if type(y) is not np.ndarray or y.shape != (rows,):
+        return False
+    if numeric:
+        return y.dtype == np.float64 and bool(np.isfinite(y.sum()))
+    return y.dtype.kind in "iubU"
+
+
 def read(model: Any, X: Any) -> np.ndarray:
     """Rows to predict as numbers [n, f], checked against what the model was fitted on."""
+    if ready(model, X):
+        return X
     encoder = getattr(model, "encoder_", None)
     X = by_task(X, None, encoder.task if encoder else None)[0]
     return _numbers(model, X, _NOTHING, False, encoder, False, {})[0]
@@ -196,6 +230,12 @@ def frame_of(X: Any) -> nw.DataFrame | None:
         return None
     held = nw.from_native(X, eager_only=True, pass_through=True)
     return held if isinstance(held, nw.DataFrame) else None
+
+
+def columns_of(X: Any) -> list[Any]:
+    """The names of a table's columns; none for arrays."""
+    frame = frame_of(_table(X))
+    return [] if frame is None else frame.columns
 
 
 def _numeric(X: Any, frame: nw.DataFrame | None) -> bool:

@@ -14,6 +14,7 @@ from fmrl.estimators.calibration import moderated
 from fmrl.estimators.encoding import as_numpy, checked
 from fmrl.estimators.inputs import back, positions, weights
 from fmrl.estimators.task_models import TaskClassifier, TaskRegressor, probabilities, width
+from fmrl.estimators.tasks_seen import Asked
 
 
 class MetaClassifier(ClassifierMixin, Meta):
@@ -37,6 +38,8 @@ class MetaClassifier(ClassifierMixin, Meta):
         scoring: By what families of models are chosen on tasks held out: "neg_log_loss" (the
             default) or "accuracy".
         random_state: Seed of the split by which the rule is chosen.
+        store: A file in which the rows of tasks are kept (SQLite) instead of in memory, for
+            millions of tasks.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -56,7 +59,8 @@ class MetaClassifier(ClassifierMixin, Meta):
 
     def _check(self, X, y, sample_weight, task, reset, one=False):
         X, y, task = checked(self, X, y, task, reset=reset, one=one)
-        check_classification_targets(y)
+        if reset:  # later ones must be among the first ones
+            check_classification_targets(y)
         return X, y, weights(sample_weight, X), task
 
     def _target(self, y, classes, first):
@@ -80,15 +84,18 @@ class MetaClassifier(ClassifierMixin, Meta):
             task: The task of every row [n]; None, or a task that was not seen: one of which
                 nothing is known.
         """
-        z, variance, place = self._asked(X, task, spread=True)
-        moderation = np.array([c.moderation for c in self.prior_.rule.choices])[place, None]
+        z, variance, place, prior = self._asked(X, task, spread=True)
+        moderation = np.array([c.moderation for c in prior.rule.choices])[place, None]
         return back(probabilities(moderated(z, variance, moderation), len(self.classes_)), X)
 
     def predict(self, X: Any, task: Any = None) -> Any:
         """The most probable class [n] under the model of each row's task; arguments as in
         `predict_proba`.
         """
-        p = probabilities(self._asked(X, task, spread=False).margins, len(self.classes_))
+        return self._said(self._asked(X, task, spread=False), X)
+
+    def _said(self, asked: Asked, X: Any) -> Any:
+        p = probabilities(asked.margins, len(self.classes_))
         return back(self.classes_[p.argmax(axis=1)], X)
 
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:
@@ -111,6 +118,7 @@ class MetaRegressor(RegressorMixin, Meta):
         environment: As in `MetaClassifier`.
         scoring: "neg_mean_squared_error" (the default) or "neg_mean_absolute_error".
         random_state: As in `MetaClassifier`.
+        store: As in `MetaClassifier`.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
@@ -144,8 +152,10 @@ class MetaRegressor(RegressorMixin, Meta):
             task: The task of every row [n]; None, or a task that was not seen: one of which
                 nothing is known.
         """
-        z = self._asked(X, task, spread=False).margins[:, 0]
-        return back(self.prior_.coordinates.prediction(z), X)
+        return self._said(self._asked(X, task, spread=False), X)
+
+    def _said(self, asked: Asked, X: Any) -> Any:
+        return back(asked.prior.coordinates.prediction(asked.margins[:, 0]), X)
 
     def predict_interval(self, X: Any, task: Any = None, level: float = 0.9) -> Any:
         """Where y of each row lies with probability ``level``: lower and upper ends, [n, 2].
@@ -155,8 +165,8 @@ class MetaRegressor(RegressorMixin, Meta):
             task: As in `predict`.
             level: The share of rows to be covered, over tasks like those of `fit`.
         """
-        z, variance, place = self._asked(X, task, spread=True)
-        prior, here = self.prior_, self.prior_.coordinates
+        z, variance, place, prior = self._asked(X, task, spread=True)
+        here = prior.coordinates
         tasks = prior.members[0].tasks
         wide = np.array([width(c, level, tasks) for c in prior.rule.choices])[place]
         half = wide * here.unit * np.sqrt(variance[:, 0] + prior.noise / here.unit**2)

@@ -12,7 +12,7 @@ from sklearn.utils.validation import _check_sample_weight
 from fmrl.core.losses import Loss
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.encoding import as_numpy, warn
+from fmrl.estimators.encoding import as_numpy
 
 
 def back(values: np.ndarray, like: Any) -> Any:
@@ -76,8 +76,6 @@ def grouped(
         found, first, which, sizes = np.unique(
             ids, return_index=True, return_inverse=True, return_counts=True
         )
-        if len(found) == len(ids) >= 20:
-            warn("every row is a task of its own: is task= the id of a row?")
         order = np.argsort(first, kind="stable")  # tasks by first appearance
         place = np.empty_like(order)
         place[order] = np.arange(len(order))

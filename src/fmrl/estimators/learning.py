@@ -5,12 +5,15 @@ tasks seen.
 from __future__ import annotations
 
 import itertools
+import os
+import threading
 from collections.abc import Hashable
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
 
 from fmrl.core.algorithm import FMRL
 from fmrl.core.batched import play_tasks
@@ -26,7 +29,8 @@ from fmrl.estimators.calibration import calibrate, members, spaced
 from fmrl.estimators.common import with_common
 from fmrl.estimators.coordinates import coordinates_of
 from fmrl.estimators.environment import Environment, environment_of
-from fmrl.estimators.rows import TaskRows, joined
+from fmrl.estimators.rows import TaskRows, Thetas, joined
+from fmrl.estimators.rows_sqlite import SQLiteRows
 from fmrl.estimators.stream import Streams
 from fmrl.estimators.task_models import Prior, loss_of
 
@@ -37,17 +41,43 @@ VECTORS = 10_000_000  # numbers of optima that a history may hold; beyond, it ke
 PILOT = 1000  # tasks from which the prior is learned, at most …
 ROWS = 20_000  # … or up to four times as many, to have so many rows
 NUMBERS = 1 << 21  # … but no more than so many numbers, over all outputs
+CACHED = 1 << 20  # numbers of models that are kept in memory beside a store
 FITTED = ("history_", "state_", "coordinates_", "lipschitz_", "_prior")
+
+
+class Beside:
+    """A method with the name of a parameter, which is kept beside it: ``update=`` is the rule of
+    Algorithm 2 by which phi moves, and ``update(X, y, task=…)`` gives rows to tasks.
+    """
+
+    def __init__(self, method: Any):
+        self.method = method
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        return self.method if owner is None else self.method.__get__(owner)
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        vars(owner)[self.method.__name__] = value
 
 
 class Learning(BaseEstimator):
     """The run of one estimator; its parameters are those of `MetaClassifier`."""
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name.
+
+        Args:
+            deep: As in scikit-learn; none of them has parameters that it knows.
+        """
+        return super().get_params(deep) | {"update": vars(self)["update"]}
+
     @property
     def prior_(self) -> Prior:
         """What was learned across tasks: from it new tasks are adapted to."""
         if self._stale:
-            self._learn()
+            with self._lock:
+                if self._stale:
+                    self._learn()
         return self._prior
 
     @property
@@ -63,6 +93,22 @@ class Learning(BaseEstimator):
         """How many tasks were played, those of streams included."""
         return self.state_.tasks if hasattr(self, "history_") else 0
 
+    def _fitted(self) -> None:
+        """Refuse an estimator that was not fitted; scikit-learn's own check takes 20 µs to pass."""
+        if "history_" not in vars(self):
+            check_is_fitted(self, "history_")
+
+    @property
+    def _lock(self) -> Any:
+        """Held by whoever changes what is known, and by whoever reads more than one part of it."""
+        return vars(self).setdefault("_guard", threading.RLock())
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            state = dict(super().__getstate__())
+        del state["_guard"]
+        return state
+
     def _reset(self) -> None:
         for name in FITTED:
             vars(self).pop(name, None)
@@ -70,8 +116,9 @@ class Learning(BaseEstimator):
         self._pilot: Tasks | None = None  # of which the prior is learned
         self._fresh: list[Tasks] = []  # that have come since
         self._stale = False  # whether it is to be learned when next asked for
-        self._rows, self._warned = TaskRows(), False
-        self._models: dict[Any, np.ndarray] = {}  # theta [outputs, width] of tasks asked for
+        self._before = getattr(getattr(self, "_rows", None), "id", None)  # of an earlier store
+        self._rows: TaskRows | SQLiteRows = TaskRows()
+        self._models, self._warned = Thetas(), False
 
     def _begin(self, tasks: Tasks, expected: int | None = None) -> None:
         """Choose coordinates and rule from these tasks, and start a run of ``expected`` tasks
@@ -92,14 +139,17 @@ class Learning(BaseEstimator):
         algo = FMRL(
             domain=self.coordinates_.domain,
             within=OMD() if self.within is None else self.within,
-            update=FAL() if self.update is None else self.update,
+            update=FAL() if (rule := vars(self)["update"]) is None else rule,
             meta=FollowLeader() if self.meta is None else self.meta,
             similarity=AverageDeviation() if self.similarity is None else self.similarity,
         )
         dim = tasks.loss.outputs * self.coordinates_.width
         keep = "vectors" if (expected or len(tasks)) * dim <= VECTORS else "scalars"
+        if self.store is not None:
+            keep = "totals"  # so that memory does not grow with the number of tasks
         self.state_ = algo.init(np.zeros(dim))
         self.history_ = History(algo, self.state_, keep)
+        self._open()
 
     def _learn(self, tasks: Tasks | None = None) -> None:
         """Learn the prior from the pilot, or from the latest tasks where they say more.
@@ -122,24 +172,42 @@ class Learning(BaseEstimator):
         )
         known = classes, getattr(self, "encoder_", None), common, found
         self._prior = Prior(here, tuple(group), rule, *known)
-        self._models, self._stale = {}, False
+        self._models, self._stale = Thetas(self._models.most), False
 
     @property
     def environment_(self) -> Environment:
         """Whether tasks stay around one place, drift, or lie around several centres; print it."""
         return self.prior_.environment
 
-    def _observe(self, task: Tasks) -> None:
-        """Keep one more task for the prior, which is learned again when as many have come as it was
-        learned from.
+    def _observe(self, tasks: Tasks) -> None:
+        """Keep more tasks for the prior, which is learned again when as many have come as it was
+        learned from, each with all the rows it has by then.
         """
         assert self._pilot is not None
-        self._fresh.append(task)
-        most = pilot_size(self._pilot)
-        if sum(map(len, self._fresh)) >= min(len(self._pilot), most):
-            whole = joined([self._pilot, *self._fresh])
-            self._pilot = whole.take(np.arange(max(0, len(whole) - most), len(whole)))
-            self._fresh, self._stale = [], True
+        first = 0
+        while first < len(tasks):
+            most = pilot_size(self._pilot)
+            due = min(len(self._pilot), most) - sum(map(len, self._fresh))
+            last = min(first + max(due, 1), len(tasks))
+            self._fresh.append(tasks.take(np.arange(first, last)))
+            if last - first >= due:
+                whole = joined([self._pilot, *self._fresh])
+                whole = whole.take(np.arange(max(0, len(whole) - most), len(whole)))
+                self._pilot, self._fresh, self._stale = self._grown(whole), [], True
+            first = last
+
+    def _grown(self, tasks: Tasks) -> Tasks:
+        """The same tasks with the rows that have come since, where they are known by name."""
+        known = self._rows.known(tasks.names) & [n is not None for n in tasks.names]
+        if not known.any():
+            return tasks
+        names = [name for name, there in zip(tasks.names, known, strict=True) if there]
+        now = self._rows.take(names)
+        whole = now if known.all() else joined([tasks.take(np.flatnonzero(~known)), now])
+        place = {name: i for i, name in enumerate(names, len(whole) - len(names))}
+        others = iter(range(len(whole) - len(names)))
+        pairs = zip(tasks.names, known, strict=True)
+        return whole.take(np.array([place[n] if there else next(others) for n, there in pairs]))
 
     def _seed(self) -> int:
         if isinstance(self.random_state, np.random.RandomState):
@@ -163,7 +231,7 @@ class Learning(BaseEstimator):
         """Refuse tasks that were seen before."""
         twice = next((name for name in names if name in self._rows), None)
         if twice is not None:
-            fix = "give it another name, or adapt to its new rows"
+            fix = "give its new rows to update"
             raise FMRLError(f"the task {twice!r} was seen before", fix=fix)
 
     def _play(self, tasks: Tasks, keep: bool = True) -> None:
@@ -174,20 +242,51 @@ class Learning(BaseEstimator):
         history = self.history_
         for first in range(0, len(tasks), WINDOW):
             window = tasks.take(np.arange(first, min(first + WINDOW, len(tasks))))
-            here = self.coordinates_.tasks(window)
-            for rounds, state in play_tasks(history.algo, history.state, here):
+            played = list(play_tasks(history.algo, history.state, self.coordinates_.tasks(window)))
+            if keep and not first:
+                self._add(tasks)  # what cannot be played or stored has changed nothing so far
+            for rounds, state in played:
                 history.append(rounds, state)
         self.state_ = history.state
-        if keep:
-            self._rows.add(tasks)
+
+    def _add(self, tasks: Tasks) -> None:
+        """Remember more rows of tasks."""
+        self._rows.add(tasks)
+        self._models.drop(tasks.names)
 
     def _thetas(self, names: list[Any]) -> np.ndarray:
         """Models [T, outputs, width] of tasks seen, solved when somebody first asks."""
-        models = self._models
-        if missing := [name for name in names if name not in models]:
-            found = self.prior_.adapt(self._rows.take(missing)).theta
-            models.update(zip(missing, found, strict=True))
-        return np.stack([models[name] for name in names])
+        prior = self.prior_
+        if self._rows.changed:  # by another process
+            self._models = Thetas(self._models.most)
+        slots = self._models.find(names)
+        missing = np.flatnonzero(slots < 0)
+        if not len(missing):
+            return self._models.at(slots)
+        some = [names[i] for i in missing]
+        found = prior.adapt(self._rows.take(some)).theta
+        theta = np.empty((len(names), *found.shape[1:]))
+        there = slots >= 0
+        theta[there], theta[missing] = self._models.at(slots[there]) if there.any() else 0, found
+        self._models.put(some, found)
+        return theta
+
+    def _open(self) -> None:
+        """Begin the store, if rows are to lie in one; rows of an earlier fit go."""
+        if self.store is not None:
+            self._rows = SQLiteRows(os.fspath(self.store), self._kind(), old=self._before)
+            self._models = Thetas(CACHED)
+
+    def _kind(self) -> dict[str, Any]:
+        """What a store's rows must agree in."""
+        classes, names = getattr(self, "classes_", None), self.get_feature_names_out().tolist()
+        return {
+            "estimator": type(self).__name__,
+            "columns": names,
+            "classes": None if classes is None else classes.tolist(),
+            "loss": repr(self._loss()),
+            "width": len(names),
+        }
 
     def _loss(self) -> Any:
         return loss_of(getattr(self, "classes_", None))

@@ -25,7 +25,10 @@ from fmrl.estimators.calibration import Choice, Rule
 from fmrl.estimators.common import Trees
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.environment import Environment
+from fmrl.estimators.learning import CACHED
 from fmrl.estimators.population import Population
+from fmrl.estimators.rows import Thetas
+from fmrl.estimators.rows_sqlite import SQLiteRows
 from fmrl.estimators.stream import Streams
 from fmrl.estimators.task_models import Prior
 from fmrl.files import write
@@ -103,7 +106,8 @@ def _damaged(path: Any) -> FMRLError:
 
 def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     """Everything but the arrays, which are put aside under their names."""
-    names = list(est._rows)
+    outside = isinstance(est._rows, SQLiteRows)
+    names = [] if outside else list(est._rows)
     odd = next((n for n in names if not (n is None or isinstance(n, (str, int, float)))), None)
     if odd is not None:
         raise FMRLError(
@@ -150,6 +154,9 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "tasks": names,
         "streams": [*est.streams_[:3], list(est.streams_.regret)],
         "fresh": len(est._fresh),
+        "pilot": [_plain(t.names) for t in (est._pilot, *est._fresh)],
+        "store": [est._rows.path, est._rows.id] if outside else None,
+        "totals": None if history._totals is None else [float(a) for a in history._totals],
     } | ({} if history.meta_batch == 1 else {"meta_batch": history.meta_batch})
 
 
@@ -166,7 +173,13 @@ def _common(prior: Prior, arrays: dict[str, np.ndarray]) -> dict[str, Any] | Non
     return {n: v for n, v in parts.items() if not isinstance(v, np.ndarray)}
 
 
+def _plain(names: Any) -> list[Any]:
+    """Names of tasks; None for those that can be in no file."""
+    return [n if isinstance(n, (str, int, float)) else None for n in names]
+
+
 def _param(value: Any) -> Any:
+    value = os.path.abspath(value) if isinstance(value, os.PathLike) else value
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, np.generic):
@@ -204,6 +217,9 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
     columns = {name: arrays.get(f"history.{name}") for name in Round._fields}
     if columns["regret"] is not None:
         history.append(Round(**columns), unflatten(layout["end"], arrays))
+    elif layout.get("totals") is not None:
+        history._totals = tuple(np.float64(a) for a in layout["totals"])
+        history.state = unflatten(layout["end"], arrays)
     est.history_ = history
     est.state_ = history.state if layout["same"] else unflatten(layout["state"], arrays)
     if layout["classes"] is not None:
@@ -234,7 +250,11 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
         est._rows.add(_tasks(est._loss(), layout["tasks"], "tasks", arrays))
     *totals, regret = layout["streams"]
     est.streams_ = Streams(*totals, tuple(regret))
-    every = [_tasks(est._loss(), None, f"pilot.{i}", arrays) for i in range(1 + layout["fresh"])]
+    called = layout.get("pilot") or [None] * (1 + layout["fresh"])
+    every = [_tasks(est._loss(), c, f"pilot.{i}", arrays) for i, c in enumerate(called)]
+    if layout.get("store") is not None:
+        path, id = layout["store"]
+        est._rows, est._models = SQLiteRows(path, est._kind(), id), Thetas(CACHED)
     est._pilot, est._fresh = every[0], every[1:]
     return est
 

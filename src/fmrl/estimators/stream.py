@@ -88,6 +88,7 @@ class OpenTask:
         self._squares = _squares(owner.history_.algo.similarity, self._total)
         self._side: np.ndarray | None = None  # what is known of the task since its first row
         self._waits = looked(owner.history_.algo, self._row) is not None
+        self._given: Any = None  # the row looked at last, in the user's units
         # The row predicted last, and what was found of it.
         self._seen: tuple[Any, bytes, list[float]] | None = None
         self._kept: deque[tuple[np.ndarray, float]] = deque(maxlen=KEPT)
@@ -109,7 +110,7 @@ class OpenTask:
         if named and list(x.index) != self._names:
             fix = f"give the columns in the order {', '.join(map(repr, self._names[:10]))}"
             raise FMRLError("a row has other columns than fit", round=self.rounds, fix=fix)
-        x = x if self._plain else read_row(self._owner, x)
+        self._given = x = x if self._plain else read_row(self._owner, x)
         try:
             fits = len(x) == self._features
             self._coordinates.features(x, self._head)
@@ -184,7 +185,7 @@ class OpenTask:
         if place is None:
             known = list(self._place)[:10]
             raise FMRLError(f"the label {y!r} is not one of the classes {known}", round=self.rounds)
-        self._kept.append((self._head.copy(), place))
+        self._kept.append((np.array(self._given, dtype=np.float64), place))
         k, eta, shrink = self._outputs, self._eta, self._shrink
         own = 0 if k == 1 else place
         truth = place if k == 1 else 1  # of output ``own``; the others have 0
@@ -224,7 +225,7 @@ class OpenTask:
         g = z - target
         if not math.isfinite(g):
             raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number")
-        self._kept.append((self._head.copy(), float(y)))
+        self._kept.append((np.array(self._given, dtype=np.float64), float(y)))
         self.loss_of_phi += (found[0] - target) ** 2 / 2
         self._follow([g], g * g / 2, g * z, g * found[0], 2 * g * found[1], g * g)
         return g * g / 2
@@ -253,8 +254,7 @@ class OpenTask:
     @property
     def rows(self) -> Tasks:
         """Its latest rows as a task in the user's units."""
-        here = self._coordinates
-        X = np.stack([x for x, _ in self._kept]) * here.scale + here.centre
+        X = np.stack([x for x, _ in self._kept])
         y = np.array([y for _, y in self._kept])
         one = grouped(self._owner._loss(), X, y, None, None)
         one.names[0] = self.name  # type: ignore[index]

@@ -23,6 +23,7 @@ from fmrl.estimators.encoding import as_numpy, checked, read
 from fmrl.estimators.environment import STILL, Environment
 from fmrl.estimators.inputs import back, grouped, positions, weighed, weights
 from fmrl.estimators.population import Population, Posterior
+from fmrl.estimators.solving import solved
 from fmrl.tables.encoder import Encoder
 
 
@@ -105,8 +106,7 @@ class Prior:
         for place in np.unique(places):
             choice, alike = self.rule.choices[place], np.flatnonzero(places == place)
             some = here if len(alike) == len(here) else here.take(alike)
-            used = zip(choice.weights, self.members, strict=True)
-            found = self._average(choice, [m.adapt(some, spread) if w else None for w, m in used])
+            found = self._average(choice, solved(self.members, choice.weights, some, spread))
             theta[alike] = found.theta
             if wide is not None:
                 wide[alike] = found.spread
@@ -174,16 +174,26 @@ class _Linear(BaseEstimator):
         self.prior = prior
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None):
-        """Adapt to the rows of one task, X [n, f] and y [n]."""
+        """Adapt to the rows of one task, X [n, f] and y [n]; without rows it is the population's
+        model.
+        """
         classes = self.prior.classes
         options = {"reset": True, "learn": False, "y_numeric": classes is None}
+        options["ensure_min_samples"] = 0
         X, y, _ = checked(self, X, y, **options)
         weight, X, y = weighed(weights(sample_weight, X), X, y)
         y = y.astype(float) if classes is None else positions(y, classes)
-        rows = grouped(self.prior.loss, X, y, weight, None)
+        if len(y):
+            self._adapt(grouped(self.prior.loss, X, y, weight, None))
+        else:
+            found = self.prior.middle()
+            self._set(Posterior(found.theta[0], found.spread[0]), 0.0)  # type: ignore[index]
+        return self
+
+    def _adapt(self, rows: Tasks) -> None:
+        """Take the model of one task in the user's units."""
         found = self.prior.adapt(rows, spread=True)
         self._set(Posterior(found.theta[0], found.spread[0]), float(rows.mass[0]))  # type: ignore[index]
-        return self
 
     def _set(self, model: Posterior, rounds: float) -> None:
         """Take the model of one task, theta [outputs, width], which saw so many rows."""

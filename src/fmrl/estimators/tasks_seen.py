@@ -1,0 +1,294 @@
+"""The life of a task: it gets more rows, is predicted by its own model, and is forgotten."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from sklearn.utils.validation import _num_samples
+
+from fmrl.core.tasks import Tasks
+from fmrl.errors import FMRLError
+from fmrl.estimators.calibration import margins
+from fmrl.estimators.encoding import by_task, columns_of, read
+from fmrl.estimators.inputs import grouped, task_ids, weighed
+from fmrl.estimators.learning import Beside, Learning
+from fmrl.estimators.population import Posterior
+from fmrl.estimators.task_models import Prior
+
+
+class Asked(NamedTuple):
+    """Predictions of rows, in the prior's coordinates."""
+
+    margins: np.ndarray  # [n, outputs]
+    variance: np.ndarray | None  # [n, outputs] of the margins, if it was asked for
+    place: np.ndarray  # [n] which choice of the rule they are by, where it was
+    prior: Prior  # they were made with
+
+
+class TaskModels(Mapping):
+    """Models of many tasks by name, from `adapt_many`: a mapping, and all of them as arrays.
+
+    A model is made when it is asked for.
+    """
+
+    def __init__(self, owner: Any, tasks: Tasks):
+        self._model, self._tasks = owner._model_of, tasks
+        self._places = {name: i for i, name in enumerate(tasks.names)}
+        self.prior = owner.prior_
+        coef, intercept = self.prior.models(tasks)
+        one = self.prior.classes is None
+        self.coef_ = coef[:, 0] if one else coef
+        self.intercept_ = intercept[:, 0] if one else intercept
+
+    def __getitem__(self, name: Any) -> Any:
+        place = self._places[name.item() if isinstance(name, np.generic) else name]
+        return self._model(self._tasks.take(np.array([place])), self.prior)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __repr__(self) -> str:
+        return f"TaskModels({len(self)} tasks, coef_ {self.coef_.shape})"
+
+
+class TasksSeen(Learning):
+    """Tasks that are known by name."""
+
+    _task_model: type
+
+    @property
+    def tasks_(self) -> list[Any]:
+        """The names of the tasks known, in the order in which they came."""
+        self._fitted()
+        with self._lock:
+            return list(self._rows)
+
+    @property
+    def nbytes_(self) -> int:
+        """Bytes of all that is kept of the tasks known: their rows (in the store, if there is one)
+        and the models that were asked for. Over ``len(tasks_)``, it is the state of one task.
+        """
+        self._fitted()
+        with self._lock:
+            return self._rows.nbytes + self._models.nbytes
+
+    def describe(self) -> str:
+        """How tasks differ, in words and in the user's units: what ``prior_.coef_std`` and
+        ``prior_.noise`` hold.
+        """
+        self._fitted()
+        slopes, level = self.prior_.coef_std
+        names = self.get_feature_names_out().tolist()
+        lines = [f"{self.n_tasks_seen_:,} tasks seen; one task differs from another by (deviation)"]
+        pairs = [("intercept", level), *zip(names, slopes.T, strict=True)]
+        lines += [f"  {name}: {', '.join(f'{v:.3g}' for v in stds)}" for name, stds in pairs]
+        if self.prior_.classes is None:
+            lines.append(f"  rows around their task's model: {self.prior_.noise**0.5:.3g}")
+        return "\n".join(lines)
+
+    @Beside
+    def update(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self:
+        """Give more rows to tasks, known or new.
+
+        A task's model is then the same as if all its rows had come together: that of `adapt` on
+        them. New tasks are played as in `partial_fit`; a known one is not played a second time. A
+        batch that is refused changes nothing. The first call of an estimator that was not fitted
+        is `fit`.
+
+        Args:
+            X: Rows [n, f] with the features of `fit`.
+            y: Their labels or numbers [n].
+            task: Which task a row belongs to [n], the name of the column that says so, or one name
+                for all rows.
+            sample_weight: How much each row counts [n].
+        """
+        with self._lock:
+            if not hasattr(self, "history_"):
+                ids = None if task is None else self._ids(X, task)
+                return self.fit(X, y, task=ids, sample_weight=sample_weight)
+            tasks = self._named(X, y, task, sample_weight)
+            if tasks is None:
+                return self
+            known = self._rows.known(tasks.names)
+            if not known.all():
+                new = tasks if not known.any() else tasks.take(np.flatnonzero(~known))
+                self._play(new)
+                self._observe(new)
+            if known.any():
+                self._add(tasks if known.all() else tasks.take(np.flatnonzero(known)))
+        return self
+
+    def learn_many(self, X: Any, y: Any, task: Any) -> Self:
+        """Learn rows of many tasks at once: `update`, which for known tasks is the same as one row
+        after another. Models are solved when they are asked for.
+
+        Args:
+            X: Rows [n, f].
+            y: Their labels or numbers [n].
+            task: Which task a row belongs to [n], or the name of the column that says so.
+        """
+        return self.update(X, y, task=task)
+
+    def predict_many(self, X: Any, task: Any) -> Any:
+        """What `predict` says of rows of many tasks, known or not, without a warning.
+
+        Args:
+            X: Rows [n, f].
+            task: Which task a row belongs to [n], or the name of the column that says so.
+        """
+        return self._said(self._asked(X, task, spread=False, warn=False), X)
+
+    def adapt_many(self, X: Any, y: Any, task: Any, sample_weight: Any = None) -> TaskModels:
+        """Models of many new tasks from a few rows of each, solved together; this estimator stays
+        as it is.
+
+        Args:
+            X: Rows [n, f] with the features of `fit`.
+            y: Their labels or numbers [n].
+            task: Which task a row belongs to [n], or the name of the column that says so.
+            sample_weight: How much each row counts [n].
+
+        Returns:
+            A mapping from names to models as `adapt` gives them, with ``coef_`` and
+            ``intercept_`` of all tasks as arrays, in the order of its names.
+        """
+        self._fitted()
+        tasks = self._named(X, y, task, sample_weight)
+        if tasks is None:
+            raise FMRLError("there is no row that counts", fix="give rows, or use adapt")
+        return TaskModels(self, tasks)
+
+    def model(self, task: Any) -> Any:
+        """The model of a task seen, by its id."""
+        self._fitted()
+        name = task.item() if isinstance(task, np.generic) else task
+        with self._lock:
+            if name not in self._rows:
+                fix = "adapt to some of its rows: adapt(X, y)"
+                raise FMRLError(f"the task {name!r} was not seen", fix=fix)
+            rows, prior = self._rows.take([name]), self.prior_
+        return self._model_of(rows, prior)
+
+    def forget(self, task: Any) -> Self:
+        """Forget a task: its rows and its model go. What was learned across tasks stays as it is.
+
+        Args:
+            task: Its name.
+        """
+        self._fitted()
+        name = task.item() if isinstance(task, np.generic) else task
+        with self._lock:
+            if name not in self._rows:
+                raise FMRLError(
+                    f"the task {name!r} was not seen", fix="tasks_ names those that were"
+                )
+            if self._stale:
+                self._learn()  # while there is what it is learned from
+            self._rows.forget(name)
+            self._models.drop([name])
+            kept = []
+            for tasks in (self._pilot, *self._fresh):
+                others = np.flatnonzero([n is None or n != name for n in tasks.names])
+                kept.append(tasks if len(others) == len(tasks) else tasks.take(others))
+            self._pilot, self._fresh = kept[0], [t for t in kept[1:] if len(t)]
+        return self
+
+    def _ids(self, X: Any, task: Any) -> Any:
+        """Ids of rows, or the name of the column that holds them."""
+        if task is None or np.ndim(task) or (isinstance(task, str) and task in columns_of(X)):
+            return task
+        name = np.empty(_num_samples(X), dtype=object)
+        name[:] = task.item() if isinstance(task, np.generic) else task
+        return name
+
+    def _named(self, X: Any, y: Any, task: Any, sample_weight: Any) -> Tasks | None:
+        """Rows by the names of their tasks, all checked; None if no row counts."""
+        X, y, weight, ids = self._check(X, y, sample_weight, self._ids(X, task), reset=False)
+        if ids is None:
+            what = "rows of which task?"
+            raise FMRLError(what, fix="give task=: ids, a column, or one name for all rows")
+        weight, X, y, ids = weighed(weight, X, y, task_ids(ids, len(y)))
+        y = self._target(y, None, first=False)
+        return grouped(self._loss(), X, y, weight, ids) if len(y) else None
+
+    def _model_of(self, rows: Tasks, prior: Prior) -> Any:
+        """The model of one task."""
+        model = self._task_model(prior)
+        model._adapt(rows)
+        if hasattr(self, "feature_names_in_"):
+            model.feature_names_in_ = self.feature_names_in_
+        return model
+
+    def _asked(self, X: Any, task: Any, spread: bool, warn: bool = True) -> Asked:
+        """What is predicted for rows under the models of their tasks; of the population, where no
+        task is given or the task is unknown.
+        """
+        self._fitted()
+        X, task, _ = by_task(X, task, self._task_column)
+        X = read(self, X)
+        with self._lock:
+            return self._answers(X, task_ids(task, len(X)), spread, warn)
+
+    def _answers(self, X: np.ndarray, ids: np.ndarray | None, spread: bool, warn: bool) -> Asked:
+        prior, rows = self.prior_, self.prior_.rows(X)
+        names, which, known = [None], np.zeros(len(rows), dtype=int), np.zeros(1, dtype=bool)
+        if ids is not None:
+            found, which = np.unique(ids, return_inverse=True)
+            names = found.tolist()
+            known = self._rows.known(names)
+            if warn and not known.all():
+                self._warn_of([names[i] for i in np.flatnonzero(~known)])
+        middle, k, w = prior.middle(), prior.loss.outputs, rows.shape[1]
+        z, variance = np.empty((len(rows), k)), np.empty((len(rows), k)) if spread else None
+        place, most = np.zeros(len(names), dtype=int), max(1, (1 << 21) // (k * w * w))
+        order = np.argsort(which, kind="stable")
+        ends = np.searchsorted(which[order], np.arange(len(names) + 1))
+        for first in range(0, len(names), most):
+            last = min(first + most, len(names))
+            own, some = order[ends[first] : ends[last]], slice(first, last)
+            models = self._models_of(names[some], known[some], middle, spread, place[some])
+            for i in range(0, len(own), most):
+                part = own[i : i + most]
+                at = which[part] - first
+                wide = None if models.spread is None else models.spread[at]
+                said, v = margins(rows[part, None], Posterior(models.theta[at], wide))
+                z[part] = said[:, 0]
+                if variance is not None:
+                    variance[part] = v[:, 0]
+        return Asked(z, variance, place[which], prior)
+
+    def _models_of(
+        self, names: list, known: np.ndarray, middle: Posterior, spread: bool, place: np.ndarray
+    ) -> Posterior:
+        """Models of some tasks; fills in which choice of the rule each is by."""
+        if known.all() and not spread:
+            return Posterior(self._thetas(names), None)
+        theta = np.repeat(middle.theta, len(names), axis=0)
+        wide = np.repeat(middle.spread, len(names), axis=0) if spread else None
+        if known.any():
+            seen = [name for name, there in zip(names, known, strict=True) if there]
+            if wide is None:
+                theta[known] = self._thetas(seen)
+            else:
+                rows = self._rows.take(seen)
+                theta[known], wide[known] = self.prior_.adapt(rows, spread=True)
+                place[known] = self.prior_.rule.places(rows.mass)
+        return Posterior(theta, wide)
+
+    def _warn_of(self, unknown: list) -> None:
+        """Say once that tasks are predicted by the population's model."""
+        if unknown and not self._warned:
+            self._warned = True
+            what = f"the task {unknown[0]!r} was not seen"
+            if len(unknown) > 1:
+                what += f", nor were {len(unknown) - 1} others"
+            text = (
+                f"{what}: predicted as a task of which nothing is known; adapt(X, y) uses its rows"
+            )
+            warnings.warn(text, stacklevel=5)

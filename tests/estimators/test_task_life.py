@@ -1,0 +1,488 @@
+"""A task's life: rows come in any order and by any way in, and the task's model is that of all its
+rows; tasks are forgotten, kept in a store, and asked for while others learn.
+"""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import tracemalloc
+import warnings
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.base import clone
+
+import fmrl
+from fmrl.core.losses import Squared
+from fmrl.core.tasks import Tasks
+from fmrl.estimators.rows import TaskRows, Thetas
+from fmrl.estimators.rows_sqlite import SQLiteRows
+
+from .data import classification, regression
+
+NAMES = np.array(["no", "perhaps", "yes"])
+KIND = {"estimator": "MetaRegressor", "columns": ["a", "b"], "classes": None,
+        "loss": "Squared()", "width": 2}  # fmt: skip
+
+
+def table(kind, tasks=30, rows=12, seed=0):
+    """An estimator and rows for it."""
+    if kind == "regression":
+        return fmrl.MetaRegressor(), *regression(tasks, rows, seed=seed)
+    classes = 2 if kind == "binary" else 3
+    X, y, task = classification(tasks, rows, classes=classes, size=1.0, seed=seed)
+    return fmrl.MetaClassifier(), X, NAMES[y], task
+
+
+KINDS = pytest.mark.parametrize("kind", ["regression", "binary", "classes"])
+STORED = pytest.mark.parametrize("stored", [False, True], ids=["memory", "store"])
+
+
+def begun(kind, stored, tmp_path):
+    """Fitted on 20 of 30 tasks, with the first 4 rows of each."""
+    est, X, y, task = table(kind)
+    est.set_params(store=tmp_path / "rows.sqlite" if stored else None)
+    few = (np.arange(len(y)) % 12 < 4) & (task < 20)
+    return est.fit(X[few], y[few], task=task[few]), X, y, task
+
+
+def same(est, X, y, name, task, rtol=0.0):
+    """The model of a task is that of all its rows."""
+    mine, ours = est.model(name), est.adapt(X[task == name], y[task == name])
+    np.testing.assert_allclose(mine.coef_, ours.coef_, rtol=rtol)
+    np.testing.assert_allclose(mine.intercept_, ours.intercept_, rtol=rtol)
+    np.testing.assert_allclose(mine.coef_std_, ours.coef_std_, rtol=rtol)
+
+
+@KINDS
+@STORED
+def test_rows_that_come_in_parts_give_the_model_of_all_of_them(kind, stored, tmp_path):
+    est, X, y, task = begun(kind, stored, tmp_path)
+    place = np.arange(len(y)) % 12
+    for rows in (place == 4, (place == 5) | (place == 6)):
+        est.update(X[rows & (task < 20)], y[rows & (task < 20)], task=task[rows & (task < 20)])
+    rest = ((place >= 7) & (task < 20)) | (task >= 20)  # known and new tasks together
+    est.update(X[rest], y[rest], task=task[rest])
+    for name in (0, 7, 19, 25):
+        same(est, X, y, name, task)
+    assert est.tasks_ == list(range(30)) and est.n_tasks_seen_ == 30
+    said = est.predict(X, task=task)
+    alone = np.concatenate([est.model(t).predict(X[task == t]) for t in range(30)])
+    if kind == "regression":
+        np.testing.assert_allclose(said, alone, rtol=1e-9)
+    else:
+        assert (said == alone).mean() > 0.99  # probabilities and margins may tie
+
+
+@STORED
+def test_every_way_in_mixes_and_files_keep_it(stored, tmp_path):
+    est, X, y, task = begun("classes", stored, tmp_path)
+    at = {t: np.flatnonzero(task == t) for t in range(30)}
+    for name in (3, 29):
+        if name == 3:
+            with est.task(name=3) as stream:
+                for i in at[3][4:7]:
+                    stream.learn(X[i], y[i])
+        else:
+            est.partial_fit(X[at[29][:7]], y[at[29][:7]], task=29)
+        est.save(tmp_path / "model")
+        est = pickle.loads(pickle.dumps(fmrl.MetaClassifier.load(tmp_path / "model")))
+        est.partial_fit(X[at[name][7:9]], y[at[name][7:9]], task=name)
+        est.update(X[at[name][9:11]], y[at[name][9:11]], task=name)
+        est.learn_many(X[at[name][11:]], y[at[name][11:]], task=[name])
+        same(est, X, y, name, task)
+    assert est.n_tasks_seen_ == 21  # 3 was played once
+
+
+def test_a_known_task_is_not_played_again_whichever_way_it_comes():
+    est, X, y, task = begun("regression", False, None)
+    phi, prior, played = est.state_.phi, est.prior_, est.history_.regret.copy()
+    est.partial_fit(X[4:6], y[4:6], task=0)
+    est.update(X[6:8], y[6:8], task=0)
+    with est.task(name=0) as stream:
+        stream.learn(X[8], y[8])
+    np.testing.assert_array_equal(est.state_.phi, phi)
+    np.testing.assert_array_equal(est.history_.regret, played)
+    assert est.prior_ is prior and est.streams_.rounds == 1
+    same(est, X[:9], y[:9], 0, task[:9])
+
+
+@KINDS
+def test_new_tasks_in_update_are_those_of_partial_fit(kind):
+    est, X, y, task = begun(kind, False, None)
+    new = task >= 20
+    other = clone(est).fit(*(a[task < 20] for a in (X, y)), task=task[task < 20])
+    est = clone(est).fit(*(a[task < 20] for a in (X, y)), task=task[task < 20])
+    est.update(X[new], y[new], task=task[new])
+    for t in range(20, 30):
+        other.partial_fit(X[task == t], y[task == t], task=t)
+    np.testing.assert_allclose(est.state_.phi, other.state_.phi, rtol=1e-9)
+    assert est.n_tasks_seen_ == other.n_tasks_seen_ == 30
+    fresh = [sum(map(len, e._fresh)) for e in (est, other)]
+    assert fresh[0] == fresh[1] == 10
+
+
+def test_the_prior_is_learned_again_from_all_rows_that_tasks_have_by_then():
+    """Tasks that begin with one row each say how they differ once they have more."""
+    X, y, task = regression(tasks=80, rows=10, spread=1.0)
+    first = np.arange(len(y)) % 10 == 0
+    est = fmrl.MetaRegressor().fit(X[task < 40], y[task < 40], task=task[task < 40])
+    now = (task >= 40) & first
+    est.update(X[now & (task < 79)], y[now & (task < 79)], task=task[now & (task < 79)])
+    rest = (task >= 40) & ~first & (task < 79)
+    est.update(X[rest], y[rest], task=task[rest])
+    est.update(X[task == 79], y[task == 79], task=79)
+    assert est._stale and est._pilot.lengths.tolist() == [10] * 80
+    sorted_ = {n: i for i, n in enumerate(est._pilot.names)}
+    at = est._pilot.starts[sorted_[50]]
+    np.testing.assert_array_equal(est._pilot.X[at : at + 10], X[task == 50])
+
+
+@STORED
+def test_a_refused_batch_changes_nothing(stored, tmp_path):
+    est, X, y, _task = begun("binary", stored, tmp_path)
+    state, rows = est.state_, est._rows.take([0]).X.copy()
+    ids = np.array([0, 99, 0])
+    bad = [
+        ({"X": X[:3, :2]}, "features"),
+        ({"y": np.array(["no", "never", "no"])}, "never"),
+        ({"task": ids[:2]}, "ids"),
+        ({"task": None}, "which task"),
+        ({"sample_weight": [1.0, -1.0, 1.0]}, "[Nn]egative"),
+        ({"X": np.where(X[:3] > 9, 0, np.inf)}, "infinity|finite|large"),
+    ]
+    if stored:
+        bad.append(({"task": np.array(["2020-01-01"] * 3, dtype="M8[D]")}, "neither a number"))
+    for change, message in bad:
+        with pytest.raises(ValueError, match=message):
+            est.update(**{"X": X[:3], "y": y[:3], "task": ids} | change)
+    assert est.state_ is state and 99 not in est.tasks_
+    np.testing.assert_array_equal(est._rows.take([0]).X, rows)
+
+
+def test_rows_are_named_by_a_column_or_one_name_and_read_like_those_of_fit():
+    X, y, task = regression(tasks=12)
+    frame = pl.DataFrame({"size": X[:, 0], "kind": np.where(X[:, 1] > 0, "a", "b"),
+                          "shop": [f"s{t}" for t in task]})  # fmt: skip
+    est = fmrl.MetaRegressor().fit(frame, y, task="shop")
+    for given in ({"task": "shop"}, {}, {"task": frame["shop"][:3]}, {"task": "s0"}):
+        again = pickle.loads(pickle.dumps(est)).update(frame[:3], y[:3], **given)
+        assert again._rows.take(["s0"]).lengths.tolist() == [15]
+    est.update(frame[:2], y[:2], task="s77")
+    assert est.tasks_[-1] == "s77"
+    many = est.adapt_many(frame, y, task="shop")
+    np.testing.assert_allclose(many.coef_[3], est.model("s3").coef_, rtol=1e-9)
+    assert est.predict_many(frame[:4], task="shop").shape == (4,)
+
+
+def test_weights_of_some_rows_count_as_copies():
+    est, X, y, _ = begun("regression", False, None)
+    other = pickle.loads(pickle.dumps(est))
+    est.update(X[4:7], y[4:7], task=0, sample_weight=[2.0, 0.0, 1.0])
+    other.update(X[[4, 4, 6]], y[[4, 4, 6]], task=0)
+    np.testing.assert_allclose(est.model(0).coef_, other.model(0).coef_, rtol=1e-9)
+    same(other, X[[0, 1, 2, 3, 4, 4, 6]], y[[0, 1, 2, 3, 4, 4, 6]], 0, np.zeros(7))
+
+
+@KINDS
+def test_no_rows_give_the_population_and_many_tasks_what_each_gives(kind):
+    est, X, y, task = begun(kind, False, None)
+    none = est.adapt(X[:0], y[:0])
+    np.testing.assert_allclose(none.coef_, est.coef_)
+    np.testing.assert_allclose(none.intercept_, est.intercept_)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nobody = est.predict(X[:9], task=np.full(9, 999))
+    if kind == "regression":
+        np.testing.assert_allclose(none.predict(X[:9]), nobody, rtol=1e-12)
+    else:
+        np.testing.assert_array_equal(none.predict(X[:9]), nobody)
+    with pytest.raises(ValueError, match="features"):
+        est.adapt(X[:0, :2], y[:0])
+    many = est.adapt_many(X, y, task)
+    assert list(many) == list(range(30)) and len(many) == 30
+    for t in (0, 13, 29):
+        alone = est.adapt(X[task == t], y[task == t])
+        np.testing.assert_array_equal(many[t].coef_, alone.coef_)
+        np.testing.assert_allclose(many.coef_[t], alone.coef_, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(many.intercept_[t], alone.intercept_, rtol=1e-6, atol=1e-9)
+        np.testing.assert_array_equal(many[np.int64(t)].predict(X[:5]), alone.predict(X[:5]))
+    with pytest.raises(KeyError):
+        many["nobody"]
+    assert est.tasks_ == list(range(20))
+
+
+@KINDS
+def test_micro_batches_are_one_row_at_a_time(kind):
+    est, X, y, task = begun(kind, False, None)
+    alone = pickle.loads(pickle.dumps(est))
+    place = np.arange(len(y)) % 12
+    for i in range(4, 8):
+        rows = np.flatnonzero((place == i) & (task < 20))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            many = est.predict_many(np.r_[X[rows], X[:1]], [*task[rows], 999])
+        one = [alone.predict(X[r : r + 1], task=task[r : r + 1])[0] for r in rows]
+        if kind == "regression":
+            np.testing.assert_allclose(many[:-1], one, rtol=1e-9)
+        else:
+            np.testing.assert_array_equal(many[:-1], one)
+        assert many[-1] == pytest.approx(est.predict(X[:1])[0]) if kind == "regression" else True
+        est.learn_many(X[rows], y[rows], task[rows])
+        for r in rows[::-1]:
+            alone.update(X[r : r + 1], y[r : r + 1], task=int(task[r]))
+    for t in range(20):
+        np.testing.assert_array_equal(est.model(t).coef_, alone.model(t).coef_)
+
+
+@STORED
+def test_a_task_is_forgotten(stored, tmp_path):
+    est, X, y, task = begun("regression", stored, tmp_path)
+    coef = est.coef_
+    size = est.nbytes_
+    est.forget(np.int64(3))
+    assert 3 not in est.tasks_ and len(est.tasks_) == 19 and est.nbytes_ <= size
+    assert 3 not in est._pilot.names
+    with pytest.raises(fmrl.FMRLError, match="3 was not seen"):
+        est.model(3)
+    with pytest.raises(fmrl.FMRLError, match="3 was not seen"):
+        est.forget(3)
+    with pytest.warns(UserWarning, match="3 was not seen"):
+        est.predict(X[:1], task=[3])
+    np.testing.assert_array_equal(est.coef_, coef)
+    est.update(X[task == 3][:2], y[task == 3][:2], task=3)  # it begins anew
+    same(est, X[task == 3][:2], y[task == 3][:2], 3, np.full(2, 3))
+
+
+def one_task(name, rows, weight=None):
+    X = np.asarray(rows, dtype=float)
+    heavy = 1.0 if weight is None else max(weight)
+    given = None if weight is None else np.array(weight, dtype=float)
+    return Tasks(Squared(), X, X[:, :1], np.array([0, len(X)]), [name], given, heavy)
+
+
+@STORED
+def test_rows_are_those_that_came_in_their_order_whatever_happens(stored, tmp_path):
+    """Against a plain dict of lists."""
+    rng, plain = np.random.default_rng(0), {}
+    rows = SQLiteRows(str(tmp_path / "rows"), KIND) if stored else TaskRows()
+    names = [None, "a", "1", 1, 2.5, "ü \0 '", -7, 10**30]
+    for _ in range(300):
+        some = [names[i] for i in rng.permutation(len(names))[: rng.integers(1, 5)]]
+        lengths = rng.integers(1, 4, len(some))
+        X = rng.normal(size=(lengths.sum(), 2))
+        X[0, 0] = [0.0, -0.0, 5e-324, 1e307][rng.integers(4)]
+        weight = rng.choice([1.0, 2.5], len(X)) if rng.random() < 0.2 else None
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        rows.add(Tasks(Squared(), X, X[:, :1] * 2, starts, some, weight, 2.5))
+        for name, a, b in zip(some, starts, starts[1:], strict=False):
+            heavy = np.ones(b - a) if weight is None else weight[a:b]
+            plain.setdefault(name, []).extend(np.c_[X[a:b], X[a:b, :1] * 2, heavy].tolist())
+        if rng.random() < 0.1:
+            gone = list(plain)[rng.integers(len(plain))]
+            rows.forget(gone)
+            del plain[gone]
+        asked = [n for n in names if n in plain][:: 1 if rng.random() < 0.5 else -1]
+        assert rows.known(names).tolist() == [n in plain for n in names] and len(rows) == len(plain)
+        if not asked:
+            continue
+        found = rows.take(asked)
+        weight = np.ones(len(found.X)) if found.weight is None else found.weight
+        whole = np.c_[found.X, found.target, weight]
+        for name, a, b in zip(asked, found.starts, found.starts[1:], strict=False):
+            np.testing.assert_array_equal(whole[a:b], plain[name])
+    assert set(rows) == set(plain)
+
+
+def test_what_was_taken_stays_when_rows_are_added():
+    rows = TaskRows()
+    rows.add(one_task("a", [[1.0, 2.0]]))
+    taken = rows.take(["a"])
+    for i in range(50):
+        rows.add(one_task("a", [[i, i]]))
+        rows.add(one_task(i, [[i, i]]))
+    rows.forget(3)
+    assert taken.X.tolist() == [[1.0, 2.0]]
+
+
+def test_a_bounded_cache_keeps_what_it_can_and_says_what_it_has():
+    cache = Thetas(most=40)
+    cache.put(list("abc"), np.arange(12.0).reshape(3, 2, 2))
+    cache.drop(["b", "z"])
+    assert (cache.find(list("abz")) >= 0).tolist() == [True, False, False]
+    cache.put(["b"], np.full((1, 2, 2), 7.0))
+    assert cache.at(cache.find(["b", "c"]))[:, 0, 0].tolist() == [7.0, 8.0]
+    cache.put([*range(99)], np.zeros((99, 2, 2)))
+    assert cache.nbytes < 1000 and cache.find(["a"])[0] == -1 and cache.find([0])[0] >= 0
+
+
+def test_a_store_belongs_to_one_estimator(tmp_path):
+    est, X, y, task = begun("regression", True, tmp_path)
+    path = tmp_path / "rows.sqlite"
+    est.save(tmp_path / "model")
+    assert (tmp_path / "model").stat().st_size < 100_000
+    for other in (clone(est), fmrl.MetaClassifier(store=str(path))):
+        with pytest.raises(fmrl.FMRLError, match="20 tasks of another estimator"):
+            other.fit(X, (y > 3) if isinstance(other, fmrl.MetaClassifier) else y, task=task)
+    assert len(est.tasks_) == 20
+    est.fit(X[:24], y[:24], task=task[:24])  # its own: what an earlier fit learned is forgotten
+    assert est.tasks_ == [0, 1]
+    with pytest.raises(fmrl.FMRLError, match="rows of another estimator"):
+        fmrl.MetaRegressor.load(tmp_path / "model")
+    est.save(tmp_path / "model")
+    SQLiteRows(str(tmp_path / "two"), KIND)
+    with pytest.raises(fmrl.FMRLError, match=r"whose columns is \['a', 'b'\], not \['a', 'c'\]"):
+        SQLiteRows(str(tmp_path / "two"), KIND | {"columns": ["a", "c"]}, "another")
+    est._rows.close()
+    os.rename(path, tmp_path / "moved")
+    with pytest.raises(fmrl.FMRLError, match="is gone"):
+        fmrl.MetaRegressor.load(tmp_path / "model")
+    for beside in tmp_path.glob("rows.sqlite*"):
+        beside.unlink()
+    path.write_bytes(b"this is no database" * 100)
+    with pytest.raises(fmrl.FMRLError, match=r"rows\.sqlite"):
+        fmrl.MetaRegressor.load(tmp_path / "model")
+
+
+def test_another_process_adds_rows_and_is_killed(tmp_path):
+    est, X, y, task = begun("regression", True, tmp_path)
+    est.save(tmp_path / "model")
+    before = est.predict(X[:5], task=task[:5])
+    code = """
+import sys, numpy as np, fmrl
+est = fmrl.MetaRegressor.load(sys.argv[1])
+X = np.load(sys.argv[2])
+for i in range(10**6):
+    est.update(X[:4] + i, X[:4, 0], task=[0, 0, 1000 + i, 1000 + i])
+    print(i, flush=True)
+"""
+    np.save(tmp_path / "X.npy", X)
+    given = [sys.executable, "-c", code, tmp_path / "model", tmp_path / "X.npy"]
+    other = subprocess.Popen(given, stdout=subprocess.PIPE, text=True)
+    for _ in range(20):
+        last = int(other.stdout.readline())
+        est.update(X[:1], y[:1], task=5)  # both write
+    other.send_signal(signal.SIGKILL)
+    last = max([last, *map(int, other.communicate()[0].split())])
+    names = est.tasks_
+    rows = est._rows.take([0])
+    assert len(names) in (20 + last + 1, 20 + last + 2)
+    assert len(rows.X) - 4 == 2 * (len(names) - 20)  # whole batches only
+    assert est._rows.take([5]).lengths[0] == 24
+    assert not np.allclose(before, est.predict(X[:5], task=task[:5]))  # the cache noticed
+    same(est, rows.X, rows.target[:, 0], 0, np.zeros(len(rows.X)))
+
+
+def test_memory_is_flat_in_the_number_of_tasks(tmp_path):
+    X, y, task = regression(tasks=50, rows=6)
+    est = fmrl.MetaRegressor(store=tmp_path / "rows").fit(X, y, task=task)
+    rng, used = np.random.default_rng(0), []
+    tracemalloc.start()
+    for i in range(1, 13):
+        ids = np.repeat(np.arange(i * 1000, (i + 1) * 1000), 4)
+        rows = rng.normal(size=(4000, 4))
+        est.learn_many(rows, rows.sum(axis=1), ids)
+        est.predict_many(rows, ids)
+        if i % 4 == 0:
+            used.append(tracemalloc.get_traced_memory()[0])
+    tracemalloc.stop()
+    assert len(est._rows) == 12_050
+    assert used[-1] < used[0] + 1_000_000, used  # 8,000 tasks later; their rows are 1.5 MB
+
+
+@STORED
+def test_threads_ask_while_another_updates(stored, tmp_path):
+    est, X, y, task = begun("binary", stored, tmp_path)
+    ours = est.predict_proba(X[:8])
+    errors, stop = [], threading.Event()
+
+    def ask(what):
+        try:
+            while not stop.is_set():
+                what()
+        except Exception as error:
+            errors.append(error)
+
+    def whole():
+        rows = est._rows  # a batch of two rows a task is seen whole or not at all
+        with est._lock:
+            lengths = rows.take(list(range(20))).lengths
+        assert (lengths % 2 == 0).all()
+
+    def known():
+        est.predict(X[task < 20][::12], task=np.arange(20))
+        est.model(7).predict_proba(X[:3])
+        est.predict_proba(X[:20], task=np.arange(20))
+
+    asked = [known, known, whole, lambda: est.predict(X[:5]), lambda: pickle.dumps(est)]
+    asked.append(lambda: est.adapt(X[:4], y[:4]))
+    threads = [threading.Thread(target=ask, args=(what,)) for what in asked]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for t in threads:
+            t.start()
+        streams = [est.task(name=("s", i) if not stored else f"s{i}") for i in range(30)]
+
+        def close():
+            for i, s in enumerate(streams):
+                s.learn(X[i], y[i])
+                s.close()
+
+        closing = threading.Thread(target=close)
+        closing.start()
+        for i in range(25):
+            ids = np.repeat(np.arange(20), 2)
+            est.update(X[:40], y[:40], task=ids)
+            est.partial_fit(X[:6], y[:6], task=1000 + i)
+        closing.join()
+    finally:
+        stop.set()
+        for t in threads:
+            t.join()
+        sys.setswitchinterval(before)
+    assert not errors, errors[0]
+    assert est.n_tasks_seen_ == 20 + 30 + 25 and est.streams_.tasks == 30
+    assert len(est.tasks_) == 75 and ours.shape == (8, 2)
+
+
+def test_two_threads_right_after_fit_both_get_answers():
+    est, X, _y, task = begun("binary", False, None)
+    for _ in range(4):
+        again, found = pickle.loads(pickle.dumps(est)), []
+        again._stale = True
+
+        def ask(again=again, found=found):
+            found.append(again.predict(X[task < 20], task=task[task < 20]))
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        assert len(found) == 4 and all((f == found[0]).all() for f in found)
+
+
+def test_update_is_a_rule_and_a_method():
+    est = fmrl.MetaRegressor(update=fmrl.FLIOnline())
+    assert clone(est).get_params()["update"] == fmrl.FLIOnline()
+    assert "FLIOnline" in repr(est) and "FLIOnline" not in repr(est.set_params(update=None))
+    X, y, task = regression(tasks=6)
+    est.set_params(update=fmrl.FLIBatch())
+    assert est.update(X, y, task=task) is est and est.tasks_ == list(range(6))
+    assert est.history_.algo.update == fmrl.FLIBatch()
+
+
+def test_how_tasks_differ_is_said_in_the_users_units():
+    X, y, task = regression(tasks=200, spread=0.5, noise=0.2)
+    frame = pl.DataFrame({"price": X[:, 0] / 10, "stock": X[:, 1]})
+    y = y - X[:, 2:] @ np.linalg.lstsq(X, y, rcond=None)[0][2:]
+    est = fmrl.MetaRegressor().fit(frame, y, task=task)
+    said = dict(line.strip().split(": ") for line in est.describe().splitlines()[1:])
+    assert list(said) == ["intercept", "price", "stock", "rows around their task's model"]
+    assert 3.5 < float(said["price"]) < 7 and 0.35 < float(said["stock"]) < 0.7
+    np.testing.assert_allclose(float(said["price"]), est.prior_.coef_std[0][0, 0], rtol=1e-2)
