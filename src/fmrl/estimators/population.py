@@ -26,7 +26,8 @@ from fmrl.core.working import Moments, Warm, fit_tasks, moments, solved, stacked
 
 STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
 MIXING = 20  # steps between centres
-FAR = 10.0  # deviation of a class's coefficients between tasks, at most
+FAR = 10.0  # deviation of coefficients between tasks, at most
+LEAST = 1e-8  # noise of a regression, at least: rows can be fitted exactly, and y has variance 1
 WIDE = 2.5  # deviation of a class's coefficients before anything is known; 1 in a regression
 FULL, RANK = 48, 8  # columns at most with all correlations; beyond, so many directions
 MANY = 128  # columns beyond which all differ alike
@@ -190,11 +191,8 @@ def _options(tasks: Tasks, family: str, intercept: bool) -> tuple[dict[str, Any]
     if isinstance(kind, tuple):
         kind = tuple(-1 if still else label for still, label in zip(fixed, kind, strict=True))
     learns = isinstance(tasks.loss, Squared)
-    ridge, most = (1.0, np.inf) if learns else (WIDE**-2, FAR**2)
-    # y has deviation 1. What a plainer family left may be nothing: no share of it is a noise.
-    how = {"family": kind, "learns": learns, "ridge": ridge, "most": most, "bold": True}
-    how["least"] = 1e-10
-    return how, fixed
+    how = {"family": kind, "learns": learns, "bold": True, "most": FAR**2, "least": LEAST}
+    return how | {"ridge": 1.0 if learns else WIDE**-2}, fixed
 
 
 def constant(tasks: Tasks) -> np.ndarray:

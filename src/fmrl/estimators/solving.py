@@ -20,8 +20,8 @@ import numpy as np
 from scipy.special import expit
 
 from fmrl.core.losses import Squared
-from fmrl.core.marginal import NEWTON, root_of
 from fmrl.core.tasks import Tasks
+from fmrl.core.working import NEWTON, root_of
 from fmrl.estimators.population import Population, Posterior
 
 # The third derivative of the logistic loss is at most its second. So a Newton step that moves no

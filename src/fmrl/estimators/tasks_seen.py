@@ -40,6 +40,7 @@ class TaskModels(Mapping):
         self.prior = owner.prior_
         coef, intercept = self.prior.models(tasks)
         one = self.prior.classes is None
+        coef = coef[..., : self.prior.features]
         self.coef_ = coef[:, 0] if one else coef
         self.intercept_ = intercept[:, 0] if one else intercept
 
