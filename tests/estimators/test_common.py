@@ -156,16 +156,16 @@ def test_many_columns_are_compared_in_fewer_directions(tmp_path):
 
 def test_another_score_can_be_asked_for():
     """Two members: one is nearer on average, the other right more often."""
-    from fmrl.estimators.calibration import Answers, _by_score
+    from fmrl.estimators.averaging import Answers, by_score
 
     target = np.array([[[1.0], [1.0], [0.0]]])
     near, right = [[[-0.1], [-0.1], [-3.0]]], [[[0.1], [0.1], [-0.1]]]
     margins = np.array([near, right])
     sheet = Answers(margins, np.zeros_like(margins), target, np.full((1, 3), 1 / 3))
     equal = np.array([0.5, 0.5])
-    assert _by_score([sheet], equal, "accuracy").tolist() == [0, 1]
+    assert by_score([sheet], equal, "accuracy").tolist() == [0, 1]
     numbers = sheet._replace(target=np.array([[[-0.1], [-0.1], [-3.0]]]))
-    assert _by_score([numbers], equal, "neg_mean_absolute_error").tolist() == [1, 0]
+    assert by_score([numbers], equal, "neg_mean_absolute_error").tolist() == [1, 0]
     X, y, task = bent()
     one, two = (
         fmrl.MetaRegressor(scoring=name).fit(X, y, task=task).prior_.rule.choices

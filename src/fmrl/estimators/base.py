@@ -14,8 +14,9 @@ from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators import store
 from fmrl.estimators.encoding import as_numpy, by_task, ready, warn
+from fmrl.estimators.first_stream import FirstTask
 from fmrl.estimators.inputs import grouped, task_ids, weighed
-from fmrl.estimators.stream import FirstTask, OpenTask
+from fmrl.estimators.stream import OpenTask
 from fmrl.estimators.tasks_seen import TasksSeen
 from fmrl.theory.certificate import Certificate, certify
 from fmrl.theory.similarity import SimilarityReport, similarity_report

@@ -17,22 +17,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from fmrl.core.losses import Squared
 from fmrl.core.tasks import Tasks
-from fmrl.errors import FMRLError
-from fmrl.estimators.population import Population, Posterior, around, estimate, families
+from fmrl.estimators.averaging import (
+    Answers,
+    averaged,
+    best_moderation,
+    best_weights,
+    by_score,
+    check_scoring,
+    loss_and_slope,
+    margins,
+    moderated,
+    quantiles,
+)
+from fmrl.estimators.population import Population, around, estimate, families
 
 HELD = 32  # rows of a task to be scored on, at most
-DRAWN = 1.0  # tasks' worth of equal weights
 LEAST = 0.02  # weights below are none
 WIDE = ("alike", "full")  # families that are also tried around several centres
-SCORES = {True: ("neg_mean_absolute_error",), False: ("accuracy",)}  # of regressions, of classes
-MODERATION = (0.0, 0.25, 0.5, 1.0)
-LEVELS = np.linspace(0.0, 1.0, 201)
 
 
 class Choice(NamedTuple):
@@ -68,15 +75,6 @@ class Rule:
         sizes = np.log([c.rounds for c in self.choices[1:]])
         near = np.abs(np.log(np.maximum(rounds, 1e-9))[:, None] - sizes).argmin(axis=1)
         return np.where(rounds > 0, 1 + near, 0)
-
-
-class Answers(NamedTuple):
-    """What members say of held-out rows after n others, stacked over tasks."""
-
-    margins: np.ndarray  # [members, P, H, outputs]
-    variance: np.ndarray  # [members, P, H, outputs] of the margins
-    target: np.ndarray  # [P, H, outputs]
-    weight: np.ndarray  # [P, H], 0 for padding, sums to 1 over a task
 
 
 Members = Callable[[Tasks], list[Population]]  # estimates all members from some tasks
@@ -204,78 +202,6 @@ def _join(parts: list[Answers]) -> Answers:
                    padded("weight", 1))  # fmt: skip
 
 
-def margins(X: np.ndarray, models: Posterior) -> tuple[np.ndarray, np.ndarray]:
-    """Margins [P, H, outputs] of rows X [P, H, width] under one model for each P, and their
-    variances (0 where the models' are not known).
-    """
-    z = X @ np.swapaxes(models.theta, 1, 2)
-    if models.spread is None:
-        return z, np.zeros_like(z)
-    wide = X[:, None] @ models.spread  # [P, outputs, H, width]
-    return z, np.moveaxis((wide * X[:, None]).sum(axis=-1), 1, -1)
-
-
-def moderated(z: np.ndarray, variance: np.ndarray, moderation: Any) -> np.ndarray:
-    """Margins [..., outputs] drawn to 0 as far as their uncertainty asks for: ∫ sigmoid is about
-    the sigmoid of z/√(1 + π·variance/8). All outputs of a row are drawn alike, so that their order
-    stays.
-    """
-    return z * _drawn(variance, moderation)
-
-
-def _drawn(variance: np.ndarray, moderation: Any) -> np.ndarray:
-    return 1 / np.sqrt(1 + moderation * math.pi / 8 * variance.mean(axis=-1, keepdims=True))
-
-
-def loss_and_slope(z: np.ndarray, target: np.ndarray, squared: bool) -> tuple[Any, Any]:
-    """Squared error or log-loss [..., n] of margins [..., n, outputs], and its slope."""
-    if squared:
-        off = z - target
-        return (off**2)[..., 0], 2 * off
-    soft, p = np.logaddexp(0, z), 1 / (1 + np.exp(-np.clip(z, -500, 500)))
-    if z.shape[-1] == 1:
-        return (soft - target * z)[..., 0], p - target
-    # One-vs-all: probabilities are the sigmoids, normalised.
-    total = np.maximum(p.sum(axis=-1, keepdims=True), 1e-300)
-    value = (target * (soft - z)).sum(axis=-1) + np.log(total)[..., 0]
-    return value, p * (1 - p) / total - target * (1 - p)
-
-
-def averaged(sheet: Answers, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Margins and variances of the average of members, their disagreement included."""
-    z = np.tensordot(weights, sheet.margins, 1)
-    apart = np.tensordot(weights, (sheet.margins - z) ** 2, 1)
-    return z, np.tensordot(weights, sheet.variance, 1) + apart
-
-
-def check_scoring(scoring: str | None, squared: bool) -> str | None:
-    """None for the proper score, or the name of another that fits the task."""
-    proper = "neg_mean_squared_error" if squared else "neg_log_loss"
-    known = (*SCORES[squared], proper)
-    if scoring is not None and scoring not in known:
-        raise FMRLError(f"scoring={scoring!r} is not one of {', '.join(known)}")
-    return None if scoring == proper else scoring
-
-
-def _by_score(sheets: list[Answers], weights: np.ndarray, score: str) -> np.ndarray:
-    """The average, or one member, whichever scores best on tasks held out."""
-
-    def value(w: np.ndarray) -> float:
-        total = 0.0
-        for s in sheets:
-            z, _ = averaged(s, w)
-            if score == "accuracy":
-                right = s.target[..., 0] == (z[..., 0] > 0)
-                if z.shape[-1] > 1:
-                    right = s.target.argmax(axis=-1) == z.argmax(axis=-1)
-                total += float((right * s.weight).sum())
-            else:
-                total -= float((np.abs(z - s.target)[..., 0] * s.weight).sum())
-        return total
-
-    return max([weights, *np.eye(len(weights))], key=value)
-
-
 def _choice(
     n: int, own: Answers, near: list[Answers], squared: bool, group: list[Population],
     scoring: str | None,
@@ -284,14 +210,14 @@ def _choice(
     first = np.array([0.2 if m.family.endswith("none") and n else 1.0 for m in group])
     weights, moderation = first / first.sum(), 0.0
     if not squared:
-        moderation = _moderation(near, weights)
-    weights = _weigh(near, weights, moderation, squared)
+        moderation = best_moderation(near, weights)
+    weights = best_weights(near, weights, moderation, squared)
     weights[weights < LEAST] = 0.0
     weights /= weights.sum()
     if scoring is not None:
-        weights = _by_score(near, weights, scoring)
+        weights = by_score(near, weights, scoring)
     if not squared:
-        moderation = _moderation(near, weights)
+        moderation = best_moderation(near, weights)
     z, variance = averaged(own, weights)
     told = z if squared else moderated(z, variance, moderation)
     score = -float((loss_and_slope(told, own.target, squared)[0] * own.weight).sum(axis=1).mean())
@@ -299,71 +225,5 @@ def _choice(
     if squared:
         noise = sum(w * m.noise for w, m in zip(weights, group, strict=True))
         ratio = np.abs(z - own.target)[..., 0] / np.sqrt(variance[..., 0] + noise)
-        errors = tuple(_quantiles(ratio[own.weight > 0], own.weight[own.weight > 0]))
+        errors = tuple(quantiles(ratio[own.weight > 0], own.weight[own.weight > 0]))
     return Choice(n, tuple(weights.tolist()), moderation, score, errors)
-
-
-def _moderation(sheets: list[Answers], weights: np.ndarray) -> float:
-    def loss(moderation: float) -> float:
-        total = 0.0
-        for s in sheets:
-            z = moderated(*averaged(s, weights), moderation)
-            total += float((loss_and_slope(z, s.target, False)[0] * s.weight).sum())
-        return total
-
-    return min(MODERATION, key=loss)
-
-
-def _weigh(
-    sheets: list[Answers], first: np.ndarray, moderation: float, squared: bool
-) -> np.ndarray:
-    """The weights with the least loss, drawn towards ``first``: exponentiated gradient."""
-    count = sum(len(s.weight) for s in sheets)
-    start = sum(float((_loss(s, first, moderation, squared)[0]).sum()) for s in sheets) / count
-    unit = max(start, 1e-300) if squared else 1.0
-
-    def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = 0.0, np.zeros_like(w)
-        for s in sheets:
-            losses, slopes = _loss(s, w, moderation, squared)
-            value += float(losses.sum())
-            slope += slopes
-        far = np.log(w / first)
-        pull = DRAWN / count
-        return value / count / unit + pull * float(w @ far), slope / count / unit + pull * (far + 1)
-
-    w, rate = first.copy(), 2.0
-    value, slope = objective(w)
-    for _ in range(100):
-        step = np.clip(-rate * (slope - slope @ w), -3, 3)
-        new = np.maximum(w * np.exp(step), 1e-9)
-        new /= new.sum()
-        after, steep = objective(new)
-        if after <= value:
-            done = value - after < 1e-6
-            w, value, slope, rate = new, after, steep, 1.5 * rate
-            if done:
-                break
-        else:
-            rate /= 3
-            if rate < 1e-6:
-                break
-    return w
-
-
-def _loss(
-    s: Answers, w: np.ndarray, moderation: float, squared: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Loss of every task [P], and the slope of their sum in the weights."""
-    z, variance = averaged(s, w)
-    shrink = 1.0 if squared else _drawn(variance, moderation)
-    value, slope = loss_and_slope(z * shrink, s.target, squared)
-    slope = slope * shrink * s.weight[..., None]
-    return (value * s.weight).sum(axis=1), np.tensordot(s.margins, slope, 3)
-
-
-def _quantiles(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Weighted quantiles at LEVELS."""
-    order = np.argsort(values)
-    share = np.cumsum(weight[order])
-    return np.interp(LEVELS, share / share[-1], values[order])

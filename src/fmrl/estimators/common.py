@@ -22,7 +22,7 @@ from sklearn.base import clone, is_classifier, is_regressor
 from fmrl.core.losses import Squared
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.calibration import loss_and_slope
+from fmrl.estimators.averaging import loss_and_slope
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.population import estimate
 

@@ -19,7 +19,8 @@ from fmrl.core.losses import Squared
 from fmrl.core.rules.moving import Window
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.calibration import Answers, ask, loss_and_slope, moderated, spaced
+from fmrl.estimators.averaging import Answers, loss_and_slope, moderated
+from fmrl.estimators.calibration import ask, spaced
 from fmrl.estimators.population import Population, around, estimate, families
 
 LEAST = 40  # tasks; with fewer they are taken to stay where they are

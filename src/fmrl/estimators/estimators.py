@@ -9,8 +9,8 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 
 from fmrl.errors import FMRLError
+from fmrl.estimators.averaging import moderated
 from fmrl.estimators.base import Meta
-from fmrl.estimators.calibration import moderated
 from fmrl.estimators.encoding import as_numpy, checked
 from fmrl.estimators.inputs import back, positions, weights
 from fmrl.estimators.task_models import TaskClassifier, TaskRegressor, probabilities, width

@@ -16,7 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.calibration import LEVELS, Choice, Rule, margins, moderated
+from fmrl.estimators.averaging import LEVELS, margins, moderated
+from fmrl.estimators.calibration import Choice, Rule
 from fmrl.estimators.common import Answer
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.encoding import as_numpy, checked, read

@@ -11,7 +11,7 @@ from sklearn.utils.validation import _num_samples
 
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.calibration import margins
+from fmrl.estimators.averaging import margins
 from fmrl.estimators.encoding import by_task, columns_of, read
 from fmrl.estimators.inputs import grouped, task_ids, weighed
 from fmrl.estimators.learning import Beside, Learning

@@ -15,7 +15,7 @@ import polars as pl
 
 from fmrl.datasets import TableError
 from fmrl.errors import FMRLError
-from fmrl.estimators.calibration import moderated
+from fmrl.estimators.averaging import moderated
 from fmrl.estimators.task_models import probabilities, width
 from fmrl.files import atomic
 from fmrl.runs.evaluate import INTERVAL

@@ -1,0 +1,167 @@
+"""Members of a prior, averaged: what each says of rows of tasks it has not seen, and the weights
+under which their average has the least loss.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fmrl.errors import FMRLError
+from fmrl.estimators.population import Posterior
+
+DRAWN = 1.0  # tasks' worth of equal weights
+SCORES = {True: ("neg_mean_absolute_error",), False: ("accuracy",)}  # of regressions, of classes
+MODERATION = (0.0, 0.25, 0.5, 1.0)
+LEVELS = np.linspace(0.0, 1.0, 201)
+
+
+class Answers(NamedTuple):
+    """What members say of held-out rows after n others, stacked over tasks."""
+
+    margins: np.ndarray  # [members, P, H, outputs]
+    variance: np.ndarray  # [members, P, H, outputs] of the margins
+    target: np.ndarray  # [P, H, outputs]
+    weight: np.ndarray  # [P, H], 0 for padding, sums to 1 over a task
+
+
+def margins(X: np.ndarray, models: Posterior) -> tuple[np.ndarray, np.ndarray]:
+    """Margins [P, H, outputs] of rows X [P, H, width] under one model for each P, and their
+    variances (0 where the models' are not known).
+    """
+    z = X @ np.swapaxes(models.theta, 1, 2)
+    if models.spread is None:
+        return z, np.zeros_like(z)
+    wide = X[:, None] @ models.spread  # [P, outputs, H, width]
+    return z, np.moveaxis((wide * X[:, None]).sum(axis=-1), 1, -1)
+
+
+def moderated(z: np.ndarray, variance: np.ndarray, moderation: Any) -> np.ndarray:
+    """Margins [..., outputs] drawn to 0 as far as their uncertainty asks for: ∫ sigmoid is about
+    the sigmoid of z/√(1 + π·variance/8). All outputs of a row are drawn alike, so that their order
+    stays.
+    """
+    return z * _drawn(variance, moderation)
+
+
+def _drawn(variance: np.ndarray, moderation: Any) -> np.ndarray:
+    return 1 / np.sqrt(1 + moderation * math.pi / 8 * variance.mean(axis=-1, keepdims=True))
+
+
+def loss_and_slope(z: np.ndarray, target: np.ndarray, squared: bool) -> tuple[Any, Any]:
+    """Squared error or log-loss [..., n] of margins [..., n, outputs], and its slope."""
+    if squared:
+        off = z - target
+        return (off**2)[..., 0], 2 * off
+    soft, p = np.logaddexp(0, z), 1 / (1 + np.exp(-np.clip(z, -500, 500)))
+    if z.shape[-1] == 1:
+        return (soft - target * z)[..., 0], p - target
+    # One-vs-all: probabilities are the sigmoids, normalised.
+    total = np.maximum(p.sum(axis=-1, keepdims=True), 1e-300)
+    value = (target * (soft - z)).sum(axis=-1) + np.log(total)[..., 0]
+    return value, p * (1 - p) / total - target * (1 - p)
+
+
+def averaged(sheet: Answers, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Margins and variances of the average of members, their disagreement included."""
+    z = np.tensordot(weights, sheet.margins, 1)
+    apart = np.tensordot(weights, (sheet.margins - z) ** 2, 1)
+    return z, np.tensordot(weights, sheet.variance, 1) + apart
+
+
+def check_scoring(scoring: str | None, squared: bool) -> str | None:
+    """None for the proper score, or the name of another that fits the task."""
+    proper = "neg_mean_squared_error" if squared else "neg_log_loss"
+    known = (*SCORES[squared], proper)
+    if scoring is not None and scoring not in known:
+        raise FMRLError(f"scoring={scoring!r} is not one of {', '.join(known)}")
+    return None if scoring == proper else scoring
+
+
+def by_score(sheets: list[Answers], weights: np.ndarray, score: str) -> np.ndarray:
+    """The average, or one member, whichever scores best on tasks held out."""
+
+    def value(w: np.ndarray) -> float:
+        total = 0.0
+        for s in sheets:
+            z, _ = averaged(s, w)
+            if score == "accuracy":
+                right = s.target[..., 0] == (z[..., 0] > 0)
+                if z.shape[-1] > 1:
+                    right = s.target.argmax(axis=-1) == z.argmax(axis=-1)
+                total += float((right * s.weight).sum())
+            else:
+                total -= float((np.abs(z - s.target)[..., 0] * s.weight).sum())
+        return total
+
+    return max([weights, *np.eye(len(weights))], key=value)
+
+
+def best_moderation(sheets: list[Answers], weights: np.ndarray) -> float:
+    """How far probabilities are best drawn to the middle."""
+
+    def loss(moderation: float) -> float:
+        total = 0.0
+        for s in sheets:
+            z = moderated(*averaged(s, weights), moderation)
+            total += float((loss_and_slope(z, s.target, False)[0] * s.weight).sum())
+        return total
+
+    return min(MODERATION, key=loss)
+
+
+def best_weights(
+    sheets: list[Answers], first: np.ndarray, moderation: float, squared: bool
+) -> np.ndarray:
+    """The weights with the least loss, drawn towards ``first``: exponentiated gradient."""
+    count = sum(len(s.weight) for s in sheets)
+    start = sum(float((_loss(s, first, moderation, squared)[0]).sum()) for s in sheets) / count
+    unit = max(start, 1e-300) if squared else 1.0
+
+    def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
+        value, slope = 0.0, np.zeros_like(w)
+        for s in sheets:
+            losses, slopes = _loss(s, w, moderation, squared)
+            value += float(losses.sum())
+            slope += slopes
+        far = np.log(w / first)
+        pull = DRAWN / count
+        return value / count / unit + pull * float(w @ far), slope / count / unit + pull * (far + 1)
+
+    w, rate = first.copy(), 2.0
+    value, slope = objective(w)
+    for _ in range(100):
+        step = np.clip(-rate * (slope - slope @ w), -3, 3)
+        new = np.maximum(w * np.exp(step), 1e-9)
+        new /= new.sum()
+        after, steep = objective(new)
+        if after <= value:
+            done = value - after < 1e-6
+            w, value, slope, rate = new, after, steep, 1.5 * rate
+            if done:
+                break
+        else:
+            rate /= 3
+            if rate < 1e-6:
+                break
+    return w
+
+
+def _loss(
+    s: Answers, w: np.ndarray, moderation: float, squared: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Loss of every task [P], and the slope of their sum in the weights."""
+    z, variance = averaged(s, w)
+    shrink = 1.0 if squared else _drawn(variance, moderation)
+    value, slope = loss_and_slope(z * shrink, s.target, squared)
+    slope = slope * shrink * s.weight[..., None]
+    return (value * s.weight).sum(axis=1), np.tensordot(s.margins, slope, 3)
+
+
+def quantiles(values: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Weighted quantiles at LEVELS."""
+    order = np.argsort(values)
+    share = np.cumsum(weight[order])
+    return np.interp(LEVELS, share / share[-1], values[order])
