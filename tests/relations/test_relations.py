@@ -211,7 +211,8 @@ def every_column_twice():
         yield case, rows(case, lambda X: np.hstack([X, X]), **other), same
 
 
-@relation(("They take no weights.", *STREAMS, *COMMANDS, *CORE, FRAME, *NETWORKS))
+@relation(("They take no weights.", *STREAMS, *COMMANDS, *CORE, FRAME, *NETWORKS),
+          ("Its new task makes two for the pilot, which may show one of two copies.", "update"))
 def weight_of_a_row():
     """A weight of 0 is no row; a weight of n is n rows where there is one task, whose model is
     its optimum.
