@@ -12,7 +12,7 @@ import numpy as np
 from fmrl.errors import FMRLError
 from fmrl.estimators.population import Posterior
 
-DRAWN = 1.0  # tasks' worth of equal weights
+DRAWN = 2.0  # tasks' worth of equal weights
 SCORES = {True: ("neg_mean_absolute_error",), False: ("accuracy",)}  # of regressions, of classes
 MODERATION = (0.0, 0.25, 0.5, 1.0)
 LEVELS = np.linspace(0.0, 1.0, 201)

@@ -26,7 +26,7 @@ from fmrl.estimators.averaging import loss_and_slope
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.population import estimate
 
-FOLDS = 3  # of tasks, each answered by a model of the others
+FOLDS = 5  # of tasks, each answered by a model of the others
 ROWS, TASKS = 60, 6  # below, "auto" does not try trees
 HOPELESS = {False: (1.4, 1.0, 1.0), True: (1.08, 1.0, 1.0)}  # times it, above which none larger is
 NEAR = 1.02  # times the loss of a linear model, above which trees are not worth a column
