@@ -25,7 +25,8 @@ from fmrl.estimators.population import Population, around, estimate, families
 
 LEAST = 40  # tasks; with fewer they are taken to stay where they are
 FEW = 16  # tasks of a window, at least
-TASKS = 600  # tried at most, evenly spaced
+TASKS = 600  # tried at most, evenly spaced …
+NUMBERS = 1 << 19  # … and no more than so many numbers, over all outputs
 BLOCKS, LATER = 3, 0.4  # the last 40 % of the tasks, in three blocks
 SURE, WORTH = 2.0, 0.003  # standard errors, and the share of the loss, that must be gained
 SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # of the tasks before a block, the latest
@@ -104,7 +105,8 @@ def environment_of(tasks: Tasks, intercept: bool, asked: Any, count: int, seed: 
     able = (tasks.lengths >= 2).sum()
     if asked == "stationary" or len(tasks) < LEAST or able < LEAST:
         return still
-    trial = _Trial(tasks.take(spaced(len(tasks), TASKS)), intercept, seed)
+    most = max(LEAST, min(TASKS, int(NUMBERS * len(tasks) / (tasks.X.size * tasks.loss.outputs))))
+    trial = _Trial(tasks.take(spaced(len(tasks), most)), intercept, seed)
     found, ordered = still, by_a_column(trial.tasks)
     for share in SHARES:
         if ordered or share * (1 - LATER) * len(trial.tasks) < FEW:

@@ -40,7 +40,7 @@ WINDOW = (
 VECTORS = 10_000_000  # numbers of optima that a history may hold; beyond, it keeps scalars only
 PILOT = 1000  # tasks from which the prior is learned, at most …
 ROWS = 20_000  # … or up to four times as many, to have so many rows
-NUMBERS = 1 << 21  # … but no more than so many numbers, over all outputs
+NUMBERS = 1 << 20  # … but no more than so many numbers, over all outputs
 CACHED = 1 << 20  # numbers of models that are kept in memory beside a store
 FITTED = ("history_", "state_", "coordinates_", "lipschitz_", "_prior")
 
