@@ -182,9 +182,17 @@ def test_dates_do_not_depend_on_where_a_calendar_begins():
 def test_errors_name_the_column(change, message):
     frame, y = table()
     reg = fmrl.MetaRegressor().fit(frame, y, task="shop")
-    for ask in (lambda f: reg.predict(f), lambda f: reg.adapt(f, y)):
+    for ask in (lambda f: reg.predict(f), lambda f: reg.adapt(f[:1], y[:1])):
         with pytest.raises(TableError, match=message):
             ask(frame.with_columns(change))
+
+
+def test_rows_of_several_tasks_are_no_one_task():
+    frame, y = table()
+    reg = fmrl.MetaRegressor().fit(frame, y, task="shop")
+    with pytest.raises(fmrl.FMRLError, match="several tasks"):
+        reg.adapt(frame, y)
+    assert len(reg.adapt_many(frame, y)) == frame["shop"].n_unique()
 
 
 @pytest.mark.parametrize(

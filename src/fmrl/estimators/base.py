@@ -80,8 +80,8 @@ class Meta(TasksSeen):
         """Learn from one more task, or add rows to one that is known, which is then not played a
         second time: `update`.
 
-        What was learned across tasks is learned again, from the latest tasks, whenever as many have
-        come as it was learned from.
+        What was learned across tasks is learned again, from the latest tasks, when as many have
+        come as it was learned from, and beyond 64 when a tenth have.
 
         Args:
             X: The task's rows [n, f].
@@ -150,8 +150,8 @@ class Meta(TasksSeen):
         return self
 
     def adapt(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
-        """An ordinary linear model of a new task from a few of its rows; this estimator stays as
-        it is.
+        """A fitted model of a new task from a few of its rows; this estimator stays as it is. The
+        model is linear, around what all tasks share where ``common`` found that not to be.
 
         Args:
             X: Rows [n, f] with the features of `fit`; with none the model is the population's.
@@ -163,7 +163,10 @@ class Meta(TasksSeen):
         """
         self._fitted()
         if not ready(self, X):
-            X = by_task(X, None, self._task_column)[0]
+            X, ids, _ = by_task(X, None, self._task_column)
+            if ids is not None and len(np.unique(task_ids(ids, len(ids)))) > 1:
+                fix = "adapt_many(X, y) gives a model for each of them"
+                raise FMRLError("these are rows of several tasks", fix=fix)
             # The features must be those of fit.
             validate_data(self, X, reset=False, skip_check_array=True)
         return self._task_model(self.prior_).fit(X, as_numpy(y), sample_weight)

@@ -80,7 +80,7 @@ def by_task(X: Any, task: Any, known: str | None = None, *, one: bool = False) -
     if one and (named or task is None):
         found = frame[name].unique().to_list()
         if len(found) > 1:
-            fix = "give the rows of one task, or use fit"
+            fix = "give the rows of one task, or all of them to update or fit"
             raise FMRLError(f"column {name!r} names {len(found)} tasks", fix=fix)
         ids = found[0] if found else None
     return frame.drop(name).to_native(), ids, name

@@ -22,7 +22,7 @@ class MetaClassifier(ClassifierMixin, Meta):
 
     It plays the tasks one after another by Algorithm 2 of the paper, and so learns where a new
     task should start (phi) and how far it may go; `adapt` turns that and a few rows into an
-    ordinary linear classifier.
+    fitted classifier, linear around what all tasks share.
 
     Args:
         within: The learner inside a task (default `OMD()`).

@@ -180,14 +180,14 @@ class Learning(BaseEstimator):
         return self.prior_.environment
 
     def _observe(self, tasks: Tasks) -> None:
-        """Keep more tasks for the prior, which is learned again when as many have come as it was
-        learned from, each with all the rows it has by then.
+        """Keep more tasks for the prior, which is learned again now and then (`due_after`) from the
+        latest of them, with all the rows they have by then.
         """
         assert self._pilot is not None
         first = 0
         while first < len(tasks):
             most = pilot_size(self._pilot)
-            due = min(len(self._pilot), most) - sum(map(len, self._fresh))
+            due = due_after(min(len(self._pilot), most)) - sum(map(len, self._fresh))
             last = min(first + max(due, 1), len(tasks))
             self._fresh.append(tasks.take(np.arange(first, last)))
             if last - first >= due:
@@ -290,6 +290,13 @@ class Learning(BaseEstimator):
 
     def _loss(self) -> Any:
         return loss_of(getattr(self, "classes_", None))
+
+
+def due_after(learned: int) -> int:
+    """After how many more tasks a prior that was learned from so many is learned again: as many,
+    up to 64, and then a tenth, so that a change of the environment is seen.
+    """
+    return learned if learned < 64 else max(32, learned // 10)
 
 
 def pilot_size(tasks: Tasks) -> int:

@@ -84,14 +84,23 @@ class TasksSeen(Learning):
         ``prior_.noise`` hold.
         """
         self._fitted()
-        slopes, level = self.prior_.coef_std
+        prior = self.prior_
+        slopes, level = prior.coef_std
         names = self.get_feature_names_out().tolist()
-        lines = [f"{self.n_tasks_seen_:,} tasks seen; one task differs from another by (deviation)"]
+        seen = f"{self.n_tasks_seen_:,} task{'s' if self.n_tasks_seen_ != 1 else ''} seen"
+        lines = [f"{seen}; one task differs from another by (deviation)"]
+        if len(level) > 1:
+            lines.append(f"  classes: {', '.join(map(str, self.classes_.tolist()))}")  # type: ignore[attr-defined]
         pairs = [("intercept", level), *zip(names, slopes.T, strict=True)]
         lines += [f"  {name}: {', '.join(f'{v:.3g}' for v in stds)}" for name, stds in pairs]
-        if self.prior_.classes is None:
-            lines.append(f"  rows around their task's model: {self.prior_.noise**0.5:.3g}")
-        return "\n".join(lines)
+        if prior.classes is None:
+            lines.append(f"  rows around their task's model: {prior.noise**0.5:.3g}")
+        if prior.common is not None:
+            lines.append(
+                "all tasks share a part that is not linear, which coef_ does not show; "
+                "common='linear' leaves it out"
+            )
+        return "\n".join([*lines, str(prior.environment)])
 
     @Beside
     def update(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self:
@@ -145,7 +154,7 @@ class TasksSeen(Learning):
         """
         return self._said(self._asked(X, task, spread=False, warn=False), X)
 
-    def adapt_many(self, X: Any, y: Any, task: Any, sample_weight: Any = None) -> TaskModels:
+    def adapt_many(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> TaskModels:
         """Models of many new tasks from a few rows of each, solved together; this estimator stays
         as it is.
 
@@ -183,7 +192,7 @@ class TasksSeen(Learning):
             task: Its name.
         """
         self._fitted()
-        name = task.item() if isinstance(task, np.generic) else task
+        name = self._name(task)
         with self._lock:
             if name not in self._rows:
                 raise FMRLError(
@@ -231,7 +240,7 @@ class TasksSeen(Learning):
         task is given or the task is unknown.
         """
         self._fitted()
-        X, task, _ = by_task(X, task, self._task_column)
+        X, task, _ = by_task(X, self._ids(X, task), self._task_column)
         X = read(self, X)
         with self._lock:
             return self._answers(X, task_ids(task, len(X)), spread, warn)
