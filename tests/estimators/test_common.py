@@ -175,3 +175,33 @@ def test_another_score_can_be_asked_for():
     for bad, kind in (("accuracy", fmrl.MetaRegressor), ("r2", fmrl.MetaClassifier)):
         with pytest.raises(fmrl.FMRLError, match="scoring"):
             kind(scoring=bad).fit(X, y > 1 if kind is fmrl.MetaClassifier else y, task=task)
+
+
+@pytest.mark.parametrize("noise", [0.1, 0.3])
+def test_intervals_without_rows_cover(noise):
+    """Where tasks differ much more than their rows, too."""
+    inside = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        task, X = np.repeat(np.arange(160), 10), rng.normal(size=(1600, 3))
+        w = 1 + rng.normal(size=(160, 3))
+        y = (X * w[task]).sum(axis=1) + rng.normal(size=160)[task] + noise * rng.normal(size=1600)
+        train = task < 100
+        reg = fmrl.MetaRegressor(common="linear", environment="stationary")
+        low, high = reg.fit(X[train], y[train], task=task[train]).predict_interval(X[~train]).T
+        inside.append(((low <= y[~train]) & (y[~train] <= high)).mean())
+    assert 0.86 < np.mean(inside) < 0.95
+
+
+def test_weights_of_all_rows_alike_do_little():
+    X, y, task = bent(tasks=60, rows=10)
+    scores = []
+    for heavy in (1.0, 10.0, 100.0):
+        reg = fmrl.MetaRegressor(common="linear")
+        reg.fit(X[:450], y[:450], task=task[:450], sample_weight=np.full(450, heavy))
+        found = [
+            reg.adapt(X[task == t][:5], y[task == t][:5], np.full(5, heavy)) for t in range(45, 60)
+        ]
+        parts = [m.score(X[task == t][5:], y[task == t][5:]) for t, m in enumerate(found, 45)]
+        scores.append(np.mean(parts))
+    assert min(scores) > scores[0] - 0.15

@@ -117,3 +117,17 @@ def test_one_task_after_another_keeps_adapting():
     late = stream("switch", tasks=400, seed=1)
     now = (late[0][300:], late[1][300:])
     assert later(est, *now) < 0.6
+
+
+def test_a_sorted_table_does_not_drift():
+    """In the order of a column, or of what is to be predicted."""
+    rng = np.random.default_rng(0)
+    level = np.sort(rng.normal(size=200))
+    X, task = rng.normal(size=(200, 8, 2)), np.repeat(np.arange(200), 8)
+    y = X.sum(axis=-1) + 2 * level[:, None] + 0.3 * rng.normal(size=(200, 8))
+    est = fmrl.MetaRegressor(common="linear").fit(X.reshape(-1, 2), y.ravel(), task=task)
+    assert est.environment_.kind != "recent"
+    X[..., 1] = level[:, None] + 0.01 * X[..., 1]
+    y = X[..., 0] * np.sign(level)[:, None] + 0.3 * rng.normal(size=(200, 8))
+    est = fmrl.MetaRegressor(common="linear").fit(X.reshape(-1, 2), y.ravel(), task=task)
+    assert est.environment_.kind != "recent"

@@ -493,9 +493,64 @@ def test_how_tasks_differ_is_said_in_the_users_units():
     X, y, task = regression(tasks=200, spread=0.5, noise=0.2)
     frame = pl.DataFrame({"price": X[:, 0] / 10, "stock": X[:, 1]})
     y = y - X[:, 2:] @ np.linalg.lstsq(X, y, rcond=None)[0][2:]
-    est = fmrl.MetaRegressor().fit(frame, y, task=task)
+    est = fmrl.MetaRegressor(common="linear").fit(frame, y, task=task)
     said = dict(line.strip().split(": ") for line in est.describe().splitlines()[1:5])
     assert list(said) == ["intercept", "price", "stock", "rows around their task's model"]
     assert 3.5 < float(said["price"]) < 7 and 0.35 < float(said["stock"]) < 0.7
     np.testing.assert_allclose(float(said["price"]), est.prior_.coef_std[0][0, 0], rtol=1e-2)
     assert str(est.environment_) in est.describe() and "not linear" not in est.describe()
+
+
+@pytest.mark.parametrize("way", ["update", "partial_fit", "stream"])
+def test_a_task_that_came_later_is_forgotten_whole(way):
+    X, y, task = regression(tasks=20)
+    est = fmrl.MetaRegressor().fit(X, y, task=task)
+    if way == "update":
+        est.update(X[:4], y[:4], task=900)
+    elif way == "partial_fit":
+        est.partial_fit(X[:4], y[:4], task=900)
+    else:
+        with est.task(name=900) as stream:
+            stream.learn(X[0], y[0])
+    est.forget(900)
+    assert 900 not in est.tasks_
+    assert not any(900 in list(t.names) for t in (est._pilot, *est._fresh))
+    alone = fmrl.MetaRegressor().partial_fit(X[:4], y[:4], task="a")
+    with pytest.raises(fmrl.FMRLError, match="only task"):
+        alone.forget("a")
+
+
+def test_a_large_batch_that_is_refused_changes_nothing():
+    X, y, task = regression(tasks=20)
+    est = fmrl.MetaRegressor().fit(X, y, task=task)
+    rng = np.random.default_rng(0)
+    many, ids = rng.normal(size=(2200, X.shape[1])), np.repeat(np.arange(1100), 2) + 1000
+    many[-1] = 1e31
+    before = est.n_tasks_seen_, len(est.tasks_), len(est.history_)
+    with pytest.raises(fmrl.FMRLError):
+        est.update(many, rng.normal(size=2200), task=ids)
+    assert (est.n_tasks_seen_, len(est.tasks_), len(est.history_)) == before
+
+
+def test_rows_are_those_that_were_given():
+    """A caller who writes into an array afterwards changes nothing."""
+    rng = np.random.default_rng(0)
+    X, ids = rng.normal(size=(450_000, 20)), np.repeat(np.arange(4500), 100)
+    est = fmrl.MetaRegressor(common="linear", environment="stationary")
+    est.fit(X, X[:, 0], task=ids)
+    coef = est.model(7).coef_.copy()
+    X[:] = 0
+    est._models.drop([7])
+    np.testing.assert_array_equal(est.model(7).coef_, coef)
+
+
+def test_numbers_beyond_squaring_are_refused_everywhere():
+    X, y, task = regression(tasks=20)
+    est = fmrl.MetaRegressor().fit(X, y, task=task)
+    big = np.full((1, X.shape[1]), 1e200)
+    for call in (lambda: est.adapt(big, [1.0]), lambda: est.update(big, [1.0], task=3)):
+        with pytest.raises(fmrl.FMRLError, match="beyond"):
+            call()
+    for A, b in ((X * 1e-200, y), (X, y * 1e-200)):
+        with pytest.raises(fmrl.FMRLError, match="too small"):
+            fmrl.MetaRegressor().fit(A, b, task=task)

@@ -45,7 +45,7 @@ WIDE = ("alike", "full")  # families that are also tried around several centres
 class Choice(NamedTuple):
     """What to do with ``rounds`` rows."""
 
-    rounds: int
+    rounds: float
     weights: tuple[float, ...]  # of the members
     moderation: float  # how far probabilities are drawn to the middle, 0 to 1
     score: float  # on the pilot: minus the log-loss or the squared error, by task
@@ -139,9 +139,12 @@ def calibrate(
         return every, Rule((Choice(0, alone, 1.0, math.nan),))
     sheets = answers(tasks, learn, seed)
     found, sizes = [], sorted(sheets)
+    # Rows count as much as their weights say, here and where a task looks its choice up.
+    unit = 1.0 if tasks.weight is None else float(np.mean(tasks.weight))
     for n in sizes:
         near = [sheets[k] for k in {n // 2, n, 2 * n} & set(sizes) if (k > 0) == (n > 0)]
-        found.append(_choice(n, sheets[n], near, squared, every, score))
+        one = _choice(n, sheets[n], near, squared, every, score)
+        found.append(one if unit == 1 else one._replace(rounds=n * unit))
     return every, Rule(tuple(found))
 
 

@@ -101,6 +101,13 @@ class Coordinates:
         return coef, self.shift + self.constant * theta[..., -1] - coef @ self.centre
 
 
+def _deviation(X: np.ndarray, weight: np.ndarray | None) -> np.ndarray:
+    """Root mean squares of columns, [f], whose squares may underflow."""
+    most = np.abs(X).max(axis=0)
+    unit = np.where(most > 0, most, 1.0)
+    return unit * np.sqrt(np.average((X / unit) ** 2, axis=0, weights=weight))
+
+
 def coordinates_of(
     tasks: Tasks, intercept: bool, radius: float | None = None
 ) -> tuple[Coordinates, Coordinates]:
@@ -116,13 +123,15 @@ def coordinates_of(
     shift, unit = 0.0, 1.0
     with np.errstate(over="ignore"):  # what overflows is refused below
         centre = np.average(X, axis=0, weights=weight) if intercept else np.zeros(X.shape[1])
-        spread = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=weight))
+        spread = _deviation(X - centre, weight)
         if isinstance(tasks.loss, Squared):
             y = tasks.target[:, 0]
             shift = float(np.average(y, weights=weight)) if intercept else 0.0
-            unit = math.sqrt(float(np.average((y - shift) ** 2, weights=weight)))
-            unit = unit if unit > 1e-12 * max(1e-290, abs(shift)) else 1.0
-    if not np.isfinite([*centre, *spread, shift, unit]).all() or 0 < spread.max() < 1e-140:
+            unit = float(_deviation((y - shift)[:, None], weight)[0])
+            unit = unit if unit > 1e-12 * abs(shift) else 1.0
+    sizes = np.array([*spread, unit])
+    odd = ((sizes > 0) & (sizes < 1e-140)) | (sizes > 1e140)
+    if not np.isfinite([*centre, *sizes, shift]).all() or odd.any():
         raise FMRLError("the numbers are too large or too small to be squared", fix="scale X and y")
     # A column is constant by its own measure, whatever units the others have.
     moving = spread > 1e-9 * np.maximum(np.abs(X).max(axis=0), 1e-290)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ NUMBERS = 1 << 19  # … and no more than so many numbers, over all outputs
 BLOCKS, LATER = 3, 0.4  # the last 40 % of the tasks, in three blocks
 SURE, WORTH = 2.0, 0.003  # standard errors, and the share of the loss, that must be gained
 SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # of the tasks before a block, the latest
-SORTED = 0.9  # of pairs of tasks: then a table is in the order of a column
+SORTED, ALL = 0.9, 0.98  # of pairs of tasks: then a table is in the order of a column, of y
 MOST = 5  # centres
 FAMILIES = ("none", "intercept", "alike", "full")  # of which the best is tried in every way
 SIZES = (1, 4)  # rows shown
@@ -93,8 +94,8 @@ def environment_of(tasks: Tasks, intercept: bool, asked: Any, count: int, seed: 
     if isinstance(asked, Window):
         share = min(1.0, asked.size / max(count, 1))
         return Environment("recent", share, tasks=count, chosen=False)
-    if isinstance(asked, int) and not isinstance(asked, bool) and asked >= 2:
-        return Environment("centres", centres=asked, tasks=count, chosen=False)
+    if isinstance(asked, Integral) and not isinstance(asked, bool) and 2 <= asked <= len(tasks):
+        return Environment("centres", centres=int(asked), tasks=count, chosen=False)
     if not (isinstance(asked, str) and asked in ("auto", "stationary")):
         what = f"environment={asked!r} is not known"
         fix = (
@@ -126,13 +127,17 @@ def environment_of(tasks: Tasks, intercept: bool, asked: Any, count: int, seed: 
 
 def by_a_column(tasks: Tasks) -> bool:
     """Whether tasks are in the order of some column, so that drift could as well be that column:
-    in nine of ten pairs of an earlier and a later task, the later one has more of it, or less.
+    in nine of ten pairs of an earlier and a later task, the later one has more of it, or less; or
+    in the order of what is to be predicted, in all but 2 % of pairs.
     """
     mean = np.add.reduceat(tasks.X, tasks.starts[:-1], axis=0) / tasks.lengths[:, None]
     cut = int((1 - LATER) * len(tasks))
     early, late = mean[:cut, None], mean[None, cut:]
     more = ((late > early) + 0.5 * (late == early)).mean(axis=(0, 1))
-    return bool((np.abs(more - 0.5) > SORTED - 0.5).any())
+    level = np.add.reduceat(tasks.target[:, 0], tasks.starts[:-1]) / tasks.lengths
+    above = float((level[None, cut:] > level[:cut, None]).mean())
+    by_target = isinstance(tasks.loss, Squared) and abs(above - 0.5) > ALL - 0.5
+    return bool((np.abs(more - 0.5) > SORTED - 0.5).any()) or by_target
 
 
 class _Trial:

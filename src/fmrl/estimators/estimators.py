@@ -13,7 +13,7 @@ from fmrl.estimators.averaging import moderated
 from fmrl.estimators.base import Meta
 from fmrl.estimators.encoding import as_numpy, checked
 from fmrl.estimators.inputs import back, positions, weights
-from fmrl.estimators.task_models import TaskClassifier, TaskRegressor, probabilities, width
+from fmrl.estimators.task_models import TaskClassifier, TaskRegressor, probabilities
 from fmrl.estimators.tasks_seen import Asked
 
 
@@ -166,11 +166,8 @@ class MetaRegressor(RegressorMixin, Meta):
             level: The share of rows to be covered, over tasks like those of `fit`.
         """
         z, variance, place, prior = self._asked(X, task, spread=True)
-        here = prior.coordinates
-        tasks = prior.members[0].tasks
-        wide = np.array([width(c, level, tasks) for c in prior.rule.choices])[place]
-        half = wide * here.unit * np.sqrt(variance[:, 0] + prior.noise / here.unit**2)
-        middle = here.prediction(z[:, 0])
+        half = prior.half(variance[:, 0], place, level)
+        middle = prior.coordinates.prediction(z[:, 0])
         return back(np.stack([middle - half, middle + half], axis=1), X)
 
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:

@@ -234,19 +234,28 @@ class Learning(BaseEstimator):
             fix = "give its new rows to update"
             raise FMRLError(f"the task {twice!r} was seen before", fix=fix)
 
-    def _play(self, tasks: Tasks, keep: bool = True) -> None:
-        """Play tasks in the user's units and remember their rows."""
+    def _play(self, tasks: Tasks, keep: bool = True, rows: Tasks | None = None) -> None:
+        """Play tasks in the user's units and remember their rows; what cannot be played or stored
+        changes nothing.
+
+        Args:
+            tasks: None of them known.
+            keep: Whether rows are remembered.
+            rows: Those to be remembered, if not only of these tasks.
+        """
         self._new(tasks.names)
         if self.state_ is not self.history_.state:  # streams moved it: a new history begins
             self.history_ = History(self.history_.algo, self.state_, self.history_.keep)
-        history = self.history_
+        history, played = self.history_, []
+        state = history.state
         for first in range(0, len(tasks), WINDOW):
             window = tasks.take(np.arange(first, min(first + WINDOW, len(tasks))))
-            played = list(play_tasks(history.algo, history.state, self.coordinates_.tasks(window)))
-            if keep and not first:
-                self._add(tasks)  # what cannot be played or stored has changed nothing so far
-            for rounds, state in played:
-                history.append(rounds, state)
+            played += play_tasks(history.algo, state, self.coordinates_.tasks(window))
+            state = played[-1][1]
+        if keep:
+            self._add(tasks if rows is None else rows)
+        for rounds, state in played:
+            history.append(rounds, state)
         self.state_ = history.state
 
     def _add(self, tasks: Tasks) -> None:

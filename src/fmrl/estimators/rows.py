@@ -11,7 +11,7 @@ import numpy as np
 
 from fmrl.core.tasks import Tasks
 
-LARGE = 1 << 26  # bytes of a table that is not held twice, but kept as it was given
+LARGE = 1 << 26  # bytes of a table that is copied as one block, without room to grow
 
 
 class TaskRows:
@@ -67,7 +67,7 @@ class TaskRows:
         fresh = np.flatnonzero(numbers < 0)
         if tasks.X.nbytes > LARGE and len(fresh) == len(tasks):
             at = len(self._blocks)
-            self._blocks.append((tasks.X, tasks.target, weight))
+            self._blocks.append(tuple(np.array(a) for a in (tasks.X, tasks.target, weight)))
             self._used = len(tasks.X)
             parts = (np.full(len(tasks), at), tasks.starts[:-1], lengths, lengths)
             self._places_of(tasks.names)[:] = np.stack(parts, axis=1)

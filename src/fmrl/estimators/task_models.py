@@ -27,6 +27,8 @@ from fmrl.estimators.population import Population, Posterior
 from fmrl.estimators.solving import solved
 from fmrl.tables.encoder import Encoder
 
+HUGE = 1e100  # numbers beyond cannot be squared
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prior:
@@ -75,9 +77,23 @@ class Prior:
     @property
     def noise(self) -> float:
         """Variance of a row of a regression around its task's model, in the user's units."""
-        weights = self.rule.choices[-1].weights
-        level = sum(w * m.noise for w, m in zip(weights, self.members, strict=True))
-        return level * self.coordinates.unit**2
+        return self._noise(self.rule.choices[-1]) * self.coordinates.unit**2
+
+    def _noise(self, choice: Choice) -> float:
+        return sum(w * m.noise for w, m in zip(choice.weights, self.members, strict=True))
+
+    def half(self, variance: np.ndarray, place: Any, level: float) -> np.ndarray:
+        """Half the width of intervals in the user's units, [n].
+
+        Args:
+            variance: Of the margins, [n].
+            place: Which choice of the rule each row is by, [n] or one number.
+            level: The share of rows to be covered.
+        """
+        tasks, choices = self.members[0].tasks, self.rule.choices
+        wide = np.array([width(c, level, tasks) for c in choices])[place]
+        noise = np.array([self._noise(c) for c in choices])[place]
+        return wide * self.coordinates.unit * np.sqrt(variance + noise)
 
     @property
     def coef_std(self) -> tuple[np.ndarray, np.ndarray]:
@@ -99,6 +115,8 @@ class Prior:
             tasks: With at least one row each.
             spread: Whether their covariances are wanted too.
         """
+        if tasks.X.size and np.abs(tasks.X).max() > HUGE:
+            raise FMRLError(f"a number is beyond {HUGE:g}", fix="scale X as in fit")
         here = self.coordinates.tasks(replace(tasks, X=self._wide(tasks.X)))
         places = self.rule.places(tasks.mass)
         shape = (len(here), here.loss.outputs, here.X.shape[1])
@@ -163,7 +181,7 @@ def loss_of(classes: np.ndarray | None) -> Loss:
 
 def check_level(level: float) -> float:
     """A level of confidence between 0 and 1."""
-    if not (isinstance(level, (int, float)) and 0 < level < 1):
+    if not (isinstance(level, (int, float, np.floating)) and 0 < level < 1):
         raise FMRLError(f"level must lie between 0 and 1, not {level!r}", fix="0.9 is usual")
     return float(level)
 
@@ -306,11 +324,10 @@ class TaskRegressor(RegressorMixin, _Linear):
             X: Rows [n, f].
             level: The share of rows to be covered, over tasks like those of `fit`.
         """
-        (z, variance), here = self._said(X), self.prior.coordinates
-        noise = self.prior.noise / here.unit**2
-        deviation = here.unit * np.sqrt(variance[:, 0] + noise)
-        half = width(self._choice, level, self.prior.members[0].tasks) * deviation
-        middle = here.prediction(z[:, 0])
+        z, variance = self._said(X)
+        place = self.prior.rule.choices.index(self._choice)
+        half = self.prior.half(variance[:, 0], place, level)
+        middle = self.prior.coordinates.prediction(z[:, 0])
         return back(np.stack([middle - half, middle + half], axis=1), X)
 
 

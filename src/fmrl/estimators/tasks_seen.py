@@ -16,7 +16,7 @@ from fmrl.estimators.encoding import by_task, columns_of, read
 from fmrl.estimators.inputs import grouped, task_ids, weighed
 from fmrl.estimators.learning import Beside, Learning
 from fmrl.estimators.population import Posterior
-from fmrl.estimators.task_models import Prior
+from fmrl.estimators.task_models import HUGE, Prior
 
 
 class Asked(NamedTuple):
@@ -128,10 +128,10 @@ class TasksSeen(Learning):
             known = self._rows.known(tasks.names)
             if not known.all():
                 new = tasks if not known.any() else tasks.take(np.flatnonzero(~known))
-                self._play(new)
+                self._play(new, rows=tasks)
                 self._observe(new)
-            if known.any():
-                self._add(tasks if known.all() else tasks.take(np.flatnonzero(known)))
+            else:
+                self._add(tasks)
         return self
 
     def learn_many(self, X: Any, y: Any, task: Any) -> Self:
@@ -200,13 +200,17 @@ class TasksSeen(Learning):
                 )
             if self._stale:
                 self._learn()  # while there is what it is learned from
-            self._rows.forget(name)
-            self._models.drop([name])
             kept = []
             for tasks in (self._pilot, *self._fresh):
                 others = np.flatnonzero([n is None or n != name for n in tasks.names])
-                kept.append(tasks if len(others) == len(tasks) else tasks.take(others))
-            self._pilot, self._fresh = kept[0], [t for t in kept[1:] if len(t)]
+                if len(others):
+                    kept.append(tasks if len(others) == len(tasks) else tasks.take(others))
+            if not kept:
+                what = f"{name!r} is the only task there is"
+                raise FMRLError(what, fix="begin anew with another estimator")
+            self._rows.forget(name)
+            self._models.drop([name])
+            self._pilot, self._fresh = kept[0], kept[1:]
         return self
 
     def _ids(self, X: Any, task: Any) -> Any:
@@ -225,6 +229,8 @@ class TasksSeen(Learning):
             raise FMRLError(what, fix="give task=: ids, a column, or one name for all rows")
         weight, X, y, ids = weighed(weight, X, y, task_ids(ids, len(y)))
         y = self._target(y, None, first=False)
+        if len(y) and max(np.abs(X).max(), np.abs(y).max() if y.dtype.kind == "f" else 0) > HUGE:
+            raise FMRLError(f"a number is beyond {HUGE:g}", fix="scale X and y as in fit")
         return grouped(self._loss(), X, y, weight, ids) if len(y) else None
 
     def _model_of(self, rows: Tasks, prior: Prior) -> Any:

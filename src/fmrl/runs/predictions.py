@@ -16,7 +16,7 @@ import polars as pl
 from fmrl.datasets import TableError
 from fmrl.errors import FMRLError
 from fmrl.estimators.averaging import moderated
-from fmrl.estimators.task_models import probabilities, width
+from fmrl.estimators.task_models import probabilities
 from fmrl.files import atomic
 from fmrl.runs.evaluate import INTERVAL
 from fmrl.runs.folder import MODEL, Run
@@ -167,9 +167,7 @@ class _AllModels:
         columns: dict[str, Any] = {self.task: ids}
         variance, choices = self._variance(prior.coordinates.rows(X), at), prior.rule.choices
         if prior.classes is None:
-            here, tasks = prior.coordinates, prior.members[0].tasks
-            wide = np.array([width(c, INTERVAL, tasks) for c in choices])[self.choice[at]]
-            half = wide * here.unit * np.sqrt(variance[:, 0] + prior.noise / here.unit**2)
+            half = prior.half(variance[:, 0], self.choice[at], INTERVAL)
             columns[said] = middle = z[:, 0]
             names = free_names([*columns, kind], "low", "high")
             ends = (pl.Series(e).fill_nan(None) for e in (middle - half, middle + half))
