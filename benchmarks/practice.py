@@ -271,7 +271,7 @@ def compared(bench: Bench, quick: bool) -> dict[str, Any]:
         meta = (fmrl.MetaRegressor() if bench.regression else fmrl.MetaClassifier()).fit(
             X, y, task=ids
         )
-        rules.append([list(choice) for choice in meta.rule_.choices])
+        rules.append([list(choice)[:4] for choice in meta.prior_.rule.choices])
         some = np.random.default_rng(0).permutation(len(y))[: POOLED_ROWS // (10 if quick else 1)]
         pooled = plain(X[some], y[some], bench.regression)
         for rows, queries in draw.test[:4] if quick else draw.test:
