@@ -40,7 +40,7 @@ WINDOW = (
 VECTORS = 10_000_000  # numbers of optima that a history may hold; beyond, it keeps scalars only
 PILOT = 1000  # tasks from which the prior is learned, at most …
 ROWS = 20_000  # … or up to four times as many, to have so many rows
-NUMBERS = 1 << 20  # … but no more than so many numbers, over all outputs
+NUMBERS = 1 << 20  # … but beyond 256 no more than so many numbers, over all outputs
 CACHED = 1 << 20  # numbers of models that are kept in memory beside a store
 FITTED = ("history_", "state_", "coordinates_", "lipschitz_", "_prior")
 
@@ -312,4 +312,4 @@ def pilot_size(tasks: Tasks) -> int:
     """From how many tasks of this kind the prior is learned."""
     rows = max(len(tasks.X) / max(len(tasks), 1), 1.0)
     size = rows * tasks.X.shape[1] * tasks.loss.outputs
-    return int(max(min(max(PILOT, min(ROWS / rows, 4 * PILOT)), NUMBERS / size), 64))
+    return int(max(min(max(PILOT, min(ROWS / rows, 4 * PILOT)), NUMBERS / size), 256))
