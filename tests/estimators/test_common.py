@@ -205,3 +205,15 @@ def test_weights_of_all_rows_alike_do_little():
         parts = [m.score(X[task == t][5:], y[task == t][5:]) for t, m in enumerate(found, 45)]
         scores.append(np.mean(parts))
     assert min(scores) > scores[0] - 0.15
+
+
+def test_rows_fitted_exactly_with_outliers_in_the_columns():
+    """Numbers whose squares hide the 1 beside them are no singular matrices."""
+    rng = np.random.default_rng(0)
+    task, X = np.repeat(np.arange(40), 8), rng.normal(size=(320, 3))
+    X[0] *= 1e4
+    X = np.column_stack([X, X[:, 0]])
+    y = X[:, 0] * rng.normal(size=40)[task]
+    reg = fmrl.MetaRegressor(common="linear").fit(X, y, task=task)
+    assert np.isfinite(reg.predict(X, task=task)).all()
+    assert np.isfinite(reg.adapt(X[:2], y[:2]).coef_).all()

@@ -122,6 +122,15 @@ def fit_tasks(stacks: Stacks, gaussian: Gaussian) -> Iterator[tuple[Any, Array, 
         yield one.part, one.R, one.fitted()
 
 
+def beside(diagonal: Array) -> Array:
+    """What stands beside J·Jᵀ, [...]: 1, or so much that it is not lost in rounding."""
+    xp = namespace(diagonal)
+    if not diagonal.shape[-1]:
+        return full(diagonal.shape[:-1], 1.0, diagonal)
+    most = xp.max(diagonal, axis=-1)
+    return xp.where(most > 1e10, 1 + 1e-12 * most, xp.ones_like(most))
+
+
 class _Stack:
     """Working rows of a stack of tasks, and their MAP."""
 
@@ -224,7 +233,8 @@ class _Stack:
         n, r = Z.shape[-2:]
         self.dual = n < r
         inner = xp.matmul(Z, T(Z)) if self.dual else xp.matmul(T(Z), Z)
-        self.inner = inner + xp.eye(min(n, r), dtype=Z.dtype, device=device(Z))
+        eye = xp.eye(min(n, r), dtype=Z.dtype, device=device(Z))
+        self.inner = inner + eye * beside(xp.linalg.diagonal(inner))[..., None, None]
         self.inverse = xp.linalg.inv(self.inner)
         if self.dual:
             self.q = apply(self.inverse, self.r)  # K⁻¹r

@@ -21,7 +21,7 @@ from scipy.special import expit
 
 from fmrl.core.losses import Squared
 from fmrl.core.tasks import Tasks
-from fmrl.core.working import NEWTON, root_of
+from fmrl.core.working import NEWTON, beside, root_of
 from fmrl.estimators.population import Population, Posterior
 
 # The third derivative of the logistic loss is at most its second. So a Newton step that moves no
@@ -208,7 +208,9 @@ class _Stack:
         else:
             Z = self.F[:, :, None]
             inner = (self.W[..., None] * Z).swapaxes(-1, -2) @ Z
-        inner += _eye(self.F.shape[-1])
+        inner += beside(np.diagonal(inner, axis1=-2, axis2=-1))[..., None, None] * _eye(
+            self.F.shape[-1]
+        )
         return inner
 
     def theta(self) -> np.ndarray:
