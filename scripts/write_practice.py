@@ -177,7 +177,7 @@ def _fit(record: dict[str, Any]) -> list[str]:
         f"{tasks:,} tasks × {found['rows']} rows × {found['features']} features, "
         f"{found['classes']} classes, one thread, CPU time, same run"
         " (`python benchmarks/practice.py --parts fit`). This record and that of streams were made"
-        " before the estimators learned a prior across tasks, which adds seconds to a table as wide:",
+        " before the estimators learned a prior across tasks, which adds seconds to such a table:",
         "",
         "| | seconds | µs a task | ratio |",
         "|---|---|---|---|",
