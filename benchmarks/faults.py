@@ -376,7 +376,8 @@ class Prey:
         self.scratch, self.run = scratch, scratch / "run"
         self.table = write_table(scratch / "table.csv", 60)
         self.text = self.table.read_text(encoding="utf-8")
-        train(Options(str(self.table), "user", "liked"), self.run, evaluate_tasks=3)
+        table = str(self.table)
+        train(Options(table, "user", "liked", common="linear"), self.run, evaluate_tasks=3)
         assert invoke("adapt", self.run, self.table, "--out", scratch / "models.json")[0] == 0
         assert (
             invoke(
