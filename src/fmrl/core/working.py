@@ -9,7 +9,6 @@ which tasks differ, so what all tasks share costs nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
@@ -114,12 +113,6 @@ def moments(
         warm: As in `solved`.
     """
     return reduce(add, (one.moments(shares) for one in solved(stacks, gaussian, warm)))
-
-
-def fit_tasks(stacks: Stacks, gaussian: Gaussian) -> Iterator[tuple[Any, Array, Fitted]]:
-    """The tasks at their MAP, a stack at a time: places, R and what was found."""
-    for one in solved(stacks, gaussian):
-        yield one.part, one.R, one.fitted()
 
 
 def beside(diagonal: Array) -> Array:

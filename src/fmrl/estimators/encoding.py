@@ -10,7 +10,6 @@ import datetime
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from numbers import Number
 from typing import Any
 
 import narwhals as nw
@@ -26,7 +25,6 @@ from fmrl.tables.encoder import Column, Encoder, Policy, fit_encoder
 POLICY = Policy(missing="impute", dates="number", many="frequent")
 _FEWEST = 20  # rows from which on a column can be told to be an id
 _SHARE = 0.9  # of the rows, whose texts all differ
-_NUMBERS = (Number, np.bool_, type(None))
 _OTHERS = (str, datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
 _NOTHING = object()
 

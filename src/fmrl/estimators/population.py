@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,9 @@ from fmrl.core.losses import Logistic, Squared
 from fmrl.core.marginal import check_family, climb, first_guess, nothing, shrunk
 from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Tasks
-from fmrl.core.working import Moments, Warm, fit_tasks, moments, solved, stacked
+from fmrl.core.working import Moments, Warm, moments, solved, stacked
+from fmrl.estimators.solving import Posterior
+from fmrl.estimators.solving import solved as all_at_once
 
 STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
 MIXING = 20  # steps between centres
@@ -31,13 +33,6 @@ LEAST = 1e-8  # noise of a regression, at least: rows can be fitted exactly, and
 WIDE = 2.5  # deviation of a class's coefficients before anything is known; 1 in a regression
 FULL, RANK = 48, 8  # columns at most with all correlations; beyond, so many directions
 MANY = 128  # columns beyond which all differ alike
-
-
-class Posterior(NamedTuple):
-    """Models of some tasks."""
-
-    theta: np.ndarray  # [T, outputs, width]
-    spread: np.ndarray | None  # [T, outputs, width, width] their covariance, if it was asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,35 +73,9 @@ class Population:
             tasks: In these coordinates.
             spread: Whether their covariances are wanted too.
         """
-        theta, wide, likely = self._around_each(tasks, spread)
-        if len(theta) == 1:
-            return Posterior(theta[0], None if wide is None else wide[0])
-        share = _softmax(likely + np.log(np.maximum(self.shares, 1e-300))[:, None])
-        mean = np.einsum("ct,ctkw->tkw", share, theta)
-        if wide is None:
-            return Posterior(mean, None)
-        off = theta - mean
-        between = np.einsum("ct,ctkv,ctkw->tkvw", share, off, off)
-        return Posterior(mean, np.einsum("ct,ctkvw->tkvw", share, wide) + between)
-
-    def _around_each(self, tasks: Tasks, spread: bool) -> tuple[np.ndarray, Any, np.ndarray]:
-        """Models [centres, T, outputs, width] around each centre, their covariances, and how
-        likely the rows are [centres, T].
-        """
-        centres, outputs, width = self.mean.shape
-        shape = (centres, len(tasks), outputs, width)
-        theta, likely = np.empty(shape), np.zeros(shape[:2])
-        wide = np.empty((*shape, width)) if spread else None
-        for k, view in enumerate(by_output(tasks)):
-            stacks = stacked(view)
-            for c in range(centres):
-                gaussian = self.gaussian(c, k)
-                for part, R, found in fit_tasks(stacks, gaussian):
-                    theta[c, part, k] = gaussian.mean + found.u @ R.T
-                    likely[c, part] += found.evidence
-                    if wide is not None:
-                        wide[c, part, k] = self.noise * (R @ found.spread @ R.T)
-        return theta, wide, likely
+        (found,) = all_at_once((self,), (1.0,), tasks, spread)
+        assert found is not None
+        return found
 
     def placed(self, columns: np.ndarray, width: int) -> Population:
         """The same among more columns, which it does not use."""

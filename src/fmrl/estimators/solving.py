@@ -1,8 +1,8 @@
 """The models of tasks under all members of a prior at once, in plain NumPy.
 
-This is what `Population.adapt` says of one member (a test holds them together), without the cost
-of going through the members, outputs and centres one after another: a service asks for one task
-at a time, or for thousands with a few rows each. Members, tasks and outputs are axes [P, B, K].
+This is the MAP of `core.working` (a test holds them together) without the cost of going through
+the members, outputs and centres one after another: a service asks for one task at a time, or for
+thousands with a few rows each. Members, tasks and outputs are axes [P, B, K].
 
 A task with rows X, a prior N(mean, noise·H) and margins z = X·mean + f is solved for f. With fewer
 rows than directions f = G·a, G = X·H·Xᵀ, else f = Z·u, Z = X·R, H = R·Rᵀ. Newton's method goes to
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit
@@ -22,7 +22,9 @@ from scipy.special import expit
 from fmrl.core.losses import Squared
 from fmrl.core.tasks import Tasks
 from fmrl.core.working import NEWTON, beside, root_of
-from fmrl.estimators.population import Population, Posterior
+
+if TYPE_CHECKING:
+    from fmrl.estimators.population import Population
 
 # The third derivative of the logistic loss is at most its second. So a Newton step that moves no
 # margin by more than r multiplies curvatures by at most eʳ, and lowers the value where
@@ -30,6 +32,13 @@ from fmrl.estimators.population import Population, Posterior
 SAFE, CLOSE = 1.79, 3e-5
 MANY = 64  # tasks from which on it pays to tell members apart
 SMALL = 6  # rows up to which many systems are eliminated side by side
+
+
+class Posterior(NamedTuple):
+    """Models of some tasks."""
+
+    theta: np.ndarray  # [T, outputs, width]
+    spread: np.ndarray | None  # [T, outputs, width, width] their covariance, if it was asked for
 
 
 class Members(NamedTuple):
