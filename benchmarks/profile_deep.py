@@ -1,6 +1,6 @@
 """Where the time of an inner step goes on a GPU: kernels by total time, for one network.
 
-    python benchmarks/profile_deep.py --network omniglot --stacks 5 160
+python benchmarks/profile_deep.py --network omniglot --stacks 5 160
 """
 
 import argparse

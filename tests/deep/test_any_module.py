@@ -154,6 +154,17 @@ def test_stacked_outputs_and_gradients_are_the_plain_loops(name):
         assert (found[0][0] - net(x)).abs().max() < 1e-12
 
 
+def test_recurrent_weights_are_not_laid_out_for_cudnn(monkeypatch):
+    """On CUDA that asks for their address, which a stack's have not."""
+    net, x = made("LSTM")
+
+    def refuse(self):
+        assert not torch._C._functorch.is_batchedtensor(self.weight_hh_l0)
+
+    monkeypatch.setattr(nn.LSTM, "flatten_parameters", refuse)
+    assert not Stacked(net, "stacked", x).slow
+
+
 @pytest.mark.parametrize("name", ["encoder", "LSTM", "residual, separable", "letters"])
 def test_training_is_the_plain_loops(name):
     net, _ = made(name)

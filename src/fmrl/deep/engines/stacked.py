@@ -129,8 +129,7 @@ class Stacked:
                 kinds = [type(self.module.get_submodule(n)).__name__ for n in slow]
                 pairs = zip(kinds, slow, strict=True)
                 self.slow = [f"the {kind} at {place(name)}" for kind, name in pairs]
-                module = self._twin(slow) if slow else self.module
-                return first, at_once(module, self.path != "functional")
+                return first, at_once(self._twin(slow), self.path != "functional")
             if "random operation" in error:  # of vmap: a mask of the user's own
                 kind = type(self.module.get_submodule(layer)).__name__
                 what = f"the {kind} at {place(layer)} draws random numbers, which no run can repeat"
@@ -140,9 +139,14 @@ class Stacked:
                 return first, None
             slow.append(layer)
 
-    def _twin(self, slow: list[str]) -> nn.Module:
-        """A copy in which layers ``slow`` are run task by task."""
+    def _twin(self, slow: list[str], alone: bool = False) -> nn.Module:
+        """What is put into the stack: in it layers ``slow`` are run task by task. alone: a copy."""
+        recurrent = [n for n, m in self.module.named_modules() if isinstance(m, nn.RNNBase)]
+        if not (slow or recurrent or alone):
+            return self.module
         twin = copy.deepcopy(self.module)
+        for name in recurrent:  # cuDNN's layout of weights in memory, which no stack has
+            twin.get_submodule(name).flatten_parameters = lambda: None
         for name in slow:
             run_in_turn(twin.get_submodule(name))
         return twin
@@ -153,7 +157,12 @@ class Stacked:
         for device, dtype, close in (("cpu", torch.float64, CLOSE), (rows.device, None, NEAR)):
             if dtype is None and rows.device.type == "cpu":
                 break
-            twin = self._twin(slow).to(device, dtype)
+            twin = self._twin(slow)
+            twin = (
+                copy.deepcopy(twin).to(device, dtype)
+                if twin is self.module
+                else twin.to(device, dtype)
+            )
             try:
                 with _tracked(twin, entered):
                     error = self._apart(twin, rows.to(device))
