@@ -190,7 +190,8 @@ class Tree(MetaUpdate):
         total = total + _clipped(domain.project(end.theta) - start, most)
         fresh = scale[..., None] * _drawn(to_numpy(keys), count, phi)
         # t ends the node of 2^level tasks, level being the number of zeros at the end of t.
-        level, levels = (count & -count).bit_length() - 1, xp.arange(nodes.shape[-2])[:, None]
+        level = (count & -count).bit_length() - 1
+        levels = xp.arange(nodes.shape[-2], device=device(nodes))[:, None]
         kept = xp.where(levels > level, nodes, xp.zeros_like(nodes))
         nodes = xp.where(levels == level, fresh[..., None, :], kept)
         mean = start + (total + xp.sum(nodes, axis=-2)) / count

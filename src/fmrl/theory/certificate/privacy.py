@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fmrl.core.arrays import Array
 from fmrl.core.history import History
 from fmrl.core.rules.private import NoisyGradients, Tree, promises
 from fmrl.core.rules.similarity import Known
@@ -64,10 +65,14 @@ def _price(history: History, tree: Tree, order: int | None) -> str:
         return f"{none}: it needs FAL and Known."
     if history.meta_batch > 1 or history.keep == "totals" or history.start.tasks:
         return f"{none}: it needs the scalars of a whole run, task after task."
-    scale, dim = numbers(history.start.meta[4]), history.state.phi.shape[-1]
-    heaviest = float(np.max(weights(numbers(history.lipschitz), numbers(history.rounds))))
-    most, several = algo.domain.diameter(dim) ** 2, scale.ndim > 0 and order is not None
-    price = noise_price(len(history), dim, float(scale[order] if several else scale), most=most)
+    several = history.state.phi.ndim > 1
+
+    def own(column: Array) -> np.ndarray:
+        return numbers(column)[order] if several else numbers(column)
+
+    dim, most = history.state.phi.shape[-1], algo.domain.diameter(history.state.phi.shape[-1]) ** 2
+    heaviest = weights(own(history.lipschitz), own(history.rounds)).max()
+    price = noise_price(len(history), dim, float(own(history.start.meta[4])), most=most)
     price *= heaviest / (algo.similarity.D * len(history))
     return (
         f"Its price is at most {price:.4g} of TAR, in expectation over the noise, for tasks that do"
