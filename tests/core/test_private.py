@@ -32,12 +32,12 @@ def algo_of(tasks=20, update=None, **options):
     return fmrl.FMRL(update=update or fmrl.FAL(), similarity=KNOWN, private=tree)
 
 
-def released(tree, theta, runs, domain=None, phi=None):
-    """phi after each task [T, runs, d], of runs with keys of their own."""
-    domain = domain or fmrl.Ball(1.0)
-    phi = np.zeros(theta.shape[1]) if phi is None else phi
-    memory = abreast([tree.init(domain, phi)[1] for _ in range(runs)])
-    phi, sigma, found = np.tile(phi, (runs, 1)), np.ones(runs), []
+def released(tree, theta, runs, seed=0):
+    """phi after each task [T, runs, d], of runs with keys of their own, without a border."""
+    domain, phi = fmrl.Euclidean(), np.zeros((runs, theta.shape[1]))
+    trees = (dataclasses.replace(tree, seed=10**6 * seed + run) for run in range(runs))
+    memory = abreast([tree.init(domain, phi[0])[1] for tree in trees])
+    sigma, found = np.ones(runs), []
     for vector in theta:
         end = End(np.tile(vector, (runs, 1)), None, sigma)
         phi, memory = tree.update(domain, phi, memory, end)
@@ -55,7 +55,7 @@ def test_the_noise_of_every_release_has_the_variance_of_its_nodes(tasks):
     """
     dim, runs, radius = 20, 2000, 0.7
     tree = fmrl.Tree(2.0, 1e-4, tasks, radius=radius)
-    found = released(tree, np.zeros((tasks, dim)), runs, fmrl.Euclidean())
+    found = released(tree, np.zeros((tasks, dim)), runs)
     for t, phi in enumerate(found, start=1):
         expected = t.bit_count() * (2 * radius * tree.noise) ** 2
         assert (t * phi).var() == pytest.approx(expected, rel=0.03)

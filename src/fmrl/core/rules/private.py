@@ -33,24 +33,25 @@ from fmrl.errors import FMRLError
 KEY = 4  # words of 32 bits
 
 
-def normals(key: Array, place: int, size: int) -> np.ndarray:
-    """``size`` standard normal numbers that a key and a place determine.
+def normals(keys: Any, place: int, size: int) -> np.ndarray:
+    """Standard normal numbers [..., size] that keys [..., KEY] and a place determine.
 
     Args:
-        key: `KEY` words of 32 bits.
-        place: Which draw under this key.
-        size: How many numbers.
+        keys: `KEY` words of 32 bits each.
+        place: Which draw under these keys.
+        size: How many numbers under each.
 
-    >>> normals(np.arange(4), 1, 2).round(4)
+    >>> normals([0, 1, 2, 3], 1, 2).round(4)
     array([-0.1252, -0.8363])
     """
-    text = np.asarray(key, dtype=">u4").tobytes() + place.to_bytes(8, "big")
-    pairs = (size + 1) // 2
-    words = np.frombuffer(hashlib.shake_256(text).digest(16 * pairs), dtype=">u8") >> np.uint64(11)
-    first, second = words.astype(float).reshape(2, pairs) / 2**53
-    length = np.sqrt(-2 * np.log1p(-first))  # 1 − first lies in (0, 1]
-    turn = 2 * np.pi * second
-    return np.concatenate([length * np.cos(turn), length * np.sin(turn)])[:size]
+    keys, pairs, where = np.asarray(keys, dtype=">u4"), (size + 1) // 2, place.to_bytes(8, "big")
+    texts = (key.tobytes() + where for key in keys.reshape(-1, KEY))
+    bits = b"".join(hashlib.shake_256(text).digest(16 * pairs) for text in texts)
+    words = np.frombuffer(bits, dtype=">u8").reshape(-1, 2, pairs) >> np.uint64(11)
+    first, second = words[:, 0] / 2**53, words[:, 1] / 2**53
+    length, turn = np.sqrt(-2 * np.log1p(-first)), 2 * np.pi * second  # 1 − first is not 0
+    made = np.concatenate([length * np.cos(turn), length * np.sin(turn)], axis=-1)
+    return made[:, :size].reshape((*keys.shape[:-1], size))
 
 
 def _key(seed: int | None, *about: Any) -> np.ndarray:
@@ -61,9 +62,7 @@ def _key(seed: int | None, *about: Any) -> np.ndarray:
 
 def _drawn(keys: np.ndarray, place: int, like: Array) -> Array:
     """One draw under every key [..., KEY], in the shape [..., d] and kind of ``like``."""
-    size = like.shape[-1]
-    rows = [normals(key, place, size) for key in keys.reshape(-1, KEY)]
-    made = np.stack(rows).reshape((*keys.shape[:-1], size))
+    made = normals(keys, place, like.shape[-1])
     return namespace(like).asarray(made, dtype=like.dtype, device=device(like))
 
 
