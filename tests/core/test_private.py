@@ -131,19 +131,18 @@ def test_the_way_to_the_noise_and_back():
 
 
 def test_the_noise_of_gradients():
-    """Variance and clipping of what a learner is shown, from its first step."""
-    domain, clip, count = fmrl.Euclidean(), 0.5, 4000
-    learner = fmrl.NoisyGradients(fmrl.OMD(), 2.0, 1e-5, clip)
-    phi = np.zeros((count, 10))
-    for length in (0.2, 3.0):
-        gradient = np.zeros_like(phi)
-        gradient[:, 0] = length
-        actions = learner.actions(None, domain, phi, np.ones(count))
+    """Variance and clipping of what a learner is shown, from its first step; the clipping with so
+    large a budget that next to no noise is left.
+    """
+    clip, count = 0.5, 4000
+    for epsilon, length in ((2.0, 0.2), (2.0, 3.0), (1e5, 0.2), (1e5, 3.0)):
+        learner = fmrl.NoisyGradients(fmrl.OMD(), epsilon, 1e-5, clip)
+        phi, gradient, mean = np.zeros((count, 10)), np.zeros((count, 10)), np.zeros(10)
+        gradient[:, 0], mean[0] = length, min(length, clip)
+        actions = learner.actions(None, fmrl.Euclidean(), phi, np.ones(count))
         next(actions)
         shown = -actions.send(gradient)
-        mean = np.zeros(10)
-        mean[0] = min(length, clip)
-        deviation = 2 * clip * dp.get_sigma_gaussian(2.0, 1e-5)
+        deviation = 2 * clip * dp.get_sigma_gaussian(epsilon, 1e-5)
         assert (shown - mean).std() == pytest.approx(deviation, rel=0.02)
         assert np.abs(shown.mean(axis=0) - mean).max() < 5 * deviation / math.sqrt(count)
 
