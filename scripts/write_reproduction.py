@@ -1,4 +1,5 @@
-"""Write docs/{reproduction,geometry,moving,privacy-price}.md and their pictures from the records of full runs.
+"""Write docs/{reproduction,geometry,moving,privacy-price}.md and their pictures from the records of
+full runs.
 
 python scripts/write_reproduction.py               # from the records in results
 python scripts/write_reproduction.py --take RUN    # first copy the records a run has left in RUN
@@ -44,7 +45,7 @@ def judge_again(folder: Path, figure: str, found: dict) -> None:
 
 
 def take(run: Path, records: Path, own: dict[str, Path]) -> None:
-    """Copy the records of a finished `fmrl reproduce convex | geometry | environments | privacy`."""
+    """Copy the records of a finished `fmrl reproduce convex`, or of a study of our own."""
     places = {figure: records / figure for figure in convex.FIGURES} | own
     for figure, folder in places.items():
         if (run / figure).is_dir():

@@ -1,4 +1,4 @@
-"""docs/privacy-price.md, written from the record of a full run so that no number in it can drift."""
+"""docs/privacy-price.md, written from the record of a full run: no number in it can drift."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ Edit neither by hand. It took {record["seconds"]:.0f} seconds with {record["jobs
 slopes in a ball of radius 1, from its middle. Slopes lie about {SPREAD:g} from a centre of length
 {CENTRE:g}; the noise of a row is {NOISE:g}. `Known(D)` is told that spread, with and without
 privacy; *{SINGLE}* starts every task at the middle and is told the distance of the centre. `Tree`
-has delta {DELTA:g}, clips at the border of the ball, and so must hide changes of 2. {asked["seeds"]}
-draws each, seeds from {asked["seed"]}; intervals are 95 % t intervals over draws.
+has delta {DELTA:g}, clips at the border of the ball, and so must hide changes of 2.
+{asked["seeds"]} draws each, seeds from {asked["seed"]}; intervals are 95 % t intervals over draws.
 
 {sum(v["passed"] for v in verdicts)} of {len(verdicts)} claims hold. They were written down before
 the first run; the largest number of tasks was 4,000 then and was raised after a quick run. Below
-0 % of the gain a private start is worse than none: D says that tasks are
-near phi, which is then far off."""
+0 % of the gain a private start is worse than none: D says that tasks are near phi, which is then
+far off."""
 
 
 def _sizes(by: Rows) -> list[str]:

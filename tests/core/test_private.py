@@ -232,7 +232,7 @@ def test_other_kinds_of_arrays(name):
 
 def test_a_spent_budget_stops_the_run_and_restarts_count(tmp_path):
     algo, tasks = algo_of(tasks=10), tasks_of(12)
-    with pytest.raises(fmrl.FMRLError, match="budget is spent.*10 tasks") as stopped:
+    with pytest.raises(fmrl.FMRLError, match=r"budget is spent.*10 tasks") as stopped:
         fmrl.run(algo, tasks)
     assert stopped.value.task == 10 and len(stopped.value.history) == 10
     fmrl.save_state(fmrl.run(algo, tasks[:6]).state, tmp_path / "state.npz")

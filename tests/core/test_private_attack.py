@@ -79,7 +79,9 @@ def test_without_privacy_the_attack_is_always_right(last):
     rng, rule, domain = np.random.default_rng(1), fmrl.FollowLeader(), fmrl.Ball(1.0)
     pair, seen = worlds(0), []
     for theta in (*pair, *pair):
-        others = theta + 0.05 * rng.normal(size=(RUNS, TASKS, DIM)) * (np.arange(TASKS) > 0)[:, None]
+        others = (
+            theta + 0.05 * rng.normal(size=(RUNS, TASKS, DIM)) * (np.arange(TASKS) > 0)[:, None]
+        )
         phi, memory = rule.init(domain, np.zeros((RUNS, DIM)))
         path = []
         for t in range(TASKS):

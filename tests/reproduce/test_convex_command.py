@@ -146,7 +146,8 @@ def test_pictures_of_an_earlier_run_go(tmp_path):
 
 
 COMMANDS = (
-    *("similarity", "growth", "samples", "batch", "convex", "geometry", "environments"), "privacy",
+    *("similarity", "growth", "samples", "batch", "convex", "geometry", "environments"),
+    "privacy",
     *("shots", "iterations", "deep"),
 )
 

@@ -1,4 +1,4 @@
-"""The study of privacy: the command, small, and that its page and verdicts follow from the record."""
+"""The study of privacy: the command, small; its page and verdicts follow from the record."""
 
 import json
 import sys

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 import pytest
+from fmrl.bounds import noise_price, noisy, private, with_guess
 
 import fmrl
-from fmrl.bounds import noise_price, noisy, private, with_guess
 from fmrl.core.ensemble import abreast
 from fmrl.core.rules.meta import End
 

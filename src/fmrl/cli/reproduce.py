@@ -43,8 +43,8 @@ app = typer.Typer(
     help="""The paper's experiments, each from one command, with a verdict on each claim.
 
     Convex figures run in minutes on a laptop; shots, iterations and deep train networks and want a
-    GPU; geometry, environments and privacy go beyond the paper and ask whether learning the shape in
-    which tasks differ pays, which rule to trust where tasks move, and what privacy costs. With
+    GPU; geometry, environments and privacy go beyond the paper: whether learning the shape in which
+    tasks differ pays, which rule to trust where tasks move, and what privacy costs. With
     [bold]--quick[/bold] each shows in about a minute that it works.
 
     Examples:

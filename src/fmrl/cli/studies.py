@@ -1,5 +1,5 @@
-"""``fmrl reproduce geometry | environments | privacy``: studies of our own; and the options and the progress
-bar that they share with the paper's figures.
+"""``fmrl reproduce geometry | environments | privacy``: studies of our own; and the options and the
+progress bar that they share with the paper's figures.
 """
 
 from __future__ import annotations

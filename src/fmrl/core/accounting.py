@@ -7,6 +7,7 @@ A noise multiplier is the standard deviation of the noise over the largest chang
 from __future__ import annotations
 
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 from fmrl.errors import FMRLError
@@ -14,11 +15,10 @@ from fmrl.errors import FMRLError
 
 def _library() -> Any:
     try:
-        import dp_accounting
+        return import_module("dp_accounting")
     except ImportError:
         what = "privacy budgets are counted by dp-accounting, which is not installed"
         raise FMRLError(what, fix="pip install 'fmrl[private]'") from None
-    return dp_accounting
 
 
 def _accountant(dp: Any) -> Any:

@@ -101,7 +101,7 @@ class MetaLevel:
         if not hasattr(self.meta, "update"):
             raise FMRLError(f"meta={self.meta!r} is not a meta-update", fix=fix)
         if isinstance(self.meta, Tree):
-            what = "there is no private mean for networks: meta-batches and clipping are not counted"
+            what = "there is no private mean for networks, whose meta-batches are not counted"
             raise FMRLError(what, fix=fix)
         if getattr(self.update, "exact", True):
             what = f"update={self.update!r} needs the optimum of a network, which is not known"

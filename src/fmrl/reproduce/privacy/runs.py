@@ -31,7 +31,7 @@ class Nothing:
 
 
 def regressions(tasks: int, dim: int, rounds: int, seed: int) -> list[Task]:
-    """Linear regressions whose slopes lie around a centre of length `CENTRE`, about `SPREAD` away."""
+    """Linear regressions whose slopes lie about `SPREAD` from a centre of length `CENTRE`."""
     rng = np.random.default_rng([seed, tasks, dim, rounds])
     centre = rng.normal(size=dim)
     centre *= CENTRE / np.linalg.norm(centre)
@@ -72,12 +72,13 @@ def draw(
     tree = Tree(tree_epsilon(FIXED, DELTA, tasks), DELTA, tasks, seed=seed)
     noisy = run(replace(base, private=tree))
     found["excess"] = float(noisy.divergence.sum() - plain.divergence.sum())
-    found["price"] = private(best.theta, 2.0 * tree.noise, **given | {"sigma": 1.0}).terms["privacy"]
-    found["rows"] = _rows(base, played, rounds, epsilons, seed)
+    summed = private(best.theta, 2.0 * tree.noise, **given | {"sigma": 1.0})
+    found["price"] = summed.terms["privacy"]
+    found["rows"] = _rows(base, played, epsilons, seed)
     return found
 
 
-def _rows(base: FMRL, played: list[Task], rounds: int, epsilons: Any, seed: int) -> dict[str, float]:
+def _rows(base: FMRL, played: list[Task], epsilons: Any, seed: int) -> dict[str, float]:
     """TAR with FLI-Online whose gradients are noised: the second notion, at the largest budget; and
     the same without noise.
     """

@@ -36,7 +36,7 @@ def privacy(history: History, order: int | None = None) -> tuple[str, ...]:
 def _seeded(part: Tree | NoisyGradients) -> str:
     if part.seed is None:
         return ""
-    return " But a seed was given: whoever knows it can take the noise away, and then nothing holds."
+    return " But a seed was given: whoever knows it can take the noise away, and nothing holds."
 
 
 def _of_tree(history: History, tree: Tree) -> str:
