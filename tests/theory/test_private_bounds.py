@@ -188,6 +188,12 @@ def test_certificates_where_no_theorem_speaks_of_the_price():
     )
     assert any("clipped" in why for _, why in clipped.refused)
     assert not fmrl.certify(fmrl.run(fmrl.FMRL(), tasks)).privacy
+
+    class Louder(fmrl.Tree):
+        """A subclass may change anything."""
+
+    louder = dataclasses.replace(algo, meta=Louder(2.0, 1e-5, 8), private=None)
+    assert "Nothing is promised" in fmrl.certify(fmrl.run(louder, tasks)).reading
     rows = fmrl.NoisyGradients(fmrl.OMD(), 2.0, 1e-5, 1.0)
     own = fmrl.FMRL(within=rows, update=fmrl.FLIOnline(), lipschitz=1.0)
     said = fmrl.certify(fmrl.run(own, tasks)).reading

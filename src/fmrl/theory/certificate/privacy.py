@@ -27,6 +27,9 @@ def privacy(history: History, order: int | None = None) -> tuple[str, ...]:
     """
     said = []
     for part in promises(history.algo):
+        if type(part) not in (Tree, NoisyGradients):  # a subclass may change anything
+            said.append(f"Nothing is promised: {part!r} is not one of the library's own.")
+            continue
         said.append(_of_tree(history, part) if isinstance(part, Tree) else _of_rows(part))
         if isinstance(part, Tree):
             said.append(_price(history, part, order))
