@@ -13,8 +13,8 @@ import fmrl
 from fmrl.core import accounting
 from fmrl.core.arrays import to_numpy
 from fmrl.core.ensemble import abreast
+from fmrl.core.noise import normals
 from fmrl.core.rules.meta import End
-from fmrl.core.rules.private import normals
 
 dp = pytest.importorskip("dp_accounting", reason="not installed: pip install 'fmrl[private]'")
 

@@ -4,22 +4,21 @@
     NoisyGradients   every gradient is clipped and noised: no single row of a task can be told from
                      any other (record level)
 
-docs/privacy.md says in plain words what is promised and what is not. Noise comes from SHAKE-256,
-under a key from the operating system."""
+docs/privacy.md says in plain words what is promised and what is not.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import math
-import secrets
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fmrl.core.accounting import gaussian_noise, tree_epsilon, tree_noise
-from fmrl.core.arrays import Array, device, full, namespace, norm, to_numpy
+from fmrl.core.arrays import Array, device, full, namespace, to_numpy
 from fmrl.core.domains import Domain
+from fmrl.core.noise import KEY, clipped, drawn, new_key
 from fmrl.core.rules import meta as metas
 from fmrl.core.rules import moving
 from fmrl.core.rules.meta import MetaUpdate
@@ -29,49 +28,6 @@ from fmrl.core.rules.update import FLIBatch, FLIOnline
 from fmrl.core.rules.within import OGD, OMD, Learner
 from fmrl.core.samples import Samples
 from fmrl.errors import FMRLError
-
-KEY = 4  # words of 32 bits
-
-
-def normals(keys: Any, place: int, size: int) -> np.ndarray:
-    """Standard normal numbers [..., size] that keys [..., KEY] and a place determine.
-
-    Args:
-        keys: `KEY` words of 32 bits each.
-        place: Which draw under these keys.
-        size: How many numbers under each.
-
-    >>> normals([0, 1, 2, 3], 1, 2).round(4)
-    array([-0.1252, -0.8363])
-    """
-    keys, pairs, where = np.asarray(keys, dtype=">u4"), (size + 1) // 2, place.to_bytes(8, "big")
-    texts = (key.tobytes() + where for key in keys.reshape(-1, KEY))
-    bits = b"".join(hashlib.shake_256(text).digest(16 * pairs) for text in texts)
-    words = np.frombuffer(bits, dtype=">u8").reshape(-1, 2, pairs) >> np.uint64(11)
-    first, second = words[:, 0] / 2**53, words[:, 1] / 2**53
-    length, turn = np.sqrt(-2 * np.log1p(-first)), 2 * np.pi * second  # 1 − first is not 0
-    made = np.concatenate([length * np.cos(turn), length * np.sin(turn)], axis=-1)
-    return made[:, :size].reshape((*keys.shape[:-1], size))
-
-
-def _key(seed: int | None, *about: Any) -> np.ndarray:
-    """A secret key from the operating system, or the one that a seed determines."""
-    text = secrets.token_bytes(32) if seed is None else repr((seed, *about)).encode()
-    return np.frombuffer(hashlib.sha256(text).digest()[: 4 * KEY], dtype=">u4").astype(np.int64)
-
-
-def _drawn(keys: np.ndarray, place: int, like: Array) -> Array:
-    """One draw under every key [..., KEY], in the shape [..., d] and kind of ``like``."""
-    made = normals(keys, place, like.shape[-1])
-    return namespace(like).asarray(made, dtype=like.dtype, device=device(like))
-
-
-def _clipped(vector: Array, most: Array) -> Array:
-    """The vector [..., d], shortened to a length of at most ``most`` [...]."""
-    xp, length = namespace(vector), norm(vector)
-    if not bool(xp.all(xp.isfinite(length))):
-        raise FMRLError("a NaN or an infinity cannot be clipped", fix="look at the task's rows")
-    return vector * (most / xp.maximum(length, most))[..., None]
 
 
 def _budget(value: Any, *numbers: str) -> None:
@@ -165,7 +121,7 @@ class Tree(MetaUpdate):
         if (asked := math.prod(lead)) > self.runs:
             what = f"{asked} runs on the same tasks give away more than {self.runs}"
             raise FMRLError(what, fix=f"plan the budget for them: Tree(…, runs={asked})")
-        keys = np.stack([_key(self.seed, "tree", run) for run in range(asked)])
+        keys = np.stack([new_key(self.seed, "tree", run) for run in range(asked)])
         keys = namespace(phi).asarray(keys.reshape((*lead, KEY)), device=device(phi))
         nothing = full(phi.shape, 0.0, phi)
         nodes = full((*lead, self.tasks.bit_length(), dim), 0.0, phi)
@@ -186,8 +142,8 @@ class Tree(MetaUpdate):
             raise FMRLError(what, fix="stop here; a new run needs a budget of its own")
         xp, count = namespace(phi), count + 1
         most = self.reach(domain, start)[0]
-        total = total + _clipped(domain.project(end.theta) - start, most)
-        fresh = scale[..., None] * _drawn(to_numpy(keys), count, phi)
+        total = total + clipped(domain.project(end.theta) - start, most)
+        fresh = scale[..., None] * drawn(to_numpy(keys), count, phi)
         # t ends the node of 2^level tasks, level being the number of zeros at the end of t.
         level = (count & -count).bit_length() - 1
         levels = xp.arange(nodes.shape[-2], device=device(nodes))[:, None]
@@ -247,7 +203,7 @@ class NoisyGradients(Learner):
         while True:
             gradient = yield theta
             i += 1
-            theta = inner.send(_clipped(gradient, most) + scale * _drawn(keys, i, phi))
+            theta = inner.send(clipped(gradient, most) + scale * drawn(keys, i, phi))
 
     def _keys(self, game: Any, phi: Array) -> np.ndarray:
         """A key for every task of a stack."""
@@ -259,7 +215,7 @@ class NoisyGradients(Learner):
             stacks = (np.broadcast_to(a, (*lead, *a.shape[-2:])) for a in (X, y))
             flat = [a.reshape(-1, *a.shape[-2:]) for a in stacks]
             about = [tuple(a[k, :m].tobytes() for a in flat) for k, m in enumerate(counts)]
-        made = np.stack([_key(self.seed, "gradients", *rows) for rows in about])
+        made = np.stack([new_key(self.seed, "gradients", *rows) for rows in about])
         return made.reshape((*lead, KEY))
 
 
