@@ -41,6 +41,12 @@ def real(example):
     return example.regression_facts(tasks=320)
 
 
+@pytest.fixture(scope="session")
+def classes(example):
+    """Facts of a real run on three classes."""
+    return example.digits_facts(rounds=32, classes=3)
+
+
 @pytest.fixture
 def hostile():
     """Every string an attack, every number that can go wrong gone wrong."""

@@ -8,6 +8,7 @@ import pytest
 
 from fmrl import report
 
+THEORY = "document.querySelector('#theory > details')"
 CHARTS = ("heldout", "tar", "guess", "similarity", "environment")
 
 
@@ -15,9 +16,12 @@ CHARTS = ("heldout", "tar", "guess", "similarity", "environment")
 def open_page(browser, tmp_path):
     pages = []
 
-    def opened(facts, **how):
+    def opened(facts, unfold=True, **how):
         path = report.write(facts, tmp_path / f"report-{len(pages)}.html")
         pages.append(browser.page(path, **how))
+        if unfold:
+            pages[-1].js(f"{THEORY}.open = true")
+            pages[-1].frames()
         return pages[-1]
 
     yield opened
@@ -309,8 +313,29 @@ def test_large_run(open_page, large):
     assert page.js("document.querySelectorAll('*').length") < 12_000
 
 
+def test_the_theory_is_folded_and_a_link_unfolds_it(open_page, real):
+    page = open_page(real, unfold=False)
+    seen = "document.querySelector('[data-chart=tar] .plot').checkVisibility()"
+    assert page.js(f"{THEORY}.open") is False and page.js(seen) is False
+    page.js("document.querySelector('nav a[href=\"#tar\"]').click()")
+    page.frames()
+    assert page.js(f"{THEORY}.open") is True and page.js(seen) is True
+    assert page.js("document.querySelectorAll('[data-chart=tar] path.line').length") == 2
+
+
+@pytest.mark.parametrize("kind", ["real", "classes"])
+def test_no_column_is_cut_on_a_phone(open_page, request, kind):
+    page = open_page(request.getfixturevalue(kind), width=390, height=844, touch=True)
+    page.js("document.querySelectorAll('details').forEach(d => d.open = true)")
+    page.frames()
+    cut = "[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth + 1)"
+    assert page.js(f"{cut}.map(e => e.innerText.slice(0, 60))") == []
+    cards = "[...document.querySelectorAll('#heldout .stack td')].map(e => e.dataset.label)"
+    assert {"shots", "tasks", "FMRL", "gain over pooled"} <= set(page.js(cards))
+
+
 def test_prints_whole(open_page, real):
-    page = open_page(real)
+    page = open_page(real, unfold=False)
     page.js("dispatchEvent(new Event('beforeprint'))")
     assert page.js("document.querySelectorAll('details:not([open])').length") == 0
     page.js("dispatchEvent(new Event('afterprint'))")

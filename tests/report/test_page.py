@@ -477,3 +477,93 @@ def test_a_learned_step_is_not_called_a_guess(rule):
     assert (certificate.violations is None) == step
     assert fmrl.Certificate.from_json(certificate.json()).violations == certificate.violations
     certificate.figure()
+
+
+def heldout_of(*lists, tasks=30, metric="log_loss"):
+    """Facts of a comparison with one baseline: its mean and interval by shots; None is overall."""
+    shots = list(range(len(lists) - 1))
+    pairs = zip([None, *shots], lists, strict=True)
+    differences = [difference(*ends, shots=k) for k, ends in pairs]
+    methods = [
+        {"name": "FMRL", "mean": [0.3] * len(shots), "tasks": [tasks] * len(shots)},
+        {"name": "pooled", "mean": [0.4] * len(shots), "tasks": [tasks] * len(shots)},
+    ]
+    found = {"metric": metric, "shots": shots, "methods": methods, "differences": differences}
+    return {"title": "t", "heldout": found | {"tasks": tasks}}
+
+
+BETTER, WORSE, UNCLEAR = (0.1, 0.05, 0.15), (-0.1, -0.15, -0.05), (0.0, -0.1, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("lists", "said"),
+    [
+        ([BETTER, UNCLEAR, BETTER], "Use it for new tasks"),
+        ([WORSE, WORSE, WORSE], "Prefer one pooled model: it is better here"),
+        ([UNCLEAR, UNCLEAR, BETTER], "Against one pooled model, adapt from 1 row of a new task"),
+        ([UNCLEAR, UNCLEAR, UNCLEAR], "To tell it from one pooled model, hold out more tasks"),
+        ([BETTER, WORSE, BETTER], "With 0 rows prefer one pooled model"),
+    ],
+)
+def test_the_first_screen_says_what_to_do(lists, said):
+    first = Seen(report.render(heldout_of(*lists)).partition('<section id="heldout"')[0]).words
+    assert said in first and "What to do next" in first and "30 tasks in all were kept" in first
+    words = [("better", BETTER), ("worse", WORSE), ("no clear difference", UNCLEAR)]
+    for word, ends in words:
+        assert (f">{word}</span>" in report.render(heldout_of(*lists))) == (ends in lists[1:])
+    assert "with care" not in first and "TAR" not in first and "regret" not in first
+    few = Seen(report.render(heldout_of(*lists, tasks=9))).words
+    assert "Read lines for 0, 1 rows with care" in few
+
+
+def test_the_gain_is_a_share_of_the_loss():
+    assert "25 % less log-loss than one pooled model" in Seen(
+        report.render(heldout_of(BETTER, BETTER))
+    ).words.replace("\xa0", " ")
+    found = Seen(report.render(heldout_of(WORSE, WORSE, metric="r2"))).words.replace("\xa0", " ")
+    assert "17 % more squared error than one pooled model" in found
+    found = Seen(report.render(heldout_of(WORSE, WORSE, metric="accuracy"))).words
+    assert "10 fewer of 100 rows right than one pooled model" in found
+
+
+def test_coefficients_say_for_which_class_they_speak(classes):
+    listed = [{"feature": "price", "value": -1.5}, {"feature": "stock", "value": 0.5}]
+    two = {"coefficients": listed, "positive": "sold", "negative": "kept"}
+    words = Seen(report.render({"title": "t", "learned": two})).words
+    assert "price speaks against sold (−1.5), stock speaks for sold (0.5)" in words
+    assert "A coefficient above 0 speaks for class sold, below 0 for kept." in words
+    none = {"title": "t", "learned": {"coefficients": listed}, "data": {"target_column": "euro"}}
+    assert "price lowers euro (−1.5), stock raises euro (0.5)" in Seen(report.render(none)).words
+    many = Seen(report.render(classes)).words
+    assert "above 0 speaks for the class beside it" in many
+    assert "log-loss" in many and "calibration error" in many.lower()
+
+
+def test_tasks_are_named_and_counted_under_every_column(real, classes):
+    for facts in (real, classes):
+        spec = json.loads(Seen(report.render(facts)).data)[0]
+        counts = facts["heldout"]["methods"][0]["tasks"]
+        shots = [k for k in facts["heldout"]["shots"] if k]
+        assert spec["x"]["under"] == [f"n {n}" for n in counts[-len(shots) :]]
+    words = Seen(report.render(real)).words
+    assert "Look at sensor " in words and "the last of them" in words
+    last = re.search(r"last in task (\d+) \(sensor (\d+)\)", real["certificate"]["reading"])
+    assert last and int(last[1]) == int(last[2])
+
+
+def test_a_sudden_change_names_the_first_task_after_it():
+    optima = np.random.default_rng(0).normal(size=(300, 3))
+    optima[120:] += 4
+    names = [f"shop {i}" for i in range(300)]
+    found = report.similarity_map(optima, names, ball=False)
+    words = Seen(report.render({"title": "t", "similarity": found})).words
+    assert "The first task after a change: shop 120." in words
+    assert "Train again as new tasks come" in words
+
+
+def test_cells_of_stacked_tables_carry_their_column():
+    scores = {"FMRL": [[0.5], [0.6]], '"><i onload=x>': [[0.4], [0.5]], "pooled": [[0.4], [0.3]]}
+    seen = Seen(report.render({"title": "t", "heldout": report.held_out(scores, [1], "r2")}))
+    labels = [a["data-label"] for tag, a in seen.tags if tag == "td" and "data-label" in a]
+    assert labels[:4] == ["shots", "tasks", "FMRL", '"><i onload=x>']
+    assert not [tag for tag, _ in seen.tags if tag == "i"]

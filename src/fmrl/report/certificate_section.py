@@ -60,7 +60,9 @@ def _guarantees(found: dict[str, Any], bounds: list[dict[str, Any]]) -> str:
     ]
     head = ["guarantee on TAR", "value", "times measured", "largest term", "proved in"]
     by_term = table(["guarantee", "term", "value"], terms, [2])
-    return said + table(head, rows, (1, 2), caption) + details("Term by term", by_term)
+    return (
+        said + table(head, rows, (1, 2), caption, stacked=True) + details("Term by term", by_term)
+    )
 
 
 def _status(status: Any) -> str:

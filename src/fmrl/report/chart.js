@@ -128,7 +128,7 @@ class Chart {
     const width = (this.width = this.plot.clientWidth);
     if (!width) return;
     const height = this.spec.equal ? clamp(width * 0.85, 280, 560) : clamp(width * 0.5, 250, 400);
-    const box = { left: 50, right: width - 12, top: 28, bottom: height - 44 };
+    const box = { left: 50, right: width - 12, top: 28, bottom: height - (this.spec.x.under ? 60 : 44) };
     const { x, y } = this.domains(box.right - box.left, box.bottom - box.top);
     const rows = Math.max(3, Math.round((box.bottom - box.top) / 62));
     const { percent } = this.spec.y;
@@ -168,7 +168,7 @@ class Chart {
     }
     const room = Math.max(2, Math.floor((right - left) / 75));
     const [low, high] = this.domain.x;
-    const { ticks, whole } = this.spec.x;
+    const { ticks, whole, under } = this.spec.x;
     let xTicks = ticks ? ticks.filter((v) => v >= low && v <= high) : (this.log.x ? logTicks : linearTicks)(low, high, room, whole);
     if (whole) xTicks = xTicks.filter((v) => v >= 1);
     for (const v of xTicks) {
@@ -176,10 +176,11 @@ class Chart {
       if (this.spec.equal) line("gridline", at, top, at, bottom);
       line("axis", at, bottom, at, bottom + 4);
       draw("text", { x: at, y: bottom + 18, "text-anchor": "middle" }, this.svg, show(v, 4));
+      if (under) draw("text", { x: at, y: bottom + 34, "text-anchor": "middle" }, this.svg, under[ticks.indexOf(v)]);
     }
     line("axis", left, bottom, right, bottom);
     draw("text", { x: 0, y: 13 }, this.svg, this.spec.y.label);
-    draw("text", { x: right, y: bottom + 37, "text-anchor": "end" }, this.svg, this.spec.x.label);
+    draw("text", { x: right, y: bottom + (under ? 53 : 37), "text-anchor": "end" }, this.svg, this.spec.x.label);
   }
 
   series(series, k, layer) {

@@ -250,8 +250,11 @@ def heldout(found: HeldOut) -> Spec:
         label = clean(method["name"])
         series.append(_series(label, "both", i % 5, shots, ends.pop("mean"), **look, **ends))
     metric = found["metric"]
-    label = "shots (rows of the new task learned from)"
+    counted = next((m["tasks"] for m in found["methods"] if "tasks" in m), None)
+    label = "shots (rows of the new task learned from)" + ("; n: tasks" if counted else "")
     x = {"label": label, "unit": "shots", "log": True, "ticks": shots, "whole": True}
+    if counted:
+        x["under"] = [f"n {count(n)}" for n in _after(every, counted)]
     what = METRICS[metric] + (" (lower is better)" if metric == "log_loss" else "")
     y = {"label": what, "percent": metric == "accuracy", "digits": 4}
     return {"id": "heldout", "x": x, "y": y | {"floor": -1 if metric == "r2" else None},

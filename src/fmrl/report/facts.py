@@ -67,6 +67,8 @@ class Learned(TypedDict, total=False):
     """The start of every new task, as far as a reader can take it in."""
 
     coefficients: Required[list[Coefficient]]  # the largest first
+    positive: str  # of two classes, the one for which a coefficient above 0 speaks …
+    negative: str  # … and the other
     total: int  # how many the start has
     note: str  # the units, e.g. "of features scaled to unit deviation"
     families: list[Families]

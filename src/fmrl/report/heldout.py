@@ -121,22 +121,32 @@ def _checks(found: Any) -> str:
     checks = found.get("checks", ())
     if not checks:
         return ""
-    several = len({c["method"] for c in checks}) > 1
-    head = ["shots"]
-    for c in checks:
-        by = f" <small>{name(c['method'])}</small>" if several else ""
-        head.append(escape(CHECKS.get(c["what"], c["what"])) + by)
+    kinds = list(dict.fromkeys(c["what"] for c in checks))
+    if len({c["method"] for c in checks}) == 1:
+        return _check_table(
+            found, checks, [CHECKS.get(c["what"], c["what"]) for c in checks], kinds
+        )
+    made = ""
+    for what in kinds:  # a table each: one of all would be too wide
+        some = [c for c in checks if c["what"] == what]
+        made += _check_table(found, some, [c["method"] for c in some], [what])
+    return made
+
+
+def _check_table(found: Any, checks: Any, heads: Any, kinds: list[str]) -> str:
+    head = ["shots", "tasks", *map(name, heads)]
     rows = [
-        [count(shots), *(score(c["mean"][i], c["what"]) for c in checks)]
+        [count(shots), _tasks(found, i), *(score(c["mean"][i], c["what"]) for c in checks)]
         for i, shots in enumerate(found["shots"])
     ]
     notes = {
+        "accuracy": "Accuracy: the share of rows whose likeliest class is the right one.",
         "calibration": "Calibration error: how far a probability is from the share of rows that "
         "come true, over ten bins of all rows scored on.",
         "coverage": "Intervals are made to cover 90 % of the rows of new tasks; their width is in "
         "the units of the target.",
     }
-    said = " ".join(text for what, text in notes.items() if any(c["what"] == what for c in checks))
+    said = " ".join(text for what, text in notes.items() if what in kinds)
     return table(head, rows, range(1, len(head)), said)
 
 

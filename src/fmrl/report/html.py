@@ -141,13 +141,27 @@ def change(value: Any, metric: str) -> str:
 
 
 def table(
-    head: Iterable[str], rows: Iterable[Iterable[str]], right: Iterable[int] = (), caption: str = ""
+    head: Iterable[str],
+    rows: Iterable[Iterable[str]],
+    right: Iterable[int] = (),
+    caption: str = "",
+    stacked: bool = False,
 ) -> str:
-    """A table from cells that are HTML already; the columns ``right`` are aligned to the right."""
-    look = dict.fromkeys(right, " class=n")
+    """A table from cells that are HTML already; the columns ``right`` are aligned to the right.
+
+    On a phone a table that is stacked, or of more than five columns, becomes a card for each row,
+    where cells carry their column's name.
+    """
+    look, head = dict.fromkeys(right, " class=n"), list(head)
+    stacked = stacked or len(head) > 5
+    labels = [re.sub(r"<[^>]*>", "", text) if stacked else "" for text in head]
 
     def cells(tag: str, texts: Iterable[str]) -> str:
-        made = (f"<{tag}{look.get(i, '')}>{text}" for i, text in enumerate(texts))
+        said = [f' data-label="{label}"' if tag == "td" and stacked else "" for label in labels]
+        made = (
+            f"<{tag}{look.get(i, '')}{said[i] if i < len(said) else ''}>{text}"
+            for i, text in enumerate(texts)
+        )
         end = f"</{tag.split()[0]}>"
         return "<tr>" + "".join(cell + end for cell in made) + "</tr>"
 
@@ -155,7 +169,9 @@ def table(
     # The caption stands outside, so that it wraps where a wide table scrolls.
     said = f'<p class="caption">{caption}</p>' if caption else ""
     frame = '<div class="scroll" tabindex="0" role="region" aria-label="table">'
-    return f"{said}{frame}<table><thead>{top}</thead><tbody>{body}</tbody></table></div>"
+    look_of = " class=stack" if stacked else ""
+    whole = f"<table{look_of}><thead>{top}</thead><tbody>{body}</tbody></table>"
+    return f"{said}{frame}{whole}</div>"
 
 
 def code(text: Any) -> str:

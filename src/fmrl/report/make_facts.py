@@ -87,7 +87,7 @@ def facts_of(
     else:
         why = "The history did not keep the optima of its tasks."
         missing["similarity"] = {"why": why, "command": KEEP}
-    found["certificate"] = certificate_facts(certify(history, tasks))
+    found["certificate"] = certificate_facts(certify(history, tasks), names)
     found["run"] = {"composition": repr(history.algo), "versions": versions()}
     return found  # type: ignore[return-value]
 
@@ -209,6 +209,8 @@ def similarity_map(
     weight = good * (1.0 if sigma is None else numbers(sigma))
     whole = np.where(good[:, None], optima, middle)
     found["environment"] = environment(whole, weight, domain).to_dict()
+    for change in found["environment"]["drift"]["changes"] if names is not None else ():
+        change["name"] = clean(names[min(int(change["after"]), len(names) - 1)])
     return plain(found)
 
 
@@ -283,16 +285,24 @@ def coefficients(
     return plain({"coefficients": listed, "total": flat.size, "note": note})
 
 
-def certificate_facts(certificate: Certificate) -> dict[str, Any]:
+def certificate_facts(
+    certificate: Certificate, names: Sequence[Any] | None = None
+) -> dict[str, Any]:
     """A certificate as the page reads it.
 
     Args:
         certificate: Of `fmrl.certify`; one read back from JSON needs no conversion.
+        names: Of the tasks, T of them: the reading then names a task beside its position.
 
     >>> certificate_facts(Certificate("x", reason="nothing was played"))["applicable"]
     False
     """
-    return plain(certificate.to_dict())
+    found = certificate.to_dict()
+    if names is not None and certificate.violations:
+        last = certificate.violations[-1]
+        said, shown = f"last in task {last}.", clean(names[last])
+        found["reading"] = found["reading"].replace(said, f"{said[:-1]} ({shown}).")
+    return plain(found)
 
 
 def checksums(files: Iterable[Any]) -> list[dict[str, Any]]:

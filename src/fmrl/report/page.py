@@ -16,24 +16,25 @@ import fmrl
 from fmrl import files
 from fmrl.errors import FMRLError
 from fmrl.records import plain
-from fmrl.report import charts, heldout, sections
+from fmrl.report import brief, charts, heldout, sections
 from fmrl.report.certificate_section import certificate
 from fmrl.report.facts import Facts
-from fmrl.report.html import escape
+from fmrl.report.html import details, escape
 
 SCRIPTS = ("axes.js", "chart.js", "explore.js", "page.js")  # one scope, in this order
 # Anchor, title, and the fact without which there is nothing to show (None: always shown).
 SECTIONS = (
-    ("summary", "In short", None, sections.summary),
-    ("heldout", "New tasks, by shots", "heldout", heldout.heldout),
+    ("summary", "In short", None, brief.summary),
+    ("heldout", "New tasks, by rows known", "heldout", heldout.heldout),
     ("learned", "What was learned", "learned", sections.learned),
-    ("tar", "Regret as tasks arrive", "curves", sections.curves),
-    ("guess", "The guess D<sub>t</sub>", "guess", sections.guess),
     ("similarity", "How alike the tasks are", "similarity", sections.similarity),
-    ("certificate", "Certificate", "certificate", certificate),
     ("run", "How it was made", "run", sections.run),
     ("citation", "Citation", None, sections.citation),
+    ("tar", "Regret as tasks arrive", "curves", sections.curves),
+    ("guess", "The guess D<sub>t</sub>", "guess", sections.guess),
+    ("certificate", "Certificate", "certificate", certificate),
 )
+FOLDED = ("tar", "guess", "certificate")  # the theory, at the end
 
 
 def render(facts: Facts) -> str:
@@ -112,12 +113,15 @@ def _filled(facts: Facts) -> str:
 def _sections(facts: Facts) -> str:
     learned = {"guess", "step"} & {*facts.get("curves", {})}
     there = {*facts, *({"guess"} if learned else ()), None}
-    links, body = "", ""
+    links, body, folded = "", "", ""
     for key, title, needs, section in SECTIONS:
         title = "The step" if key == "guess" and "step" in learned else title
         links += f'<li><a href="#{key}">{title}</a></li>'
         html = section(facts) if needs in there else sections.missing(facts, str(needs))
-        body += f'<section id="{key}"><h2>{title}</h2>{html}</section>'
+        made = f'<section id="{key}"><h2>{title}</h2>{html}</section>'
+        body, folded = (body, folded + made) if key in FOLDED else (body + made, folded)
+    theory = details("For theorists: regret and what is proved", sections.theory(facts) + folded)
+    body += f'<div id="theory">{theory}</div>'
     return f'<nav aria-label="Sections"><ul>{links}</ul></nav>{body}'
 
 

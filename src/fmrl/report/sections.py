@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from fmrl.report import charts
-from fmrl.report.facts import PAPER, Data, Facts
+from fmrl.report.facts import PAPER, Facts
 from fmrl.report.html import (
     aligned,
     as_number,
@@ -22,7 +22,7 @@ from fmrl.report.html import (
     score,
     table,
 )
-from fmrl.report.verdict import verdict
+from fmrl.report.verdict import proved, verdict
 from fmrl.report.words import family
 
 LISTED = 100  # outliers named on the page
@@ -49,60 +49,6 @@ def missing(facts: Facts, section: str) -> str:
     return f'<p class="missing">{escape(why, 1000)}{fill}</p>'
 
 
-def summary(facts: Facts) -> str:
-    """Whether it helped, and what was learned from."""
-    worth = facts.get("similarity", {}).get("worth")
-    answer, tone, reasons = verdict(facts.get("heldout"), worth)
-    body = f'<p class="answer">{escape(answer, 500)}</p>'
-    body += "".join(f"<p>{escape(reason, 1000)}</p>" for reason in reasons)
-    said = f'<div class="verdict {tone}">{body}</div>'
-    return said + _sizes(facts.get("data", {})) + _leans_on(facts)
-
-
-def _leans_on(facts: Facts) -> str:
-    """The start that was learned, in a sentence."""
-    listed = facts.get("learned", {}).get("coefficients", [])
-    named = []
-    for c in [c for c in listed if as_number(c["value"]) is not None][:3]:
-        output = f" for class {name(c['output'])}" if "output" in c else ""
-        named.append(f"{name(c['feature'])}{output} ({number(c['value'])})")
-    said = "The start learned for every new task leans most on"
-    return f'<p class="quiet">{said} {", ".join(named)}.</p>' if named else ""
-
-
-def _sizes(data: Data) -> str:
-    classes, rows = data.get("classes"), data.get("rows_per_task")
-
-    def known(key: str) -> str | None:
-        return count(data[key]) if key in data else None  # type: ignore[literal-required]
-
-    tiles = {
-        "tasks learned from": known("tasks"),
-        "tasks held out": known("heldout_tasks"),
-        "rows": known("rows"),
-        "rows a task": _spread(rows) if rows else None,
-        "features": known("features"),
-        "classes": count(len(classes)) if classes else None,
-    }
-    shown = "".join(f"<div><dt>{k}</dt><dd>{v}</dd></div>" for k, v in tiles.items() if v)
-    lines = []
-    if data.get("source"):
-        named = {"task": data.get("task_column"), "target": data.get("target_column")}
-        columns = ", ".join(f"{what} {name(value)}" for what, value in named.items() if value)
-        lines.append(f"From {name(data['source'])}{f' ({columns})' if columns else ''}.")
-    if classes:
-        more = f" and {count(len(classes) - 20)} more" if len(classes) > 20 else ""
-        lines.append(f"Classes: {', '.join(map(name, classes[:20]))}{more}.")
-    text = f'<p class="quiet">{" ".join(lines)}</p>' if lines else ""
-    return (f'<dl class="tiles">{shown}</dl>' if shown else "") + text
-
-
-def _spread(rows: Any) -> str:
-    low, middle, high = rows
-    span = f"{count(low)}–{count(high)}<small> median {number(middle)}</small>"
-    return count(low) if low == high else span
-
-
 def learned(facts: Facts) -> str:
     """The largest coefficients of the start, with bars, and how tasks differ from it."""
     found = facts["learned"]
@@ -124,6 +70,11 @@ def learned(facts: Facts) -> str:
     if total and total > len(listed):
         what = f"The {len(listed)} largest of {count(total)} coefficients of the learned start"
     units = f" Units: {escape(found['note'])}." if found.get("note") else ""
+    if found.get("positive") is not None and not several:
+        units += f" A coefficient above 0 speaks for class {name(found['positive'])}"
+        units += f", below 0 for {name(found.get('negative'))}."
+    elif several:
+        units += " A coefficient above 0 speaks for the class beside it, below 0 against it."
     note = f"{what}. Every new task starts from here.{units}"
     note += " A large step says that tasks differ in this coefficient." if stepped else ""
     where = escape(found.get("environment", ""), 500)
@@ -145,7 +96,15 @@ def _families(found: Any) -> str:
     note = "How a new task may differ from the start, by the number of its rows: the weights under "
     note += "which an average of these models predicted best on tasks held out while learning."
     head = ["rows", *(escape(family(n)) for n in used)]
-    return table(head, rows, range(1, len(head)), note)
+    return details("How a new task may differ", table(head, rows, range(1, len(head)), note))
+
+
+def theory(facts: Facts) -> str:
+    """What the folded part is, and what is proved in relation to what was measured."""
+    said = "Regret is what was lost, row by row, against the best model for each task in hindsight."
+    worth = facts.get("similarity", {}).get("worth")
+    lines = [said, *proved(worth, verdict(facts.get("heldout")).tone)]
+    return "".join(f"<p>{escape(line, 1000)}</p>" for line in lines)
 
 
 def curves(facts: Facts) -> str:
@@ -188,8 +147,14 @@ def _over_tasks(
     wanted = [lead * 10**power for power in range(9) for lead in (1, 2, 5)] if task else []
     some = {min(task, key=lambda t: abs(t - w)) for w in wanted if w <= task[-1]}
     some |= {*task[:1], *task[-1:]}
-    rows = [[count(t), *(number(v.get(t), 4) for v in shown.values())] for t in sorted(some)]
-    body = table(["tasks seen", *shown], rows, range(len(shown) + 1))
+    names = dict(zip(task, facts["curves"].get("name") or (), strict=False))
+    last = [lambda t: name(names.get(t, ""))] if names else []
+    rows = [
+        [count(t), *(say(t) for say in last), *(number(v.get(t), 4) for v in shown.values())]
+        for t in sorted(some)
+    ]
+    head = ["tasks seen", *(["the last of them"] if names else []), *shown]
+    body = table(head, rows, [0, *range(1 + len(last), len(head))])
     points = max((len(s["x"]) for s in spec["series"]), default=0)
     said = charts.share_drawn(points, facts["curves"].get("of"))
     kept = "of every stretch the first and the extremes, which look more frequent than they are"
@@ -203,7 +168,8 @@ def similarity(facts: Facts) -> str:
     drawn = sum(len(s["x"]) for s in spec["series"] if s["name"] in ("tasks", "outliers"))
     said = charts.share_drawn(drawn, found.get("of"))
     shown = f"{said}: outliers, the outermost and a random share." if said else ""
-    note = "One dot is the best action of one task in hindsight; tasks close together are alike."
+    note = "One dot is one task: the model that would have been best for it. Dots close together "
+    note += "are tasks that are alike."
     ball = "The circle is the smallest ball around all optima." if spec["circle"] else ""
     odd = [p for p in found["points"] if p.get("outlier")]
     total, head = found.get("outliers", len(odd)), ["task", "distance"]
@@ -239,10 +205,14 @@ def _environment(found: dict[str, Any]) -> str:
         for k, (value, gap, error) in enumerate(zip(*columns, strict=True), start=1)
     ]
     caption = "Gap: log of the k-means value of Gaussian noise, less that of the optima."
-    by_k = table(["k", "k-means value", "gap", "chosen"], rows, (0, 1, 2), caption)
+    head = ["k", "k-means value", "gap", "chosen"]
+    by_k = table(head, rows, (0, 1, 2), caption, stacked=True)
     body = table(["test or worth", ""], tests) + by_k
     drawn = figure("environment", "Distance of optima from their start, over the tasks", note)
-    return f"<p>{escape(found['sentence'], 1000)}</p>{drawn}" + details("Tests and worth", body)
+    firsts = [name(c["name"]) for c in drift["changes"] if c.get("name") is not None]
+    new = f" The first task after a change: {', '.join(firsts)}." if firsts else ""
+    said = f"<p>{escape(found['sentence'], 1000)}{new}</p>"
+    return said + drawn + details("Tests and worth", body)
 
 
 def _share(found: dict[str, Any], what: str) -> str:
@@ -263,7 +233,8 @@ def run(facts: Facts) -> str:
             [name(k), name(number(v, 6) if isinstance(v, float) else v)] for k, v in given.items()
         ]
         tables += table([key, ""], rows) if rows else ""
-    parts += f'<div class="columns">{tables}</div>' if tables else ""
+    folded = f'<div class="columns">{tables}</div>'
+    parts += details("Configuration and versions", folded) if tables else ""
     rows = []
     for d in found.get("data") or ():
         size = count(d["rows"]) if "rows" in d else ""

@@ -45,17 +45,17 @@ def verdict(heldout: HeldOut | None, worth: dict[str, Any] | None = None) -> Ver
     the log-loss of FMRL is 0.050 lower than that of one pooled model
     """
     if heldout is None:
-        return Verdict(UNMEASURED, "unknown", tuple(_proved(worth, "unknown")))
+        return Verdict(UNMEASURED, "unknown", tuple(proved(worth, "unknown")))
     overall = {d["against"]: d for d in heldout.get("differences", []) if d.get("shots") is None}
-    found = {against: _side(d) for against, d in overall.items()}
+    found = {against: side(d) for against, d in overall.items()}
     if not found or "unknown" in found.values():
         answer = "The held-out comparison does not say whether meta-learning helped."
         why = "The intervals below are of each method alone; without paired differences there is no"
-        reasons = *_fewest_shots(heldout), f"{why} verdict.", *_proved(worth, "unknown")
+        reasons = *_fewest_shots(heldout), f"{why} verdict.", *proved(worth, "unknown")
         return Verdict(answer, "unknown", reasons)
     answer, tone = _answer(found, _ours(heldout))
     reasons = [_reason(heldout, d, first=i == 0) for i, d in enumerate(overall.values())]
-    reasons += [*_fewest_shots(heldout), *_behind(heldout), *_proved(worth, tone)]
+    reasons += [*_fewest_shots(heldout), *_behind(heldout), *proved(worth, tone)]
     return Verdict(answer, tone, tuple(reasons))
 
 
@@ -85,7 +85,8 @@ def _ours(heldout: HeldOut) -> str:
     return str(methods[0]["name"])
 
 
-def _side(d: Difference) -> str:
+def side(d: Difference) -> str:
+    """better, worse, same, unclear or unknown: where the interval of the gain lies."""
     low, high = as_number(d["low"]), as_number(d["high"])
     if low is None or high is None:
         return "unknown"
@@ -122,7 +123,7 @@ def _fewest_shots(heldout: HeldOut) -> list[str]:
 def _behind(heldout: HeldOut) -> list[str]:
     """Numbers of shots at which a baseline is clearly ahead, which an average would hide."""
     metric, lines = heldout["metric"], []
-    worse = [d for d in heldout.get("differences", []) if _side(d) == "worse"]
+    worse = [d for d in heldout.get("differences", []) if side(d) == "worse"]
     said = {d["against"] for d in worse if d["shots"] is None}
     for other in dict.fromkeys(d["against"] for d in worse if d["against"] not in said):
         ahead = [d for d in worse if d["against"] == other]
@@ -135,7 +136,7 @@ def _behind(heldout: HeldOut) -> list[str]:
     return lines
 
 
-def _proved(worth: dict[str, Any] | None, tone: str) -> list[str]:
+def proved(worth: dict[str, Any] | None, tone: str) -> list[str]:
     """What the bounds say, in relation to what was measured: they are about the worst case."""
     eventually = as_number((worth or {}).get("eventually"))
     if worth is None or eventually is None:

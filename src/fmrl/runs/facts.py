@@ -92,7 +92,7 @@ def facts(run: Run) -> report.Facts:
         "data": data,
         "learned": _learned(run),
         "curves": report.curves(history, names),
-        "certificate": report.certificate_facts(certify(history, loss=run.settings.loss)),
+        "certificate": report.certificate_facts(certify(history, loss=run.settings.loss), names),
         "run": {key: record[key] for key in made},
         "bibtex": "\n\n".join(entry["bibtex"] for entry in cite(run)),
         "missing": missing,
@@ -128,6 +128,9 @@ def _learned(run: Run) -> Any:
     note = f"per {unit[run.encoder.policy.scale]} of a feature"
     outputs = None if len(coef) == 1 else [str(c) for c in run.prior.classes]  # type: ignore[union-attr]
     found = report.coefficients(coef, run.encoder.names, outputs, note=note)
+    if outputs is None and len(run.record["classes"] or ()) == 2:
+        negative, positive = (str(c) for c in run.record["classes"])
+        found |= {"positive": positive, "negative": negative}
     names = [
         m.family if len(m.mean) == 1 else f"{m.family}, {len(m.mean)} centres"
         for m in run.prior.members
