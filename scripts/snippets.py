@@ -5,7 +5,7 @@ page says.
     python scripts/snippets.py --write docs/index.md   # … and put what it prints into the page
 
 Blocks of Python share one namespace, from top to bottom, in an empty folder. A ``text`` block
-right after one is what it prints."""
+right after one is what it prints. Figures a page saves there as tutorial-….png go to docs/img."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import sys
 import tempfile
 import types
@@ -29,6 +30,7 @@ BLOCK = re.compile(
 SHELL = re.compile(r"(?:^|`)(?:\$ )?(fmrl (?:[a-z]+)[^`\n|#>]*)", re.M)
 
 
+IMAGES = Path(__file__).parent.parent / "docs" / "img"
 SCRIPT = re.compile(r"^```sh\n(.*?)^```\n", re.M | re.S)
 
 
@@ -120,8 +122,13 @@ def main() -> None:
         text, here = path.read_text(encoding="utf-8"), Path.cwd()
         with tempfile.TemporaryDirectory() as folder:
             os.chdir(folder)
-            printed = play(text, path.name)
-            os.chdir(here)
+            try:
+                printed = play(text, path.name)
+            finally:
+                os.chdir(here)
+            if given.write:
+                for made in Path(folder).glob("tutorial-*.png"):
+                    shutil.copyfile(made, IMAGES / made.name)
         for block, now in zip(blocks(text), printed, strict=True):
             if block.output is not None and not same(block.output, now):
                 print(f"{path.name}, line {block.line}, prints\n{now}")

@@ -24,6 +24,7 @@ from fmrl.datasets.fetch import locate
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "scripts"))
 
+import notebooks  # noqa: E402
 import snippets  # noqa: E402
 import write_practice  # noqa: E402
 
@@ -73,8 +74,10 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", WITH_CODE)
 def test_snippets_run_and_print_what_the_page_shows(name, folder):
     text, omniglot = PAGES[name], locate("omniglot")
-    if name == "docs/deep.md":
+    if name in ("docs/deep.md", "docs/tutorials/images.md"):
         pytest.importorskip("torch")
+    elif name == "docs/tutorials/cluster.md":
+        pytest.importorskip("ray")
     elif name == "docs/privacy.md":
         pytest.importorskip("dp_accounting")
     elif "load_omniglot" in text and not omniglot:
@@ -92,6 +95,32 @@ def test_snippets_run_and_print_what_the_page_shows(name, folder):
     for block, now in zip(snippets.blocks(text), printed, strict=True):
         if block.output is not None:
             assert snippets.same(block.output, now), f"{name}, line {block.line} prints\n{now}"
+
+
+TUTORIALS = [name for name in PAGES if name.startswith("docs/tutorials/")]
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_notebooks_are_in_step_with_their_pages(name):
+    made = (ROOT / name).with_suffix(".ipynb")
+    page = PAGES[name]
+    assert made.read_text(encoding="utf-8") == notebooks.notebook(page), (
+        "run python scripts/notebooks.py"
+    )
+    found = json.loads(made.read_text(encoding="utf-8"))["cells"]
+    code = ["".join(cell["source"]) for cell in found if cell["cell_type"] == "code"]
+    shell = [line[1:] for cell in code if cell.startswith("!") for line in cell.splitlines()]
+    python = [cell for cell in code if not cell.startswith("!")]
+    assert python == [block.code.strip("\n") for block in snippets.blocks(page)]
+    assert len(shell) == len(snippets.scripts(page))
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_pictures_of_a_tutorial_are_made_by_it_and_say_how(name):
+    pictures = re.findall(r"!\[[^]]+\]\(\.\./img/([\w.-]+)\)", PAGES[name])
+    code = "".join(block.code for block in snippets.blocks(PAGES[name]))
+    assert pictures and all(f'savefig("{picture}"' in code for picture in pictures)
+    assert f"python scripts/snippets.py --write {name}" in PAGES[name]
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
