@@ -31,6 +31,7 @@ from fmrl.errors import FMRLError
 
 PATHS = (*FORMS, "fused", "by hand")
 CPU_TASKS = 5  # that the caches hold
+PART = 2**14  # parameters of a task that its optimiser moves at a time on a CPU
 MOST_STEPS = 2**20  # of a task, so that keys of masks differ
 PATCHES = 2**30  # numbers that the patches of a piece may take on a GPU
 
@@ -70,7 +71,8 @@ class InnerLoop:
         frozen = layout.mask(device)
         self._choose(device, dtype, frozen, average)
         if device.type == "cpu" and path == "auto":
-            self.piece = min(self.piece, CPU_TASKS)
+            threads = torch.get_num_threads() if self.hand is None else 1
+            self.piece = min(self.piece, CPU_TASKS, -(-tasks // threads))
         elif self.hand is not None and not self.pooled:
             self.piece = min(self.piece, max(1, PATCHES // self.hand.patches(batch)))
         found = self.plan or self.hand
@@ -142,11 +144,10 @@ class InnerLoop:
         check_loss(self.loss, outputs, targets)
 
     def play(self) -> None:
-        """All steps of all tasks, a piece at a time; by hand on a CPU, each thread has its own."""
+        """All steps of all tasks, a piece at a time; on a CPU each thread has its own."""
         starts = range(0, self.tasks, self.piece)
         pieces = [slice(i, min(i + self.piece, self.tasks)) for i in starts]
-        alone = self.theta.is_cuda or self.hand is None
-        threads = 1 if alone else min(torch.get_num_threads(), len(pieces))
+        threads = 1 if self.theta.is_cuda else min(torch.get_num_threads(), len(pieces))
 
         def job(worker: int) -> None:
             for rows in pieces[worker::threads]:
@@ -178,14 +179,17 @@ class InnerLoop:
         if self.hand is not None:
             return self._once(worker, len(theta))(theta, self.images[index], label)
         leaf = theta.detach().requires_grad_()
-        values = self.loss(self.apply(leaf, self.inputs[index], key), label)
+        values = self.loss(self._once(worker, 0)(leaf, self.inputs[index], key), label)
         return values.detach(), torch.autograd.grad(values.sum(), leaf)[0]
 
     def _once(self, worker: int, tasks: int) -> Any:
-        """The kernels' step or the gradient by hand for stacks of this size, made once."""
+        """What a thread works with, made once: the network's stacked form, or the kernels' step or
+        the gradient by hand for stacks of this size."""
         key, device, scale = (worker, tasks), self.theta.device, self.scale
         if key not in self.made:
-            if self.plan is not None:
+            if self.plan is None and self.hand is None:
+                self.made[key] = self.apply if worker == 0 else self.apply.another()
+            elif self.plan is not None:
                 facts = self.plan, tasks, self.batch, self.within, self.precision, device
                 self.made[key] = fused.FusedStep(*facts, scale=scale)
             else:
@@ -227,9 +231,13 @@ def descend(within, theta, second, average, squares, gradient, frozen, eta, bias
     if second is None:
         theta -= gradient.mul_(eta)
         return
-    second.mul_(within.beta2).addcmul_(gradient, gradient, value=1 - within.beta2)
-    gradient.mul_(eta * bias)  # eta·g/(√v/bias + eps) in few passes
-    theta.addcdiv_(gradient, second.sqrt().add_(within.eps * bias), value=-1)
+    part = theta.shape[1] if theta.is_cuda else PART
+    wide = eta.expand(-1, theta.shape[1]) * bias if eta.shape[1] > 1 else None
+    for i in range(0, theta.shape[1], part):
+        t, g, v = (a[:, i : i + part] for a in (theta, gradient, second))
+        v.mul_(within.beta2).addcmul_(g, g, value=1 - within.beta2)
+        g.mul_(eta * bias if wide is None else wide[:, i : i + part])
+        t.addcdiv_(g, v.sqrt().add_(within.eps * bias), value=-1)  # eta·g/(√v/bias + eps)
 
 
 @contextmanager

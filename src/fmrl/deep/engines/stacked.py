@@ -58,6 +58,7 @@ class Stacked:
         self.outputs: tuple[int, ...] = ()
         self.whole = self.looped = self.drops = False
         self.slow: list[str] = []
+        self.parts: list[str] = []  # their names in the module
         if sample is not None:
             self.settle(sample)
 
@@ -67,6 +68,19 @@ class Stacked:
         if self.form is None:
             self.settle(x[0])
         return self.form(theta, self.cast(x, theta.dtype), key)
+
+    def another(self) -> Stacked:
+        """The same for another thread: a module is called by one at a time."""
+        twin = copy.copy(self)
+        own = copy.deepcopy(self.module)
+        twin.module = own
+        twin.form = each_in_turn(own) if self.looped else at_once(twin._twin(self.parts), self.fast)
+        return twin
+
+    @property
+    def fast(self) -> bool:
+        """Whether functions are replaced by those for stacks."""
+        return self.path != "functional"
 
     def cast(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Inputs as the network takes them."""
@@ -90,7 +104,7 @@ class Stacked:
         else:
             what = f"{self.name} does not take inputs {tuple(rows.shape)} of {rows.dtype}"
             raise FMRLError(f"{what}: {'; as floats: '.join(refused)}")
-        self.outputs, self.slow, self.looped = tuple(outputs.shape[1:]), [], False
+        self.outputs, self.slow, self.parts = tuple(outputs.shape[1:]), [], []
         reason, self.form = self._stack(rows)
         if reason is not None and self.path == "stacked":
             what = f"{self.name} has no stacked form: {reason}"
@@ -129,13 +143,14 @@ class Stacked:
                 kinds = [type(self.module.get_submodule(n)).__name__ for n in slow]
                 pairs = zip(kinds, slow, strict=True)
                 self.slow = [f"the {kind} at {place(name)}" for kind, name in pairs]
-                return first, at_once(self._twin(slow), self.path != "functional")
+                self.parts = slow
+                return first, at_once(self._twin(slow), self.fast)
             if "random operation" in error:  # of vmap: a mask of the user's own
                 kind = type(self.module.get_submodule(layer)).__name__
                 what = f"the {kind} at {place(layer)} draws random numbers, which no run can repeat"
                 raise FMRLError(what, fix="use nn.Dropout, or call its eval()")
             first = first or error
-            if not layer or layer in slow or self.path == "functional":
+            if not layer or layer in slow or not self.fast:
                 return first, None
             slow.append(layer)
 
@@ -183,7 +198,7 @@ class Stacked:
         keys = [None, torch.tensor([3, 5], device=rows.device)] if self.drops else [None]
         for key in keys:
             found = []
-            for form in (alone, at_once(twin, self.path != "functional")):
+            for form in (alone, at_once(twin, self.fast)):
                 with torch.enable_grad():
                     out = form(theta, x, key)
                     total = out * torch.linspace(1, 2, out[0].numel()).to(out).view(out[0].shape)
