@@ -92,15 +92,18 @@ class Stacked:
             raise FMRLError("there are no inputs")
         rows = sample[torch.arange(ROWS, device=sample.device) % len(sample)]
         rows = rows.to(next(self.module.parameters()).device)
-        refused = []
+        refused, entered = [], []
         for self.whole in (True, False) if _whole(rows) else (False,):
+            entered.clear()
             try:
-                outputs = self._tried(rows)
+                with _tracked(self.module, entered):
+                    outputs = self._tried(rows)
                 break
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
-                refused.append(str(error).partition("\n")[0])
+                reason = str(error).partition("\n")[0]
+                refused.append(f"{self._at(entered[-1])}: {reason}" if entered[1:] else reason)
         else:
             what = f"{self.name} does not take inputs {tuple(rows.shape)} of {rows.dtype}"
             raise FMRLError(f"{what}: {'; as floats: '.join(refused)}")
@@ -140,19 +143,19 @@ class Stacked:
         while True:
             layer, error = self._failure(slow, rows)
             if error is None:
-                kinds = [type(self.module.get_submodule(n)).__name__ for n in slow]
-                pairs = zip(kinds, slow, strict=True)
-                self.slow = [f"the {kind} at {place(name)}" for kind, name in pairs]
-                self.parts = slow
+                self.slow, self.parts = [self._at(name) for name in slow], slow
                 return first, at_once(self._twin(slow), self.fast)
             if "random operation" in error:  # of vmap: a mask of the user's own
-                kind = type(self.module.get_submodule(layer)).__name__
-                what = f"the {kind} at {place(layer)} draws random numbers, which no run can repeat"
+                what = f"{self._at(layer)} draws random numbers, which no run can repeat"
                 raise FMRLError(what, fix="use nn.Dropout, or call its eval()")
             first = first or error
             if not layer or layer in slow or not self.fast:
                 return first, None
             slow.append(layer)
+
+    def _at(self, name: str) -> str:
+        """A layer as one would speak of it."""
+        return f"the {type(self.module.get_submodule(name)).__name__} at {place(name)}"
 
     def _twin(self, slow: list[str], alone: bool = False) -> nn.Module:
         """What is put into the stack: in it layers ``slow`` are run task by task. alone: a copy."""
