@@ -65,10 +65,6 @@ window.probe = (() => {
       const add = (list) => list.getEntries().forEach((e) => (window.shift += e.value));
       new PerformanceObserver(add).observe({ type: "layout-shift", buffered: true });
     },
-    sent: () => {
-      const { images, labels, query } = playground.draw.sent;
-      return { images: [...images], labels, query: [...query], shown: playground.draw.shown };
-    },
   };
 })();
 0;

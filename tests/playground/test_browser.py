@@ -66,21 +66,21 @@ def test_drawings_are_answered_as_the_engine_does(open_page, training, touch):
     size = {"width": 390, "height": 844} if touch else {}
     page = open_page(touch=touch, **size)
     draw_all(page, touch)
-    drawn = page.js("playground.draw.pads.map(row => row[0].strokes)")
-    assert [len(s) for s in drawn] == [1, 2, 2]
-    for strokes, recorded in zip(drawn, RECORDED, strict=True):
+    drawn = page.js("playground.draw.all.map(pad => pad.strokes)")
+    assert [len(s) for s in drawn] == [1, 2, 2, 2]
+    for strokes, recorded in zip(drawn, [*RECORDED, QUERY], strict=True):
         for line, given in zip(strokes, recorded, strict=True):
             np.testing.assert_allclose([line[0], line[-1]], [given[0], given[-1]], atol=0.02)
-    sent = page.js("probe.sent()")
-    images, labels, query = np.reshape(sent["images"], (3, -1)), sent["labels"], sent["query"]
-    assert labels == [0, 1, 2]
+    shown = page.js("playground.draw.shown")
+    *images, query = call(("strokes.js",), "given.map(s => [...pictureOf(s)])", drawn)
+    labels = [0, 1, 2]
     start = training.fewer(engine.trainer(training), 3)
     learned = engine.answer(start, images, labels, query, 30)
-    np.testing.assert_allclose(sent["shown"]["learned"]["shares"], learned, atol=1e-3)
+    np.testing.assert_allclose(shown["learned"]["shares"], learned, atol=1e-3)
     theta = call(("random.js", "network.js"), "[...randomStart(layoutOf(24, 3, 28), 1)]")
     rule = Adam(1e-3, carry=False)
     random = engine.answer(engine.network(theta, 3, 24), images, labels, query, 30, rule)
-    np.testing.assert_allclose(sent["shown"]["random"]["shares"], random, atol=1e-3)
+    np.testing.assert_allclose(shown["random"]["shares"], random, atol=1e-3)
     rows = "playground.draw.find('learned-shares').querySelectorAll('output')"
     assert page.js(f"[...{rows}].map(o => o.textContent)") == [
         f"{np.floor(100 * p + 0.5):.0f} %" for p in learned

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import webbrowser
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fmrl.cli.guard import say
+from fmrl.cli.guard import Json, say
 
 
 def playground_command(
@@ -21,6 +22,7 @@ def playground_command(
     checkpoint: Annotated[
         Path | None, typer.Option(help="A network of your own, written by fmrl.deep.save.")
     ] = None,
+    as_json: Json = False,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = True,
 ) -> None:
     """Write one HTML page to play with, and open it.
@@ -45,7 +47,12 @@ def playground_command(
 
         table = playground_table(Run.load(run))
     path = out or (Path() if run is None else run) / "playground.html"
-    path = playground.write(path, playground.read_weights(checkpoint), table)
-    say(str(path))
+    weights = playground.read_weights(checkpoint)
+    path = playground.write(path, weights, table)
+    if as_json:
+        facts = {"page": str(path), "bytes": path.stat().st_size, "signs": weights.ways}
+        typer.echo(json.dumps(facts | {"tasks": 0 if table is None else len(table.points)}))
+    else:
+        say(str(path))
     if show:
         webbrowser.open(path.resolve().as_uri())
