@@ -2,8 +2,9 @@
 
     python scripts/playground_picture.py
 
-writes docs/img/playground-draw.png, docs/img/playground-watch.png and results/playground/browser.json
-(weight of the page, frames a second while both networks adapt to 15 drawings, seconds it takes).
+writes docs/img/playground-draw.png, docs/img/playground-watch.png and
+results/playground/browser.json: the weight of the page, frames a second while both networks adapt
+to 15 drawings, and the seconds that takes.
 """
 
 from __future__ import annotations

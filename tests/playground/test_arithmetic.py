@@ -5,7 +5,6 @@ fmrl.deep, strokes against their definition.
 import base64
 import itertools
 import json
-from importlib import resources
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ import pytest
 import fmrl
 from fmrl.playground import read_weights
 
-from .conftest import SCENES, script
+from .conftest import ROOT, SCENES, script
 from .node import call
 
 PLANE = ("random.js", "algorithm.js", "stream.js")
@@ -194,12 +193,19 @@ def test_random_starts_are_glorot_and_follow_from_their_seed():
     assert (one[24 * 9 : 24 * 10] == 1).all() and (one[24 * 10 : 24 * 11] == 0).all()
 
 
-def test_the_record_of_the_checkpoint_names_its_command():
-    home = resources.files("fmrl.playground")
-    record = json.loads(home.joinpath("omniglot.json").read_text(encoding="utf-8"))
-    assert (
-        record["command"].startswith("train_playground.py") and record["configuration"]["seed"] == 0
-    )
-    settings = {(r["ways"], r["shots"]) for r in record["accuracy"]}
-    assert settings == {(w, s) for w in (3, 4, 5) for s in (1, 2, 3)}
-    assert all(r["learned"] > r["random"] for r in record["accuracy"])
+def test_the_page_of_the_site_says_what_the_records_say(training):
+    """Accuracies and costs; every setting of the page is measured, and learning pays in each."""
+    record = json.loads((training.HOME / "omniglot.json").read_text(encoding="utf-8"))
+    assert record["command"].startswith("train_playground.py")
+    page = (ROOT / "docs" / "playground.md").read_text(encoding="utf-8")
+    settings = []
+    for row in record["accuracy"]:
+        settings.append((row["ways"], row["shots"]))
+        cells = [f"{100 * row[start]:.1f} %" for start in ("learned", "random")]
+        assert f"| {row['ways']} | {row['shots']} | {' | '.join(cells)} |" in page
+        assert row["learned_interval"][0] > row["random_interval"][1]
+    assert settings == [(ways, shots) for ways in (3, 4, 5) for shots in (1, 2, 3)]
+    file = ROOT / "results" / "playground" / "browser.json"
+    browser = json.loads(file.read_text(encoding="utf-8"))
+    assert f"{browser['frames a second']:.0f} frames a second" in page
+    assert f"{browser['page bytes'] / 1e6:.2f} MB" in page

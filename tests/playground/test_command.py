@@ -1,4 +1,4 @@
-"""``fmrl playground`` and the link from a report: files that are there, tasks that are the run's."""
+"""``fmrl playground`` and the link of a report: files that are there, with the run's tasks."""
 
 import json
 import re
