@@ -3,7 +3,7 @@
     python scripts/train_playground.py
 
 Reptile on 5-way tasks, about 10 minutes on an idle core, and some more to judge it. It writes the
-checkpoint and its record into the package (src/fmrl/playground). Killed or stopped, the same command
+checkpoint and its record into src/fmrl/playground. Killed or stopped, the same command
 goes on from the last checkpoint in --work.
 
 Drawings are brought to the middle and to one size first, as the page does with the user's strokes:
@@ -85,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--iterations", type=int, default=20_000, help="meta-iterations")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tests", type=int, default=300, help="test tasks of each kind")
+    parser.add_argument("--tests", type=int, default=200, help="test tasks of each kind")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--work", type=Path, default=Path("runs/playground"))
     parser.add_argument("--out", type=Path, default=HOME)

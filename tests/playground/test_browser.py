@@ -18,7 +18,7 @@ RECORDED = [
 QUERY = [[(0.25, 0.85), (0.45, 0.2), (0.75, 0.75)], [(0.3, 0.6), (0.6, 0.55)]]
 
 
-def until(page, condition="probe.done()", seconds=30):
+def until(page, condition="probe.done()", seconds=60):
     """Wait in the page until a condition holds."""
     assert page.js(f"probe.until(() => {condition}, {seconds})"), condition
 

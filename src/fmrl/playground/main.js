@@ -1,4 +1,5 @@
 // Put the parts together. `playground` is there for tests, and for readers who open the console.
+document.documentElement.classList.add("ready"); // nothing was painted before, so nothing shifts
 theme();
 const given = JSON.parse(document.getElementById("data").textContent);
 const drawing = new Draw(document.getElementById("draw"), given.weights);

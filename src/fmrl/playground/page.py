@@ -25,7 +25,7 @@ def render(weights: Weights | None = None, table: Table | None = None) -> str:
     """The page as a string. It opens offline and its own content policy forbids it every request.
 
     Args:
-        weights: The network that draws on φ; None is the one that comes with the package.
+        weights: The network that learns drawings; None is the one that comes with the package.
         table: A run's tasks, as `table_of` makes them; without one the page says how to get it.
 
     >>> page = render()
