@@ -31,6 +31,7 @@ from fmrl.core.rules.meta import (
     MetaUpdate,
 )
 from fmrl.core.rules.moving import Conditional, Discounted, Mixture, Restart, Window
+from fmrl.core.rules.private import NoisyGradients, Tree
 from fmrl.core.rules.shape import FullMatrix, Isotropic, KnownStep, LowRank, PerCoordinate
 from fmrl.core.rules.similarity import (
     AverageDeviation,
@@ -93,6 +94,7 @@ __all__ = [
     "MetaUpdate",
     "Metric",
     "Mixture",
+    "NoisyGradients",
     "OneVsAll",
     "PerCoordinate",
     "Play",
@@ -108,6 +110,7 @@ __all__ = [
     "Squared",
     "State",
     "Task",
+    "Tree",
     "UpdateRule",
     "Window",
     "adversary",

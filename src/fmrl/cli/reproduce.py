@@ -1,7 +1,8 @@
 """``fmrl reproduce``: the paper's experiments, each from one command, with intervals and verdicts.
 
 ``similarity | growth | samples | batch | convex`` need no GPU; ``shots | iterations | deep`` train
-networks beside the authors' logs; ``geometry`` and ``environments`` are studies of our own.
+networks beside the authors' logs; ``geometry``, ``environments`` and ``privacy`` are studies of our
+own.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from fmrl.cli.studies import (
     Seed,
     environments_command,
     geometry_command,
+    privacy_command,
     progress_bar,
 )
 from fmrl.errors import FMRLError
@@ -41,9 +43,9 @@ app = typer.Typer(
     help="""The paper's experiments, each from one command, with a verdict on each claim.
 
     Convex figures run in minutes on a laptop; shots, iterations and deep train networks and want a
-    GPU; geometry and environments go beyond the paper and ask whether learning the shape in which
-    tasks differ pays, and which rule to trust where tasks move. With [bold]--quick[/bold] each
-    shows in about a minute that it works.
+    GPU; geometry, environments and privacy go beyond the paper: whether learning the shape in which
+    tasks differ pays, which rule to trust where tasks move, and what privacy costs. With
+    [bold]--quick[/bold] each shows in about a minute that it works.
 
     Examples:
 
@@ -56,6 +58,8 @@ app = typer.Typer(
         fmrl reproduce geometry --out runs/geometry
 
         fmrl reproduce environments --out runs/environments
+
+        fmrl reproduce privacy --out runs/privacy
 
         fmrl reproduce deep --seconds 540
     """,
@@ -153,6 +157,7 @@ _convex_command("convex", tuple(_FIGURES), "All four convex figures in one run."
 
 app.command("geometry")(geometry_command)
 app.command("environments")(environments_command)
+app.command("privacy")(privacy_command)
 
 
 def _deep_command(name: str, sweep: str | None, text: str) -> None:

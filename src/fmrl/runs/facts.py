@@ -34,6 +34,8 @@ PARTS = {
     "FullMatrix": ("steps learned from gradients (ARUBA)", "khodak2019adaptive"),
     "LowRank": ("steps learned from gradients (ARUBA)", "khodak2019adaptive"),
     "EWOO": ("exponentially weighted online optimisation", "hazan2007logarithmic"),
+    "Tree": ("private sums by tree aggregation", "kairouz2021practical"),
+    "NoisyGradients": ("private meta-learning", "li2020private"),
     "Covariance": ("mixed-effects models by EM", "laird1982random"),
 }
 
