@@ -310,7 +310,15 @@ def test_code_on_pages_is_narrow_enough_to_be_read(name):
 
 
 def _public():
-    for room in (fmrl, fmrl.deep, fmrl.data, fmrl.cluster, fmrl.report, fmrl.bounds):
+    for room in (
+        fmrl,
+        fmrl.deep,
+        fmrl.data,
+        fmrl.cluster,
+        fmrl.report,
+        fmrl.bounds,
+        fmrl.playground,
+    ):
         for name in room.__all__:
             value = getattr(room, name)
             if callable(value) and getattr(value, "__module__", "").startswith("fmrl"):

@@ -149,6 +149,7 @@ _LATER = {
     "estimators": "fmrl.estimators",
     "few_shot_score": "fmrl.estimators:few_shot_score",
     "report": "fmrl.report",
+    "playground": "fmrl.playground",
     "scale": "fmrl.cluster",
     "tables": "fmrl.tables",
     "tasks_from_frame": "fmrl.tables.frames:tasks_from_frame",
