@@ -293,7 +293,9 @@ def _recurrent(cell: str):
             first = [s[i * ways : (i + 1) * ways] for s in states]
 
             def run(x, *rest):
-                return recurrent.layer(own, x, rest[: len(states)], rest[len(states) :])
+                if x.is_cuda:
+                    return recurrent.layer(own, x, rest[: len(states)], rest[len(states) :])
+                return recurrent.in_turn(func, own, x, rest[: len(states)], rest[len(states) :])
 
             x, *last = mode.stacking(run, x, *first, *each)
             ends.append(last)
