@@ -2,7 +2,7 @@
 
 from importlib.util import find_spec
 
-NEED_FLOWER = ("client.py", "records.py", "strategy.py")
+NEED_FLOWER = ("client.py", "network_client.py", "records.py", "strategy.py")
 collect_ignore_glob = (
     []
     if find_spec("flwr")

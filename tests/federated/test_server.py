@@ -60,7 +60,8 @@ def test_a_bad_reply_leaves_the_state_to_the_last_bit(reason):
     own = server()
     state = own.init(ARRAYS)
     found, good, refused = own.round(state, 1, [reply(3, **BAD[reason])])
-    assert found is state and good == [] and refused == [(3, reason)]
+    assert found is state and good == []
+    assert [(r.client, why) for r, why in refused] == [(3, reason)]
     with_it = own.round(state, 1, [reply(1), reply(3, **BAD[reason]), reply(2)])[0]
     assert np.array_equal(with_it.phi, own.round(state, 1, [reply(1), reply(2)])[0].phi)
 
@@ -71,7 +72,8 @@ def test_numbers_that_are_not_numbers_are_refused():
     assert own.why_not(own.init(ARRAYS), 1, reply(0, arrays=texts)) == "not-finite"
     assert own.why_not(own.init(ARRAYS), 1, reply(0, metrics=nan)) == "not-finite"
     assert own.why_not(own.init(ARRAYS), 1, reply(0, weight=np.nan)) == "no-weight"
-    assert own.round(own.init(ARRAYS), 1, [reply(0), reply(0)])[2] == [(0, "twice")]
+    _, good, refused = own.round(own.init(ARRAYS), 1, [reply(0, node=7), reply(0, node=4)])
+    assert [r.node for r in good] == [4] and [(r.node, w) for r, w in refused] == [(7, "twice")]
 
 
 def test_a_known_step_asks_for_nothing():

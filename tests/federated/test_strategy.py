@@ -244,6 +244,7 @@ def test_garbage_is_refused_by_name_and_changes_nothing(reason, caplog):
     told = bad[0].train_metrics_clientapp[2]
     assert (told["refused"], told["clients"]) == (2, 5)
     assert told[f"refused-{reason.strip()}"] == 2
+    assert all(f"refused node {node}: {reason.strip()}" in caplog.text for node in (2, 5))
     assert np.isfinite(told["loss"]) and told["loss"] == good[0].train_metrics_clientapp[2]["loss"]
 
 

@@ -12,9 +12,9 @@ from fmrl.federated.server import Form, Reply, Server
 
 _FLOWER = {
     "FedFMRL": "strategy",
-    "evaluate_network": "client",
+    "evaluate_network": "network_client",
     "evaluate_task": "client",
-    "train_network": "client",
+    "train_network": "network_client",
     "train_task": "client",
 }
 

@@ -112,5 +112,6 @@ def read_reply(message: Message, weight: str) -> Reply:
     observed = None if seen is None else next(iter(numpy_arrays(seen).values()), None)
     at = numbers.get(ROUND)
     number = int(at) if isinstance(at, (int, float)) else None
-    client = (int(numbers.get(CLIENT, -1)), message.metadata.src_node_id)
-    return Reply(client, arrays, numbers.get(weight), observed, number, numbers)
+    node = message.metadata.src_node_id
+    client = int(numbers.get(CLIENT, node))  # type: ignore[arg-type]
+    return Reply(client, arrays, numbers.get(weight), observed, number, numbers, node)

@@ -32,12 +32,13 @@ REASONS = (
 class Reply(NamedTuple):
     """What a client sends back after a round."""
 
-    client: Any  # its number; replies are taken in this order
+    client: int  # its number; replies are taken in this order, and one of each client
     arrays: Arrays  # its update vector, by the names of the model's arrays
     weight: float  # of the client in the mean
     seen: np.ndarray | None = None  # [k] what the similarity rule asked to observe
     round: int | None = None  # the round it answers; None where the client does not say
     metrics: Mapping[str, Any] = {}  # other numbers, which must be finite
+    node: int = 0  # where it came from, for messages
 
 
 @dataclass(frozen=True)
@@ -180,8 +181,8 @@ class Server:
 
     def round(
         self, state: State, number: int, replies: Sequence[Reply]
-    ) -> tuple[State, list[Reply], list[tuple[Any, str]]]:
-        """The state after round ``number``, the replies it was made of in their order, and (client,
+    ) -> tuple[State, list[Reply], list[tuple[Reply, str]]]:
+        """The state after round ``number``, the replies it was made of in their order, and (reply,
         reason) of those that were refused. Without a good reply the state stays as it is.
 
         Args:
@@ -190,13 +191,13 @@ class Server:
             replies: In any order.
         """
         good, refused, known = [], [], set()
-        for reply in sorted(replies, key=lambda r: r.client):
+        for reply in sorted(replies, key=lambda r: (r.client, r.node)):
             reason = "twice" if reply.client in known else self.why_not(state, number, reply)
             if reason is None:
                 known.add(reply.client)
                 good.append(reply)
             else:
-                refused.append((reply.client, reason))
+                refused.append((reply, reason))
         return self.move(state, good) if good else state, good, refused
 
     def move(self, state: State, replies: Iterable[Reply]) -> State:

@@ -205,7 +205,7 @@ class FedFMRL(FedAvg):
         """phi after the round and its metrics; None for phi where too few replies were good."""
         started, (server, state) = time.perf_counter(), self._begun()
         found: list[Reply] = []
-        refused: list[tuple[Any, str]] = []
+        refused: list[tuple[int, str]] = []
         up = 0
         for message in replies:
             reply = self._read(message, refused)
@@ -213,9 +213,10 @@ class FedFMRL(FedAvg):
                 found.append(reply)
                 up += records.size_of(message.content)
         moved, good, bad = server.round(state, server_round, found)
-        for client, reason in refused + bad:
-            log(WARNING, "round %d: refused node %d: %s", server_round, client[1], reason)
-        counts = Counter(reason for _, reason in refused + bad)
+        refused += [(reply.node, reason) for reply, reason in bad]
+        for node, reason in refused:
+            log(WARNING, "round %d: refused node %d: %s", server_round, node, reason)
+        counts = Counter(reason for _, reason in refused)
         enough = len(good) >= self.min_replies
         metrics = MetricRecord()
         if good:
@@ -239,7 +240,7 @@ class FedFMRL(FedAvg):
         ``…-spread`` and ``…-worst-decile``.
         """
         good: list[Reply] = []
-        refused: list[tuple[Any, str]] = []
+        refused: list[tuple[int, str]] = []
         for message in replies:
             reply = self._read(message, refused)
             if reply is None:
@@ -248,9 +249,9 @@ class FedFMRL(FedAvg):
             if reason is None:
                 good.append(reply)
             else:
-                refused.append((reply.client, reason))
-        for client, reason in refused:
-            log(WARNING, "evaluation %d: refused node %d: %s", server_round, client[1], reason)
+                refused.append((reply.node, reason))
+        for node, reason in refused:
+            log(WARNING, "evaluation %d: refused node %d: %s", server_round, node, reason)
         if not good:
             return MetricRecord({"clients": 0, "refused": len(refused)}) if refused else None
         key = records.EXAMPLES
@@ -304,18 +305,18 @@ class FedFMRL(FedAvg):
         self._down = records.size_of(content) * len(nodes)
         return messages
 
-    def _read(self, message: Message, refused: list[tuple[Any, str]]) -> Reply | None:
+    def _read(self, message: Message, refused: list[tuple[int, str]]) -> Reply | None:
         """The reply of a message; what failed or cannot be read is added to ``refused``."""
-        client = (-1, message.metadata.src_node_id)
+        node = message.metadata.src_node_id
         if message.has_error():
-            log(WARNING, "node %d failed: %s", client[1], message.error.reason)
-            refused.append((client, "failed"))
+            log(WARNING, "node %d failed: %s", node, message.error.reason)
+            refused.append((node, "failed"))
             return None
         try:
             return records.read_reply(message, self.weighted_by_key)
         except Exception as error:  # arrays of a stranger can fail in any way
-            log(WARNING, "node %d sent what cannot be read: %s", client[1], error)
-            refused.append((client, "wrong-keys"))
+            log(WARNING, "node %d sent what cannot be read: %s", node, error)
+            refused.append((node, "wrong-keys"))
             return None
 
 
