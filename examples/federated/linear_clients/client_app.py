@@ -14,7 +14,8 @@ app = ClientApp()
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Play the rounds of the task."""
-    time.sleep(float(context.run_config.get("pause", 0.0)))
+    if pause := float(context.run_config.get("pause", 0.0)):
+        time.sleep(pause)
     task = rows(int(context.node_config["partition-id"]), 20, part=0)
     return federated.train_task(message, context, ALGO, task)
 

@@ -1,7 +1,8 @@
 """``fmrl reproduce``: the paper's experiments, each from one command, with intervals and verdicts.
 
 ``similarity | growth | samples | batch | convex`` need no GPU; ``shots | iterations | deep`` train
-networks beside the authors' logs; ``geometry`` and ``environments`` are studies of our own.
+networks beside the authors' logs; ``geometry``, ``environments`` and ``federated`` are studies of
+our own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fmrl.cli.federated import federated_command
 from fmrl.cli.studies import (
     Data,
     Jobs,
@@ -41,9 +43,10 @@ app = typer.Typer(
     help="""The paper's experiments, each from one command, with a verdict on each claim.
 
     Convex figures run in minutes on a laptop; shots, iterations and deep train networks and want a
-    GPU; geometry and environments go beyond the paper and ask whether learning the shape in which
-    tasks differ pays, and which rule to trust where tasks move. With [bold]--quick[/bold] each
-    shows in about a minute that it works.
+    GPU; geometry, environments and federated go beyond the paper and ask whether learning the shape
+    in which tasks differ pays, which rule to trust where tasks move, and what learned steps are
+    worth where tasks are people's devices. With [bold]--quick[/bold] each shows in about a minute
+    that it works.
 
     Examples:
 
@@ -58,6 +61,8 @@ app = typer.Typer(
         fmrl reproduce environments --out runs/environments
 
         fmrl reproduce deep --seconds 540
+
+        fmrl reproduce federated --quick
     """,
 )
 Option = typer.Option
@@ -153,6 +158,7 @@ _convex_command("convex", tuple(_FIGURES), "All four convex figures in one run."
 
 app.command("geometry")(geometry_command)
 app.command("environments")(environments_command)
+app.command("federated")(federated_command)
 
 
 def _deep_command(name: str, sweep: str | None, text: str) -> None:

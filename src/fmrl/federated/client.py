@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from flwr.app import Context, Message
 
 from fmrl.core.algorithm import FMRL
 from fmrl.core.arrays import namespace
+from fmrl.core.domains import Domain
 from fmrl.core.meta_level import State, looked
+from fmrl.core.rules.observe import OBSERVATIONS
 from fmrl.core.samples import Samples
 from fmrl.errors import FMRLError
 from fmrl.federated.records import EXAMPLES, SIGMA, Asked, read, reply
@@ -26,11 +27,29 @@ def train_task(message: Message, context: Context, algo: FMRL, task: Any) -> Mes
         task: A `Task`, or any object whose ``open()`` returns a `Game`.
     """
     asked, game = read(message), task.open()
-    round, end = algo.play(_state(algo, asked, game), game)
-    numbers = {EXAMPLES: int(game.rounds), SIGMA: float(end.sigma)}
-    numbers |= {"loss": float(np.mean(round.losses)), "regret": float(round.regret)}
-    seen = end.seen if asked.observes else None
-    return reply(message, context, numbers, {_name(asked): end.theta}, seen)
+    state = _state(algo, asked, game)
+    sigma = algo.sigma(state.phi, game, state.tasks)
+    eta = algo.eta(state.guess, sigma, game)
+    played = algo.act(state.phi, game, eta)
+    theta = algo.update.vector(played, _Hindsight(game, algo.domain))  # type: ignore[arg-type]
+    seen = None
+    if asked.observes:
+        seen = OBSERVATIONS[asked.observes](game, algo.domain, state.phi, eta, played)
+    numbers = {EXAMPLES: int(game.rounds), SIGMA: float(sigma)}
+    numbers |= {"loss": float(namespace(state.phi).mean(played.losses))}
+    return reply(message, context, numbers, {_name(asked): theta}, seen)
+
+
+class _Hindsight:
+    """The optimum of a task, solved for when a rule asks for it: most do not."""
+
+    def __init__(self, game: Any, domain: Domain):
+        self._game, self._domain, self._found = game, domain, None
+
+    def __getattr__(self, name: str) -> Any:
+        if self._found is None:
+            self._found = self._game.hindsight(self._domain)
+        return getattr(self._found, name)
 
 
 def evaluate_task(message: Message, context: Context, algo: FMRL, task: Any, test: Any) -> Message:
