@@ -2,9 +2,9 @@
 
 from importlib.util import find_spec
 
-NEED_FLOWER = ("client.py", "network_client.py", "records.py", "strategy.py")
+NEED_FLOWER = ("client", "network_client", "records", "replies", "strategy")
 collect_ignore_glob = (
     []
     if find_spec("flwr")
-    else [*(f"src/fmrl/federated/{name}" for name in NEED_FLOWER), "tests/federated/direct.py"]
+    else [*(f"src/fmrl/federated/{name}.py" for name in NEED_FLOWER), "tests/federated/direct.py"]
 )

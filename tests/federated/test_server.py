@@ -124,3 +124,19 @@ def test_what_needs_flower_says_so():
         from fmrl.federated import FedFMRL
 
         assert FedFMRL.__name__ == "FedFMRL"
+
+
+@pytest.mark.parametrize("huge", ["arrays", "weight", "seen"])
+def test_numbers_too_large_to_be_used_are_refused(huge):
+    """Finite themselves, they would leave a phi or a step that is not."""
+    narrow = {name: a.astype(np.float32) if a.ndim else a for name, a in ARRAYS.items()}
+    algo = fmrl.FMRL(fmrl.Euclidean(), meta=fmrl.FollowLeader(), similarity=fmrl.PerCoordinate(0.1))
+    own = Server(algo, Form.of(narrow))
+    state, big = own.init(narrow), {"weight": 1e39, "seen": np.full(9, 1e39)}
+    big["arrays"] = ARRAYS | {"b": np.full(3, 1e30)}
+    bad = reply(3, **{huge: big[huge]})
+    found, _, refused = own.round(state, 1, [reply(1), bad, reply(2)])
+    reason = "no-gradients" if huge == "seen" else "not-finite"
+    assert [(r.client, why) for r, why in refused] == [(3, reason)]
+    assert np.array_equal(found.phi, own.round(state, 1, [reply(1), reply(2)])[0].phi)
+    assert found.phi.dtype == np.float32

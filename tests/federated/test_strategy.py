@@ -349,3 +349,75 @@ def test_arrays_of_whole_numbers_stay_and_bytes_are_counted():
     assert result.arrays["w"].numpy().dtype == np.float32
     told = result.train_metrics_clientapp[2]
     assert told["bytes-up"] > 3 * 16 and told["bytes-down"] > told["bytes-up"] / 2
+
+
+def test_arrays_that_were_changed_between_rounds_are_refused():
+    algo, made = ALGOS[0], tasks(fmrl.Squared())
+    strategy, grid = federated.FedFMRL(algo, **EXACT), Direct(convex_app(algo, made), CLIENTS)
+    arrays_ = strategy.start(grid, arrays(phi=np.zeros(3)), 1).arrays
+    assert len(list(strategy.configure_train(2, arrays_, ConfigRecord(), grid))) == CLIENTS
+    with pytest.raises(fmrl.FMRLError, match="not those that the last round left"):
+        strategy.configure_train(2, arrays(phi=np.ones(3)), ConfigRecord(), grid)
+
+
+def test_what_cannot_work_is_refused_in_words():
+    with pytest.raises(fmrl.FMRLError, match="what step clients take"):
+        federated.FedFMRL()
+    with pytest.raises(fmrl.FMRLError, match="has its own"):
+        federated.FedFMRL(ALGOS[0], similarity=fmrl.KnownStep(0.1))
+    with pytest.raises(fmrl.FMRLError, match="carries moments"):
+        federated.networks.Network(net(), fmrl.deep.Adam(), FLIOnline())
+    with pytest.raises(fmrl.FMRLError, match="optimum of a network"):
+        federated.networks.Network(net(), SGD(), fmrl.FAL())
+    network = federated.networks.Network(net(), SGD(), FLIOnline(), squared_error)
+    with pytest.raises(fmrl.FMRLError, match="not those of Sequential"):
+        network.at({"w": np.zeros(3)})
+    own, phi = Arrays(networks()[:1], batch=3, steps=4), dict(net().state_dict())
+    phi = {name: value.numpy() for name, value in phi.items()}
+    with pytest.raises(fmrl.FMRLError, match="needs G"):
+        network.play(phi, own, 0, np.array(0.1), absolute=False)
+    with pytest.raises(fmrl.FMRLError, match="does not observe"):
+        network.play(phi, own, 0, np.array(0.1), observes="products")
+
+
+LISTS = {
+    "another length": lambda r: numbers(r, curve=[1.0, 2.0]),
+    "a number for a list": lambda r: numbers(r, curve=3.0),
+    "a list for a number": lambda r: numbers(r, loss=[1.0, 2.0]),
+}
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_metrics_that_do_not_fit_together_stop_nobody(what):
+    algo, made = ALGOS[0], tasks(fmrl.Squared())
+
+    def break_(node, message, reply):
+        reply = numbers(reply, curve=[1.0])
+        return LISTS[what](reply) if node == 2 else reply
+
+    strategy = federated.FedFMRL(algo, min_train_nodes=CLIENTS, min_available_nodes=CLIENTS)
+    grid = Direct(convex_app(algo, made), CLIENTS, break_)
+    result = strategy.start(grid, arrays(phi=np.zeros(3)), 2)
+    assert result.train_metrics_clientapp[2]["clients"] == CLIENTS
+    assert result.evaluate_metrics_clientapp[2]["clients"] == CLIENTS
+
+
+def test_scores_that_are_garbage_are_refused():
+    algo, made = ALGOS[0], tasks(fmrl.Squared())
+    bad = {
+        1: lambda r: numbers(r, loss=float("nan")),
+        2: lambda r: numbers(r, **{"num-examples": [1.0, 2.0]}),
+        3: lambda r: numbers(r, **{"server-round": 7}),
+        4: lambda r: Message(Error(0, "died"), reply_to=r.metadata and grid.sent[-1][1]),
+    }
+
+    def break_(node, message, reply):
+        scored = message.metadata.message_type == "evaluate"
+        return bad[node](reply) if scored and node in bad else reply
+
+    strategy = federated.FedFMRL(algo, min_train_nodes=CLIENTS, min_available_nodes=CLIENTS)
+    grid = Direct(convex_app(algo, made), CLIENTS, break_)
+    told = strategy.start(grid, arrays(phi=np.zeros(3)), 1).evaluate_metrics_clientapp[1]
+    assert (told["clients"], told["refused"]) == (3, 4) and np.isfinite(told["loss-mean"])
+    for reason in ("not-finite", "no-weight", "stale-round", "failed"):
+        assert told[f"refused-{reason}"] == 1

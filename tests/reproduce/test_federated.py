@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reproduction import federated
 from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch")
@@ -104,6 +105,8 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_numbers(clients, tmp_path):
     told = whole.tell()
     assert {v.id for v in told["verdicts"]} >= {"federated.steps", "federated.tuning"}
     assert {p.name for p in told["files"]} >= {"results.json", "verdicts.json", "federated.png"}
+    page = federated.document(whole.folder)
+    assert "nan" not in page and "| Reptile |" in page and "MB a round" in page
     bytes_ = told["record"]["bytes"]
     assert bytes_[claims.PER] == 2 * bytes_[claims.FEDAVG]
     assert bytes_[claims.ISOTROPIC] == bytes_[claims.FEDAVG] + 4 * 2 * SMALL.clients

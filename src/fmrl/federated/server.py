@@ -17,6 +17,7 @@ import numpy as np
 from fmrl.core.algorithm import FMRL
 from fmrl.core.arrays import Array, namespace
 from fmrl.core.meta_level import State, together
+from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
 from fmrl.core.rules.shape import KnownStep
 from fmrl.errors import FMRLError
@@ -168,7 +169,7 @@ class Server:
         shapes = zip(self.form.names, self.form.shapes, strict=True)
         if any(np.shape(reply.arrays[name]) != shape for name, shape in shapes):
             return "wrong-shapes"
-        theta, numbers = self._vector(reply.arrays), _numbers(reply.metrics)
+        theta, numbers = self._vector(reply.arrays), numbers_of(reply.metrics)
         if theta is None or not (np.isfinite(theta).all() and np.isfinite(numbers).all()):
             return "not-finite"
         if not (isinstance(reply.weight, (int, float)) and 0 <= reply.weight < math.inf):
@@ -198,17 +199,24 @@ class Server:
                 good.append(reply)
             else:
                 refused.append((reply, reason))
-        return self.move(state, good) if good else state, good, refused
+        moved = self.move(state, good) if good else state
+        if not _finite(moved):  # numbers that are finite may be too large for what is made of them
+            large = [not _finite(self.move(state, [reply])) for reply in good]
+            large = large if any(large) else [True] * len(good)
+            refused += [(r, "not-finite") for r, bad in zip(good, large, strict=True) if bad]
+            good = [r for r, bad in zip(good, large, strict=True) if not bad]
+            moved = self.move(state, good) if good else state
+        return moved, good, refused
 
     def move(self, state: State, replies: Iterable[Reply]) -> State:
         """The state after good replies."""
-        replies = list(replies)
-        theta = np.stack([self.form.flat(reply.arrays) for reply in replies])
-        weight = np.array([reply.weight for reply in replies], self.form.dtype)
-        seen = None
-        if self.observes is not None:
-            seen = np.stack([np.asarray(reply.seen, self.form.dtype) for reply in replies])
-        return advance(self.algo, state, theta, weight, seen)
+        replies, seen = list(replies), None
+        with np.errstate(over="ignore", invalid="ignore"):
+            theta = np.stack([self.form.flat(reply.arrays) for reply in replies])
+            weight = np.array([reply.weight for reply in replies], self.form.dtype)
+            if self.observes is not None:
+                seen = np.stack([np.asarray(reply.seen, self.form.dtype) for reply in replies])
+            return advance(self.algo, state, theta, weight, seen)
 
     def _vector(self, arrays: Arrays) -> np.ndarray | None:
         try:
@@ -225,9 +233,17 @@ class Server:
         if found.dtype.kind != "f" or found.shape != (sizes.get(kind or "", found.size),):
             return False
         signed = kind not in ("norms", "squares")
-        return bool(np.isfinite(found).all() and (signed or (found >= 0).all()))
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(found.astype(self.form.dtype)).all()
+        return bool(finite and (signed or (found >= 0).all()))
 
 
-def _numbers(metrics: Mapping[str, Any]) -> np.ndarray:
+def _finite(state: State) -> bool:
+    """Whether phi and the guess are finite."""
+    guess = state.guess.finite if isinstance(state.guess, Metric) else np.isfinite(state.guess)
+    return bool(np.isfinite(np.asarray(state.phi)).all() and np.all(guess))
+
+
+def numbers_of(metrics: Mapping[str, Any]) -> np.ndarray:
     """All numbers of a client's metrics, which hold numbers and lists of them."""
     return np.concatenate([np.zeros(0), *(np.ravel(v).astype(float) for v in metrics.values())])

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from logging import INFO, WARNING
 from pathlib import Path
@@ -27,9 +26,9 @@ from fmrl.core.rules.meta import LastUpdate
 from fmrl.core.rules.within import FTRL, OMD
 from fmrl.errors import FMRLError
 from fmrl.federated import records
+from fmrl.federated.replies import averaged, collect, over_clients, unscored
 from fmrl.federated.saving import Rounds
-from fmrl.federated.scores import less_is_better, spread
-from fmrl.federated.server import Form, Reply, Server
+from fmrl.federated.server import Form, Server
 
 
 class FedFMRL(FedAvg):
@@ -204,33 +203,21 @@ class FedFMRL(FedAvg):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """phi after the round and its metrics; None for phi where too few replies were good."""
         started, (server, state) = time.perf_counter(), self._begun()
-        found: list[Reply] = []
-        refused: list[tuple[int, str]] = []
-        up = 0
-        for message in replies:
-            reply = self._read(message, refused)
-            if reply is not None:
-                found.append(reply)
-                up += records.size_of(message.content)
-        moved, good, bad = server.round(state, server_round, found)
-        refused += [(reply.node, reason) for reply, reason in bad]
-        for node, reason in refused:
-            log(WARNING, "round %d: refused node %d: %s", server_round, node, reason)
-        counts = Counter(reason for _, reason in refused)
+        came = collect(replies, self.weighted_by_key)
+        moved, good, bad = server.round(state, server_round, came.replies)
+        came.refused.extend((reply.node, reason) for reply, reason in bad)
         enough = len(good) >= self.min_replies
-        metrics = MetricRecord()
-        if good:
-            scores = [_scores(reply, self.weighted_by_key) for reply in good]
-            metrics = self.train_metrics_aggr_fn(scores, self.weighted_by_key)
         if enough:
             self.state = moved
             self._keep(server_round)
-        metrics.update({"clients": len(good) if enough else 0, "refused": sum(counts.values())})
-        metrics.update({f"refused-{reason}": count for reason, count in counts.items()})
+        metrics = averaged(good, self.weighted_by_key, self.train_metrics_aggr_fn)
+        metrics.update({"clients": len(good) if enough else 0})
+        metrics.update(came.tell(f"round {server_round}"))
         if self.step is not None:
             metrics["step"] = self.step
         self._busy += time.perf_counter() - started
-        metrics.update({"bytes-down": self._down, "bytes-up": up, "server-seconds": self._busy})
+        metrics.update({"bytes-down": self._down, "bytes-up": came.size})
+        metrics["server-seconds"] = self._busy
         return self.arrays if enough else None, metrics
 
     def aggregate_evaluate(
@@ -239,30 +226,19 @@ class FedFMRL(FedAvg):
         """Scores of the clients: weighted mean as under FedAvg, and over clients ``…-mean``,
         ``…-spread`` and ``…-worst-decile``.
         """
-        good: list[Reply] = []
-        refused: list[tuple[int, str]] = []
-        for message in replies:
-            reply = self._read(message, refused)
-            if reply is None:
-                continue
-            reason = _unscored(server_round, reply)
+        came, good = collect(replies, records.EXAMPLES), []
+        for reply in came.replies:
+            reason = unscored(server_round, reply)
             if reason is None:
                 good.append(reply)
             else:
-                refused.append((reply.node, reason))
-        for node, reason in refused:
-            log(WARNING, "evaluation %d: refused node %d: %s", server_round, node, reason)
+                came.refused.append((reply.node, reason))
+        counts = came.tell(f"evaluation {server_round}")
         if not good:
-            return MetricRecord({"clients": 0, "refused": len(refused)}) if refused else None
-        key = records.EXAMPLES
-        scores = [_scores(reply, key) for reply in good]
-        metrics = self.evaluate_metrics_aggr_fn(scores, key)
-        for name in list(metrics):
-            values = [reply.metrics.get(name) for reply in good]
-            if all(isinstance(v, (int, float)) for v in values):
-                told = spread(values, less_is_better(name))
-                metrics.update({f"{name}-{what}": v for what, v in told.items()})
-        metrics.update({"clients": len(good), "refused": len(refused)})
+            return MetricRecord({"clients": 0} | counts) if counts["refused"] else None
+        metrics = averaged(good, records.EXAMPLES, self.evaluate_metrics_aggr_fn)
+        metrics.update(over_clients(good, list(metrics)))
+        metrics.update({"clients": len(good)} | counts)
         return metrics
 
     def _begun(self) -> tuple[Server, State]:
@@ -304,33 +280,3 @@ class FedFMRL(FedAvg):
         self._busy = time.perf_counter() - started
         self._down = records.size_of(content) * len(nodes)
         return messages
-
-    def _read(self, message: Message, refused: list[tuple[int, str]]) -> Reply | None:
-        """The reply of a message; what failed or cannot be read is added to ``refused``."""
-        node = message.metadata.src_node_id
-        if message.has_error():
-            log(WARNING, "node %d failed: %s", node, message.error.reason)
-            refused.append((node, "failed"))
-            return None
-        try:
-            return records.read_reply(message, self.weighted_by_key)
-        except Exception as error:  # arrays of a stranger can fail in any way
-            log(WARNING, "node %d sent what cannot be read: %s", node, error)
-            refused.append((node, "wrong-keys"))
-            return None
-
-
-def _scores(reply: Reply, weight: str) -> RecordDict:
-    """A reply's numbers as Flower's own functions for metrics take them."""
-    numbers = {n: v for n, v in reply.metrics.items() if n not in records.OWN or n == weight}
-    return RecordDict({records.METRICS_KEY: MetricRecord(numbers)})
-
-
-def _unscored(number: int, reply: Reply) -> str | None:
-    """Why the scores of a reply cannot be used."""
-    if reply.round is not None and reply.round != number:
-        return "stale-round"
-    values = [v for v in reply.metrics.values() if isinstance(v, (int, float))]
-    if not np.isfinite(np.asarray(values, float)).all():
-        return "not-finite"
-    return None if reply.metrics.get(records.EXAMPLES, 0) > 0 else "no-weight"

@@ -10,15 +10,16 @@ import numpy as np
 from fmrl.reproduce.verdict import Row, Rows, Verdict, row
 from fmrl.stats import mean_interval
 
-FEDAVG, REPTILE, ISOTROPIC, PER = "FedAvg", "Reptile", "learned step", "learned steps"
+FEDAVG, REPTILE = "FedAvg", "Reptile"
+ISOTROPIC, PER = "one learned step", "a learned step per parameter"
 TRAINED = (FEDAVG, REPTILE, ISOTROPIC, PER)
 # Initialisation and step of other runs put together: name → (whose phi, whose step).
 START, FIXED = "the first phi", "fixed"
 APART = {
-    f"{FEDAVG}'s phi, one step learned beside it": (FEDAVG, f"{FEDAVG} + {ISOTROPIC}"),
-    f"{FEDAVG}'s phi, steps learned beside it": (FEDAVG, f"{FEDAVG} + {PER}"),
-    f"phi of the {ISOTROPIC}, fixed step": (ISOTROPIC, FIXED),
-    f"phi of the {PER}, fixed step": (PER, FIXED),
+    f"{FEDAVG}'s phi, {ISOTROPIC} from beside it": (FEDAVG, f"{FEDAVG} + {ISOTROPIC}"),
+    f"{FEDAVG}'s phi, {PER} from beside it": (FEDAVG, f"{FEDAVG} + {PER}"),
+    f"phi of {ISOTROPIC}, fixed step": (ISOTROPIC, FIXED),
+    f"phi of {PER}, fixed step": (PER, FIXED),
     "the first phi, fixed step": (START, FIXED),
     f"the first phi, {PER}": (START, PER),
 }
@@ -89,22 +90,22 @@ def _judged(found: list[Row]) -> Iterator[Verdict]:
     yield more("tuning", f"{FEDAVG} gains by fine-tuning on the client", tuned, plain)
     other = {"Reptile": REPTILE, "one step": ISOTROPIC, "steps": PER}
     for key, name in other.items():
-        claim = f"{name}, personalised, is better than {FEDAVG} with fine-tuning"
+        claim = f"Personalised, {name} is better than {FEDAVG} with fine-tuning"
         yield more(key, claim, values(name), tuned)
-    claim = "A step for every parameter is better than one step"
+    claim = f"{PER} is better than {ISOTROPIC}"
     yield more("per coordinate", claim, values(PER), values(ISOTROPIC))
     apart = {
-        BESIDE_ONE: f"The step alone: {FEDAVG}'s phi is better with one learned step",
-        BESIDE_ALL: f"The step alone: {FEDAVG}'s phi is better with a learned step each",
-        OWN_ONE: f"The initialisation alone: phi of the {ISOTROPIC} beats {FEDAVG}'s, fixed step",
-        OWN_ALL: f"The initialisation alone: phi of the {PER} beats {FEDAVG}'s, fixed step",
+        BESIDE_ONE: f"The step alone: {FEDAVG}'s phi is better with {ISOTROPIC}",
+        BESIDE_ALL: f"The step alone: {FEDAVG}'s phi is better with {PER}",
+        OWN_ONE: f"The start alone, fixed step: phi of {ISOTROPIC} is better than {FEDAVG}'s",
+        OWN_ALL: f"The start alone, fixed step: phi of {PER} is better than {FEDAVG}'s",
     }
     for name, claim in apart.items():
         yield more(f"apart.{name}", claim, values(name), tuned)
-    claim = "Learned steps are nothing without a learned initialisation: it is worth more"
+    claim = f"{FEDAVG}'s phi with the fixed step is better than the first phi with {PER}"
     yield more("initialisation", claim, tuned, values(STEPS_ALONE))
     for name in (ISOTROPIC, PER):
-        claim = f"{name} needs no more rounds than {FEDAVG} to {100 * TARGET:.0f} % of its accuracy"
+        claim = f"To {100 * TARGET:.0f} % of {FEDAVG}'s last accuracy in no more rounds: {name}"
         yield _sooner(by[ROUNDS], f"rounds.{name}", claim, name)
 
 
