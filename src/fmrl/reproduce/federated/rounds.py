@@ -6,6 +6,7 @@ Every method sees the same clients and the same samples in the same order. Inner
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from fmrl.core.rules.meta import Interpolate, LastUpdate
 from fmrl.core.rules.shape import Isotropic, KnownStep, PerCoordinate
 from fmrl.datasets.shakespeare import ALPHABET
 from fmrl.deep.engines.inner import InnerLoop, capture
+from fmrl.deep.engines.stacked import Stacked
 from fmrl.deep.networks import Layout, _seeded
 from fmrl.deep.within import SGD
 from fmrl.federated.server import Form, Server, advance
@@ -53,7 +55,44 @@ class NextCharacter(nn.Module):
         self.dense = nn.Linear(config.hidden, len(ALPHABET))
 
     def forward(self, x):
-        return self.dense(self.lstm(self.embed(x))[0][:, -1])
+        return self.dense(self.states(self.embed(x))[:, -1])
+
+    def states(self, x):
+        """Of the last layer, [B, context, hidden]."""
+        return self.lstm(x)[0]
+
+
+class WrittenOut(NextCharacter):
+    """The same network with the same parameters, its LSTM written out step by step: for a torch
+    that cannot stack an nn.LSTM and would go through the networks one by one.
+    """
+
+    def states(self, x):
+        """What `nn.LSTM` computes."""
+        for layer in range(self.lstm.num_layers):
+            names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            into, back, *biases = (getattr(self.lstm, f"{name}_l{layer}") for name in names)
+            inputs, made = x @ into.T + sum(biases), []
+            h = c = torch.zeros_like(inputs[:, 0, : self.lstm.hidden_size])
+            for at in range(x.shape[1]):
+                gates = inputs[:, at] + h @ back.T
+                i, f, g, o = gates.chunk(4, -1)
+                c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+                h = o.sigmoid() * c.tanh()
+                made.append(h)
+            x = torch.stack(made, 1)
+        return x
+
+
+def network(config: Config, seed: int, inputs: torch.Tensor) -> nn.Module:
+    """The network of a seed, in the form that can be stacked."""
+    for form in (NextCharacter, WrittenOut):
+        with _seeded(seed), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # that tasks would take turns
+            module = form(config).to(inputs.device)
+            if not Stacked(module, sample=inputs).looped:
+                break
+    return module
 
 
 def rules(config: Config, size: int) -> dict[str, FMRL]:
@@ -84,10 +123,9 @@ class Stack:
         self.config, self.clients = config, clients
         self.device = torch.device(device)
         self.seeds = [config.seed + r for r in range(config.seeds)]
-        modules = []
-        for seed in self.seeds:
-            with _seeded(seed):
-                modules.append(NextCharacter(config).to(self.device))
+        text = torch.as_tensor(clients.text.astype(np.int64), device=self.device)
+        self.text, inputs = text, text.unfold(0, config.context, 1)
+        modules = [network(config, seed, inputs) for seed in self.seeds]
         self.module, layout = modules[0], Layout.of(modules[0])
         form = Form.of({n: p.detach().cpu().numpy() for n, p in self.module.named_parameters()})
         self.first = torch.stack([layout.flat(m) for m in modules])  # [R, P]
@@ -95,8 +133,6 @@ class Stack:
         self.servers = {name: Server(algo, form) for name, algo in algos.items()}
         self.states: dict[str, State] = {n: a.init(self.first.clone()) for n, a in algos.items()}
         self.done = 0
-        text = torch.as_tensor(clients.text.astype(np.int64), device=self.device)
-        self.text, inputs = text, text.unfold(0, config.context, 1)
         self.tasks = len(TRAINED) * config.seeds * config.clients
         self.loop = InnerLoop(
             self.module, SGD(1.0), inputs, tasks=self.tasks, steps=1, batch=config.batch,
