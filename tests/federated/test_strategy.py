@@ -207,6 +207,7 @@ def without(reply, record):
 
 GARBAGE = {
     "failed": lambda m, r: Message(Error(0, "died"), reply_to=m),
+    "no-reply": lambda m, r: None,
     "not-finite": lambda m, r: replace(r, arrays=arrays(phi=np.array([1.0, np.nan, 0.0]))),
     "wrong-shapes": lambda m, r: replace(r, arrays=arrays(phi=np.zeros(4))),
     "wrong-keys": lambda m, r: replace(r, arrays=arrays(theta=np.zeros(3))),

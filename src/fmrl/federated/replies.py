@@ -35,16 +35,18 @@ class Collected(NamedTuple):
         return {"refused": len(self.refused)} | dict(counts)
 
 
-def collect(messages: Iterable[Message], weight: str) -> Collected:
-    """Read replies; those that failed or cannot be read are refused.
+def collect(messages: Iterable[Message], weight: str, asked: Iterable[int] = ()) -> Collected:
+    """Read replies; those that failed, cannot be read or did not come are refused.
 
     Args:
         messages: From the clients.
         weight: The number by which a client weighs.
+        asked: Nodes that were asked.
     """
-    found, refused, size = [], [], 0
+    found, refused, size, silent = [], [], 0, dict.fromkeys(asked)
     for message in messages:
         node = message.metadata.src_node_id
+        silent.pop(node, None)
         if message.has_error():
             log(WARNING, "node %d failed: %s", node, message.error.reason)
             refused.append((node, "failed"))
@@ -55,6 +57,7 @@ def collect(messages: Iterable[Message], weight: str) -> Collected:
         except Exception as error:  # arrays of a stranger can fail in any way
             log(WARNING, "node %d sent what cannot be read: %s", node, error)
             refused.append((node, "wrong-keys"))
+    refused += [(node, "no-reply") for node in silent]
     return Collected(found, refused, size)
 
 

@@ -83,6 +83,7 @@ class FedFMRL(FedAvg):
         self._rounds: Rounds | None = None
         self._fixed: dict[str, np.ndarray] = {}  # arrays of whole numbers
         self._busy, self._down = 0.0, 0  # seconds and bytes of the round
+        self._asked: list[int] = []  # nodes that messages were made for
 
     def summary(self) -> None:
         """Log what the strategy is made of."""
@@ -203,7 +204,7 @@ class FedFMRL(FedAvg):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """phi after the round and its metrics; None for phi where too few replies were good."""
         started, (server, state) = time.perf_counter(), self._begun()
-        came = collect(replies, self.weighted_by_key)
+        came = collect(replies, self.weighted_by_key, self._asked)
         moved, good, bad = server.round(state, server_round, came.replies)
         came.refused.extend((reply.node, reason) for reply, reason in bad)
         enough = len(good) >= self.min_replies
@@ -226,7 +227,7 @@ class FedFMRL(FedAvg):
         """Scores of the clients: weighted mean as under FedAvg, and over clients ``…-mean``,
         ``…-spread`` and ``…-worst-decile``.
         """
-        came, good = collect(replies, records.EXAMPLES), []
+        came, good = collect(replies, records.EXAMPLES, self._asked), []
         for reply in came.replies:
             reason = unscored(server_round, reply)
             if reason is None:
@@ -277,6 +278,6 @@ class FedFMRL(FedAvg):
         content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: told})
         content[records.GUESS] = records.guess_record(state.guess)
         messages = self._construct_messages(content, nodes, kind)
-        self._busy = time.perf_counter() - started
+        self._asked, self._busy = nodes, time.perf_counter() - started
         self._down = records.size_of(content) * len(nodes)
         return messages
