@@ -25,8 +25,8 @@ from fmrl.errors import FMRLError
 Arrays = Mapping[str, np.ndarray]
 # Why a reply can be refused; also the names under which refusals are counted.
 REASONS = (
-    "failed", "no-reply", "stale-round", "twice", "wrong-keys", "wrong-shapes", "not-finite", "no-weight",
-    "no-gradients", "outside-domain",
+    "failed", "no-reply", "stale-round", "twice", "wrong-keys", "wrong-shapes", "not-finite",
+    "no-weight", "no-gradients", "outside-domain",
 )  # fmt: skip
 
 
