@@ -71,7 +71,8 @@ def test_numbers_that_are_not_numbers_are_refused():
     nan = {"loss": [1.0, np.nan]}
     assert own.why_not(own.init(ARRAYS), 1, reply(0, arrays=texts)) == "not-finite"
     assert own.why_not(own.init(ARRAYS), 1, reply(0, metrics=nan)) == "not-finite"
-    assert own.why_not(own.init(ARRAYS), 1, reply(0, weight=np.nan)) == "no-weight"
+    for weight in (np.nan, -1.0, np.inf):
+        assert own.why_not(own.init(ARRAYS), 1, reply(0, weight=weight)) == "no-weight"
     _, good, refused = own.round(own.init(ARRAYS), 1, [reply(0, node=7), reply(0, node=4)])
     assert [r.node for r in good] == [4] and [(r.node, w) for r, w in refused] == [(7, "twice")]
 
