@@ -14,12 +14,14 @@ class Direct:
     def __init__(self, app, clients, break_=None):
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # stamped on messages
         self.app, self.nodes, self.sent = app, list(range(1, clients + 1)), []
+        self.sizes = []  # of the parts in which messages came
         self.break_ = break_ or (lambda node, message, reply: reply)
 
     def get_node_ids(self):
         return self.nodes
 
     def send_and_receive(self, messages, *, timeout=None):
+        self.sizes.append(len(messages))
         return [reply for m in messages if (reply := self.answer(m)) is not None]
 
     def answer(self, message):

@@ -52,6 +52,8 @@ class FedFMRL(FedAvg):
         seed: Of the choice of clients: the same nodes in the same round are chosen again.
         min_replies: A round with fewer good replies changes nothing.
         attempts: How often such a round is asked for before it is given up.
+        at_once: How many clients of a round are asked at one time; all by default. Flower's
+            simulation runtime slows down with the square of it, and is best at about 50 to 100.
         weighted_by_key: The number by which a client weighs. Default: "sigma" with ``algo``
             (Algorithm 2), else "num-examples" (FedAvg).
         options: Of `FedAvg`: fraction_train, min_train_nodes, …
@@ -60,7 +62,7 @@ class FedFMRL(FedAvg):
     def __init__(
         self, algo: FMRL | None = None, *, meta: Any = None, similarity: Any = None,
         folder: str | Path | None = None, seed: int = 0, min_replies: int = 1, attempts: int = 1,
-        weighted_by_key: str | None = None, **options: Any,
+        at_once: int | None = None, weighted_by_key: str | None = None, **options: Any,
     ):  # fmt: skip
         key = weighted_by_key or (records.EXAMPLES if algo is None else records.SIGMA)
         super().__init__(weighted_by_key=key, **options)
@@ -69,14 +71,14 @@ class FedFMRL(FedAvg):
             raise FMRLError("nothing says what step clients take", fix=fix)
         if algo is not None and (meta, similarity) != (None, None):
             raise FMRLError("a composition has its own meta and similarity", fix="leave them out")
-        if min_replies < 1 or attempts < 1:
-            raise FMRLError("min_replies and attempts must be at least 1")
+        if min_replies < 1 or attempts < 1 or (at_once is not None and at_once < 1):
+            raise FMRLError("min_replies, attempts and at_once must be at least 1")
         within = FTRL() if getattr(similarity, "played_by", None) == "FTRL" else OMD()
         self.algo = algo or FMRL(
             Euclidean(), within, meta=meta or LastUpdate(), similarity=similarity
         )
         self.folder, self.seed = None if folder is None else Path(folder), seed
-        self.min_replies, self.attempts = min_replies, attempts
+        self.min_replies, self.attempts, self.at_once = min_replies, attempts, at_once
         self.server: Server | None = None
         self.state: State | None = None
         self.done = 0  # rounds
@@ -159,7 +161,7 @@ class FedFMRL(FedAvg):
             log(INFO, "[ROUND %s/%s]", number, num_rounds)
             for _ in range(self.attempts):
                 messages = self.configure_train(number, self.arrays, configs[0], grid)
-                replies = grid.send_and_receive(messages=messages, timeout=timeout)
+                replies = self._ask(grid, messages, timeout)
                 arrays, metrics = self.aggregate_train(number, replies)
                 if metrics is not None:
                     log(INFO, "\t└──> train: %s", metrics)
@@ -171,7 +173,7 @@ class FedFMRL(FedAvg):
                 self._keep(number)
             result.arrays = self.arrays
             messages = self.configure_evaluate(number, self.arrays, configs[1], grid)
-            replies = grid.send_and_receive(messages=messages, timeout=timeout)
+            replies = self._ask(grid, messages, timeout)
             scores = self.aggregate_evaluate(number, replies)
             if scores is not None:
                 log(INFO, "\t└──> evaluate: %s", scores)
@@ -241,6 +243,14 @@ class FedFMRL(FedAvg):
         metrics.update(over_clients(good, list(metrics)))
         metrics.update({"clients": len(good)} | counts)
         return metrics
+
+    def _ask(self, grid: Grid, messages: Iterable[Message], timeout: float) -> list[Message]:
+        """The replies to messages, asked for a part at a time."""
+        left, replies = list(messages), []
+        while left:
+            part, left = left[: self.at_once], left[self.at_once :] if self.at_once else []
+            replies += grid.send_and_receive(messages=part, timeout=timeout)
+        return replies
 
     def _begun(self) -> tuple[Server, State]:
         if self.server is None or self.state is None:
