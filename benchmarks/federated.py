@@ -91,7 +91,8 @@ def speed(clients: int, rounds: int, at_once: int, out: Path | None) -> None:
     print(f"server, a round: {1000 * np.mean(busy):.0f} ms (median {1000 * np.median(busy):.0f})")
     print(f"largest difference from fmrl.run: {far:.1e}")
     if out:
-        write_json(out / "speed.json", entry)
+        entry["command"] = "python benchmarks/federated.py speed"
+        write_json(out / "federated-speed.json", entry)
 
 
 def kills(clients: int, rounds: int, count: int, servers: int, seed: int, out: Path) -> None:
@@ -112,9 +113,10 @@ def kills(clients: int, rounds: int, count: int, servers: int, seed: int, out: P
         ]
 
     options = {"clients": clients, "rounds": rounds, "timeout": 20.0, "pause": 1.0}
+    sizes = {"seed": seed, "kills": count, "servers": servers} | options
     options |= {"folder": str(state), "report": str(report)}
     ended, killed = {"clients": 0, "servers": 0}, []
-    with record("federated kills", seed=seed, **options) as entry, Loopback(clients, out) as there:
+    with record("federated kills", **sizes) as entry, Loopback(clients, out) as there:
         there.run(**options)
         victims = ["clients"] * count + ["servers"] * servers
         rng.shuffle(victims)
@@ -146,7 +148,8 @@ def kills(clients: int, rounds: int, count: int, servers: int, seed: int, out: P
     print(f"killed {ended['clients']} clients and {ended['servers']} servers in {rounds} rounds")
     print(f"largest difference from fmrl.run: {far:.1e}")
     print(f"replies refused since the last server began: {refused}")
-    write_json(out / "kills.json", entry)
+    entry["command"] = f"python benchmarks/federated.py kills --clients {clients} --rounds {rounds}"
+    write_json(out / "federated-kills.json", entry)
     if far > 1e-10:
         raise SystemExit("the result is another than without the kills")
 
