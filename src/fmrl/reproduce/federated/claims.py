@@ -92,7 +92,7 @@ def _judged(found: list[Row]) -> Iterator[Verdict]:
     for key, name in other.items():
         claim = f"Personalised, {name} is better than {FEDAVG} with fine-tuning"
         yield more(key, claim, values(name), tuned)
-    claim = f"{PER} is better than {ISOTROPIC}"
+    claim = f"{PER.capitalize()} is better than {ISOTROPIC}"
     yield more("per coordinate", claim, values(PER), values(ISOTROPIC))
     apart = {
         BESIDE_ONE: f"The step alone: {FEDAVG}'s phi is better with {ISOTROPIC}",
