@@ -56,8 +56,9 @@ for each of {asked["seeds"]} seeds, and {asked["tested"]} others of each seed ar
 them alike. Every method sees the same clients and the same samples in the same order.
 
 *Personalised* is the accuracy after {asked["steps"]} steps on the client's training part with the
-method's own step: for {FEDAVG} that is fine-tuning. Every client counts once. Intervals are 95 % t intervals over test
-clients (differences are paired by client), for rounds, bytes and the worst decile over seeds.
+method's own step: for {FEDAVG} that is fine-tuning. Every client counts once. Intervals are 95 % t
+intervals over test clients (differences are paired by client), for rounds, bytes and the worst
+decile over seeds.
 
 {sum(v["passed"] for v in verdicts)} of {len(verdicts)} claims hold."""
 
