@@ -70,6 +70,7 @@ def speed(clients: int, rounds: int, at_once: int, out: Path | None) -> None:
             return asked(number, replies)
 
         strategy.aggregate_train = told
+        grid.pull_interval = 0.02  # seconds between looks for replies; Flower's default is 0.1
         phi = ArrayRecord({"phi": Array(np.zeros(FEATURES))})
         found["result"] = strategy.start(grid, phi, rounds)
 

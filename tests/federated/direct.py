@@ -1,7 +1,5 @@
 """Flower without its network: a grid that hands messages to clients and returns their replies."""
 
-from uuid import uuid4
-
 from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -16,7 +14,7 @@ class Direct:
     def __init__(self, app, clients, break_=None):
         TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # stamped on messages
         self.app, self.nodes, self.sent = app, list(range(1, clients + 1)), []
-        self.sizes, self.waiting = [], []  # of the parts in which messages came; replies
+        self.sizes = []  # of the parts in which messages came
         self.break_ = break_ or (lambda node, message, reply: reply)
 
     def get_node_ids(self):
@@ -25,17 +23,6 @@ class Direct:
     def send_and_receive(self, messages, *, timeout=None):
         self.sizes.append(len(messages))
         return [reply for m in messages if (reply := self.answer(m)) is not None]
-
-    def push_messages(self, messages):
-        self.sizes.append(len(messages))
-        for message in messages:
-            message.metadata.__dict__["_message_id"] = str(uuid4())
-            self.waiting.append(self.answer(message))
-        return [message.metadata.message_id for message in messages]
-
-    def pull_messages(self, message_ids):
-        found, self.waiting = self.waiting[:2], self.waiting[2:]  # they come a few at a time
-        return found
 
     def answer(self, message):
         node = message.metadata.dst_node_id

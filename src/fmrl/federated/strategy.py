@@ -30,8 +30,6 @@ from fmrl.federated.replies import averaged, collect, over_clients, unscored
 from fmrl.federated.saving import Rounds
 from fmrl.federated.server import Form, Server
 
-PAUSE = 0.02  # seconds between looks for replies
-
 
 class FedFMRL(FedAvg):
     """Follow-the-Meta-Regularized-Leader as a Flower strategy.
@@ -54,8 +52,8 @@ class FedFMRL(FedAvg):
         seed: Of the choice of clients: the same nodes in the same round are chosen again.
         min_replies: A round with fewer good replies changes nothing.
         attempts: How often such a round is asked for before it is given up.
-        at_once: How many clients of a round are under way at one time; all by default. Flower's
-            simulation runtime slows down with their number, and is best at about 64.
+        at_once: How many clients of a round are asked at one time; all by default. Flower's
+            simulation runtime slows down with the square of it, and is best at about 50 to 100.
         weighted_by_key: The number by which a client weighs. Default: "sigma" with ``algo``
             (Algorithm 2), else "num-examples" (FedAvg).
         options: Of `FedAvg`: fraction_train, min_train_nodes, …
@@ -247,25 +245,11 @@ class FedFMRL(FedAvg):
         return metrics
 
     def _ask(self, grid: Grid, messages: Iterable[Message], timeout: float) -> list[Message]:
-        """The replies to messages. Where only some may be under way, the next is sent when a reply
-        has come.
-        """
-        left = list(messages)
-        if not left:
-            return []
-        if self.at_once is None or len(left) <= self.at_once:
-            return list(grid.send_and_receive(messages=left, timeout=timeout))
-        end, waiting, replies = time.monotonic() + timeout, set(), []
-        while (left or waiting) and time.monotonic() < end:
-            room = self.at_once - len(waiting)
-            if part := left[:room]:
-                waiting |= set(grid.push_messages(part))
-                left = left[room:]
-            found = list(grid.pull_messages(waiting))
-            waiting -= {m.metadata.reply_to_message_id for m in found}
-            replies += found
-            if not found:
-                time.sleep(PAUSE)
+        """The replies to messages, asked for a part at a time."""
+        left, replies = list(messages), []
+        while left:
+            part, left = left[: self.at_once], left[self.at_once :] if self.at_once else []
+            replies += grid.send_and_receive(messages=part, timeout=timeout)
         return replies
 
     def _begun(self) -> tuple[Server, State]:
