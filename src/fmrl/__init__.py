@@ -146,6 +146,7 @@ _LATER = {
     "data": "fmrl.datasets",
     "datasets": "fmrl.datasets",
     "deep": "fmrl.deep",
+    "federated": "fmrl.federated",
     "estimators": "fmrl.estimators",
     "few_shot_score": "fmrl.estimators:few_shot_score",
     "report": "fmrl.report",

@@ -1,8 +1,8 @@
 """``fmrl reproduce``: the paper's experiments, each from one command, with intervals and verdicts.
 
 ``similarity | growth | samples | batch | convex`` need no GPU; ``shots | iterations | deep`` train
-networks beside the authors' logs; ``geometry``, ``environments`` and ``privacy`` are studies of our
-own.
+networks beside the authors' logs; ``geometry``, ``environments``, ``privacy`` and ``federated`` are
+studies of our own.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fmrl.cli.federated import federated_command
 from fmrl.cli.studies import (
     Data,
     Jobs,
@@ -43,9 +44,10 @@ app = typer.Typer(
     help="""The paper's experiments, each from one command, with a verdict on each claim.
 
     Convex figures run in minutes on a laptop; shots, iterations and deep train networks and want a
-    GPU; geometry, environments and privacy go beyond the paper: whether learning the shape in which
-    tasks differ pays, which rule to trust where tasks move, and what privacy costs. With
-    [bold]--quick[/bold] each shows in about a minute that it works.
+    GPU; geometry, environments, privacy and federated go beyond the paper: whether learning the
+    shape in which tasks differ pays, which rule to trust where tasks move, what privacy costs, and
+    what learned steps are worth where tasks are people's devices. With [bold]--quick[/bold] each
+    shows in about a minute that it works.
 
     Examples:
 
@@ -62,6 +64,8 @@ app = typer.Typer(
         fmrl reproduce privacy --out runs/privacy
 
         fmrl reproduce deep --seconds 540
+
+        fmrl reproduce federated --quick
     """,
 )
 Option = typer.Option
@@ -158,6 +162,7 @@ _convex_command("convex", tuple(_FIGURES), "All four convex figures in one run."
 app.command("geometry")(geometry_command)
 app.command("environments")(environments_command)
 app.command("privacy")(privacy_command)
+app.command("federated")(federated_command)
 
 
 def _deep_command(name: str, sweep: str | None, text: str) -> None:
