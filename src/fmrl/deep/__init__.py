@@ -8,7 +8,8 @@ from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known
 from fmrl.core.rules.update import FLIBatch, FLIOnline
 from fmrl.deep.adaptation import adapt, gradient_norm
 from fmrl.deep.checkpoint import load, save
-from fmrl.deep.evaluate import Evaluation, evaluate
+from fmrl.deep.evaluate import evaluate
+from fmrl.deep.evaluation import BothProtocols, Evaluation
 from fmrl.deep.losses import cross_entropy, squared_error, summed_cross_entropy
 from fmrl.deep.maml import MAML
 from fmrl.deep.meta_level import LongRun
@@ -19,7 +20,8 @@ from fmrl.deep.trainer import MetaTrainer, Progress, TensorBoard
 from fmrl.deep.within import SGD, Adam
 
 __all__ = [
-    "MAML", "SGD", "Adam", "AdaptiveOGD", "Arrays", "AverageDeviation", "Doubling", "Evaluation",
+    "MAML", "SGD", "Adam", "AdaptiveOGD", "Arrays", "AverageDeviation",
+    "BothProtocols", "Doubling", "Evaluation",
     "FLIBatch", "FLIOnline", "FewShot", "FollowLeader", "Interpolate", "Isotropic", "Known",
     "Layout", "LongRun", "MetaTrainer", "PerCoordinate", "Pool", "Progress", "Ranks", "SameConv2d",
     "TensorBoard", "adapt", "cross_entropy", "evaluate", "gradient_norm", "load",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from fmrl.deep import without
 from fmrl.deep.checks import extent, suited, table, whole
 from fmrl.deep.engines.inner import InnerLoop
 from fmrl.deep.losses import Loss, cross_entropy
@@ -62,6 +63,20 @@ class Start:
             raise FMRLError(f"{within!r} has no step", fix="give step=")
         phi = Layout.of(learner).flat(learner)[None]
         return cls(learner, within, loss or cross_entropy, phi, phi.new_full((1,), within.step))
+
+    def untrained(
+        self, learner: MetaTrainer | nn.Module, runs: Sequence[int] | None
+    ) -> Start | None:
+        """The same before any training: phi, step and no moments; None where that is not known."""
+        phi = without.first(learner)
+        if phi is None:
+            return None
+        if not isinstance(learner, MetaTrainer):
+            return replace(self, phi=phi)
+        guess = learner.level.init(learner.first).guess
+        eta = learner.level.eta(guess, learner.layout.size, learner.rates)
+        chosen = slice(None) if runs is None else list(runs)
+        return replace(self, phi=phi[chosen], eta=eta[chosen], second=None, taken=0)
 
     def put(self, loop: InnerLoop, pick: torch.Tensor) -> None:
         """Set the loop's tasks to begin where runs ``pick`` [T] stand."""

@@ -216,6 +216,7 @@ class Study:
             test, steps = [self._test(group[i]) for i in chosen], group[0].eval_steps
             for protocol, count in counts.items():
                 how = {"protocol": protocol, "count": count, "runs": chosen}
+                how |= {"compare": False, "progress": False}
                 for i, found in zip(chosen, evaluate(trainer, test, steps, **how), strict=True):
                     look = {"accuracy": round(found.accuracy, 5), "error": round(found.error, 5)}
                     looks[group[i].key][protocol] = look | {"tasks": count}
