@@ -21,6 +21,7 @@ from fmrl.core.meta_level import State
 from fmrl.core.metric import Diagonal, Full, Metric, Spiked
 from fmrl.core.prior import Gaussian, prior
 from fmrl.core.rules.covariance import Covariance
+from fmrl.core.rules.descent import MetaSGD, Observed
 from fmrl.core.rules.ewoo import EWOO
 from fmrl.core.rules.meta import (
     AdaptiveOGD,
@@ -90,9 +91,11 @@ __all__ = [
     "Logistic",
     "Loss",
     "LowRank",
+    "MetaSGD",
     "MetaUpdate",
     "Metric",
     "Mixture",
+    "Observed",
     "OneVsAll",
     "PerCoordinate",
     "Play",

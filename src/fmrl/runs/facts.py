@@ -31,6 +31,8 @@ PARTS = {
     "PerCoordinate": ("steps learned from gradients (ARUBA)", "khodak2019adaptive"),
     "FullMatrix": ("steps learned from gradients (ARUBA)", "khodak2019adaptive"),
     "LowRank": ("steps learned from gradients (ARUBA)", "khodak2019adaptive"),
+    "Observed": ("steps from observed gradients", "khodak2019adaptive"),
+    "MetaSGD": ("steps learned by gradient descent (Meta-SGD)", "li2017meta"),
     "EWOO": ("exponentially weighted online optimisation", "hazan2007logarithmic"),
     "Covariance": ("mixed-effects models by EM", "laird1982random"),
 }
