@@ -30,10 +30,11 @@ ADAPTED = "adapted"
 
 
 def evaluate(
-    learner: MetaTrainer | nn.Module, episodes: TasksWithQueries | Sequence[TasksWithQueries],
-    steps: int = 50, *, protocol: str, count: int = 1000, start: int = 0, within: Any = None,
-    runs: Sequence[int] | None = None, loss: Loss | None = None, what: str | None = None,
-    compare: bool = True, progress: bool = True,
+    learner: MetaTrainer | nn.Module | Start,
+    episodes: TasksWithQueries | Sequence[TasksWithQueries], steps: int = 50, *, protocol: str,
+    count: int = 1000, start: int = 0,
+    within: Any = None, runs: Sequence[int] | None = None, loss: Loss | None = None,
+    what: str | None = None, compare: bool = True, progress: bool = True,
 ) -> Evaluation | BothProtocols | list[Evaluation] | list[BothProtocols]:  # fmt: skip
     """Adapt to each test task by inner steps from phi, then judge the answers to its queries.
 
@@ -55,7 +56,8 @@ def evaluate(
             by points.
         count: Test tasks.
         start: Number of the first of them.
-        within: `SGD` or `Adam`, for a module. Default ``Adam()``.
+        within: `SGD`, `Adam` or `DoG`, for a module (default ``Adam()``); `Fading`, for a trainer
+            that has learned its step.
         runs: Which runs of a trainer; None means all.
         loss: For a module. Default `cross_entropy`.
         what: "accuracy", the share of right answers, or "loss", that of the queries. Left out, it
@@ -117,7 +119,7 @@ def evaluate(
         own = slice(r * count, (r + 1) * count)
         made = [found.evaluation(own, each, steps, measured, variety) for each in asked]
         results.append(BothProtocols(*made) if protocol == "both" else made[0])
-    several = listed or (isinstance(learner, MetaTrainer) and learner.runs > 1)
+    several = listed or chosen > 1 or (isinstance(learner, MetaTrainer) and learner.runs > 1)
     return results if several else results[0]
 
 
@@ -223,7 +225,7 @@ def _loop(learner: Any, begin: Start, source: Any, size: int) -> tuple[InnerLoop
     own = isinstance(learner, MetaTrainer)
     held = learner.__dict__.setdefault("_evaluations", {}) if own else {}
     label = source.draw(0, 1)[1]
-    key = (size, *label.shape, label.dtype, id(source.inputs))
+    key = (size, *label.shape, label.dtype, id(source.inputs), begin.within)
     found, piece = held.pop(key, None), size
     while found is None:
         try:

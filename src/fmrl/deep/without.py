@@ -7,14 +7,13 @@ stack of tasks costs a stack of small matrices whatever the size of an input."""
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from fmrl.deep.losses import Loss, squared_error
-from fmrl.deep.networks import Layout
 from fmrl.deep.tasks import Queried
 
 NUMBERS = 2**25  # of the inputs looked at at once
@@ -161,11 +160,3 @@ def drawn_anew(module: nn.Module, seed: int = 0) -> nn.Module | None:
 def readable(inputs: torch.Tensor, module: nn.Module) -> bool:
     """Whether a model of the inputs' numbers makes sense: not where they name words."""
     return not any(isinstance(layer, nn.Embedding) for layer in module.modules())
-
-
-def first(learner: Any) -> torch.Tensor | None:
-    """phi [R, P] before any training: a trainer's own, or a module's drawn anew; else None."""
-    if hasattr(learner, "first"):
-        return learner.first if learner.iteration else None
-    fresh = drawn_anew(learner)
-    return None if fresh is None else Layout.of(fresh).flat(fresh)[None]

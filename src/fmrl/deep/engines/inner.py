@@ -106,6 +106,7 @@ class InnerLoop:
         kernels = path == "fused" or (kernels and fused.available())
         image = self.loss in CLASSIFIES and inputs.ndim == 4
         plain = frozen is None and not (self.shaped or self.observe)  # all that the fused step does
+        plain = plain and not hasattr(self.within, "move")
         if kernels and image and plain:
             self.plan = fused.plan(self.module, tuple(inputs.shape[1:]), self.batch)
         sizes = {min(self.piece, self.tasks), self.tasks % self.piece or self.piece}  # of stacks
@@ -165,6 +166,7 @@ class InnerLoop:
         parts = (self.theta, self.second, self.average, self.squares)
         theta, second, average, squares = (None if a is None else a[rows] for a in parts)
         beta2, eps, eta = self.within.beta2, self.within.eps, self.eta[rows].view(len(theta), -1)
+        held = None  # what an inner rule with a ``move`` of its own keeps between steps
         for s in range(self.steps):
             index, label, loss = (v[s, rows] for v in (self.index, self.label, self.losses))
             bias = self.bias[s : s + 1]
@@ -180,6 +182,9 @@ class InnerLoop:
                 average += theta
             if squares is not None and s < self.observe:
                 squares.addcmul_(gradient, gradient)
+            if hasattr(self.within, "move"):
+                held = self.within.move(theta, gradient, eta, second, held)
+                continue
             if second is None:
                 theta -= gradient.mul_(eta)
                 continue
