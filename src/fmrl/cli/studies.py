@@ -158,7 +158,8 @@ def steps_command(
 
     from fmrl.reproduce.deep.study import pools
     from fmrl.reproduce.steps import claims
-    from fmrl.reproduce.steps.study import ENVIRONMENTS, Plan, Study
+    from fmrl.reproduce.steps.settings import ENVIRONMENTS, Plan
+    from fmrl.reproduce.steps.study import Study
     from fmrl.reproduce.study import usable
 
     usable(out)

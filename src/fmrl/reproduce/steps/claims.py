@@ -21,6 +21,7 @@ from fmrl.reproduce.steps.methods import (
     DISTANCE,
     FIXED,
     META,
+    METHODS,
     NEITHER,
     ONE,
     PLUS,
@@ -171,7 +172,10 @@ def table(rows: Sequence[Row], protocol: str) -> list[list[str]]:
     """Lines of accuracies in percent: method and what was learned, then one cell a setting."""
     settings = list(dict.fromkeys(r["run"] for r in rows))
     each = {run: points(rows, run, protocol) for run in settings}
-    keys = list(dict.fromkeys(key for found in each.values() for key in found))
+    order = [name for m in METHODS for name in ((m, PLUS) if m == ARUBA else (m,))]
+    pairs = (BOTH, START, STEP, NEITHER)
+    keys = {key for found in each.values() for key in found}
+    keys = sorted(keys, key=lambda key: (order.index(key[0]), pairs.index(key[1])))
     cells = []
     for method, pair in keys:
         line = [method, pair]

@@ -32,7 +32,9 @@ from fmrl.deep.adaptation import Start
 from fmrl.deep.losses import Loss
 
 BOTH, START, STEP, NEITHER = "both", "start", "step", "neither"
-WEIGHTS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)  # of ARUBA++, searched on training classes
+FADED = (BOTH, STEP)  # what is tried of ARUBA++
+# Of ARUBA++, searched on training classes: the authors' range, and beyond where it has an effect.
+WEIGHTS = (0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
 RADIUS = 0.1  # the first D of DoG
 ADAM, FIXED, ONE, ARUBA, PLUS = "Reptile + Adam", "Reptile", "ARUBA, one step", "ARUBA", "ARUBA++"
 META, THEORY, DISTANCE = "Meta-SGD, first order", "D/(G√m), G observed", "DoG from D"
@@ -121,7 +123,7 @@ def fading(trainer: MetaTrainer, weight: float) -> dict[str, Start]:
     found, first = Start.at(trainer, runs, Fading(1.0)), Start.at(trainer, runs, first=True)
     # √(b/(g + w·Σ∇²)) = √((b/w)/(g/w + Σ∇²)): so all weights can be tried in one stack.
     found = replace(found, eta=found.eta / math.sqrt(weight), second=found.second / weight)
-    return {BOTH: found, STEP: replace(found, phi=first.phi)}
+    return dict(zip(FADED, (found, replace(found, phi=first.phi)), strict=True))
 
 
 def stacked(parts: Sequence[Start]) -> Start:

@@ -7,89 +7,27 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fmrl import FLIOnline, FMRLError, Interpolate
-from fmrl.deep import MetaTrainer, checkpoint, evaluate, gradient_norm
+from fmrl.deep import BothProtocols, MetaTrainer, checkpoint, evaluate, gradient_norm
 from fmrl.deep.adaptation import Start
 from fmrl.deep.engines.iteration import Job, train_together
-from fmrl.deep.evaluate import PROTOCOLS
 from fmrl.records import record, write_json
-from fmrl.reproduce.deep.settings import TINY, DataSet, Run, runs
+from fmrl.reproduce.deep.settings import TINY, DataSet, Run
 from fmrl.reproduce.deep.study import network, read_record, test_tasks, train_tasks
 from fmrl.reproduce.steps import methods
 from fmrl.reproduce.steps.methods import ARUBA, METHODS, PLUS, WEIGHTS, Scale
+from fmrl.reproduce.steps.settings import Environment, Plan
 from fmrl.reproduce.verdict import Row
 
 Pools = Callable[[DataSet], tuple[Any, Any, Any]]
 Progress = Callable[[str, int], Any]
-
-
-@dataclass(frozen=True)
-class Environment:
-    """Settings that are trained alike and differ in the shots of a test task.
-
-    Args:
-        name: For files.
-        on: The data.
-        settings: The authors' runs it takes its sizes from.
-        step: The first step of plain gradients.
-    """
-
-    name: str
-    on: DataSet
-    settings: tuple[str, ...]
-    step: float
-
-    def run(self, setting: str, seed: int, plan: Plan) -> Run:
-        """One of the settings at a seed."""
-        found = next(r for r in runs(self.on.settings) if r.name == setting)
-        return replace(found, seed=seed, eval_steps=plan.steps or found.eval_steps)
-
-    def title(self, run: Run) -> str:
-        """The setting in words."""
-        return f"{self.on.title} {run.ways}-way {run.shots}-shot"
-
-
-ENVIRONMENTS = (
-    Environment("omniglot-5-way", DataSet.omniglot, ("o15_i5", "o55_i5"), 0.3),
-    Environment("omniglot-20-way", DataSet.omniglot, ("o120_i10", "o520_i10"), 0.3),
-    Environment("tiny-imagenet-100", DataSet.tiny, ("m15_i8", "m55_i8"), 0.1),
-)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How much is done.
-
-    Args:
-        iterations: Meta-iterations on Omniglot; a third of them on the larger pictures.
-        tasks: Test tasks of a seed.
-        seeds: Seeds.
-        search: Tasks of training classes on which ARUBA++ chooses its weight.
-        steps: Inner steps on a test task (None: the authors' 50).
-        precision: Of the kernels on CUDA.
-    """
-
-    iterations: int = 3000
-    tasks: int = 200
-    seeds: int = 3
-    search: int = 50
-    steps: int | None = None
-    precision: str = "bf16"
-
-    def quick(self) -> Plan:
-        """A few meta-iterations and test tasks: it shows that everything works."""
-        return replace(self, iterations=3, tasks=2, seeds=2, search=2, steps=2)
-
-    def length(self, on: DataSet) -> int:
-        """Meta-iterations on a data set."""
-        return self.iterations if on is DataSet.omniglot else max(1, self.iterations // 3)
 
 
 class Study:
@@ -118,10 +56,12 @@ class Study:
         self.seconds: dict[str, float] = held.get("seconds", {})
         self.chosen: dict[str, float] = held.get("weights", {})
         self.failed: dict[str, list[str]] = held.get("failed", {})
+        # Measured once: a resumed training must have the same rules to the last digit.
+        self.met: dict[str, float] = held.get("met", {})
 
     def finished(self, environment: Environment) -> bool:
         """Whether all its rows are there."""
-        return all(not self._missing(environment, s) for s in environment.settings)
+        return not any(self._missing(setting) for setting in environment.settings)
 
     def cost(self) -> int:
         """Task-steps of what is not finished."""
@@ -147,10 +87,12 @@ class Study:
     def _left(self) -> list[Environment]:
         return [e for e in self.environments if not self.finished(e)]
 
-    def _missing(self, environment: Environment, setting: str) -> list[str]:
-        """Methods that have not been tried in a setting."""
-        there = {r["method"] for r in self.rows if r["run"] == setting}
-        return [m for m in (*METHODS, PLUS) if m not in there]
+    def _missing(self, setting: str) -> list[tuple[str, str]]:
+        """Methods and pairs of start and step that have not been tried in a setting."""
+        there = {(r["method"], r["learned"]) for r in self.rows if r["run"] == setting}
+        asked = [(name, pair) for name, method in METHODS.items() for pair in method.pairs]
+        asked += [(PLUS, pair) for pair in methods.FADED]
+        return [key for key in asked if key not in there]
 
     def _training(self, environment: Environment) -> int:
         run = environment.run(environment.settings[0], 0, self.plan)
@@ -158,12 +100,9 @@ class Study:
         return each * len(METHODS)
 
     def _judging(self, environment: Environment) -> int:
-        run, plan, total = environment.run(environment.settings[0], 0, self.plan), self.plan, 0
-        for setting in environment.settings:
-            for name in self._missing(environment, setting):
-                pairs = len(METHODS[name].pairs) if name in METHODS else 2
-                total += pairs * plan.seeds * plan.tasks * run.eval_steps
-        return total
+        run = environment.run(environment.settings[0], 0, self.plan)
+        pairs = sum(len(self._missing(setting)) for setting in environment.settings)
+        return pairs * self.plan.seeds * self.plan.tasks * run.eval_steps
 
     def _environment(
         self, environment: Environment, deadline: float | None, progress: Progress
@@ -195,7 +134,9 @@ class Study:
         pool, _, classes = tables
         tasks = train_tasks(group[0], pool, classes)
         nets = [network(q, pool).to(self.device) for q in group]
-        met = gradient_norm(nets[0], tasks, 20) * math.sqrt(group[0].steps)
+        if (met := self.met.get(environment.name)) is None:
+            met = gradient_norm(nets[0], tasks, 20) * math.sqrt(group[0].steps)
+            self.met[environment.name] = met
         size = sum(p.numel() for p in nets[0].parameters())
         scale, found = Scale(environment.step, met, size, group[0].rate), {}
         outer = Interpolate(1.0, 0.0, self.plan.length(environment.on))
@@ -217,10 +158,8 @@ class Study:
         tables: Any, deadline: float | None, progress: Progress,
     ) -> bool:  # fmt: skip
         pool, _, classes = tables
-        tasks, length = (
-            [train_tasks(q, pool, classes) for q in group],
-            self.plan.length(environment.on),
-        )
+        tasks = [train_tasks(q, pool, classes) for q in group]
+        length = self.plan.length(environment.on)
         jobs = [Job(t, tasks, length, length, lambda trainer: None) for t in trainers.values()]
         each = sum(q.meta_batch * q.steps for q in group)
         progress(environment.name, each * sum(t.iteration for t in trainers.values()))
@@ -242,44 +181,31 @@ class Study:
         tables: Any, deadline: float | None, progress: Progress,
     ) -> bool:  # fmt: skip
         """Judge all that is missing in one setting; starts with one inner rule go together."""
-        run, missing = tried[0], self._missing(environment, tried[0].name)
-        made: list[tuple[str, str, Start]] = []
-        for name in (m for m in missing if m in METHODS):
-            found = methods.starts(name, trainers[name])
-            made += [(name, pair, start) for pair, start in found.items()]
-        if PLUS in missing:
-            weight = self._weight(environment, trainers[ARUBA], tried, tables)
-            found = methods.fading(trainers[ARUBA], weight)
-            made += [(PLUS, pair, start) for pair, start in found.items()]
+        run, missing = tried[0], self._missing(tried[0].name)
         groups: dict[tuple, list[tuple[str, str, Start]]] = {}
-        for entry in made:
-            groups.setdefault(methods.alike(entry[2]), []).append(entry)
+        for name in dict.fromkeys(name for name, _ in missing):
+            if name == PLUS:
+                weight = self._weight(trainers[ARUBA], tried, tables)
+                found = methods.fading(trainers[ARUBA], weight)
+            else:
+                found = methods.starts(name, trainers[name])
+            for pair, start in found.items():
+                if (name, pair) in missing:
+                    groups.setdefault(methods.alike(start), []).append((name, pair, start))
         for entries in groups.values():
             if deadline is not None and time.monotonic() > deadline:
                 return False
-            where = {"setting": environment.title(run), "run": run.name}
-            judged = self._judge(
-                [start for _, _, start in entries], tried, tables, 1, self.plan.tasks
-            )
+            starts = [start for _, _, start in entries]
+            judged = self._judge(starts, tried, tables, 1, self.plan.tasks)
             for (name, pair, _), seeds in zip(entries, judged, strict=True):
-                for seed, both in enumerate(seeds):
-                    for protocol, found in zip(PROTOCOLS, both, strict=True):
-                        score = {
-                            "accuracy": round(found.accuracy, 5),
-                            "error": round(found.error, 5),
-                        }
-                        facts = {
-                            "method": name,
-                            "learned": pair,
-                            "seed": seed,
-                            "protocol": protocol,
-                        }
-                        self.rows.append(where | facts | score | {"tasks": len(found.tasks)})
+                where = {"setting": environment.title(run), "run": run.name}
+                where |= {"method": name, "learned": pair}
+                self.rows += [
+                    row for seed, both in enumerate(seeds) for row in _rows(both, seed, where)
+                ]
             self._write()
-            progress(
-                f"{environment.title(run)}, test tasks",
-                len(entries) * len(tried) * self.plan.tasks * run.eval_steps,
-            )
+            done = len(entries) * len(tried) * self.plan.tasks * run.eval_steps
+            progress(f"{environment.title(run)}, test tasks", done)
         return True
 
     def _judge(
@@ -293,9 +219,7 @@ class Study:
         found = evaluate(methods.stacked(starts), source * len(starts), steps, **how)
         return [found[i : i + seeds] for i in range(0, len(found), seeds)]
 
-    def _weight(
-        self, environment: Environment, trainer: MetaTrainer, tried: list[Run], tables: Any
-    ) -> float:
+    def _weight(self, trainer: MetaTrainer, tried: list[Run], tables: Any) -> float:
         """The weight of ARUBA++ with the best accuracy on tasks of training classes."""
         if (name := tried[0].name) not in self.chosen:
             starts = [methods.fading(trainer, weight)[methods.BOTH] for weight in WEIGHTS]
@@ -307,4 +231,11 @@ class Study:
     def _write(self) -> None:
         about = {"title": f"Omniglot and {TINY}", "plan": asdict(self.plan), "rows": self.rows}
         about |= {"seconds": self.seconds, "weights": self.chosen, "failed": self.failed}
-        write_json(self.path, about)
+        write_json(self.path, about | {"met": self.met})
+
+
+def _rows(both: BothProtocols, seed: int, where: Row) -> Iterator[Row]:
+    """One row for each protocol."""
+    for found in both:
+        facts = where | {"seed": seed, "protocol": found.protocol, "tasks": len(found.tasks)}
+        yield facts | {"accuracy": round(found.accuracy, 5), "error": round(found.error, 5)}
