@@ -173,7 +173,9 @@ class MetaLevel:
         """Inner step of each run: fixed [R], D_t / sigma, or the guess itself, [R] or [R, P]."""
         if self.similarity is None or self.absolute:
             return steps if self.similarity is None else guess
-        return self._scaled(guess) if self._scaled else guess / self.sigma(size)
+        if self._scaled:
+            return self._scaled(guess, self.rounds)
+        return guess / self.sigma(size)
 
     def fraction(self, memory: int, count: int) -> tuple[float, Any]:
         """The weight of theta in the next phi, of a meta-update that `_scheduled` accepts."""
