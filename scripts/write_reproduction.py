@@ -1,4 +1,4 @@
-"""Write docs/{reproduction,geometry,moving}.md and their pictures from the records of full runs.
+"""Write docs/{reproduction,geometry,moving,steps}.md and their pictures from records of full runs.
 
 python scripts/write_reproduction.py               # from the records in results
 python scripts/write_reproduction.py --take RUN    # first copy the records a run has left in RUN
@@ -11,7 +11,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from reproduction import convex, deep, environments, geometry
+from reproduction import convex, deep, environments, geometry, steps
 from reproduction.markdown import read_record
 
 from fmrl.records import write_json
@@ -42,8 +42,9 @@ def judge_again(folder: Path, figure: str, found: dict) -> None:
 
 
 def take(run: Path, records: Path, own: dict[str, Path]) -> None:
-    """Copy the records of a finished `fmrl reproduce convex | geometry | environments`."""
+    """Copy the records of a finished `fmrl reproduce convex | geometry | environments | steps`."""
     places = {figure: records / figure for figure in convex.FIGURES} | own
+    places["steps"] = records.parent / "steps"
     for figure, folder in places.items():
         if (run / figure).is_dir():
             folder.mkdir(parents=True, exist_ok=True)
@@ -75,6 +76,7 @@ def main() -> None:
         ("--deep", ROOT / "results" / "deep", "folder of the deep study's records"),
         ("--geometry", ROOT / "results" / "geometry", "folder of the record about shapes"),
         ("--environments", ROOT / "results" / "environments", "folder of that about environments"),
+        ("--steps", ROOT / "results" / "steps", "folder of that about learned steps"),
         ("--docs", ROOT / "docs", "where the pages and img/ go"),
         ("--take", None, "folder of a finished run without networks to copy the records from"),
     ):
@@ -94,6 +96,7 @@ def main() -> None:
         "reproduction.md": convex.document(given.records) + "\n" + deep.document(given.deep),
         "geometry.md": geometry.document(given.geometry),
         "moving.md": environments.document(given.environments),
+        "steps.md": steps.document(given.steps),
     }
     for name, page in pages.items():
         (given.docs / name).write_text(page, encoding="utf-8")

@@ -320,9 +320,9 @@ def test_a_fading_step_needs_what_aruba_has_added_up():
 
 @pytest.mark.parametrize("rule", [None, AverageDeviation(first=0.3)], ids=repr)
 def test_distance_over_gradients_written_out(rule):
-    """The first radius is given, or √(2/m) times the guess; D is learned from where tasks end."""
+    """The first radius is given, or 2/√(m+1) times the guess; D is learned from where tasks end."""
     tasks, net = regressions(), linear()
-    within = DoG(0.3 * 0.5**0.5 if rule is None else None)
+    within = DoG(0.3 * 0.8**0.5 if rule is None else None)
     trainer = MetaTrainer(
         net, within, meta=Interpolate(0.5, 0.5, 1), similarity=rule, meta_batch=1,
         loss=squared_error,
@@ -331,7 +331,7 @@ def test_distance_over_gradients_written_out(rule):
     phi, D, far = layout.flat(net), 0.3, []
     index, label = tasks.draw(0, 6)
     for t in range(6):
-        theta, met, radius = phi, 0.0, 0.5**0.5 * D  # of four steps
+        theta, met, radius = phi, 0.0, 0.8**0.5 * D  # of four steps
         for s in range(tasks.steps):
             X, y = tasks.inputs[index[t, s]], label[t, s]
             gradient = gradient_of(layout, net, theta, X, y, squared_error)
@@ -341,6 +341,16 @@ def test_distance_over_gradients_written_out(rule):
         D = D if rule is None else np.mean(far) ** 0.5
         phi = phi + 0.5 * (theta - phi)
     assert (trainer.phi[0] - phi).abs().max() < 1e-12
-    assert float(trainer.eta) == pytest.approx(0.5**0.5 * D, rel=1e-12)
+    assert float(trainer.eta) == pytest.approx(0.8**0.5 * D, rel=1e-12)
     module = layout.flat(adapt(trainer, np.eye(4), [1.0, 0.0, 0.0, 0.0], 1))
-    assert float((module - phi).norm()) == pytest.approx(0.5**0.5 * D, rel=1e-9)  # the radius
+    assert float((module - phi).norm()) == pytest.approx(0.8**0.5 * D, rel=1e-9)  # the radius
+
+
+def test_gradients_that_have_nothing_in_common_leave_the_distance_as_it_is():
+    m, D = 6, torch.tensor([[0.7]], dtype=torch.float64)
+    theta, radius, held = torch.zeros(1, m, dtype=torch.float64), DoG().scaled(D, m), None
+    for i in range(m):
+        held = DoG().move(
+            theta, 3.0 * torch.eye(m, dtype=torch.float64)[i : i + 1], radius, None, held
+        )
+    assert float(theta.norm()) == pytest.approx(2**0.5 * 0.7)

@@ -5,13 +5,16 @@ from rows made by hand.
 
 import json
 import math
+import shutil
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 
+from reproduction import steps as page
 from typer.testing import CliRunner
 
 from fmrl.cli.main import app
@@ -194,3 +197,17 @@ def test_the_command(tmp_path, monkeypatch):
     assert len(said["verdicts"]) == len(json.loads((tmp_path / "runs/verdicts.json").read_text()))
     result = CliRunner().invoke(app, [*words, "--only", "cats"])
     assert result.exit_code == 2 and "omniglot-5-way" in result.output
+
+
+def test_the_page_says_what_the_record_says(whole, tmp_path):
+    root = Path(__file__).parents[2]
+    assert (root / "docs/steps.md").read_text() == page.document(root / "results/steps")
+    assert "## Not run" in page.document(tmp_path)
+    for name in ("results", "record"):
+        shutil.copyfile(whole.folder / f"{name}.json", tmp_path / f"{name}.json")
+    (tmp_path / "verdicts.json").write_text("[]")
+    text = page.document(tmp_path)
+    assert "`fmrl reproduce steps --iterations 3 --tasks 3 --seeds 2` on one CPU" in text
+    row = next(r for r in whole.rows if (r["method"], r["learned"]) == (ARUBA, BOTH))
+    first = claims.points(whole.rows, row["run"], "transductive")[ARUBA, BOTH]
+    assert f"| {ARUBA} | {BOTH} | {100 * first.accuracy:.1f} ± " in text

@@ -44,9 +44,10 @@ class DoG:
     """Distance over gradients: theta ← theta − r_i/√(Σ_{s≤i}‖∇_s‖²)·∇_i inside a task.
 
     r_i is the largest distance from phi so far in this task, and at first the radius that earlier
-    tasks give: √2·D_t/√m where a similarity rule guesses D_t (√2·D is a distance, and one of m
-    steps in all directions goes 1/√m of the way), so that D is all that is learned and no step is
-    chosen. Started from 1e-6, as DoG is where there is one task, a few inner steps lead nowhere.
+    tasks give: 2·D_t/√(m+1) where a similarity rule guesses D_t, so that D is all that is learned
+    and no step is chosen. With that radius a task of m gradients that have nothing in common ends
+    at the distance √2·D it was guessed to end at: D grows where gradients agree and falls where
+    they turn. Started from 1e-6, as DoG is where there is one task, a few steps lead nowhere.
 
     Args:
         step: The first radius. Leave it out when a similarity rule guesses it.
@@ -68,7 +69,7 @@ class DoG:
 
     def scaled(self, guess: torch.Tensor, rounds: int) -> torch.Tensor:
         """The first radius that goes with the guess D and ``rounds`` steps."""
-        return guess * (2 / rounds) ** 0.5
+        return guess * 2 / (rounds + 1) ** 0.5
 
     def move(
         self, theta: torch.Tensor, gradient: torch.Tensor, radius: torch.Tensor, second: Any,

@@ -36,7 +36,7 @@ class Environment:
 ENVIRONMENTS = (
     Environment("omniglot-5-way", DataSet.omniglot, ("o15_i5", "o55_i5"), 0.3),
     Environment("omniglot-20-way", DataSet.omniglot, ("o120_i10", "o520_i10"), 0.3),
-    Environment("tiny-imagenet-100", DataSet.tiny, ("m15_i8", "m55_i8"), 0.1),
+    Environment("tiny-imagenet-100", DataSet.tiny, ("m15_i8", "m55_i8"), 0.01),
 )
 
 
