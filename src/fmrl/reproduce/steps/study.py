@@ -74,15 +74,18 @@ class Study:
         deadline = None if seconds is None else time.monotonic() + seconds
         cuda = self.device.type == "cuda"
         name = torch.cuda.get_device_name(self.device) if cuda else "CPU"
-        with record("reproduce steps", plan=self.plan, device=name) as entry:
-            for environment in self._left():
-                if not self._environment(environment, deadline, progress):
-                    break
-        done = not self._left()
-        entry |= {"finished": done, "environments": [asdict(e) for e in self.environments]}
-        before = read_record(self.folder / "record.json").get("spent", 0.0)
-        write_json(self.folder / "record.json", entry | {"spent": before + entry["seconds"]})
-        return done
+        before, entry = read_record(self.folder / "record.json").get("spent", 0.0), {}
+        try:
+            with record("reproduce steps", plan=self.plan, device=name) as entry:
+                for environment in self._left():
+                    if not self._environment(environment, deadline, progress):
+                        break
+        finally:  # also when it was stopped by an error or Ctrl-C
+            spent = round(before + entry.get("seconds", 0.0), 1)
+            about = {"environments": [asdict(e) for e in self.environments], "spent": spent}
+            about["finished"] = not self._left()
+            write_json(self.folder / "record.json", entry | about)
+        return about["finished"]
 
     def _left(self) -> list[Environment]:
         return [e for e in self.environments if not self.finished(e)]
