@@ -5,10 +5,11 @@ one device.
     python benchmarks/deep.py --device cpu           # about two minutes; every core for everyone
     # 84x84 colour images, max-pooling
     python benchmarks/deep.py --network mini-imagenet --stacks 5 40 160
+    python benchmarks/deep.py --network transformer  # or resnet, lstm, mlp: benchmarks/networks.py
     python benchmarks/deep.py --out deep.json        # also write the numbers
 
 The work is the paper's 5-way Omniglot setting: mini-batches of 10, the four-block network, Adam
-with beta1 = 0, five inner steps a task; or the same with the Mini-ImageNet network. A task-step
+with beta1 = 0, five inner steps a task; or the same with another network. A task-step
 is one optimiser step on one task. Ours is timed through `MetaTrainer`, so drawing tasks, moving
 phi and carrying moments are in it; eager and vmap are given their mini-batches. All are measured
 ``--rounds`` times in turn and the best round counts: on a machine that others use, what a round
@@ -19,10 +20,12 @@ import json
 import os
 import time
 
+import networks
 import numpy as np
 import torch
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from fmrl.core.rules.meta import Interpolate
 from fmrl.deep import Adam, FLIOnline, MetaTrainer, Pool, mini_imagenet_net, omniglot_net
@@ -38,6 +41,10 @@ POOLED_FLOP = (
 NETWORKS = {
     "omniglot": (omniglot_net, (28, 28), FLOP),
     "mini-imagenet": (mini_imagenet_net, (3, 84, 84), POOLED_FLOP),
+    "mlp": (networks.mlp, (28, 28), None),
+    "resnet": (networks.resnet, (28, 28), None),
+    "transformer": (networks.transformer, (28, 28), None),
+    "lstm": (networks.lstm, (28, 28), None),
 }
 # The fewest bytes: parameters and second moments read and written in float32; xhat, activation
 # and gradient of the four blocks written once and read once in bf16.
@@ -102,6 +109,14 @@ def eager(build, pool, device, seconds):
     return STEPS * timed(body, device, seconds)
 
 
+def counted(build, pool):
+    """Operations of one step on one task, forward and back, as torch counts them."""
+    net, x = build(WAYS, seed=0), pool.inputs[:BATCH].cpu().float()
+    with FlopCounterMode(display=False) as counter:
+        F.cross_entropy(net(x), torch.zeros(BATCH, dtype=torch.int64)).backward()
+    return counter.get_total_flops()
+
+
 def vmapped(build, pool, device, seconds, stack):
     """torch.func: vmap of grad over stacked parameters, Adam written on stacked tensors."""
     net = build(WAYS, seed=0).to(device)
@@ -138,7 +153,7 @@ def ours(build, pool, device, seconds, stack, precision):
         meta_batch=stack,
         precision=precision,
     )
-    chunk = max(1, 40 // stack) if device == "cpu" else 128 if build is omniglot_net else 8
+    chunk = max(1, 40 // stack) if device == "cpu" else 8 if build is mini_imagenet_net else 128
     trainer.fit(tasks, 2)
     path = (
         "fused"
@@ -218,11 +233,12 @@ def main():
         steps=STEPS,
         rounds=args.rounds,
     ) as entry:
+        flop = flop or counted(build, pool)
         print(f"{name}; {flop / 1e9:.3f} GFLOP a task-step", flush=True)
         for _ in range(args.rounds):
             measure("eager, torch.optim", 1, lambda: eager(build, pool, device, args.seconds))
             for stack in stacks:
-                if stack <= 160:
+                if stack <= 160 and args.network in ("omniglot", "mini-imagenet", "mlp"):
                     measure(
                         "torch.func.vmap",
                         stack,

@@ -1,4 +1,5 @@
-"""Write docs/{reproduction,geometry,moving,steps}.md and their pictures from records of full runs.
+"""Write docs/{reproduction,geometry,moving,privacy-price,steps}.md and their pictures from the
+records of full runs.
 
 python scripts/write_reproduction.py               # from the records in results
 python scripts/write_reproduction.py --take RUN    # first copy the records a run has left in RUN
@@ -11,7 +12,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from reproduction import convex, deep, environments, geometry, steps
+from reproduction import convex, deep, environments, geometry, privacy, steps
 from reproduction.markdown import read_record
 
 from fmrl.records import write_json
@@ -20,9 +21,11 @@ from fmrl.reproduce.convex.compositions import curves
 from fmrl.reproduce.environments.claims import judge as judge_rules
 from fmrl.reproduce.figures import draw
 from fmrl.reproduce.geometry.claims import judge as judge_shapes
+from fmrl.reproduce.privacy.claims import judge as judge_privacy
 
 ROOT = Path(__file__).resolve().parents[1]
-OWN = {"geometry": judge_shapes, "environments": judge_rules}  # studies of our own
+# Studies of our own.
+OWN = {"geometry": judge_shapes, "environments": judge_rules, "privacy": judge_privacy}
 
 
 def judge_again(folder: Path, figure: str, found: dict) -> None:
@@ -42,7 +45,7 @@ def judge_again(folder: Path, figure: str, found: dict) -> None:
 
 
 def take(run: Path, records: Path, own: dict[str, Path]) -> None:
-    """Copy the records of a finished `fmrl reproduce convex | geometry | environments | steps`."""
+    """Copy the records of a finished `fmrl reproduce convex`, or of a study of our own."""
     places = {figure: records / figure for figure in convex.FIGURES} | own
     places["steps"] = records.parent / "steps"
     for figure, folder in places.items():
@@ -77,13 +80,14 @@ def main() -> None:
         ("--geometry", ROOT / "results" / "geometry", "folder of the record about shapes"),
         ("--environments", ROOT / "results" / "environments", "folder of that about environments"),
         ("--steps", ROOT / "results" / "steps", "folder of that about learned steps"),
+        ("--privacy", ROOT / "results" / "privacy", "folder of that about privacy"),
         ("--docs", ROOT / "docs", "where the pages and img/ go"),
         ("--take", None, "folder of a finished run without networks to copy the records from"),
     ):
         options.add_argument(name, type=Path, default=default, help=text)
     options.add_argument("--judge", action="store_true", help="decide the verdicts again")
     given = options.parse_args()
-    own = {"geometry": given.geometry, "environments": given.environments}
+    own = {name: getattr(given, name) for name in OWN}
     if given.take:
         take(given.take, given.records, own)
     if given.judge:
@@ -97,6 +101,7 @@ def main() -> None:
         "geometry.md": geometry.document(given.geometry),
         "moving.md": environments.document(given.environments),
         "steps.md": steps.document(given.steps),
+        "privacy-price.md": privacy.document(given.privacy),
     }
     for name, page in pages.items():
         (given.docs / name).write_text(page, encoding="utf-8")

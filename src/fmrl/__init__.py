@@ -32,6 +32,7 @@ from fmrl.core.rules.meta import (
     MetaUpdate,
 )
 from fmrl.core.rules.moving import Conditional, Discounted, Mixture, Restart, Window
+from fmrl.core.rules.private import NoisyGradients, Tree
 from fmrl.core.rules.shape import FullMatrix, Isotropic, KnownStep, LowRank, PerCoordinate
 from fmrl.core.rules.similarity import (
     AverageDeviation,
@@ -62,7 +63,8 @@ __all__ = [
     "AverageDeviation",
     "Ball",
     "Box",
-    "Centres", "Conditional",
+    "Centres",
+    "Conditional",
     "Covariance",
     "Diagonal",
     "Discounted",
@@ -95,6 +97,7 @@ __all__ = [
     "MetaUpdate",
     "Metric",
     "Mixture",
+    "NoisyGradients",
     "Observed",
     "OneVsAll",
     "PerCoordinate",
@@ -111,6 +114,7 @@ __all__ = [
     "Squared",
     "State",
     "Task",
+    "Tree",
     "UpdateRule",
     "Window",
     "adversary",

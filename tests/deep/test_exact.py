@@ -249,11 +249,15 @@ def expected(net, test, steps, protocol, count):
     return answers
 
 
-def test_running_statistics_are_refused():
-    with pytest.raises(FMRLError, match="track_running_stats"):
-        MetaTrainer(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)), SGD(0.1)).fit(
-            Arrays([(np.zeros((4, 4)), [0, 1, 0, 1])], batch=2, steps=1), 1
-        )
+def test_batch_norm_in_training_uses_the_mini_batch_and_leaves_its_statistics():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2)).double()
+    plain = copy.deepcopy(net)
+    plain[1] = nn.BatchNorm1d(4, track_running_stats=False).double()
+    tasks = Arrays([(np.random.default_rng(0).random((6, 4)), [0, 1] * 3)], batch=3, steps=4)
+    phis = [MetaTrainer(m, SGD(0.1)).fit(tasks, 3).phi for m in (net, plain)]
+    assert torch.equal(*phis)
+    assert net[1].num_batches_tracked == 0 and not net[1].running_mean.any()
 
 
 def test_moments_in_turn_equal_one_optimiser_for_all_tasks():
@@ -384,7 +388,7 @@ def test_every_compiled_form_is_checked_before_use(monkeypatch, wrong):
     """Kernels stood in for by torch: one that sums no iterates, or errs in the smaller last piece
     of a stack, is not used.
     """
-    from fmrl.deep.engines import fused, inner
+    from fmrl.deep.engines import agreement, fused
     from fmrl.deep.engines.stacked import Stacked
 
     net = omniglot_net(3, filters=16, side=14, seed=0)
@@ -409,7 +413,7 @@ def test_every_compiled_form_is_checked_before_use(monkeypatch, wrong):
             loss.copy_(values.detach())
 
     monkeypatch.setattr(fused, "FusedStep", Step)
-    monkeypatch.setattr(inner, "_AGREED", {})
+    monkeypatch.setattr(agreement, "_AGREED", {})
     images = np.random.default_rng(0).random((60, 14, 14), dtype=np.float32)
     tasks = Pool.of(images, np.repeat(np.arange(6), 10)).tasks(3, 4, batch=5, steps=4, seed=3)
 

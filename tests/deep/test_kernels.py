@@ -43,6 +43,69 @@ def test_kernels_in_the_interpreter(network):
     subprocess.run([sys.executable, "-c", CODE, network], check=True, env=os.environ | alone)
 
 
+OTHERS = """
+import itertools
+import torch
+from types import SimpleNamespace
+from torch import nn
+from fmrl.deep import SGD, Adam
+from fmrl.deep.engines import convolution, recurrent
+from fmrl.deep.engines.agreement import descend_error
+
+
+def same(f, g, tensors):
+    found = []
+    for form in (f, g):
+        out = form(*tensors)
+        out = out if isinstance(out, tuple) else (out,)
+        torch.manual_seed(1)
+        total = sum((o * torch.randn_like(o)).sum() for o in out)
+        found.append([o.detach() for o in out] + list(torch.autograd.grad(total, tensors)))
+    worst = max(float((a - b).norm() / b.norm()) for a, b in zip(*found, strict=True))
+    assert worst < 1e-5, worst
+
+
+torch.manual_seed(0)
+kinds = (3, 5, 3, 1, 1, 1), (17, 8, 3, 2, 1, 1), (4, 33, 2, 2, 2, 0)
+for C, O, k, stride, dilation, pad in kinds:
+    x = torch.randn(2, C, 3, 9, 10, requires_grad=True)
+    flat = torch.randn(2, O * C * k * k + 5)[:, 5:]  # weights that lie apart
+    rest = (pad, pad + 1, pad, pad), (stride, stride), (dilation, dilation)
+    forms = [
+        lambda x, w, kind=kind: kind.apply(x, w, *rest)
+        for kind in (convolution._Kernels, convolution._Product)
+    ]
+    same(*forms, [x, flat.view(2, O, C, k, k).requires_grad_()])
+shapes = (2, 5, 3, 28), (2, 28, 7), (2, 3, 7), (2, 3, 7)
+tensors = [torch.randn(s, requires_grad=True) for s in shapes]
+plain = recurrent._steps
+
+
+kernels = tuple(recurrent._by_kernel(name) for name in ("lstm_cell", "lstm_cell_back"))
+found = []
+for steps in (lambda like: kernels, plain):
+    recurrent._steps = steps
+    y, c = recurrent._LSTM.apply(*tensors)
+    slopes = torch.autograd.grad(y.pow(2).sum() + c.sum(), tensors)
+    found.append([y.detach(), c.detach(), *slopes])
+assert max(float((a - b).abs().max()) for a, b in zip(*found, strict=True)) < 1e-5
+recurrent._steps = plain
+for within, *flags in itertools.product((SGD(0.1), Adam(0.1)), *[(False, True)] * 4):
+    averages, observe, shaped, frozen = flags
+    net = nn.Linear(2, 2)
+    net.bias.requires_grad_(not frozen)
+    loop = SimpleNamespace(within=within, inputs=torch.zeros(1), module=net, shaped=shaped,
+                           observe=int(observe), precision="ieee")
+    assert descend_error(loop, averages)[1]() < 1e-3, (within, flags)
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_kernels_of_any_network_in_the_interpreter():
+    alone = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", OTHERS], check=True, env=os.environ | alone)
+
+
 @cuda
 @pytest.mark.parametrize(("batch", "ways"), [(10, 5), (20, 20), (5, 5)])
 @pytest.mark.parametrize("precision", ["bf16", "tf32", "ieee"])
@@ -66,7 +129,8 @@ def test_pooled_kernels_agree_on_cuda(batch, precision, most):
     implementation.
     """
     from fmrl.deep import Adam, mini_imagenet_net
-    from fmrl.deep.engines.inner import InnerLoop, pooled_error
+    from fmrl.deep.engines.agreement import pooled_error
+    from fmrl.deep.engines.inner import InnerLoop
 
     images = torch.rand(100, 3, 84, 84, generator=torch.Generator().manual_seed(0)).cuda()
     net = mini_imagenet_net(5, seed=0).cuda()

@@ -68,10 +68,8 @@ MISTAKES = {
     for name in COMMANDS
     if name.startswith("reproduce")
 }
-# It reads no data folder.
-MISTAKES["reproduce environments"] = [
-    ("reproduce environments --out visits.csv", "visits.csv is a file, not a folder")
-]
+for _name in ("reproduce environments", "reproduce privacy"):  # they read no data folder
+    MISTAKES[_name] = [(f"{_name} --out visits.csv", "visits.csv is a file, not a folder")]
 
 
 def examples(command):

@@ -1,7 +1,8 @@
 """``fmrl reproduce``: the paper's experiments, each from one command, with intervals and verdicts.
 
 ``similarity | growth | samples | batch | convex`` need no GPU; ``shots | iterations | deep`` train
-networks beside the authors' logs; ``geometry``, ``environments`` and ``steps`` go beyond the paper.
+networks beside the authors' logs; ``geometry``, ``environments``, ``privacy`` and ``steps`` go
+beyond the paper.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from fmrl.cli.studies import (
     environments_command,
     geometry_command,
     needs_torch,
+    privacy_command,
     progress_bar,
     steps_command,
 )
@@ -44,10 +46,10 @@ app = typer.Typer(
     help="""The paper's experiments, each from one command, with a verdict on each claim.
 
     Convex figures run in minutes on a laptop; shots, iterations and deep train networks and want a
-    GPU; geometry, environments and steps go beyond the paper and ask whether learning the shape in
-    which tasks differ pays, which rule to trust where tasks move, and whether networks gain from
-    learned steps. With [bold]--quick[/bold] each
-    shows in about a minute that it works.
+    GPU; geometry, environments, privacy and steps go beyond the paper: whether learning the shape
+    in which tasks differ pays, which rule to trust where tasks move, what privacy costs, and
+    whether networks gain from learned steps. With [bold]--quick[/bold] each shows in about a
+    minute that it works.
 
     Examples:
 
@@ -60,6 +62,8 @@ app = typer.Typer(
         fmrl reproduce geometry --out runs/geometry
 
         fmrl reproduce environments --out runs/environments
+
+        fmrl reproduce privacy --out runs/privacy
 
         fmrl reproduce deep --seconds 540
     """,
@@ -157,6 +161,7 @@ _convex_command("convex", tuple(_FIGURES), "All four convex figures in one run."
 app.command("geometry")(geometry_command)
 app.command("environments")(environments_command)
 app.command("steps")(steps_command)
+app.command("privacy")(privacy_command)
 
 
 def _deep_command(name: str, sweep: str | None, text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, as_float, constant, namespace
@@ -12,6 +12,7 @@ from fmrl.core.meta_level import State, check_state, looked
 from fmrl.core.metric import Metric, Relative
 from fmrl.core.rules.meta import End, FollowLeader, MetaUpdate
 from fmrl.core.rules.observe import OBSERVATIONS, terms
+from fmrl.core.rules.private import Tree, refuse_leaks
 from fmrl.core.rules.similarity import Doubling, SimilarityRule
 from fmrl.core.rules.update import FAL, UpdateRule
 from fmrl.core.rules.within import OMD, Learner, Play, play, ran_away
@@ -99,6 +100,8 @@ class FMRL(Value):
         meta: How it moves phi.
         similarity: How the guess D_t, and with it the step, follows.
         lipschitz: Replaces the G_t computed from the data.
+        private: A `Tree`, which takes the place of ``meta=FollowLeader()``: no task can be told
+            from another by phi.
 
     >>> import numpy as np
     >>> from fmrl.core.losses import Squared
@@ -116,8 +119,18 @@ class FMRL(Value):
     meta: MetaUpdate = field(default_factory=FollowLeader)
     similarity: SimilarityRule = field(default_factory=lambda: Doubling(0.1, 1.1))
     lipschitz: float | None = None
+    private: InitVar[Tree | None] = None  # afterwards: the Tree that is the meta-update, if it is
 
-    def __post_init__(self):
+    def __post_init__(self, private: Tree | None):
+        if private is not None and self.meta != private:
+            if not isinstance(private, Tree):
+                fix = "give Tree(epsilon, delta, tasks)"
+                raise FMRLError(f"private={private!r} is not a Tree", fix=fix)
+            if type(self.meta) is not FollowLeader:
+                what = f"private=Tree(…) makes the mean of FollowLeader private, not {self.meta!r}"
+                raise FMRLError(what, fix="leave meta out")
+            object.__setattr__(self, "meta", private)
+        object.__setattr__(self, "private", self.meta if isinstance(self.meta, Tree) else None)
         for name, (methods, example) in NEEDS.items():
             value = getattr(self, name)
             fix = f"give a value such as {example}"
@@ -134,6 +147,7 @@ class FMRL(Value):
             raise FMRLError(what, fix=f"use within={wanted}()")
         if self.lipschitz is not None and not 0 < self.lipschitz < math.inf:
             raise FMRLError(f"lipschitz must be positive and finite, not {self.lipschitz}")
+        refuse_leaks(self)
 
     def init(self, phi: Array) -> State:
         """The state before the first task.

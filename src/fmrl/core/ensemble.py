@@ -19,6 +19,7 @@ from fmrl.core.kmeans import kmeans
 from fmrl.core.meta_level import State, looked
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
+from fmrl.core.rules.private import promises
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Rounds
 from fmrl.core.values import Value
@@ -166,6 +167,13 @@ class Ensemble(Value):
         raise NotImplementedError
 
 
+def refuse_private(*compositions: FMRL) -> None:
+    """Refuse members that promise privacy: what weighs them is read from the losses themselves."""
+    if any(promises(c) for c in compositions):
+        what = "an ensemble weighs its members by losses, and no privacy budget covers that"
+        raise FMRLError(what, fix="run the private composition by itself")
+
+
 def abreast(values: Any) -> Any:
     """States of several runs as one, each array with a first axis for the runs; counts are those
     of all of them.
@@ -207,6 +215,7 @@ class Hedge(Ensemble):
         given = self.compositions
         if len(given) < 2 or not all(isinstance(c, FMRL) for c in given):
             raise FMRLError("Hedge takes two or more compositions", fix="give [FMRL(…), FMRL(…)]")
+        refuse_private(*given)
         if any(c.domain != given[0].domain for c in given):
             raise FMRLError("the compositions of a Hedge need the same domain")
         if self.rate is not None and not 0 < self.rate < math.inf:
@@ -255,6 +264,7 @@ class Centres(Ensemble):
             raise FMRLError(f"k must be a whole number of at least 2, not {self.k!r}")
         if not isinstance(self.algo, FMRL):
             raise FMRLError("Centres needs a composition", fix="give Centres(k, FMRL(…))")
+        refuse_private(self.algo)
 
     @property
     def members(self):

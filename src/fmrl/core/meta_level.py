@@ -101,7 +101,7 @@ def together(rules: Any, state: State, ends: End) -> State:
     _, guess, seen = guesses_of(rules, same, state.guess, state.similarity, ends)
     phi, memory = state.phi, state.meta
     # Side information belongs to single tasks; others are one task of their mean.
-    apart = ends.side is not None or ends.tasks == 1
+    apart = ends.side is not None or ends.tasks == 1 or getattr(rules.meta, "apart", False)
     for end in map(ends.at, range(ends.tasks)) if apart else (mean_end(ends),):
         phi, memory = rules.meta.update(rules.domain, phi, memory, end)
     return State(state.tasks + ends.tasks, phi, guess, memory, seen)
@@ -134,7 +134,8 @@ def check_state(rules: Any, state: State) -> None:
     pairs = {"meta": (rules.meta.init(rules.domain, middle)[1], state.meta)}
     pairs |= {"similarity": ((guess, memory), (state.guess, state.similarity))}
     for name, (expected, found) in pairs.items():
-        if _form(expected) != _form(found):
+        fits = getattr(getattr(rules, name), "fits", None)
+        if _form(expected) != _form(found) or (fits and not fits(rules.domain, found)):
             what = f"this state was made by another {name} than {getattr(rules, name)!r}"
             raise FMRLError(what, fix="resume with the composition it was made by")
     if not _follows(rules, state, middle):

@@ -12,7 +12,9 @@ from torch import nn
 from torch.func import grad, vmap
 
 from fmrl.deep.checks import suited, whole
+from fmrl.deep.engines.functions import Replacing
 from fmrl.deep.engines.iteration import STRETCH
+from fmrl.deep.engines.stacked import counters
 from fmrl.deep.losses import Loss, cross_entropy
 from fmrl.deep.networks import Layout, bind
 from fmrl.deep.tasks import TasksWithQueries
@@ -74,6 +76,9 @@ class MAML:
         apply, layout = suited(module, tasks, self.loss, "functional"), Layout.of(module)
         if apply.looped:
             raise FMRLError(f"{apply.name} does not go through torch.func.vmap, which MAML needs")
+        if apply.drops:
+            what = f"{apply.name} drops units at random, which MAML's gradients do not repeat"
+            raise FMRLError(what, fix="set p=0, or call eval() on these layers")
         deadline = None if seconds is None else time.monotonic() + seconds
         phi = layout.flat(module).clone().requires_grad_()
         optimiser = torch.optim.Adam([phi], lr=self.outer)
@@ -105,7 +110,8 @@ class MAML:
         free = 1.0 if frozen is None else (~frozen).to(phi.dtype)
 
         def loss(theta, x, y):
-            return self.loss(call(theta, x)[None], y[None])[0]
+            with Replacing(stacked=False):
+                return self.loss(call(theta, x, counters(module))[None], y[None])[0]
 
         def adapted(theta, x, y):
             for s in range(x.shape[0]):

@@ -19,6 +19,7 @@ import torch
 from fmrl.core.domains import Euclidean
 from fmrl.core.metric import Diagonal, Metric
 from fmrl.core.rules.meta import End, FollowLeader
+from fmrl.core.rules.private import Tree
 from fmrl.core.rules.shape import KnownStep
 from fmrl.core.rules.similarity import Known
 from fmrl.core.rules.update import FLIOnline
@@ -101,9 +102,12 @@ class MetaLevel:
     rounds: int = 1  # m, the inner steps
 
     def __post_init__(self):
+        fix = "give Interpolate, FollowLeader or AdaptiveOGD"
         if not hasattr(self.meta, "update"):
-            fix = "give Interpolate, FollowLeader or AdaptiveOGD"
             raise FMRLError(f"meta={self.meta!r} is not a meta-update", fix=fix)
+        if isinstance(self.meta, Tree):
+            what = "there is no private mean for networks, whose meta-batches are not counted"
+            raise FMRLError(what, fix=fix)
         if getattr(self.update, "exact", True):
             what = f"update={self.update!r} needs the optimum of a network, which is not known"
             raise FMRLError(what, fix="use LongRun(steps)")

@@ -100,6 +100,16 @@ class Layout:
         return out
 
 
+def place(name: str) -> str:
+    """Where a layer stands, as one would write it: the module is called net.
+
+    >>> place("3"), place("encoder.layers.0.norm"), place("")
+    ('net[3]', 'net.encoder.layers[0].norm', 'net')
+    """
+    parts = [p for p in name.split(".") if p]
+    return "net" + "".join(f"[{p}]" if p.isdigit() else f".{p}" for p in parts)
+
+
 def bind(module: nn.Module) -> Callable[..., torch.Tensor]:
     """The module as a function of theta [P], x, and optionally of buffers by name.
 

@@ -20,6 +20,7 @@ from fmrl.core.batched import play_tasks
 from fmrl.core.history import History
 from fmrl.core.metric import mean_step
 from fmrl.core.rules.meta import FollowLeader
+from fmrl.core.rules.private import promises
 from fmrl.core.rules.similarity import AverageDeviation
 from fmrl.core.rules.update import FAL
 from fmrl.core.rules.within import OMD
@@ -143,6 +144,9 @@ class Learning(BaseEstimator):
             meta=FollowLeader() if self.meta is None else self.meta,
             similarity=AverageDeviation() if self.similarity is None else self.similarity,
         )
+        if promises(algo):
+            what = "an estimator learns coordinates and a prior from all rows, without noise"
+            raise FMRLError(what, fix="for privacy use fmrl.run(fmrl.FMRL(private=…), tasks)")
         dim = tasks.loss.outputs * self.coordinates_.width
         keep = "vectors" if (expected or len(tasks)) * dim <= VECTORS else "scalars"
         if self.store is not None:

@@ -19,6 +19,8 @@ from fmrl.reproduce.environments import claims as moving_claims
 from fmrl.reproduce.environments import runs as moving_runs
 from fmrl.reproduce.geometry import claims as shape_claims
 from fmrl.reproduce.geometry import runs as shape_runs
+from fmrl.reproduce.privacy import claims as private_claims
+from fmrl.reproduce.privacy import runs as private_runs
 from fmrl.reproduce.verdict import Row, Rows
 
 STYLES = {  # of a curve: colour and marker
@@ -212,6 +214,40 @@ def environments(rows: list[Row], data: str) -> dict[str, Figure]:
     return {"environments": _ratios(chosen, MOVING, panels, note)}
 
 
+def privacy(rows: list[Row], data: str) -> dict[str, Figure]:
+    """TAR against epsilon, a panel a size, a curve a number of tasks; without privacy dashed, and
+    without meta-learning dotted.
+    """
+    chosen = Rows(rows, private_claims.TAR)
+    sizes = list(dict.fromkeys(r["within"] for r in chosen.all))
+    figure = Figure(figsize=(3.1 * max(len(sizes), 2), 3.6), layout="constrained")
+    for axes, size in zip(figure.subplots(1, len(sizes), squeeze=False)[0], sizes, strict=True):
+        others = private_runs.FAL, private_runs.SINGLE
+        epsilons = [m for m in chosen.methods(size) if m not in others]
+        x = [float(m) for m in epsilons]
+        for colour, tasks in zip(COLOURS, chosen.shots, strict=False):
+            here = [chosen.at(size, m, tasks) for m in epsilons]
+            _line(axes, x, here, f"{tasks:,} tasks", colour, marker="o", ms=4)
+            plain = chosen.mean(size, private_runs.FAL, tasks)
+            axes.axhline(plain, color=colour, ls="--", lw=0.8)
+        single = chosen.mean(size, private_runs.SINGLE, chosen.shots[-1])
+        axes.axhline(single, color="black", ls=":", lw=1)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_xticks(x, epsilons)
+        axes.set_title(size, fontsize=9)
+        axes.set_xlabel("epsilon")
+    figure.axes[0].set_ylabel("TAR")
+    keys, labels = figure.axes[0].get_legend_handles_labels()
+    keys += [Line2D([], [], color="black", ls=style) for style in ("--", ":")]
+    labels += [private_runs.FAL, private_runs.SINGLE]
+    figure.legend(keys, labels, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+    return {"privacy": figure}
+
+
 def _ratios(rows: list[Row], styles: dict, panels: dict, note: str) -> Figure:
     """A panel a measure, a line an environment, a point with its interval a rule."""
     names = list(dict.fromkeys(r["within"] for r in rows))
@@ -248,6 +284,7 @@ DRAW: dict[str, Callable[[list[Row], str], dict[str, Figure]]] = {
     "batch": accuracy,
     "geometry": shapes,
     "environments": environments,
+    "privacy": privacy,
 }
 
 

@@ -34,6 +34,8 @@ PARTS = {
     "Observed": ("steps from observed gradients", "khodak2019adaptive"),
     "MetaSGD": ("steps learned by gradient descent (Meta-SGD)", "li2017meta"),
     "EWOO": ("exponentially weighted online optimisation", "hazan2007logarithmic"),
+    "Tree": ("private sums by tree aggregation", "kairouz2021practical"),
+    "NoisyGradients": ("private meta-learning", "li2020private"),
     "Covariance": ("mixed-effects models by EM", "laird1982random"),
 }
 

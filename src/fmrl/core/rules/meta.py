@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from fmrl.core.arrays import Array, constant, floats, full, namespace, to_numpy
 from fmrl.core.domains import Domain
@@ -37,7 +37,13 @@ class End(NamedTuple):
 
 
 class MetaUpdate(Value):
-    """An online algorithm META on the meta-losses. A rule of your own needs ``update`` alone."""
+    """An online algorithm META on the meta-losses. A rule of your own needs ``update`` alone.
+
+    The tasks of a meta-batch come to ``update`` as their mean, or one by one where the rule keeps
+    them ``apart``.
+    """
+
+    apart: ClassVar[bool] = False
 
     def init(self, domain: Domain, phi: Array) -> tuple[Array, Any]:
         """The first initialisation and the memory: a number, an array or a tuple of them."""
@@ -67,6 +73,10 @@ class MetaUpdate(Value):
             before.append(phi)
             phi, memory = self.update(domain, phi, memory, end)
         return namespace(phi).stack(before), phi, memory
+
+    def fits(self, domain: Domain, memory: Any) -> bool:
+        """Whether a memory of the right form can be this rule's, where it can tell."""
+        return True
 
     def merged(self, ends: End) -> End | None:
         """One task that moves phi as all of these do, one after another; None if none does.

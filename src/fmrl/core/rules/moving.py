@@ -152,6 +152,9 @@ class Mixture(MetaUpdate):
             raise FMRLError(f"Mixture takes two or more meta-updates, not {self.metas!r}", fix=fix)
         if any(getattr(type(m), "look", MetaUpdate.look) is not MetaUpdate.look for m in good):
             raise FMRLError("a Mixture cannot hold Conditional", fix="use Conditional by itself")
+        if any(m.apart for m in good if isinstance(m, MetaUpdate)):
+            what = "a Mixture weighs its members by the tasks, and no privacy budget covers that"
+            raise FMRLError(what, fix="use Tree by itself")
         if not 0 <= self.share < 1:
             raise FMRLError(f"share must be at least 0 and below 1, not {self.share}")
         if self.reach is not None and not 0 < self.reach < math.inf:

@@ -25,8 +25,7 @@ from functools import cache
 import torch
 from torch import nn
 
-from fmrl.deep.engines.stacked import flattens, layers
-from fmrl.deep.networks import Layout, SameConv2d
+from fmrl.deep.networks import HOOKS, Layout, SameConv2d
 
 aten = torch.ops.aten
 POOL = ([2, 2], [2, 2], [0, 0], [1, 1])  # kernel, stride, padding, dilation
@@ -268,3 +267,35 @@ def share(jobs: Sequence[Callable[[], None]], threads: int) -> None:
         wait(futures)
     if torch.get_num_threads() != mine:
         torch.set_num_threads(mine)
+
+
+def layers(module: nn.Module) -> list[nn.Module] | None:
+    """Layers of (nested) nn.Sequential in the order they are applied; None for any other module.
+
+    A layer that is used twice stands there twice. None also where a subclass, a hook or a replaced
+    forward may do more than the types say.
+
+    >>> act = nn.Tanh()
+    >>> net = nn.Sequential(nn.Linear(2, 2), act, nn.Sequential(nn.Linear(2, 2), act))
+    >>> [type(layer).__name__ for layer in layers(net)]
+    ['Linear', 'Tanh', 'Linear', 'Tanh']
+    """
+    for m in module.modules():
+        if "forward" in m.__dict__ or any(getattr(m, hook, None) for hook in HOOKS):
+            return None
+    if type(module) is nn.Linear:
+        return [module]
+    return list(_flatten(module)) if type(module) is nn.Sequential else None
+
+
+def _flatten(module: nn.Sequential):
+    for layer in module._modules.values():  # named_children() would leave out those met before
+        if type(layer) is nn.Sequential:
+            yield from _flatten(layer)
+        else:
+            yield layer
+
+
+def flattens(layer: nn.Module) -> bool:
+    """Whether a layer makes every sample one flat vector."""
+    return type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1)

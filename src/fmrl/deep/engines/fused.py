@@ -80,7 +80,8 @@ class Tiles:
     forward: tuple[Tile, Tile, Tile, Tile]
     data: tuple[Tile, Tile, Tile, Tile]
     weight: tuple[Tile, Tile, Tile, Tile]
-    first: int = 128  # rows at a time in the first block
+    first: tuple[int, int] = 128, 4  # rows at a time in the first block, and warps
+    few: tuple[int, int] = 1024, 8  # the same where few tasks leave multiprocessors idle
     sweep: int = 128  # rows at a time where batch norm's backward pass goes over them again
 
     def of(self, kernel: str, rows: int, tasks: int, filters: int) -> Tile:
@@ -97,7 +98,9 @@ FULL = Tiles((Tile(32, 32, 1),) * 4, (Tile(32, 32, 1),) * 4, (Tile(64, 64, 1),) 
 HALF = Tiles(
     (Tile(32, 64, 1), *(Tile(64, 64, 1),) * 3),
     (*(Tile(32, 64, 1),) * 2, *(Tile(32, 32, 1),) * 2),
-    (Tile(64, 64, 1),) * 4,
+    (Tile(64, 64, 3),) * 4,
+    first=(256, 4),
+    sweep=256,
 )
 
 
@@ -150,8 +153,9 @@ class FusedStep:
             return power(count), f // tile.channels, tile, options
 
         nb = min(32, f)
-        taps = {"CIN": first.channels, "RB": g.first, "KP": power(9 * first.channels), "NB": nb}
-        taps["num_warps"] = 4
+        rows, warps = g.few if self.low and self.wide * f < nb * PROGRAMS else g.first
+        taps = {"CIN": first.channels, "RB": rows, "KP": power(9 * first.channels), "NB": nb}
+        taps["num_warps"] = warps
         kernels.first_forward[(n, f // nb)](
             inputs, index, theta, self.xhat[0], self.act[0], self.rstd[0], size, first.weight, 0,
             first.eps, PRECISION=self.precision, **taps, **shape(first),
@@ -190,3 +194,17 @@ class FusedStep:
         )  # fmt: skip
         facts = {"SMALL": small, "SP": power(small), "num_warps": 4} | rule
         kernels.small_step[(n,)](*moved, self.small, eta, bias, size, beta2, eps, **facts)
+
+
+def descend(within, theta, second, average, squares, gradient, frozen, eta, bias) -> None:
+    """`fmrl.deep.engines.inner.descend` in one pass over memory."""
+    from fmrl.deep.kernels.descent import BLOCK, descend_all
+
+    tasks, size = theta.shape
+    given = [theta if t is None else t for t in (second, average, squares, frozen)]
+    flags = {
+        "ADAM": second is not None, "AVERAGE": average is not None, "OBSERVE": squares is not None,
+        "FROZEN": frozen is not None, "SHAPED": eta.shape[1] > 1,
+    }  # fmt: skip
+    facts = theta, *given, gradient, eta, bias, size, within.beta2, within.eps
+    descend_all[(tasks, -(-size // BLOCK))](*facts, BLOCK=BLOCK, **flags)

@@ -2,21 +2,10 @@
 
 Every step differentiates one mini-batch and forgets the graph, so memory does not grow with the
 number of steps.
-
-Kernels are used only if, as compiled for this shape, they give the plain path's gradient
-(`agrees`). That is checked on random tasks, once for everything that makes other code of the fused
-step: network, mini-batch, precision, dtype of the inputs, optimiser, whether iterates are averaged,
-and the size of the stack, of its smaller last piece too. The pooled kernels do not depend on the
-last three. Not checked: what Triton compiles for other alignments of the same arguments. Compilers
-err, and a wrong gradient trains quietly. In reduced precision single activations cross zero, which
-moves a gradient by up to a tenth; a wrong kernel moves that of its layer by far more than a
-quarter.
 """
 
 from __future__ import annotations
 
-import itertools
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -26,8 +15,9 @@ import torch
 from torch import nn
 
 from fmrl.deep.engines import by_hand, fused, pooled
+from fmrl.deep.engines.agreement import agrees, descend_error, fused_error, pooled_error
 from fmrl.deep.engines.by_hand import share
-from fmrl.deep.engines.stacked import FORMS, Stacked, Uncapturable
+from fmrl.deep.engines.stacked import FORMS, Stacked
 from fmrl.deep.losses import (
     CLASSIFIES,
     Loss,
@@ -41,6 +31,7 @@ from fmrl.errors import FMRLError
 
 PATHS = (*FORMS, "fused", "by hand")
 CPU_TASKS = 5  # that the caches hold
+MOST_STEPS = 2**20  # of a task, so that keys of masks differ
 PATCHES = 2**30  # numbers that the patches of a piece may take on a GPU
 
 
@@ -97,6 +88,8 @@ class InnerLoop:
         self.bias, self.losses = floats(steps), floats(steps, tasks)
         self.index = torch.zeros(steps, tasks, batch, dtype=torch.int64, device=device)
         self.label = torch.zeros(steps, tasks, batch, *shape, dtype=kind, device=device)
+        # Which task of the sequence each is: masks of dropout are drawn from it and the step.
+        self.number = torch.arange(tasks, device=device) if self.apply.drops else None
         self.made: dict[Any, Any] = {}  # steps or gradients, by worker and stack size
 
     def _choose(self, device, dtype, frozen, average: bool) -> None:
@@ -106,8 +99,8 @@ class InnerLoop:
         kernels = path == "fused" or (kernels and fused.available())
         image = self.loss in CLASSIFIES and inputs.ndim == 4
         plain = frozen is None and not (self.shaped or self.observe)  # all that the fused step does
-        plain = plain and not hasattr(self.within, "move")
-        if kernels and image and plain:
+        own = hasattr(self.within, "move")  # a step that no kernel takes
+        if kernels and image and plain and not own:
             self.plan = fused.plan(self.module, tuple(inputs.shape[1:]), self.batch)
         sizes = {min(self.piece, self.tasks), self.tasks % self.piece or self.piece}  # of stacks
         if self.plan and not all([agrees(fused_error, self, wide, average) for wide in sizes]):
@@ -120,6 +113,8 @@ class InnerLoop:
             raise FMRLError("this network has no passes by hand", fix="use path='auto'")
         fits = kernels and self.hand is not None and pooled.fits(self.hand)
         self.pooled = fits and agrees(pooled_error, self)
+        self.kernels = kernels and not own and self.plan is None
+        self.kernels = self.kernels and agrees(descend_error, self, average)
         if path == "fused" and self.plan is None and not self.pooled:
             what = "there are no kernels for this network, loss, mini-batch or similarity rule, "
             what += "or for frozen parameters"
@@ -165,7 +160,7 @@ class InnerLoop:
     def _piece(self, worker: int, rows: slice) -> None:
         parts = (self.theta, self.second, self.average, self.squares)
         theta, second, average, squares = (None if a is None else a[rows] for a in parts)
-        beta2, eps, eta = self.within.beta2, self.within.eps, self.eta[rows].view(len(theta), -1)
+        eta = self.eta[rows].view(len(theta), -1)
         held = None  # what an inner rule with a ``move`` of its own keeps between steps
         for s in range(self.steps):
             index, label, loss = (v[s, rows] for v in (self.index, self.label, self.losses))
@@ -174,30 +169,23 @@ class InnerLoop:
                 step = self._once(worker, len(theta))
                 step(self.inputs, theta, second, average, index, label, self.eta[rows], bias, loss)
                 continue
-            values, gradient = self._gradient(worker, theta, index, label)
-            if self.frozen is not None:  # then Adam's moments stay 0 too, and theta as it is
-                gradient.masked_fill_(self.frozen, 0)
+            key = None if self.number is None else self.number[rows] * MOST_STEPS + s
+            values, gradient = self._gradient(worker, theta, index, label, key)
             loss.copy_(values)
-            if average is not None:
-                average += theta
-            if squares is not None and s < self.observe:
-                squares.addcmul_(gradient, gradient)
+            observed = squares if s < self.observe else None
             if hasattr(self.within, "move"):
+                note(theta, average, observed, gradient, self.frozen)
                 held = self.within.move(theta, gradient, eta, second, held)
                 continue
-            if second is None:
-                theta -= gradient.mul_(eta)
-                continue
-            second.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-            gradient.mul_(eta * bias)  # eta·g/(√v/bias + eps) in few passes
-            theta.addcdiv_(gradient, second.sqrt().add_(eps * bias), value=-1)
+            facts = self.within, theta, second, average, observed, gradient, self.frozen, eta, bias
+            (fused.descend if self.kernels else descend)(*facts)
 
-    def _gradient(self, worker: int, theta, index, label) -> tuple[torch.Tensor, torch.Tensor]:
+    def _gradient(self, worker: int, theta, index, label, key):
         """Losses [T] and gradient [T, P] of one mini-batch; the gradient may be written to."""
         if self.hand is not None:
             return self._once(worker, len(theta))(theta, self.images[index], label)
         leaf = theta.detach().requires_grad_()
-        values = self.loss(self.apply(leaf, self.inputs[index]), label)
+        values = self.loss(self.apply(leaf, self.inputs[index], key), label)
         return values.detach(), torch.autograd.grad(values.sum(), leaf)[0]
 
     def _once(self, worker: int, tasks: int) -> Any:
@@ -232,6 +220,27 @@ class InnerLoop:
         return torch.tensor(values, dtype=torch.float64).view(t.shape)
 
 
+def note(theta, average, squares, gradient, frozen) -> None:
+    """Before a step: average and squares (None: not wanted) add up iterates and gradients²."""
+    if frozen is not None:  # then Adam's moments stay 0 too, and theta as it is
+        gradient.masked_fill_(frozen, 0)
+    if average is not None:
+        average += theta
+    if squares is not None:
+        squares.addcmul_(gradient, gradient)
+
+
+def descend(within, theta, second, average, squares, gradient, frozen, eta, bias) -> None:
+    """One step of the optimiser on theta [T, P], in place; the gradient is written to."""
+    note(theta, average, squares, gradient, frozen)
+    if second is None:
+        theta -= gradient.mul_(eta)
+        return
+    second.mul_(within.beta2).addcmul_(gradient, gradient, value=1 - within.beta2)
+    gradient.mul_(eta * bias)  # eta·g/(√v/bias + eps) in few passes
+    theta.addcdiv_(gradient, second.sqrt().add_(within.eps * bias), value=-1)
+
+
 @contextmanager
 def _products(precision: str):
     """Matrix products of float32 on CUDA in tf32, unless full precision is asked for."""
@@ -260,88 +269,7 @@ def capture(body: Callable[[], None], device: torch.device) -> Callable[[], None
     try:
         with torch.cuda.graph(graph, stream=side):  # the launches keep the stream's priority
             body()
-    except Uncapturable:
+    except RuntimeError:  # a branch that depends on data waits for the device, which no graph can
+        torch.cuda.synchronize(device)
         return body
     return graph.replay
-
-
-_AGREED: dict[tuple, bool] = {}
-
-
-def agrees(error: Callable[..., tuple[tuple, Callable[[], float]]], loop: Any, *facts: Any) -> bool:
-    """Whether ``error`` is small enough; an exception if kernels were asked for and it is not."""
-    key, measure = error(loop, *facts)
-    if key in _AGREED:
-        return _AGREED[key]
-    worst = measure()
-    _AGREED[key] = worst < (1e-3 if loop.precision == "ieee" else 0.25)
-    what = f"the kernels' gradient differs by {worst:.0%} from the plain one at this shape"
-    if not _AGREED[key] and loop.path == "fused":
-        raise FMRLError(what, fix="use path='stacked'")
-    if not _AGREED[key]:
-        warnings.warn(f"{what}: using batched products", RuntimeWarning, stacklevel=4)
-    return _AGREED[key]
-
-
-def fused_error(loop: Any, wide: int, averages: bool) -> tuple[tuple, Callable[[], float]]:
-    """What the check of the fused step for stacks of ``wide`` tasks depends on, and the check.
-
-    averages: whether the step also sums the iterates it starts from, which is other code.
-    """
-    plan, within, device = loop.plan, loop.within, loop.inputs.device
-
-    def measure() -> float:
-        theta, index, label = _random(loop, plan.ways)
-        leaf = theta.clone().requires_grad_()
-        values = loop.loss(loop.apply(leaf, loop.inputs[index]), label)
-        order, (gradient,) = plan.order.to(device), torch.autograd.grad(values.sum(), leaf)
-        start, gradient = theta[:, order].contiguous(), gradient[:, order]
-        moved, second = start.clone(), torch.zeros_like(theta)
-        total = start.clone() if averages else None  # the sum is then twice theta
-        shape = plan, 2, loop.batch, within, loop.precision, device
-        step = fused.FusedStep(*shape, wide=wide, scale=loop.scale)
-        one = torch.ones(2, device=device)
-        step(loop.inputs, moved, second, total, index, label, one, one[:1].clone(), one.clone())
-        if within.adaptive:
-            found, gradient = (second / (1 - within.beta2)).sqrt(), gradient.abs()
-        else:
-            found = start - moved
-        edges = [0, *(b.weight for b in plan.blocks), plan.dense, theta.shape[1]]
-        worst = _worst(found, gradient, edges)
-        return worst if total is None else max(worst, _worst(total, 2 * start, edges))
-
-    compiled = type(within), averages, wide, loop.inputs.dtype
-    return (loop.precision, loop.batch, plan.blocks, plan.ways, *compiled), measure
-
-
-def pooled_error(loop: Any) -> tuple[tuple, Callable[[], float]]:
-    """What the check of the kernels for pooled blocks depends on, and the check."""
-    plan, device = loop.hand, loop.inputs.device
-
-    def measure() -> float:
-        theta, index, label = _random(loop, plan.ways)
-        facts = theta[:, plan.order.to(device)], loop.images[index], label
-        shape = plan, 2, loop.batch, loop.scale, device
-        _, gradient = by_hand.Gradient(*shape, theta.dtype)(*facts)
-        _, found = pooled.Gradient(*shape, loop.precision)(*facts)
-        edges = [edge for b in plan.blocks for edge in (b.weight, b.gamma)]
-        return _worst(found, gradient, [*edges, plan.dense, theta.shape[1]])
-
-    return (loop.precision, loop.batch, plan.blocks, plan.ways, loop.images.dtype), measure
-
-
-def _random(loop: Any, ways: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Two tasks: theta [2, P] near the module's, rows [2, B] and labels [2, B]."""
-    generator = torch.Generator().manual_seed(0)
-    theta = Layout.of(loop.module).flat(loop.module).cpu()
-    theta = theta + 0.02 * torch.randn(2, len(theta), generator=generator)
-    index = torch.randint(0, len(loop.inputs), (2, loop.batch), generator=generator)
-    label = torch.randint(0, ways, (2, loop.batch), generator=generator)
-    device = loop.inputs.device
-    return theta.to(device), index.to(device), label.to(device)
-
-
-def _worst(found: torch.Tensor, gradient: torch.Tensor, edges: Sequence[int]) -> float:
-    """The largest relative error among layers."""
-    parts = [(found[:, a:b], gradient[:, a:b]) for a, b in itertools.pairwise(edges)]
-    return max(float((x - y).norm() / y.norm()) for x, y in parts)

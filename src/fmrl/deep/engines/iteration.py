@@ -57,6 +57,7 @@ class MetaIteration:
         self.index = table(self.turns, *loop.index.shape, dtype=torch.int64)
         self.label = table(self.turns, *loop.label.shape, dtype=loop.label.dtype)
         self.bias = table(self.turns, loop.steps) + 1
+        self.number = table(self.turns, loop.tasks, dtype=torch.int64)
         self.fraction, self.losses = table(self.runs), table(self.runs)
         self.at = torch.zeros(1, dtype=torch.int64, device=device)
         shape = self.runs, meta_batch, self.size
@@ -82,6 +83,10 @@ class MetaIteration:
             mine = [p.unflatten(1, (turns, self.own // turns)) for p in mine]
             stacked = torch.stack(mine, 2)  # [count, turns, R, K', steps, batch]
             table[:count].copy_(stacked.flatten(2, 3).transpose(2, 3))
+        if self.loop.number is not None:
+            at = torch.arange(done * K, (done + count) * K).view(count, K)[:, self.mine]
+            own = torch.stack([at.view(count, turns, -1) + f for f in first], 2)
+            self._send(self.number, own.flatten(2))
         if not self.label.is_cuda:  # there it would wait for the device, and tasks are checked once
             self.loop.check(self.label[:count])
         if self.side is not None:  # the next draw may use this memory again once it has been copied
@@ -126,8 +131,8 @@ class MetaIteration:
         """One meta-iteration, on buffers alone, so that it can be captured."""
         loop, state, level, R, K = self.loop, self.state, self.level, self.runs, self.own
         per = K // self.turns
-        tables = self.index, self.label, self.bias
-        index, label, bias = (t.index_select(0, self.at)[0] for t in tables)
+        tables = self.index, self.label, self.bias, self.number
+        index, label, bias, number = (t.index_select(0, self.at)[0] for t in tables)
         eta = level.eta(state.guess, self.size, self.rates)
         loop.eta.view(R, per, -1).copy_(eta.view(R, 1, -1).expand(-1, per, -1))
         if self.carried:
@@ -137,6 +142,8 @@ class MetaIteration:
             loop.index.copy_(index[turn])
             loop.label.copy_(label[turn])
             loop.bias.copy_(bias[turn])
+            if loop.number is not None:
+                loop.number.copy_(number[turn])
             loop.theta.view(R, per, -1).copy_(state.phi[:, None].expand(-1, per, -1))
             if loop.second is not None and not self.carried:
                 loop.second.zero_()

@@ -17,6 +17,8 @@ its terms, what it rests on, where it is proved.
 | `dynamic`, `mixture`, `conditional` | beyond the paper | Σ sigma·B_R against what moves |
 | `with_guess` | beyond the paper | TAR from such a sum |
 | `hedge`, `centres` | beyond the paper | TAR of several compositions or starts at once |
+| `private`, `noise_price` | beyond the paper | Σ sigma·B_R of a private mean, and its price |
+| `noisy` | beyond the paper | expected regret with noisy gradients |
 | `lower` | Theorem B.2 | what no agent can beat |
 | `online_to_batch` | Theorem B.3 | risk on a new task |
 
@@ -46,6 +48,7 @@ from fmrl.theory.bounds.moving import (
     mixture,
     with_guess,
 )
+from fmrl.theory.bounds.private import noise_price, noisy, private
 from fmrl.theory.bounds.propositions import (
     Parameters,
     excess,
@@ -59,5 +62,5 @@ __all__ = ["ASSUMED", "CHECKED", "FALSE", "Assumption", "Bound", "Parameters", "
 __all__ += ["adaptive", "centres", "conditional", "distance", "drift", "dynamic", "ewoo", "exact"]
 __all__ += ["excess", "fal_stochastic", "fli_batch", "fli_online", "hedge", "in_metric", "known"]
 __all__ += ["learned_metric", "learning_cost", "lower", "measured", "meta_regret", "mixture"]
-__all__ += ["online_to_batch", "per_task", "psi", "regret", "sharp", "spread", "tuned", "upper"]
-__all__ += ["weights", "with_guess"]
+__all__ += ["noise_price", "noisy", "online_to_batch", "per_task", "private", "psi", "regret"]
+__all__ += ["sharp", "spread", "tuned", "upper", "weights", "with_guess"]

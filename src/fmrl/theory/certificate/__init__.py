@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from fmrl.core.history import History
 from fmrl.theory.bounds import ASSUMED, FALSE, Assumption, Bound, hedge
 from fmrl.theory.certificate import render
 from fmrl.theory.certificate.facts import Facts, read
+from fmrl.theory.certificate.privacy import privacy
 from fmrl.theory.certificate.which_bound import choose, limit
 
 __all__ = ["Certificate", "certify"]
@@ -40,6 +41,7 @@ class Certificate:
         assumptions: Each with its status.
         curves: Running means by "task": "tar" and "bound" (Theorem A.1).
         reason: Why no certificate can be given.
+        privacy: What is promised to tasks and rows, and what is not, as sentences.
     """
 
     composition: str
@@ -53,6 +55,7 @@ class Certificate:
     assumptions: tuple[Assumption, ...] = ()
     curves: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     reason: str = ""
+    privacy: tuple[str, ...] = ()
 
     @property
     def applicable(self) -> bool:
@@ -100,6 +103,7 @@ class Certificate:
             "limit": None if self.limit is None else self.limit.to_dict(),
             "assumptions": [vars(a) for a in self.assumptions],
             "curves": {name: list(values) for name, values in self.curves.items()},
+            "privacy": list(self.privacy),
             "reading": self.reading,
         }
 
@@ -133,6 +137,7 @@ class Certificate:
             assumptions=tuple(Assumption(**a) for a in record["assumptions"]),
             curves=curves,
             reason=record["reason"],
+            privacy=tuple(record.get("privacy", ())),
         )
 
     @classmethod
@@ -216,6 +221,14 @@ def certify(
         return Certificate(what, reason=f"{what}: {why}")
     if not len(history):
         return Certificate(repr(history.algo), reason="no task was played")
+    found = _measured(history, tasks, loss, growth, order)
+    return replace(found, privacy=privacy(history, order))
+
+
+def _measured(
+    history: History, tasks: Iterable[Any] | None, loss: Any, growth: float | None,
+    order: int | None,
+) -> Certificate:  # fmt: skip
     if history.keep == "totals":
         reason = "only totals were kept; run with keep='scalars' or 'all'"
         return Certificate(repr(history.algo), reason=reason)

@@ -35,6 +35,7 @@ MEANING = {
     "epsilon": "the epsilon that is added to every distance",
     "optima not exact": "update vectors that are not the optima",
     "mean not exact": "a mean of update vectors that is not that of the optima",
+    "privacy": "the noise that hides single tasks",
     "solver gap": "what the solver left undone",
 }
 
@@ -42,7 +43,9 @@ MEANING = {
 def reading(certificate: Certificate) -> str:
     """What a reader who skips the tables should take away."""
     if not certificate.applicable:
-        return f"No guarantee can be given for this run: {certificate.reason}."
+        none = f"No guarantee on regret can be given for this run: {certificate.reason}."
+        none = none if certificate.privacy else none.replace(" on regret", "")
+        return " ".join([none, *certificate.privacy])
     low, high = certificate.interval
     best, theorem = certificate.bounds[0], certificate.theorem
     near = math.isclose(low, high, rel_tol=1e-4, abs_tol=1e-12)
@@ -83,7 +86,7 @@ def reading(certificate: Certificate) -> str:
         said.append(f"Taken on trust: {unsure['assumed']}.")
     if not any(unsure.values()):
         said.append("Every assumption was checked.")
-    return " ".join(said)
+    return " ".join([*said, *certificate.privacy])
 
 
 def _named(certificate: Certificate, status: str) -> list[str]:

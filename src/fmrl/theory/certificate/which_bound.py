@@ -12,6 +12,7 @@ from fmrl.core.meta_level import starts_of
 from fmrl.core.rules.ewoo import EWOO
 from fmrl.core.rules.meta import AdaptiveOGD, End, FollowLeader
 from fmrl.core.rules.moving import Conditional, Discounted, Mixture, Restart, Window
+from fmrl.core.rules.private import Tree
 from fmrl.core.rules.shape import FullMatrix, Isotropic, PerCoordinate
 from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known
 from fmrl.core.rules.update import FAL, FLIBatch, FLIOnline
@@ -22,9 +23,11 @@ from fmrl.theory.bounds import ASSUMED, CHECKED, FALSE, Assumption, Bound, Sprea
 from fmrl.theory.bounds.bound import HULL_OF_OPTIMA, HULL_OF_UPDATES, decide
 from fmrl.theory.bounds.learned_steps import OPTIMA
 from fmrl.theory.bounds.moving import FIXED, INSIDE, WITHIN, forward_regression
+from fmrl.theory.bounds.private import UNCLIPPED
 from fmrl.theory.certificate.facts import Facts
 
 Found = tuple[list[Bound], list[tuple[str, str]]]  # bounds; and the others, with the reason
+UNLUCKY = 100  # one run in so many may have noise beyond the bound of a private mean
 NO_MASS = "an optimum lies where phi has no mass"
 BASE = ("convex losses", "Lipschitz losses", "within-task learner has a regret bound")
 
@@ -288,8 +291,24 @@ def _conditional(facts: Facts, optima: Spread) -> Found:
     return [_guessed(facts, found.given(facts.assumptions[INSIDE.name]))], []
 
 
+def _private(facts: Facts, optima: Spread) -> Found:
+    """The noisy mean, but for one run in `UNLUCKY`."""
+    algo, rule = facts.algo, facts.algo.meta
+    theta: Any = facts.optimum
+    assert isinstance(rule, Tree)
+    _, _, _, start, scale, _ = facts.alone(facts.meta[0])
+    longest = np.linalg.norm(theta - start, axis=1).max()
+    whole = bool(longest <= rule.reach(algo.domain, start)[0] * (1 + 1e-6))
+    given = {"first": float(facts.divergence[0]), "failure": 1 / UNLUCKY, "sigma": facts.sigma}
+    given["most"] = algo.domain.diameter(theta.shape[1]) ** 2
+    found = library.private(theta, float(scale), **given)
+    return [_guessed(facts, found.given(decide(UNCLIPPED.name, whole)))], []
+
+
 # Meta-updates with a bound on Σ sigma·B of their own, and the rules that need no more than it.
-MOVING = {Discounted: _discounted, Mixture: _mixture, Conditional: _conditional}
+MOVING = {
+    Discounted: _discounted, Mixture: _mixture, Conditional: _conditional, Tree: _private,
+}  # fmt: skip
 SUMS = ((FAL, Known), (FAL, AverageDeviation))
 UNBOUNDED = {
     Window: "no bound is known for a Window by itself; in a Mixture it needs none",

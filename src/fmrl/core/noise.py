@@ -1,0 +1,57 @@
+"""Noise that a secret key determines, from SHAKE-256: the same key and place always give the same
+numbers, and nobody without the key can tell them from fresh ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import Any
+
+import numpy as np
+
+from fmrl.core.arrays import Array, device, namespace, norm
+from fmrl.errors import FMRLError
+
+KEY = 4  # words of 32 bits
+
+
+def normals(keys: Any, place: int, size: int) -> np.ndarray:
+    """Standard normal numbers [..., size] that keys [..., KEY] and a place determine.
+
+    Args:
+        keys: `KEY` words of 32 bits each.
+        place: Which draw under these keys.
+        size: How many numbers under each.
+
+    >>> normals([0, 1, 2, 3], 1, 2).round(4)
+    array([-0.1252, -0.8363])
+    """
+    keys, pairs, where = np.asarray(keys, dtype=">u4"), (size + 1) // 2, place.to_bytes(8, "big")
+    texts = (key.tobytes() + where for key in keys.reshape(-1, KEY))
+    bits = b"".join(hashlib.shake_256(text).digest(16 * pairs) for text in texts)
+    words = np.frombuffer(bits, dtype=">u8").reshape(-1, 2, pairs) >> np.uint64(11)
+    first, second = words[:, 0] / 2**53, words[:, 1] / 2**53
+    length, turn = np.sqrt(-2 * np.log1p(-first)), 2 * np.pi * second  # 1 − first is not 0
+    made = np.concatenate([length * np.cos(turn), length * np.sin(turn)], axis=-1)
+    return made[:, :size].reshape((*keys.shape[:-1], size))
+
+
+def new_key(seed: int | None, *about: Any) -> np.ndarray:
+    """A secret key from the operating system, or the one that a seed determines."""
+    text = secrets.token_bytes(32) if seed is None else repr((seed, *about)).encode()
+    return np.frombuffer(hashlib.sha256(text).digest()[: 4 * KEY], dtype=">u4").astype(np.int64)
+
+
+def drawn(keys: np.ndarray, place: int, like: Array) -> Array:
+    """One draw under every key [..., KEY], in the shape [..., d] and kind of ``like``."""
+    made = normals(keys, place, like.shape[-1])
+    return namespace(like).asarray(made, dtype=like.dtype, device=device(like))
+
+
+def clipped(vector: Array, most: Array) -> Array:
+    """The vector [..., d], shortened to a length of at most ``most`` [...]."""
+    xp, length = namespace(vector), norm(vector)
+    if not bool(xp.all(xp.isfinite(length))):
+        raise FMRLError("a NaN or an infinity cannot be clipped", fix="look at the task's rows")
+    return vector * (most / xp.maximum(length, most))[..., None]

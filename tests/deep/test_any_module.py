@@ -1,0 +1,275 @@
+"""Networks of any kind in a stack: the numbers of the plain loop, and masks that repeat."""
+# ruff: noqa: E402
+
+import copy
+import warnings
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch import nn
+from torch.nn import functional as F
+
+from fmrl.core.rules.meta import Interpolate
+from fmrl.deep import SGD, Adam, Arrays, MetaTrainer, adapt, evaluate, load, save
+from fmrl.deep.engines.functions import uniform
+from fmrl.deep.engines.stacked import Stacked, each_in_turn
+
+SEQUENCE, IMAGE, FLAT = (7, 4), (2, 8, 8), (4,)
+
+
+class Encoder(nn.Module):
+    def __init__(self, dropout=0.0, first=False, mask=False):
+        super().__init__()
+        options = {"dropout": dropout, "batch_first": True, "norm_first": first}
+        layer = nn.TransformerEncoderLayer(8, 2, 16, **options)
+        self.into, self.out, self.mask = nn.Linear(4, 8), nn.Linear(8, 3), mask
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, x):
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
+        late = (torch.arange(x.shape[1], device=x.device) > 5).expand(len(x), -1)
+        masks = {"mask": mask, "src_key_padding_mask": late} if self.mask else {}
+        return self.out(self.encoder(self.into(x), **masks).mean(1))
+
+
+class Heads(nn.Module):
+    """Attention alone, with keys of another width, and torch's function for it."""
+
+    def __init__(self, dropout=0.0):
+        super().__init__()
+        self.heads = nn.MultiheadAttention(4, 2, dropout, kdim=3, vdim=3, batch_first=True)
+        self.out, self.dropout = nn.Linear(4, 3), dropout
+
+    def forward(self, x):
+        y, shares = self.heads(x, x[..., :3], x[..., 1:])
+        z = F.scaled_dot_product_attention(y, x, x, dropout_p=self.dropout, is_causal=True)
+        return self.out((y + z).mean(1)) + shares.mean()
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind, **options):
+        super().__init__()
+        self.layer = kind(4, 5, **options)
+        self.out, self.first = nn.LazyLinear(3), options.get("batch_first", False)
+        self(torch.zeros(1, *SEQUENCE))
+
+    def forward(self, x):
+        y, last = self.layer(x if self.first else x.transpose(0, 1))
+        last = last[1] if isinstance(last, tuple) else last  # the cell's state too
+        return self.out((y[:, -1] if self.first else y[-1]) + last.mean())
+
+
+class Letters(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.letters, self.layer = nn.Embedding(9, 4), nn.LSTM(4, 5, batch_first=True)
+        self.out = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.out(self.layer(self.letters(x))[0][:, -1])
+
+
+class Block(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.deep = nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
+        self.wide = nn.Conv2d(channels, channels, 1)
+        self.same = nn.Conv2d(channels, channels, (2, 3), padding="same", dilation=2, bias=False)
+        self.norm = nn.GroupNorm(2, channels)
+
+    def forward(self, x):
+        return F.relu(x + self.norm(self.same(self.wide(self.deep(x)))))
+
+
+def image_net(*middle, channels=4):
+    end = nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * channels, 3)
+    return nn.Sequential(nn.Conv2d(2, channels, 3, 2, 1), *middle, *end)
+
+
+def lines():
+    wide = nn.Conv1d(7, 6, 3, stride=2, padding=1, padding_mode="circular")
+    return nn.Sequential(wide, nn.LayerNorm(2), nn.GELU(), nn.Flatten(), nn.Linear(12, 3))
+
+
+NETS = {
+    "encoder": (Encoder, SEQUENCE),
+    "encoder, masks": (lambda: Encoder(mask=True, first=True), SEQUENCE),
+    "encoder, dropout": (lambda: Encoder(0.3), SEQUENCE),
+    "attention": (Heads, SEQUENCE),
+    "attention, dropout": (lambda: Heads(0.3), SEQUENCE),
+    "LSTM": (lambda: Recurrent(nn.LSTM, batch_first=True), SEQUENCE),
+    "LSTM, deep, both ways": (
+        lambda: Recurrent(nn.LSTM, num_layers=2, bidirectional=True, bias=False), SEQUENCE,
+    ),
+    "LSTM, dropout": (lambda: Recurrent(nn.LSTM, num_layers=2, dropout=0.4), SEQUENCE),
+    "GRU": (lambda: Recurrent(nn.GRU, num_layers=2, batch_first=True), SEQUENCE),
+    "GRU, both ways": (lambda: Recurrent(nn.GRU, bidirectional=True), SEQUENCE),
+    "RNN": (lambda: Recurrent(nn.RNN), SEQUENCE),
+    "RNN, relu": (lambda: Recurrent(nn.RNN, nonlinearity="relu", bias=False), SEQUENCE),
+    "letters": (Letters, "letters"),
+    "residual, separable": (lambda: image_net(Block(4), Block(4)), IMAGE),
+    "lines": (lines, SEQUENCE),
+    "dropout": (lambda: image_net(nn.Dropout2d(0.4), nn.ReLU(), nn.Dropout(0.2)), IMAGE),
+    "kept statistics": (lambda: image_net(nn.BatchNorm2d(4).eval()), IMAGE),
+    "instance norm": (lambda: image_net(nn.InstanceNorm2d(4, affine=True)), IMAGE),
+}  # fmt: skip
+
+
+def made(name):
+    build, shape = NETS[name]
+    torch.manual_seed(0)
+    return build().double(), inputs(shape)
+
+
+def inputs(shape, rows=6):
+    generator = torch.Generator().manual_seed(1)
+    if shape == "letters":
+        return torch.randint(0, 9, (rows, 7), generator=generator)
+    return torch.randn(rows, *shape, generator=generator, dtype=torch.float64)
+
+
+def sequence_of(shape, steps=3):
+    data = [(inputs(shape, 6 + i), np.arange(6 + i) % 3) for i in range(3)]
+    return Arrays(data, batch=4, steps=steps)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_stacked_outputs_and_gradients_are_the_plain_loops(name):
+    net, x = made(name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of running task by task
+        apply = Stacked(net, "stacked", x)
+    scales = torch.tensor([[1.0], [1.1], [0.9]], dtype=torch.float64)
+    theta = (apply.layout.flat(net) * scales).requires_grad_()
+    stack = torch.stack([x, x.flip(0), x.roll(1, 0)])
+    assert apply.drops is ("dropout" in name)
+    for key in (None, torch.tensor([3, 9, 4])):
+        found = [form(theta, stack, key) for form in (apply, each_in_turn(net))]
+        slopes = [torch.autograd.grad(out.pow(2).sum(), theta)[0] for out in found]
+        assert (found[0] - found[1]).abs().max() < 1e-12
+        assert (slopes[0] - slopes[1]).abs().max() < 1e-12 * (1 + slopes[1].abs().max())
+    if "dropout" not in name:  # and they are the module's own
+        assert (found[0][0] - net(x)).abs().max() < 1e-12
+
+
+def test_recurrent_weights_are_not_laid_out_for_cudnn(monkeypatch):
+    """On CUDA that asks for their address, which a stack's have not."""
+    net, x = made("LSTM")
+
+    def refuse(self):
+        assert not torch._C._functorch.is_batchedtensor(self.weight_hh_l0)
+
+    monkeypatch.setattr(nn.LSTM, "flatten_parameters", refuse)
+    assert not Stacked(net, "stacked", x).slow
+
+
+@pytest.mark.parametrize("name", ["encoder", "LSTM", "residual, separable", "letters"])
+def test_training_is_the_plain_loops(name):
+    net, _ = made(name)
+    tasks = sequence_of(NETS[name][1])
+    half = Interpolate(0.5, 0.5, 1)
+    trainer = MetaTrainer(copy.deepcopy(net), SGD(0.2), meta=half, meta_batch=3).fit(tasks, 2)
+    phi = copy.deepcopy(net)
+    for iteration in range(2):
+        index, label = tasks.draw(3 * iteration, 3)
+        ends = []
+        for rows, labels in zip(index, label, strict=True):
+            own = copy.deepcopy(phi)
+            descent = torch.optim.SGD(own.parameters(), 0.2)
+            for row, target in zip(rows, labels, strict=True):
+                descent.zero_grad()
+                F.cross_entropy(own(tasks.inputs[row]), target).backward()
+                descent.step()
+            ends.append([p.detach() for p in own.parameters()])
+        for p, new in zip(phi.parameters(), zip(*ends, strict=True), strict=True):
+            p.data += 0.5 * (torch.stack(new).mean(0) - p.data)
+    expected = torch.cat([p.detach().flatten() for p in phi.parameters()])
+    assert (trainer.phi[0] - expected).abs().max() < 1e-10
+
+
+def dropping():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3))
+    return net.double(), sequence_of(FLAT)
+
+
+def test_masks_depend_on_the_task_and_the_step_alone(tmp_path):
+    """One at a time or together, run again, or saved and loaded: the same phi."""
+    net, tasks = dropping()
+
+    def trainer():
+        return MetaTrainer(copy.deepcopy(net), Adam(0.01), meta_batch=4)
+
+    once = trainer().fit(tasks, 6).phi
+    assert torch.equal(trainer().fit(tasks, 6).phi, once)
+    half = trainer().fit(tasks, 3)
+    path = save(half, tmp_path / "half")
+    assert torch.equal(load(trainer(), path).fit(tasks, 6).phi, once)
+    plain, _ = dropping()
+    plain[2].p = 0.0
+    kept = MetaTrainer(plain, Adam(0.01), meta_batch=4).fit(tasks, 6).phi
+    assert not torch.allclose(kept, once, atol=1e-3)
+    apply = Stacked(net, sample=tasks.inputs)
+    theta = apply.layout.flat(net).expand(3, -1)
+    x = tasks.inputs[:4].expand(3, -1, -1)
+    keys = torch.tensor([5, 6, 5])
+    together = apply(theta, x, keys)
+    assert torch.equal(together[0], together[2]) and not torch.equal(together[0], together[1])
+    alone = torch.cat([apply(theta[i : i + 1], x[i : i + 1], keys[i : i + 1]) for i in range(3)])
+    assert torch.allclose(together, alone, rtol=1e-13)
+    assert torch.allclose(apply(theta, x)[0], net.eval()(x[0]))  # predictions leave nothing out
+
+
+def test_masks_have_the_right_rate_and_no_pattern():
+    kept = torch.stack([uniform(torch.tensor(k), 1, 1000) >= 0.3 for k in range(200)]).double()
+    assert abs(float(kept.mean()) - 0.7) < 0.005
+    assert (kept.mean(0) - 0.7).abs().max() < 0.15 and (kept.mean(1) - 0.7).abs().max() < 0.07
+    table = torch.corrcoef(kept)
+    assert (table - torch.eye(200)).abs().max() < 0.2  # neighbours in number are strangers
+    one, two = (uniform(torch.tensor(3), call, 1000) for call in (1, 2))
+    assert abs(float(torch.corrcoef(torch.stack([one, two]))[0, 1])) < 0.1
+
+
+def test_dropout_goes_through_adapt_and_evaluate():
+    net, tasks = dropping()
+    ends = [adapt(net, tasks.inputs[:6], [0, 1, 2] * 2, 5, within=SGD(0.1)) for _ in range(2)]
+    assert torch.equal(ends[0][0].weight, ends[1][0].weight)
+    data = [(inputs(FLAT, 6), np.arange(6) % 3) * 2 for _ in range(4)]
+    held = Arrays(data, batch=4, steps=2)
+    scores = [evaluate(net, held, protocol="inductive", count=4) for _ in range(2)]
+    assert str(scores[0]) == str(scores[1])
+
+
+def test_batch_norm_says_what_it_does():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.BatchNorm1d(4)), nn.Linear(4, 3))
+    with pytest.warns(RuntimeWarning, match=r"the BatchNorm1d at net\[1\]\[0\] normalises"):
+        Stacked(net, sample=torch.randn(6, 4))
+
+
+def test_random_numbers_of_ones_own_are_refused():
+    class Noisy(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) + torch.randn(3)
+
+    net = nn.Sequential(nn.Linear(4, 4), Noisy(4, 3))
+    with pytest.raises(Exception, match=r"the Noisy at net\[1\] draws random numbers"):
+        Stacked(net, sample=torch.randn(6, 4))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("name", NETS)
+def test_kernels_and_graphs_on_cuda_equal_the_cpu(name):
+    """float32 with full precision on a GPU against float64 on a CPU, after eight steps."""
+    net, _ = made(name)
+    found = []
+    for device, dtype in (("cpu", torch.float64), ("cuda", torch.float32)):
+        shape = NETS[name][1]
+        data = [(inputs(shape, 6 + i), np.arange(6 + i) % 3) for i in range(3)]
+        tasks = Arrays(data, batch=4, steps=4, device=device)
+        own = copy.deepcopy(net).to(device, dtype)
+        trainer = MetaTrainer(own, SGD(0.1), meta_batch=3, precision="ieee").fit(tasks, 2)
+        found.append(trainer.phi.double().cpu())
+        assert not trainer.loop.apply.looped and not trainer.loop.apply.slow
+    assert (found[0] - found[1]).abs().max() < 2e-4
