@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from fmrl.reproduce.steps.methods import ARUBA, METHODS, PLUS, WEIGHTS, Scale
 from fmrl.reproduce.steps.settings import Environment, Plan
 from fmrl.reproduce.verdict import Row
 
+KEPT = 5  # checkpoints of a training on its way
 Pools = Callable[[DataSet], tuple[Any, Any, Any]]
 Progress = Callable[[str, int], Any]
 
@@ -163,7 +166,9 @@ class Study:
         pool, _, classes = tables
         tasks = [train_tasks(q, pool, classes) for q in group]
         length = self.plan.length(environment.on)
-        jobs = [Job(t, tasks, length, length, lambda trainer: None) for t in trainers.values()]
+        every = max(1, length // KEPT)
+        keep = {name: partial(self._keep, environment, name) for name in trainers}
+        jobs = [Job(t, tasks, length, every, keep[name]) for name, t in trainers.items()]
         each = sum(q.meta_batch * q.steps for q in group)
         progress(environment.name, each * sum(t.iteration for t in trainers.values()))
         left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -174,10 +179,15 @@ class Study:
             )  # fmt: skip
         finally:  # also when it was stopped by an error or Ctrl-C
             for name, trainer in trainers.items():
-                if bool(torch.isfinite(trainer.phi).all()):
-                    checkpoint.save(trainer, self._checkpoint(environment, name))
-                elif name not in self.failed.setdefault(environment.name, []):
-                    self.failed[environment.name].append(name)
+                keep[name](trainer)
+                if not bool(torch.isfinite(trainer.phi).all()):
+                    failed = self.failed.setdefault(environment.name, [])
+                    failed += [] if name in failed else [name]
+
+    def _keep(self, environment: Environment, name: str, trainer: MetaTrainer) -> None:
+        """A checkpoint; none of a training that ran away, which begins anew."""
+        with suppress(FMRLError):
+            checkpoint.save(trainer, self._checkpoint(environment, name))
 
     def _try(
         self, environment: Environment, trainers: dict[str, MetaTrainer], tried: list[Run],
