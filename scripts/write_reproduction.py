@@ -1,5 +1,4 @@
-"""Write the pages of the studies, docs/{reproduction,geometry,moving,privacy-price,shakespeare}.md,
-and their pictures from the records of full runs.
+"""Write the pages of the studies and their pictures from the records of full runs.
 
 python scripts/write_reproduction.py               # from the records in results
 python scripts/write_reproduction.py --take RUN    # first copy the records a run has left in RUN
@@ -12,7 +11,7 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from reproduction import convex, deep, environments, federated, geometry, privacy
+from reproduction import convex, deep, environments, federated, geometry, privacy, steps
 from reproduction.markdown import read_record
 
 from fmrl.records import write_json
@@ -52,6 +51,7 @@ def judge_again(folder: Path, figure: str, found: dict) -> None:
 def take(run: Path, records: Path, own: dict[str, Path]) -> None:
     """Copy the records of a finished `fmrl reproduce convex`, or of a study of our own."""
     places = {figure: records / figure for figure in convex.FIGURES} | own
+    places["steps"] = records.parent / "steps"
     for figure, folder in places.items():
         if (run / figure).is_dir():
             folder.mkdir(parents=True, exist_ok=True)
@@ -83,6 +83,7 @@ def main() -> None:
         ("--deep", ROOT / "results" / "deep", "folder of the deep study's records"),
         ("--geometry", ROOT / "results" / "geometry", "folder of the record about shapes"),
         ("--environments", ROOT / "results" / "environments", "folder of that about environments"),
+        ("--steps", ROOT / "results" / "steps", "folder of that about learned steps"),
         ("--privacy", ROOT / "results" / "privacy", "folder of that about privacy"),
         ("--federated", ROOT / "results" / "federated", "folder of that about clients"),
         ("--docs", ROOT / "docs", "where the pages and img/ go"),
@@ -105,6 +106,7 @@ def main() -> None:
         "reproduction.md": convex.document(given.records) + "\n" + deep.document(given.deep),
         "geometry.md": geometry.document(given.geometry),
         "moving.md": environments.document(given.environments),
+        "steps.md": steps.document(given.steps),
         "privacy-price.md": privacy.document(given.privacy),
     }
     if "federated" in own:

@@ -21,6 +21,7 @@ from fmrl.core.meta_level import State
 from fmrl.core.metric import Diagonal, Full, Metric, Spiked
 from fmrl.core.prior import Gaussian, prior
 from fmrl.core.rules.covariance import Covariance
+from fmrl.core.rules.descent import MetaSGD, Observed
 from fmrl.core.rules.ewoo import EWOO
 from fmrl.core.rules.meta import (
     AdaptiveOGD,
@@ -62,7 +63,8 @@ __all__ = [
     "AverageDeviation",
     "Ball",
     "Box",
-    "Centres", "Conditional",
+    "Centres",
+    "Conditional",
     "Covariance",
     "Diagonal",
     "Discounted",
@@ -91,10 +93,12 @@ __all__ = [
     "Logistic",
     "Loss",
     "LowRank",
+    "MetaSGD",
     "MetaUpdate",
     "Metric",
     "Mixture",
     "NoisyGradients",
+    "Observed",
     "OneVsAll",
     "PerCoordinate",
     "Play",

@@ -33,6 +33,8 @@ PARTS = {
     "PerCoordinate": ("steps learned from gradients (ARUBA)", "khodak2019adaptive"),
     "FullMatrix": ("steps learned from gradients (ARUBA)", "khodak2019adaptive"),
     "LowRank": ("steps learned from gradients (ARUBA)", "khodak2019adaptive"),
+    "Observed": ("steps from observed gradients", "khodak2019adaptive"),
+    "MetaSGD": ("steps learned by gradient descent (Meta-SGD)", "li2017meta"),
     "EWOO": ("exponentially weighted online optimisation", "hazan2007logarithmic"),
     "Tree": ("private sums by tree aggregation", "kairouz2021practical"),
     "NoisyGradients": ("private meta-learning", "li2020private"),

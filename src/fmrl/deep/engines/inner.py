@@ -101,7 +101,8 @@ class InnerLoop:
         kernels = path == "fused" or (kernels and fused.available())
         image = self.loss in CLASSIFIES and inputs.ndim == 4
         plain = frozen is None and not (self.shaped or self.observe)  # all that the fused step does
-        if kernels and image and plain:
+        own = hasattr(self.within, "move")  # a step that no kernel takes
+        if kernels and image and plain and not own:
             self.plan = fused.plan(self.module, tuple(inputs.shape[1:]), self.batch)
         sizes = {min(self.piece, self.tasks), self.tasks % self.piece or self.piece}  # of stacks
         if self.plan and not all([agrees(fused_error, self, wide, average) for wide in sizes]):
@@ -114,7 +115,8 @@ class InnerLoop:
             raise FMRLError("this network has no passes by hand", fix="use path='auto'")
         fits = kernels and self.hand is not None and pooled.fits(self.hand)
         self.pooled = fits and agrees(pooled_error, self)
-        self.kernels = kernels and self.plan is None and agrees(descend_error, self, average)
+        self.kernels = kernels and not own and self.plan is None
+        self.kernels = self.kernels and agrees(descend_error, self, average)
         if path == "fused" and self.plan is None and not self.pooled:
             what = "there are no kernels for this network, loss, mini-batch or similarity rule, "
             what += "or for frozen parameters"
@@ -160,6 +162,7 @@ class InnerLoop:
         parts = (self.theta, self.second, self.average, self.squares)
         theta, second, average, squares = (None if a is None else a[rows] for a in parts)
         eta = self.eta[rows].view(len(theta), -1)
+        held = None  # what an inner rule with a ``move`` of its own keeps between steps
         for s in range(self.steps):
             index, label, loss = (v[s, rows] for v in (self.index, self.label, self.losses))
             bias = self.bias[s : s + 1]
@@ -171,6 +174,10 @@ class InnerLoop:
             values, gradient = self._gradient(worker, theta, index, label, key)
             loss.copy_(values)
             observed = squares if s < self.observe else None
+            if hasattr(self.within, "move"):
+                note(theta, average, observed, gradient, self.frozen)
+                held = self.within.move(theta, gradient, eta, second, held)
+                continue
             facts = self.within, theta, second, average, observed, gradient, self.frozen, eta, bias
             (fused.descend if self.kernels else descend)(*facts)
 
@@ -217,17 +224,19 @@ class InnerLoop:
         return torch.tensor(values, dtype=torch.float64).view(t.shape)
 
 
-def descend(within, theta, second, average, squares, gradient, frozen, eta, bias) -> None:
-    """One step of the optimiser on theta [T, P], in place; the gradient is written to.
-
-    average and squares (None: not wanted) add up the iterates and squared gradients.
-    """
+def note(theta, average, squares, gradient, frozen) -> None:
+    """Before a step: average and squares (None: not wanted) add up iterates and gradients²."""
     if frozen is not None:  # then Adam's moments stay 0 too, and theta as it is
         gradient.masked_fill_(frozen, 0)
     if average is not None:
         average += theta
     if squares is not None:
         squares.addcmul_(gradient, gradient)
+
+
+def descend(within, theta, second, average, squares, gradient, frozen, eta, bias) -> None:
+    """One step of the optimiser on theta [T, P], in place; the gradient is written to."""
+    note(theta, average, squares, gradient, frozen)
     if second is None:
         theta -= gradient.mul_(eta)
         return
