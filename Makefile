@@ -1,10 +1,11 @@
-# make demo | check | test | lint | docs | bench | clean — each makes .venv by itself; only Python 3.11+ is needed.
+# make demo | check | test | lint | docs | bench | federated | clean — each makes its own .venv; only
+# Python 3.11+ is needed.
 PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo check test lint docs bench clean
+.PHONY: demo check test lint docs bench federated clean
 
 demo: .venv/.runtime
 	$(BIN)/fmrl demo
@@ -28,16 +29,27 @@ bench: .venv/.bench
 	$(BIN)/python benchmarks/practice.py --out build/practice
 	$(BIN)/python benchmarks/grouped.py --only fmrl --out build/practice/grouped
 
+# Flower needs other versions than the rest, hence a venv of its own. Its tests start Flower's
+# simulation runtime, and a SuperLink with SuperNodes, on this machine: a minute or two.
+federated: .venv-federated/.done
+	.venv-federated/bin/python -m pytest -n 0 tests/federated src/fmrl/federated
+
 # The pages come from the docstrings and the records as they are; a broken link or name is an error.
 docs: .venv/.docs
 	$(BIN)/python scripts/write_practice.py --check
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf .venv fmrl-demo build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-federated fmrl-demo build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
+
+.venv-federated/.done: pyproject.toml constraints-federated.txt
+	$(PYTHON) -m venv .venv-federated
+	.venv-federated/bin/python -m pip install --quiet -c constraints-federated.txt \
+		-e ".[federated]" pytest pytest-xdist
+	touch $@
 
 .venv/.runtime: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e .

@@ -1,8 +1,8 @@
 """The code of a Markdown page: run it as a reader would, and compare what it prints with what the
 page says.
 
-    python scripts/snippets.py docs/index.md           # run a page, show where the output differs
-    python scripts/snippets.py --write docs/index.md   # … and put what it prints into the page
+    python scripts/snippets.py docs/start.md           # run a page, show where the output differs
+    python scripts/snippets.py --write docs/start.md   # … and put what it prints into the page
 
 Blocks of Python share one namespace, from top to bottom, in an empty folder. A ``text`` block
 right after one is what it prints. Figures a page saves there as tutorial-….png go to docs/img."""

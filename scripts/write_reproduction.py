@@ -1,5 +1,4 @@
-"""Write docs/{reproduction,geometry,moving,privacy-price}.md and their pictures from the records of
-full runs.
+"""Write the pages of the studies and their pictures from the records of full runs.
 
 python scripts/write_reproduction.py               # from the records in results
 python scripts/write_reproduction.py --take RUN    # first copy the records a run has left in RUN
@@ -12,20 +11,25 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
-from reproduction import convex, deep, environments, geometry, privacy
+from reproduction import convex, deep, environments, federated, geometry, privacy, steps
 from reproduction.markdown import read_record
 
 from fmrl.records import write_json
 from fmrl.reproduce.convex.claims import judge
 from fmrl.reproduce.convex.compositions import curves
 from fmrl.reproduce.environments.claims import judge as judge_rules
+from fmrl.reproduce.federated.claims import judge as judge_clients
 from fmrl.reproduce.figures import draw
 from fmrl.reproduce.geometry.claims import judge as judge_shapes
 from fmrl.reproduce.privacy.claims import judge as judge_privacy
 
 ROOT = Path(__file__).resolve().parents[1]
-# Studies of our own.
-OWN = {"geometry": judge_shapes, "environments": judge_rules, "privacy": judge_privacy}
+OWN = {  # studies of our own
+    "geometry": judge_shapes,
+    "environments": judge_rules,
+    "privacy": judge_privacy,
+    "federated": judge_clients,
+}
 
 
 def judge_again(folder: Path, figure: str, found: dict) -> None:
@@ -47,6 +51,7 @@ def judge_again(folder: Path, figure: str, found: dict) -> None:
 def take(run: Path, records: Path, own: dict[str, Path]) -> None:
     """Copy the records of a finished `fmrl reproduce convex`, or of a study of our own."""
     places = {figure: records / figure for figure in convex.FIGURES} | own
+    places["steps"] = records.parent / "steps"
     for figure, folder in places.items():
         if (run / figure).is_dir():
             folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +83,9 @@ def main() -> None:
         ("--deep", ROOT / "results" / "deep", "folder of the deep study's records"),
         ("--geometry", ROOT / "results" / "geometry", "folder of the record about shapes"),
         ("--environments", ROOT / "results" / "environments", "folder of that about environments"),
+        ("--steps", ROOT / "results" / "steps", "folder of that about learned steps"),
         ("--privacy", ROOT / "results" / "privacy", "folder of that about privacy"),
+        ("--federated", ROOT / "results" / "federated", "folder of that about clients"),
         ("--docs", ROOT / "docs", "where the pages and img/ go"),
         ("--take", None, "folder of a finished run without networks to copy the records from"),
     ):
@@ -88,6 +95,7 @@ def main() -> None:
     own = {name: getattr(given, name) for name in OWN}
     if given.take:
         take(given.take, given.records, own)
+    own = {name: folder for name, folder in own.items() if folder.is_dir()}
     if given.judge:
         for name, folder in own.items():
             judge_again(folder, name, read_record(folder))
@@ -98,8 +106,11 @@ def main() -> None:
         "reproduction.md": convex.document(given.records) + "\n" + deep.document(given.deep),
         "geometry.md": geometry.document(given.geometry),
         "moving.md": environments.document(given.environments),
+        "steps.md": steps.document(given.steps),
         "privacy-price.md": privacy.document(given.privacy),
     }
+    if "federated" in own:
+        pages["shakespeare.md"] = federated.document(given.federated)
     for name, page in pages.items():
         (given.docs / name).write_text(page, encoding="utf-8")
         print(given.docs / name)

@@ -21,6 +21,7 @@ from fmrl.core.meta_level import State
 from fmrl.core.metric import Diagonal, Full, Metric, Spiked
 from fmrl.core.prior import Gaussian, prior
 from fmrl.core.rules.covariance import Covariance
+from fmrl.core.rules.descent import MetaSGD, Observed
 from fmrl.core.rules.ewoo import EWOO
 from fmrl.core.rules.meta import (
     AdaptiveOGD,
@@ -62,7 +63,8 @@ __all__ = [
     "AverageDeviation",
     "Ball",
     "Box",
-    "Centres", "Conditional",
+    "Centres",
+    "Conditional",
     "Covariance",
     "Diagonal",
     "Discounted",
@@ -91,10 +93,12 @@ __all__ = [
     "Logistic",
     "Loss",
     "LowRank",
+    "MetaSGD",
     "MetaUpdate",
     "Metric",
     "Mixture",
     "NoisyGradients",
+    "Observed",
     "OneVsAll",
     "PerCoordinate",
     "Play",
@@ -146,9 +150,11 @@ _LATER = {
     "data": "fmrl.datasets",
     "datasets": "fmrl.datasets",
     "deep": "fmrl.deep",
+    "federated": "fmrl.federated",
     "estimators": "fmrl.estimators",
     "few_shot_score": "fmrl.estimators:few_shot_score",
     "report": "fmrl.report",
+    "playground": "fmrl.playground",
     "scale": "fmrl.cluster",
     "tables": "fmrl.tables",
     "tasks_from_frame": "fmrl.tables.frames:tasks_from_frame",

@@ -41,6 +41,8 @@ def played_by(rule):
 OBSERVING = (
     fmrl.Isotropic(0.3),
     fmrl.PerCoordinate(0.3),
+    fmrl.Observed(fmrl.AverageDeviation(), 0.5),
+    fmrl.MetaSGD(0.1),
     fmrl.FullMatrix(0.3),
     fmrl.LowRank(2, 0.3),
     fmrl.Covariance(0.3),

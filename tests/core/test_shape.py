@@ -23,6 +23,9 @@ RULES = [
     fmrl.EWOO(0.1, 1.0),
     fmrl.KnownStep(0.1),
     fmrl.KnownStep((0.1, 0.2, 0.3, 0.4)),
+    fmrl.Observed(fmrl.Doubling(0.1, 1.2), 0.5),
+    fmrl.Observed(fmrl.AverageDeviation(), 0.5),
+    fmrl.MetaSGD(0.1, 0.05),
 ]
 DOMAINS = [fmrl.Euclidean(), fmrl.Ball(0.8), fmrl.Ball(0.5, 0.2), fmrl.Box(-0.3, 0.6)]
 WITHIN = [fmrl.OMD(), fmrl.OGD(), fmrl.FTRL()]

@@ -248,6 +248,12 @@ def test_batch_norm_says_what_it_does():
         Stacked(net, sample=torch.randn(6, 4))
 
 
+def test_a_layer_that_refuses_its_inputs_is_named():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(), nn.Linear(5, 3)))
+    with pytest.raises(Exception, match=r"the Linear at net\[1\]\[1\]: mat1 and mat2"):
+        Stacked(net, sample=torch.randn(6, 4))
+
+
 def test_random_numbers_of_ones_own_are_refused():
     class Noisy(nn.Linear):
         def forward(self, x):

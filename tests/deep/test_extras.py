@@ -26,8 +26,8 @@ from fmrl.deep import (
     squared_error,
 )
 from fmrl.errors import FMRLError
-from fmrl.reproduce.deep.settings import Plan, compare, reference, runs
-from fmrl.reproduce.deep.study import Study
+from fmrl.reproduce.deep.settings import compare, reference, runs
+from fmrl.reproduce.deep.study import train_tasks
 
 
 def test_first_order_maml_is_the_gradient_at_the_end():
@@ -249,16 +249,12 @@ def tags(folder):
     return set(EventAccumulator(str(folder)).Reload().Tags()["scalars"])
 
 
-def test_a_study_takes_what_its_classes_have(tmp_path):
+def test_a_study_takes_what_its_classes_have():
     """The authors ask for 25 samples of Omniglot's classes, which have 20."""
-    pool, most = (
-        Pool.of(np.zeros((800, 8, 8), np.uint8), np.repeat(np.arange(40), 20)),
-        max(runs(), key=lambda q: q.train_shots),
-    )
-    study = Study(
-        [most], pool, pool, lambda run: (range(30), range(30, 40)), tmp_path, Plan(), "cpu"
-    )
-    assert most.train_shots == 25 and study._train(most).episodes.shots == 20
+    pool = Pool.of(np.zeros((800, 8, 8), np.uint8), np.repeat(np.arange(40), 20))
+    most = max(runs(), key=lambda q: q.train_shots)
+    tasks = train_tasks(most, pool, lambda run: (range(30), range(30, 40)))
+    assert most.train_shots == 25 and tasks.episodes.shots == 20
 
 
 def test_the_papers_runs():

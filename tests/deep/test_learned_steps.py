@@ -15,13 +15,19 @@ from fmrl.deep import (
     SGD,
     Adam,
     Arrays,
+    AverageDeviation,
+    DoG,
+    Doubling,
+    Fading,
     FLIOnline,
     FollowLeader,
     Interpolate,
     Isotropic,
     Layout,
     LongRun,
+    MetaSGD,
     MetaTrainer,
+    Observed,
     PerCoordinate,
     Pool,
     Ranks,
@@ -38,6 +44,7 @@ from fmrl.errors import FMRLError
 
 torch.set_num_threads(1)
 RULES = (PerCoordinate(0.2, 1.5, 0.8), Isotropic(0.2, 1.5, 0.8))
+MORE = (MetaSGD(0.05, 0.1, 0.9), Observed(Doubling(0.1, 1.3, first=0.2), 1.5))
 
 
 def regressions(batch=3, steps=4, seed=0):
@@ -122,7 +129,7 @@ def test_every_path_learns_the_same_steps(path):
     assert (trainer.eta[0] - eta).abs().max() < 1e-12
 
 
-@pytest.mark.parametrize("rule", RULES, ids=repr)
+@pytest.mark.parametrize("rule", (*RULES, *MORE), ids=repr)
 def test_a_linear_network_is_the_core(rule):
     """Rows one by one, half their squared error, the mean of where tasks ended."""
 
@@ -146,9 +153,11 @@ def test_a_linear_network_is_the_core(rule):
     guess = getattr(expected.state.guess, "steps", expected.state.guess)
     np.testing.assert_allclose(trainer.phi[0].numpy(), expected.state.phi, atol=1e-12)
     np.testing.assert_allclose(trainer.eta[0].numpy(), guess, atol=1e-12)
+    first = MetaTrainer(net, SGD(), similarity=rule).eta[0]
+    assert ((trainer.eta[0] - first).abs() > 1e-4).all()  # every step was learned
 
 
-@pytest.mark.parametrize("rule", RULES, ids=repr)
+@pytest.mark.parametrize("rule", (*RULES, *MORE), ids=repr)
 def test_a_checkpoint_goes_on_bit_for_bit(tmp_path, rule):
     tasks = pictures()
 
@@ -238,6 +247,11 @@ def test_a_long_run_observes_the_rounds_of_the_task():
     [
         (Adam(None), PerCoordinate(0.1), r"which Adam rescales; use SGD\(\)"),
         (Adam(None), Isotropic(0.1), r"which Adam rescales; use SGD\(\)"),
+        (Adam(None), MetaSGD(0.1), r"which Adam rescales; use SGD\(\)"),
+        (DoG(), Isotropic(0.1), r"which DoG rescales; use SGD\(\)"),
+        (DoG(), fmrl.KnownStep(0.1), "which DoG rescales"),
+        (DoG(), None, r"DoG\(step=None\) has no step"),
+        (Fading(), PerCoordinate(0.1), "is for test tasks; train with SGD"),
         (SGD(), fmrl.FullMatrix(0.1), "a step for every parameter; use PerCoordinate"),
         (SGD(), fmrl.LowRank(2, 0.1), "a step for every parameter; use PerCoordinate"),
         (SGD(), fmrl.Covariance(), "a step for every parameter; use PerCoordinate"),
@@ -258,3 +272,85 @@ def test_ranks_share_a_number_and_refuse_a_vector():
         for ranks in (Ranks(), None)
     )
     assert (one.phi - none.phi).abs().max() < 1e-13 and torch.allclose(one.eta, none.eta)
+
+
+def gradient_of(layout, net, theta, X, y, loss=cross_entropy):
+    module = layout.module(net, theta)
+    value = loss(module(X)[None], y[None])[0]
+    parts = torch.autograd.grad(value, list(module.parameters()))
+    return torch.cat([part.flatten() for part in parts])
+
+
+@pytest.mark.parametrize("weight", [0.0, 2.0])
+@pytest.mark.parametrize("rule", RULES, ids=repr)
+def test_a_fading_step_is_aruba_plus_plus_written_out(rule, weight):
+    """√(b/(g + weight·Σ∇²)) with the gradients before this one; also where theta is kept in
+    another order than the module's.
+    """
+    tasks = pictures(queries=1)
+    trainer = MetaTrainer(pictured(), SGD(), similarity=rule, meta_batch=2).fit(tasks, 3)
+    assert trainer.order is not None
+    net = trainer.trained()
+    layout, (_, b, g, _) = Layout.of(net), trainer.state.similarity
+    b, g = (trainer._from_loop(v)[0] for v in (b, g))
+    X, y = tasks.inputs[:6], torch.tensor([0, 1, 2, 0, 1, 2])
+    theta, met = layout.flat(net), torch.zeros_like(g)
+    for _ in range(4):
+        gradient = gradient_of(layout, net, theta, X, y)
+        theta = theta - torch.sqrt(b / (g + weight * met)) * gradient
+        met = met + (gradient**2 if b.ndim else (gradient**2).sum())
+    found = layout.flat(adapt(trainer, X, y, steps=4, within=Fading(weight)))
+    assert (found - theta).abs().max() < 1e-12
+    plain = layout.flat(adapt(trainer, X, y, steps=4))
+    assert ((found - plain).abs().max() < 1e-12) == (weight == 0)
+    judge = {"protocol": "inductive", "count": 4, "what": "loss"}
+    judged = evaluate(trainer, tasks, 3, within=Fading(weight), **judge)
+    usual = evaluate(trainer, tasks, 3, **judge)  # from a loop of its own
+    assert torch.allclose(judged.tasks, usual.tasks) == (weight == 0)
+
+
+def test_a_fading_step_needs_what_aruba_has_added_up():
+    X, y = np.eye(4), [0.0, 1.0, 0.0, 1.0]
+    for learner in (linear(), MetaTrainer(linear(), SGD(0.1), loss=squared_error)):
+        with pytest.raises(FMRLError, match=r"Isotropic or PerCoordinate|is for test tasks"):
+            adapt(learner, X, y, 1, within=Fading())
+    with pytest.raises(FMRLError, match="weight must be"):
+        Fading(-1.0)
+
+
+@pytest.mark.parametrize("rule", [None, AverageDeviation(first=0.3)], ids=repr)
+def test_distance_over_gradients_written_out(rule):
+    """The first radius is given, or 2/√(m+1) times the guess; D is learned from where tasks end."""
+    tasks, net = regressions(), linear()
+    within = DoG(0.3 * 0.8**0.5 if rule is None else None)
+    trainer = MetaTrainer(
+        net, within, meta=Interpolate(0.5, 0.5, 1), similarity=rule, meta_batch=1,
+        loss=squared_error,
+    ).fit(tasks, 6)  # fmt: skip
+    layout = Layout.of(net)
+    phi, D, far = layout.flat(net), 0.3, []
+    index, label = tasks.draw(0, 6)
+    for t in range(6):
+        theta, met, radius = phi, 0.0, 0.8**0.5 * D  # of four steps
+        for s in range(tasks.steps):
+            X, y = tasks.inputs[index[t, s]], label[t, s]
+            gradient = gradient_of(layout, net, theta, X, y, squared_error)
+            met, radius = met + gradient @ gradient, max(radius, (theta - phi).norm())
+            theta = theta - radius / met**0.5 * gradient
+        far.append(float((theta - phi) @ (theta - phi)) / 2)
+        D = D if rule is None else np.mean(far) ** 0.5
+        phi = phi + 0.5 * (theta - phi)
+    assert (trainer.phi[0] - phi).abs().max() < 1e-12
+    assert float(trainer.eta) == pytest.approx(0.8**0.5 * D, rel=1e-12)
+    module = layout.flat(adapt(trainer, np.eye(4), [1.0, 0.0, 0.0, 0.0], 1))
+    assert float((module - phi).norm()) == pytest.approx(0.8**0.5 * D, rel=1e-9)  # the radius
+
+
+def test_gradients_that_have_nothing_in_common_leave_the_distance_as_it_is():
+    m, D = 6, torch.tensor([[0.7]], dtype=torch.float64)
+    theta, radius, held = torch.zeros(1, m, dtype=torch.float64), DoG().scaled(D, m), None
+    for i in range(m):
+        held = DoG().move(
+            theta, 3.0 * torch.eye(m, dtype=torch.float64)[i : i + 1], radius, None, held
+        )
+    assert float(theta.norm()) == pytest.approx(2**0.5 * 0.7)

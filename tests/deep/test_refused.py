@@ -57,7 +57,7 @@ RANGE = "labels go from 0 to 3"
         (lambda: adapt(trainer(), EYE, Y, loss=squared_error), "its own loss"),
         (lambda: adapt(nn.ReLU(), EYE, Y), "no parameters"),
         (lambda: adapt("net", EYE, Y), "str is neither"),
-        (lambda: judged(TEST, protocol="both"), "protocol='both' is unknown"),
+        (lambda: judged(TEST, protocol="all"), "protocol='all' is unknown"),
         (lambda: judged(TEST, what="f1"), "what='f1' is unknown"),
         (lambda: judged(TEST, count=0), "count=0"),
         (lambda: judged(TEST, steps=-1), "steps=-1"),

@@ -13,6 +13,8 @@ RULES = [
     fmrl.Covariance(),
     fmrl.EWOO(0.1),
     fmrl.KnownStep(0.1),
+    fmrl.Observed(fmrl.AverageDeviation()),
+    fmrl.MetaSGD(0.1),
 ]
 
 

@@ -70,7 +70,7 @@ class Browser:
         )
         os.write(self._in, json.dumps(message).encode() + b"\0")
         while True:
-            answer = self._read(30.0)
+            answer = self._read(90.0)
             if answer is None:
                 raise TimeoutError(f"no answer to {method}")
             if answer.get("id") == self._next:

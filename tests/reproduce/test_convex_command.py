@@ -147,7 +147,7 @@ def test_pictures_of_an_earlier_run_go(tmp_path):
 
 COMMANDS = (
     *("similarity", "growth", "samples", "batch", "convex", "geometry", "environments"),
-    "privacy",
+    *("privacy", "federated"),
     *("shots", "iterations", "deep"),
 )
 
@@ -158,6 +158,6 @@ def test_help_shows_examples_as_lines_without_markup(command):
     assert not any(mark in text for mark in ("**", "`", "[bold]", "[/bold]"))
     lines = [line.strip() for line in text.splitlines()]
     examples = [line for line in lines if line.startswith(" ".join(["fmrl reproduce", *command]))]
-    assert len(examples) == (1 if command else 7)
+    assert len(examples) == (1 if command else 8)
     if not command:
         assert all(any(f"{name} " in line for line in lines) for name in COMMANDS)

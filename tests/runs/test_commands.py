@@ -56,6 +56,10 @@ MISTAKES = {
         ("certify run --json --markdown", "exclude each other"),
     ],
     "cite": [("cite .", "is not the folder of a run")],
+    "playground": [
+        ("playground nothing --no-open", "is not the folder of a run"),
+        ("playground --checkpoint visits.csv --no-open", "visits.csv cannot be read"),
+    ],
     "bench": [("bench nothing", "there is no benchmark 'nothing'; choose one of convex,")],
     "demo": [("demo --out visits.csv", "visits.csv: File exists")],
     "data list": [("data list --data nowhere", "the data folder nowhere does not exist")],

@@ -16,6 +16,7 @@ from fmrl.cli.certify import certify_command
 from fmrl.cli.data import app as data_app
 from fmrl.cli.demo import demo_command
 from fmrl.cli.guard import Guarded
+from fmrl.cli.playground import playground_command
 from fmrl.cli.report import cite_command, report_command
 from fmrl.cli.reproduce import app as reproduce_app
 from fmrl.cli.train import train_command
@@ -73,6 +74,7 @@ app.command("bench", context_settings=for_benchmark)(bench_command)
 app.add_typer(data_app, name="data")
 app.add_typer(reproduce_app, name="reproduce")
 app.command("demo")(demo_command)
+app.command("playground")(playground_command)
 
 
 def _version(asked: bool) -> None:

@@ -21,8 +21,8 @@ def report_command(
     """Write one HTML page about a run.
 
     It says whether meta-learning helped, what was learned, what is proved, and how
-    to repeat it. The page needs nothing else and opens offline. --json prints the
-    facts it shows.
+    to repeat it. The page needs nothing else and opens offline. Beside it lies a
+    playground with the run's tasks, to which it links. --json prints the facts.
 
     Examples:
 
@@ -30,13 +30,18 @@ def report_command(
 
         fmrl report run --out shops.html
     """
-    from fmrl import report
+    from fmrl import playground, report
     from fmrl.records import plain
     from fmrl.runs import Run
-    from fmrl.runs.facts import facts
+    from fmrl.runs.facts import facts, playground_table
 
-    found = facts(Run.load(run))
-    path = report.write(found, run / "report.html" if out is None else out)
+    loaded, out = Run.load(run), run / "report.html" if out is None else out
+    found = facts(loaded)
+    if "similarity" in found:  # else the run was too large to keep its tasks' optima
+        beside = out.with_name(f"{out.stem}-playground.html")
+        playground.write(beside, table=playground_table(loaded))
+        found["playground"] = beside.name
+    path = report.write(found, out)
     if as_json:
         typer.echo(json.dumps(plain(found), ensure_ascii=False))
     else:

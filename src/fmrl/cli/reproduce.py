@@ -1,15 +1,14 @@
 """``fmrl reproduce``: the paper's experiments, each from one command, with intervals and verdicts.
 
 ``similarity | growth | samples | batch | convex`` need no GPU; ``shots | iterations | deep`` train
-networks beside the authors' logs; ``geometry``, ``environments`` and ``privacy`` are studies of our
-own.
+networks beside the authors' logs; ``geometry``, ``environments``, ``privacy``, ``federated`` and
+``steps`` go beyond the paper.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -22,17 +21,22 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fmrl.cli.federated import federated_command
 from fmrl.cli.studies import (
     Data,
+    Device,
     Jobs,
     Json,
     Out,
     Quick,
     Seed,
+    device_named,
     environments_command,
     geometry_command,
+    needs_torch,
     privacy_command,
     progress_bar,
+    steps_command,
 )
 from fmrl.errors import FMRLError
 from fmrl.reproduce.deep.settings import FEWEST, DataSet
@@ -43,8 +47,9 @@ app = typer.Typer(
     help="""The paper's experiments, each from one command, with a verdict on each claim.
 
     Convex figures run in minutes on a laptop; shots, iterations and deep train networks and want a
-    GPU; geometry, environments and privacy go beyond the paper: whether learning the shape in which
-    tasks differ pays, which rule to trust where tasks move, and what privacy costs. With
+    GPU; geometry, environments, privacy, federated and steps go beyond the paper: whether learning
+    the shape in which tasks differ pays, which rule to trust where tasks move, what privacy costs,
+    what learned steps are worth where tasks are people's devices, and for networks. With
     [bold]--quick[/bold] each shows in about a minute that it works.
 
     Examples:
@@ -62,6 +67,8 @@ app = typer.Typer(
         fmrl reproduce privacy --out runs/privacy
 
         fmrl reproduce deep --seconds 540
+
+        fmrl reproduce federated --quick
     """,
 )
 Option = typer.Option
@@ -81,7 +88,6 @@ _NETWORKS = "Omniglot, or the 16 Mini-ImageNet settings on one of the other two.
 _SEEDS = "Seeds of one setting per family (default: 3 for deep on Omniglot, else 1)."
 Folder = Annotated[Path | None, Option("--out", help=_FOLDER)]
 Seconds = Annotated[float | None, Option(min=0, help="Stop after this time; call again to go on.")]
-Device = Annotated[str | None, Option(help="cuda or cpu (default: cuda when there is one).")]
 Iterations = Annotated[int | None, Option(min=1, help="Meta-iterations (default: 20,000).")]
 On = Annotated[DataSet, Option("--set", help=_NETWORKS)]
 Precision = Annotated[str, Option(help="On CUDA: bf16, tf32 or ieee (float32).")]
@@ -157,7 +163,9 @@ _convex_command("convex", tuple(_FIGURES), "All four convex figures in one run."
 
 app.command("geometry")(geometry_command)
 app.command("environments")(environments_command)
+app.command("steps")(steps_command)
 app.command("privacy")(privacy_command)
+app.command("federated")(federated_command)
 
 
 def _deep_command(name: str, sweep: str | None, text: str) -> None:
@@ -185,17 +193,14 @@ def _deep_command(name: str, sweep: str | None, text: str) -> None:
         inductive: Inductive = 500,
         as_json: Json = False,
     ) -> None:
-        try:
-            import torch  # noqa: F401
-        except ImportError:
-            raise FMRLError("torch is not installed", fix="pip install 'fmrl[deep]'") from None
+        needs_torch()
         from fmrl.deep.engines.fused import PRECISIONS
         from fmrl.reproduce.deep import settings, study
 
         if precision not in PRECISIONS:
             fix = f"say {', '.join(PRECISIONS)}"
             raise FMRLError(f"--precision {precision} is unknown", fix=fix)
-        device = _device(device)
+        device = device_named(device)
         plan = settings.Plan(every, curve, final, inductive, iterations, precision)
         plan = plan.quick(on) if quick else plan
         runs = settings.asked_for(on, sweep, quick, seeds)
@@ -208,22 +213,6 @@ def _deep_command(name: str, sweep: str | None, text: str) -> None:
 _deep_command("shots", "shots", "More training samples a task: 20 Omniglot runs.")
 _deep_command("iterations", "iterations", "More inner steps a task: 16 Omniglot runs.")
 _deep_command("deep", None, "All 32 Omniglot runs, and two more seeds for four of them.")
-
-
-def _device(name: str | None) -> str:
-    """The device asked for, or an error that says what there is."""
-    import torch
-
-    count = torch.cuda.device_count()
-    if name is None:
-        return "cuda" if count else "cpu"
-    if not (known := re.fullmatch(r"(cpu|cuda)(?::(\d+))?", name)):
-        raise FMRLError(f"--device {name} cannot be used", fix="say cuda or cpu")
-    if known[1] == "cuda" and int(known[2] or 0) >= count:
-        there = f"there are {count}" if count else "PyTorch sees none here"
-        fix = "use --device cpu, or leave it out"
-        raise FMRLError(f"--device {name}: there is no such GPU ({there})", fix=fix)
-    return name
 
 
 def _train(study: Any, seconds: float | None, quick: bool) -> bool:

@@ -1,11 +1,12 @@
-"""``fmrl reproduce geometry | environments | privacy``: studies of our own; and the options and the
-progress bar that they share with the paper's figures.
+"""``fmrl reproduce geometry | environments | privacy | steps``: studies beyond the paper; and the
+options and the progress bar that they share with its figures.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fmrl.errors import FMRLError
 
 Option = typer.Option
 Data = Annotated[Path | None, Option(help="Folder of local copies (default: $FMRL_DATA).")]
@@ -24,6 +28,16 @@ Json = Annotated[bool, Option("--json", help="Print the results as JSON.")]
 Seed = Annotated[int, Option(min=0, help="Seed of everything random.")]
 Out = Annotated[Path, Option(help="Folder for results; finished parts are not computed again.")]
 Jobs = Annotated[int | None, Option(min=1, help="Processes (default: one per core).")]
+Device = Annotated[str | None, Option(help="cuda or cpu (default: cuda when there is one).")]
+# Of learned steps:
+_ONLY = "Run one of them: omniglot-5-way, omniglot-20-way or tiny-imagenet-100 (default: all)."
+_LENGTH = "Meta-iterations on Omniglot, and a third of them on Tiny ImageNet-100."
+Minutes = Annotated[float | None, Option(min=0, help="Stop after this time; call again to go on.")]
+Only = Annotated[str | None, Option(help=_ONLY)]
+Length = Annotated[int, Option(min=1, help=_LENGTH)]
+Tested = Annotated[int, Option(min=2, help="Test tasks of a seed.")]
+Many = Annotated[int, Option(min=1, help="Seeds.")]
+StepsOut = Annotated[Path, Option(help="Folder for the record and the checkpoints.")]
 
 
 @contextmanager
@@ -140,6 +154,117 @@ def privacy_command(
         return study(Config(seed=seed).quick() if quick else Config(seed=seed))
 
     _study(ready, "What does privacy cost?", summary, out, quick, jobs, as_json)
+
+
+def steps_command(
+    data: Data = None,
+    out: StepsOut = Path("runs/steps"),
+    minutes: Minutes = None,
+    device: Device = None,
+    only: Only = None,
+    iterations: Length = 3000,
+    tasks: Tested = 200,
+    seeds: Many = 3,
+    quick: Quick = False,
+    as_json: Json = False,
+) -> None:
+    """Learned steps on networks: ARUBA, ARUBA++, Meta-SGD, the theory's step, and DoG from D.
+
+    Reptile with Adam, with one fixed step, and with each rule that learns the step, trained on
+    5-way and 20-way Omniglot and on 5-way Tiny ImageNet-100, three seeds side by side. Then tasks
+    of new classes with 1 and 5 shots, under both protocols, from what was learned of both, of the
+    start alone, of the step alone, and of neither. Verdicts on the order in ARUBA's table.
+
+    Wants a GPU. The same command goes on after a stop. With --quick a few meta-iterations on 5-way
+    Omniglot alone (unless --only says another), which judges nothing.
+
+    Example:
+
+        fmrl reproduce steps --minutes 8 --out runs/steps
+    """
+    needs_torch()
+    from functools import cache
+
+    from fmrl.reproduce.deep.study import pools
+    from fmrl.reproduce.steps import claims
+    from fmrl.reproduce.steps.settings import ENVIRONMENTS, Plan
+    from fmrl.reproduce.steps.study import Study
+    from fmrl.reproduce.study import usable
+
+    usable(out)
+    names = [e.name for e in ENVIRONMENTS]
+    if only is not None and only not in names:
+        raise FMRLError(f"--only {only} is unknown", fix=f"say {', '.join(names)}")
+    device = device_named(device)
+    plan = Plan(iterations=iterations, tasks=tasks, seeds=seeds)
+    plan = plan.quick() if quick else plan
+    chosen = [e for e in ENVIRONMENTS if only in (None, e.name)]
+    chosen = chosen[:1] if quick and only is None else chosen
+    study = Study(chosen, cache(lambda on: pools(on, data, device)), out, plan, device)
+    with progress_bar(study.cost(), Console(stderr=True)) as progress:
+        done = study.go(None if minutes is None else 60 * minutes, progress)
+    found = claims.judge(study.rows)
+    _write_verdicts(out, found)
+    if as_json:
+        said = {"finished": done, "rows": study.rows, "verdicts": [asdict(v) for v in found]}
+        typer.echo(json.dumps(said, ensure_ascii=False))
+        return
+    _tell_steps(study, found, done)
+
+
+def _write_verdicts(out: Path, found: list[Any]) -> None:
+    from fmrl.records import write_json
+
+    write_json(out / "verdicts.json", [asdict(v) for v in found])
+
+
+def _tell_steps(study: Any, found: list[Any], done: bool) -> None:
+    """Accuracies under both protocols, and verdicts."""
+    from fmrl.reproduce.steps import claims
+    from fmrl.reproduce.verdict import show
+
+    settings = list(dict.fromkeys(r["setting"] for r in study.rows))
+    for protocol in (claims.TRANSDUCTIVE, claims.INDUCTIVE):
+        head = f"Accuracy in percent, {protocol} (in brackets: printed by ARUBA's authors)"
+        table = Table("method", "learned", *settings, title=head)
+        for line in claims.table(study.rows, protocol):
+            table.add_row(*line)
+        Console(width=max(140, Console().width)).print(table)
+    if any(v.passed is not None for v in found):
+        show(found, "Learned steps", {"setting": "figure", "source": "source"})
+        decided = [v.passed for v in found if v.passed is not None]
+        typer.echo(f"{sum(decided)} of {len(decided)} claims hold")
+    else:
+        typer.echo("no verdicts: too few test tasks, or nothing is finished")
+    for name, methods in study.failed.items():
+        typer.echo(f"{name}: the loss became infinite with {', '.join(methods)}")
+    typer.echo(f"record: {study.path}")
+    if not done:
+        typer.echo("not finished: run the same command again to go on")
+
+
+def needs_torch() -> None:
+    """Refuse where PyTorch is not installed."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise FMRLError("torch is not installed", fix="pip install 'fmrl[deep]'") from None
+
+
+def device_named(name: str | None) -> str:
+    """The device asked for, or an error that says what there is."""
+    import torch
+
+    count = torch.cuda.device_count()
+    if name is None:
+        return "cuda" if count else "cpu"
+    if not (known := re.fullmatch(r"(cpu|cuda)(?::(\d+))?", name)):
+        raise FMRLError(f"--device {name} cannot be used", fix="say cuda or cpu")
+    if known[1] == "cuda" and int(known[2] or 0) >= count:
+        there = f"there are {count}" if count else "PyTorch sees none here"
+        fix = "use --device cpu, or leave it out"
+        raise FMRLError(f"--device {name}: there is no such GPU ({there})", fix=fix)
+    return name
 
 
 def _study(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import nn
 
+from fmrl.core.rules.shape import Isotropic, PerCoordinate
 from fmrl.deep.checks import extent, suited, table, whole
 from fmrl.deep.engines.inner import InnerLoop
 from fmrl.deep.losses import Loss, cross_entropy
 from fmrl.deep.networks import Layout
 from fmrl.deep.tasks import Arrays
 from fmrl.deep.trainer import MetaTrainer
-from fmrl.deep.within import Adam, known
+from fmrl.deep.within import Adam, Fading, known
+from fmrl.deep.without import drawn_anew
 from fmrl.errors import FMRLError
 
 
@@ -28,18 +30,21 @@ class Start:
     loss: Loss
     phi: torch.Tensor  # [R, P]
     eta: torch.Tensor  # [R], or [R, P]
-    second: torch.Tensor | None = None  # [R, P] Adam's carried moments
+    second: torch.Tensor | None = None  # [R, P] Adam's carried moments; of `Fading`, g
     taken: int = 0  # steps behind them
     options: dict[str, Any] = field(default_factory=dict)  # path and precision
 
     @classmethod
     def of(
-        cls, learner: MetaTrainer | nn.Module, runs: Sequence[int] | None, within: Any,
+        cls, learner: MetaTrainer | nn.Module | Start, runs: Sequence[int] | None, within: Any,
         loss: Loss | None,
     ) -> Start:  # fmt: skip
         """The start of a trainer's ``runs`` (None: all), or of a module with a within and loss."""
+        if isinstance(learner, Start):
+            return learner
         if isinstance(learner, MetaTrainer):
-            for name, value in (("within", within), ("loss", loss)):
+            other = None if isinstance(within, Fading) else within
+            for name, value in (("within", other), ("loss", loss)):
                 if value is not None:
                     fix = "give trainer.trained() to use another"
                     raise FMRLError(f"a trainer adapts with its own {name}", fix=fix)
@@ -48,11 +53,7 @@ class Start:
             if not chosen or any(isinstance(r, bool) or r not in own for r in chosen):
                 fix = f"choose from 0 to {learner.runs - 1}"
                 raise FMRLError(f"there is no run {runs!r}", fix=fix)
-            phi, eta, second = learner.phi[chosen], learner.eta[chosen], learner.second
-            second = None if second is None else second[chosen]
-            options = {"path": learner.path, "precision": learner.precision}
-            rules = learner.module, learner.within, learner.loss
-            return cls(*rules, phi, eta, second, learner.count, options)
+            return cls.at(learner, chosen, within)
         if not isinstance(learner, nn.Module):
             raise FMRLError(f"{type(learner).__name__} is neither a MetaTrainer nor an nn.Module")
         if runs is not None and list(runs) != [0]:
@@ -62,6 +63,42 @@ class Start:
             raise FMRLError(f"{within!r} has no step", fix="give step=")
         phi = Layout.of(learner).flat(learner)[None]
         return cls(learner, within, loss or cross_entropy, phi, phi.new_full((1,), within.step))
+
+    @classmethod
+    def at(
+        cls, trainer: MetaTrainer, runs: Sequence[int], within: Any = None, first: bool = False
+    ) -> Start:
+        """Where a trainer's runs stand, or stood before any training (``first``).
+
+        With `Fading` eta is √b and ``second`` is g.
+        """
+        state = trainer.level.init(trainer.first) if first else trainer.state
+        own = trainer.level.eta(state.guess, trainer.layout.size, trainer.rates), state.phi
+
+        def rows(values: torch.Tensor) -> torch.Tensor:
+            return (values.clone() if first else trainer._from_loop(values))[list(runs)]
+
+        (eta, phi), second, taken = map(rows, own), None, 0
+        if isinstance(within, Fading):
+            if not isinstance(trainer.similarity, (Isotropic, PerCoordinate)):
+                what = f"{within!r} goes on from what Isotropic or PerCoordinate has added up"
+                raise FMRLError(what, fix="give a trainer that has learned its step so")
+            steep = rows(state.similarity[2]).to(phi.dtype)
+            second = steep if steep.ndim == 2 else steep[:, None].expand_as(phi)
+            eta = eta * steep.sqrt()
+        elif trainer.within.carry and not first:
+            second, taken = rows(state.second), trainer.count
+        options = {"path": trainer.path, "precision": trainer.precision}
+        rules = trainer.module, within or trainer.within, trainer.loss
+        return cls(*rules, phi, eta, second, taken, options)
+
+    def untrained(self, learner: Any, runs: Sequence[int] | None) -> Start | None:
+        """The same before any training, of a module drawn anew; None where that is not known."""
+        if isinstance(learner, MetaTrainer):
+            chosen = range(learner.runs) if runs is None else runs
+            return Start.at(learner, chosen, self.within, True) if learner.iteration else None
+        fresh = drawn_anew(learner) if isinstance(learner, nn.Module) else None
+        return None if fresh is None else replace(self, phi=Layout.of(fresh).flat(fresh)[None])
 
     def put(self, loop: InnerLoop, pick: torch.Tensor) -> None:
         """Set the loop's tasks to begin where runs ``pick`` [T] stand."""
@@ -109,7 +146,8 @@ def adapt(
         y: [n] labels, or [n] or [n, k] numbers.
         steps: Inner steps.
         batch: Samples in a step; None means all.
-        within: `SGD` or `Adam`, for a module. Default ``Adam()``.
+        within: `SGD`, `Adam` or `DoG`, for a module (default ``Adam()``); `Fading`, for a trainer
+            that has learned its step.
         run: Which run of a trainer.
         seed: Of the order of samples.
         loss: For a module. Default `cross_entropy`.

@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 
 import fmrl
 from fmrl.deep.checks import architecture
+from fmrl.deep.evaluation import Variety
 from fmrl.deep.meta_level import leaves
 from fmrl.deep.trainer import MetaTrainer
 from fmrl.errors import FMRLError
@@ -52,6 +53,7 @@ def save(trainer: MetaTrainer, path: str | os.PathLike) -> Path:
     about |= {"taken": state.taken, "rounds": trainer.level.rounds, "sum": _sum(tensors)}
     if isinstance(state.meta, int):
         about["memory"] = state.meta
+    about |= {} if trainer.variety is None else {"variety": trainer.variety}
     try:
         with atomic(path) as partial:
             flat = {k: v.detach().contiguous().cpu() for k, v in tensors.items()}
@@ -101,6 +103,7 @@ def load(trainer: MetaTrainer, path: str | os.PathLike) -> MetaTrainer:
     state = trainer.state
     state.iteration, state.taken = about["iteration"], about["taken"]
     state.meta = about.get("memory", state.meta)
+    trainer.variety = Variety(*about["variety"]) if "variety" in about else None
     for name, tensor in _held(trainer).items():
         tensor.copy_(tensors[name])
     return trainer

@@ -4,103 +4,45 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
 from torch import nn
 
+from fmrl.deep import without
 from fmrl.deep.adaptation import Start, ends
 from fmrl.deep.checks import extent, sequence, whole
 from fmrl.deep.engines.inner import InnerLoop, capture
+from fmrl.deep.evaluation import BothProtocols, Evaluation, Variety
 from fmrl.deep.losses import Loss, squared_error
 from fmrl.deep.tasks import Queried, TasksWithQueries
 from fmrl.deep.trainer import MetaTrainer
 from fmrl.errors import FMRLError
-from fmrl.stats import mean_interval
 
 PROTOCOLS = ("transductive", "inductive")
 MEASURES = ("accuracy", "loss")
 STACK = 640  # tasks adapted at once
 PIXELS = 8192 * 28 * 28  # of the samples predicted at once
 KEPT = 4  # inner loops that a trainer keeps for its next evaluation
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Evaluation:
-    """A mean over test tasks with its interval, and what it is a mean of.
-
-    Args:
-        tasks: [count] one number for each test task: its share of right answers, or its loss on
-            the queries.
-        protocol: "transductive" or "inductive".
-        steps: Inner steps taken on each task.
-        what: "accuracy" or "loss".
-
-    >>> Evaluation(torch.tensor([0.0, 1.0, 1.0, 1.0]), "inductive", 5)
-    Evaluation(accuracy 0.7500 [-0.0456, 1.5456], inductive, 4 tasks, 5 steps)
-    """
-
-    tasks: torch.Tensor
-    protocol: str
-    steps: int
-    what: str = "accuracy"
-
-    @property
-    def mean(self) -> float:
-        """Mean over tasks."""
-        return float(self.tasks.mean())
-
-    @property
-    def accuracy(self) -> float:
-        """Mean share of right answers."""
-        return self._only("accuracy")
-
-    @property
-    def loss(self) -> float:
-        """Mean loss on the queries."""
-        return self._only("loss")
-
-    @property
-    def error(self) -> float:
-        """Standard error of the mean; NaN for a single task, which has none."""
-        return mean_interval(self.tasks.cpu()).error
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95 % Student t interval of the mean over tasks; NaN for a single task."""
-        found = mean_interval(self.tasks.cpu())
-        return (found.low, found.high) if len(self.tasks) > 1 else (math.nan, math.nan)
-
-    def __repr__(self):
-        low, high = self.interval
-        spread = f"[{low:.4f}, {high:.4f}]" if len(self.tasks) > 1 else "without an interval"
-        tasks = f"{len(self.tasks)} task{'s' * (len(self.tasks) > 1)}"
-        found = f"{self.what} {self.mean:.4f} {spread}"
-        return f"Evaluation({found}, {self.protocol}, {tasks}, {self.steps} steps)"
-
-    def __eq__(self, other):
-        if not isinstance(other, Evaluation):
-            return NotImplemented
-        mine, theirs = ((e.protocol, e.steps, e.what) for e in (self, other))
-        return mine == theirs and torch.equal(self.tasks, other.tasks)
-
-    __hash__ = None
-
-    def _only(self, what: str) -> float:
-        if self.what != what:
-            fix = f"see .{self.what}, or evaluate with what={what!r}"
-            raise FMRLError(f"this evaluation measured the {self.what}", fix=fix)
-        return self.mean
+ADAPTED = "adapted"
 
 
 def evaluate(
-    learner: MetaTrainer | nn.Module, episodes: TasksWithQueries | Sequence[TasksWithQueries],
-    steps: int = 50, *, protocol: str, count: int = 1000, start: int = 0, within: Any = None,
-    runs: Sequence[int] | None = None, loss: Loss | None = None, what: str | None = None,
-) -> Evaluation | list[Evaluation]:  # fmt: skip
+    learner: MetaTrainer | nn.Module | Start,
+    episodes: TasksWithQueries | Sequence[TasksWithQueries], steps: int = 50, *, protocol: str,
+    count: int = 1000, start: int = 0,
+    within: Any = None, runs: Sequence[int] | None = None, loss: Loss | None = None,
+    what: str | None = None, compare: bool = True, progress: bool = True,
+) -> Evaluation | BothProtocols | list[Evaluation] | list[BothProtocols]:  # fmt: skip
     """Adapt to each test task by inner steps from phi, then judge the answers to its queries.
+
+    Beside it, on the same samples and queries, what you would have got without meta-learning: the
+    same network untrained (a trainer's modules as they were given, a module drawn anew; the same
+    inner steps, and the step a trainer began with), nearest class mean, and logistic regression on
+    the inputs; for numbers and the squared error ridge regression and the mean of the samples.
+    ``.sentence`` says whether it helped.
 
     Args:
         learner: A trainer (its within, loss, step and carried moments are used; it is not changed)
@@ -109,25 +51,30 @@ def evaluate(
             over one table.
         steps: Inner steps on each task; 0 judges phi itself.
         protocol: "transductive" puts all queries of a task in one batch, so that batch norm sees
-            them together; "inductive" gives each query alone, in one batch with the task's samples.
-            There is no default: the two differ by points.
+            them together; "inductive" gives each query alone, in one batch with the task's samples;
+            "both" judges the same adapted networks under both. There is no default: the two differ
+            by points.
         count: Test tasks.
         start: Number of the first of them.
-        within: `SGD` or `Adam`, for a module. Default ``Adam()``.
+        within: `SGD`, `Adam` or `DoG`, for a module (default ``Adam()``); `Fading`, for a trainer
+            that has learned its step.
         runs: Which runs of a trainer; None means all.
         loss: For a module. Default `cross_entropy`.
         what: "accuracy", the share of right answers, or "loss", that of the queries. Left out, it
             is the accuracy where targets are whole numbers and the loss is not the squared error.
+        compare: Whether to look at what you would have got without; it takes as long again.
+        progress: Whether to show a bar, on a terminal.
 
     Returns:
-        One `Evaluation`; a list of them for a list of sequences or a trainer with several runs.
+        One `Evaluation`, or for "both" one `BothProtocols` of two; a list of them for a list of
+        sequences or a trainer with several runs.
 
     >>> from fmrl.deep import SGD, Arrays
     >>> tasks = Arrays([(torch.eye(2), [0, 1], torch.eye(2), [0, 1])], batch=2, steps=1)
     >>> evaluate(nn.Linear(2, 2), tasks, 100, protocol="inductive", count=2, within=SGD(0.5))
     Evaluation(accuracy 1.0000 [1.0000, 1.0000], inductive, 2 tasks, 100 steps)
     """
-    _one_of(PROTOCOLS, protocol=protocol)
+    _one_of((*PROTOCOLS, "both"), protocol=protocol)
     whole(1, count=count)
     whole(0, steps=steps, start=start)
     begin = Start.of(learner, runs, within, loss)
@@ -135,34 +82,99 @@ def evaluate(
     sources = list(episodes) if listed else [episodes] * chosen
     _check(sources, chosen, begin)
     sources = [s.with_steps(steps) for s in sources]
-    what, inputs = _measure(what, sources[0], begin.loss), sources[0].inputs
+    asked = PROTOCOLS if protocol == "both" else (protocol,)
+    measured = _measure(what, sources[0], begin.loss)
+    starts = {ADAPTED: begin}
+    if compare and (untrained := begin.untrained(learner, runs)) is not None:
+        starts[without.START] = untrained
     numbers = [(r, start + i) for r in range(chosen) for i in range(count)]
-    size = min(len(numbers), STACK)
-    loop, play = _loop(learner, begin, sources[0], size)
+    loop, play = _loop(learner, begin, sources[0], min(len(numbers), STACK))
     for source in {id(s): s for s in sources}.values():
         loop.check(extent(source))
-    answers = torch.empty(chosen, count, dtype=torch.float64)
-    for at in range(0, len(numbers), size):
-        piece = numbers[at : at + size]
-        run = [r for r, _ in piece] + [piece[-1][0]] * (size - len(piece))
-        drawn = [
-            (a, *sources[r].queried(piece[a][1], b - a)) for r, a, b in _spans(run[: len(piece)])
-        ]
-        for buffer, i in ((loop.index, 1), (loop.label, 2)):
-            buffer[:, : len(piece)].copy_(torch.cat([d[i] for d in drawn]).transpose(0, 1))
-        begin.put(loop, torch.tensor(run, device=begin.phi.device))
-        play()
-        theta = ends(loop)
-        for group in _grouped([(a, queried) for a, _, _, groups in drawn for queried in groups]):
-            outputs = _outputs(loop.apply, theta[group.at], inputs, group, protocol)
-            if what == "accuracy":
-                scores = outputs.argmax(-1).eq(group.targets).double().mean(1)
-            else:
-                scores = begin.loss(outputs, group.targets)
-            answers.view(-1)[at + group.at.cpu()] = scores.double().cpu()
-    results = [Evaluation(row, protocol, steps, what) for row in answers]
-    several = listed or (isinstance(learner, MetaTrainer) and learner.runs > 1)
+    found = Scores(chosen * count, asked)
+    with _bar(len(numbers), progress) as advance:
+        for at in range(0, len(numbers), loop.tasks):
+            piece = numbers[at : at + loop.tasks]
+            groups = _draw(loop, sources, piece)
+            inputs = sources[0].inputs
+            for name, from_here in starts.items():
+                run = [r for r, _ in piece] + [piece[-1][0]] * (loop.tasks - len(piece))
+                from_here.put(loop, torch.tensor(run, device=begin.phi.device))
+                play()
+                theta = ends(loop)
+                for group, each in itertools.product(groups, asked):
+                    outputs = _outputs(loop.apply, theta[group.at], inputs, group, each)
+                    found.put(name, each, at + group.at, _judge(outputs, group, measured, begin))
+            if compare and without.readable(inputs, begin.module):
+                outputs = loop.apply.outputs[-1] if loop.apply.outputs else 1
+                for group in groups:
+                    facts = measured, begin.loss, outputs
+                    for name, scores in without.scores(inputs, group, *facts).items():
+                        for each in asked:
+                            found.put(name, each, at + group.at, scores)
+            advance(len(piece))
+    variety = learner.variety if isinstance(learner, MetaTrainer) else None
+    results = []
+    for r in range(chosen):
+        own = slice(r * count, (r + 1) * count)
+        made = [found.evaluation(own, each, steps, measured, variety) for each in asked]
+        results.append(BothProtocols(*made) if protocol == "both" else made[0])
+    several = listed or chosen > 1 or (isinstance(learner, MetaTrainer) and learner.runs > 1)
     return results if several else results[0]
+
+
+class Scores:
+    """Scores of tasks by who made them and under which protocol."""
+
+    def __init__(self, tasks: int, protocols: Sequence[str]):
+        self.tasks, self.held = tasks, {each: {} for each in protocols}
+
+    def put(self, name: str, protocol: str, at: torch.Tensor, scores: torch.Tensor) -> None:
+        """Keep the scores of tasks ``at``."""
+        empty = torch.full((self.tasks,), math.nan, dtype=torch.float64)
+        self.held[protocol].setdefault(name, empty)[at.cpu()] = scores.double().cpu()
+
+    def evaluation(
+        self, own: slice, protocol: str, steps: int, what: str, variety: Variety | None
+    ) -> Evaluation:
+        """Of the tasks ``own``; a way that could not be tried on all of them is left out."""
+        rows = {name: scores[own].clone() for name, scores in self.held[protocol].items()}
+        adapted = rows.pop(ADAPTED)
+        beside = {name: row for name, row in rows.items() if not bool(row.isnan().any())}
+        return Evaluation(adapted, protocol, steps, what, beside, variety)
+
+
+def _draw(loop: InnerLoop, sources: list[Any], piece: list[tuple[int, int]]) -> list[Queried]:
+    """Put the tasks of (run, number) into the loop; their samples and queries, by shape."""
+    spans = _spans([r for r, _ in piece])
+    drawn = [(a, *sources[r].queried(piece[a][1], b - a)) for r, a, b in spans]
+    for buffer, i in ((loop.index, 1), (loop.label, 2)):
+        buffer[:, : len(piece)].copy_(torch.cat([d[i] for d in drawn]).transpose(0, 1))
+    return _grouped([(a, queried) for a, _, _, groups in drawn for queried in groups])
+
+
+def _judge(outputs: torch.Tensor, group: Queried, what: str, begin: Start) -> torch.Tensor:
+    """The score of every task."""
+    if what == "accuracy":
+        return outputs.argmax(-1).eq(group.targets).double().mean(1)
+    return begin.loss(outputs, group.targets)
+
+
+@contextmanager
+def _bar(total: int, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A bar over test tasks, on a terminal that has no other."""
+    from rich.console import Console
+    from rich.errors import LiveError
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with ExitStack() as stack:
+        bar = None
+        if shown and (console.is_terminal or console.is_jupyter):
+            with suppress(LiveError):
+                bar = stack.enter_context(Progress(console=console, transient=True))
+        line = None if bar is None else bar.add_task("test tasks", total=total)
+        yield (lambda n: None) if bar is None else (lambda n: bar.advance(line, n))
 
 
 def _one_of(known: tuple[str, ...], **given: str) -> None:
@@ -213,7 +225,7 @@ def _loop(learner: Any, begin: Start, source: Any, size: int) -> tuple[InnerLoop
     own = isinstance(learner, MetaTrainer)
     held = learner.__dict__.setdefault("_evaluations", {}) if own else {}
     label = source.draw(0, 1)[1]
-    key = (size, *label.shape, label.dtype, id(source.inputs))
+    key = (size, *label.shape, label.dtype, id(source.inputs), begin.within)
     found, piece = held.pop(key, None), size
     while found is None:
         try:
@@ -241,7 +253,9 @@ def _grouped(groups: Sequence[tuple[int, Queried]]) -> list[Queried]:
     for same in shapes.values():
         at = torch.cat([offset + q.at for offset, q in same])
         fields = zip(*((q.support, q.query, q.targets) for _, q in same), strict=True)
-        found.append(Queried(at, *map(torch.cat, fields)))
+        known = [q.support_targets for _, q in same]
+        known = None if any(k is None for k in known) else torch.cat(known)
+        found.append(Queried(at, *map(torch.cat, fields), known))
     return found
 
 

@@ -3,7 +3,7 @@
 The meta-update and the similarity rule are the core's own values, applied to the flat parameter
 vector with R = ½‖·‖² on all of R^P. A meta-iteration gives them the tasks of a meta-batch, which
 all started from the same phi. Any rule with ``init`` and ``update`` can be used, if it observes
-nothing of a task's play or its squared gradients (`OBSERVED`), and learns a number or a step for
+nothing of a task's play or sums over its gradients (`OBSERVED`), and learns a number or a step for
 every parameter."""
 
 from __future__ import annotations
@@ -27,7 +27,12 @@ from fmrl.deep.checks import whole
 from fmrl.errors import FMRLError
 
 DOMAIN = Euclidean()
-OBSERVED = (None, "norms", "squares")  # what a rule may ask to see of a network's play
+OBSERVED = (
+    None,
+    "norms",
+    "squares",
+    "agreements",
+)  # what a rule may ask to see of a network's play
 
 
 class Played(NamedTuple):
@@ -112,9 +117,15 @@ class MetaLevel:
             raise FMRLError(f"{self.within!r} has no step", fix=fix)
         if self.observes not in OBSERVED:
             raise _too_much(self.similarity)
-        if self.observes and self.within.adaptive:
-            what = f"{self.similarity!r} learns the step of plain gradients, which Adam rescales"
-            raise FMRLError(what, fix="use SGD(), or Adam with Doubling or AverageDeviation")
+        scaled = "Adam" if self.within.adaptive else "DoG" if self._scaled else None
+        if (self.observes and scaled) or (self.absolute and scaled == "DoG"):
+            what = (
+                f"{self.similarity!r} learns the step of plain gradients, which {scaled} rescales"
+            )
+            raise FMRLError(what, fix=f"use SGD(), or {scaled} with Doubling or AverageDeviation")
+        if self.observes == "agreements" and hasattr(self.update, "longer"):
+            what = f"{self.similarity!r} looks at where a task's own steps end"
+            raise FMRLError(what, fix="use FLIOnline() or FLIBatch()")
 
     @property
     def observes(self) -> str | None:
@@ -127,6 +138,11 @@ class MetaLevel:
     def absolute(self) -> bool:
         """Whether the guess is the step itself."""
         return getattr(self.similarity, "absolute", False)
+
+    @property
+    def _scaled(self) -> Any:
+        """How the inner rule makes its scale of a guess D, if not by D/sigma."""
+        return getattr(self.within, "scaled", None)
 
     @property
     def averages(self) -> bool:
@@ -161,6 +177,8 @@ class MetaLevel:
         """Inner step of each run: fixed [R], D_t / sigma, or the guess itself, [R] or [R, P]."""
         if self.similarity is None or self.absolute:
             return steps if self.similarity is None else guess
+        if self._scaled:
+            return self._scaled(guess, self.rounds)
         return guess / self.sigma(size)
 
     def fraction(self, memory: int, count: int) -> tuple[float, Any]:
@@ -184,10 +202,20 @@ class MetaLevel:
         fraction, _ = self.fraction(memory, 1)
         return abs(self._moved(2.0, 5.0, memory, 1)[0] - (2.0 + 3.0 * fraction)) < 1e-12
 
-    def seen(self, squares: torch.Tensor | None) -> torch.Tensor | None:
-        """What the similarity rule sees, [R, K, 1] or [R, K, P], of squared gradients [R, K, P]."""
-        norms = squares is not None and self.observes == "norms"
-        return squares.sum(-1, keepdim=True) if norms else squares
+    def seen(
+        self, squares: torch.Tensor | None, last: torch.Tensor | None = None,
+        state: MetaState | None = None,
+    ) -> torch.Tensor | None:  # fmt: skip
+        """What the similarity rule sees, [R, K, 1] or [R, K, P], of tasks whose squared gradients
+        [R, K, P] were added up and that ended at ``last`` [R, K, P].
+        """
+        if squares is None or self.observes == "squares":
+            return squares
+        if self.observes == "norms":
+            return squares.sum(-1, keepdim=True)
+        eta = state.guess if state.guess.ndim == 2 else state.guess[:, None]
+        total = (state.phi[:, None] - last.view(squares.shape)) / eta[:, None]  # Σ∇
+        return (total.square() - squares) / 2
 
     def advance(
         self, state: MetaState, theta: torch.Tensor, fraction: torch.Tensor | None,

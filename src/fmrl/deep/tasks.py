@@ -48,6 +48,7 @@ class Queried:
     support: torch.Tensor  # [n, S] all their training rows
     query: torch.Tensor  # [n, Q] their query rows
     targets: torch.Tensor  # [n, Q, ...] the targets of the queries
+    support_targets: torch.Tensor | None = None  # [n, S, ...] of the training rows, where known
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -232,8 +233,9 @@ class FewShot:
     def queried(self, start: int, count: int) -> tuple[torch.Tensor, torch.Tensor, list[Queried]]:
         """`draw_queries` with the queries' labels, as `evaluate` takes them."""
         index, label, support, query = self.draw_queries(start, count)
-        at = torch.arange(count, device=self.inputs.device)
-        return index, label, [Queried(at, support, query, self.query_labels.expand(count, -1))]
+        at, labels = (torch.arange(n, device=index.device) for n in (count, self.episodes.ways))
+        given = (labels.repeat_interleave(n) for n in (self.queries, self.episodes.shots))
+        return index, label, [Queried(at, support, query, *(g.expand(count, -1) for g in given))]
 
     def with_steps(self, steps: int) -> FewShot:
         """The same tasks, cut into ``steps`` mini-batches."""
@@ -315,7 +317,7 @@ class Arrays:
         for pairs in shapes.values():
             support, query = (torch.stack([self._rows(k + e) for _, e in pairs]) for k in (0, n))
             at = torch.tensor([i for i, _ in pairs], device=self.device)
-            found.append(Queried(at, support, query, self.targets[query]))
+            found.append(Queried(at, support, query, *(self.targets[i] for i in (query, support))))
         return *self.draw(start, count), found
 
     def with_steps(self, steps: int) -> Arrays:

@@ -17,6 +17,7 @@ from fmrl.deep.checks import extent, sequence, side_by_side, whole
 from fmrl.deep.engines.fused import PRECISIONS
 from fmrl.deep.engines.inner import PATHS, InnerLoop
 from fmrl.deep.engines.iteration import STRETCH, MetaIteration
+from fmrl.deep.evaluation import Variety
 from fmrl.deep.losses import Loss, cross_entropy
 from fmrl.deep.meta_level import MetaLevel, mapped
 from fmrl.deep.networks import Layout
@@ -93,6 +94,7 @@ class MetaTrainer:
         if ranks is not None:
             ranks.check(self.within, similarity)
             ranks.same(flat)
+        self.first, self.variety = flat, None  # where training begins; what it was trained on
         self.state = self.level.init(flat)
         self.rates = flat.new_tensor([w.step or 1.0 for w in withins])
         self.losses: list[torch.Tensor] = []  # [iterations, R] per chunk
@@ -239,6 +241,7 @@ class MetaTrainer:
 
         Where memory runs out, half as many tasks go through the network at once.
         """
+        self.variety = Variety.of(sources)
         source, in_turn = sources[0], self.within.carry == "in turn"
         steps, batch, rounds = source.steps, source.batch, rounds or source.steps
         shape = (steps, rounds, batch, id(source.inputs), kind, self.piece)

@@ -1,10 +1,15 @@
-"""Within-task optimisers, as values, elementwise on flat stacked parameters theta [tasks, P]."""
+"""Within-task optimisers, as values, on flat stacked parameters theta [tasks, P].
+
+`SGD` and `Adam` are written into the engines. Others have ``move``, which takes one step in place.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import torch
 
 from fmrl.errors import FMRLError
 
@@ -32,6 +37,84 @@ class SGD:
     def gradient_bound(self, size: int) -> float | None:
         """G for a network of ``size`` parameters; None when it is not known."""
         return self.lipschitz
+
+
+@dataclass(frozen=True)
+class DoG:
+    """Distance over gradients: theta ← theta − r_i/√(Σ_{s≤i}‖∇_s‖²)·∇_i inside a task.
+
+    r_i is the largest distance from phi so far in this task, and at first the radius that earlier
+    tasks give: 2·D_t/√(m+1) where a similarity rule guesses D_t, so that D is all that is learned
+    and no step is chosen. With that radius a task of m gradients that have nothing in common ends
+    at the distance √2·D it was guessed to end at: D grows where gradients agree and falls where
+    they turn. Started from 1e-6, as DoG is where there is one task, a few steps lead nowhere.
+
+    Args:
+        step: The first radius. Leave it out when a similarity rule guesses it.
+    """
+
+    step: float | None = None
+    lipschitz: ClassVar[None] = None
+    adaptive: ClassVar[bool] = False
+    carry: ClassVar[bool] = False
+    beta2: ClassVar[float] = 0.0
+    eps: ClassVar[float] = 0.0
+
+    def __post_init__(self):
+        _check(self)
+
+    def gradient_bound(self, size: int) -> float | None:
+        """1: gradients are observed, so all tasks weigh alike."""
+        return 1.0
+
+    def scaled(self, guess: torch.Tensor, rounds: int) -> torch.Tensor:
+        """The first radius that goes with the guess D and ``rounds`` steps."""
+        return guess * 2 / (rounds + 1) ** 0.5
+
+    def move(
+        self, theta: torch.Tensor, gradient: torch.Tensor, radius: torch.Tensor, second: Any,
+        held: Any,
+    ) -> Any:  # fmt: skip
+        """One step of T tasks; ``held``: phi, Σ‖∇‖² and the largest distance (None: none yet)."""
+        phi, met, far = (theta.clone(), 0.0, radius) if held is None else held
+        met = met + gradient.square().sum(1, keepdim=True)
+        far = torch.maximum(far, (theta - phi).norm(dim=1, keepdim=True))
+        theta -= gradient * (far / (met + 1e-20).sqrt())
+        return phi, met, far
+
+
+@dataclass(frozen=True)
+class Fading:
+    """ARUBA++, at test time: the learned step falls with the gradients of the test task itself,
+    eta_i = √(b/(g + weight·Σ_{s<i}∇_s²)), by coordinate or, after `Isotropic`, as one number.
+
+    Give it as ``within=`` to `adapt` or `evaluate` with a trainer whose similarity rule is
+    `Isotropic` or `PerCoordinate`: b and g are what that rule has added up.
+
+    Args:
+        weight: Of a gradient of the test task against those of all training tasks.
+    """
+
+    weight: float = 1.0
+    step: ClassVar[None] = None
+    adaptive: ClassVar[bool] = True  # ``second`` holds g
+    carry: ClassVar[bool] = False
+    beta2: ClassVar[float] = 0.0
+    eps: ClassVar[float] = 0.0
+
+    def __post_init__(self):
+        if not (isinstance(self.weight, Real) and 0 <= self.weight < float("inf")):
+            raise FMRLError(f"{self!r}: weight must be a finite number, at least 0")
+
+    def move(
+        self, theta: torch.Tensor, gradient: torch.Tensor, root: torch.Tensor,
+        second: torch.Tensor, held: Any,
+    ) -> None:  # fmt: skip
+        """One step of T tasks; ``root`` is √b, [T, 1] or [T, P]."""
+        theta.addcdiv_(gradient * root, second.sqrt(), value=-1)
+        square = gradient.square()
+        square = square.sum(1, keepdim=True) if root.shape[1] == 1 else square
+        second += self.weight * square
 
 
 @dataclass(frozen=True)
@@ -74,11 +157,14 @@ class Adam:
         return self.lipschitz if self.lipschitz is not None else size**0.5
 
 
-def known(within: SGD | Adam) -> SGD | Adam:
-    """``within`` itself, when it is one of the two above."""
-    if not isinstance(within, (SGD, Adam)):
+def known(within: SGD | Adam | DoG) -> SGD | Adam | DoG:
+    """``within`` itself, when a network can be trained with it."""
+    if isinstance(within, Fading):
+        fix = "train with SGD() and PerCoordinate(…), then give it to evaluate or adapt"
+        raise FMRLError(f"{within!r} is for test tasks", fix=fix)
+    if not isinstance(within, (SGD, Adam, DoG)):
         name = within.__name__ if isinstance(within, type) else type(within).__name__
-        fix = "use fmrl.deep.SGD(step) or fmrl.deep.Adam(step)"
+        fix = "use fmrl.deep.SGD(step), fmrl.deep.Adam(step) or fmrl.deep.DoG()"
         raise FMRLError(f"within={name} is not an optimiser of fmrl.deep", fix=fix)
     return within
 

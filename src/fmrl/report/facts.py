@@ -188,4 +188,5 @@ class Facts(TypedDict, total=False):
     certificate: dict[str, Any]  # Certificate.to_dict()
     run: Run
     bibtex: str  # instead of the paper's
+    playground: str  # name of a file beside the page, with the run's tasks to play with
     missing: dict[Section, Missing]  # instead of the usual reasons

@@ -178,7 +178,7 @@ def similarity_map(
     rule = "farther from the median of the optima than the median distance + "
     outlier = np.flatnonzero(good & (distance > fence))
     outlier = outlier[np.argsort(-distance[outlier], kind="stable")]
-    middle, plane, explained = _plane(optima[good])
+    middle, plane, explained = two_directions(optima[good])
     xy = (optima - middle) @ plane.T
     kept = thin_cloud(xy, outlier, most)
     order = [outlier[np.isin(outlier, kept)], kept[~np.isin(kept, outlier)]]
@@ -231,7 +231,7 @@ def worth(history: History) -> dict[str, Any]:
     return {"worth": plain(known | {"pays_after": found.pays_after, "tasks": len(history)})}
 
 
-def _plane(optima: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[float]]:
+def two_directions(optima: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[float]]:
     """Mean [d], two orthonormal directions [2, d] (zero where there are fewer) and their shares of
     the variance.
     """

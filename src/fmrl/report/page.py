@@ -21,7 +21,7 @@ from fmrl.report.certificate_section import certificate
 from fmrl.report.facts import Facts
 from fmrl.report.html import details, escape
 
-SCRIPTS = ("axes.js", "chart.js", "explore.js", "page.js")  # one scope, in this order
+SCRIPTS = ("axes.js", "chart.js", "explore.js", "theme.js", "page.js")  # one scope, in this order
 # Anchor, title, and the fact without which there is nothing to show (None: always shown).
 SECTIONS = (
     ("summary", "In short", None, brief.summary),
@@ -91,23 +91,40 @@ def embed(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
+def assemble(template: str, script: str, parts: Mapping[str, str], allowed: str = "") -> str:
+    """A page whose places {{name}} are filled, with a content policy that forbids every request
+    and every script but this one.
+
+    Args:
+        template: The HTML, with places for ``policy`` and ``script`` too.
+        script: Runs in strict mode, in a scope of its own.
+        parts: What fills the other places, as HTML.
+        allowed: More of the content policy.
+    """
+    script = f'"use strict";\n(() => {{\n{script}}})();\n'
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    filled = {**parts, "script": script, "policy": f"{policy}; img-src data:{allowed}"}
+    return re.sub(r"\{\{(\w+)\}\}", lambda found: filled[found[1]], template)
+
+
+def asset(name: str, package: str = "fmrl.report") -> str:
+    """The text of a file that lies in a package."""
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
+
+
 def _filled(facts: Facts) -> str:
     facts = charts.thinned_facts(facts)
-    script = "".join(['"use strict";\n(() => {\n', *map(_asset, SCRIPTS), "})();\n"])
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    allowed = f"style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
     created = facts.get("run", {}).get("created")
     parts = {
         "title": escape(facts["title"]),
-        "policy": f"default-src 'none'; {allowed}",
-        "style": _asset("page.css"),
-        "script": script,
+        "style": asset("page.css"),
         "data": embed(charts.specs(facts)),
         "sections": _sections(facts),
         "when": f"{escape(created)} · " if created else "",
         "version": escape(fmrl.__version__),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("page.html"))
+    return assemble(asset("page.html"), "".join(map(asset, SCRIPTS)), parts)
 
 
 def _sections(facts: Facts) -> str:
@@ -123,7 +140,3 @@ def _sections(facts: Facts) -> str:
     theory = details("For theorists: regret and what is proved", sections.theory(facts) + folded)
     body += f'<div id="theory">{theory}</div>'
     return f'<nav aria-label="Sections"><ul>{links}</ul></nav>{body}'
-
-
-def _asset(name: str) -> str:
-    return resources.files("fmrl.report").joinpath(name).read_text(encoding="utf-8")

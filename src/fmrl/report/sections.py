@@ -5,6 +5,7 @@ is written here.
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from fmrl.report import charts
 from fmrl.report.facts import PAPER, Facts
@@ -182,8 +183,17 @@ def similarity(facts: Facts) -> str:
         most = f"The {len(rows)} farthest of them" if total > len(rows) else "All of them"
         more = details(most, table(head, rows, [1])) if len(rows) > 8 else ""
         below = f'<div class="narrow">{table(head, rows[:8], [1], caption)}{more}</div>'
-    drawn = figure("similarity", "Map of the tasks' optima", note, ball, shown) + below
+    drawn = figure("similarity", "Map of the tasks' optima", note, ball, shown)
+    drawn += _playground(facts) + below
     return drawn + (_environment(found["environment"]) if "environment" in found else "")
+
+
+def _playground(facts: Facts) -> str:
+    """The link to the page on which these tasks can be dragged."""
+    if not facts.get("playground"):
+        return ""
+    to = "./" + quote(str(facts["playground"]), errors="replace")  # "./": never a scheme
+    return f'<p><a href="{escape(to, None)}">Drag these tasks and watch what it changes</a></p>'
 
 
 def _environment(found: dict[str, Any]) -> str:

@@ -17,6 +17,7 @@ from fmrl.reproduce.convex.compositions import BLOCKED, EXACT, KNOWN, SUMMED
 from fmrl.reproduce.deep.settings import FAMILIES, SWEEPS, TINY, family, reference
 from fmrl.reproduce.environments import claims as moving_claims
 from fmrl.reproduce.environments import runs as moving_runs
+from fmrl.reproduce.federated import claims as clients_claims
 from fmrl.reproduce.geometry import claims as shape_claims
 from fmrl.reproduce.geometry import runs as shape_runs
 from fmrl.reproduce.privacy import claims as private_claims
@@ -277,6 +278,31 @@ def _ratios(rows: list[Row], styles: dict, panels: dict, note: str) -> Figure:
     return figure
 
 
+def federated(rows: list[Row], data: str) -> dict[str, Figure]:
+    """Accuracy against rounds, unadapted and personalised, and of the last look by method."""
+    figure = Figure(figsize=(12, 3.9), layout="constrained")
+    grid = figure.subplots(1, 3)
+    measures = clients_claims.UNADAPTED, clients_claims.ACCURACY
+    for axes, measure in zip(grid, measures, strict=False):
+        for colour, name in zip(COLOURS, clients_claims.TRAINED, strict=False):
+            key = measure, "on the way", name
+            here = [r for r in rows if (r["preset"], r["within"], r["method"]) == key]
+            _line(axes, [r["shots"] for r in here], here, name, colour, marker=".")
+        title = "before adapting" if measure == clients_claims.UNADAPTED else "personalised"
+        axes.set(xlabel="rounds", title=title)
+    grid[0].set_ylabel("accuracy on test clients")
+    grid[0].legend(fontsize=7)
+    last = [r for r in rows if r["preset"] == measures[1] and r["within"] == "test clients"]
+    places = range(len(last))
+    grid[2].hlines(places, [r["low"] for r in last], [r["high"] for r in last], color="navy")
+    grid[2].plot([r["mean"] for r in last], places, "o", color="navy", ms=4)
+    grid[2].set_yticks(places, [r["method"] for r in last], fontsize=7)
+    grid[2].invert_yaxis()
+    grid[2].set(xlabel="accuracy, personalised", title="after the last round")
+    figure.suptitle(data, fontsize=9)
+    return {"federated": figure}
+
+
 DRAW: dict[str, Callable[[list[Row], str], dict[str, Figure]]] = {
     "similarity": projections,
     "growth": growths,
@@ -285,6 +311,7 @@ DRAW: dict[str, Callable[[list[Row], str], dict[str, Figure]]] = {
     "geometry": shapes,
     "environments": environments,
     "privacy": privacy,
+    "federated": federated,
 }
 
 

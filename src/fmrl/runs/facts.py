@@ -14,6 +14,8 @@ from fmrl import report
 from fmrl.core.algorithm import FMRL
 from fmrl.core.values import parse
 from fmrl.datasets.registry import DATASETS
+from fmrl.errors import FMRLError
+from fmrl.playground.table import Table, table_of
 from fmrl.report import PAPER
 from fmrl.runs.folder import TASKS, Run
 from fmrl.theory.bounds import weights
@@ -31,6 +33,8 @@ PARTS = {
     "PerCoordinate": ("steps learned from gradients (ARUBA)", "khodak2019adaptive"),
     "FullMatrix": ("steps learned from gradients (ARUBA)", "khodak2019adaptive"),
     "LowRank": ("steps learned from gradients (ARUBA)", "khodak2019adaptive"),
+    "Observed": ("steps from observed gradients", "khodak2019adaptive"),
+    "MetaSGD": ("steps learned by gradient descent (Meta-SGD)", "li2017meta"),
     "EWOO": ("exponentially weighted online optimisation", "hazan2007logarithmic"),
     "Tree": ("private sums by tree aggregation", "kairouz2021practical"),
     "NoisyGradients": ("private meta-learning", "li2020private"),
@@ -117,6 +121,16 @@ def facts(run: Run) -> report.Facts:
         again = replace(options, holdout=0.2).command("RUN")
         missing["heldout"] = {"why": "No task was held out.", "command": again}
     return found  # type: ignore[return-value]
+
+
+def playground_table(run: Run) -> Table:
+    """The tasks of a run for the playground."""
+    options = run.settings.options
+    if run.history.keep == "scalars":
+        what = "the run was too large to keep the optima of its tasks"
+        raise FMRLError(what, fix="train on fewer tasks, or leave RUN out")
+    names = pl.read_parquet(run.file(TASKS))["task"].to_list()
+    return table_of(run.history.optimum, names, f"{options.target} by {options.task}")
 
 
 def _learned(run: Run) -> Any:

@@ -2,6 +2,7 @@
 
 * ``norms``      Σ_i ‖∇_i‖_*² in the domain's dual norm, k = 1;
 * ``squares``    Σ_i ∇_i², coordinate by coordinate, k = d;
+* ``agreements`` Σ_{s<i} ∇_s·∇_i, coordinate by coordinate, k = d;
 * ``products``   Σ_i ∇_i∇_iᵀ, k = d²;
 * ``posterior``  the regularised leader θ̂ of all rounds, ∇²Σ losses there, and for squared losses
   their residual sum of squares and m (else 0 and 0), and the diagonal of H: k = 2d + d² + 2.
@@ -28,6 +29,11 @@ def _norms(game: Any, domain: Domain, phi: Array, eta: Any, played: Play) -> Arr
 def _squares(game: Any, domain: Domain, phi: Array, eta: Any, played: Play) -> Array:
     met: Any = played.gradients
     return namespace(phi).sum(met**2, axis=-2)
+
+
+def _agreements(game: Any, domain: Domain, phi: Array, eta: Any, played: Play) -> Array:
+    met: Any = played.gradients
+    return (namespace(phi).sum(met, axis=-2) ** 2 - _squares(game, domain, phi, eta, played)) / 2
 
 
 def _products(game: Any, domain: Domain, phi: Array, eta: Any, played: Play) -> Array:
@@ -90,7 +96,8 @@ def curvature_of(samples: Any, theta: Array) -> Array:
 
 
 OBSERVATIONS = {
-    "norms": _norms, "squares": _squares, "products": _products, "posterior": _posterior,
+    "norms": _norms, "squares": _squares, "agreements": _agreements, "products": _products,
+    "posterior": _posterior,
 }  # fmt: skip
 
 

@@ -190,7 +190,8 @@ def _multi_head(mode, func, query, key, value, embed_dim, heads, in_weight, in_b
     biases = (None,) * 3 if in_bias is None else in_bias.chunk(3)
     parts = zip((query, key, value), weights, biases, strict=True)
     # [L, N, E] -> [N, heads, L, E / heads]
-    q, k, v = (F.linear(*p).unflatten(-1, (heads, -1)).permute(1, 2, 0, 3) for p in parts)
+    into = (_linear(mode, F.linear, *p).unflatten(-1, (heads, -1)) for p in parts)
+    q, k, v = (t.permute(1, 2, 0, 3) for t in into)
     scores = q @ k.mT * q.shape[-1] ** -0.5
     for mask in (attn_mask, None if key_padding_mask is None else key_padding_mask[:, None, None]):
         if mask is None:
@@ -199,11 +200,40 @@ def _multi_head(mode, func, query, key, value, embed_dim, heads, in_weight, in_b
         hidden = mask.dtype == torch.bool
         scores = scores.masked_fill(mask, -math.inf) if hidden else scores + mask
     shares = mode.dropped(scores.softmax(-1), dropout_p)
-    out = F.linear((shares @ v).permute(2, 0, 1, 3).flatten(2), out_weight, out_bias)
+    joined = (shares @ v).permute(2, 0, 1, 3).flatten(2)
+    out = _linear(mode, F.linear, joined, out_weight, out_bias)
     seen = (shares.mean(1) if average_attn_weights else shares) if need_weights else None
     if alone:
         out, seen = out[:, 0], None if seen is None else seen[0]
     return out, seen
+
+
+class _Linear(torch.autograd.Function):
+    """x [T, n, I] times weights [T, O, I]: no product or gradient is transposed in memory."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return torch.bmm(x, weight.mT)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, slope):
+        x, weight = ctx.saved_tensors
+        back = torch.bmm(slope, weight) if ctx.needs_input_grad[0] else None
+        return back, torch.bmm(slope.mT, x)
+
+
+def _linear(mode, func, input, weight, bias=None):
+    if not mode.stacked:
+        return func(input, weight, bias)
+
+    def run(x, weight):
+        y = _Linear.apply(x.reshape(len(x), -1, x.shape[-1]), weight)
+        return y.view(*x.shape[:-1], weight.shape[1])
+
+    y = mode.stacking(run, input, weight)
+    return y if bias is None else y + bias
 
 
 def _conv2d(mode, func, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
@@ -263,7 +293,9 @@ def _recurrent(cell: str):
             first = [s[i * ways : (i + 1) * ways] for s in states]
 
             def run(x, *rest):
-                return recurrent.layer(own, x, rest[: len(states)], rest[len(states) :])
+                if x.is_cuda:
+                    return recurrent.layer(own, x, rest[: len(states)], rest[len(states) :])
+                return recurrent.in_turn(func, own, x, rest[: len(states)], rest[len(states) :])
 
             x, *last = mode.stacking(run, x, *first, *each)
             ends.append(last)
@@ -282,6 +314,7 @@ REPLACED = {
     F.instance_norm: _instance_norm,
     F.scaled_dot_product_attention: _attention,
     F.multi_head_attention_forward: _multi_head,
+    F.linear: _linear,
     torch.conv2d: _conv2d,
     torch.conv1d: _conv1d,
     torch.lstm: _recurrent("lstm"),

@@ -31,6 +31,7 @@ from fmrl.errors import FMRLError
 
 PATHS = (*FORMS, "fused", "by hand")
 CPU_TASKS = 5  # that the caches hold
+PART = 2**14  # parameters of a task that its optimiser moves at a time on a CPU
 MOST_STEPS = 2**20  # of a task, so that keys of masks differ
 PATCHES = 2**30  # numbers that the patches of a piece may take on a GPU
 
@@ -70,7 +71,8 @@ class InnerLoop:
         frozen = layout.mask(device)
         self._choose(device, dtype, frozen, average)
         if device.type == "cpu" and path == "auto":
-            self.piece = min(self.piece, CPU_TASKS)
+            threads = torch.get_num_threads() if self.hand is None else 1
+            self.piece = min(self.piece, CPU_TASKS, -(-tasks // threads))
         elif self.hand is not None and not self.pooled:
             self.piece = min(self.piece, max(1, PATCHES // self.hand.patches(batch)))
         found = self.plan or self.hand
@@ -99,7 +101,8 @@ class InnerLoop:
         kernels = path == "fused" or (kernels and fused.available())
         image = self.loss in CLASSIFIES and inputs.ndim == 4
         plain = frozen is None and not (self.shaped or self.observe)  # all that the fused step does
-        if kernels and image and plain:
+        own = hasattr(self.within, "move")  # a step that no kernel takes
+        if kernels and image and plain and not own:
             self.plan = fused.plan(self.module, tuple(inputs.shape[1:]), self.batch)
         sizes = {min(self.piece, self.tasks), self.tasks % self.piece or self.piece}  # of stacks
         if self.plan and not all([agrees(fused_error, self, wide, average) for wide in sizes]):
@@ -112,7 +115,8 @@ class InnerLoop:
             raise FMRLError("this network has no passes by hand", fix="use path='auto'")
         fits = kernels and self.hand is not None and pooled.fits(self.hand)
         self.pooled = fits and agrees(pooled_error, self)
-        self.kernels = kernels and self.plan is None and agrees(descend_error, self, average)
+        self.kernels = kernels and not own and self.plan is None
+        self.kernels = self.kernels and agrees(descend_error, self, average)
         if path == "fused" and self.plan is None and not self.pooled:
             what = "there are no kernels for this network, loss, mini-batch or similarity rule, "
             what += "or for frozen parameters"
@@ -142,11 +146,10 @@ class InnerLoop:
         check_loss(self.loss, outputs, targets)
 
     def play(self) -> None:
-        """All steps of all tasks, a piece at a time; by hand on a CPU, each thread has its own."""
+        """All steps of all tasks, a piece at a time; on a CPU each thread has its own."""
         starts = range(0, self.tasks, self.piece)
         pieces = [slice(i, min(i + self.piece, self.tasks)) for i in starts]
-        alone = self.theta.is_cuda or self.hand is None
-        threads = 1 if alone else min(torch.get_num_threads(), len(pieces))
+        threads = 1 if self.theta.is_cuda else min(torch.get_num_threads(), len(pieces))
 
         def job(worker: int) -> None:
             for rows in pieces[worker::threads]:
@@ -159,6 +162,7 @@ class InnerLoop:
         parts = (self.theta, self.second, self.average, self.squares)
         theta, second, average, squares = (None if a is None else a[rows] for a in parts)
         eta = self.eta[rows].view(len(theta), -1)
+        held = None  # what an inner rule with a ``move`` of its own keeps between steps
         for s in range(self.steps):
             index, label, loss = (v[s, rows] for v in (self.index, self.label, self.losses))
             bias = self.bias[s : s + 1]
@@ -170,6 +174,10 @@ class InnerLoop:
             values, gradient = self._gradient(worker, theta, index, label, key)
             loss.copy_(values)
             observed = squares if s < self.observe else None
+            if hasattr(self.within, "move"):
+                note(theta, average, observed, gradient, self.frozen)
+                held = self.within.move(theta, gradient, eta, second, held)
+                continue
             facts = self.within, theta, second, average, observed, gradient, self.frozen, eta, bias
             (fused.descend if self.kernels else descend)(*facts)
 
@@ -178,14 +186,17 @@ class InnerLoop:
         if self.hand is not None:
             return self._once(worker, len(theta))(theta, self.images[index], label)
         leaf = theta.detach().requires_grad_()
-        values = self.loss(self.apply(leaf, self.inputs[index], key), label)
+        values = self.loss(self._once(worker, 0)(leaf, self.inputs[index], key), label)
         return values.detach(), torch.autograd.grad(values.sum(), leaf)[0]
 
     def _once(self, worker: int, tasks: int) -> Any:
-        """The kernels' step or the gradient by hand for stacks of this size, made once."""
+        """What a thread works with, made once: the network's stacked form, or the kernels' step or
+        the gradient by hand for stacks of this size."""
         key, device, scale = (worker, tasks), self.theta.device, self.scale
         if key not in self.made:
-            if self.plan is not None:
+            if self.plan is None and self.hand is None:
+                self.made[key] = self.apply if worker == 0 else self.apply.another()
+            elif self.plan is not None:
                 facts = self.plan, tasks, self.batch, self.within, self.precision, device
                 self.made[key] = fused.FusedStep(*facts, scale=scale)
             else:
@@ -213,23 +224,29 @@ class InnerLoop:
         return torch.tensor(values, dtype=torch.float64).view(t.shape)
 
 
-def descend(within, theta, second, average, squares, gradient, frozen, eta, bias) -> None:
-    """One step of the optimiser on theta [T, P], in place; the gradient is written to.
-
-    average and squares (None: not wanted) add up the iterates and squared gradients.
-    """
+def note(theta, average, squares, gradient, frozen) -> None:
+    """Before a step: average and squares (None: not wanted) add up iterates and gradients²."""
     if frozen is not None:  # then Adam's moments stay 0 too, and theta as it is
         gradient.masked_fill_(frozen, 0)
     if average is not None:
         average += theta
     if squares is not None:
         squares.addcmul_(gradient, gradient)
+
+
+def descend(within, theta, second, average, squares, gradient, frozen, eta, bias) -> None:
+    """One step of the optimiser on theta [T, P], in place; the gradient is written to."""
+    note(theta, average, squares, gradient, frozen)
     if second is None:
         theta -= gradient.mul_(eta)
         return
-    second.mul_(within.beta2).addcmul_(gradient, gradient, value=1 - within.beta2)
-    gradient.mul_(eta * bias)  # eta·g/(√v/bias + eps) in few passes
-    theta.addcdiv_(gradient, second.sqrt().add_(within.eps * bias), value=-1)
+    part = theta.shape[1] if theta.is_cuda else PART
+    wide = eta.expand(-1, theta.shape[1]) * bias if eta.shape[1] > 1 else None
+    for i in range(0, theta.shape[1], part):
+        t, g, v = (a[:, i : i + part] for a in (theta, gradient, second))
+        v.mul_(within.beta2).addcmul_(g, g, value=1 - within.beta2)
+        g.mul_(eta * bias if wide is None else wide[:, i : i + part])
+        t.addcdiv_(g, v.sqrt().add_(within.eps * bias), value=-1)  # eta·g/(√v/bias + eps)
 
 
 @contextmanager

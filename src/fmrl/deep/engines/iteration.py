@@ -160,7 +160,8 @@ class MetaIteration:
         fraction = self.fraction.index_select(0, self.at)[0] if scheduled else None
         ends, losses = ends if self.ends is None else self.ends, losses / self.turns
         # Adam alone is played in turns, and of its tasks nothing is observed.
-        seen = level.seen(None if loop.squares is None else loop.squares.view(R, K, -1))
+        squares = None if loop.squares is None else loop.squares.view(R, K, -1)
+        seen = level.seen(squares, loop.theta, state)
         kept = None if loop.frozen is None else state.phi.clone()
         if self.ranks is not None and self.turns == 1:
             second = loop.second.view(R, K, -1) if self.carried else None

@@ -1,8 +1,9 @@
-"""Recurrent layers of a stack of tasks, each with its own weights, step by step.
+"""Recurrent layers of a stack of tasks, each with its own weights.
 
-Products with the inputs of all steps are one batched product; only what depends on the state is
-done in turn. The LSTM has a backward pass of its own, in which the gradient of the recurrent
-weights is one product over all steps.
+On a GPU they run step by step, all tasks at once: products with the inputs of all steps are one
+batched product, and only what depends on the state is done in turn. The LSTM has a backward pass of
+its own, in which the gradient of the recurrent weights is one product over all steps. On a CPU
+torch's own layer runs task by task.
 """
 
 from __future__ import annotations
@@ -58,6 +59,17 @@ def layer(options: Options, x, states, weights) -> tuple[torch.Tensor, ...]:
     y = torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]
     y = y.transpose(1, 2) if options.batch_first else y
     return (y, *(torch.stack(parts, 1) for parts in zip(*ends, strict=True)))
+
+
+def in_turn(func, options: Options, x, states, weights) -> tuple[torch.Tensor, ...]:
+    """The same by torch's own layer, task by task: on a CPU a task's weights stay in the cache."""
+    told = options.bias, 1, 0.0, options.training, options.both_ways, options.batch_first
+    found = []
+    for own in zip(x, *states, *weights, strict=True):
+        first, given = own[1 : 1 + len(states)], [w.contiguous() for w in own[1 + len(states) :]]
+        state = tuple(first) if options.cell == "lstm" else first[0]
+        found.append(func(own[0], state, given, *told))
+    return tuple(torch.stack(part) for part in zip(*found, strict=True))
 
 
 def _one_way(cell: str, x, first, weights):

@@ -58,6 +58,7 @@ class Stacked:
         self.outputs: tuple[int, ...] = ()
         self.whole = self.looped = self.drops = False
         self.slow: list[str] = []
+        self.parts: list[str] = []  # their names in the module
         if sample is not None:
             self.settle(sample)
 
@@ -67,6 +68,19 @@ class Stacked:
         if self.form is None:
             self.settle(x[0])
         return self.form(theta, self.cast(x, theta.dtype), key)
+
+    def another(self) -> Stacked:
+        """The same for another thread: a module is called by one at a time."""
+        twin = copy.copy(self)
+        own = copy.deepcopy(self.module)
+        twin.module = own
+        twin.form = each_in_turn(own) if self.looped else at_once(twin._twin(self.parts), self.fast)
+        return twin
+
+    @property
+    def fast(self) -> bool:
+        """Whether functions are replaced by those for stacks."""
+        return self.path != "functional"
 
     def cast(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Inputs as the network takes them."""
@@ -78,19 +92,22 @@ class Stacked:
             raise FMRLError("there are no inputs")
         rows = sample[torch.arange(ROWS, device=sample.device) % len(sample)]
         rows = rows.to(next(self.module.parameters()).device)
-        refused = []
+        refused, entered = [], []
         for self.whole in (True, False) if _whole(rows) else (False,):
+            entered.clear()
             try:
-                outputs = self._tried(rows)
+                with _tracked(self.module, entered):
+                    outputs = self._tried(rows)
                 break
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
-                refused.append(str(error).partition("\n")[0])
+                reason = str(error).partition("\n")[0]
+                refused.append(f"{self._at(entered[-1])}: {reason}" if entered[1:] else reason)
         else:
             what = f"{self.name} does not take inputs {tuple(rows.shape)} of {rows.dtype}"
             raise FMRLError(f"{what}: {'; as floats: '.join(refused)}")
-        self.outputs, self.slow, self.looped = tuple(outputs.shape[1:]), [], False
+        self.outputs, self.slow, self.parts = tuple(outputs.shape[1:]), [], []
         reason, self.form = self._stack(rows)
         if reason is not None and self.path == "stacked":
             what = f"{self.name} has no stacked form: {reason}"
@@ -126,18 +143,19 @@ class Stacked:
         while True:
             layer, error = self._failure(slow, rows)
             if error is None:
-                kinds = [type(self.module.get_submodule(n)).__name__ for n in slow]
-                pairs = zip(kinds, slow, strict=True)
-                self.slow = [f"the {kind} at {place(name)}" for kind, name in pairs]
-                return first, at_once(self._twin(slow), self.path != "functional")
+                self.slow, self.parts = [self._at(name) for name in slow], slow
+                return first, at_once(self._twin(slow), self.fast)
             if "random operation" in error:  # of vmap: a mask of the user's own
-                kind = type(self.module.get_submodule(layer)).__name__
-                what = f"the {kind} at {place(layer)} draws random numbers, which no run can repeat"
+                what = f"{self._at(layer)} draws random numbers, which no run can repeat"
                 raise FMRLError(what, fix="use nn.Dropout, or call its eval()")
             first = first or error
-            if not layer or layer in slow or self.path == "functional":
+            if not layer or layer in slow or not self.fast:
                 return first, None
             slow.append(layer)
+
+    def _at(self, name: str) -> str:
+        """A layer as one would speak of it."""
+        return f"the {type(self.module.get_submodule(name)).__name__} at {place(name)}"
 
     def _twin(self, slow: list[str], alone: bool = False) -> nn.Module:
         """What is put into the stack: in it layers ``slow`` are run task by task. alone: a copy."""
@@ -183,7 +201,7 @@ class Stacked:
         keys = [None, torch.tensor([3, 5], device=rows.device)] if self.drops else [None]
         for key in keys:
             found = []
-            for form in (alone, at_once(twin, self.path != "functional")):
+            for form in (alone, at_once(twin, self.fast)):
                 with torch.enable_grad():
                     out = form(theta, x, key)
                     total = out * torch.linspace(1, 2, out[0].numel()).to(out).view(out[0].shape)

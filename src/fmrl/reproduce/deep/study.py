@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from fmrl import FLIOnline, FMRLError, Interpolate
 from fmrl.datasets.episodes import shuffled
 from fmrl.datasets.images import load_mini_imagenet, load_omniglot, load_tiny_imagenet_100
-from fmrl.deep import Adam, MetaTrainer, Pool, checkpoint, evaluate
+from fmrl.deep import Adam, FewShot, MetaTrainer, Pool, checkpoint, evaluate
 from fmrl.deep.engines.iteration import Job, train_together
 from fmrl.deep.evaluate import PROTOCOLS
 from fmrl.deep.losses import summed_cross_entropy
@@ -71,6 +72,29 @@ def split(run: Run, names: Sequence[str]) -> tuple[list[int], list[int]]:
     return train, order[TRAIN_CHARACTERS:]
 
 
+def network(run: Run, pool: Pool) -> nn.Module:
+    """The run's network, at its own random start."""
+    channels, side, *_ = pool.inputs.shape[1:]
+    build = omniglot_net if run.dataset == "Omniglot" else mini_imagenet_net
+    return build(run.ways, channels=channels, side=side, seed=_number(run))
+
+
+def train_tasks(run: Run, pool: Pool, classes: Classes) -> FewShot:
+    """The run's training tasks."""
+    chosen = classes(run)[0]
+    # The authors ask for 25 samples of classes that have 20.
+    shots = min(run.train_shots, pool.smallest(chosen))
+    drawn = {"batch": run.batch, "steps": run.steps, "seed": _number(run), "classes": chosen}
+    return pool.tasks(run.ways, shots, **drawn)
+
+
+def test_tasks(run: Run, pool: Pool, classes: Classes, which: int = 1) -> FewShot:
+    """The run's test tasks; with ``which`` = 0 tasks like them of training classes."""
+    drawn = {"batch": run.eval_batch, "steps": run.eval_steps, "queries": 1}
+    drawn |= {"seed": 10_000 + _number(run), "classes": classes(run)[which]}
+    return pool.tasks(run.ways, run.shots, **drawn)
+
+
 class Study:
     """All runs of one data set.
 
@@ -100,7 +124,7 @@ class Study:
         self.runs, self.pool, self.test, self.classes = list(runs), pool, test, classes
         self.folder, self.plan, self.device = Path(folder), plan, torch.device(device)
         self.path = self.folder / "record.json"
-        held = _read(self.path)
+        held = read_record(self.path)
         self.results: dict[str, dict] = held.get("runs", {})
         self.seconds: float = held.get("training seconds", 0.0)
         for name, value in (("plan", repr(plan)), ("data", repr(pool))):
@@ -132,7 +156,10 @@ class Study:
     def speed(self, seconds: float = 2.0) -> float:
         """Task-steps a second of the first unfinished stack alone, measured for ``seconds``."""
         group, iterations = next(self._unfinished())
-        trainer, tasks = self._trainer(group, iterations), [self._train(q) for q in group]
+        trainer, tasks = (
+            self._trainer(group, iterations),
+            [train_tasks(q, self.pool, self.classes) for q in group],
+        )
         trainer.fit(tasks, 1)
         started, done = time.monotonic(), 0
         while time.monotonic() - started < seconds:
@@ -179,9 +206,7 @@ class Study:
         return self.folder / f"{r.ways}-way-{r.steps}-steps-{runs:08x}.safetensors"
 
     def _trainer(self, group: list[Run], iterations: int) -> MetaTrainer:
-        r, (channels, side, *_) = group[0], self.pool.inputs.shape[1:]
-        build = omniglot_net if r.dataset == "Omniglot" else mini_imagenet_net
-        nets = [build(q.ways, channels=channels, side=side, seed=_number(q)) for q in group]
+        r, nets = group[0], [network(q, self.pool) for q in group]
         rules = Adam(r.rate, carry=True), FLIOnline(), Interpolate(1.0, 0.0, iterations)
         how = {"device": self.device, "precision": self.plan.precision}
         loss = summed_cross_entropy
@@ -204,7 +229,14 @@ class Study:
                 progress(group, trainer.iteration, iterations)
 
         due = at > 0 and (at % every == 0 or at == iterations) and not looked
-        return Job(trainer, [self._train(q) for q in group], iterations, every, each, due=due)
+        return Job(
+            trainer,
+            [train_tasks(q, self.pool, self.classes) for q in group],
+            iterations,
+            every,
+            each,
+            due=due,
+        )
 
     def _look(self, trainer: MetaTrainer, group: list[Run], last: bool) -> None:
         """Evaluate the runs of a stack, those of equal test shape together."""
@@ -213,9 +245,13 @@ class Study:
         counts = counts if last else {"transductive": plan.curve}
         for shape in dict.fromkeys((q.shots, q.eval_batch) for q in group):
             chosen = [i for i, q in enumerate(group) if (q.shots, q.eval_batch) == shape]
-            test, steps = [self._test(group[i]) for i in chosen], group[0].eval_steps
+            test, steps = (
+                [test_tasks(group[i], self.test, self.classes) for i in chosen],
+                group[0].eval_steps,
+            )
             for protocol, count in counts.items():
                 how = {"protocol": protocol, "count": count, "runs": chosen}
+                how |= {"compare": False, "progress": False}
                 for i, found in zip(chosen, evaluate(trainer, test, steps, **how), strict=True):
                     look = {"accuracy": round(found.accuracy, 5), "error": round(found.error, 5)}
                     looks[group[i].key][protocol] = look | {"tasks": count}
@@ -231,18 +267,6 @@ class Study:
         else:
             checkpoint.save(trainer, self._checkpoint(group))
 
-    def _train(self, q: Run):
-        classes = self.classes(q)[0]
-        # The authors ask for 25 samples of classes that have 20.
-        shots = min(q.train_shots, self.pool.smallest(classes))
-        drawn = {"batch": q.batch, "steps": q.steps, "seed": _number(q), "classes": classes}
-        return self.pool.tasks(q.ways, shots, **drawn)
-
-    def _test(self, q: Run):
-        drawn = {"batch": q.eval_batch, "steps": q.eval_steps, "queries": 1}
-        drawn |= {"seed": 10_000 + _number(q), "classes": self.classes(q)[1]}
-        return self.test.tasks(q.ways, q.shots, **drawn)
-
     def _write(self) -> None:
         self.seconds = time.monotonic() - self._clock
         begun = {"plan": repr(self.plan), "data": repr(self.pool)}
@@ -250,7 +274,7 @@ class Study:
         write_json(self.path, self._entry | begun | done)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_record(path: Path) -> dict[str, Any]:
     """A record, or nothing where there is none."""
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}

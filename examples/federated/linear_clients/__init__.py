@@ -1,0 +1,1 @@
+"""A Flower app: linear regression on clients that resemble each other."""

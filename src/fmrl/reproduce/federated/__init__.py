@@ -1,0 +1,1 @@
+"""Federated learning of the next character: what a learned step and personalising are worth."""

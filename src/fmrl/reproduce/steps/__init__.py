@@ -1,0 +1,1 @@
+"""The study of learned steps: ARUBA and its relatives on Omniglot and Tiny ImageNet-100."""
