@@ -233,13 +233,14 @@ def promises(algo: Any) -> tuple[Any, ...]:
     return tuple(part for part in asked if isinstance(part, (Tree, NoisyGradients)))
 
 
-def refuse_repeats(algo: Any, orders: Any) -> None:
-    """Refuse orders [S, T] that play a task more often than a budget counts: once in every run of
-    a `Tree`, once in all for `NoisyGradients`.
+def refuse_repeats(algo: Any, tasks: Any, orders: Any = None) -> None:
+    """Refuse tasks, or orders [S, T] of them, that play one more often than a budget counts: once
+    in every run of a `Tree`, once in all for `NoisyGradients`.
     """
     for part in promises(algo):
-        counted = orders if isinstance(part, Tree) else [[i for order in orders for i in order]]
-        if any(len(set(order)) < len(order) for order in counted):
+        runs = [tasks] if orders is None else [[tasks[i] for i in order] for order in orders]
+        counted = runs if isinstance(part, Tree) else [[task for run in runs for task in run]]
+        if any(len(set(map(id, played))) < len(played) for played in counted):
             what = f"{part!r} counts the release of a task once, and here one is played again"
             raise FMRLError(what, fix="give every task once")
 
