@@ -3,6 +3,7 @@ its noises, both read off the code itself, so its privacy is that of two normal 
 distance is exact. And: vectors are clipped, and tasks counted, in every way in.
 """
 
+import dataclasses
 import math
 from statistics import NormalDist
 
@@ -99,6 +100,19 @@ def test_vectors_are_clipped_in_every_way_in(update, similarity, tmp_path):
     both = fmrl.run(algo, tasks, start, orders=[range(14), range(13, -1, -1)])
     for total, theta in zip(both.state.meta[1], both.theta, strict=True):
         same(total, theta)
+
+
+def test_rounds_of_a_task_and_tasks_of_a_stack_have_noise_of_their_own():
+    """The noise of a round that came again would cancel in the difference of two actions."""
+    learner, count = fmrl.NoisyGradients(fmrl.OMD(), 2.0, 1e-5, clip=0.5), 300
+    for make in (learner, dataclasses.replace(learner, seed=1)):
+        phi = np.zeros((count, 10))
+        actions = make.actions(None, fmrl.Euclidean(), phi, np.ones(count))
+        played = np.stack([next(actions), *(actions.send(0 * phi) for _ in range(4))])
+        noise = np.diff(played, axis=0).reshape(4, -1)
+        assert np.abs(np.corrcoef(noise)[np.triu_indices(4, 1)]).max() < 0.1
+        assert len(np.unique(noise.round(12))) == noise.size
+        assert noise.std() == pytest.approx(2 * 0.5 * learner.noise, rel=0.04)
 
 
 # What is counted.
