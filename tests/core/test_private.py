@@ -288,7 +288,7 @@ def test_what_reads_past_privacy_is_refused():
         "radius=": lambda: fmrl.FMRL(fmrl.Euclidean(), **private, private=tree).init(np.ones(3)),
         "without noise": lambda: fmrl.FMRL(**good | {"update": fmrl.FAL()}),
         "gradients alone": lambda: fmrl.NoisyGradients(fmrl.FTRL(), 1.0, 1e-5, 1.0),
-        "take G from the rows": lambda: fmrl.FMRL(**good | {"lipschitz": None}),
+        "read from the rows": lambda: fmrl.FMRL(**good | {"lipschitz": None}),
         "may read more": lambda: fmrl.FMRL(**good | {"similarity": fmrl.Isotropic(0.1)}),
         "Conditional": lambda: fmrl.FMRL(**good, meta=fmrl.Conditional([0])),
         "epsilon must": lambda: fmrl.Tree(0.0, 1e-5, 10),

@@ -189,6 +189,21 @@ def test_training_is_the_plain_loops(name):
     assert (trainer.phi[0] - expected).abs().max() < 1e-10
 
 
+@pytest.mark.parametrize("name", ["encoder, dropout", "LSTM", "residual, separable"])
+def test_threads_agree(name):
+    """On a CPU tasks are shared by threads, each with a copy of the module."""
+    net, _ = made(name)
+    tasks, kept, phis = sequence_of(NETS[name][1]), torch.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            trainer = MetaTrainer(copy.deepcopy(net), Adam(0.01), meta_batch=7)
+            phis.append(trainer.fit(tasks, 6).phi)
+    finally:
+        torch.set_num_threads(kept)
+    assert (phis[0] - phis[1]).abs().max() < 1e-10
+
+
 def dropping():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3))

@@ -160,11 +160,28 @@ def test_tar_of_private_runs_is_below_its_bound_and_the_certificate_says_it():
     said = certificate.reading
     for words in (
         f"({tree.epsilon:g}, 1e-05)-differential privacy", "after 25 of 30 tasks", "sees every phi",
-        f"Its price is at most {found.terms['privacy']:.4g} of TAR", "are not private",
+        f"Its price is at most {found.terms['privacy']:.4g} in the bound on TAR", "are not private",
     ):  # fmt: skip
         assert words in said, said
     assert fmrl.Certificate.from_json(certificate.json()) == certificate
     assert certificate.privacy and "a seed was given" not in said
+
+
+def test_tar_itself_can_rise_by_more_than_the_price():
+    """One hinge loss a task, and phi where it is 0: a noisy phi costs E max(0, −N), which is of the
+    first order in the noise; the price is of the second. So certificates speak of the bound alone.
+    """
+    tasks = [fmrl.Task([[1.0]], [1.0], loss=fmrl.Hinge()) for _ in range(2)]
+    tree = fmrl.Tree(2000.0, 1e-5, 2, radius=0.1, runs=400, seed=0)
+    plain = fmrl.FMRL(fmrl.Ball(2.0), similarity=fmrl.Known(0.5))
+    algo = dataclasses.replace(plain, meta=tree)
+    runs = fmrl.run(algo, tasks, [0.9], orders=[range(2)] * 400)
+    more = np.mean(runs.tar) - fmrl.run(plain, tasks, [0.9]).tar
+    scale = float(runs.state.meta[4][0])
+    price = noise_price(2, 1, scale) / (0.5 * 2)
+    assert 0 < price < 0.5 * more
+    assert more == pytest.approx(scale / math.sqrt(2 * math.pi) / 2, rel=0.2)
+    assert "in the bound on TAR" in fmrl.certify(runs, order=0).privacy[1]
 
 
 def test_certificates_where_no_theorem_speaks_of_the_price():

@@ -43,9 +43,12 @@ def tree_noise(epsilon: float, delta: float, tasks: int, runs: int = 1) -> float
         runs: How many runs on the same tasks share the budget.
     """
     dp = _library()
-    return dp.calibrate_dp_mechanism(
-        lambda: _accountant(dp), lambda noise: _tree(dp, noise, tasks, runs), epsilon, delta
-    )
+    make = (lambda: _accountant(dp)), (lambda noise: _tree(dp, noise, tasks, runs))
+    try:
+        return float(dp.calibrate_dp_mechanism(*make, epsilon, delta))
+    except dp.mechanism_calibration.NoBracketIntervalFoundError:  # its Rényi orders end at 1024
+        what = f"dp-accounting finds no noise for epsilon {epsilon:g} at delta {delta:g}"
+        raise FMRLError(what, fix="take a larger epsilon or delta") from None
 
 
 @lru_cache

@@ -28,6 +28,7 @@ from fmrl.core.batched import (
 from fmrl.core.ensemble import Ensemble, abreast
 from fmrl.core.history import KEEP, History
 from fmrl.core.meta_level import State, looked, together
+from fmrl.core.rules.private import refuse_repeats
 from fmrl.core.tasks import ELEMENTS, MOST, Task, Tasks
 from fmrl.errors import FMRLError
 
@@ -149,6 +150,8 @@ def _check(algo, tasks, phi, state, orders, meta_batch, engine, keep) -> None:
     if isinstance(algo, Ensemble) and meta_batch > 1:
         what = f"{type(algo).__name__} learns from every task before the next, task after task"
         raise FMRLError(what, fix="leave meta_batch out")
+    if orders is None and isinstance(tasks, (list, tuple)):
+        refuse_repeats(algo, tasks)
     if state is not None:
         algo.check(state)
 
@@ -245,6 +248,7 @@ def _run_orders(algo, tasks: list[Any], phi, orders: np.ndarray, keep, report) -
     whole = orders.ndim == 2 and orders.size and orders.dtype.kind in "iu"
     if not whole or orders.min() < 0 or orders.max() >= len(tasks):
         raise FMRLError(f"orders must be integers [S, T] below {len(tasks)}")
+    refuse_repeats(algo, tasks, orders)
     every = Tasks.of(tasks)
     start = as_float(_start(algo, tasks[0], phi), "phi")
     namespace(start, every.X)

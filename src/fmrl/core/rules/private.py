@@ -161,8 +161,8 @@ class NoisyGradients(Learner):
         ∇̃_i = clip(∇_i) + N(0, (noise·2·clip)²·I)
 
     Every row is met once, in one round; a task that is played again is another release. Needs an
-    update vector made of actions (`FLIOnline`, `FLIBatch`), a step that is not read from the rows
-    (``lipschitz=`` or `KnownStep`), and the extra ``private``.
+    update vector made of actions (`FLIOnline`, `FLIBatch`), a G that is not read from the rows
+    (``lipschitz=``), and the extra ``private``.
 
     Args:
         within: The learner, `OMD()` or `OGD()`.
@@ -233,6 +233,18 @@ def promises(algo: Any) -> tuple[Any, ...]:
     return tuple(part for part in asked if isinstance(part, (Tree, NoisyGradients)))
 
 
+def refuse_repeats(algo: Any, tasks: Any, orders: Any = None) -> None:
+    """Refuse tasks, or orders [S, T] of them, that play one more often than a budget counts: once
+    in every run of a `Tree`, once in all for `NoisyGradients`.
+    """
+    for part in promises(algo):
+        runs = [tasks] if orders is None else [[tasks[i] for i in order] for order in orders]
+        counted = runs if isinstance(part, Tree) else [[task for run in runs for task in run]]
+        if any(len(set(map(id, played))) < len(played) for played in counted):
+            what = f"{part!r} counts the release of a task once, and here one is played again"
+            raise FMRLError(what, fix="give every task once")
+
+
 def refuse_leaks(algo: Any) -> None:
     """Refuse a composition that reads past its privacy: a rule that learns from tasks or rows and
     has no budget for it.
@@ -249,6 +261,6 @@ def refuse_leaks(algo: Any) -> None:
     if type(similarity) not in SHOWN or type(meta) not in MEANS:
         rule = meta if type(similarity) in SHOWN else similarity
         raise FMRLError(f"{rule!r} may read more of a task than its private update vector")
-    if algo.lipschitz is None and type(similarity) is not KnownStep:
-        what = "the step D/(G·√m) would take G from the rows, and no budget covers that"
+    if algo.lipschitz is None:  # for the step D/(G·√m), and for the weight of a task in phi
+        what = "G would be read from the rows for steps and weights, and no budget covers that"
         raise FMRLError(what, fix="give FMRL(lipschitz=G), for instance the clip of the gradients")

@@ -151,6 +151,10 @@ class InnerLoop:
         pieces = [slice(i, min(i + self.piece, self.tasks)) for i in starts]
         threads = 1 if self.theta.is_cuda else min(torch.get_num_threads(), len(pieces))
 
+        if self.plan is None and self.hand is None:
+            for worker in range(threads):  # copied before anyone calls the module
+                self._once(worker, 0)
+
         def job(worker: int) -> None:
             for rows in pieces[worker::threads]:
                 self._piece(worker, rows)
@@ -185,7 +189,9 @@ class InnerLoop:
         """Losses [T] and gradient [T, P] of one mini-batch; the gradient may be written to."""
         if self.hand is not None:
             return self._once(worker, len(theta))(theta, self.images[index], label)
-        leaf = theta.detach().requires_grad_()
+        leaf = (
+            theta.data.requires_grad_()
+        )  # not detach: other threads move their own rows meanwhile
         values = self.loss(self._once(worker, 0)(leaf, self.inputs[index], key), label)
         return values.detach(), torch.autograd.grad(values.sum(), leaf)[0]
 

@@ -78,6 +78,6 @@ def _price(history: History, tree: Tree, order: int | None) -> str:
     price = noise_price(len(history), dim, float(own(history.start.meta[4])), most=most)
     price *= heaviest / (algo.similarity.D * len(history))
     return (
-        f"Its price is at most {price:.4g} of TAR, in expectation over the noise, for tasks that do"
-        " not depend on it."
+        f"Its price is at most {price:.4g} in the bound on TAR, in expectation over the noise, for"
+        " tasks that do not depend on it; TAR itself can rise by more where it is far below it."
     )
