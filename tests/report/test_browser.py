@@ -3,11 +3,13 @@ finger and keys, and fits a phone.
 """
 
 import json
+from pathlib import Path
 
 import pytest
 
 from fmrl import report
 
+PROBES = Path(__file__).parents[1].joinpath("playground", "probes.js").read_text(encoding="utf-8")
 THEORY = "document.querySelector('#theory > details')"
 CHARTS = ("heldout", "tar", "guess", "similarity", "environment")
 
@@ -332,6 +334,20 @@ def test_no_column_is_cut_on_a_phone(open_page, request, kind):
     assert page.js(f"{cut}.map(e => e.innerText.slice(0, 60))") == []
     cards = "[...document.querySelectorAll('#heldout .stack td')].map(e => e.dataset.label)"
     assert {"shots", "tasks", "FMRL", "gain over pooled"} <= set(page.js(cards))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_can_be_read_and_reached(open_page, real, dark):
+    """Contrast, names of controls, no layout that shifts, weight: what Lighthouse would ask."""
+    page = open_page(real, unfold=False, dark=dark)
+    page.js(PROBES)
+    page.js("probe.shifts()")
+    page.js(f"{THEORY}.open = true")
+    page.frames()
+    faint = [(ratio, text) for ratio, text in page.js("probe.colours()") if ratio < 4.5]
+    assert faint == [] and page.js("probe.nameless()") == []
+    assert page.js("window.shift") < 0.05
+    assert len(report.render(real).encode()) < 1_000_000
 
 
 def test_prints_whole(open_page, real):

@@ -68,7 +68,9 @@ def _share(heldout: HeldOut, against: str, i: int) -> str:
 
 
 def _gained(heldout: HeldOut | None) -> str:
-    """One sentence on a size where it is clear: the fewest rows with the largest lead."""
+    """One sentence: for every baseline the fewest rows, one or more, where the difference is
+    clear.
+    """
     said = []
     for against, by_size in _gains(heldout).items():
         clear = [k for k in by_size if k is not None and by_size[k] in ("better", "worse")]
