@@ -270,6 +270,12 @@ def test_what_is_compared_is_what_was_measured():
     for number in re.findall(r"[\d.]+", "12.95 1.03 0.39 0.27 0.79 0.05 5.9 21.3 0.965 0.961"):
         assert number in page and f" {number} |" in measured, number
     assert "R² 13 / 22 / 2, log-loss 0 / 14 / 4" in " ".join(measured.split())
+    record = json.loads((DEEP / "learn2learn.json").read_text(encoding="utf-8"))
+    for row in record["rows"]:
+        order = "first" if row["first_order"] else "second"
+        rates = [f"{row[f'{who}, task-steps/s']:,}" for who in ("learn2learn", "fmrl")]
+        cells = [f"{order} order", str(row["tasks"]), *rates, str(row["ratio"])]
+        assert f"| {' | '.join(cells)} |" in page and row["apart"] < 5e-9
     for number in ("44.88", "37.87", "40.65", "37.54", "43.62"):
         assert number in page and f"| {number} [" in PAGES["docs/shakespeare.md"], number
 
