@@ -91,8 +91,3 @@ def main(
 
     Start with [bold]fmrl demo[/bold]: it needs no data and takes under a minute.
     """
-
-
-def run() -> None:
-    """Entry point of the program ``fmrl``."""
-    app()

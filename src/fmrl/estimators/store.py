@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from fmrl.core.algorithm import Round
-from fmrl.core.checkpoint import flatten, unflatten
+from fmrl.core.checkpoint import WRONG, flatten, unflatten
 from fmrl.core.history import KEEP, History
 from fmrl.core.tasks import Tasks
 from fmrl.core.values import parse
@@ -31,7 +31,7 @@ from fmrl.estimators.rows import Thetas
 from fmrl.estimators.rows_sqlite import SQLiteRows
 from fmrl.estimators.stream import Streams
 from fmrl.estimators.task_models import Prior
-from fmrl.files import write
+from fmrl.files import from_json, write
 from fmrl.tables.encoder import Encoder
 
 FORMAT = 3
@@ -60,7 +60,7 @@ def load(path: str | os.PathLike, kind: type) -> Any:
         )
     try:
         return _rebuild(layout, arrays, kind)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except WRONG as error:
         if isinstance(error, FMRLError):
             raise
         raise _damaged(path) from None
@@ -83,12 +83,12 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         if not path.is_file():
             raise FileNotFoundError
         with safe_open(path, framework="numpy") as file:
-            layout = json.loads((file.metadata() or {})["fmrl"])
+            layout = from_json((file.metadata() or {})["fmrl"])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         version, digest = layout["format"], layout.pop("sha256", None)
     except FileNotFoundError:
         raise FMRLError(f"there is no file {path}") from None
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, OverflowError, MemoryError):
+    except (*WRONG, SafetensorError, OSError, MemoryError):
         raise _damaged(path) from None
     if version != FORMAT:
         raise FMRLError(

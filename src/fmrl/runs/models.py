@@ -25,7 +25,7 @@ import numpy as np
 from fmrl.datasets import tasks_from_frame
 from fmrl.errors import FMRLError
 from fmrl.estimators.task_models import Prior
-from fmrl.files import write
+from fmrl.files import from_json, read_json, write
 from fmrl.records import write_json
 from fmrl.runs.folder import FORMAT, MODEL, Run, seal, unseal
 from fmrl.runs.source import Window, files, windows
@@ -116,7 +116,7 @@ def _joined(old: np.ndarray, new: np.ndarray) -> np.ndarray:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if path.suffix == ".json":
-        head = unseal(json.loads(path.read_bytes())) or {}
+        head = unseal(read_json(path)) or {}
         tasks = head["tasks"]
         arrays = {name: np.array([t[name] for t in tasks.values()], dtype=float) for name in ARRAYS}
         head = head | {"tasks": list(tasks)}
@@ -124,7 +124,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         from safetensors import safe_open
 
         with safe_open(path, framework="numpy") as file:
-            head = unseal(json.loads(file.metadata()["fmrl"])) or {}
+            head = unseal(from_json(file.metadata()["fmrl"])) or {}
             arrays = {name: file.get_tensor(name) for name in ARRAYS}
         if head["arrays"] != _digest(arrays):
             raise ValueError
