@@ -1,10 +1,10 @@
-# make demo | check | test | lint | docs | bench | clean — each makes .venv by itself; only Python 3.11+ is needed.
+# make demo | check | test | lint | docs | bench | soak | clean — each makes .venv by itself; only Python 3.11+ is needed.
 PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo check test lint docs bench clean
+.PHONY: demo check test lint docs bench soak clean
 
 demo: .venv/.runtime
 	$(BIN)/fmrl demo
@@ -27,6 +27,10 @@ bench: .venv/.bench
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/practice.py --out build/practice
 	$(BIN)/python benchmarks/grouped.py --only fmrl --out build/practice/grouped
+
+# About an hour of abuse on two cores; stopped, it goes on where it was. One table: results/soak.
+soak: .venv/.dev
+	$(BIN)/python benchmarks/soak
 
 # The pages come from the docstrings and the records as they are; a broken link or name is an error.
 docs: .venv/.docs

@@ -135,7 +135,7 @@ def test_ranks_are_exact():
     assert (ranks(X) == 3).all() and (ranks(np.swapaxes(X, 1, 2)) == 3).all()
 
 
-@pytest.mark.parametrize("seed", [214, 256, 300, 302, *range(12)])
+@pytest.mark.parametrize("seed", [214, 256, 300, 302, *range(6)])
 def test_no_better_action_in_60_digits(seed):
     """The first four were lies once; benchmarks/soak has ten thousand."""
     assert precise.check(seed) is None
