@@ -229,14 +229,16 @@ class OpenTask:
         except (TypeError, ValueError):
             raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number") from None
         z = self._shrink * (found[0] - self._eta * found[1])
-        g = z - target
-        if not math.isfinite(g):
-            raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number")
-        if max(abs(g), abs(found[0] - target), abs(z), abs(found[1])) > FAR:
+        g, off = z - target, found[0] - target
+        # A NaN is between no two numbers.
+        near = -FAR < g < FAR and -FAR < off < FAR
+        if not (near and -FAR < found[0] < FAR and -FAR < found[1] < FAR):
+            if not math.isfinite(target):
+                raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number")
             what = f"a prediction or y is more than {FAR:g} of fit's units away"
             raise FMRLError(what, round=self.rounds, fix="scale x and y as in fit")
         self._kept.append((np.array(self._given, dtype=np.float64), float(y)))
-        self.loss_of_phi += (found[0] - target) ** 2 / 2
+        self.loss_of_phi += off * off / 2
         self._follow([g], g * g / 2, g * z, g * found[0], 2 * g * found[1], g * g)
         return g * g / 2
 
