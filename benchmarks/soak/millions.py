@@ -58,7 +58,7 @@ def write_table(path: Path, tasks: int, seed: int = 0) -> None:
 
 def step(what: str, words: list[str], after: float | None = None) -> dict:
     """Run a program; stop it with SIGINT after some seconds if asked to."""
-    began = time.perf_counter()
+    began, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if after is not None:
         try:
@@ -67,13 +67,16 @@ def step(what: str, words: list[str], after: float | None = None) -> dict:
             process.send_signal(2)
     said = process.communicate()[0]
     seconds = time.perf_counter() - began
-    most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
+    most, used = spent.ru_maxrss / 2**20, spent.ru_utime - used
     right = 130 if after is not None else 0
     good = process.returncode in (0, right)
-    print(f"{what}: {seconds:.0f} s, {most:.1f} GiB{'' if good else ' FAILED'}", flush=True)
+    took = f"{seconds:.0f} s ({used:.0f} s of processor time), {most:.1f} GiB"
+    print(f"{what}: {took}{'' if good else ' FAILED'}", flush=True)
     if not good or "save " in said:
         print(said[-2000:], flush=True)
-    return {"step": what, "seconds": round(seconds, 1), "gib": round(most, 2), "good": good}
+    times = {"seconds": round(seconds, 1), "processor": round(used, 1)}
+    return {"step": what, **times, "gib": round(most, 2), "good": good}
 
 
 def main() -> int:
