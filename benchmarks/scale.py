@@ -36,7 +36,7 @@ from fmrl.records import record, write_json
 
 SAMPLES, FEATURES, GROUP, FILE = 20, 20, 5_000, 25_000  # tasks in a row group, in a file
 TURNS = 3
-HELPERS = Path(__file__).parents[1] / "tests" / "scale"
+HELPERS = Path(__file__).parents[1] / "tests" / "cluster"
 LOSS = fmrl.Logistic((0, 1))
 DRIVER = """
 import sys
