@@ -9,12 +9,14 @@ and so is more than `MEMORY` bytes or `SECONDS`, which `limited` sets for the pr
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import copy
 import io
 import json
 import random
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -87,7 +89,9 @@ class Prey:
 @cache
 def prey() -> Prey:
     """Made once in a process."""
-    return Prey(Path(tempfile.mkdtemp(prefix="fmrl-forge-")))
+    folder = Path(tempfile.mkdtemp(prefix="fmrl-forge-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Prey(folder)
 
 
 def _run(path: Path) -> Any:

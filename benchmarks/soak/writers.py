@@ -7,6 +7,7 @@ afterwards is whole, old or new, and the next try ends as if nothing had happene
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import random
@@ -93,6 +94,7 @@ JOBS: dict[str, tuple[Callable[[Path, Path], None], str, Callable]] = {
 def home() -> Path:
     """A finished run, made once in a process."""
     folder = Path(tempfile.mkdtemp(prefix="fmrl-writers-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     table = faults.write_table(folder / "table.csv", 60)
     train(Options(str(table), "user", "liked", common="linear"), folder / "run", evaluate_tasks=2)
     return folder
