@@ -1,11 +1,11 @@
-# make demo | check | test | lint | docs | bench | federated | clean — each makes its own .venv; only
-# Python 3.11+ is needed.
+# make demo | check | test | lint | docs | bench | federated | soak | clean — each makes its own
+# .venv; only Python 3.11+ is needed.
 PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo check test lint docs bench federated clean
+.PHONY: demo check test lint docs bench federated soak clean
 
 demo: .venv/.runtime
 	$(BIN)/fmrl demo
@@ -33,6 +33,10 @@ bench: .venv/.bench
 # simulation runtime, and a SuperLink with SuperNodes, on this machine: a minute or two.
 federated: .venv-federated/.done
 	.venv-federated/bin/python -m pytest -n 0 tests/federated src/fmrl/federated
+
+# About an hour of abuse on two cores; stopped, it goes on where it was. One table: results/soak.
+soak: .venv/.dev
+	$(BIN)/python benchmarks/soak
 
 # The pages come from the docstrings and the records as they are; a broken link or name is an error.
 docs: .venv/.docs

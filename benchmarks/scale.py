@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -35,7 +36,7 @@ from fmrl.records import record, write_json
 
 SAMPLES, FEATURES, GROUP, FILE = 20, 20, 5_000, 25_000  # tasks in a row group, in a file
 TURNS = 3
-HELPERS = Path(__file__).parents[1] / "tests" / "scale"
+HELPERS = Path(__file__).parents[1] / "tests" / "cluster"
 LOSS = fmrl.Logistic((0, 1))
 DRIVER = """
 import sys
@@ -187,14 +188,14 @@ def parity(entry: dict, work: Path, tasks: int) -> None:
     entry["difference"] = differences(played, reference)
 
 
-def kills(entry: dict, work: Path, tasks: int) -> None:
+def kills(entry: dict, work: Path, tasks: int, seed: int = 0) -> None:
     sys.path.insert(0, str(HELPERS))
     from chaos import Killer
 
     folder = make(_new(work / "data"), tasks)
     reference = alone(folder)
     with Nodes(2) as cluster:
-        killer = Killer(cluster, 20, most=4.0, seed=0)
+        killer = Killer(cluster, 20, most=4.0, seed=seed)
         killer.start()
         played = play(folder, work / "killed", block=500)
         runs = 1
@@ -432,6 +433,7 @@ def main() -> None:
     parser.add_argument("what", choices=("parity", "kills", "speed", "costs", "batch"))
     parser.add_argument("--tasks", type=int)
     parser.add_argument("--out", type=Path, default=Path("results/scale"))
+    parser.add_argument("--seed", type=int, default=0, help="of the moments of kills")
     given = parser.parse_args()
     tasks = (
         given.tasks
@@ -454,7 +456,8 @@ def main() -> None:
         ) as entry,
     ):
         entry["load before"] = os.getloadavg()[0]
-        {"parity": parity, "kills": kills, "speed": speed, "costs": costs, "batch": batch}[
+        killing = partial(kills, seed=given.seed)
+        {"parity": parity, "kills": killing, "speed": speed, "costs": costs, "batch": batch}[
             given.what
         ](entry, Path(work), tasks)
         entry["load after"] = os.getloadavg()[0]

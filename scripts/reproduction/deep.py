@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fmrl.datasets.registry import dataset
+from fmrl.reproduce.deep.figures import draw_networks
 from fmrl.reproduce.deep.settings import FAMILIES, TINY, compare, reference
-from fmrl.reproduce.figures import draw_networks
 from reproduction import tiny_imagenet
 from reproduction.markdown import (
     SETTING,

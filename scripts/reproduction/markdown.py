@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fmrl.reproduce.deep.claims import judge
+from fmrl.reproduce.deep.figures import NETWORKS
 from fmrl.reproduce.deep.settings import Plan, reference, runs
-from fmrl.reproduce.figures import NETWORKS
 
 SETTING = ["run", "task", "training samples", "inner steps"]
 YES = {True: "yes", False: "**no**", None: "–"}

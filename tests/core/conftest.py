@@ -5,8 +5,13 @@ Instances are made from seeds, and a smaller seed is no simpler instance: shrink
 cost time."""
 
 import os
+import sys
+from pathlib import Path
 
 from hypothesis import Phase, settings
+
+# precise.py solves in 60 digits, for the tests here and for the soak.
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "soak"))
 
 PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
 settings.register_profile(

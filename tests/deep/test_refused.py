@@ -77,3 +77,33 @@ RANGE = "labels go from 0 to 3"
 def test_what_is_refused(call, says):
     with pytest.raises(FMRLError, match=says):
         call()
+
+
+def test_a_checkpoint_that_lacks_a_part_is_refused_and_says_so(tmp_path):
+    """Forged headers, each with a true checksum."""
+    import json
+
+    import numpy as np
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    from fmrl.deep import SGD, FollowLeader, load, save
+    from fmrl.deep.checkpoint import iteration
+
+    def trainer():
+        torch.manual_seed(0)
+        return MetaTrainer(nn.Linear(2, 1), SGD(0.1), meta=FollowLeader())
+
+    path = save(trainer(), tmp_path / "whole")
+    with safe_open(path, framework="pt") as file:
+        about = json.loads(file.metadata()["fmrl"])
+        tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+    forged = [{k: v for k, v in about.items() if k != name} for name in about if name != "fmrl"]
+    forged += [about | {"iteration": "x"}, about | {"rounds": None}, [], "[" * 9999 + "]" * 9999]
+    for held in forged:
+        text = held if isinstance(held, str) else json.dumps(held)
+        save_file(tensors, tmp_path / "forged", metadata={"fmrl": text})
+        with pytest.raises(FMRLError):
+            load(trainer(), tmp_path / "forged")
+        assert iteration(tmp_path / "forged") in (0, about["iteration"])
+    assert np.isfinite(load(trainer(), path).phi.numpy()).all()

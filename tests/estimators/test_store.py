@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ def test_the_file_is_plain_safetensors(fitted):
     *_, path = fitted
     assert load_file(path)["tasks.starts"].shape == (31,)
     header = json.loads(path.read_bytes()[8 : 8 + int.from_bytes(path.read_bytes()[:8], "little")])
-    assert json.loads(header["__metadata__"]["fmrl"])["format"] == 3
+    assert json.loads(header["__metadata__"]["fmrl"])["format"] == 4
 
 
 def test_a_stored_model_knows_its_tasks_rows():
@@ -105,3 +106,23 @@ def test_a_stored_model_knows_its_tasks_rows():
     X, y, task = regression(tasks=5, rows=10)
     reg = pickle.loads(pickle.dumps(fmrl.MetaRegressor().fit(X, y, task=task)))
     np.testing.assert_allclose(reg._rows.take([3]).X, X[task == 3])
+
+
+def test_a_file_of_format_3_is_still_read():
+    """Names of tasks were part of its header; predictions are those it was stored with."""
+    reg = fmrl.MetaRegressor.load(Path(__file__).parent / "stored" / "format-3.safetensors")
+    X, _, _ = regression(tasks=6, rows=4, features=2)
+    said = reg.predict(X[:2], task=["task 0"] * 2)
+    np.testing.assert_allclose(said, [2.55010685612852, 2.478503952935787], rtol=1e-6)
+    assert reg.tasks_ == [f"task {i}" for i in range(6)]
+
+
+def test_names_of_tasks_are_data(tmp_path):
+    """Millions of them in the header could be read by no library."""
+    X, y, task = regression(tasks=5, rows=4)
+    names = np.array([f"{'n' * 30}{i}é" for i in task], dtype=object)
+    fmrl.MetaRegressor(common="linear").fit(X, y, task=names).save(tmp_path / "model")
+    header = int.from_bytes((tmp_path / "model").read_bytes()[:8], "little")
+    held = (tmp_path / "model").read_bytes()[: 8 + header]
+    assert header < 20_000 and held.count(b"nnnnn") <= 6 * 5  # those of the pilot, at most
+    assert fmrl.MetaRegressor.load(tmp_path / "model").tasks_ == list(dict.fromkeys(names))

@@ -2,8 +2,10 @@
 it stops it goes on with.
 """
 
+import itertools
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -290,3 +292,32 @@ def test_a_run_that_never_began_leaves_the_way_free(table, tmp_path):
     with pytest.raises(fmrl.FMRLError):
         train(Options(str(table), "user", "colour", kind="regression"), out)
     assert train(Options(str(table), "user", "liked", holdout=0.0), out)["tasks"] == 60
+
+
+def test_long_runs_do_not_write_their_history_over_and_over():
+    """A checkpoint holds all tasks so far: at a fixed distance millions would be written for
+    ever. The first ones stay where they were asked for.
+    """
+    session = Session.__new__(Session)
+    session.names, session.done, session.saved = [], 0, 0
+    session.progress = lambda *_: None
+    session.source = SimpleNamespace(expected=1000 * 1024)
+    saved = []
+
+    def windows():
+        for _ in range(1000):
+            session.names += [""] * 1024
+            yield None
+
+    def play(_):
+        session.done += 1024
+
+    def save():
+        session.saved = session.done
+        saved.append(session.done)
+
+    session.windows, session.play_window, session.save = windows, play, save
+    session.play(16_384, lambda: False)
+    assert saved[:8] == [16_384 * (i + 1) for i in range(8)] and saved[-1] == 1000 * 1024
+    assert len(saved) < 30 and sum(saved) < 12 * saved[-1]
+    assert all(b - a <= a / 8 + 2048 for a, b in itertools.pairwise(saved[8:]))

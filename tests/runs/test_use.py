@@ -240,3 +240,22 @@ def test_adapting_again_adds_models_and_replaces_a_tasks_own(adapted):
     assert both.ids == adapted.ids[:4]
     np.testing.assert_array_equal(both.coef[:2], adapted.coef[:2])
     np.testing.assert_array_equal(both.coef[2:], adapted.coef[2:4] + 1)
+
+
+def test_models_of_format_1_are_still_read(run, tmp_path):
+    """Names of tasks were part of the header."""
+    from safetensors.numpy import save
+
+    from fmrl.runs.folder import seal
+    from fmrl.runs.models import ARRAYS, Models, _digest
+
+    models = run.models
+    arrays = {name: np.ascontiguousarray(getattr(models, name)) for name in ARRAYS}
+    head = {"format": 1, "kind": "fmrl models", "tasks": models.ids, "arrays": _digest(arrays)}
+    head |= {name: getattr(models, name) for name in ("features", "classes", "run")}
+    path = tmp_path / "old.safetensors"
+    path.write_bytes(save(arrays, {"fmrl": json.dumps(seal(head))}))
+    old = Models.load(path)
+    assert old.ids == models.ids and np.array_equal(old.coef, models.coef)
+    models.save(tmp_path / "new.safetensors")
+    assert models.ids[0].encode() not in (tmp_path / "new.safetensors").read_bytes()[:2000]

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 import fmrl
+from fmrl.cli import run  # noqa: F401 - where the program was entered before
 from fmrl.cli.adapt import adapt_command, predict_command
 from fmrl.cli.certify import certify_command
 from fmrl.cli.data import app as data_app
@@ -93,8 +94,3 @@ def main(
 
     Start with [bold]fmrl demo[/bold]: it needs no data and takes under a minute.
     """
-
-
-def run() -> None:
-    """Entry point of the program ``fmrl``."""
-    app()

@@ -243,7 +243,7 @@ def _tell(study: Any, on: DataSet, sweep: str | None, done: bool, as_json: bool)
     """Tables, verdicts and figures; the last two are written beside the record."""
     from fmrl.records import write_json
     from fmrl.reproduce.deep import claims, settings
-    from fmrl.reproduce.figures import draw_networks
+    from fmrl.reproduce.deep.figures import draw_networks
     from fmrl.reproduce.verdict import show
 
     rows = (settings.alone if on is DataSet.tiny else settings.compare)(study.results)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.files import atomic
+from fmrl.files import atomic, from_json
 
 
 def write_block(path: Path, columns: dict[str, Any], about: dict[str, Any]) -> int:
@@ -45,7 +45,10 @@ def read_block(
     except (pa.ArrowException, OSError):
         path.unlink(missing_ok=True)
         return None
-    made = json.loads((table.schema.metadata or {}).get(b"fmrl", b"{}"))
+    try:
+        made = from_json((table.schema.metadata or {}).get(b"fmrl", b"{}"))
+    except ValueError:
+        made = {}
     if run is not None and made.get("run") != run:
         return None
     return {name: _values(pa, table[name]) for name in table.column_names}
@@ -55,7 +58,7 @@ def block_about(path: Path) -> dict[str, Any]:
     """What made a block."""
     import pyarrow.parquet as pq
 
-    return json.loads(pq.read_schema(path).metadata[b"fmrl"])
+    return from_json(pq.read_schema(path).metadata[b"fmrl"])
 
 
 def _column(pa: Any, values: Any) -> Any:

@@ -4,7 +4,6 @@ where it stopped.
 
 from __future__ import annotations
 
-import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -31,7 +30,7 @@ from fmrl.core.meta_level import State
 from fmrl.core.prior import Gaussian
 from fmrl.core.working import Moments
 from fmrl.errors import FMRLError
-from fmrl.files import sweep
+from fmrl.files import scratch, sweep
 from fmrl.records import record, write_json
 from fmrl.tables.encoder import Encoder
 
@@ -160,8 +159,8 @@ class Ray:
         with ExitStack() as stack:
             engine = self
             if self.out is None:
-                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="fmrl-ray-"))
-                engine, options["local"] = replace(self, out=folder), True
+                folder = stack.enter_context(scratch("fmrl-ray-"))
+                engine, options["local"] = replace(self, out=str(folder / "run")), True
             played = engine.play(algo, tasks, phi, **options)
             if played.skipped:
                 what = "; ".join(f"{s.where}: {s.what}" for s in played.skipped[:3])

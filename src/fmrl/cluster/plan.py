@@ -46,6 +46,7 @@ from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Task, Tasks
 from fmrl.errors import FMRLError, TableError
+from fmrl.files import read_json
 from fmrl.records import checksum, plain, write_json
 
 
@@ -207,7 +208,7 @@ def settle(plan: Plan, start: State, out: Path, resume: bool, alone: bool = True
     mark = about | {"run": run, "tasks": sum(b.tasks for b in plan.blocks)}
     manifest = out / "run.json"
     if manifest.exists() and resume:
-        held = json.loads(manifest.read_text(encoding="utf-8"))
+        held = _manifest(manifest)
         if held["run"] != mark["run"]:
             names = [n for n in about if held.get(n) != mark[n]] or ["data, blocks or start"]
             what = f"{out} holds another run: it differs in {', '.join(names)}"
@@ -222,6 +223,18 @@ def settle(plan: Plan, start: State, out: Path, resume: bool, alone: bool = True
         (out / kind).mkdir(parents=True, exist_ok=True)
     write_json(manifest, mark)
     return replace(job, about=mark)
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    """What a run in a folder was begun with."""
+    try:
+        held = read_json(path)
+        if isinstance(held, dict) and isinstance(held["run"], str):
+            return held
+    except (OSError, ValueError, KeyError):
+        pass
+    what = f"{path} is damaged, so it cannot be said whether this is the same run"
+    raise FMRLError(what, fix="bring it back, or resume=False to begin anew")
 
 
 @dataclass

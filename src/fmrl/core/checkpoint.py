@@ -5,7 +5,9 @@ anything.
 from __future__ import annotations
 
 import json
+import math
 import os
+import zipfile
 from typing import Any
 
 import numpy as np
@@ -17,11 +19,11 @@ from fmrl.core.meta_level import State
 from fmrl.core.metric import METRICS, Metric
 from fmrl.core.values import parse
 from fmrl.errors import FMRLError
-from fmrl.files import atomic
+from fmrl.files import atomic, from_json
 
 FORMAT = 1
 # What reading a file raises whose parts are there but do not fit together.
-WRONG = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+WRONG = (AttributeError, AssertionError, IndexError, KeyError, TypeError, ValueError, OverflowError)
 
 
 def save_state(state: State, path: str | os.PathLike) -> None:
@@ -44,7 +46,10 @@ def load_state(path: str | os.PathLike, like: Array | None = None) -> State:
     """
     layout, arrays = _read(path, "state")
     try:
-        return unflatten(layout["state"], arrays, like)
+        state = unflatten(layout["state"], arrays, like)
+        if not (isinstance(state.tasks, int) and hasattr(state.phi, "shape")):
+            raise TypeError
+        return state
     except WRONG:
         raise _damaged(path) from None
 
@@ -164,8 +169,9 @@ def _write(path: str | os.PathLike, layout: dict[str, Any], arrays: dict[str, np
 
 def _read(path: str | os.PathLike, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     try:
+        refuse_bomb(path)
         with np.load(path, allow_pickle=False) as file:
-            layout = json.loads(bytes(file["layout"]))
+            layout = from_json(bytes(file["layout"]))
             arrays = {name: file[name] for name in file.files}
         version, found = layout["fmrl"], kind in layout
     except FileNotFoundError:
@@ -175,6 +181,27 @@ def _read(path: str | os.PathLike, kind: str) -> tuple[dict[str, Any], dict[str,
     if version != FORMAT or not found:
         raise FMRLError(f"{path} is not a saved {kind} of format {FORMAT}")
     return layout, arrays
+
+
+def refuse_bomb(path: str | os.PathLike) -> None:
+    """ValueError for an archive of arrays that would take more memory than it has bytes: ours are
+    not compressed, and no array says that it is longer than what is stored of it.
+    """
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        if sum(entry.file_size for entry in entries) > os.stat(path).st_size:
+            raise ValueError("larger inside than outside")
+        for entry in entries:
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise ValueError("compressed")
+            with archive.open(entry) as file:
+                version = np.lib.format.read_magic(file)
+                read = np.lib.format.read_array_header_1_0
+                if version != (1, 0):
+                    read = np.lib.format.read_array_header_2_0
+                shape, _, dtype = read(file)
+                if math.prod(shape) * dtype.itemsize != entry.file_size - file.tell():
+                    raise ValueError("a length that is not true")
 
 
 def _damaged(path: str | os.PathLike) -> FMRLError:

@@ -14,6 +14,7 @@ from typing import Any
 
 from fmrl.errors import FMRLError
 
+LONGEST = 4_000_000  # characters: room for a centre of 200,000 numbers
 VALUES: dict[str, type] = {}  # every class that `parse` knows, by name
 
 
@@ -42,6 +43,8 @@ def parse(text: str, names: dict[str, type] | None = None) -> Any:
     >>> parse("FMRL(domain=Ball(radius=2.0), within=OGD())").domain
     Ball(radius=2.0, centre=0.0)
     """
+    if len(text) > LONGEST:
+        raise FMRLError(f"{len(text):,} characters are too many for a composition")
     try:
         return _build(ast.parse(text, mode="eval").body, known() | (names or {}))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:

@@ -16,12 +16,7 @@ import platformdirs
 from fmrl.datasets import archive
 from fmrl.datasets.registry import Dataset, Item, dataset
 from fmrl.errors import ArchiveError, ChecksumError, FetchError, LayoutError
-from fmrl.files import sha256, write
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - Windows, where an open file cannot be renamed
-    fcntl = None
+from fmrl.files import lock, open_lock, sha256, write
 
 CHUNK = 1 << 20
 Progress = Callable[[str, int, int | None], None]  # name, bytes so far, bytes in all when known
@@ -169,9 +164,8 @@ def fetch_file(
 def alone(part: Path) -> Iterator[None]:
     """Hold ``part`` while the block runs; a second process waits. An empty ``part`` is removed."""
     while True:
-        held = open(part, "ab")  # noqa: SIM115 - closed below, and the lock with it
-        if fcntl is not None:
-            fcntl.flock(held, fcntl.LOCK_EX)
+        held = open_lock(part)
+        lock(held, wait=True)
         # The one before may have renamed or deleted the file this process waited for.
         if part.exists() and os.path.samestat(os.fstat(held.fileno()), part.stat()):
             break

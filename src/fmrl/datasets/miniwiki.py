@@ -5,7 +5,6 @@ A rebuilt set has a manifest: how many files each folder has and what they hash 
 altered one is noticed."""
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,7 +21,7 @@ from fmrl.datasets.fetch import cache_dir, get
 from fmrl.datasets.glove import Glove, file_key, find_glove
 from fmrl.datasets.registry import dataset
 from fmrl.errors import LayoutError
-from fmrl.files import atomic
+from fmrl.files import atomic, read_json
 
 SPLITS = ("train", "dev", "test")
 REBUILT = "Mini-Wiki (rebuilt)"
@@ -187,7 +186,7 @@ def read_manifest(path: Path) -> Mapping[str, Any]:
     for file in (path / "manifest.json", path.parent / "manifest.json"):
         if file.is_file():
             try:
-                held = json.loads(file.read_text(encoding="utf-8"))
+                held = read_json(file)
             except (ValueError, OSError) as e:
                 raise LayoutError(f"{file} cannot be read ({e})", fix=_BUILD) from None
             return held if isinstance(held, dict) else {}

@@ -2,6 +2,12 @@
 
 Needs the extra ``fmrl[deep]``."""
 
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError:
+    text = "fmrl.deep needs torch; install it with: pip install 'fmrl[deep]'"
+    raise ModuleNotFoundError(text, name="torch") from None
+
 from fmrl.core.rules.descent import MetaSGD, Observed
 from fmrl.core.rules.meta import AdaptiveOGD, FollowLeader, Interpolate
 from fmrl.core.rules.shape import Isotropic, PerCoordinate

@@ -149,7 +149,7 @@ def adapt(
         within: `SGD`, `Adam` or `DoG`, for a module (default ``Adam()``); `Fading`, for a trainer
             that has learned its step.
         run: Which run of a trainer.
-        seed: Of the order of samples.
+        seed: Of the order of samples, and of dropout's masks.
         loss: For a module. Default `cross_entropy`.
 
     >>> module = adapt(nn.Linear(2, 2), torch.eye(2), [0, 1], steps=100, within=Adam(0.1))
@@ -169,6 +169,8 @@ def adapt(
     loop.check(extent(tasks))
     loop.index.copy_(index.transpose(0, 1))
     loop.label.copy_(label.transpose(0, 1))
+    if loop.number is not None:
+        loop.number.fill_(seed)
     start.put(loop, torch.zeros(1, dtype=torch.int64, device=start.phi.device))
     loop.play()
     return Layout.of(start.module).module(start.module, ends(loop)[0])

@@ -22,9 +22,9 @@ from fmrl.deep.evaluation import Variety
 from fmrl.deep.meta_level import leaves
 from fmrl.deep.trainer import MetaTrainer
 from fmrl.errors import FMRLError
-from fmrl.files import atomic
+from fmrl.files import atomic, from_json
 
-UNREADABLE = (OSError, SafetensorError, json.JSONDecodeError)
+UNREADABLE = (OSError, SafetensorError, ValueError)
 
 
 def save(trainer: MetaTrainer, path: str | os.PathLike) -> Path:
@@ -57,7 +57,10 @@ def save(trainer: MetaTrainer, path: str | os.PathLike) -> Path:
     try:
         with atomic(path) as partial:
             flat = {k: v.detach().contiguous().cpu() for k, v in tensors.items()}
-            save_file(flat, partial, metadata={"fmrl": json.dumps(about)})
+            try:
+                save_file(flat, partial, metadata={"fmrl": json.dumps(about)})
+            except SafetensorError as error:  # a full disk, in the other library's words
+                raise OSError(None, str(error)) from None
     finally:
         if trainer.ranks is not None:  # the others go on when the file is there
             trainer.ranks.wait()
@@ -84,13 +87,13 @@ def load(trainer: MetaTrainer, path: str | os.PathLike) -> MetaTrainer:
     fix = "give a checkpoint written by fmrl.deep.save"
     try:
         with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {}).get("fmrl", "null"))
+            about = from_json((file.metadata() or {}).get("fmrl", "null"))
             tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
     except UNREADABLE as error:
         raise FMRLError(f"{path} cannot be read ({error})", fix=fix) from None
     if not isinstance(about, dict) or about.get("format") != 2:
         raise FMRLError(f"{path} holds no training state of this format", fix=fix)
-    if about["sum"] != _sum(tensors):
+    if about.get("sum") != _sum(tensors):
         what = f"{path} is damaged: its numbers are not those that were saved"
         raise FMRLError(what, fix="go back to the checkpoint before")
     for name, value in _made(trainer).items():
@@ -99,12 +102,17 @@ def load(trainer: MetaTrainer, path: str | os.PathLike) -> MetaTrainer:
             raise FMRLError(f"{saved}, the trainer has {value}")
     trainer._put(None)
     trainer._shape, trainer.losses = (), []
+    held = _held(trainer)
+    counts = [about.get(name) for name in ("iteration", "taken", "rounds")]
+    whole = all(isinstance(c, int) and c >= 0 for c in counts)
+    if not whole or any(n not in tensors or tensors[n].shape != t.shape for n, t in held.items()):
+        raise FMRLError(f"{path} lacks a part of the state", fix=fix)
     trainer.level = replace(trainer.level, rounds=about["rounds"])
     state = trainer.state
     state.iteration, state.taken = about["iteration"], about["taken"]
     state.meta = about.get("memory", state.meta)
     trainer.variety = Variety(*about["variety"]) if "variety" in about else None
-    for name, tensor in _held(trainer).items():
+    for name, tensor in held.items():
         tensor.copy_(tensors[name])
     return trainer
 
@@ -113,9 +121,11 @@ def iteration(path: str | os.PathLike) -> int:
     """Meta-iterations behind a checkpoint; 0 where there is none that can be read."""
     try:
         with safe_open(path, framework="pt") as file:
-            return json.loads((file.metadata() or {}).get("fmrl", "{}")).get("iteration", 0)
+            about = from_json((file.metadata() or {}).get("fmrl", "{}"))
     except UNREADABLE:
         return 0
+    done = about.get("iteration", 0) if isinstance(about, dict) else 0
+    return done if isinstance(done, int) and done >= 0 else 0
 
 
 def _made(trainer: MetaTrainer) -> dict:

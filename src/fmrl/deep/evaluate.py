@@ -96,6 +96,9 @@ def evaluate(
         for at in range(0, len(numbers), loop.tasks):
             piece = numbers[at : at + loop.tasks]
             groups = _draw(loop, sources, piece)
+            if loop.number is not None:  # masks of dropout are those of the task, however stacked
+                own = torch.tensor([number for _, number in piece], device=loop.number.device)
+                loop.number[: len(piece)] = own
             inputs = sources[0].inputs
             for name, from_here in starts.items():
                 run = [r for r, _ in piece] + [piece[-1][0]] * (loop.tasks - len(piece))

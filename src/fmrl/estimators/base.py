@@ -123,15 +123,16 @@ class Meta(TasksSeen):
             features: The names of the columns.
             expected: How many tasks will come, which decides what the history can afford to keep.
         """
-        self._reset()
-        vars(self).pop("encoder_", None)
-        if classes is not None:
-            self.classes_ = np.unique(classes)
-        self.n_features_in_ = tasks.X.shape[1]
-        if features is not None:
-            self.feature_names_in_ = np.array(features, dtype=object)
-        self._begin(tasks, expected)
-        self._learn(tasks)
+        with self._lock:
+            self._reset()
+            vars(self).pop("encoder_", None)
+            if classes is not None:
+                self.classes_ = np.unique(classes)
+            self.n_features_in_ = tasks.X.shape[1]
+            if features is not None:
+                self.feature_names_in_ = np.array(features, dtype=object)
+            self._begin(tasks, expected)
+            self._learn(tasks)
         return self
 
     def play(self, tasks: Tasks, *, keep: bool = True) -> Self:
@@ -161,15 +162,17 @@ class Meta(TasksSeen):
         Returns:
             A fitted `TaskClassifier` or `TaskRegressor`.
         """
-        self._fitted()
-        if not ready(self, X):
-            X, ids, _ = by_task(X, None, self._task_column)
-            if ids is not None and len(np.unique(task_ids(ids, len(ids)))) > 1:
-                fix = "adapt_many(X, y) gives a model for each of them"
-                raise FMRLError("these are rows of several tasks", fix=fix)
-            # The features must be those of fit.
-            validate_data(self, X, reset=False, skip_check_array=True)
-        return self._task_model(self.prior_).fit(X, as_numpy(y), sample_weight)
+        with self._lock:
+            self._fitted()
+            if not ready(self, X):
+                X, ids, _ = by_task(X, None, self._task_column)
+                if ids is not None and len(np.unique(task_ids(ids, len(ids)))) > 1:
+                    fix = "adapt_many(X, y) gives a model for each of them"
+                    raise FMRLError("these are rows of several tasks", fix=fix)
+                # The features must be those of fit.
+                validate_data(self, X, reset=False, skip_check_array=True)
+            prior = self.prior_
+        return self._task_model(prior).fit(X, as_numpy(y), sample_weight)
 
     @property
     def _task_column(self) -> str | None:
@@ -216,12 +219,13 @@ class Meta(TasksSeen):
                 known gets the stream's rows and is not played a second time.
             classes: All labels, for a classifier that has seen no task.
         """
-        if hasattr(self, "history_"):
-            if name is not None:
-                name = self._name(name)
-            if classes is not None:
-                self._target(np.asarray(classes), classes, first=False)
-            return OpenTask(self, rounds, name)
+        with self._lock:
+            if hasattr(self, "history_"):
+                if name is not None:
+                    name = self._name(name)
+                if classes is not None:
+                    self._target(np.asarray(classes), classes, first=False)
+                return OpenTask(self, rounds, name)
         if classes is None and isinstance(self, ClassifierMixin):
             fix = "name all labels: task(classes=[…])"
             raise FMRLError("this classifier has seen no task", fix=fix)
@@ -246,14 +250,16 @@ class Meta(TasksSeen):
     @property
     def certificate_(self) -> Certificate:
         """What is proved about the regret of this run."""
-        self._fitted()
-        return certify(self.history_, loss=self.prior_.loss)
+        with self._lock:
+            self._fitted()
+            return certify(self.history_, loss=self.prior_.loss)
 
     @property
     def similarity_report_(self) -> SimilarityReport:
         """How similar the tasks were, and what that is worth."""
-        self._fitted()
-        return similarity_report(self.history_)
+        with self._lock:
+            self._fitted()
+            return similarity_report(self.history_)
 
     @property
     def coef_(self) -> np.ndarray:
@@ -268,9 +274,10 @@ class Meta(TasksSeen):
         return self._start()[1]
 
     def _start(self) -> tuple[np.ndarray, Any]:
-        if not hasattr(self, "history_"):
-            raise AttributeError("coef_ and intercept_ are there after fit")
-        prior = self.prior_
+        with self._lock:
+            if not hasattr(self, "history_"):
+                raise AttributeError("coef_ and intercept_ are there after fit")
+            prior = self.prior_
         theta = prior.middle().theta.ravel()
         coef, intercept = prior.coordinates.model(theta, prior.loss.outputs)
         return self._shape(coef[:, : prior.features], intercept)

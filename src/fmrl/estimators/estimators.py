@@ -86,7 +86,7 @@ class MetaClassifier(ClassifierMixin, Meta):
         """
         z, variance, place, prior = self._asked(X, task, spread=True)
         moderation = np.array([c.moderation for c in prior.rule.choices])[place, None]
-        return back(probabilities(moderated(z, variance, moderation), len(self.classes_)), X)
+        return back(probabilities(moderated(z, variance, moderation), len(prior.classes)), X)
 
     def predict(self, X: Any, task: Any = None) -> Any:
         """The most probable class [n] under the model of each row's task; arguments as in
@@ -95,8 +95,8 @@ class MetaClassifier(ClassifierMixin, Meta):
         return self._said(self._asked(X, task, spread=False), X)
 
     def _said(self, asked: Asked, X: Any) -> Any:
-        p = probabilities(asked.margins, len(self.classes_))
-        return back(self.classes_[p.argmax(axis=1)], X)
+        classes = asked.prior.classes  # those of the estimator may be others by now
+        return back(classes[probabilities(asked.margins, len(classes)).argmax(axis=1)], X)
 
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:
         """Accuracy."""

@@ -1,5 +1,7 @@
 """Estimators on disk: one safetensors file, its header a JSON text; nothing is executed on
 reading, and every byte is checked.
+
+Names of tasks are data, not header: a header of more than 100 MB is read by no library.
 """
 
 from __future__ import annotations
@@ -7,16 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save as to_bytes
+from safetensors.numpy import save_file
 
 from fmrl.core.algorithm import Round
-from fmrl.core.checkpoint import flatten, unflatten
+from fmrl.core.checkpoint import WRONG, flatten, unflatten
 from fmrl.core.history import KEEP, History
 from fmrl.core.tasks import Tasks
 from fmrl.core.values import parse
@@ -31,10 +34,11 @@ from fmrl.estimators.rows import Thetas
 from fmrl.estimators.rows_sqlite import SQLiteRows
 from fmrl.estimators.stream import Streams
 from fmrl.estimators.task_models import Prior
-from fmrl.files import write
+from fmrl.files import atomic, from_json
 from fmrl.tables.encoder import Encoder
 
-FORMAT = 3
+FORMAT = 4
+READS = (3, 4)  # in 3 the names of tasks were part of the header
 
 
 def save(estimator: Any, path: str | os.PathLike) -> Path:
@@ -43,11 +47,39 @@ def save(estimator: Any, path: str | os.PathLike) -> Path:
         raise FMRLError(f"this {type(estimator).__name__} is not fitted", fix="call fit first")
     arrays: dict[str, np.ndarray] = {}
     layout = _describe(estimator, arrays)
-    arrays = {name: np.array(a, order="C") for name, a in arrays.items()}
     # One entry: the library writes several in random order, and the same estimator is to be the
     # same bytes.
-    body = to_bytes(arrays, {"fmrl": _text(layout | {"sha256": _digest(_text(layout), arrays)})})
-    return write(path, body)
+    sealed = _text(layout | {"sha256": _digest(_text(layout), arrays)})
+    return write_tensors(path, arrays, {"fmrl": sealed})
+
+
+def write_tensors(
+    path: str | os.PathLike, arrays: dict[str, np.ndarray], about: dict[str, str]
+) -> Path:
+    """Write arrays to a safetensors file, whole or not at all."""
+    with atomic(path) as partial:
+        try:
+            save_file({n: np.asarray(a, order="C") for n, a in arrays.items()}, partial, about)
+        except SafetensorError as error:  # a full disk, in the other library's words
+            raise OSError(None, str(error)) from None
+    return Path(path)
+
+
+def names_to_array(names: Sequence[Any]) -> np.ndarray:
+    """Names of tasks, texts and numbers, as bytes of JSON.
+
+    >>> array_to_names(names_to_array(["a", 1, 2.5, None]))
+    ['a', 1, 2.5, None]
+    """
+    return np.frombuffer(json.dumps(list(names)).encode(), dtype=np.uint8)
+
+
+def array_to_names(held: np.ndarray) -> list[Any]:
+    """What `names_to_array` took; ValueError for anything else."""
+    names = from_json(held.astype(np.uint8, casting="no", copy=False).tobytes())
+    if not isinstance(names, list) or any(isinstance(n, (list, dict)) for n in names):
+        raise ValueError("not names")
+    return names
 
 
 def load(path: str | os.PathLike, kind: type) -> Any:
@@ -60,7 +92,7 @@ def load(path: str | os.PathLike, kind: type) -> Any:
         )
     try:
         return _rebuild(layout, arrays, kind)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except WRONG as error:
         if isinstance(error, FMRLError):
             raise
         raise _damaged(path) from None
@@ -74,7 +106,7 @@ def _digest(text: str, arrays: dict[str, np.ndarray]) -> str:
     digest = hashlib.sha256(text.encode())
     for name in sorted(arrays):
         digest.update(f"{name}{arrays[name].dtype.str}{arrays[name].shape}".encode())
-        digest.update(arrays[name].tobytes())
+        digest.update(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
 
 
@@ -83,16 +115,16 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         if not path.is_file():
             raise FileNotFoundError
         with safe_open(path, framework="numpy") as file:
-            layout = json.loads((file.metadata() or {})["fmrl"])
+            layout = from_json((file.metadata() or {})["fmrl"])
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         version, digest = layout["format"], layout.pop("sha256", None)
     except FileNotFoundError:
         raise FMRLError(f"there is no file {path}") from None
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError, OverflowError, MemoryError):
+    except (*WRONG, SafetensorError, OSError, MemoryError):
         raise _damaged(path) from None
-    if version != FORMAT:
+    if version not in READS:
         raise FMRLError(
-            f"{path} has format {version}, this version reads {FORMAT}",
+            f"{path} has format {version}, this version reads {' and '.join(map(str, READS))}",
             fix="use the version that wrote it",
         )
     if digest != _digest(_text(layout), arrays):
@@ -125,6 +157,7 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     arrays |= {f"history.{name}": np.asarray(getattr(history, name)) for name in columns}
     if names:
         _rows(est._rows.take(names), "tasks", arrays)
+        arrays["tasks.names"] = names_to_array(names)
     for i, tasks in enumerate([est._pilot, *est._fresh]):
         _rows(tasks, f"pilot.{i}", arrays)
     classes = getattr(est, "classes_", None)
@@ -151,7 +184,6 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "features": est.feature_names_in_.tolist() if hasattr(est, "feature_names_in_") else None,
         "n_features": int(est.n_features_in_),
         "encoder": est.encoder_.to_json() if hasattr(est, "encoder_") else None,
-        "tasks": names,
         "streams": [*est.streams_[:3], list(est.streams_.regret)],
         "fresh": len(est._fresh),
         "pilot": [_plain(t.names) for t in (est._pilot, *est._fresh)],
@@ -246,8 +278,10 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
     est._prior = Prior(
         wide, tuple(group), rule, *known, common, Environment(**layout["environment"])
     )
-    if layout["tasks"]:
-        est._rows.add(_tasks(est._loss(), layout["tasks"], "tasks", arrays))
+    named = arrays.get("tasks.names")
+    names = layout.get("tasks") if named is None else array_to_names(named)
+    if names:
+        est._rows.add(_tasks(est._loss(), names, "tasks", arrays))
     *totals, regret = layout["streams"]
     est.streams_ = Streams(*totals, tuple(regret))
     called = layout.get("pilot") or [None] * (1 + layout["fresh"])

@@ -10,6 +10,7 @@ say about the prior. Regret is bracketed without an optimum: convexity gives
 from __future__ import annotations
 
 import math
+import threading
 from collections import deque
 from math import exp, log1p, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -28,6 +29,7 @@ from fmrl.estimators.task_models import probabilities
 if TYPE_CHECKING:
     from fmrl.estimators.base import Meta
 
+FAR = 1e100  # of a margin: beyond, its square and what is summed of it could overflow
 KEPT = 4096  # rows of an open task, the latest, of which its model is made when it is closed
 
 
@@ -54,7 +56,7 @@ class OpenTask:
 
     The action is θ = s·(phi − eta·total), total the sum of gradients and s what keeps it in the
     ball. One product of the row with phi and total gives the margins of θ and of phi, and all
-    that ‖θ‖ needs to follow."""
+    that ‖θ‖ needs to follow. Rounds from several threads are played one after another."""
 
     def __init__(self, owner: Meta, rounds: int | None, name: Any):
         if rounds is not None and not (isinstance(rounds, (int, np.integer)) and rounds >= 1):
@@ -63,6 +65,7 @@ class OpenTask:
         here, loss, phi = owner.coordinates_, owner._loss(), owner.state_.phi
         k, classes = loss.outputs, getattr(owner, "classes_", None)
         self.name, self.rounds, self.open = name, 0, True
+        self._guard = threading.RLock()
         self.loss, self.loss_of_phi = 0.0, 0.0
         self._owner, self._coordinates, self._outputs = owner, here, k
         self._classes, self._features = classes, here.centre.size
@@ -141,10 +144,11 @@ class OpenTask:
 
     def predict(self, x: Any) -> Any:
         """The prediction for one row x [f], from what this task has taught so far."""
-        found = self._look(x)
-        if type(x) is np.ndarray:
-            self._seen = (x, x.tobytes(), found)
-        return self._answer(self._margins(found))
+        with self._guard:
+            found = self._look(x)
+            if type(x) is np.ndarray:
+                self._seen = (x, x.tobytes(), found)
+            return self._answer(self._margins(found))
 
     def _answer(self, z: list[float]) -> Any:
         if self._classes is None:
@@ -155,21 +159,25 @@ class OpenTask:
         """Class probabilities [classes] for one row."""
         if self._classes is None:
             raise FMRLError("a regressor has no probabilities", fix="use predict")
-        return probabilities(np.array([self._margins(self._look(x))]), len(self._classes))[0]
+        with self._guard:
+            z = self._margins(self._look(x))
+        return probabilities(np.array([z]), len(self._classes))[0]
 
     def learn(self, x: Any, y: Any) -> float:
         """Play one round: suffer the loss of the present action on (x, y), return it, and move."""
-        seen = self._seen
-        if seen is not None and seen[0] is x and self.open and seen[1] == x.tobytes():
-            return self._move(seen[2], y)  # predicted just now, and the same numbers still
-        return self._move(self._look(x), y)
+        with self._guard:
+            seen = self._seen
+            if seen is not None and seen[0] is x and self.open and seen[1] == x.tobytes():
+                return self._move(seen[2], y)  # predicted just now, and the same numbers still
+            return self._move(self._look(x), y)
 
     def play(self, x: Any, y: Any) -> Any:
         """One whole round: the prediction for x, made before y is looked at; then learn from y."""
-        found = self._look(x)
-        answer = self._answer(self._margins(found))
-        self._move(found, y)
-        return answer
+        with self._guard:
+            found = self._look(x)
+            answer = self._answer(self._margins(found))
+            self._move(found, y)
+            return answer
 
     def _move(self, found: list[float], y: Any) -> float:
         """Suffer, and move against the gradient slope ⊗ row. One loop over the outputs, because
@@ -221,11 +229,16 @@ class OpenTask:
         except (TypeError, ValueError):
             raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number") from None
         z = self._shrink * (found[0] - self._eta * found[1])
-        g = z - target
-        if not math.isfinite(g):
-            raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number")
+        g, off = z - target, found[0] - target
+        # A NaN is between no two numbers.
+        near = -FAR < g < FAR and -FAR < off < FAR
+        if not (near and -FAR < found[0] < FAR and -FAR < found[1] < FAR):
+            if not math.isfinite(target):
+                raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number")
+            what = f"a prediction or y is more than {FAR:g} of fit's units away"
+            raise FMRLError(what, round=self.rounds, fix="scale x and y as in fit")
         self._kept.append((np.array(self._given, dtype=np.float64), float(y)))
-        self.loss_of_phi += (found[0] - target) ** 2 / 2
+        self.loss_of_phi += off * off / 2
         self._follow([g], g * g / 2, g * z, g * found[0], 2 * g * found[1], g * g)
         return g * g / 2
 
@@ -283,8 +296,15 @@ class OpenTask:
         """End the task: its last action moves phi and the guess. A task without rounds leaves no
         trace.
         """
+        # The owner's lock first: its `_close` takes it too, and two orders could wait for ever.
+        with self._owner._lock, self._guard:
+            try:
+                self._end()
+            finally:
+                self.open = False
+
+    def _end(self) -> None:
         if self.open and getattr(self._owner, "coordinates_", None) is not self._coordinates:
-            self.open = False
             what = "the estimator was fitted anew while this task was open"
             raise FMRLError(what, fix="open it again")
         if self.open and self.rounds:
@@ -294,7 +314,6 @@ class OpenTask:
             if getattr(self._owner.history_.algo.similarity, "observes", None) == "norms":
                 seen = seen.sum(keepdims=True)  # type: ignore[union-attr]
             self._owner._close(self, End(theta, theta, sigma, seen, self._side))
-        self.open = False
 
 
 def _squares(rule: Any, like: np.ndarray) -> np.ndarray | None:

@@ -66,8 +66,8 @@ class TasksSeen(Learning):
     @property
     def tasks_(self) -> list[Any]:
         """The names of the tasks known, in the order in which they came."""
-        self._fitted()
         with self._lock:
+            self._fitted()
             return list(self._rows)
 
     @property
@@ -75,14 +75,18 @@ class TasksSeen(Learning):
         """Bytes of all that is kept of the tasks known: their rows (in the store, if there is one)
         and the models that were asked for. Over ``len(tasks_)``, it is the state of one task.
         """
-        self._fitted()
         with self._lock:
+            self._fitted()
             return self._rows.nbytes + self._models.nbytes
 
     def describe(self) -> str:
         """How tasks differ, in words and in the user's units: what ``prior_.coef_std`` and
         ``prior_.noise`` hold.
         """
+        with self._lock:
+            return self._words()
+
+    def _words(self) -> str:
         self._fitted()
         prior = self.prior_
         slopes, level = prior.coef_std
@@ -168,17 +172,18 @@ class TasksSeen(Learning):
             A mapping from names to models as `adapt` gives them, with ``coef_`` and
             ``intercept_`` of all tasks as arrays, in the order of its names.
         """
-        self._fitted()
-        tasks = self._named(X, y, task, sample_weight)
-        if tasks is None:
-            raise FMRLError("there is no row that counts", fix="give rows, or use adapt")
-        return TaskModels(self, tasks)
+        with self._lock:
+            self._fitted()
+            tasks = self._named(X, y, task, sample_weight)
+            if tasks is None:
+                raise FMRLError("there is no row that counts", fix="give rows, or use adapt")
+            return TaskModels(self, tasks)
 
     def model(self, task: Any) -> Any:
         """The model of a task seen, by its id."""
-        self._fitted()
         name = task.item() if isinstance(task, np.generic) else task
         with self._lock:
+            self._fitted()
             if name not in self._rows:
                 fix = "adapt to some of its rows: adapt(X, y)"
                 raise FMRLError(f"the task {name!r} was not seen", fix=fix)
@@ -191,9 +196,9 @@ class TasksSeen(Learning):
         Args:
             task: Its name.
         """
-        self._fitted()
-        name = self._name(task)
         with self._lock:
+            self._fitted()
+            name = self._name(task)
             if name not in self._rows:
                 raise FMRLError(
                     f"the task {name!r} was not seen", fix="tasks_ names those that were"
@@ -245,10 +250,10 @@ class TasksSeen(Learning):
         """What is predicted for rows under the models of their tasks; of the population, where no
         task is given or the task is unknown.
         """
-        self._fitted()
-        X, task, _ = by_task(X, self._ids(X, task), self._task_column)
-        X = read(self, X)
         with self._lock:
+            self._fitted()
+            X, task, _ = by_task(X, self._ids(X, task), self._task_column)
+            X = read(self, X)
             return self._answers(X, task_ids(task, len(X)), spread, warn)
 
     def _answers(self, X: np.ndarray, ids: np.ndarray | None, spread: bool, warn: bool) -> Asked:

@@ -1,9 +1,8 @@
 """python -m fmrl.report facts.json report.html."""
 
-import json
 import sys
-from pathlib import Path
 
+from fmrl.files import read_json
 from fmrl.report.page import write
 
 
@@ -13,7 +12,7 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m fmrl.report FACTS.json REPORT.html", file=sys.stderr)
         return 2
     try:
-        print(write(json.loads(Path(arguments[0]).read_text(encoding="utf-8")), arguments[1]))
+        print(write(read_json(arguments[0]), arguments[1]))
     except (OSError, ValueError) as error:  # an FMRLError is a ValueError
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -16,6 +16,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 import fmrl
+from fmrl.files import read_json
 from fmrl.records import plain, write_json
 
 FORMAT = 3  # of a part's file; raised when what a part computes changes
@@ -68,7 +69,7 @@ class Part:
 def stored(part: Part, folder: Path, data: str) -> dict[str, Any] | None:
     """What a finished part has left ("result", "cpu_seconds"), or None."""
     try:
-        found = json.loads(part.path(folder).read_text(encoding="utf-8"))
+        found = read_json(part.path(folder))
         known = found["key"] == part.key(data) and found["sha256"] == checksum(found["result"])
         return found if known and found["cpu_seconds"] >= 0 else None
     except (OSError, ValueError, KeyError, TypeError):  # not there, cut off, or of another kind

@@ -17,7 +17,7 @@ from fmrl.datasets.registry import DATASETS
 from fmrl.errors import FMRLError
 from fmrl.playground.table import Table, table_of
 from fmrl.report import PAPER
-from fmrl.runs.folder import TASKS, Run
+from fmrl.runs.folder import RECORD, TASKS, Run, fitting
 from fmrl.theory.bounds import weights
 from fmrl.theory.certificate import certify
 
@@ -66,6 +66,11 @@ def cite(run: Run) -> list[dict[str, Any]]:
     """The references of a run: its composition, the data sets its files come from, and the
     baselines it was compared with.
     """
+    with fitting(run.path / RECORD):
+        return _cited(run)
+
+
+def _cited(run: Run) -> list[dict[str, Any]]:
     found = references(parse(run.record["composition"]))
     if run.record["heldout"]["methods"]:
         found.append(("the baselines on held-out tasks", _entry("pedregosa2011scikit")))
@@ -80,6 +85,11 @@ def cite(run: Run) -> list[dict[str, Any]]:
 
 def facts(run: Run) -> report.Facts:
     """Everything that is known of a run, as the report page reads it."""
+    with fitting(run.path / RECORD):
+        return _facts(run)
+
+
+def _facts(run: Run) -> report.Facts:
     record, history, options = run.record, run.history, run.settings.options
     names = pl.read_parquet(run.file(TASKS))["task"].to_list()
     sources = [d["name"] for d in record["data"]]

@@ -17,7 +17,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from fmrl.core.checkpoint import load_history
+from fmrl import files
+from fmrl.core.checkpoint import WRONG, load_history
 from fmrl.core.history import History
 from fmrl.core.losses import Loss
 from fmrl.core.values import parse
@@ -25,18 +26,13 @@ from fmrl.datasets import Encoder
 from fmrl.errors import FMRLError
 from fmrl.estimators import MetaClassifier, MetaRegressor
 from fmrl.estimators.task_models import Prior
-from fmrl.files import is_partial, sha256, sweep
+from fmrl.files import is_partial, open_lock, read_json, sha256, sweep
 from fmrl.records import plain, write_json
 from fmrl.runs.options import Options
 from fmrl.runs.source import classes_of
 
 if TYPE_CHECKING:
     from fmrl.runs.models import Models
-
-try:
-    import fcntl
-except ImportError:  # pragma: no cover - Windows: two writers are then not told apart
-    fcntl = None
 
 SETTINGS, RECORD, README = "settings.json", "record.json", "README.txt"
 CHECKPOINT, MODEL, HISTORY = "checkpoint.safetensors", "model.safetensors", "history.npz"
@@ -73,10 +69,11 @@ def _digest(value: Any) -> str:
 def read_sealed(path: Path) -> dict[str, Any]:
     """A sealed value of a file, or an error that says the file is damaged."""
     try:
-        found = unseal(json.loads(path.read_bytes()))
+        found = unseal(read_json(path))
     except OSError as error:
-        raise FMRLError(f"{path} cannot be read ({error.strerror})", fix="check the path") from None
-    except (ValueError, RecursionError):  # not JSON, or not text
+        what = f"{path} cannot be read ({error.strerror or error})"
+        raise FMRLError(what, fix="check the path") from None
+    except ValueError:  # not JSON, or not text
         found = None
     if found is None or found.get("format") != FORMAT:
         fix = "train again, or use an older copy"
@@ -90,6 +87,20 @@ def write_sealed(path: Path, value: dict[str, Any]) -> None:
 
 
 @contextmanager
+def fitting(path: Path) -> Iterator[None]:
+    """A file that was sealed by others may hold anything: where it lacks what is needed, or holds
+    it in another form, the error names the file.
+    """
+    try:
+        yield
+    except WRONG as error:
+        if isinstance(error, FMRLError):
+            raise
+        what = f"{path} is not what a run leaves ({type(error).__name__}: {error})"
+        raise FMRLError(what, fix="train again, or use an older copy") from None
+
+
+@contextmanager
 def writing(path: Path) -> Iterator[Path]:
     """Hold a run's folder for writing, made if need be; yields a scratch folder in it.
 
@@ -99,9 +110,10 @@ def writing(path: Path) -> Iterator[Path]:
     elsewhere = "choose another folder"
     try:
         path.mkdir(parents=True, exist_ok=True)
-        held = open(lock, "w")  # noqa: SIM115 - closed below, and the lock with it
+        held = open_lock(lock)
     except OSError as error:
-        raise FMRLError(f"{path} cannot be written ({error.strerror})", fix=elsewhere) from None
+        what = f"{path} cannot be written ({error.strerror or error})"
+        raise FMRLError(what, fix=elsewhere) from None
     try:
         if not _locked(held, lock):
             what = f"another process is writing {path}"
@@ -126,12 +138,9 @@ def writing(path: Path) -> Iterator[Path]:
 
 
 def _locked(held: IO, lock: Path) -> bool:
-    if fcntl is None:  # pragma: no cover
-        return True
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The writer before may have just removed the file that is locked here.
-        return os.path.samestat(os.fstat(held.fileno()), lock.stat())
+        return files.lock(held) and os.path.samestat(os.fstat(held.fileno()), lock.stat())
     except OSError:
         return False
 
@@ -157,9 +166,14 @@ class Settings:
     def read(cls, path: Path) -> Settings:
         """From the folder of a run."""
         held = read_sealed(path / SETTINGS)
-        encoder = Encoder.from_json(json.dumps(held["encoder"]))
-        given = Options.from_dict(held["options"]), held["data"], encoder, parse(held["loss"])
-        return cls(*given, held["expected"])
+        with fitting(path / SETTINGS):
+            encoder = Encoder.from_json(json.dumps(held["encoder"]))
+            loss = parse(held["loss"])
+            if not (isinstance(loss, Loss) and isinstance(held["expected"], int)):
+                raise TypeError
+            [(d["name"], d["sha256"]) for d in held["data"]]
+            given = Options.from_dict(held["options"]), held["data"], encoder, loss
+            return cls(*given, held["expected"])
 
     @property
     def kind(self) -> type:
@@ -185,7 +199,10 @@ class Run:
         if not (path / RECORD).is_file():
             again = settings.options.command(str(path), "--resume")
             raise FMRLError(f"the run in {path} is not finished", fix=f"go on with: {again}")
-        return cls(path, read_sealed(path / RECORD), settings)
+        record = read_sealed(path / RECORD)
+        with fitting(path / RECORD):
+            dict.items(record["files"])
+        return cls(path, record, settings)
 
     def file(self, name: str) -> Path:
         """A file of the run, if it is the one that was written."""

@@ -24,13 +24,15 @@ import numpy as np
 
 from fmrl.datasets import tasks_from_frame
 from fmrl.errors import FMRLError
+from fmrl.estimators.store import array_to_names, names_to_array, write_tensors
 from fmrl.estimators.task_models import Prior
-from fmrl.files import write
+from fmrl.files import from_json, read_json
 from fmrl.records import write_json
-from fmrl.runs.folder import FORMAT, MODEL, Run, seal, unseal
+from fmrl.runs.folder import MODEL, Run, seal, unseal
 from fmrl.runs.source import Window, files, windows
 from fmrl.tables.encoder import Encoder
 
+FORMAT, READS = 2, (1, 2)  # in 1 the names of tasks were part of a safetensors file's header
 ARRAYS = ("coef", "intercept", "common", "rows", "spread")
 WIDEST = 10_000_000  # numbers of all spreads of a file; beyond, they are left out
 
@@ -59,11 +61,10 @@ class Models:
             tasks = dict(zip(self.ids, models, strict=True))
             write_json(path, seal(head | {"tasks": tasks}))
         elif path.suffix == ".safetensors":
-            from safetensors.numpy import save
-
             arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in ARRAYS}
-            head |= {"tasks": self.ids, "arrays": _digest(arrays)}
-            write(path, save(arrays, {"fmrl": json.dumps(seal(head))}))
+            arrays["tasks"] = names_to_array(self.ids)
+            head |= {"arrays": _digest(arrays)}
+            write_tensors(path, arrays, {"fmrl": json.dumps(seal(head))})
         else:
             what = f"{path.name} is not a file of models"
             raise FMRLError(what, fix="name it .json or .safetensors")
@@ -116,7 +117,7 @@ def _joined(old: np.ndarray, new: np.ndarray) -> np.ndarray:
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if path.suffix == ".json":
-        head = unseal(json.loads(path.read_bytes())) or {}
+        head = unseal(read_json(path)) or {}
         tasks = head["tasks"]
         arrays = {name: np.array([t[name] for t in tasks.values()], dtype=float) for name in ARRAYS}
         head = head | {"tasks": list(tasks)}
@@ -124,17 +125,23 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         from safetensors import safe_open
 
         with safe_open(path, framework="numpy") as file:
-            head = unseal(json.loads(file.metadata()["fmrl"])) or {}
-            arrays = {name: file.get_tensor(name) for name in ARRAYS}
+            head = unseal(from_json(file.metadata()["fmrl"])) or {}
+            named = [] if "tasks" in head else ["tasks"]  # in format 1 they were part of the header
+            arrays = {name: file.get_tensor(name) for name in [*ARRAYS, *named]}
         if head["arrays"] != _digest(arrays):
             raise ValueError
-    if head["kind"] != "fmrl models" or head["format"] != FORMAT:
+        if named:
+            head["tasks"] = array_to_names(arrays.pop("tasks"))
+    if head["kind"] != "fmrl models" or head["format"] not in READS:
         raise ValueError
     return head, arrays
 
 
 def _digest(arrays: dict[str, np.ndarray]) -> str:
-    return hashlib.sha256(b"".join(arrays[name].tobytes() for name in ARRAYS)).hexdigest()
+    digest = hashlib.sha256()
+    for name in (n for n in (*ARRAYS, "tasks") if n in arrays):
+        digest.update(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def adapt_all(prior: Prior, encoder: Encoder, windows: Iterable[Window], run: str) -> Models:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from fmrl.datasets import TableError
 from fmrl.errors import FMRLError
 from fmrl.estimators.averaging import moderated
 from fmrl.estimators.task_models import probabilities
-from fmrl.files import atomic
+from fmrl.files import atomic, scratch
 from fmrl.runs.evaluate import INTERVAL
 from fmrl.runs.folder import MODEL, Run
 from fmrl.runs.models import Models, encoded, packed
@@ -99,10 +98,10 @@ def _write_text(blocks: Iterator[pl.DataFrame], path: Path) -> None:
 
 def _write_binary(blocks: Iterator[pl.DataFrame], path: Path) -> None:
     """Block by block to files of their own, which are then streamed into one."""
-    with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as scratch:
+    with scratch(".fmrl-predict-", path.parent) as folder:
         parts = []
         for i, block in enumerate(blocks):
-            parts.append(Path(scratch) / f"{i:06d}.arrow")
+            parts.append(folder / f"{i:06d}.arrow")
             block.write_ipc(parts[-1], compression="lz4")
         if parts:
             BINARY[path.suffix](pl.scan_ipc(parts), path)

@@ -30,6 +30,7 @@ from fmrl.runs.source import Source, Window, classes_of, files, not_empty, open_
 
 KEPT = 10_000_000  # numbers in the models of tasks seen, which are kept up to this many
 EVERY = 16_384  # tasks between checkpoints
+SHARE = 8  # … and at least this share of those saved: a checkpoint holds the history of all of them
 Progress = Callable[[str, int, int | None], None]  # what is done, how far it is, of how much
 
 
@@ -57,7 +58,8 @@ def train(
     Args:
         options: The table, what its columns mean, and how to learn.
         out: The folder, made if need be.
-        checkpoint_every: Tasks, rounded up to whole windows.
+        checkpoint_every: Tasks, rounded up to whole windows; in a long run an eighth of those
+            saved already, so that writing stays a small part of the work.
         resume: Go on with the run in ``out``, if there is one.
         keep_models: Store the models of the tasks trained on (default: if they are at most ten
             million numbers).
@@ -190,7 +192,7 @@ class Session:
                     playing = True
                     self.play_window(window)
                     playing = False
-                    if self.done - self.saved >= every:
+                    if self.done - self.saved >= max(every, self.saved // SHARE):
                         self.save()
                 self.progress("playing", len(self.names), self.source.expected)
                 if stop():

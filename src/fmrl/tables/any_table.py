@@ -12,12 +12,13 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 
-from fmrl.errors import TableError
+from fmrl.errors import FMRLError, TableError
 
 _LOOK = 100_000  # lines of a CSV file that decide what is a number
 _SCANS = dict.fromkeys((".parquet", ".pq"), pl.scan_parquet)
 _SCANS |= dict.fromkeys((".arrow", ".ipc", ".feather"), pl.scan_ipc)
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_read_by: int | None = None  # the process that has used polars' threads, which no fork survives
 _TWICE = re.compile(r"(.*)_duplicated_\d+")  # polars' name of the second of two columns of one name
 
 
@@ -54,10 +55,18 @@ def as_polars(frame: Any, kinds: Mapping[str, Any] | None = None) -> pl.LazyFram
 @contextmanager
 def readable() -> Iterator[None]:
     """Errors of polars while a table is read, as a TableError."""
+    if _read_by not in (None, os.getpid()):
+        what = "this process was forked from one that had read a table, and polars would wait here"
+        fix = "start processes with multiprocessing.get_context('spawn') or 'forkserver'"
+        raise TableError(f"{what} for ever", fix=fix)
+    globals()["_read_by"] = os.getpid()
     try:
         yield
-    except pl.exceptions.PolarsError as e:
-        what = f"the table cannot be read: {str(e).splitlines()[0]}"
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as e:
+        if isinstance(e, FMRLError):
+            raise
+        first = (str(e).splitlines() or [type(e).__name__])[0]
+        what = f"the table cannot be read: {first}"
         raise TableError(what, fix="check the file and its encoding") from e
 
 
@@ -120,8 +129,14 @@ def _scan(path: Path, kinds: Mapping[str, Any]) -> pl.LazyFrame:
     header = pl.scan_csv(path, separator=separator, infer_schema=False).collect_schema()
     if twice := [m[1] for name in header if (m := _TWICE.fullmatch(name)) and m[1] in header]:
         raise _same_name(twice[0])
-    known = {name: kind for name, kind in kinds.items() if name in header}
-    return pl.scan_csv(path, separator=separator, infer_schema_length=_LOOK, schema_overrides=known)
+    # A quoted name keeps its doubled quotes in polars; they stand for one.
+    names = {name: name.replace('""', '"') for name in header}
+    if len({*names.values()}) < len(names):
+        raise _same_name(next(n for n in names.values() if n not in names))
+    known = {name: kinds[own] for name, own in names.items() if own in kinds}
+    options = {"separator": separator, "infer_schema_length": _LOOK, "schema_overrides": known}
+    frame = pl.scan_csv(path, **options)
+    return frame.rename({n: own for n, own in names.items() if n != own})
 
 
 def _series(name: str, values: Any) -> pl.Series:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from fmrl.errors import TableError
+from fmrl.files import from_json
 from fmrl.tables.any_table import clean, is_complete, is_missing
 from fmrl.tables.kinds import as_number, kind_of
 
@@ -153,12 +154,12 @@ class Encoder:
     def from_json(cls, text: str) -> "Encoder":
         """The encoding `to_json` wrote."""
         try:
-            held = json.loads(text)
+            held = from_json(text)
             for c in held["columns"]:
                 c["levels"] = None if c["levels"] is None else tuple(c["levels"])
             columns = tuple(Column(**c) for c in held["columns"])
             return cls(columns, Policy(**held["policy"]), held.get("task"))
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as e:
+        except (KeyError, TypeError, AttributeError, ValueError) as e:
             what = f"this is not a stored encoder ({type(e).__name__}: {e})"
             raise TableError(what, fix="give what to_json wrote") from None
 

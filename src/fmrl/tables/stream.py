@@ -8,7 +8,6 @@ appearance, into bins of about ``rows`` rows; the second pass copies every row t
 then one bin at a time is read and sorted. Memory holds about two bins, whatever the size of the
 file. Every row carries its number in the table, for the order and for messages."""
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import polars as pl
 from fmrl.core.losses import Logistic, Loss, OneVsAll
 from fmrl.core.tasks import Task
 from fmrl.errors import TableError
+from fmrl.files import scratch
 from fmrl.tables.any_table import clean, free_names, is_complete, readable
 from fmrl.tables.encoder import Encoder
 from fmrl.tables.kinds import TEXT
@@ -165,9 +165,8 @@ class TaskStream:
             if self.scratch is not None and not Path(self.scratch).is_dir():
                 what = f"the scratch folder {self.scratch} does not exist"
                 raise TableError(what, fix="create it, or leave scratch out")
-            options = {"dir": self.scratch, "ignore_cleanup_errors": True}
-            with tempfile.TemporaryDirectory(prefix="fmrl-gather-", **options) as folder:
-                yield from self._gathered(frame, Path(folder))
+            with scratch("fmrl-gather-", self.scratch) as folder:
+                yield from self._gathered(frame, folder)
 
     def _gathered(self, frame: pl.LazyFrame, folder: Path) -> Iterator[pl.DataFrame]:
         """Every task's rows together, by way of files in ``folder``."""

@@ -12,6 +12,8 @@ from fmrl.core.arrays import constant, dot, full, namespace, norm, to_numpy, zer
 from fmrl.core.domains.base import Domain
 from fmrl.errors import FMRLError
 
+LARGEST = 1e150  # of a side or a radius, whose square is to be a number
+
 
 def _vector(value: Any, name: str) -> float | tuple[float, ...]:
     """A number or a tuple of numbers, so that a domain stays hashable and prints itself."""
@@ -43,6 +45,9 @@ class Ball(Domain):
         if not (self.radius > 0 and math.isfinite(self.radius)):
             what = f"Ball radius must be positive and finite, not {self.radius}"
             raise FMRLError(what, fix="use Euclidean() for no bound")
+        if self.radius > LARGEST:
+            what = f"the radius {self.radius} cannot be squared"
+            raise FMRLError(what, fix="use Euclidean() for no bound, or scale the data")
         object.__setattr__(self, "radius", float(self.radius))
         object.__setattr__(self, "centre", _vector(self.centre, "Ball centre"))
 
@@ -114,6 +119,9 @@ class Box(Domain):
             raise FMRLError("Box low and high have different lengths") from None
         if not proper:
             raise FMRLError(f"Box needs low < high everywhere, not {self.low} and {self.high}")
+        if max(np.abs(self.low).max(), np.abs(self.high).max()) > LARGEST:
+            what = f"a side of Box beyond {LARGEST:g} cannot be squared"
+            raise FMRLError(what, fix="use Euclidean() for no bound, or scale the data")
 
     def _bounds(self, like):
         shape = zeros(like.shape[-1:], like)

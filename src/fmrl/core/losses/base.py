@@ -58,6 +58,15 @@ class Loss(Value, ABC):
         """At least Fenchel's ℓ(z) + ℓ*(u) − ⟨u, z⟩ ≥ 0, and 0 for u = ∂ℓ/∂z; shape [...]."""
         return self.value(z, target) + self.conjugate(u, target) - dot(u, z)
 
+    def excess_within(self, z: Array, u: Array, target: Array, reach: Array) -> Array:
+        """At least the excess of any slopes whose entries are within ``reach`` of u, shape [...].
+
+        The excess is convex in u and a sum over the outputs of terms ≥ 0.
+        """
+        xp = namespace(z)
+        above, below = (self.excess(z, u + side * reach, target) for side in (1, -1))
+        return xp.maximum(above, below) if self.outputs == 1 else above + below
+
     def steep(self, norm: str) -> float:
         """sup over z of the slope's l2 norm (``norm="l2"``) or of its largest entry (``"l1"``,
         whose dual is l∞).

@@ -195,6 +195,11 @@ class Weighted(Loss):
         u, target, weight = self._apart(u, target)
         return weight * self.loss.excess(z, u, target)
 
+    def excess_within(self, z, u, target, reach):
+        reach, _, _ = self._apart(reach, target)
+        u, target, weight = self._apart(u, target)
+        return weight * self.loss.excess_within(z, u, target, reach)
+
     def steep(self, norm):
         return self.most * self.loss.steep(norm)
 

@@ -11,6 +11,8 @@ from array_api_compat import is_array_api_obj
 from fmrl.core.arrays import Array, as_array, device, namespace
 from fmrl.errors import FMRLError
 
+MOST = 1_000_000  # classes: a margin each, and theta is classes × features
+
 
 def as_labels(y: Any) -> Array:
     """``y`` as a one-dimensional array, every label as it is (NumPy would make a row of (1, 2) and
@@ -36,6 +38,8 @@ def as_labels(y: Any) -> Array:
 def labels_of(classes: Any, least: int) -> tuple[Hashable, ...]:
     """The labels meant by ``classes``: that many integers, or the labels themselves."""
     if isinstance(classes, (int, np.integer)) and not isinstance(classes, bool):
+        if classes > MOST:
+            raise FMRLError(f"{int(classes):,} classes are more than {MOST:,}")
         labels: Sequence = range(int(classes))
     elif isinstance(classes, (str, bytes, bool)) or not isinstance(classes, Iterable):
         raise FMRLError(

@@ -24,7 +24,7 @@ def _softplus(z: Array) -> Array:
 
 def _sigmoid(z: Array) -> Array:
     xp = namespace(z)
-    most = 708.0 if z.dtype == xp.float64 else 80.0  # beyond, exp overflows
+    most = 80.0 if z.dtype == xp.float32 else 708.0  # beyond, exp overflows
     return 1 / (1 + xp.exp(xp.minimum(-z, full((), most, z))))
 
 
@@ -158,14 +158,28 @@ class Softmax(OneVsAll):
         off = xp.abs(xp.sum(p, axis=-1) - 1) > 1e-9
         return xp.where(off, full((), math.inf, u), xp.sum(_entropy(p), axis=-1))
 
+    def _chances(self, z, target):
+        """The chances of the classes, [..., outputs]."""
+        odds, rest, behind = self._odds(z, target)
+        own = namespace(z).exp(behind)
+        return (odds + target * own) / (rest + own)
+
     def excess(self, z, u, target):
         xp = namespace(z)
-        odds, rest, behind = self._odds(z, target)
-        p, own = (odds + target * xp.exp(behind)) / (rest + xp.exp(behind)), self.slope(z, target)
+        p, own = self._chances(z, target), self.slope(z, target)
         off = u - own
         off = off - p * xp.sum(off, axis=-1, keepdims=True)  # slopes sum to zero, up to rounding
         rounded = xp.abs(off) <= 8 * xp.finfo(z.dtype).eps * (xp.abs(u) + xp.abs(own))
         return _chi_square(p, xp.where(rounded, xp.zeros_like(off), off))
+
+    def excess_within(self, z, u, target, reach):
+        # Slopes that sum to 0, so none of the differences cancels between classes.
+        xp = namespace(z)
+        p, own = self._chances(z, target), self.slope(z, target)
+        rounded = 8 * xp.finfo(z.dtype).eps * (xp.abs(u) + xp.abs(own))
+        outside = xp.any(u + target < reach, axis=-1)
+        worst = _chi_square(p, xp.abs(u - own) + reach + rounded)
+        return xp.where(outside, full((), math.inf, worst), worst)
 
     def steep(self, norm):
         return math.sqrt(2) if norm == "l2" else 1.0

@@ -26,6 +26,7 @@ from fmrl.core.samples import Samples
 from fmrl.core.solve.gap import Columns, Found, Method, Objective
 from fmrl.core.solve.interior import interior, shortest
 from fmrl.core.solve.majorise import Rotation, descend, majorise
+from fmrl.core.solve.unbounded import prove
 from fmrl.errors import FMRLError
 
 LARGEST = 1e30  # of a feature, target or phi: far above any use, far below what overflows
@@ -37,7 +38,9 @@ class Reason(IntEnum):
     PROVED = 0  # the gap keeps the promise
     ROUNDING = 1  # the gap is what float64 leaves of the losses
     LIMIT = 2  # no step made progress any more, or there were too many
-    NO_PROOF = 3  # the gap is infinite
+    # Nothing bounds theta and the columns of X are dependent up to rounding, so that no gap can be
+    # proved: it is the value itself, as no loss is below 0, or infinite.
+    NO_PROOF = 3
 
 
 class Solution(NamedTuple):
@@ -80,8 +83,8 @@ def minimise(
 
     The gap asked for is the larger of 1e-10 of the value and 1e-13 of the losses at the start. One
     that cannot be reached, or not be proved, is returned as it is, and `Solution.why` says so. On
-    `Euclidean()` a gap is proved for columns that are dependent up to the rounding of their entries
-    as if they were dependent.
+    `Euclidean()` there is no proof for columns that are dependent up to rounding but not exactly:
+    the gap is then as large as the value.
 
     Args:
         samples: A Task, or rounds with X [..., n, f]; leading axes are separate problems.
@@ -155,12 +158,10 @@ class Leaders:
         if self.smooth:  # proved in these coordinates: a rotation drops features below its rounding
             found = problem.prove(found)
         found, reason = _honest(problem, found)
+        if self.columns is not None:
+            _refuse_separable(problem.samples, found.value, reason)
+            found, reason = _unbounded(problem, found, reason)
         theta, value, gap, _, method = found
-        if self.columns is not None and not problem.samples.loss.attained:
-            missing = (reason != int(Reason.PROVED)) | (value <= 1e-6 * self.samples.length)
-            if bool(xp.any(missing)):
-                what = "the task has no finite optimum on Euclidean(): its classes are separable"
-                raise FMRLError(f"{what}, or nearly so", fix="use Ball(radius)")
         if self.columns is not None:
             theta = _unscaled(problem.samples, theta, self.columns.unit)
             if problem.samples.loss.coupled:  # softmax does not see what all classes share
@@ -289,3 +290,22 @@ def _honest(problem: Objective, found: Found) -> tuple[Found, Array]:
         why = xp.where(gap <= floor, rounding, xp.where(xp.isfinite(gap), limit, none))
         reason = xp.where(proved, reason, why)
     return found._replace(theta=theta, value=value, gap=gap), reason
+
+
+def _refuse_separable(samples: Samples, value: Array, reason: Array) -> None:
+    """A loss of classes whose infimum lies at infinity has no optimum to return."""
+    missing = (reason != int(Reason.PROVED)) | (value <= 1e-6 * samples.length)
+    if not samples.loss.attained and bool(namespace(value).any(missing)):
+        what = "the task has no finite optimum on Euclidean(): its classes are separable"
+        raise FMRLError(f"{what}, or nearly so", fix="use Ball(radius)")
+
+
+def _unbounded(problem: Objective, found: Found, reason: Array) -> tuple[Found, Array]:
+    """The answer with what can be proved where theta has no bound, and the Reason; [B]."""
+    xp = namespace(found.value)
+    value, proved = prove(problem.samples, found.theta, found.slopes)
+    gap = problem.least(value, proved)
+    lost = ~problem.kept(found.theta, value, gap)
+    none, limit = (xp.full_like(reason, int(r)) for r in (Reason.NO_PROOF, Reason.LIMIT))
+    worse = xp.where(proved == math.inf, none, xp.where(reason == 0, limit, reason))
+    return found._replace(value=value, gap=gap), xp.where(lost, worse, xp.zeros_like(reason))

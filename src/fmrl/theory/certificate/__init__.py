@@ -12,6 +12,8 @@ import numpy as np
 
 from fmrl.core.ensemble import Ensemble, Hedge
 from fmrl.core.history import History
+from fmrl.errors import FMRLError
+from fmrl.files import from_json
 from fmrl.theory.bounds import ASSUMED, FALSE, Assumption, Bound, hedge
 from fmrl.theory.certificate import render
 from fmrl.theory.certificate.facts import Facts, read
@@ -147,7 +149,11 @@ class Certificate:
         Args:
             text: What `json` returned.
         """
-        return cls.from_dict(json.loads(text))
+        try:
+            return cls.from_dict(from_json(text))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            what = f"this is not a stored certificate ({type(error).__name__}: {error})"
+            raise FMRLError(what, fix="give what json() wrote") from None
 
     def markdown(self) -> str:
         """A report in Markdown."""

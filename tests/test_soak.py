@@ -1,0 +1,45 @@
+"""A share of `make soak`: about half a minute, with seeds that move with the commit.
+
+A failure prints the line that repeats it.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks" / "soak"))
+from parts import PARTS  # noqa: E402
+
+SHARE = {"theorems": 2, "solver": 8, "files": 60, "kills": 2, "disk": 8, "threads": 5}
+
+
+def first_seed() -> int:
+    """Another one for every commit; 0 outside a checkout."""
+    words = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    said = subprocess.run(words, capture_output=True, text=True, check=False)
+    return int(said.stdout[:8], 16) % 10**6 if said.returncode == 0 else 0
+
+
+@pytest.mark.parametrize("part", SHARE)
+def test_a_share_of_the_soak(part):
+    first = first_seed()
+    if part == "kills":  # every tenth kills a training of several windows, which takes long
+        first = 10 * (first // 10) + 1
+    for seed in range(first, first + SHARE[part]):
+        if part == "files":  # without its limit on memory, which would be this process's
+            import forge
+
+            why = forge.check(seed)
+        else:
+            why = PARTS[part].check(seed)
+        assert why is None, f"{why}\n    python benchmarks/soak again {part} {seed}"
+
+
+def test_every_part_of_the_soak_is_counted():
+    instances = {name: part.total * part.each for name, part in PARTS.items()}
+    assert instances["theorems"] >= 100_000 and instances["solver"] >= 10_000
+    assert instances["kills"] >= 1_000 and instances["files"] >= 10_000
+    assert instances["ray"] >= 200
