@@ -49,7 +49,7 @@ def federated_command(
         import torch  # noqa: F401
     except ImportError:
         raise FMRLError("torch is not installed", fix="pip install 'fmrl[deep]'") from None
-    from fmrl.cli.reproduce import _device
+    from fmrl.cli.studies import device_named
     from fmrl.reproduce.federated.claims import summary
     from fmrl.reproduce.federated.clients import Config, read
     from fmrl.reproduce.federated.study import Study
@@ -57,7 +57,10 @@ def federated_command(
 
     config = Config(seed=seed).quick() if quick else Config(seed=seed)
     config = config if rounds is None else replace(config, rounds=rounds)
-    study, console = Study(config, read(config, data), out, _device(device)), Console(stderr=True)
+    study, console = (
+        Study(config, read(config, data), out, device_named(device)),
+        Console(stderr=True),
+    )
     console.print(f"clients: [bold]{len(study.clients)}[/bold] roles, on {study.device}")
     with progress_bar(config.rounds, console) as progress:
         done = study.go(seconds, lambda n: progress("rounds", n))

@@ -200,7 +200,9 @@ def steps_command(
     plan = plan.quick() if quick else plan
     chosen = [e for e in ENVIRONMENTS if only in (None, e.name)]
     chosen = chosen[:1] if quick and only is None else chosen
-    study = Study(chosen, cache(lambda on: pools(on, data, device)), out, plan, device)
+    read = cache(lambda on: pools(on, data, device))
+    read(chosen[0].on)  # a wrong folder is told before anything is made
+    study = Study(chosen, read, out, plan, device)
     with progress_bar(study.cost(), Console(stderr=True)) as progress:
         done = study.go(None if minutes is None else 60 * minutes, progress)
     found = claims.judge(study.rows)
