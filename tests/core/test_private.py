@@ -293,6 +293,11 @@ def test_what_reads_past_privacy_is_refused():
         "Conditional": lambda: fmrl.FMRL(**good, meta=fmrl.Conditional([0])),
         "epsilon must": lambda: fmrl.Tree(0.0, 1e-5, 10),
         "delta must": lambda: fmrl.Tree(1.0, 0.0, 10),
+        "epsilon must be pos": lambda: fmrl.Tree("1", 1e-5, 10),
+        "delta must be pos": lambda: fmrl.Tree(1.0, None, 10),
+        "radius must": lambda: fmrl.Tree(1.0, 1e-5, 10, radius="a"),
+        "clip must": lambda: fmrl.NoisyGradients(fmrl.OMD(), 1.0, 1e-5, None),
+        "decay must": lambda: fmrl.MetaSGD(0.1, decay="x"),
         "whole number": lambda: fmrl.Tree(1.0, 1e-5, 2.5),
         "NaN": lambda: tree.update(
             fmrl.Ball(1.0), np.zeros(1), tree.init(fmrl.Ball(1.0), np.zeros(1))[1],

@@ -98,7 +98,13 @@ def test_a_checkpoint_that_lacks_a_part_is_refused_and_says_so(tmp_path):
     with safe_open(path, framework="pt") as file:
         about = json.loads(file.metadata()["fmrl"])
         tensors = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
-    forged = [{k: v for k, v in about.items() if k != name} for name in about if name != "fmrl"]
+    forged = [{k: v for k, v in about.items() if k != name} for name in about]
+    older = {k: v for k, v in about.items() if k != "seal"}  # what was written without one is read
+    forged = [held for held in forged if held != older] + [
+        about | {"iteration": 7},  # one letter of the header
+        *(older | {name: 2**70} for name in ("iteration", "taken", "memory")),
+        *(older | {"variety": value} for value in (5, [1])),
+    ]
     forged += [about | {"iteration": "x"}, about | {"rounds": None}, [], "[" * 9999 + "]" * 9999]
     for held in forged:
         text = held if isinstance(held, str) else json.dumps(held)
@@ -107,3 +113,5 @@ def test_a_checkpoint_that_lacks_a_part_is_refused_and_says_so(tmp_path):
             load(trainer(), tmp_path / "forged")
         assert iteration(tmp_path / "forged") in (0, about["iteration"])
     assert np.isfinite(load(trainer(), path).phi.numpy()).all()
+    save_file(tensors, tmp_path / "older", metadata={"fmrl": json.dumps(older)})
+    assert torch.equal(load(trainer(), tmp_path / "older").phi, trainer().phi)

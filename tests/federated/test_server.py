@@ -105,6 +105,10 @@ def test_a_saved_round_comes_back_bit_for_bit(similarity, tmp_path):
         Rounds(kept.folder, own, {"seed": 2}).load()
     with pytest.raises(fmrl.FMRLError, match="other rules"):
         Rounds(kept.folder, server(fmrl.PerCoordinate(0.2)), {"seed": 1}).load()
+    for text in ("[]", "null", "3", "[" * 100_000):
+        (kept.folder / "run.json").write_text(text)
+        with pytest.raises(fmrl.FMRLError, match=r"has no run\.json"):
+            kept.load()
 
 
 def test_the_worst_decile_is_that_of_the_worst():

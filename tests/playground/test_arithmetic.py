@@ -5,6 +5,7 @@ fmrl.deep, strokes against their definition.
 import base64
 import itertools
 import json
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -151,6 +152,38 @@ def test_other_checkpoints_are_refused(tmp_path):
         (tmp_path / "damaged").write_bytes(content)
         with pytest.raises(fmrl.FMRLError, match="cannot be read"):
             read_weights(tmp_path / "damaged")
+
+
+FORGED = {
+    "nested": "[" * 100_000,
+    "rule": {"within": "Adam(beta2=" + "-" * 100_000 + "1)"},
+    "decay": {"within": "Adam(step=0.1, beta2='<b>')"},
+    "step": {"steps": [float("nan")]},
+    "taken": {"taken": -5},
+    "endless": {"taken": float("inf")},
+    "short": {"phi": np.zeros((1, 5), np.float32)},
+    "NaN": {"phi": np.full((1, 16445), np.nan, np.float32)},
+    "moments": {"second": None},
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_forged_checkpoints_are_refused(what, tmp_path):
+    numpy = pytest.importorskip("safetensors.numpy")
+    from safetensors import safe_open
+
+    own = resources.files("fmrl.playground").joinpath("omniglot.safetensors")
+    with safe_open(str(own), framework="numpy") as file:
+        about = json.loads(file.metadata()["fmrl"])
+        held = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    changed = FORGED[what]
+    if not isinstance(changed, str):
+        held |= {name: v for name, v in changed.items() if name in held}
+        held = {name: v for name, v in held.items() if v is not None}
+        changed = json.dumps(about | {n: v for n, v in changed.items() if n in about})
+    numpy.save_file(held, tmp_path / "forged", metadata={"fmrl": changed})
+    with pytest.raises(fmrl.FMRLError, match="forged"):
+        read_weights(tmp_path / "forged")
 
 
 def test_strokes_become_the_picture_they_are_defined_as():

@@ -24,6 +24,7 @@ from fmrl.deep.trainer import MetaTrainer
 from fmrl.errors import FMRLError
 from fmrl.files import atomic, from_json
 
+MOST = 2**62  # iterations and steps
 UNREADABLE = (OSError, SafetensorError, ValueError)
 
 
@@ -54,6 +55,7 @@ def save(trainer: MetaTrainer, path: str | os.PathLike) -> Path:
     if isinstance(state.meta, int):
         about["memory"] = state.meta
     about |= {} if trainer.variety is None else {"variety": trainer.variety}
+    about["seal"] = _seal(about)
     try:
         with atomic(path) as partial:
             flat = {k: v.detach().contiguous().cpu() for k, v in tensors.items()}
@@ -93,7 +95,7 @@ def load(trainer: MetaTrainer, path: str | os.PathLike) -> MetaTrainer:
         raise FMRLError(f"{path} cannot be read ({error})", fix=fix) from None
     if not isinstance(about, dict) or about.get("format") != 2:
         raise FMRLError(f"{path} holds no training state of this format", fix=fix)
-    if about.get("sum") != _sum(tensors):
+    if about.get("sum") != _sum(tensors) or about.get("seal", _seal(about)) != _seal(about):
         what = f"{path} is damaged: its numbers are not those that were saved"
         raise FMRLError(what, fix="go back to the checkpoint before")
     for name, value in _made(trainer).items():
@@ -101,17 +103,19 @@ def load(trainer: MetaTrainer, path: str | os.PathLike) -> MetaTrainer:
             saved = f"the checkpoint was made with {name} = {about.get(name)}"
             raise FMRLError(f"{saved}, the trainer has {value}")
     trainer._put(None)
-    trainer._shape, trainer.losses = (), []
+    trainer._shape = ()
     held = _held(trainer)
     counts = [about.get(name) for name in ("iteration", "taken", "rounds")]
-    whole = all(isinstance(c, int) and c >= 0 for c in counts)
+    whole = all(isinstance(c, int) and 0 <= c < MOST for c in [*counts, about.get("memory", 0)])
+    variety = about.get("variety")
+    whole = whole and (variety is None or (isinstance(variety, list) and len(variety) == 3))
     if not whole or any(n not in tensors or tensors[n].shape != t.shape for n, t in held.items()):
         raise FMRLError(f"{path} lacks a part of the state", fix=fix)
     trainer.level = replace(trainer.level, rounds=about["rounds"])
-    state = trainer.state
+    state, trainer.losses = trainer.state, []
     state.iteration, state.taken = about["iteration"], about["taken"]
     state.meta = about.get("memory", state.meta)
-    trainer.variety = Variety(*about["variety"]) if "variety" in about else None
+    trainer.variety = None if variety is None else Variety(*variety)
     for name, tensor in held.items():
         tensor.copy_(tensors[name])
     return trainer
@@ -124,8 +128,10 @@ def iteration(path: str | os.PathLike) -> int:
             about = from_json((file.metadata() or {}).get("fmrl", "{}"))
     except UNREADABLE:
         return 0
-    done = about.get("iteration", 0) if isinstance(about, dict) else 0
-    return done if isinstance(done, int) and done >= 0 else 0
+    if not isinstance(about, dict) or about.get("seal", _seal(about)) != _seal(about):
+        return 0
+    done = about.get("iteration", 0)
+    return done if isinstance(done, int) and 0 <= done < MOST else 0
 
 
 def _made(trainer: MetaTrainer) -> dict:
@@ -157,6 +163,12 @@ def _held(trainer: MetaTrainer) -> dict[str, torch.Tensor]:
         parts = enumerate(leaves(getattr(state, name)))
         found |= {f"{name}.{i}": part for i, part in parts}
     return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+
+def _seal(about: dict[str, Any]) -> int:
+    """A checksum of what is said beside the numbers; files from before it have none."""
+    said = {name: value for name, value in about.items() if name != "seal"}
+    return zlib.crc32(json.dumps(said, sort_keys=True).encode())
 
 
 def _sum(tensors: dict[str, torch.Tensor]) -> int:

@@ -17,6 +17,7 @@ from fmrl.deep.checks import extent, sequence, whole
 from fmrl.deep.engines.inner import InnerLoop, capture
 from fmrl.deep.evaluation import BothProtocols, Evaluation, Variety
 from fmrl.deep.losses import Loss, squared_error
+from fmrl.deep.networks import present
 from fmrl.deep.tasks import Queried, TasksWithQueries
 from fmrl.deep.trainer import MetaTrainer
 from fmrl.errors import FMRLError
@@ -153,6 +154,8 @@ def _draw(loop: InnerLoop, sources: list[Any], piece: list[tuple[int, int]]) -> 
     drawn = [(a, *sources[r].queried(piece[a][1], b - a)) for r, a, b in spans]
     for buffer, i in ((loop.index, 1), (loop.label, 2)):
         buffer[:, : len(piece)].copy_(torch.cat([d[i] for d in drawn]).transpose(0, 1))
+    if loop.number is not None:  # masks of dropout
+        loop.number[: len(piece)].copy_(torch.tensor([number for _, number in piece]))
     return _grouped([(a, queried) for a, _, _, groups in drawn for queried in groups])
 
 
@@ -228,7 +231,7 @@ def _loop(learner: Any, begin: Start, source: Any, size: int) -> tuple[InnerLoop
     own = isinstance(learner, MetaTrainer)
     held = learner.__dict__.setdefault("_evaluations", {}) if own else {}
     label = source.draw(0, 1)[1]
-    key = (size, *label.shape, label.dtype, id(source.inputs), begin.within)
+    key = size, *label.shape, label.dtype, id(source.inputs), begin.within, present(begin.module)
     found, piece = held.pop(key, None), size
     while found is None:
         try:

@@ -93,11 +93,31 @@ class Layout:
 
     def module(self, like: nn.Module, theta: torch.Tensor) -> nn.Module:
         """A copy of ``like`` with parameters theta [P]."""
-        out = copy.deepcopy(like)
+        out = copied(like)
         with torch.no_grad():
             for name, value in self.split(theta).items():
                 out.get_parameter(name).copy_(value)
         return out
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """A copy that shares nothing with ``module``."""
+    try:
+        return copy.deepcopy(module)
+    except (RuntimeError, NotImplementedError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        fix = "keep no results of earlier calls in it; parametrizations.weight_norm can be copied"
+        what = f"the {type(module).__name__} cannot be copied: {reason}"
+        raise FMRLError(what, fix=fix) from None
+
+
+def present(module: nn.Module) -> tuple:
+    """What a call depends on besides the values of parameters: what is frozen, which layers are in
+    training mode, and whether buffers were written to.
+    """
+    layers, buffers = module.modules(), module.buffers()
+    versions = [(id(b), b._version) for b in buffers]
+    return Layout.of(module), tuple(m.training for m in layers), tuple(versions)
 
 
 def place(name: str) -> str:

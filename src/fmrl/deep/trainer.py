@@ -20,7 +20,7 @@ from fmrl.deep.engines.iteration import STRETCH, MetaIteration
 from fmrl.deep.evaluation import Variety
 from fmrl.deep.losses import Loss, cross_entropy
 from fmrl.deep.meta_level import MetaLevel, mapped
-from fmrl.deep.networks import Layout
+from fmrl.deep.networks import Layout, present
 from fmrl.deep.ranks import Ranks, shared
 from fmrl.deep.tasks import Tasks
 from fmrl.deep.within import Adam
@@ -244,7 +244,7 @@ class MetaTrainer:
         self.variety = Variety.of(sources)
         source, in_turn = sources[0], self.within.carry == "in turn"
         steps, batch, rounds = source.steps, source.batch, rounds or source.steps
-        shape = (steps, rounds, batch, id(source.inputs), kind, self.piece)
+        shape = (steps, rounds, batch, id(source.inputs), kind, present(self.module), self.piece)
         if self._shape == shape:
             return
         self.level = replace(self.level, rounds=rounds)

@@ -109,6 +109,8 @@ class Network:
         loop.theta.copy_(phi[order])
         loop.eta.copy_(eta[order] if eta.ndim else eta)
         loop.bias.copy_(loop.bias_at(0))
+        if loop.number is not None:
+            loop.number.fill_(number)  # masks of dropout
         loop.play()
         average = None if loop.average is None else _back(loop, loop.average) / loop.steps
         theta = self.update.vector(Played(ends(loop), average), None)[0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ from fmrl.core.checkpoint import load_state, save_state
 from fmrl.core.meta_level import State
 from fmrl.errors import FMRLError
 from fmrl.federated.server import Server
-from fmrl.files import sweep
+from fmrl.files import read_json, sweep
 from fmrl.records import plain, write_json
 
 KEPT = 2  # rounds on disk: the last one and the one before
@@ -52,9 +51,11 @@ class Rounds:
         if not numbers:
             return None
         try:
-            found = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))
+            found = read_json(self.folder / "run.json")
         except (OSError, ValueError):
-            raise FMRLError(f"{self.folder} has no run.json", fix="use another folder") from None
+            found = None
+        if not isinstance(found, dict):
+            raise FMRLError(f"{self.folder} has no run.json", fix="use another folder")
         wanted = plain(self._made_by())
         for name, value in wanted.items():
             if found.get(name) != value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import base64
 import json
+import math
 import os
 from dataclasses import dataclass
 from importlib import resources
@@ -15,8 +16,10 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from fmrl.errors import FMRLError
+from fmrl.files import from_json
 
 SIDE, WAYS = 28, 3  # of the images; the fewest classes
+LONGEST = 500  # letters of a rule
 LOSS = "fmrl.deep.losses.cross_entropy"
 OWN = "omniglot.safetensors"  # trained by scripts/train_playground.py
 _NET = "train fmrl.deep.omniglot_net(ways, filters=…) with three ways or more on 28×28 images"
@@ -80,29 +83,42 @@ def _read(path: Path, accuracy: tuple[dict[str, Any], ...]) -> Weights:
     fix = "give a checkpoint written by fmrl.deep.save"
     try:
         with safe_open(path, framework="numpy") as file:
-            about = json.loads((file.metadata() or {}).get("fmrl", "null"))
+            about = from_json((file.metadata() or {}).get("fmrl", "null"))
             held = {k: file.get_tensor(k) for k in file.keys() if k in ("phi", "second")}  # noqa: SIM118
-    except (OSError, SafetensorError, json.JSONDecodeError) as error:
+    except (OSError, SafetensorError, ValueError) as error:
         raise FMRLError(f"{path} cannot be read ({error})", fix=fix) from None
     try:
         filters, ways = _shape(about["names"], about["shapes"])
         rule, options = _rule(about["within"])
         plain = about["loss"] == LOSS and about["similarity"] == "None"
         step, taken = float(about["steps"][0]), int(about["taken"])
-        theta = np.asarray(held["phi"][0], dtype=np.float64)
-    except (LookupError, TypeError, ValueError, SyntaxError) as error:
+        adaptive, kept = rule == "Adam", {k: options[k] for k in ("beta2", "eps") if k in options}
+        carried = adaptive and options.get("carry", True)
+        size = sum(math.prod(shape) for shape in about["shapes"])
+        arrays = [_finite(held[name][0], size) for name in ("phi", "second")[: 1 + carried]]
+        for name, value in {"step": step, **kept}.items():
+            if not (isinstance(value, float) and 0 < value < math.inf):
+                raise ValueError(f"{name} = {value!r}")
+        if taken < 0:
+            raise ValueError(f"taken = {taken}")
+    except (LookupError, TypeError, ValueError, SyntaxError, OverflowError) as error:
         what = f"{path} holds no training of a network that the page can play ({error})"
         raise FMRLError(what, fix=_NET) from None
     if rule not in ("Adam", "SGD") or not plain:
         what = f"{path}: the page plays Adam or SGD with a fixed step on the mean cross-entropy"
         raise FMRLError(what, fix="train with loss=fmrl.deep.cross_entropy and no similarity rule")
-    adaptive, kept = rule == "Adam", {k: options[k] for k in ("beta2", "eps") if k in options}
-    carried = adaptive and options.get("carry", True)
-    second = np.asarray(held["second"][0], dtype=np.float64) if carried else None
+    theta, second = arrays if carried else (arrays[0], None)
     return Weights(
         filters, ways, theta, second, taken if carried else 0, step, adaptive,
         accuracy=accuracy, **kept,
     )  # fmt: skip
+
+
+def _finite(values: Any, size: int) -> np.ndarray:
+    found = np.asarray(values, dtype=np.float64)
+    if found.shape != (size,) or not np.isfinite(found).all():
+        raise ValueError(f"{size} finite numbers are needed")
+    return found
 
 
 def _shape(names: list[str], shapes: list[list[int]]) -> tuple[int, int]:
@@ -120,6 +136,8 @@ def _shape(names: list[str], shapes: list[list[int]]) -> tuple[int, int]:
 
 def _rule(text: str) -> tuple[str, dict[str, Any]]:
     """The name and the arguments of a rule, from its repr."""
+    if len(text) > LONGEST:
+        raise ValueError(f"a rule of {len(text)} letters")
     call = ast.parse(text, mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise ValueError(f"{text} is not a rule")

@@ -94,7 +94,8 @@ class MetaSGD(SimilarityRule):
     def __post_init__(self):
         positive("step", self.step)
         positive("rate", self.rate)
-        if not 0 < self.decay < 1:
+        positive("decay", self.decay)
+        if self.decay >= 1:
             raise FMRLError(f"decay must lie between 0 and 1, not {self.decay!r}")
 
     def init(self, domain, phi):

@@ -23,19 +23,17 @@ from fmrl.core.rules import meta as metas
 from fmrl.core.rules import moving
 from fmrl.core.rules.meta import MetaUpdate
 from fmrl.core.rules.shape import KnownStep
-from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known
+from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known, positive
 from fmrl.core.rules.update import FLIBatch, FLIOnline
 from fmrl.core.rules.within import OGD, OMD, Learner
 from fmrl.core.samples import Samples
 from fmrl.errors import FMRLError
 
 
-def _budget(value: Any, *numbers: str) -> None:
-    for name in ("epsilon", *numbers):
-        number = getattr(value, name)
-        if number is not None and not 0 < number < math.inf:
-            raise FMRLError(f"{name} must be positive and finite, not {number}")
-    if not 0 < value.delta < 1:
+def _budget(value: Any) -> None:
+    positive("epsilon", value.epsilon)
+    positive("delta", value.delta)
+    if value.delta >= 1:
         raise FMRLError(f"delta must lie between 0 and 1, not {value.delta}")
 
 
@@ -80,7 +78,9 @@ class Tree(MetaUpdate):
     apart: ClassVar[bool] = True  # every task of a meta-batch is a leaf of its own
 
     def __post_init__(self):
-        _budget(self, "radius")
+        _budget(self)
+        if self.radius is not None:
+            positive("radius", self.radius)
         for name in ("tasks", "runs"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
@@ -183,7 +183,8 @@ class NoisyGradients(Learner):
     seed: int | None = None
 
     def __post_init__(self):
-        _budget(self, "clip")
+        _budget(self)
+        positive("clip", self.clip)
         if type(self.within) not in (OMD, OGD):
             what = f"{self.within!r} is not known to look at rows through gradients alone"
             raise FMRLError(what, fix="use NoisyGradients(OMD(), …) or OGD()")

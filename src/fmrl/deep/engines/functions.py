@@ -128,10 +128,21 @@ def _channels(axes: int):
     """Dropout of whole channels, over so many axes behind them."""
 
     def dropout(mode, func, input, p=0.5, training=True, inplace=False):
-        kept = input.shape[: input.ndim - axes] + (1,) * axes
+        # torch takes what dropout2d is given as a batch [N, C, ...], however many axes it has
+        lead = 2 if axes == 2 or input.ndim == axes + 2 else 1
+        kept = input.shape[:lead] + (1,) * (input.ndim - lead)
         return mode.dropped(input, p, kept) if training else input
 
     return dropout
+
+
+def _embedding(mode, func, input, weight, padding_idx=None, *rest, **options):
+    out = func(input, weight, padding_idx, *rest, **options)
+    if padding_idx is None:
+        return out
+    # vmap looks all tasks' rows up in one table, of which only the first task's pad has no gradient
+    pad = (input == padding_idx % len(weight))[..., None]
+    return torch.where(pad, out.detach(), out)
 
 
 def _batch_norm(mode, func, input, running_mean, running_var, weight=None, bias=None,
@@ -162,7 +173,14 @@ def _attention(mode, func, query, key, value, attn_mask=None, dropout_p=0.0, is_
         scores = scores.masked_fill(~attn_mask, -math.inf)
     elif attn_mask is not None:
         scores = scores + attn_mask
-    return mode.dropped(scores.softmax(-1), dropout_p) @ value
+    shares = scores.softmax(-1) if attn_mask is None else _shares(scores)
+    return mode.dropped(shares, dropout_p) @ value
+
+
+def _shares(scores):
+    """Softmax over the last axis; 0 where everything is hidden, as in torch's own attention."""
+    none = (scores == -math.inf).all(-1, keepdim=True)
+    return scores.masked_fill(none, 0.0).softmax(-1).masked_fill(none, 0.0)
 
 
 def _multi_head(mode, func, query, key, value, embed_dim, heads, in_weight, in_bias, bias_k, bias_v,
@@ -199,7 +217,8 @@ def _multi_head(mode, func, query, key, value, embed_dim, heads, in_weight, in_b
         mask = mask.view(-1, heads, *mask.shape[1:]) if mask.ndim == 3 else mask
         hidden = mask.dtype == torch.bool
         scores = scores.masked_fill(mask, -math.inf) if hidden else scores + mask
-    shares = mode.dropped(scores.softmax(-1), dropout_p)
+    plain = need_weights or (attn_mask is None and key_padding_mask is None)
+    shares = mode.dropped(scores.softmax(-1) if plain else _shares(scores), dropout_p)
     joined = (shares @ v).permute(2, 0, 1, 3).flatten(2)
     out = _linear(mode, F.linear, joined, out_weight, out_bias)
     seen = (shares.mean(1) if average_attn_weights else shares) if need_weights else None
@@ -310,6 +329,7 @@ REPLACED = {
     F.dropout1d: _channels(1),
     F.dropout2d: _channels(2),
     F.dropout3d: _channels(3),
+    F.embedding: _embedding,
     F.batch_norm: _batch_norm,
     F.instance_norm: _instance_norm,
     F.scaled_dot_product_attention: _attention,

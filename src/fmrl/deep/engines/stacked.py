@@ -21,12 +21,13 @@ from torch.overrides import _get_current_function_mode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from fmrl.deep.engines.functions import Replacing, Stacking
-from fmrl.deep.networks import Layout, bind, place
+from fmrl.deep.networks import Layout, bind, copied, place
 from fmrl.errors import FMRLError
 
 Apply = Callable[..., torch.Tensor]
 FORMS = ("auto", "stacked", "functional")
 ROWS = 3  # of the batches that are tried
+CALLS = 4  # on the same inputs, to see whether a network repeats
 CLOSE = 1e-10  # of the largest number, in float64 on a CPU
 NEAR = 0.05  # of the length of outputs and gradient, in reduced precision on a GPU
 COUNTER = "num_batches_tracked"  # of a batch norm: the only buffer that a call may write to
@@ -42,7 +43,8 @@ class Stacked:
     dropout takes part, ``slow`` names layers that are run task by task, and ``looped`` says whether
     the whole network is. Inputs are cast to the parameters' dtype: floats, bytes (images) and bools
     always; other whole numbers only where the network does not take them as they are (a Linear does
-    not, an Embedding does). Parameters that a mini-batch does not reach have gradient 0.
+    not, an Embedding does). Parameters that a mini-batch does not reach have gradient 0. The module
+    itself is never called, only copies of it: others may use it meanwhile.
 
     >>> Stacked(nn.Linear(2, 3))(torch.ones(4, 9), torch.ones(4, 5, 2)).shape
     torch.Size([4, 5, 3])
@@ -72,10 +74,14 @@ class Stacked:
     def another(self) -> Stacked:
         """The same for another thread: a module is called by one at a time."""
         twin = copy.copy(self)
-        own = copy.deepcopy(self.module)
-        twin.module = own
-        twin.form = each_in_turn(own) if self.looped else at_once(twin._twin(self.parts), self.fast)
+        twin.form = self._own()
         return twin
+
+    def _own(self) -> Apply:
+        """The chosen form on a copy of the module, which it alone calls."""
+        if self.looped:
+            return each_in_turn(copied(self.module))
+        return at_once(self._twin(self.parts), self.fast)
 
     @property
     def fast(self) -> bool:
@@ -96,8 +102,7 @@ class Stacked:
         for self.whole in (True, False) if _whole(rows) else (False,):
             entered.clear()
             try:
-                with _tracked(self.module, entered):
-                    outputs = self._tried(rows)
+                outputs = self._tried(rows, entered)
                 break
             except torch.OutOfMemoryError:
                 raise
@@ -108,28 +113,33 @@ class Stacked:
             what = f"{self.name} does not take inputs {tuple(rows.shape)} of {rows.dtype}"
             raise FMRLError(f"{what}: {'; as floats: '.join(refused)}")
         self.outputs, self.slow, self.parts = tuple(outputs.shape[1:]), [], []
-        reason, self.form = self._stack(rows)
+        reason, self.looped = self._stack(rows)
         if reason is not None and self.path == "stacked":
             what = f"{self.name} has no stacked form: {reason}"
             raise FMRLError(what, fix="use path='auto'")
-        self.looped = self.form is None
-        self.form = self.form or each_in_turn(self.module)
-        if reason is not None:  # stacklevel: one place, so that Python shows it once
+        self.form = self._own()
+        if reason is not None:
+            self._repeats(rows)
             what = " and ".join(self.slow) or self.name
             what += " is run task by task, which is exact but slow"
+            # stacklevel: one place, so that Python shows it once
             warnings.warn(f"{what}: {reason}", RuntimeWarning, stacklevel=2)
 
     @torch.no_grad()
-    def _tried(self, rows: torch.Tensor) -> torch.Tensor:
-        """The module's own outputs, from copies of its buffers."""
-        buffers = {n: b.clone() for n, b in self.module.named_buffers()}
-        versions = {n: b._version for n, b in buffers.items()}
-        theta = self.layout.flat(self.module)
+    def _tried(self, rows: torch.Tensor, entered: list[str]) -> torch.Tensor:
+        """The module's own outputs; an error if every call writes to its buffers."""
+        module = copied(self.module)
+        theta = self.layout.flat(module)
         key = torch.zeros((), dtype=torch.int64, device=theta.device)
-        with Replacing(key, stacked=False) as mode:
-            out = bind(self.module)(theta, self.cast(rows, theta.dtype), buffers)
+        first = dict(module.named_buffers())
+        versions = {n: b._version for n, b in first.items()}
+        for _ in range(2):  # the first call may make what later ones only read
+            before = dict(module.named_buffers())
+            with _tracked(module, entered), Replacing(key, stacked=False) as mode:
+                out = bind(module)(theta, self.cast(rows, theta.dtype))
         self.drops = mode.calls > 0
-        written = [n for n, b in buffers.items() if b._version != versions[n]]
+        written = [n for n, b in first.items() if b._version != versions[n]]
+        written += [n for n, b in module.named_buffers() if b is not before.get(n)]
         written = [n for n in written if not n.endswith(COUNTER)]
         if written:
             raise FMRLError(f"its forward pass writes to {written[0]}, which mixes the tasks")
@@ -137,34 +147,52 @@ class Stacked:
             raise FMRLError("it must return one tensor with a row for every input")
         return out
 
-    def _stack(self, rows: torch.Tensor) -> tuple[str | None, Apply | None]:
-        """Why not everything is stacked (None: it is), and the form (None: nothing is)."""
+    def _repeats(self, rows: torch.Tensor) -> None:
+        """Refuse a network without a gradient, and one whose calls do not repeat."""
+        theta = self.layout.flat(self.module)[None].requires_grad_()
+        x = self.cast(rows[None], theta.dtype)
+        key = torch.tensor([3], device=rows.device) if self.drops else None
+        try:
+            with torch.enable_grad():
+                first, *others = [self.form(theta, x, key) for _ in range(CALLS)]
+                torch.autograd.grad(first.abs().sum(), theta)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:
+            reason = str(error).partition("\n")[0]
+            raise FMRLError(f"{self.name} cannot be trained: {reason}") from None
+        apart = max(float((first - other).detach().norm()) for other in others)
+        if apart > max(CLOSE, 1e3 * torch.finfo(first.dtype).eps) * float(first.detach().norm()):
+            what = f"{self.name} gives other outputs when it is called again on the same inputs: "
+            what += "it draws random numbers, which no run can repeat, or remembers earlier calls"
+            raise FMRLError(what, fix="use nn.Dropout, or call its eval()")
+
+    def _stack(self, rows: torch.Tensor) -> tuple[str | None, bool]:
+        """Why not everything is stacked (None: it is), and whether nothing is."""
         first, slow = None, []
         while True:
             layer, error = self._failure(slow, rows)
             if error is None:
                 self.slow, self.parts = [self._at(name) for name in slow], slow
-                return first, at_once(self._twin(slow), self.fast)
+                return first, False
             if "random operation" in error:  # of vmap: a mask of the user's own
                 what = f"{self._at(layer)} draws random numbers, which no run can repeat"
                 raise FMRLError(what, fix="use nn.Dropout, or call its eval()")
             first = first or error
             if not layer or layer in slow or not self.fast:
-                return first, None
+                return first, True
             slow.append(layer)
 
     def _at(self, name: str) -> str:
         """A layer as one would speak of it."""
         return f"the {type(self.module.get_submodule(name)).__name__} at {place(name)}"
 
-    def _twin(self, slow: list[str], alone: bool = False) -> nn.Module:
-        """What is put into the stack: in it layers ``slow`` are run task by task. alone: a copy."""
-        recurrent = [n for n, m in self.module.named_modules() if isinstance(m, nn.RNNBase)]
-        if not (slow or recurrent or alone):
-            return self.module
-        twin = copy.deepcopy(self.module)
-        for name in recurrent:  # cuDNN's layout of weights in memory, which no stack has
-            twin.get_submodule(name).flatten_parameters = lambda: None
+    def _twin(self, slow: list[str]) -> nn.Module:
+        """A copy to put into the stack: in it layers ``slow`` are run task by task."""
+        twin = copied(self.module)
+        for layer in twin.modules():
+            if isinstance(layer, nn.RNNBase):  # cuDNN's layout of weights, which no stack has
+                layer.flatten_parameters = lambda: None
         for name in slow:
             run_in_turn(twin.get_submodule(name))
         return twin
@@ -175,12 +203,7 @@ class Stacked:
         for device, dtype, close in (("cpu", torch.float64, CLOSE), (rows.device, None, NEAR)):
             if dtype is None and rows.device.type == "cpu":
                 break
-            twin = self._twin(slow)
-            twin = (
-                copy.deepcopy(twin).to(device, dtype)
-                if twin is self.module
-                else twin.to(device, dtype)
-            )
+            twin = self._twin(slow).to(device, dtype)
             try:
                 with _tracked(twin, entered):
                     error = self._apart(twin, rows.to(device))
@@ -197,7 +220,7 @@ class Stacked:
         theta = self.layout.flat(twin)
         theta = (theta * torch.tensor([[1.0], [1.1]]).to(theta)).requires_grad_()
         x = self.cast(torch.stack([rows, rows.flip(0)]), theta.dtype)
-        alone, worst = each_in_turn(copy.deepcopy(self.module).to(theta)), 0.0
+        alone, worst = each_in_turn(copied(self.module).to(theta)), 0.0
         keys = [None, torch.tensor([3, 5], device=rows.device)] if self.drops else [None]
         for key in keys:
             found = []
