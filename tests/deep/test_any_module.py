@@ -257,6 +257,23 @@ def test_dropout_goes_through_adapt_and_evaluate():
     assert str(scores[0]) == str(scores[1])
 
 
+@pytest.mark.filterwarnings("ignore:the BatchNorm1d at")
+def test_an_adapted_module_predicts_without_dropout_and_by_the_batch():
+    """No dropout, and batch norm by the batch at hand, whichever mode the caller asks for."""
+    layers = nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3)
+    net, x = nn.Sequential(*layers).double(), inputs(FLAT, 12)
+    module = adapt(net, x, [0, 1, 2] * 4, 5, within=SGD(0.1))
+    assert not module.training
+    with torch.no_grad():
+        found = module(x)
+        assert torch.equal(found, module(x)) and torch.equal(found, module.eval()(x))
+        hidden = F.batch_norm(module[0](x), None, None, module[1].weight, module[1].bias, True)
+        assert torch.allclose(found, module[4](hidden.relu()), atol=1e-12)
+    assert net.training and net[1].running_mean is not None
+    kept = adapt(net.eval(), x, [0, 1, 2] * 4, 5, within=SGD(0.1))
+    assert torch.equal(kept[1].running_mean, net[1].running_mean)
+
+
 def test_batch_norm_says_what_it_does():
     net = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.BatchNorm1d(4)), nn.Linear(4, 3))
     with pytest.warns(RuntimeWarning, match=r"the BatchNorm1d at net\[1\]\[0\] normalises"):
