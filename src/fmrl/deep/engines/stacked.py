@@ -28,6 +28,7 @@ Apply = Callable[..., torch.Tensor]
 FORMS = ("auto", "stacked", "functional")
 ROWS = 3  # of the batches that are tried
 CLOSE = 1e-10  # of the largest number, in float64 on a CPU
+SINGLE = 1e-4  # of the largest number, in the network's own dtype on a CPU
 NEAR = 0.05  # of the length of outputs and gradient, in reduced precision on a GPU
 COUNTER = "num_batches_tracked"  # of a batch norm: the only buffer that a call may write to
 
@@ -110,7 +111,8 @@ class Stacked:
         self.outputs, self.slow, self.parts = tuple(outputs.shape[1:]), [], []
         reason, self.form = self._stack(rows)
         if reason is not None and self.path == "stacked":
-            what = f"{self.name} has no stacked form: {reason}"
+            where = " and ".join(self.slow) or self._at("")
+            what = f"{where} has no stacked form: {reason}"
             raise FMRLError(what, fix="use path='auto'")
         self.looped = self.form is None
         self.form = self.form or each_in_turn(self.module)
@@ -172,9 +174,12 @@ class Stacked:
     def _failure(self, slow: list[str], rows: torch.Tensor) -> tuple[str, str | None]:
         """The innermost layer in which the stacked form fails and the error; ("", None) if none."""
         entered: list[str] = []
-        for device, dtype, close in (("cpu", torch.float64, CLOSE), (rows.device, None, NEAR)):
-            if dtype is None and rows.device.type == "cpu":
-                break
+        tries = [("cpu", torch.float64, CLOSE)]
+        if not self._takes_double(rows):  # its forward pass makes float32 of its own
+            tries = [("cpu", None, SINGLE)]
+        if rows.device.type != "cpu":
+            tries.append((rows.device, None, NEAR))
+        for device, dtype, close in tries:
             twin = self._twin(slow)
             twin = (
                 copy.deepcopy(twin).to(device, dtype)
@@ -191,6 +196,17 @@ class Stacked:
             if not error < close:
                 return "", f"it differs from the network called alone by {error:.1g} on {device}"
         return "", None
+
+    @torch.no_grad()
+    def _takes_double(self, rows: torch.Tensor) -> bool:
+        """Whether the module, called alone, runs in double precision at all."""
+        alone = copy.deepcopy(self.module).to("cpu", torch.float64)
+        theta = self.layout.flat(alone)[None]
+        try:
+            each_in_turn(alone)(theta, self.cast(rows.to("cpu"), theta.dtype)[None])
+        except Exception:
+            return False
+        return True
 
     def _apart(self, twin: nn.Module, rows: torch.Tensor) -> float:
         """How far stacked outputs and their gradients lie from the module's own, relative."""
