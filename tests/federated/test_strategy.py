@@ -16,6 +16,7 @@ from flwr.serverapp.strategy import FedAvg
 from torch import nn
 
 import fmrl
+import fmrl.federated.networks
 from fmrl import federated
 from fmrl.deep import SGD, Arrays, FLIBatch, FLIOnline, MetaTrainer, squared_error
 

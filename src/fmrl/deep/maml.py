@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -47,8 +48,11 @@ class MAML:
 
     def __post_init__(self):
         for name in ("inner", "outer"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise FMRLError(f"{name}={getattr(self, name)!r} must be positive and finite")
+            step = getattr(self, name)
+            if not isinstance(step, Real):
+                raise FMRLError(f"{name}={step!r} is not a number", fix="give its step, e.g. 0.1")
+            if not 0 < step < float("inf"):
+                raise FMRLError(f"{name}={step!r} must be positive and finite")
 
     def fit(
         self, module: nn.Module, tasks: TasksWithQueries, iterations: int, meta_batch: int = 5, *,
