@@ -263,6 +263,59 @@ def test_dropout_goes_through_adapt_and_evaluate(monkeypatch):
     assert scores[0] == pytest.approx(scores[1], rel=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:the BatchNorm1d at")
+def test_an_adapted_module_predicts_without_dropout_and_by_the_batch():
+    """No dropout, and batch norm by the batch at hand, whichever mode the caller asks for."""
+    layers = nn.Linear(4, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 3)
+    net, x = nn.Sequential(*layers).double(), inputs(FLAT, 12)
+    module = adapt(net, x, [0, 1, 2] * 4, 5, within=SGD(0.1))
+    assert not module.training
+    with torch.no_grad():
+        found = module(x)
+        assert torch.equal(found, module(x)) and torch.equal(found, module.eval()(x))
+        hidden = F.batch_norm(module[0](x), None, None, module[1].weight, module[1].bias, True)
+        assert torch.allclose(found, module[4](hidden.relu()), atol=1e-12)
+    assert net.training and net[1].running_mean is not None
+    kept = adapt(net.eval(), x, [0, 1, 2] * 4, 5, within=SGD(0.1))
+    assert torch.equal(kept[1].running_mean, net[1].running_mean)
+
+
+class Single(nn.Module):
+    """Makes float32 of its own, as hidden states often are; cannot run in double precision."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.out = nn.LSTM(4, 8, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, x):
+        start = torch.zeros(1, len(x), 8)
+        return self.out(self.layer(x, (start, start))[0][:, -1].float())
+
+
+def test_a_network_of_single_precision_is_stacked_too(recwarn, monkeypatch):
+    from fmrl.deep.engines import stacked
+
+    net, x = Single(), torch.stack([inputs(SEQUENCE, 5).float() for _ in range(2)])
+    theta = Stacked(net).layout.flat(net) * torch.tensor([[1.0], [1.1]])
+    found = Stacked(net, "stacked")(theta, x)
+    assert torch.allclose(found, each_in_turn(net)(theta, x), atol=1e-6)
+    assert not [w for w in recwarn if "task by task" in str(w.message)]
+    right = stacked.at_once  # and it is still compared before it is used
+    monkeypatch.setattr(stacked, "at_once", lambda *a: lambda *b: right(*a)(*b) * 1.001)
+    with pytest.raises(Exception, match="differs from the network called alone"):
+        Stacked(net, "stacked")(theta, x)
+
+
+def test_a_layer_without_a_stacked_form_is_named():
+    class Branch(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) if x.sum() > 0 else x
+
+    net = nn.Sequential(nn.Linear(4, 4), Branch(4, 4), nn.Linear(4, 3))
+    with pytest.raises(Exception, match=r"the Branch at net\[1\] has no stacked form"):
+        Stacked(net, "stacked", torch.randn(6, 4))
+
+
 def test_batch_norm_says_what_it_does():
     net = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.BatchNorm1d(4)), nn.Linear(4, 3))
     with pytest.warns(RuntimeWarning, match=r"the BatchNorm1d at net\[1\]\[0\] normalises"):

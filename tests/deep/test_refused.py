@@ -8,7 +8,19 @@ torch = pytest.importorskip("torch")
 from torch import nn
 from torch.nn import functional as F
 
-from fmrl.deep import SGD, Arrays, MetaTrainer, Pool, adapt, evaluate, gradient_norm, squared_error
+from fmrl.deep import (
+    MAML,
+    SGD,
+    Adam,
+    Arrays,
+    MetaTrainer,
+    PerCoordinate,
+    Pool,
+    adapt,
+    evaluate,
+    gradient_norm,
+    squared_error,
+)
 from fmrl.errors import FMRLError
 
 
@@ -57,6 +69,8 @@ RANGE = "labels go from 0 to 3"
         (lambda: adapt(trainer(), EYE, Y, loss=squared_error), "its own loss"),
         (lambda: adapt(nn.ReLU(), EYE, Y), "no parameters"),
         (lambda: adapt("net", EYE, Y), "str is neither"),
+        (lambda: MetaTrainer(NET, SGD(), similarity=PerCoordinate), r"give PerCoordinate\(…\)"),
+        (lambda: MAML(SGD(0.1), Adam()), "is not a number; give its step"),
         (lambda: judged(TEST, protocol="all"), "protocol='all' is unknown"),
         (lambda: judged(TEST, what="f1"), "what='f1' is unknown"),
         (lambda: judged(TEST, count=0), "count=0"),

@@ -16,6 +16,7 @@ from flwr.serverapp.strategy import FedAvg
 from torch import nn
 
 import fmrl
+import fmrl.federated.networks
 from fmrl import federated
 from fmrl.deep import SGD, Arrays, FLIBatch, FLIOnline, MetaTrainer, squared_error
 
@@ -367,6 +368,12 @@ def test_what_cannot_work_is_refused_in_words():
         federated.FedFMRL()
     with pytest.raises(fmrl.FMRLError, match="has its own"):
         federated.FedFMRL(ALGOS[0], similarity=fmrl.KnownStep(0.1))
+    tree, known = fmrl.Tree(1.0, 1e-6, tasks=10), fmrl.Known(0.1)
+    rows = fmrl.NoisyGradients(fmrl.OMD(), epsilon=1.0, delta=1e-6, clip=1.0)
+    given = {"update": fmrl.FLIOnline(), "similarity": known, "lipschitz": 1.0}
+    for algo in (fmrl.FMRL(similarity=known, private=tree), fmrl.FMRL(within=rows, **given)):
+        with pytest.raises(fmrl.FMRLError, match="counts every task once"):
+            federated.FedFMRL(algo)
     with pytest.raises(fmrl.FMRLError, match="carries moments"):
         federated.networks.Network(net(), fmrl.deep.Adam(), FLIOnline())
     with pytest.raises(fmrl.FMRLError, match="optimum of a network"):

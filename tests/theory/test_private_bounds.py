@@ -159,7 +159,8 @@ def test_tar_of_private_runs_is_below_its_bound_and_the_certificate_says_it():
     assert "known similarity, private mean" in names and one.tar <= certificate.theorem.total
     said = certificate.reading
     for words in (
-        f"({tree.epsilon:g}, 1e-05)-differential privacy", "after 25 of 30 tasks", "sees every phi",
+        f"({tree.epsilon:g}, 1e-05)-differential privacy", "after 25 of 30 tasks", "played once",
+        "sees every phi",
         f"Its price is at most {found.terms['privacy']:.4g} in the bound on TAR", "are not private",
     ):  # fmt: skip
         assert words in said, said

@@ -137,7 +137,8 @@ def adapt(
 
     A network whose batch norm uses the batch at hand answers for the batch it is given: for one
     query at a time, put it in one batch with X ("inductive"); all queries together are
-    "transductive".
+    "transductive". The module comes in eval mode: dropout leaves nothing out, and batch norm whose
+    running statistics were not used has none.
 
     Args:
         learner: A trainer (its own within, step, moments, loss, path and precision are used), or a
@@ -173,7 +174,18 @@ def adapt(
         loop.number.fill_(seed)
     start.put(loop, torch.zeros(1, dtype=torch.int64, device=start.phi.device))
     loop.play()
-    return Layout.of(start.module).module(start.module, ends(loop)[0])
+    return _to_predict(Layout.of(start.module).module(start.module, ends(loop)[0]))
+
+
+def _to_predict(module: nn.Module) -> nn.Module:
+    """``module`` as `evaluate` judges it: no dropout, and batch norm in training mode uses the
+    batch at hand. Its running statistics were never moved, so they are taken away.
+    """
+    for layer in module.modules():
+        if layer.training and getattr(layer, "track_running_stats", False):
+            layer.track_running_stats = False
+            layer.running_mean = layer.running_var = layer.num_batches_tracked = None
+    return module.eval()
 
 
 def gradient_norm(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -12,9 +13,9 @@ from torch import nn
 from torch.func import grad, vmap
 
 from fmrl.deep.checks import suited, whole
+from fmrl.deep.engines.forms import counters
 from fmrl.deep.engines.functions import Replacing
 from fmrl.deep.engines.iteration import STRETCH
-from fmrl.deep.engines.stacked import counters
 from fmrl.deep.losses import Loss, cross_entropy
 from fmrl.deep.networks import Layout, bind
 from fmrl.deep.tasks import TasksWithQueries
@@ -47,8 +48,11 @@ class MAML:
 
     def __post_init__(self):
         for name in ("inner", "outer"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise FMRLError(f"{name}={getattr(self, name)!r} must be positive and finite")
+            step = getattr(self, name)
+            if not isinstance(step, Real):
+                raise FMRLError(f"{name}={step!r} is not a number", fix="give its step, e.g. 0.1")
+            if not 0 < step < float("inf"):
+                raise FMRLError(f"{name}={step!r} must be positive and finite")
 
     def fit(
         self, module: nn.Module, tasks: TasksWithQueries, iterations: int, meta_batch: int = 5, *,

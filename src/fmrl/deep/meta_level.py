@@ -108,6 +108,10 @@ class MetaLevel:
         if isinstance(self.meta, Tree):
             what = "there is no private mean for networks, whose meta-batches are not counted"
             raise FMRLError(what, fix=fix)
+        for role in ("update", "meta", "similarity"):
+            if isinstance(rule := getattr(self, role), type):
+                what = f"{role}={rule.__name__} is a class, not a value of it"
+                raise FMRLError(what, fix=f"give {rule.__name__}(…)")
         if getattr(self.update, "exact", True):
             what = f"update={self.update!r} needs the optimum of a network, which is not known"
             raise FMRLError(what, fix="use LongRun(steps)")

@@ -23,6 +23,7 @@ from fmrl.core.domains import Euclidean
 from fmrl.core.meta_level import State
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import LastUpdate
+from fmrl.core.rules.private import promises
 from fmrl.core.rules.within import FTRL, OMD
 from fmrl.errors import FMRLError
 from fmrl.federated import records
@@ -77,6 +78,9 @@ class FedFMRL(FedAvg):
         self.algo = algo or FMRL(
             Euclidean(), within, meta=meta or LastUpdate(), similarity=similarity
         )
+        for part in promises(self.algo):
+            what = f"{part!r} counts every task once, and here a client is asked in many rounds"
+            raise FMRLError(what, fix="leave privacy out; see docs/privacy.md")
         self.folder, self.seed = None if folder is None else Path(folder), seed
         self.min_replies, self.attempts, self.at_once = min_replies, attempts, at_once
         self.server: Server | None = None

@@ -10,27 +10,28 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import nn
-from torch.func import functional_call, vmap
-from torch.overrides import _get_current_function_mode
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from fmrl.deep.engines.functions import Replacing, Stacking
+from fmrl.deep.engines.forms import (
+    COUNTER,
+    Apply,
+    at_once,
+    each_in_turn,
+    run_in_turn,
+    tracked,
+)
+from fmrl.deep.engines.functions import Replacing
 from fmrl.deep.networks import Layout, bind, copied, place
 from fmrl.errors import FMRLError
 
-Apply = Callable[..., torch.Tensor]
 FORMS = ("auto", "stacked", "functional")
 ROWS = 3  # of the batches that are tried
 CALLS = 4  # on the same inputs, to see whether a network repeats
 CLOSE = 1e-10  # of the largest number, in float64 on a CPU
+SINGLE = 1e-4  # of the largest number, in the network's own dtype on a CPU
 NEAR = 0.05  # of the length of outputs and gradient, in reduced precision on a GPU
-COUNTER = "num_batches_tracked"  # of a batch norm: the only buffer that a call may write to
 
 
 class Stacked:
@@ -115,7 +116,8 @@ class Stacked:
         self.outputs, self.slow, self.parts = tuple(outputs.shape[1:]), [], []
         reason, self.looped = self._stack(rows)
         if reason is not None and self.path == "stacked":
-            what = f"{self.name} has no stacked form: {reason}"
+            where = " and ".join(self.slow) or self._at("")
+            what = f"{where} has no stacked form: {reason}"
             raise FMRLError(what, fix="use path='auto'")
         self.form = self._own()
         if reason is not None:
@@ -135,7 +137,7 @@ class Stacked:
         versions = {n: b._version for n, b in first.items()}
         for _ in range(2):  # the first call may make what later ones only read
             before = dict(module.named_buffers())
-            with _tracked(module, entered), Replacing(key, stacked=False) as mode:
+            with tracked(module, entered), Replacing(key, stacked=False) as mode:
                 out = bind(module)(theta, self.cast(rows, theta.dtype))
         self.drops = mode.calls > 0
         written = [n for n, b in first.items() if b._version != versions[n]]
@@ -200,12 +202,15 @@ class Stacked:
     def _failure(self, slow: list[str], rows: torch.Tensor) -> tuple[str, str | None]:
         """The innermost layer in which the stacked form fails and the error; ("", None) if none."""
         entered: list[str] = []
-        for device, dtype, close in (("cpu", torch.float64, CLOSE), (rows.device, None, NEAR)):
-            if dtype is None and rows.device.type == "cpu":
-                break
+        tries = [("cpu", torch.float64, CLOSE)]
+        if not self._takes_double(rows):  # its forward pass makes float32 of its own
+            tries = [("cpu", None, SINGLE)]
+        if rows.device.type != "cpu":
+            tries.append((rows.device, None, NEAR))
+        for device, dtype, close in tries:
             twin = self._twin(slow).to(device, dtype)
             try:
-                with _tracked(twin, entered):
+                with tracked(twin, entered):
                     error = self._apart(twin, rows.to(device))
             except torch.OutOfMemoryError:
                 raise
@@ -214,6 +219,17 @@ class Stacked:
             if not error < close:
                 return "", f"it differs from the network called alone by {error:.1g} on {device}"
         return "", None
+
+    @torch.no_grad()
+    def _takes_double(self, rows: torch.Tensor) -> bool:
+        """Whether the module, called alone, runs in double precision at all."""
+        alone = copied(self.module).to("cpu", torch.float64)
+        theta = self.layout.flat(alone)[None]
+        try:
+            each_in_turn(alone)(theta, self.cast(rows.to("cpu"), theta.dtype)[None])
+        except Exception:
+            return False
+        return True
 
     def _apart(self, twin: nn.Module, rows: torch.Tensor) -> float:
         """How far stacked outputs and their gradients lie from the module's own, relative."""
@@ -240,99 +256,6 @@ class Stacked:
 def _whole(x: torch.Tensor) -> bool:
     real = x.is_floating_point() or x.is_complex()
     return not real and x.dtype not in (torch.uint8, torch.bool)
-
-
-def at_once(module: nn.Module, replaced: bool = True) -> Apply:
-    """f(theta [T, P], x [T, B, ...], key [T] or None) by vmap."""
-    one, buffers = bind(module), counters(module)
-
-    def call(theta, x, key=None):
-        with Replacing(key, stacked=replaced):
-            return one(theta, x, buffers)
-
-    def form(theta, x, key=None):
-        return vmap(call, in_dims=(0, 0, None if key is None else 0))(theta, x, key)
-
-    return form
-
-
-def each_in_turn(module: nn.Module) -> Apply:
-    """The same, task by task."""
-    one, buffers = bind(module), counters(module)
-
-    def form(theta, x, key=None):
-        keys, outputs = [None] * len(theta) if key is None else key, []
-        for own in zip(theta, x, keys, strict=True):
-            with Replacing(own[2], stacked=False):
-                outputs.append(one(own[0], own[1], buffers))
-        return torch.stack(outputs)
-
-    return form
-
-
-def counters(module: nn.Module) -> dict[str, torch.Tensor]:
-    """Copies of what a call may count in, so that the module's own stay as they are."""
-    return {n: b.clone() for n, b in module.named_buffers() if n.endswith(COUNTER)}
-
-
-def run_in_turn(layer: nn.Module) -> None:
-    """Make ``layer`` run task by task where the network around it runs at once."""
-    plain, busy = layer.forward, []
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        if busy:
-            return plain(*args, **kwargs)
-        mode, own = _get_current_function_mode(), dict(_parameters(layer))
-        leaves, tree = tree_flatten((args, kwargs))
-        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-        keys, calls, shape = [] if mode.key is None else [mode.key], mode.calls, []
-
-        def one(*tensors):
-            key, tensors = (tensors[0], tensors[1:]) if keys else (None, tensors)
-            for i, tensor in zip(at, tensors[len(own) :], strict=True):
-                leaves[i] = tensor
-            ordered, named = tree_unflatten(leaves, tree)
-            mode.calls = calls
-            with mode.alone(key):
-                given = dict(zip(own, tensors, strict=False))
-                out, found = tree_flatten(functional_call(layer, given, ordered, named))
-                shape[:] = [found]
-            return out
-
-        def run(*tensors):
-            busy.append(True)
-            try:
-                found = [one(*part) for part in zip(*tensors, strict=True)]
-            finally:
-                busy.pop()
-            return tuple(torch.stack(part) for part in zip(*found, strict=True))
-
-        out = Stacking.apply(run, *keys, *own.values(), *(leaves[i] for i in at))
-        return tree_unflatten(list(out), shape[0])
-
-    layer.forward = forward
-
-
-def _parameters(layer: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and present values: inside functional_call they are plain tensors."""
-    for prefix, part in layer.named_modules():
-        for name, value in part._parameters.items():
-            if value is not None:
-                yield f"{prefix}.{name}" if prefix else name, value
-
-
-@contextmanager
-def _tracked(module: nn.Module, entered: list[str]):
-    """In ``entered``, the layers whose call has begun and not ended; handles are removed after."""
-    handles = []
-    for name, layer in module.named_modules():
-        handles.append(layer.register_forward_pre_hook(lambda *_, n=name: entered.append(n)))
-        handles.append(layer.register_forward_hook(lambda *_, n=name: entered.remove(n)))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def look_over(module: nn.Module) -> None:

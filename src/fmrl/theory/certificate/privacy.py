@@ -47,9 +47,10 @@ def _of_tree(history: History, tree: Tree) -> str:
     several = f", shared by {tree.runs} runs" if tree.runs > 1 else ""
     return (
         f"Privacy of tasks: ({tree.epsilon:g}, {tree.delta:g})-differential privacy{several}, of"
-        f" which epsilon {tree.spent(count):.4g} is spent after {count} of {tree.tasks} tasks."
-        " Someone who sees every phi, and knows all other tasks, can tell the rows of one task from"
-        f" those of any other task no better than that allows.{_seeded(tree)}"
+        f" which epsilon {tree.spent(count):.4g} is spent after {count} of {tree.tasks} tasks,"
+        " for a task that was played once. Someone who sees every phi, and knows all other tasks,"
+        " can tell the rows of one task from those of any other task no better than that"
+        f" allows.{_seeded(tree)}"
     )
 
 
