@@ -259,3 +259,17 @@ def test_clients_draw_masks_from_the_number_of_their_task():
     trainer = MetaTrainer(net, SGD(0.5), meta=Interpolate(1.0, 1.0, 1), meta_batch=2).fit(tasks, 1)
     mean = (ends[0]["0.weight"] + ends[1]["0.weight"]) / 2
     assert np.abs(trainer.trained()[0].weight.detach().numpy() - mean).max() < 1e-12
+
+
+def test_dropout_stands_between_recurrent_layers_only_and_anew_at_every_call():
+    net, x = nn.LSTM(3, 4, 2, dropout=1.0).double(), torch.randn(5, 2, 3, dtype=torch.float64)
+    with Replacing(torch.tensor(5), stacked=False):
+        found = net(x)[1][0]  # last states of both layers
+        one, two = (F.dropout(torch.ones(100), 0.5) for _ in range(2))
+    assert torch.allclose(found, net(x)[1][0]) and not torch.equal(one, two)
+
+
+@pytest.mark.parametrize("kernel", [(2, 4), (4, 3)])
+def test_an_odd_pixel_of_same_padding_goes_behind(kernel):
+    net = nn.Conv2d(1, 2, kernel, padding="same").double()
+    Stacked(net, "stacked", torch.randn(3, 1, 6, 6, dtype=torch.float64))
