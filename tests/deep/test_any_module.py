@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from fmrl.core.rules.meta import Interpolate
 from fmrl.deep import SGD, Adam, Arrays, MetaTrainer, adapt, evaluate, load, save
-from fmrl.deep.engines.functions import uniform
+from fmrl.deep.engines.functions import mix, uniform
 from fmrl.deep.engines.stacked import Stacked, each_in_turn
 
 SEQUENCE, IMAGE, FLAT = (7, 4), (2, 8, 8), (4,)
@@ -235,6 +235,54 @@ def test_masks_depend_on_the_task_and_the_step_alone(tmp_path):
     alone = torch.cat([apply(theta[i : i + 1], x[i : i + 1], keys[i : i + 1]) for i in range(3)])
     assert torch.allclose(together, alone, rtol=1e-13)
     assert torch.allclose(apply(theta, x)[0], net.eval()(x[0]))  # predictions leave nothing out
+
+
+def test_keys_of_tasks_and_steps_do_not_meet():
+    """Neither those of neighbours after many steps nor those of seeds far apart (2**32 tasks)."""
+    numbers = torch.tensor([0, 1, 2, 4096 * 2**32, 2**32])
+    keys = torch.stack([mix(numbers) + s for s in range(300)])
+    assert len(torch.unique(keys)) == keys.numel()
+
+
+class Masked(nn.Module):
+    """Another mask for every head, and a looped layer with dropout inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads, self.out = nn.MultiheadAttention(4, 2, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x):
+        rows = 2 * len(x) * x.shape[1] ** 2
+        mask = torch.arange(rows).reshape(2 * len(x), x.shape[1], x.shape[1]) % 5 == 1
+        return self.out(self.heads(x, x, x, attn_mask=mask)[0].mean(1))
+
+
+class Gated(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.wide, self.drop = nn.Linear(4, 4), nn.Dropout(0.5)
+
+    def forward(self, x):
+        x = self.drop(x)
+        return self.drop(self.wide(x)) if x.sum() > -1e9 else x
+
+
+def test_masks_of_heads_kept_statistics_and_dropout_in_a_looped_layer():
+    torch.manual_seed(0)
+    norm = nn.InstanceNorm2d(4, affine=True, track_running_stats=True)
+    looped = nn.Sequential(Gated(), nn.Dropout(0.3), nn.Linear(4, 3))
+    for net, shape in ((Masked(), SEQUENCE), (image_net(norm), IMAGE), (looped, FLAT)):
+        net, x = net.double(), inputs(shape)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            apply = Stacked(net, sample=x)
+        theta, stack = apply.layout.flat(net).repeat(2, 1), torch.stack([x, x.flip(0)])
+        for key in (None, torch.tensor([7, 8])):
+            found = [form(theta, stack, key) for form in (apply, each_in_turn(net))]
+            assert (found[0] - found[1]).abs().max() < 1e-12
+        assert not apply.looped
+    assert not norm.running_mean.any() and norm.num_batches_tracked == 0
+    assert apply.slow == ["the Gated at net[0]"]
 
 
 def test_masks_have_the_right_rate_and_no_pattern():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -70,7 +70,9 @@ def run_in_turn(layer: nn.Module) -> None:
                 leaves[i] = tensor
             ordered, named = tree_unflatten(leaves, tree)
             mode.calls = calls
-            with mode.alone(key):
+            # torch leaves the mode while it looks for the rule of `Stacking` in vmap.
+            inside = _get_current_function_mode() is mode
+            with mode.alone(key), nullcontext() if inside else mode:
                 given = dict(zip(own, tensors, strict=False))
                 out, found = tree_flatten(functional_call(layer, given, ordered, named))
                 shape[:] = [found]

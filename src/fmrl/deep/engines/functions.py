@@ -108,11 +108,11 @@ def uniform(key: torch.Tensor, call: int, count: int) -> torch.Tensor:
     True
     """
     position = torch.arange(count, device=key.device)
-    mixed = _mix(_mix(key) + _mix(torch.tensor(call, device=key.device)) + position)
+    mixed = mix(mix(key) + mix(torch.tensor(call, device=key.device)) + position)
     return ((mixed >> 40) & 0xFFFFFF).to(torch.float32) / 2**24
 
 
-def _mix(z: torch.Tensor) -> torch.Tensor:
+def mix(z: torch.Tensor) -> torch.Tensor:
     """A permutation of 64-bit numbers under which neighbours lie far apart (splitmix64)."""
     z = z * -0x61C8864680B583EB
     for shift, multiplier in zip((30, 27), MULTIPLIERS, strict=True):

@@ -17,6 +17,7 @@ from torch import nn
 from fmrl.deep.engines import by_hand, fused, pooled
 from fmrl.deep.engines.agreement import agrees, descend_error, fused_error, pooled_error
 from fmrl.deep.engines.by_hand import share
+from fmrl.deep.engines.functions import mix
 from fmrl.deep.engines.stacked import FORMS, Stacked
 from fmrl.deep.losses import (
     CLASSIFIES,
@@ -32,7 +33,6 @@ from fmrl.errors import FMRLError
 PATHS = (*FORMS, "fused", "by hand")
 CPU_TASKS = 5  # that the caches hold
 PART = 2**14  # parameters of a task that its optimiser moves at a time on a CPU
-MOST_STEPS = 2**20  # of a task, so that keys of masks differ
 PATCHES = 2**30  # numbers that the patches of a piece may take on a GPU
 
 
@@ -174,7 +174,7 @@ class InnerLoop:
                 step = self._once(worker, len(theta))
                 step(self.inputs, theta, second, average, index, label, self.eta[rows], bias, loss)
                 continue
-            key = None if self.number is None else self.number[rows] * MOST_STEPS + s
+            key = None if self.number is None else mix(self.number[rows]) + s
             values, gradient = self._gradient(worker, theta, index, label, key)
             loss.copy_(values)
             observed = squares if s < self.observe else None
