@@ -186,6 +186,13 @@ def test_a_number_column_with_words_in_it(tmp_path):
         tasks_from_frame(tmp_path / "x.csv", task="t", target="y")
 
 
+def test_a_column_of_many_numbers_with_a_word_is_not_called_one_of_many_levels(tmp_path):
+    rows = [f"{i // 10},{'NA' if i == 7 else i / 8},{i}.5" for i in range(400)]
+    (tmp_path / "x.csv").write_text("t,x,y\n" + "\n".join(rows) + "\n")
+    with pytest.raises(TableError, match="looks like numbers but holds 'NA'; leave missing"):
+        tasks_from_frame(tmp_path / "x.csv", task="t", target="y")
+
+
 def test_a_csv_that_turns_real_late(tmp_path):
     rows = [f"{i // 10},{i},{i}.5" for i in range(5000)] + ["500,7.25,1.5"]
     (tmp_path / "x.csv").write_text("t,x,y\n" + "\n".join(rows) + "\n")
@@ -315,6 +322,7 @@ def test_wrong_tables(tmp_path):
     for bad, message in (
         ({"task": "nope"}, "there is no column 'nope'; the columns are"),
         ({"features": ["nope"]}, "there is no column 'nope'"),
+        ({"features": ["size, kind"]}, "these are several columns: give each by itself"),
         ({"apart": "maybe"}, "is unknown"),
         ({"features": []}, "no column is left"),
         ({"train": 2.0}, "is not a share"),

@@ -50,6 +50,7 @@ def test_real_run_has_every_section(real):
     seen = Seen(report.render(real))
     ids = [attrs["id"] for tag, attrs in seen.tags if tag == "section"]
     assert ids == [key for key, *_ in SECTIONS]
+    assert "The diamond is phi, the learned start" in seen.words
     assert not [attrs for _, attrs in seen.tags if attrs.get("class") == "missing"]
     drawn = [spec["id"] for spec in json.loads(seen.data)]
     assert drawn == ["heldout", "tar", "guess", "similarity", "environment"]
@@ -501,6 +502,7 @@ BETTER, WORSE, UNCLEAR = (0.1, 0.05, 0.15), (-0.1, -0.15, -0.05), (0.0, -0.1, 0.
         ([BETTER, UNCLEAR, BETTER], "Use it for new tasks"),
         ([WORSE, WORSE, WORSE], "Prefer one pooled model: it is better here"),
         ([UNCLEAR, UNCLEAR, BETTER], "Against one pooled model, adapt from 1 row of a new task"),
+        ([UNCLEAR, BETTER, UNCLEAR], "adapt with 0 rows of a new task, not clearly with more"),
         ([UNCLEAR, UNCLEAR, UNCLEAR], "To tell it from one pooled model, hold out more tasks"),
         ([BETTER, WORSE, BETTER], "With 0 rows prefer one pooled model"),
     ],

@@ -144,8 +144,12 @@ def next_steps(facts: Facts) -> list[str]:
         wins = [k for k, v in known.items() if v == "better"]
         other = escape(called(against))
         if found in ("same", "unclear", "worse") and wins:
-            least = plural(min(wins), "row")
-            steps.append(f"Against {other}, adapt from {least} of a new task on: {USE}.")
+            where = f"from {plural(min(wins), 'row')} of a new task on"
+            if any(k > min(wins) and v != "better" for k, v in known.items()):
+                sizes = " or ".join(map(count, wins))
+                where = f"with {sizes} row{'s' * (wins != [1])} of a new task"
+                where += ", not clearly with more" if max(known) > max(wins) else ""
+            steps.append(f"Against {other}, adapt {where}: {USE}.")
         elif found in ("same", "worse"):
             better = "as good" if found == "same" else "better"
             steps.append(f"Prefer {other}: it is {better} here, and simpler.")

@@ -63,7 +63,8 @@ def learned(facts: Facts) -> str:
         side, width = "down" if value < 0 else "up", f"width:{50 * abs(value) / largest:.1f}%"
         bar = f'<span class="bar" aria-hidden="true"><i class="{side}" style="{width}"></i></span>'
         output = [name(c.get("output", ""))] if several else []
-        rows.append([name(c["feature"]), *output, *([step] if stepped else []), text, bar])
+        feature = name(c["feature"]).replace("=", "=<wbr>", 1)  # comment=no show: not inside a word
+        rows.append([feature, *output, *([step] if stepped else []), text, bar])
     head = ["feature", *(["class"] if several else []), *(["step"] if stepped else [])]
     head.append("coefficient")
     head.append('<span class="away">as a bar</span>')
@@ -171,6 +172,8 @@ def similarity(facts: Facts) -> str:
     shown = f"{said}: outliers, the outermost and a random share." if said else ""
     note = "One dot is one task: the model that would have been best for it. Dots close together "
     note += "are tasks that are alike."
+    if any(s["name"] == "phi" for s in spec["series"]):
+        note += " The diamond is phi, the learned start: what a new task has before its first row."
     ball = "The circle is the smallest ball around all optima." if spec["circle"] else ""
     odd = [p for p in found["points"] if p.get("outlier")]
     total, head = found.get("outliers", len(odd)), ["task", "distance"]
@@ -249,7 +252,10 @@ def run(facts: Facts) -> str:
     for d in found.get("data") or ():
         size = count(d["rows"]) if "rows" in d else ""
         rows.append([name(d["name"]), size, f"<code>{escape(d['sha256'])}</code>"])
-    parts += table(["data", "rows", "sha256"], rows, [1]) if rows else ""
+    head, numbers = ["data", "rows", "sha256"], [1]
+    if not any(row[1] for row in rows):
+        head, numbers, rows = ["data", "sha256"], [], [[row[0], row[2]] for row in rows]
+    parts += table(head, rows, numbers) if rows else ""
     if (seconds := as_number(found.get("seconds"))) is not None:
         unit, size = ("s", 1) if seconds < 120 else ("min", 60) if seconds < 7200 else ("h", 3600)
         parts += f'<p class="quiet">The run took {number(seconds / size)} {unit}.</p>'

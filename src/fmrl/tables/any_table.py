@@ -72,7 +72,10 @@ def readable() -> Iterator[None]:
 
 def no_column(name: str, columns: Iterable[str]) -> TableError:
     """The error for a column that the table does not have."""
+    columns = list(columns)
     fix = f"the columns are {', '.join(map(repr, columns))}"
+    if "," in name and {part.strip() for part in name.split(",")} <= {*columns}:
+        fix = "these are several columns: give each by itself"
     return TableError(f"there is no column {name!r}", fix=fix)
 
 

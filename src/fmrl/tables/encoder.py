@@ -309,6 +309,11 @@ def _levels(
     if levels and all(_DATE.fullmatch(level) for level in levels):
         fix = _DATE_FIX if policy.dates == "error" else "convert it to dates, or leave it out"
         raise TableError(f"column {name!r} holds dates as text ({levels[0]!r})", fix=fix)
+    # Before the levels are counted: a column of numbers with one NA has as many as it has numbers.
+    words = [level for level in levels if not _is_number(level)]
+    if 0 < len(words) <= len(levels) / 2 and len(levels) - len(words) > 1:
+        fix = "leave missing values empty, or convert the column, or leave it out of features"
+        raise TableError(f"column {name!r} looks like numbers but holds {words[0]!r}", fix=fix)
     if len(levels) > policy.levels and policy.many == "frequent":
         level = pl.col(name).cast(pl.String).alias("level")
         counted = rows.select(level).drop_nulls().group_by("level").len()
@@ -317,10 +322,6 @@ def _levels(
     if len(levels) > policy.levels:
         fix = f"leave it out of features, or use policy=Policy(levels=...) above {policy.levels}"
         raise TableError(f"column {name!r} has {len(levels):,} levels", fix=fix)
-    words = [level for level in levels if not _is_number(level)]
-    if 0 < len(words) <= len(levels) / 2 and len(levels) - len(words) > 1:
-        fix = "leave missing values empty, or convert the column, or leave it out of features"
-        raise TableError(f"column {name!r} looks like numbers but holds {words[0]!r}", fix=fix)
     return {"levels": tuple(levels)}
 
 
