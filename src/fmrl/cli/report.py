@@ -37,11 +37,12 @@ def report_command(
 
     loaded, out = Run.load(run), run / "report.html" if out is None else out
     found = facts(loaded)
+    beside = out.with_name(f"{out.stem}-playground.html")
     if "similarity" in found:  # else the run was too large to keep its tasks' optima
-        beside = out.with_name(f"{out.stem}-playground.html")
-        playground.write(beside, table=playground_table(loaded))
         found["playground"] = beside.name
     path = report.write(found, out)
+    if "playground" in found:
+        playground.write(beside, table=playground_table(loaded))
     if as_json:
         typer.echo(json.dumps(plain(found), ensure_ascii=False))
     else:

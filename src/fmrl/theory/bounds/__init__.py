@@ -48,7 +48,7 @@ from fmrl.theory.bounds.moving import (
     mixture,
     with_guess,
 )
-from fmrl.theory.bounds.private import noise_price, noisy, private
+from fmrl.theory.bounds.privacy import noise_price, noisy, private
 from fmrl.theory.bounds.propositions import (
     Parameters,
     excess,

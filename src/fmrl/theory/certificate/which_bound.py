@@ -23,7 +23,7 @@ from fmrl.theory.bounds import ASSUMED, CHECKED, FALSE, Assumption, Bound, Sprea
 from fmrl.theory.bounds.bound import HULL_OF_OPTIMA, HULL_OF_UPDATES, decide
 from fmrl.theory.bounds.learned_steps import OPTIMA
 from fmrl.theory.bounds.moving import FIXED, INSIDE, WITHIN, forward_regression
-from fmrl.theory.bounds.private import UNCLIPPED
+from fmrl.theory.bounds.privacy import UNCLIPPED
 from fmrl.theory.certificate.facts import Facts
 
 Found = tuple[list[Bound], list[tuple[str, str]]]  # bounds; and the others, with the reason
