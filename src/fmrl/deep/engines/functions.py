@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 from fmrl.deep.engines import recurrent
 from fmrl.deep.engines.convolution import convolve
 
+SMALL = 2**13  # weights of a layer: below, a transposed copy costs less than to look for a rule
 MULTIPLIERS = -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15  # of splitmix64, as signed numbers
 
 
@@ -227,7 +228,7 @@ def _multi_head(mode, func, query, key, value, embed_dim, heads, in_weight, in_b
     return out, seen
 
 
-class _Linear(torch.autograd.Function):
+class Linear(torch.autograd.Function):
     """x [T, n, I] times weights [T, O, I]: no product or gradient is transposed in memory."""
 
     @staticmethod
@@ -244,11 +245,11 @@ class _Linear(torch.autograd.Function):
 
 
 def _linear(mode, func, input, weight, bias=None):
-    if not mode.stacked:
+    if not mode.stacked or weight.numel() < SMALL:
         return func(input, weight, bias)
 
     def run(x, weight):
-        y = _Linear.apply(x.reshape(len(x), -1, x.shape[-1]), weight)
+        y = Linear.apply(x.reshape(len(x), -1, x.shape[-1]), weight)
         return y.view(*x.shape[:-1], weight.shape[1])
 
     y = mode.stacking(run, input, weight)

@@ -209,9 +209,10 @@ class Stacked:
             tries.append((rows.device, None, NEAR))
         for device, dtype, close in tries:
             twin = self._twin(slow).to(device, dtype)
+            form = at_once(twin, self.fast)  # before it has hooks
             try:
                 with tracked(twin, entered):
-                    error = self._apart(twin, rows.to(device))
+                    error = self._apart(form, twin, rows.to(device))
             except torch.OutOfMemoryError:
                 raise
             except Exception as refusal:
@@ -231,7 +232,7 @@ class Stacked:
             return False
         return True
 
-    def _apart(self, twin: nn.Module, rows: torch.Tensor) -> float:
+    def _apart(self, fast: Apply, twin: nn.Module, rows: torch.Tensor) -> float:
         """How far stacked outputs and their gradients lie from the module's own, relative."""
         theta = self.layout.flat(twin)
         theta = (theta * torch.tensor([[1.0], [1.1]]).to(theta)).requires_grad_()
@@ -240,15 +241,15 @@ class Stacked:
         keys = [None, torch.tensor([3, 5], device=rows.device)] if self.drops else [None]
         for key in keys:
             found = []
-            for form in (alone, at_once(twin, self.fast)):
+            for form in (alone, fast):
                 with torch.enable_grad():
                     out = form(theta, x, key)
                     total = out * torch.linspace(1, 2, out[0].numel()).to(out).view(out[0].shape)
                     (gradient,) = torch.autograd.grad(total.sum(), theta)
                 found.append((out.detach(), gradient))
-            (out, gradient), (fast, steep) = found
+            (out, gradient), (other, steep) = found
             size = float(out.norm()) or 1.0  # a gradient may be 0 but for rounding
-            worst = max(worst, float((out - fast).norm()) / size)
+            worst = max(worst, float((out - other).norm()) / size)
             worst = max(worst, float((gradient - steep).norm()) / max(size, float(gradient.norm())))
         return worst
 
