@@ -71,8 +71,7 @@ class InnerLoop:
         frozen = layout.mask(device)
         self._choose(device, dtype, frozen, average)
         if device.type == "cpu" and path == "auto":
-            threads = torch.get_num_threads() if self.hand is None else 1
-            self.piece = min(self.piece, CPU_TASKS, -(-tasks // threads))
+            self.piece = min(self.piece, CPU_TASKS)
         elif self.hand is not None and not self.pooled:
             self.piece = min(self.piece, max(1, PATCHES // self.hand.patches(batch)))
         found = self.plan or self.hand
