@@ -11,7 +11,7 @@ from torch import nn
 
 from fmrl.core.rules.shape import Isotropic, PerCoordinate
 from fmrl.deep.checks import extent, suited, table, whole
-from fmrl.deep.engines.inner import InnerLoop
+from fmrl.deep.engines.inner import InnerLoop, in_module_order
 from fmrl.deep.losses import Loss, cross_entropy
 from fmrl.deep.networks import Layout
 from fmrl.deep.tasks import Arrays
@@ -122,11 +122,7 @@ class Start:
 
 def ends(loop: InnerLoop) -> torch.Tensor:
     """theta [T, P] after the loop's steps, in the module's own order."""
-    if loop.order is None:
-        return loop.theta
-    theta = torch.empty_like(loop.theta)
-    theta[:, loop.order] = loop.theta
-    return theta
+    return in_module_order(loop.theta, loop.order)
 
 
 def adapt(

@@ -15,7 +15,7 @@ from fmrl.core.rules.meta import Interpolate
 from fmrl.core.rules.update import FLIOnline
 from fmrl.deep.checks import extent, sequence, side_by_side, whole
 from fmrl.deep.engines.fused import PRECISIONS
-from fmrl.deep.engines.inner import PATHS, InnerLoop
+from fmrl.deep.engines.inner import PATHS, InnerLoop, in_module_order
 from fmrl.deep.engines.iteration import STRETCH, MetaIteration
 from fmrl.deep.evaluation import Variety
 from fmrl.deep.losses import Loss, cross_entropy
@@ -279,9 +279,7 @@ class MetaTrainer:
         """A copy in the module's order; what is not of phi's shape [R, P] has no order."""
         if self.order is None or values.shape != self.state.phi.shape:
             return values.clone()
-        out = torch.empty_like(values)
-        out[:, self.order] = values
-        return out
+        return in_module_order(values, self.order)
 
     def _put(self, order: torch.Tensor | None) -> None:
         """Keep phi, moments and what rules remember of phi's shape in ``order`` from now on."""

@@ -15,7 +15,7 @@ from torch import nn
 from fmrl.core.metric import Diagonal, Metric
 from fmrl.deep.adaptation import ends
 from fmrl.deep.checks import extent
-from fmrl.deep.engines.inner import InnerLoop
+from fmrl.deep.engines.inner import InnerLoop, in_module_order
 from fmrl.deep.engines.stacked import Stacked
 from fmrl.deep.losses import CLASSIFIES, Loss, cross_entropy
 from fmrl.deep.meta_level import OBSERVED, MetaLevel, Played
@@ -112,7 +112,9 @@ class Network:
         if loop.number is not None:
             loop.number.fill_(number)  # masks of dropout
         loop.play()
-        average = None if loop.average is None else _back(loop, loop.average) / loop.steps
+        average = (
+            None if loop.average is None else in_module_order(loop.average, loop.order) / loop.steps
+        )
         theta = self.update.vector(Played(ends(loop), average), None)[0]
         seen = self._seen(module, form, loop, observes)
         return Ended(_arrays(layout.module(module, theta)), seen, sigma, float(loop.losses.mean()))
@@ -163,22 +165,13 @@ class Network:
     ) -> np.ndarray | None:
         if observes is None:
             return None
-        squares = _back(loop, loop.squares)[0]
+        squares = in_module_order(loop.squares, loop.order)[0]
         if observes == "norms":
             return squares.sum()[None].cpu().numpy()
         holder = Layout.of(module).module(module, squares)
         for buffer in holder.buffers():
             buffer.zero_()
         return form.flat(_arrays(holder))
-
-
-def _back(loop: InnerLoop, values: torch.Tensor) -> torch.Tensor:
-    """Values [T, P] of the loop in the module's own order."""
-    if loop.order is None:
-        return values
-    out = torch.empty_like(values)
-    out[:, loop.order] = values
-    return out
 
 
 def _arrays(module: nn.Module) -> dict[str, np.ndarray]:

@@ -254,6 +254,15 @@ def descend(within, theta, second, average, squares, gradient, frozen, eta, bias
         t.addcdiv_(g, v.sqrt().add_(within.eps * bias), value=-1)  # eta·g/(√v/bias + eps)
 
 
+def in_module_order(values: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
+    """Values [..., P] that are kept in ``order``, as the module has its parameters."""
+    if order is None:
+        return values
+    out = torch.empty_like(values)
+    out[..., order] = values
+    return out
+
+
 @contextmanager
 def _products(precision: str):
     """Matrix products of float32 on CUDA in tf32, unless full precision is asked for."""
