@@ -4,6 +4,7 @@ networks may run side by side.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -45,6 +46,19 @@ def table(values: Any, what: str, task: int | None = None) -> torch.Tensor:
         need = "must be an array of real numbers with one entry for each sample"
         raise FMRLError(f"{what} {need}", task=task)
     return found.detach()
+
+
+def with_channel(inputs: torch.Tensor, images: bool | None) -> torch.Tensor:
+    """Inputs [N, H, W] with a channel axis, unless ``images`` is False; None: said where they may
+    be sequences.
+    """
+    if inputs.ndim != 3 or images is False:
+        return inputs
+    if images is None and inputs.shape[1] != inputs.shape[2]:
+        what = f"inputs {tuple(inputs.shape[1:])} are taken as images of one channel: say "
+        what += "images=False if they are sequences, images=True if they are images"
+        warnings.warn(what, RuntimeWarning, stacklevel=3)
+    return inputs[:, None]
 
 
 def classes_of(y: Any, count: int) -> np.ndarray:
