@@ -134,7 +134,7 @@ def order_of_columns():
 
 
 @relation(("They scale columns one by one.", *PILOTED, *STREAMS, "fit + predict", FRAME),
-          ("A step for every column, or a few, belongs to the columns.", *DESCENTS[:2]),
+          ("A step for every column, or a few, belongs to the columns.", *DESCENTS[:3]),
           ("They begin in units of the columns.", COVARIANCE, PRIOR), (ADAM, "MAML"))
 def rotation_of_all_columns():
     """A ball, one step for all and a full matrix know no axes. Without an intercept."""

@@ -339,10 +339,9 @@ def aruba(kind, *first):
 
 SHAPED = {
     "PerCoordinate": aruba(fmrl.PerCoordinate), "LowRank": aruba(fmrl.LowRank, 2),
-    "FullMatrix": aruba(fmrl.FullMatrix),
+    "MetaSGD": lambda case: fmrl.MetaSGD(case.step, 0.1), "FullMatrix": aruba(fmrl.FullMatrix),
     "Observed": lambda case: fmrl.Observed(fmrl.AverageDeviation(case.radius / 20),
                                            case.radius / case.step / 20),
-    "MetaSGD": lambda case: fmrl.MetaSGD(case.step, 0.1),
     "Covariance": lambda case: fmrl.Covariance(1.0),
 }
 STATED = {  # rules that are given on the command line
