@@ -17,7 +17,13 @@ Seconds = Annotated[
     float | None, typer.Option(min=0, help="Stop after this time; call again to go on.")
 ]
 Device = Annotated[str | None, typer.Option(help="cuda or cpu (default: cuda when there is one).")]
-Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds (default: 200, --quick 6).")]
+Rounds = Annotated[int | None, typer.Option(min=1, help="Rounds (default: 500, --quick 6).")]
+Samples = Annotated[
+    int | None,
+    typer.Option(
+        min=10, help="Of a client in a round, at most (default: 400, --quick 25; ARUBA's: all)."
+    ),
+]
 
 
 def federated_command(
@@ -26,6 +32,7 @@ def federated_command(
     out: Out = Path("fmrl-reproduce"),
     quick: Quick = False,
     rounds: Rounds = None,
+    samples: Samples = None,
     seconds: Seconds = None,
     device: Device = None,
     as_json: Json = False,
@@ -39,7 +46,8 @@ def federated_command(
     seeds are one stack of networks, with the same aggregation as on Flower, which is not needed.
 
     Leaves results, verdicts and a picture in the folder federated of --out. The same command goes
-    on after a stop. A few minutes on a GPU; on a CPU use --quick.
+    on after a stop. About ten minutes on a large GPU, in proportion to --rounds and --samples; on
+    a CPU use --quick.
 
     Example:
 
@@ -57,6 +65,7 @@ def federated_command(
 
     config = Config(seed=seed).quick() if quick else Config(seed=seed)
     config = config if rounds is None else replace(config, rounds=rounds)
+    config = config if samples is None else replace(config, steps=samples // config.batch)
     study, console = (
         Study(config, read(config, data), out, device_named(device)),
         Console(stderr=True),
