@@ -29,6 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fmrl.core.rules.meta import Interpolate
 from fmrl.deep import Adam, FLIOnline, MetaTrainer, Pool, mini_imagenet_net, omniglot_net
+from fmrl.deep.engines.on_cpu import dense
 from fmrl.records import record, write_json
 
 WAYS, BATCH, STEPS = 5, 10, 5
@@ -68,6 +69,31 @@ def limit(bandwidth, tflops):
         f"memory at {bandwidth:,.0f} GB/s allows {memory:,.0f} task-steps/s, bf16 products at "
         f"{tflops:,.0f} TFLOP/s {products:,.0f}"
     )
+
+
+def cpu_limit(build, pool):
+    """Task-steps per second that a CPU's products and memory would allow, at rates measured here:
+    products of large squares, products of a mini-batch with a layer's weights, and copies that no
+    cache holds. The fewest bytes: theta read forward and back, theta and moments read and written.
+    """
+    size = sum(p.numel() for p in build(WAYS, seed=0).parameters())
+    square, rows, weight = torch.randn(1024, 1024), torch.randn(BATCH, 128), torch.randn(128, 512)
+    big = torch.empty(2**26)
+    other, out = torch.empty_like(big), torch.empty(BATCH, 512)
+    flop, moved = counted(build, pool), 6 * 4 * size
+    rates = {
+        "products of large squares": (flop, 2 * 1024**3, lambda: square @ square),
+        f"products of {BATCH} rows": (
+            flop, 2 * BATCH * 128 * 512, lambda: torch.mm(rows, weight, out=out)
+        ),
+        "memory": (moved, 2 * 4 * len(big), lambda: other.copy_(big)),
+    }  # fmt: skip
+    print(f"a task-step: {flop / 1e6:.1f} MFLOP, at least {moved / 1e6:.2f} MB")
+    for name, (needs, each, body) in rates.items():
+        best = max(timed(body, "cpu", 0.2) for _ in range(5))
+        unit = "GB/s" if name == "memory" else "GFLOP/s"
+        allows = best * each / needs
+        print(f"{name} at {best * each / 1e9:,.0f} {unit} allow {allows:,.0f} task-steps/s")
 
 
 def timed(body, device, seconds):
@@ -160,6 +186,10 @@ def ours(build, pool, device, seconds, stack, precision):
         if trainer.loop.plan is not None or trainer.loop.pooled
         else "by hand"
         if trainer.loop.hand is not None
+        else "by hand"
+        if trainer.loop.plain_cpu and dense(trainer.module)
+        else "in turn"
+        if trainer.loop.plain_cpu
         else "plain"
     )
 
@@ -188,7 +218,7 @@ def main():
         help="count processor time: for one thread on a busy machine",
     )
     parser.add_argument(
-        "--limit", action="store_true", help="only print what memory and matrix units would allow"
+        "--limit", action="store_true", help="only print what memory and products would allow"
     )
     parser.add_argument("--bandwidth", type=float, help="GB/s, for --limit (default: measured)")
     parser.add_argument(
@@ -196,8 +226,6 @@ def main():
     )
     parser.add_argument("--out")
     args = parser.parse_args()
-    if args.limit:
-        return limit(args.bandwidth, args.tflops)
     device, cuda = args.device, args.device == "cuda"
     if args.processor_time:
         CLOCK[0] = time.process_time
@@ -208,7 +236,11 @@ def main():
     build, shape, flop = NETWORKS[args.network]
     images = rng.random((4000, *shape), dtype=np.float32)
     images = (images > 0.2).astype(np.uint8) if len(shape) == 2 else images
+    if args.limit and (cuda or (args.bandwidth and args.tflops)):
+        return limit(args.bandwidth, args.tflops)
     pool = Pool.of(images, np.repeat(np.arange(200), 20), device)
+    if args.limit:
+        return cpu_limit(build, pool)
     stacks = args.stacks or ((5, 40, 160, 640) if cuda else (5, 40))
     precisions = args.precisions or (("bf16", "tf32") if cuda else ("ieee",))
     name = torch.cuda.get_device_name() if cuda else f"CPU, {torch.get_num_threads()} threads"

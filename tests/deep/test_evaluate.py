@@ -190,7 +190,8 @@ def test_few_samples_at_a_time_are_the_same(monkeypatch):
 
 
 def test_less_memory_means_smaller_pieces(monkeypatch):
-    test, net, tried = make_pool().tasks(3, 2, batch=3, steps=1, queries=2), make_net(), []
+    test, tried = make_pool().tasks(3, 2, batch=3, steps=1, queries=2), []
+    net = nn.Linear(4, 3).double()  # which a CPU too runs in a stack
     plenty = evaluate(net, test, 2, protocol="transductive", count=4, within=SGD(0.1), what="loss")
 
     def scarce(body, device):

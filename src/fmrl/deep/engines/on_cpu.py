@@ -17,7 +17,7 @@ from torch import nn
 
 from fmrl.deep.engines.by_hand import flattens, layers
 from fmrl.deep.engines.functions import Replacing
-from fmrl.deep.losses import Loss
+from fmrl.deep.losses import CLASSIFIES, Loss, summed_cross_entropy
 from fmrl.deep.networks import copied
 
 aten = torch.ops.aten
@@ -51,7 +51,7 @@ def dense(module: nn.Module) -> bool:
 
 
 class Dense:
-    """Dense layers in a row by hand; of the loss alone autograd takes the derivative."""
+    """Dense layers in a row, by hand."""
 
     def __init__(self, stacked: Any, loss: Loss, tasks: int, like: torch.Tensor):
         self.cast, self.loss, self.layers = stacked.cast, loss, layers(stacked.module)
@@ -60,9 +60,12 @@ class Dense:
         self.own = [[names[id(p)] for p in m.parameters(recurse=False)] for m in self.layers]
         self.slopes = self.layout.split(self.grad)
         self.first = next(i for i, own in enumerate(self.own) if own)  # with parameters
+        self.at, self.theta = 0, {}  # the parameters met last, and their address
 
     def __call__(self, theta, x, label, key=None) -> tuple[torch.Tensor, torch.Tensor]:
-        theta, x, kept = self.layout.split(theta), self.cast(x, theta.dtype), []
+        if theta.data_ptr() != self.at:
+            self.at, self.theta = theta.data_ptr(), self.layout.split(theta.data)
+        theta, x, kept = self.theta, self.cast(x, theta.dtype), []
         for layer, own in zip(self.layers, self.own, strict=True):
             before = x
             if not own:
@@ -70,19 +73,28 @@ class Dense:
             else:
                 weight, rows = theta[own[0]], x.reshape(len(x), -1, x.shape[-1])
                 before = rows, x.shape
-                if len(own) > 1:
-                    y = torch.baddbmm(theta[own[1]][:, None], rows, weight.mT)
-                else:
-                    y = torch.bmm(rows, weight.mT)
+                y = torch.bmm(rows, weight.mT)  # baddbmm is slower here
+                y = y.add_(theta[own[1]][:, None]) if len(own) > 1 else y
                 x = y.view(*x.shape[:-1], -1)
             kept.append((before, x))
-        out = x.detach().requires_grad_()
-        with torch.enable_grad():
-            values = self.loss(out, label)
-            (slope,) = torch.autograd.grad(values.sum(), out)
+        values, slope = self._loss(x, label)
         for i in range(len(kept) - 1, self.first - 1, -1):
             slope = self._back(i, slope, theta, *kept[i])
-        return values.detach(), self.grad
+        return values, self.grad
+
+    def _loss(self, out, label) -> tuple[torch.Tensor, torch.Tensor]:
+        """Losses [T] and the slope at the outputs; by autograd where the loss is the user's."""
+        if self.loss not in CLASSIFIES:
+            out = out.detach().requires_grad_()
+            with torch.enable_grad():
+                values = self.loss(out, label)
+                (slope,) = torch.autograd.grad(values.sum(), out)
+            return values.detach(), slope
+        weight = 1.0 if self.loss is summed_cross_entropy else 1.0 / label.shape[1]
+        logs, at = out.log_softmax(-1), label[..., None]
+        values = logs.gather(-1, at).sum((1, 2)).mul_(-weight)
+        minus = torch.full_like(logs[..., :1], -1.0)
+        return values, logs.exp_().scatter_add_(-1, at, minus).mul_(weight)
 
     def _back(self, i: int, slope, theta, before, after):
         """The slope at the input of layer i from that at its output; its parameters' slopes."""
