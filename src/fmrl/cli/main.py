@@ -17,9 +17,9 @@ from fmrl.cli.certify import certify_command
 from fmrl.cli.data import app as data_app
 from fmrl.cli.demo import demo_command
 from fmrl.cli.guard import Guarded
+from fmrl.cli.networks import app as reproduce_app  # with the commands of fmrl.cli.reproduce
 from fmrl.cli.playground import playground_command
 from fmrl.cli.report import cite_command, report_command
-from fmrl.cli.reproduce import app as reproduce_app
 from fmrl.cli.train import train_command
 from fmrl.errors import FMRLError
 

@@ -68,6 +68,26 @@ def ratio(a: Any, b: Any) -> tuple[float, float, float]:
     return found, found + low, found + high
 
 
+def compared(a: Any, b: Any, prefix: str = "") -> Row:
+    """`ratio` as columns of a row."""
+    names = (f"{prefix}ratio", f"{prefix}ratio_low", f"{prefix}ratio_high")
+    return dict(zip(names, ratio(a, b), strict=True))
+
+
+def spanned(r: Row, prefix: str = "") -> tuple[float, float, float]:
+    """What `compared` has put into a row."""
+    return r[f"{prefix}ratio"], r[f"{prefix}ratio_low"], r[f"{prefix}ratio_high"]
+
+
+def said(numbers: tuple[float, float, float]) -> str:
+    """A number with its interval.
+
+    >>> said((1.0, 0.5, 1.5))
+    '1.000 [0.500, 1.500]'
+    """
+    return "{:.3f} [{:.3f}, {:.3f}]".format(*numbers)
+
+
 class Rows:
     """Rows of one figure under one preset, looked up by panel, curve and number of shots.
 

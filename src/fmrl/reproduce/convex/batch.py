@@ -243,13 +243,13 @@ def plain(data: StudySet, shots: int) -> dict[str, Any]:
     return {"accuracy": scores, "tuned": {"C": chosen}}
 
 
-def rows(config: Config, results: dict[str, Any]) -> list[Row]:
+def rows(asked: list[tuple[Part, Any]]) -> list[Row]:
     """One row per method and number of shots; methods without a preset stand under each one."""
     made = []
-    for part in parts(config):
-        r, m = results[part.name], part.arguments["shots"]
-        presets = [part.arguments["preset"]] if part.work is fal else config.presets
-        for preset in presets:
+    presets = list(dict.fromkeys(p.arguments["preset"] for p, _ in asked if p.work is fal))
+    for part, r in asked:
+        m = part.arguments["shots"]
+        for preset in [part.arguments["preset"]] if part.work is fal else presets:
             for method, accuracy in r["accuracy"].items():
                 within = "one pass of OGD" if part.work is fal else ""
                 found = row(accuracy, OVER, preset, within, method, m)

@@ -35,7 +35,7 @@ from fmrl.reproduce.federated.claims import (
     START,
     TRAINED,
 )
-from fmrl.reproduce.federated.clients import Clients, Config
+from fmrl.reproduce.federated.study import Clients, Config
 
 WATCHES = {f"{FEDAVG} + {ISOTROPIC}": ISOTROPIC, f"{FEDAVG} + {PER}": PER}  # rules that only look
 SCORED = 4096  # sequences that are scored at once

@@ -24,8 +24,7 @@ from fmrl.records import record, write_json
 from fmrl.reproduce.deep.settings import TINY, DataSet, Run
 from fmrl.reproduce.deep.study import network, read_record, test_tasks, train_tasks
 from fmrl.reproduce.steps import methods
-from fmrl.reproduce.steps.methods import ARUBA, METHODS, PLUS, WEIGHTS, Scale
-from fmrl.reproduce.steps.settings import Environment, Plan
+from fmrl.reproduce.steps.methods import ARUBA, METHODS, PLUS, WEIGHTS, Environment, Plan, Scale
 from fmrl.reproduce.verdict import Row
 
 KEPT = 5  # checkpoints of a training on its way
