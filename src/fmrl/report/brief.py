@@ -6,10 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fmrl.report.facts import Data, Facts, HeldOut
+from fmrl.report.facts import METRICS, Data, Facts, HeldOut, called
 from fmrl.report.html import as_number, count, details, escape, name, number, plural, table
 from fmrl.report.verdict import MATTERS, side, verdict
-from fmrl.report.words import METRICS, called
 
 FEW = 20  # tasks; a row of the table that rests on fewer is named
 USE = "<code>fmrl adapt RUN new.csv</code>, <code>fmrl predict RUN new.csv</code>"

@@ -11,9 +11,8 @@ import numpy as np
 
 from fmrl.errors import FMRLError
 from fmrl.records import plain
-from fmrl.report.facts import Facts, HeldOut
+from fmrl.report.facts import CHECKS, METRICS, Facts, HeldOut
 from fmrl.report.html import as_number, change, count, escape, figure, name, score, table
-from fmrl.report.words import CHECKS, METRICS
 from fmrl.stats import LEVEL, mean_interval
 from fmrl.theory.bounds.bound import numbers
 
