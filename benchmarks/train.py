@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -16,6 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from data import peak_mb
 
 ROWS, FEATURES, CHUNK = 20, 10, 10_000
 
@@ -29,13 +29,10 @@ def write(path: Path, tasks: int) -> Path:
     for first in range(0, tasks, CHUNK):
         count = min(CHUNK, tasks - first)
         X = rng.normal(size=(count, ROWS, FEATURES))
-        z = np.einsum(
-            "trf,tf->tr", X, common + 0.5 * rng.normal(size=(count, FEATURES))
-        ) + rng.normal(size=(count, ROWS))
-        columns = {
-            "task": np.repeat(np.arange(first, first + count), ROWS),
-            "y": (z > 0).astype(int).ravel(),
-        }
+        w = common + 0.5 * rng.normal(size=(count, FEATURES))
+        z = np.einsum("trf,tf->tr", X, w) + rng.normal(size=(count, ROWS))
+        ids = np.repeat(np.arange(first, first + count), ROWS)
+        columns = {"task": ids, "y": (z > 0).astype(int).ravel()}
         columns |= {f"x{j}": X[..., j].ravel() for j in range(FEATURES)}
         parts.append(path.with_name(f"{first}.arrow"))
         pl.DataFrame(columns).write_ipc(parts[-1])
@@ -49,16 +46,11 @@ def measure(table: str, out: str, apart: str) -> None:
     """
     from fmrl.runs import Options, train
 
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    began = time.perf_counter()
-    record = train(
-        Options(table, "task", "y", apart=apart), Path(out), keep_models=False, evaluate_tasks=0
-    )
-    seconds = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(
-        json.dumps({"tasks": record["tasks"], "seconds": seconds, "peak": peak, "before": before})
-    )
+    before, began = peak_mb(), time.perf_counter()
+    options = Options(table, "task", "y", apart=apart)
+    record = train(options, Path(out), keep_models=False, evaluate_tasks=0)
+    found = {"tasks": record["tasks"], "seconds": time.perf_counter() - began}
+    print(json.dumps(found | {"peak": peak_mb(), "before": before}))
 
 
 def main() -> None:
@@ -70,28 +62,17 @@ def main() -> None:
         return measure(*given.measure)
     for tasks in given.tasks:
         with tempfile.TemporaryDirectory() as scratch:
-            code = f"import train, pathlib; train.write(pathlib.Path({scratch!r}) / "
-            f"'table.parquet', {tasks})"
+            table = f"{scratch}/table.parquet"
+            code = f"import train, pathlib; train.write(pathlib.Path({table!r}), {tasks})"
             subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent)
             for apart in ("error", "gather"):
-                words = [
-                    sys.executable,
-                    __file__,
-                    "--measure",
-                    f"{scratch}/table.parquet",
-                    f"{scratch}/{apart}",
-                    apart,
-                ]
-                found = json.loads(
-                    subprocess.run(words, check=True, capture_output=True, text=True).stdout
-                )
-                rate = found["tasks"] / found["seconds"]
-                print(
-                    f"{found['tasks']:,} tasks, rows "
-                    f"{'sorted' if apart == 'error' else 'gathered'}: {rate:,.0f} tasks/s, "
-                    f"peak {found['peak']:.0f} MB (imports alone {found['before']:.0f} MB)",
-                    flush=True,
-                )
+                words = [sys.executable, __file__, "--measure", table, f"{scratch}/{apart}", apart]
+                done = subprocess.run(words, check=True, capture_output=True, text=True)
+                found = json.loads(done.stdout)
+                how = "sorted" if apart == "error" else "gathered"
+                rate = f"{found['tasks'] / found['seconds']:,.0f} tasks/s"
+                memory = f"peak {found['peak']:.0f} MB (imports alone {found['before']:.0f} MB)"
+                print(f"{found['tasks']:,} tasks, rows {how}: {rate}, {memory}", flush=True)
 
 
 if __name__ == "__main__":
