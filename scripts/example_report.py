@@ -43,9 +43,8 @@ def digits_facts(rounds: int = 64, classes: int = 10) -> report.Facts:
     ]
     pixels = [f"pixel {row},{column}" for row in range(8) for column in range(8)]
     train, new = [t for i, t in enumerate(tasks) if i % 4], tasks[::4]
-    return _facts(
-        "Handwritten digits, block by block", train, new, pixels, [str(c) for c in range(classes)]
-    )
+    names = [str(c) for c in range(classes)]
+    return _facts("Handwritten digits, block by block", train, new, pixels, names)
 
 
 def regression_facts(tasks: int = 400, seed: int = 0) -> report.Facts:
@@ -58,13 +57,8 @@ def regression_facts(tasks: int = 400, seed: int = 0) -> report.Facts:
         rows = 80 if t >= tasks else int(rng.integers(12, 40))
         X = task.X[:rows]
         listed.append(Block(f"sensor {t:03d}", X, X @ w + 0.1 * rng.standard_normal(rows)))
-    return _facts(
-        "Synthetic sensors",
-        listed[:tasks],
-        listed[tasks:],
-        [f"channel {i}" for i in range(10)],
-        None,
-    )
+    channels = [f"channel {i}" for i in range(10)]
+    return _facts("Synthetic sensors", listed[:tasks], listed[tasks:], channels, None)
 
 
 def _facts(
@@ -76,33 +70,21 @@ def _facts(
     learner = fmrl.MetaRegressor() if classes is None else fmrl.MetaClassifier()
     learner.fit(X, y, task=np.repeat(names, lengths))
     made = report.facts_of(learner.history_, title=title, names=names)
-    made["learned"] = report.coefficients(
-        learner.coef_, features, classes, note="per unit of the feature"
-    )
+    note = "per unit of the feature"
+    made["learned"] = report.coefficients(learner.coef_, features, classes, note=note)
     rows = Reservoir()
     rows.add(X, y[:, None], 0)
     listed = [Held(t.name, t.X, t.y[:, None]) for t in new]
     made["heldout"] = evaluate(learner, listed, rows, lambda done: None)
-    made["data"] |= {
-        "kind": "regression" if classes is None else "classification",
-        "heldout_tasks": len(new),
-        "source": title,
-    }
-    made["data"] |= {
-        "features": len(features),
-        "rows_per_task": (min(lengths), float(np.median(lengths)), max(lengths)),
-    }
-    made["data"] |= {"classes": classes} if classes else {}
-    made["run"] |= {
-        "configuration": {
-            "estimator": repr(learner),
-            "shots": ", ".join(map(str, made["heldout"]["shots"])),
-            "holdout": len(new),
-        },
-        "data": [{"name": title, "rows": len(y), "sha256": checksum(X, y)}],
-        "command": "python scripts/example_report.py FOLDER",
-        "seconds": time.perf_counter() - began,
-    }
+    data, shots = made["data"], ", ".join(map(str, made["heldout"]["shots"]))
+    data["kind"] = "regression" if classes is None else "classification"
+    data |= {"heldout_tasks": len(new), "source": title, "features": len(features)}
+    data["rows_per_task"] = min(lengths), float(np.median(lengths)), max(lengths)
+    data |= {"classes": classes} if classes else {}
+    how = {"estimator": repr(learner), "shots": shots, "holdout": len(new)}
+    made["run"] |= {"configuration": how, "command": "python scripts/example_report.py FOLDER"}
+    made["run"]["data"] = [{"name": title, "rows": len(y), "sha256": checksum(X, y)}]
+    made["run"]["seconds"] = time.perf_counter() - began
     del made["missing"]
     return made
 
