@@ -19,6 +19,7 @@ import argparse
 import json
 import os
 import time
+from functools import partial
 
 import networks
 import numpy as np
@@ -64,10 +65,8 @@ def limit(bandwidth, tflops):
         tflops = 2 * 8192**3 * timed(lambda: square @ square, "cuda", 1.0) / 1e12
     memory, products = bandwidth * 1e9 / BYTES, tflops * 1e12 / FLOP
     print(f"a task-step: {FLOP / 1e9:.3f} GFLOP, at least {BYTES / 1e6:.2f} MB")
-    print(
-        f"memory at {bandwidth:,.0f} GB/s allows {memory:,.0f} task-steps/s, bf16 products at "
-        f"{tflops:,.0f} TFLOP/s {products:,.0f}"
-    )
+    print(f"memory at {bandwidth:,.0f} GB/s allows {memory:,.0f} task-steps/s")
+    print(f"bf16 products at {tflops:,.0f} TFLOP/s allow {products:,.0f}")
 
 
 def timed(body, device, seconds):
@@ -135,9 +134,8 @@ def vmapped(build, pool, device, seconds, stack):
             g = gradient(theta, pool.inputs[index[:, s]].float(), label[:, s])
             for n in theta:
                 second[n].mul_(0.999).addcmul_(g[n], g[n], value=0.001)
-                theta[n].addcdiv_(
-                    g[n], second[n].div(1 - 0.999 ** (s + 1)).sqrt_().add_(1e-8), value=-1e-3
-                )
+                size = second[n].div(1 - 0.999 ** (s + 1)).sqrt_().add_(1e-8)
+                theta[n].addcdiv_(g[n], size, value=-1e-3)
 
     return stack * STEPS * timed(body, device, seconds)
 
@@ -145,23 +143,14 @@ def vmapped(build, pool, device, seconds, stack):
 def ours(build, pool, device, seconds, stack, precision):
     """MetaTrainer with ``stack`` tasks a meta-iteration."""
     tasks = pool.tasks(WAYS, 10, batch=BATCH, steps=STEPS)
-    trainer = MetaTrainer(
-        build(WAYS, seed=0).to(device),
-        Adam(1e-3),
-        FLIOnline(),
-        Interpolate(1.0, 0.0, 10**6),
-        meta_batch=stack,
-        precision=precision,
-    )
+    rules = Adam(1e-3), FLIOnline(), Interpolate(1.0, 0.0, 10**6)
+    how = {"meta_batch": stack, "precision": precision}
+    trainer = MetaTrainer(build(WAYS, seed=0).to(device), *rules, **how)
     chunk = max(1, 40 // stack) if device == "cpu" else 8 if build is mini_imagenet_net else 128
     trainer.fit(tasks, 2)
-    path = (
-        "fused"
-        if trainer.loop.plan is not None or trainer.loop.pooled
-        else "by hand"
-        if trainer.loop.hand is not None
-        else "plain"
-    )
+    loop = trainer.loop
+    path = "plain" if loop.hand is None else "by hand"
+    path = "fused" if loop.plan is not None or loop.pooled else path
 
     def body():
         trainer.fit(tasks, trainer.iteration + chunk)
@@ -178,22 +167,15 @@ def main():
     parser.add_argument("--seconds", type=float, default=4.0, help="for each measurement")
     parser.add_argument("--stacks", type=int, nargs="*", default=None)
     parser.add_argument("--precisions", nargs="*", default=None)
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="rounds of everything, of which the best counts"
-    )
+    rounds = "rounds of everything, of which the best counts"
+    parser.add_argument("--rounds", type=int, default=3, help=rounds)
     parser.add_argument("--threads", type=int, default=None, help="on a CPU (default: all cores)")
-    parser.add_argument(
-        "--processor-time",
-        action="store_true",
-        help="count processor time: for one thread on a busy machine",
-    )
-    parser.add_argument(
-        "--limit", action="store_true", help="only print what memory and matrix units would allow"
-    )
+    processor = "count processor time: for one thread on a busy machine"
+    parser.add_argument("--processor-time", action="store_true", help=processor)
+    allowed = "only print what memory and matrix units would allow"
+    parser.add_argument("--limit", action="store_true", help=allowed)
     parser.add_argument("--bandwidth", type=float, help="GB/s, for --limit (default: measured)")
-    parser.add_argument(
-        "--tflops", type=float, help="bf16 TFLOP/s, for --limit (default: measured)"
-    )
+    parser.add_argument("--tflops", type=float, help="of bf16, for --limit (default: measured)")
     parser.add_argument("--out")
     args = parser.parse_args()
     if args.limit:
@@ -224,33 +206,21 @@ def main():
         memory = torch.cuda.max_memory_allocated() if cuda else None
         best[key] = max(best.get(key, (0.0, memory)), (rate, memory), key=lambda pair: pair[0])
 
-    with record(
-        "benchmarks/deep.py",
-        device=name,
-        network=args.network,
-        ways=WAYS,
-        batch=BATCH,
-        steps=STEPS,
-        rounds=args.rounds,
-    ) as entry:
+    about = {"device": name, "network": args.network, "ways": WAYS, "batch": BATCH}
+    about |= {"steps": STEPS, "rounds": args.rounds}
+    given = build, pool, device, args.seconds
+    with record("benchmarks/deep.py", **about) as entry:
         flop = flop or counted(build, pool)
         print(f"{name}; {flop / 1e9:.3f} GFLOP a task-step", flush=True)
         for _ in range(args.rounds):
-            measure("eager, torch.optim", 1, lambda: eager(build, pool, device, args.seconds))
+            measure("eager, torch.optim", 1, partial(eager, *given))
             for stack in stacks:
                 if stack <= 160 and args.network in ("omniglot", "mini-imagenet", "mlp"):
-                    measure(
-                        "torch.func.vmap",
-                        stack,
-                        lambda stack=stack: vmapped(build, pool, device, args.seconds, stack),
-                    )
+                    measure("torch.func.vmap", stack, partial(vmapped, *given, stack))
             for precision in precisions:
+                how = f"fmrl.deep, {NAMES.get(precision, precision)}"
                 for stack in stacks:
-                    measure(
-                        f"fmrl.deep, {NAMES.get(precision, precision)}",
-                        stack,
-                        lambda s=stack, p=precision: ours(build, pool, device, args.seconds, s, p),
-                    )
+                    measure(how, stack, partial(ours, *given, stack, precision))
         base = next(iter(best.values()))[0]
         entry["rows"] = [
             {
