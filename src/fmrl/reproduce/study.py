@@ -20,35 +20,21 @@ from fmrl.reproduce.verdict import Row, Verdict
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of a study.
+    """One figure of a study."""
 
-    Args:
-        parts: What it needs.
-        rows: Makes rows of pairs (part, result).
-        judge: Makes verdicts of rows.
-    """
-
-    parts: list[Part]
-    rows: Callable[[list[tuple[Part, Any]]], list[Row]]
+    parts: list[Part]  # what it needs
+    rows: Callable[[list[tuple[Part, Any]]], list[Row]]  # made of pairs (part, result)
     judge: Callable[[list[Row]], Iterable[Verdict]]
 
 
 @dataclass(frozen=True)
 class Study:
-    """Figures, ready to run.
+    """Figures, ready to run."""
 
-    Args:
-        title: What they are played on.
-        config: Their sizes, a dataclass.
-        data: Given to every part.
-        about: The data, for the record; ``about["skipped"]`` names what is not here.
-        figures: By name.
-    """
-
-    title: str
-    config: Any
-    data: Any
-    about: dict[str, Any]
+    title: str  # what they are played on
+    config: Any  # their sizes, a dataclass
+    data: Any  # given to every part
+    about: dict[str, Any]  # the data, for the record; "skipped" names what is not here
     figures: dict[str, Figure]
 
     @property

@@ -22,29 +22,16 @@ HOLDS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: "–"}
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether one claim holds, with the numbers that decide it.
+    """Whether one claim holds, with the numbers that decide it."""
 
-    Args:
-        id: Short name, the same for every preset.
-        figure: Figure of the convex study, or kind of task of the deep one.
-        preset: Reading of Algorithm 2 ('any' where no algorithm takes part), whose networks, or
-            what is measured.
-        source: 'paper' for its claims, 'theory' for what its theorems imply, 'ours' for controls.
-        claim: The claim as a sentence.
-        passed: Whether it holds; None where runs are missing or rest on too few test tasks.
-        numbers: The numbers as text.
-        by: What decides: "intervals" that lie on one side, "means", "medians", a "single value",
-            or "standard errors".
-    """
-
-    id: str
-    figure: str
-    preset: str
-    source: str
-    claim: str
-    passed: bool | None
-    numbers: str
-    by: str = "means"
+    id: str  # short name, the same for every preset
+    figure: str  # of the convex study, or kind of task of the deep one
+    preset: str  # reading of Algorithm 2 ("any": none plays), whose networks, or what is measured
+    source: str  # "paper", "theory" for what its theorems imply, "ours" for controls
+    claim: str  # as a sentence
+    passed: bool | None  # None where runs are missing or rest on too few test tasks
+    numbers: str  # as text
+    by: str = "means"  # or "intervals" on one side, "medians", "single value", "standard errors"
 
 
 def row(

@@ -42,11 +42,7 @@ SCORED = 4096  # sequences that are scored at once
 
 
 class NextCharacter(nn.Module):
-    """Embedding, LSTM layers, and a dense layer on the last state.
-
-    Args:
-        config: Its sizes.
-    """
+    """Embedding, LSTM layers, and a dense layer on the last state."""
 
     def __init__(self, config: Config):
         super().__init__()
@@ -111,13 +107,7 @@ def rules(config: Config, size: int) -> dict[str, FMRL]:
 
 
 class Stack:
-    """All methods of all seeds, trained side by side.
-
-    Args:
-        config: Sizes.
-        clients: The roles.
-        device: Where to train.
-    """
+    """All methods of all seeds, trained side by side."""
 
     def __init__(self, config: Config, clients: Clients, device: Any):
         self.config, self.clients = config, clients
@@ -174,11 +164,8 @@ class Stack:
         self.done = number
 
     def look(self, count: int, apart: bool) -> dict[str, Any]:
-        """Accuracy of the first ``count`` test clients before and after adapting, {method: [R, n]}.
-
-        Args:
-            count: Clients of every seed.
-            apart: Whether initialisations and steps of different methods are put together too.
+        """Accuracy of the first ``count`` test clients of every seed before and after adapting,
+        {method: [R, n]}; ``apart``: also of starts and steps of different methods put together.
         """
         pairs = {name: (name, name) for name in TRAINED} | (APART if apart else {})
         roles = [split[1][:count] for split in self.splits]
@@ -201,12 +188,9 @@ class Stack:
             asked = [held[a][b] for a, b in zip(r, k, strict=True)]
             for found, at in ((before, own), (after, theta)):
                 found[v, r, k] = self._accuracy(at[: len(part)], asked)
-        names = list(pairs)
-        return {
-            "round": self.done,
-            "before": {n: before[i].tolist() for i, n in enumerate(names)},
-            "after": {n: after[i].tolist() for i, n in enumerate(names)},
-        }
+        found = {"before": before, "after": after}
+        looks = {k: dict(zip(pairs, v.tolist(), strict=True)) for k, v in found.items()}
+        return {"round": self.done} | looks
 
     def _phi(self, name: str) -> torch.Tensor:
         return self.first if name == START else self.states[name].phi

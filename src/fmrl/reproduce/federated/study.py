@@ -60,19 +60,12 @@ class Config:
 
 @dataclass(frozen=True, repr=False)
 class Clients:
-    """Roles as clients: role r is ``text[offsets[r]:offsets[r + 1]]``.
+    """Roles as clients: role r is ``text[offsets[r]:offsets[r + 1]]``."""
 
-    Args:
-        text: Codes of the characters, [N].
-        offsets: [roles + 1].
-        context: Characters before the one that is predicted.
-        sha256: Of text and offsets.
-    """
-
-    text: np.ndarray
-    offsets: np.ndarray
-    context: int
-    sha256: str
+    text: np.ndarray  # codes of the characters, [N]
+    offsets: np.ndarray  # [roles + 1]
+    context: int  # characters before the one that is predicted
+    sha256: str  # of text and offsets
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -102,12 +95,7 @@ class Clients:
 
 
 def read(config: Config, data: Path | None = None) -> Clients:
-    """The clients of a run.
-
-    Args:
-        config: Its sizes.
-        data: The folder of local copies (default: ``FMRL_DATA``).
-    """
+    """The clients of a run, from the folder of local copies (default: ``FMRL_DATA``)."""
     roles = load_shakespeare(data=data).longer(config.shortest)
     if len(roles) < 5 * config.clients:
         raise FMRLError(f"{len(roles)} roles are too few clients", fix="make the rounds smaller")
@@ -116,14 +104,7 @@ def read(config: Config, data: Path | None = None) -> Clients:
 
 
 class Study:
-    """A run in a folder; the same folder goes on.
-
-    Args:
-        config: Its sizes.
-        clients: The roles.
-        out: The folder.
-        device: "cuda" or "cpu".
-    """
+    """A run in a folder; the same folder goes on."""
 
     def __init__(self, config: Config, clients: Clients, out: Path, device: str):
         usable(Path(out))
@@ -147,11 +128,8 @@ class Study:
     def go(
         self, seconds: float | None = None, tick: Callable[[int], Any] = lambda rounds: None
     ) -> bool:
-        """Go on; whether everything is finished.
-
-        Args:
-            seconds: Stop when they are over.
-            tick: Called with the rounds just played.
+        """Go on until the ``seconds`` are over; whether everything is finished. ``tick`` is called
+        with the rounds just played.
         """
         if self.finished:
             return True
@@ -175,12 +153,9 @@ class Study:
             if late:
                 return False
         last = stack.look(config.tested, apart=True)
-        names = last["after"]
-        self.kept["last"] = {
-            n: {"before": last["before"][n], "after": last["after"][n]} for n in names
-        }
-        self.kept["bytes"] = stack.bytes
-        self.kept["parameters"] = stack.first.shape[1]
+        both = ("before", "after")
+        self.kept["last"] = {n: {k: last[k][n] for k in both} for n in last["after"]}
+        self.kept |= {"bytes": stack.bytes, "parameters": stack.first.shape[1]}
         self.kept["seconds"] = before + time.monotonic() - started
         self._note()
         return True

@@ -44,19 +44,12 @@ META, THEORY, DISTANCE = "Meta-SGD, first order", "D/(G√m), G observed", "DoG 
 
 @dataclass(frozen=True)
 class Environment:
-    """Settings that are trained alike and differ in the shots of a test task.
+    """Settings that are trained alike and differ in the shots of a test task."""
 
-    Args:
-        name: For files.
-        on: The data.
-        settings: The authors' runs it takes its sizes from.
-        step: The first step of plain gradients.
-    """
-
-    name: str
+    name: str  # for files
     on: DataSet
-    settings: tuple[str, ...]
-    step: float
+    settings: tuple[str, ...]  # the authors' runs it takes its sizes from
+    step: float  # the first, of plain gradients
 
     def run(self, setting: str, seed: int, plan: Plan) -> Run:
         """One of the settings at a seed."""
@@ -77,23 +70,14 @@ ENVIRONMENTS = (
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is done.
+    """How much is done."""
 
-    Args:
-        iterations: Meta-iterations on Omniglot; a third of them on the larger pictures.
-        tasks: Test tasks of a seed.
-        seeds: Seeds.
-        search: Tasks of training classes on which ARUBA++ chooses its weight.
-        steps: Inner steps on a test task (None: the authors' 50).
-        precision: Of the kernels on CUDA.
-    """
-
-    iterations: int = 3000
-    tasks: int = 200
+    iterations: int = 3000  # on Omniglot; a third of them on the larger pictures
+    tasks: int = 200  # test tasks of a seed
     seeds: int = 3
-    search: int = 50
-    steps: int | None = None
-    precision: str = "bf16"
+    search: int = 50  # tasks of training classes on which ARUBA++ chooses its weight
+    steps: int | None = None  # on a test task; None: the authors' 50
+    precision: str = "bf16"  # of the kernels on CUDA
 
     def quick(self) -> Plan:
         """A few meta-iterations and test tasks: it shows that everything works."""
@@ -106,19 +90,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Scale:
-    """What the rules of one network begin with.
+    """What the rules of one network begin with."""
 
-    Args:
-        step: The first step.
-        met: √Σ‖∇‖² of one task: the largest gradient at the start times √m.
-        size: Parameters.
-        rate: Adam's step, the authors'.
-    """
-
-    step: float
-    met: float
-    size: int
-    rate: float
+    step: float  # the first
+    met: float  # √Σ‖∇‖² of one task: the largest gradient at the start times √m
+    size: int  # parameters
+    rate: float  # Adam's step, the authors'
 
     @property
     def each(self) -> float:
@@ -128,15 +105,9 @@ class Scale:
 
 @dataclass(frozen=True)
 class Method:
-    """One training, and which pairs of start and step are tried.
+    """One training, and which pairs of start and step are tried."""
 
-    Args:
-        rules: Makes the inner rule and the similarity rule.
-        pairs: Of `BOTH`, `START`, `STEP` and `NEITHER`.
-        loss: Of the network.
-    """
-
-    rules: Callable[[Scale], tuple[Any, Any]]
+    rules: Callable[[Scale], tuple[Any, Any]]  # the inner rule and the similarity rule
     pairs: tuple[str, ...] = (BOTH, START, STEP)
     loss: Loss = cross_entropy
 

@@ -33,14 +33,8 @@ Progress = Callable[[str, int], Any]
 
 
 class Study:
-    """All methods in all environments.
-
-    Args:
-        environments: What is run.
-        pools: Gives the tables of a data set (`fmrl.reproduce.deep.study.pools`).
-        folder: For the record and the checkpoints; the same folder goes on.
-        plan: How much is done.
-        device: "cuda" or "cpu".
+    """All methods in all environments. ``pools`` gives the tables of a data set
+    (`fmrl.reproduce.deep.study.pools`); the same ``folder`` goes on from record and checkpoints.
     """
 
     def __init__(
