@@ -84,7 +84,6 @@ def run(method: str, fit: Callable[..., Any], names: list[str], out: Path, again
 
 
 def main() -> None:
-    """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -59,7 +59,6 @@ def grouped(
 
 
 def _column(frame: Any, name: str) -> np.ndarray:
-    """A column as numbers."""
     column = frame[name.removeprefix("log ")]
     if column.dtype.kind not in "iufb":
         column = column.rank(method="dense")
@@ -76,5 +75,4 @@ class Data:
     sha256: str = "named by every part"
 
     def checksum(self, name: str) -> str:
-        """Of one of the sets."""
         return checksum(*(a for t in self.sets[name] for a in (t.X, t.open().target)))

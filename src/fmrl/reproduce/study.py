@@ -39,7 +39,6 @@ class Study:
 
     @property
     def parts(self) -> list[Part]:
-        """Of all figures."""
         return [part for figure in self.figures.values() for part in figure.parts]
 
     def run(

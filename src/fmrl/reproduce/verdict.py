@@ -89,7 +89,6 @@ class Rows:
 
     @property
     def shots(self) -> list[int]:
-        """All numbers of shots, ascending."""
         return sorted({r["shots"] for r in self.all if r["shots"] is not None})
 
     def methods(self, within: str) -> list[str]:
@@ -97,15 +96,12 @@ class Rows:
         return list(dict.fromkeys(r["method"] for r in self.all if r["within"] == within))
 
     def at(self, within: str, method: str, shots: int) -> Row:
-        """One row."""
         return self._at[within, method, shots]
 
     def mean(self, within: str, method: str, shots: int) -> float:
-        """The mean of one row."""
         return self._at[within, method, shots]["mean"]
 
     def means(self, within: str, method: str) -> list[float]:
-        """The means of one curve."""
         return [self.mean(within, method, m) for m in self.shots]
 
     def paired(self, within: str, a: str, b: str, shots: int) -> tuple[float, float, float]:

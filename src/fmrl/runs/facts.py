@@ -43,7 +43,6 @@ PARTS = {
 
 
 def _entry(key: str) -> str:
-    """An entry of references.bib."""
     text = resources.files("fmrl.runs").joinpath("references.bib").read_text(encoding="utf-8")
     return next(entry.strip() for entry in text.split("\n\n") if f"{{{key}," in entry)
 

@@ -37,7 +37,6 @@ class Sample(NamedTuple):
     target: np.ndarray
 
     def rows(self, part: slice) -> Sample:
-        """Some of the n samples."""
         return Sample(self.X[..., part, :], self.target[..., part, :])
 
 
@@ -128,7 +127,6 @@ class Shots:
         self.held = [((X - mean[k]) / spread[k], y) for k, (X, y) in held]
 
     def game(self):
-        """All tasks side by side."""
         loss = OneVsAll(self.shape[0])
         return stack([Task(X, y, loss=loss) for X, y in zip(self.X, self.y, strict=True)])
 

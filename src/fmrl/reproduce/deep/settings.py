@@ -62,7 +62,6 @@ class Run:
 
     @property
     def key(self) -> str:
-        """Name with the seed."""
         return self.name if self.seed == 0 else f"{self.name}@{self.seed}"
 
     @property

@@ -142,7 +142,6 @@ class Stack:
         return made
 
     def round(self) -> None:
-        """One round of every method."""
         config, number = self.config, self.done + 1
         chosen = [self._chosen(r, number) for r in range(config.seeds)]  # [R, K]
         rows = self._rows(chosen, 0, number)  # [R, K, steps, B]
@@ -214,7 +213,6 @@ class Stack:
         return loop.theta.clone().view(phi.shape), loop.squares.clone().view(phi.shape)
 
     def _chosen(self, r: int, number: int) -> np.ndarray:
-        """The clients of a round."""
         rng = np.random.default_rng([self.seeds[r], 2, number])
         return rng.choice(self.splits[r][0], self.config.clients, replace=False)
 

@@ -46,7 +46,6 @@ class Config:
     held: int = 200  # samples that a client is scored on, at most
 
     def quick(self) -> Config:
-        """The same study, small."""
         small = {"seeds": 2, "rounds": 6, "clients": 3, "batch": 5, "steps": 5, "context": 15}
         sizes = {"hidden": 24, "layers": 1, "tested": 8, "looked": 3, "every": 3, "held": 50}
         return replace(self, **small, **sizes)

@@ -63,7 +63,6 @@ class Environment:
         return {"regret": history.regret, "held": self.test(algo, history.state)}
 
     def test(self, algo: FMRL, state: Any) -> dict[int, list[float]]:
-        """Held-out losses from a state."""
         return held_out(algo, state.phi, state.guess, self.held)
 
     def compare(

@@ -98,7 +98,6 @@ class Config:
     epsilons: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0)
 
     def quick(self) -> Config:
-        """The same study, small."""
         small = {"seeds": 2, "tasks": (20, 60), "dims": (2,), "rounds": (8,)}
         return replace(self, **small, epsilons=(1.0, 4.0, 16.0))
 

@@ -54,7 +54,6 @@ class Point:
     tasks: int
 
     def ahead(self, other: Point) -> bool:
-        """Whether it is clearly ahead."""
         clear = self.accuracy - other.accuracy > 2 * math.hypot(self.error, other.error)
         return clear and all(a > b for a, b in zip(self.seeds, other.seeds, strict=True))
 

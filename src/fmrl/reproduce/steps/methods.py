@@ -57,7 +57,6 @@ class Environment:
         return replace(found, seed=seed, eval_steps=plan.steps or found.eval_steps)
 
     def title(self, run: Run) -> str:
-        """The setting in words."""
         return f"{self.on.title} {run.ways}-way {run.shots}-shot"
 
 
@@ -84,7 +83,6 @@ class Plan:
         return replace(self, iterations=3, tasks=2, seeds=2, search=2, steps=2)
 
     def length(self, on: DataSet) -> int:
-        """Meta-iterations on a data set."""
         return self.iterations if on is DataSet.omniglot else max(1, self.iterations // 3)
 
 

@@ -241,7 +241,6 @@ class Study:
 
 
 def _rows(both: BothProtocols, seed: int, where: Row) -> Iterator[Row]:
-    """One row for each protocol."""
     for found in both:
         facts = where | {"seed": seed, "protocol": found.protocol, "tasks": len(found.tasks)}
         yield facts | {"accuracy": round(found.accuracy, 5), "error": round(found.error, 5)}
