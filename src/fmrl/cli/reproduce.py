@@ -58,6 +58,7 @@ Seed = Annotated[int, Option(min=0, help="Seed of everything random.")]
 Out = Annotated[Path, Option(help="Folder for results; finished parts are not computed again.")]
 Jobs = Annotated[int | None, Option(min=1, help="Processes (default: one per core).")]
 HERE = Path("fmrl-reproduce")
+SMALL = "; a quick run is too small to decide them"
 # Of the convex figures:
 _PRESET = "paper: Algorithm 2 as printed; released: as the authors' code; both."
 _SET = "mini-wiki, mini-wiki-rebuilt or synthetic (default: the best one present)."
@@ -167,9 +168,6 @@ def _own(
     done, seconds = _run(ours(name, seed, quick, data), out, jobs)
     summary = import_module(f"fmrl.reproduce.{name}.claims").summary(done["rows"])
     told(done, seconds, out, as_json, title, {"measure": "preset"}, summary, SMALL * quick)
-
-
-SMALL = "; a quick run is too small to decide them"
 
 
 @app.command("geometry")
