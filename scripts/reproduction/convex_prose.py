@@ -26,16 +26,15 @@ def why_similarity(rows: list[Row], verdicts: Verdicts) -> str:
     few, many = chosen.shots[0], chosen.shots[-1]
     real, permuted, centred = (chosen.mean(v, "radius", many) for v in panels.VARIANTS)
     mean = chosen.at(panels.REAL, "radius", many)["mean_norm"]
-    text = [
-        f"The radius {'agrees' if _yes(verdicts, 'similarity.radius') else 'does not agree'}: "
-        f"{real:.3f} at {many} shots against the paper's {ORIGINAL_RADIUS}, and "
-        f"{chosen.mean(panels.REAL, 'radius', few):.3f} "
-        f"at {few} shot. (About their mean rather than the best centre it is "
-        f"{chosen.at(panels.REAL, 'radius', many)['from_mean'][0]:.3f}.)"
-    ]
+    at_few, far = chosen.mean(panels.REAL, "radius", few), chosen.at(panels.REAL, "radius", many)
+    first = flow(f"""The radius
+        {"agrees" if _yes(verdicts, "similarity.radius") else "does not agree"}: {real:.3f} at
+        {many} shots against the paper's {ORIGINAL_RADIUS}, and {at_few:.3f} at {few} shot. (About
+        their mean rather than the best centre it is {far["from_mean"][0]:.3f}.)""")
+    second = f"The labels matter: permuting them widens the ball to {permuted:.3f}; centring the "
+    second += f"features gives {centred:.3f}."
     if permuted < real:
-        text.append(
-            flow(f"""What it measures is another matter. With the labels of every task
+        second = flow(f"""What it measures is another matter. With the labels of every task
             shuffled, so that nothing about the pages can be learned, the ball is *smaller*:
             {permuted:.3f}. With the features centred it is {centred:.3f}, nearly all of Θ.
             Sums of word vectors share one large direction; one-vs-all regression with four
@@ -44,25 +43,14 @@ def why_similarity(rows: list[Row], verdicts: Verdicts) -> str:
             and it is what the small radius shows. Tasks are similar here in the sense the
             theory needs, and learning phi pays; but the figure is no evidence that the
             *pages* are related.""")
-        )
-    else:
-        text.append(
-            f"The labels matter: permuting them widens the ball to {permuted:.3f}; centring the "
-            f"features gives {centred:.3f}."
-        )
-    return "\n\n".join(text)
+    return f"{first}\n\n{second}"
 
 
 def why_growth(rows: list[Row], verdicts: Verdicts) -> str:
     """What α is made of."""
-    share = {
-        w: [r["multiplier"] / r["mean"] for r in rows if r["within"] == w] for w in (LEFT, RIGHT)
-    }
-    least = min(min(s) for s in share.values())
+    least = min(r["multiplier"] / r["mean"] for r in rows if r["within"] in (LEFT, RIGHT))
     agree = _yes(verdicts, "growth.mixture") and _yes(verdicts, "growth.tasks")
-    text = (
-        "Both slopes agree with the paper. " if agree else "Not both slopes agree with the paper. "
-    )
+    text = f"{'Both' if agree else 'Not both'} slopes agree with the paper. "
     if least > 0.9:
         text += flow(f"""But α is not curvature of the data. All optima lie on the surface of the
             ball, and at least {least:.1%} of α is the ball's Lagrange multiplier λ, where
@@ -84,16 +72,12 @@ def _objective(verdicts: Verdicts, preset: str) -> str:
         said = "The paper's panel, where the advantage is largest at few shots, needs no other "
         return f"{said}explanation."
     if summed:
-        return (
-            "In the paper's panel the advantage is largest at few shots, as with that objective "
-            "and not with the right one; this would "
-            "be explained if the panel was drawn by that code, which we cannot check."
-        )
-    return (
-        "In the paper's panel the advantage is largest at few shots; under this preset neither "
-        "objective puts the largest ratio at one of "
-        "the two smallest m, so the objective alone does not account for the panel."
-    )
+        return flow("""In the paper's panel the advantage is largest at few shots, as with that
+            objective and not with the right one; this would be explained if the panel was drawn
+            by that code, which we cannot check.""")
+    return flow("""In the paper's panel the advantage is largest at few shots; under this preset
+        neither objective puts the largest ratio at one of the two smallest m, so the objective
+        alone does not account for the panel.""")
 
 
 def _sample_order(chosen: Rows) -> str:
@@ -124,10 +108,11 @@ def _sample_order(chosen: Rows) -> str:
             text += f"{method} / FAL is undefined in blocks at some m. "
             continue
         nears = {w: abs(r[-1] - 1) < abs(r[0] - 1) for w, r in ratios.items()}
+        first, *_, last = ratios["OGD"]
         said = (
-            f"{method} / FAL goes from {ratios['OGD'][0]:.2f} at {few} to "
-            f"{ratios['OGD'][-1]:.2f} at {many} shots in file order"
+            f"{method} / FAL goes from {first:.2f} at {few} to {last:.2f} at {many} shots in file "
         )
+        said += "order"
         said += f" and from {ratios[other][0]:.2f} to {ratios[other][-1]:.2f} in blocks"
         if nears["OGD"] != nears[other]:
             said += f": it approaches FAL in {'file order' if nears['OGD'] else 'blocks'} only"
@@ -200,11 +185,10 @@ def why_samples(rows: list[Row], verdicts: Verdicts) -> str:
         ahead = f"FAL is {lead}ahead at every m"
         text += [
             f"**{preset} preset.**",
-            f"- *FAL against the strawman.* {ahead} with FTRL. As a ratio, strawman / FAL, by m: "
-            f"{correct} with FTRL as the paper defines it; "
-            f"{summed} with the objective that the released code minimises, one logistic of the "
-            "summed rows of each class, which is right "
-            f"for a single sample only. {_objective(verdicts, preset)}",
+            flow(f"""- *FAL against the strawman.* {ahead} with FTRL. As a ratio, strawman / FAL, by
+            m: {correct} with FTRL as the paper defines it; {summed} with the objective that the
+            released code minimises, one logistic of the summed rows of each class, which is right
+            for a single sample only. {_objective(verdicts, preset)}"""),
             f"- *The order of samples.* {_sample_order(chosen)}",
             f"- *FLI.* {_fli(chosen)}",
             f"- *Omniscient.* {_best(chosen)}",
@@ -225,10 +209,8 @@ def _steps(rows: list[Row], preset: str) -> str:
             k = max(found, key=lambda k, found=found: found[k])
             best.append(f"{m}: × {k:g} ({100 * (found[k] - flat.mean('', batch.FIRST, m)):+.1f})")
         said.append(f"{name} iterate {', '.join(best)}")
-    return (
-        f"{preset.capitalize()} preset, best multiple by m and points above first-order MAML "
-        f"then: {'; '.join(said)}."
-    )
+    lead = f"{preset.capitalize()} preset, best multiple by m and points above first-order MAML "
+    return f"{lead}then: {'; '.join(said)}."
 
 
 def why_batch(rows: list[Row], verdicts: Verdicts) -> str:
@@ -260,11 +242,9 @@ def why_batch(rows: list[Row], verdicts: Verdicts) -> str:
         + " ".join(_steps(rows, p) for p in presets)
     )
     if "released" in presets and _yes(verdicts, "batch.average.above", "released"):
-        text.append(
-            "What the paper reports (better for m ≥ 8, worse for m < 4) is what the average "
-            "iterate with the released code's long step does, "
-            'though it is further behind at one and two shots than the paper\'s "slightly".'
-        )
+        said = "What the paper reports (better for m ≥ 8, worse for m < 4) is what the average "
+        said += "iterate with the released code's long step does, though it is further behind at "
+        text.append(f'{said}one and two shots than the paper\'s "slightly".')
     text.append(
         flow(f"""No meta-learner is needed everywhere: logistic regression on the new task
         alone (penalty chosen on dev tasks) is behind the best of them
