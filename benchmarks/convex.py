@@ -17,6 +17,7 @@ import os
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"  # read when numpy is imported
 
+import contextlib
 import gc
 import json
 import platform
@@ -26,7 +27,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -40,6 +41,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import fmrl
+from fmrl.records import record, write_json
 
 CLASSES, FEATURES, TASKS = 4, 50, 812
 EPSILON, GAMMA = 0.1, 1.1
@@ -320,20 +322,11 @@ def growth(kind: str, sizes: list[int], repeats: int, seed: int, tick: Callable[
 # --- the report
 
 
-def machine() -> dict[str, Any]:
-    info, cpu = Path("/proc/cpuinfo"), platform.processor()
+def processor() -> str:
+    info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     named = (line.split(":")[1].strip() for line in lines if "model name" in line)
-    about = {"cpu": next(named, cpu), "cores": os.cpu_count(), "python": platform.python_version()}
-    packages = ("fmrl", "numpy", "scikit-learn", "scipy", "cvxpy", "scs")
-    return about | {"versions": {p: _version(p) for p in packages}}
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except Exception:
-        return fmrl.__version__ if package == "fmrl" else "not installed"
+    return next(named, platform.processor())
 
 
 def show(rows: list[Row], console: Console) -> None:
@@ -365,12 +358,15 @@ def main(
     total = 100 if quick else TASKS
     sizes = [1000, 10_000] if quick else [1000, 10_000, 100_000]
     dims = [100, 10_000, 100_000] if quick else [100, 1000, 10_000, 100_000, 1_000_000]
-    repeats, rows, began = (2 if quick else 3), [], time.time()
-    console = Console()
+    repeats, rows, console = (2 if quick else 3), [], Console()
     name, done = TextColumn("{task.description}"), MofNCompleteColumn()
     columns = name, BarColumn(), done, TimeElapsedColumn()
     steps = {"a": len(rounds), "b": len(rounds), "c": repeats * len(sizes), "d": 2 * len(dims)}
-    with Progress(*columns, console=console) as progress:
+    about = {"seed": seed, "quick": quick, "cpu": processor(), "cores": os.cpu_count()}
+    for package in ("scipy", "cvxpy", "scs"):
+        with contextlib.suppress(PackageNotFoundError):
+            about[package] = version(package)
+    with record("convex", **about) as entry, Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=sum(steps[p] for p in parts))
         peers = {"a": ("ftrl", [Cvxpy(True), Cvxpy(False)], 2), "b": ("ogd", [Sklearn()], 5)}
         for part in (p for p in "ab" if p in parts):
@@ -389,10 +385,7 @@ def main(
                 tick = partial(progress.advance, bar)
                 rows.append(growth(kind, dims, 3 * repeats, seed, tick))
     show(rows, console)
-    record = {"command": " ".join([Path(sys.executable).name, *sys.argv]), "seed": seed}
-    record |= {"quick": quick, "seconds": time.time() - began, **machine()}
-    record["rows"] = [asdict(row) for row in rows]
-    out.write_text(json.dumps(record, indent=1, ensure_ascii=False, default=float))
+    write_json(out, entry | {"rows": [asdict(row) for row in rows]})
     console.print(f"{out} written; {sum(bool(r.passed) for r in rows)} of {len(rows)} rows pass")
     raise typer.Exit(0 if all(r.passed for r in rows) else 1)
 

@@ -132,9 +132,9 @@ def main() -> None:
     for name, got in results.items():
         print(f"{name:<{width}}  " + "  ".join(f"{k} {v:,}" for k, v in got.items()))
     if args.out:
-        record = {"machine": platform.platform(), "python": platform.python_version()}
-        record |= {"rows": args.rows, "results": results}
-        args.out.write_text(json.dumps(record, indent=1) + "\n")
+        about = {"machine": platform.platform(), "python": platform.python_version()}
+        about |= {"rows": args.rows, "results": results}
+        args.out.write_text(json.dumps(about, indent=1) + "\n")
 
 
 if __name__ == "__main__":

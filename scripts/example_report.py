@@ -1,5 +1,6 @@
 """Two example reports from real runs: python scripts/example_report.py FOLDER writes digits.html,
-regression.html and their facts.
+regression.html and their facts; python scripts/example_report.py --picture writes
+docs/img/report.png, the first screen of the second on fewer tasks, in Chromium.
 
 digits: scikit-learn's handwritten digits, a task per block of 64 consecutive ones; every fourth
 task is held out.
@@ -9,7 +10,9 @@ calibration, or R² with the cover of intervals. This script shows the page, it 
 
 from __future__ import annotations
 
+import base64
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +24,8 @@ from fmrl import report
 from fmrl.datasets.synthetic import linear_regressions
 from fmrl.records import checksum, write_json
 from fmrl.runs.evaluate import Held, Reservoir, evaluate
+
+ROOT = Path(__file__).parents[1]
 
 
 class Block(NamedTuple):
@@ -96,5 +101,22 @@ def main(folder: str) -> None:
         print(report.write(made, Path(folder) / f"{name}.html"))
 
 
+def picture() -> None:
+    """Take the picture of a report for the site."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from report import chromium
+
+    path = chromium.find()
+    if path is None:
+        sys.exit("no Chromium: install the package chromium, or name one in FMRL_CHROMIUM")
+    with tempfile.TemporaryDirectory() as home:
+        page = report.write(regression_facts(tasks=320), Path(home) / "report.html")
+        browser = chromium.Browser(path, Path(home) / "profile")
+        tab = browser.page(page, width=900, height=1120)
+        shot = tab.call("Page.captureScreenshot", format="png")["data"]
+        browser.close()
+    (ROOT / "docs" / "img" / "report.png").write_bytes(base64.b64decode(shot))
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    picture() if sys.argv[1] == "--picture" else main(sys.argv[1])

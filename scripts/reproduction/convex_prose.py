@@ -109,11 +109,9 @@ def _sample_order(chosen: Rows) -> str:
             continue
         nears = {w: abs(r[-1] - 1) < abs(r[0] - 1) for w, r in ratios.items()}
         first, *_, last = ratios["OGD"]
-        said = (
-            f"{method} / FAL goes from {first:.2f} at {few} to {last:.2f} at {many} shots in file "
-        )
-        said += "order"
-        said += f" and from {ratios[other][0]:.2f} to {ratios[other][-1]:.2f} in blocks"
+        said = f"{method} / FAL goes from {first:.2f} at {few} to {last:.2f} at {many} shots in "
+        first, *_, last = ratios[other]
+        said += f"file order and from {first:.2f} to {last:.2f} in blocks"
         if nears["OGD"] != nears[other]:
             said += f": it approaches FAL in {'file order' if nears['OGD'] else 'blocks'} only"
         text += said + ". "
