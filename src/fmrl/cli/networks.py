@@ -37,7 +37,9 @@ from fmrl.reproduce.deep.settings import FEWEST, DataSet
 Device = Annotated[str | None, Option(help="cuda or cpu (default: cuda when there is one).")]
 Time = Option(min=0, help="Stop after this time; call again to go on.")
 Seconds, Minutes = Annotated[float | None, Time], Annotated[float | None, Time]
-Rounds = Annotated[int | None, Option(min=1, help="Rounds (default: 200, --quick 6).")]
+Rounds = Annotated[int | None, Option(min=1, help="Rounds (default: 500, --quick 6).")]
+_SAMPLES = "Of a client in a round, at most (default: 400, --quick 25; ARUBA's: all)."
+Samples = Annotated[int | None, Option(min=10, help=_SAMPLES)]
 # Of the authors' runs:
 _FOLDER = (
     "Folder for the record and the checkpoints; the same folder resumes (default: "
@@ -282,6 +284,7 @@ def federated_command(
     out: Out = HERE,
     quick: Quick = False,
     rounds: Rounds = None,
+    samples: Samples = None,
     seconds: Seconds = None,
     device: Device = None,
     as_json: Json = False,
@@ -295,7 +298,8 @@ def federated_command(
     seeds are one stack of networks, with the same aggregation as on Flower, which is not needed.
 
     Leaves results, verdicts and a picture in the folder federated of --out. The same command goes
-    on after a stop. A few minutes on a GPU; on a CPU use --quick.
+    on after a stop. About ten minutes on a large GPU, in proportion to --rounds and --samples; on
+    a CPU use --quick.
 
     Example:
 
@@ -307,6 +311,7 @@ def federated_command(
 
     config = Config(seed=seed).quick() if quick else Config(seed=seed)
     config = config if rounds is None else replace(config, rounds=rounds)
+    config = config if samples is None else replace(config, steps=samples // config.batch)
     study = Study(config, read(config, data), out, device_named(device))
     console = Console(stderr=True)
     console.print(f"clients: [bold]{len(study.clients)}[/bold] roles, on {study.device}")

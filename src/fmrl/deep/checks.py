@@ -111,18 +111,26 @@ def suited(module: nn.Module, tasks: Any, loss: Loss, path: str = "auto") -> Sta
     return apply
 
 
-def architecture(module: nn.Module) -> tuple:
-    """What modules of one architecture share besides their parameters' shapes.
+def layers(module: nn.Module) -> dict[str, dict[str, Any]]:
+    """Class and plain settings of every layer, by its name."""
+    return {
+        name: {"class": type(m).__qualname__}
+        | {k: v for k, v in vars(m).items() if type(v) in PLAIN and k[0] != "_"}
+        for name, m in module.named_modules()
+    }
 
-    That is layers, settings, hooks, buffers, and what is frozen.
-    """
-    settings = []
-    for name, m in module.named_modules():
-        plain = [(k, v) for k, v in sorted(vars(m).items()) if type(v) in PLAIN]
-        settings.append((name, plain, [len(getattr(m, hook, ())) for hook in HOOKS]))
+
+def attached(module: nn.Module) -> tuple:
+    """Hooks, buffers, and what is frozen."""
+    hooks = [[len(getattr(m, hook, ())) for hook in HOOKS] for m in module.modules()]
     buffers = [(name, buffer.cpu().numpy().tobytes()) for name, buffer in module.named_buffers()]
     frozen = [name for name, p in module.named_parameters() if not p.requires_grad]
-    return repr(module), settings, buffers, frozen
+    return hooks, buffers, frozen
+
+
+def architecture(module: nn.Module) -> tuple:
+    """What modules of one architecture share besides their parameters' shapes."""
+    return repr(module), layers(module), attached(module)
 
 
 def side_by_side(

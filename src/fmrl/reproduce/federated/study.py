@@ -31,10 +31,10 @@ class Config:
 
     seed: int = 0
     seeds: int = 3
-    rounds: int = 200
+    rounds: int = 500
     clients: int = 10  # of a round
     batch: int = 10
-    steps: int = 20  # mini-batches of a client's round
+    steps: int = 40  # mini-batches of a client's epoch, at most
     rate: float = 1.0  # the fixed step, and the first of the learned ones
     context: int = 80  # characters before the one that is predicted
     embedding: int = 8
@@ -42,7 +42,7 @@ class Config:
     layers: int = 2
     tested: int = 60  # clients of the last look, of every seed
     looked: int = 10  # clients of the other looks
-    every: int = 10  # rounds between looks
+    every: int = 25  # rounds between looks
     held: int = 200  # samples that a client is scored on, at most
 
     def quick(self) -> Config:
@@ -53,8 +53,7 @@ class Config:
     @property
     def shortest(self) -> int:
         """Characters a role must have to be a client."""
-        samples = self.batch * self.steps
-        return int(max((samples + self.context) / SHARE, 50 / (1 - SHARE))) + 1
+        return int(max((self.batch + self.context) / SHARE, 50 / (1 - SHARE))) + 1
 
 
 @dataclass(frozen=True, repr=False)
