@@ -4,6 +4,7 @@ screen.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ from fmrl.stats import mean_interval
 Row = dict[str, Any]
 DRAWS = "95% t interval over draws of the environment"
 TASKS = "95% t interval over tasks"
+LEVEL = 0.015  # a difference of accuracies that counts as none
 HOLDS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: "–"}
 
 
@@ -32,6 +34,24 @@ class Verdict:
     passed: bool | None  # None where runs are missing or rest on too few test tasks
     numbers: str  # as text
     by: str = "means"  # or "intervals" on one side, "medians", "single value", "standard errors"
+
+
+@dataclass(frozen=True)
+class Point:
+    """An accuracy, its standard error, and the test tasks it rests on."""
+
+    accuracy: float
+    error: float
+    tasks: int
+
+    def above(self, other: Point) -> bool:
+        """Whether it lies above by more than two standard errors of the difference."""
+        return self.accuracy - other.accuracy > 2 * math.hypot(self.error, other.error)
+
+    def level(self, other: Point) -> bool:
+        """Whether the two differ by no more than 1.5 points or two standard errors."""
+        most = max(LEVEL, 2 * math.hypot(self.error, other.error))
+        return abs(self.accuracy - other.accuracy) <= most
 
 
 def row(
