@@ -4,27 +4,23 @@ number in it can drift.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from fmrl.reproduce.verdict import Row, Rows
 from reproduction.convex_prose import WHY
-from reproduction.markdown import YES, flow, table
+from reproduction.markdown import YES, flow, read_record, table
 
 FIGURES = ("similarity", "growth", "samples", "batch")
 PICTURES = {
     "similarity": ("similarity",),
     "growth": ("growth",),
-    "samples": tuple(
-        f"samples-{preset}{kind}"
-        for kind in ("", "-experiments")
-        for preset in ("paper", "released")
+    "samples": (
+        *("samples-paper", "samples-released"),
+        *("samples-paper-experiments", "samples-released-experiments"),
     ),
     "batch": ("batch-paper", "batch-released"),
 }
-
-
 PAPER = {
     "similarity": flow("""The paper projects the optima of 1-shot and 32-shot tasks onto two random
     directions and finds that already 1-shot tasks are similar and that 32-shot optima lie in
@@ -47,13 +43,7 @@ PAPER = {
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
     """results.json, verdicts.json and record.json of every figure under ``folder``."""
-    return {
-        figure: {
-            name: json.loads((folder / figure / f"{name}.json").read_text(encoding="utf-8"))
-            for name in ("results", "verdicts", "record")
-        }
-        for figure in FIGURES
-    }
+    return {figure: read_record(folder / figure) for figure in FIGURES}
 
 
 def document(folder: Path) -> str:
@@ -61,10 +51,7 @@ def document(folder: Path) -> str:
     found = read(Path(folder))
     record = found["samples"]["record"]
     verdicts = [v for figure in FIGURES for v in found[figure]["verdicts"]]
-    parts = [
-        opening(record, verdicts),
-        "## Verdicts at a glance\n\n" + glance(verdicts),
-    ]
+    parts = [opening(record, verdicts), "## Verdicts at a glance\n\n" + glance(verdicts)]
     for figure in FIGURES:
         rows, judged = found[figure]["results"]["rows"], found[figure]["verdicts"]
         pictures = [f"![{name}](img/convex-{name}.png)" for name in PICTURES[figure]]
