@@ -5,7 +5,7 @@ import pytest
 
 import fmrl
 from fmrl.core.adahedge import Weights
-from fmrl.core.kmeans import kmeans
+from fmrl.core.ensemble import kmeans
 from fmrl.core.rules.meta import End
 
 METAS = [

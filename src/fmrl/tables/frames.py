@@ -11,6 +11,7 @@ import polars as pl
 from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.errors import FMRLError, TableError
 from fmrl.tables.any_table import (
+    TEXT,
     as_polars,
     free_names,
     is_complete,
@@ -19,7 +20,6 @@ from fmrl.tables.any_table import (
     readable,
 )  # fmt: skip
 from fmrl.tables.encoder import Encoder, Policy, fit_encoder, one_of, same_kind
-from fmrl.tables.kinds import TEXT
 from fmrl.tables.stream import TaskStream
 
 KINDS = ("auto", "classification", "regression")

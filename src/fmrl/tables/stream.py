@@ -20,9 +20,8 @@ from fmrl.core.losses import Logistic, Loss, OneVsAll
 from fmrl.core.tasks import Task
 from fmrl.errors import TableError
 from fmrl.files import scratch
-from fmrl.tables.any_table import clean, free_names, is_complete, readable
+from fmrl.tables.any_table import TEXT, clean, free_names, is_complete, readable
 from fmrl.tables.encoder import Encoder
-from fmrl.tables.kinds import TEXT
 
 
 @dataclass(frozen=True, repr=False)

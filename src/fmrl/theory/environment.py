@@ -21,7 +21,7 @@ import numpy as np
 
 from fmrl.core.algorithm import FMRL
 from fmrl.core.domains import Domain, Euclidean
-from fmrl.core.kmeans import kmeans
+from fmrl.core.ensemble import kmeans
 from fmrl.core.meta_level import starts_of
 from fmrl.core.rules.meta import End, FollowLeader, MetaUpdate
 from fmrl.core.rules.moving import Discounted

@@ -28,7 +28,7 @@ from fmrl.core.tasks import Task
 from fmrl.errors import FMRLError
 from fmrl.stats import outlier_fence
 from fmrl.theory.bounds import spread, weights
-from fmrl.theory.enclosing_ball import enclosing_ball
+from fmrl.theory.bounds.geometry import enclosing_ball
 from fmrl.theory.environment import Environment, environment
 
 
