@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from fmrl.errors import TableError
-from fmrl.tables.stream import _starts
+from fmrl.tables.stream import run_edges
 
 TARGET = 4096  # tasks in a block, at least, where nothing else decides
 FIX = "write the file again, or leave its tasks out with skip_bad_tasks"
@@ -119,7 +118,7 @@ def index_table(table: Any, task: str, file: str, group: int, offset: int) -> Gr
     ids = pl.from_arrow(table.select([task]))[task]  # type: ignore[index]
     if not len(ids):
         return Group(file, group, offset, 0, 0, None, None)
-    starts = np.append(_starts(ids), len(ids))
+    starts = run_edges(ids)
     runs, head = len(starts) - 1, int(starts[1])
     return Group(file, group, offset, runs, head, ids[0], ids[-1], 0, runs)
 
@@ -254,7 +253,7 @@ def read_span(span: Span, columns: list[str], task: str, held: Any = None) -> tu
         raise TableError(what, fix="all files of a folder need the same columns")
     if span.runs == span.of:
         return table, span.offset
-    starts = np.append(_starts(pl.from_arrow(table.select([task]))[task]), len(table))  # type: ignore[index]
+    starts = run_edges(pl.from_arrow(table.select([task]))[task])  # type: ignore[index]
     if len(starts) - 1 != span.of:
         what = f"{span.place} has changed since it was indexed"
         raise TableError(what, fix="start again with resume=False")

@@ -1,4 +1,4 @@
-"""The noise of privacy: how much a budget (epsilon, delta) needs, what it has spent, how it is drawn.
+"""The noise of privacy: how much a budget (epsilon, delta) needs, and how it is drawn.
 
 The first two are counted by dp-accounting (the extra ``private``), which is imported when it is
 asked for; a noise multiplier is the standard deviation of the noise over the largest change that is
