@@ -141,9 +141,7 @@ class FMRL(Value):
                 raise FMRLError(f"{name}={value!r} has no {missing[0]}", fix=f"write it, or {fix}")
         wanted = getattr(self.similarity, "played_by", None)
         if wanted and type(self.within).__name__ != wanted:
-            what = (
-                f"{self.similarity!r} learns a prior, which {self.within!r} would take for a step"
-            )
+            what = f"{self.similarity!r} learns a prior, which {self.within!r} takes for a step"
             raise FMRLError(what, fix=f"use within={wanted}()")
         if self.lipschitz is not None and not 0 < self.lipschitz < math.inf:
             raise FMRLError(f"lipschitz must be positive and finite, not {self.lipschitz}")

@@ -228,9 +228,8 @@ class Tasks:
         xp = namespace(*(g.X for g in games))
         for i, task in enumerate(tasks):
             if task.kind != tasks[0].kind:
-                raise FMRLError(
-                    "tasks that are played together need one loss, width and dtype", task=first + i
-                )
+                what = "tasks that are played together need one loss, width and dtype"
+                raise FMRLError(what, task=first + i)
         X, target = (xp.concat([getattr(g, name) for g in games]) for name in ("X", "target"))
         starts = np.cumsum([0, *(g.length for g in games)])
         names = [first + i if task.name is None else task.name for i, task in enumerate(tasks)]
@@ -241,9 +240,8 @@ class Tasks:
         lengths = self.lengths[places]
         starts = np.concatenate([[0], np.cumsum(lengths)])
         if (np.diff(places) == 1).all():  # they lie together: views
-            rows: np.ndarray | slice = slice(
-                *(int(self.starts[p]) for p in (places[0], places[-1] + 1))
-            )
+            ends = self.starts[[places[0], places[-1] + 1]].tolist()
+            rows: np.ndarray | slice = slice(*ends)
         else:
             rows = np.repeat(self.starts[places] - starts[:-1], lengths) + np.arange(starts[-1])
         names = self.names
