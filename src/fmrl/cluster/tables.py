@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fmrl.cluster.groups import Span, read_span
+from fmrl.cluster.groups import Group, read_span
 from fmrl.core.losses import Loss
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, TableError
@@ -128,7 +128,7 @@ class Tables:
         return len(self.encoder.names) if self.coordinates is None else self.coordinates.width
 
     def tasks(
-        self, spans: tuple[Span, ...], skip: bool, held: Any = None
+        self, spans: tuple[Group, ...], skip: bool, held: Any = None
     ) -> tuple[Tasks | None, list[Skipped], int]:
         """The tasks of a block, what was left out of it, and the bytes read. held: tables in
         memory, by the name of their file.
@@ -141,7 +141,7 @@ class Tables:
             except TableError as error:
                 if not skip:
                     raise
-                skipped.append(Skipped(span.place, error.what, span.runs))
+                skipped.append(Skipped(span.place, error.what, span.used))
                 frames.append(None)
                 continue
             size += table.nbytes
@@ -169,7 +169,7 @@ class Tables:
         return self.coordinates.tasks(tasks)
 
     def _read(
-        self, block: pl.DataFrame, spans: tuple[Span, ...], skip: bool
+        self, block: pl.DataFrame, spans: tuple[Group, ...], skip: bool
     ) -> tuple[Tasks | None, list[Skipped]]:
         reader, good, bad, seen = self.reader, [], [], set()
         assert reader is not None
@@ -199,7 +199,7 @@ def named(tasks: Tasks) -> Tasks:
     return replace(tasks, names=np.array(names if plain else [str(name) for name in names]))
 
 
-def _torn(frames: list[pl.DataFrame | None], spans: tuple[Span, ...], task: str) -> list:
+def _torn(frames: list[pl.DataFrame | None], spans: tuple[Group, ...], task: str) -> list:
     """Ids of tasks that reach into a span which could not be read."""
     ids = []
     for i, frame in enumerate(frames):

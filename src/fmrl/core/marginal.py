@@ -26,17 +26,11 @@ FAMILIES = ("isotropic", "diagonal", "full")
 
 
 def estimate_prior(
-    tasks: Any,
-    family: Any = "full",
-    *,
-    noise: float | None = None,
-    start: Gaussian | None = None,
-    shrink: float | None = None,
-    steps: int = 100,
-    tolerance: float = 1e-4,
+    tasks: Any, family: Any = "full", *, noise: float | None = None, start: Gaussian | None = None,
+    shrink: float | None = None, steps: int = 100, tolerance: float = 1e-4,
     sums: Callable[[Tasks, Gaussian], Moments] | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Gaussian:
+) -> Gaussian:  # fmt: skip
     """The mean and covariance of tasks' parameters by marginal likelihood, the noise inside tasks
     accounted for.
 

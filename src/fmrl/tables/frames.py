@@ -28,21 +28,13 @@ _CHOICES = {"apart": ("error", "gather", "split"), "one_class": ("error", "keep"
 
 
 def tasks_from_frame(
-    frame: Any,
-    *,
-    task: str,
-    target: str | None = None,
-    features: str | Sequence[str] | None = None,
-    order: str | Sequence[str] | None = None,
-    loss: Loss | str | None = None,
-    policy: Policy | None = None,
-    encoder: Encoder | str | os.PathLike | None = None,
-    train: Collection | float | None = None,
-    apart: str = "error",
-    one_class: str = "error",
-    rows: int = 1_000_000,
+    frame: Any, *, task: str, target: str | None = None,
+    features: str | Sequence[str] | None = None, order: str | Sequence[str] | None = None,
+    loss: Loss | str | None = None, policy: Policy | None = None,
+    encoder: Encoder | str | os.PathLike | None = None, train: Collection | float | None = None,
+    apart: str = "error", one_class: str = "error", rows: int = 1_000_000,
     scratch: str | os.PathLike | None = None,
-) -> TaskStream:
+) -> TaskStream:  # fmt: skip
     """Tasks from a table: one task for each value of column ``task``, its rows as rounds.
 
     Args:

@@ -190,13 +190,10 @@ def _is_false(status: str) -> bool:
 
 def risk(
     history: History,
-    tasks: Iterable[tuple[Task, Task]] | Callable[[np.random.Generator], tuple[Task, Task]],
-    *,
-    draws: int | None = None,
-    confidence: float = 0.95,
-    loss_range: tuple[float, float] | None = None,
-    seed: int = 0,
-) -> Transfer:
+    tasks: Iterable[tuple[Task, Task]] | Callable[[np.random.Generator], tuple[Task, Task]], *,
+    draws: int | None = None, confidence: float = 0.95,
+    loss_range: tuple[float, float] | None = None, seed: int = 0,
+) -> Transfer:  # fmt: skip
     """Transfer risk of a run on new tasks; each of them meets one state drawn uniformly.
 
     Args:
