@@ -36,6 +36,7 @@ ALGOS = [
         meta=fmrl.Interpolate(1.0, 0.0, 10), update=fmrl.FLIBatch(), similarity=fmrl.Known(0.2)
     ),
 ]
+STEP = fmrl.FMRL(similarity=fmrl.KnownStep(0.1))  # the guess is the step itself
 
 
 @pytest.mark.parametrize("algo", ALGOS, ids=repr)
@@ -78,7 +79,7 @@ def test_a_saved_history_replays_as_before(tmp_path):
         states(loaded)
 
 
-@pytest.mark.parametrize("algo", ALGOS[:3], ids=repr)
+@pytest.mark.parametrize("algo", [*ALGOS[:3], STEP], ids=repr)
 def test_adapting_to_a_task_of_the_run_is_playing_it_again(algo):
     tasks = tasks_of(2)
     history = fmrl.run(algo, tasks)
