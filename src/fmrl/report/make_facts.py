@@ -22,8 +22,8 @@ from fmrl.report.html import clean
 from fmrl.stats import outlier_fence
 from fmrl.theory.bounds import weights
 from fmrl.theory.bounds.bound import numbers
+from fmrl.theory.bounds.geometry import enclosing_ball
 from fmrl.theory.certificate import Certificate, certify
-from fmrl.theory.enclosing_ball import enclosing_ball
 from fmrl.theory.environment import environment
 from fmrl.theory.similarity import similarity_report
 

@@ -24,7 +24,7 @@ from fmrl.reproduce.convex.data import Config, StudySet
 from fmrl.reproduce.parts import Part
 from fmrl.reproduce.verdict import Row, row
 from fmrl.stats import mean_interval
-from fmrl.theory.enclosing_ball import enclosing_ball
+from fmrl.theory.bounds.geometry import enclosing_ball
 from fmrl.theory.growth import estimate
 
 REAL, PERMUTED, CENTRED = "as they are", "labels permuted", "features centred"

@@ -14,8 +14,8 @@ import numpy as np
 
 import fmrl
 from fmrl import FMRL, OMD, Ball, Fixed, Known, NoisyGradients, Task, Tree
-from fmrl.core.accounting import tree_epsilon
 from fmrl.core.batched import play_solved, solve
+from fmrl.core.privacy import tree_epsilon
 from fmrl.core.tasks import Tasks
 from fmrl.reproduce.grouped import Data
 from fmrl.reproduce.parts import Part
