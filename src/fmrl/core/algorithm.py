@@ -215,7 +215,7 @@ class FMRL(Value):
         """
         game = task.open()
         state = self.starting(state, game)
-        return self.rounds(state, game, record=True)[2].last
+        return self.play_rounds(state, game, record=True)[2].last
 
     def starting(self, state: State, game: Game) -> State:
         """The state with phi where this task starts, for a meta-update that looks at the task."""
@@ -235,7 +235,7 @@ class FMRL(Value):
             best: The optimum in hindsight, where it is known already.
             sigma: G_t·√m_t [...], where it is known already.
         """
-        sigma, eta, played = self.rounds(state, game, sigma)
+        sigma, eta, played = self.play_rounds(state, game, sigma)
         if state.tasks == 0 and (times := ran_away(game, self.domain, state.phi, played.losses)):
             raise self._too_long(game, eta, times)
         best = game.hindsight(self.domain) if best is None else best
@@ -244,7 +244,7 @@ class FMRL(Value):
         side = looked(self, game.X[..., 0, :]) if isinstance(game, Samples) else None
         return round, End(theta, best.theta, sigma, round.seen, side)
 
-    def rounds(
+    def play_rounds(
         self, state: State, game: Game, sigma: Array | None = None, record: bool = False
     ) -> tuple[Array, Any, Play]:
         """The rounds of an opened task from ``state``: its weight sigma, its step, and the play."""

@@ -136,7 +136,7 @@ class Ensemble(Value):
     def _member(self, member: FMRL, own: Any, game: Rounds, task: int) -> tuple:
         """Where a member starts, its weight and step, and how it plays."""
         own = member.starting(State(*own), game)
-        return own, *member.rounds(own._replace(tasks=task), game, record=True)
+        return own, *member.play_rounds(own._replace(tasks=task), game, record=True)
 
     def _joined(self, tasks: int, owns: tuple[State, ...], memory: Any) -> State:
         xp, share = namespace(owns[0].phi), self._first(memory)

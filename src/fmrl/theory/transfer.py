@@ -105,7 +105,7 @@ def _of_one_run(history: History) -> list[State]:
 
 
 def _adapt(history: History, state: State, task: Task, t: int) -> Adapted:
-    _, _, played = history.algo.rounds(state, task.open(), record=True)
+    _, _, played = history.algo.play_rounds(state, task.open(), record=True)
     return Adapted(played.average, played.last, t, played.losses)
 
 
