@@ -94,7 +94,7 @@ def main() -> int:
         print(
             f"table: {time.perf_counter() - began:.0f} s, {os.stat(table).st_size / 2**20:.0f} MiB"
         )
-        fmrl = [sys.executable, "-c", "from fmrl.cli import run; run()"]
+        fmrl = [sys.executable, "-c", "from fmrl_program import run; run()"]
         words = [*fmrl, "train", str(table), "--task", "task", "--target", "y", "--out", str(run)]
         words += ["--common", "linear", "--kind", "regression"]
         found = [step("train, stopped", words, args.stop or args.tasks / 40_000)]

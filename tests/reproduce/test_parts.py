@@ -166,7 +166,7 @@ def test_resume_after_kill(tmp_path):
     command = [
         sys.executable,
         "-c",
-        "from fmrl.cli import run; run()",
+        "from fmrl_program import run; run()",
         "reproduce",
         "similarity",
     ]
