@@ -18,13 +18,14 @@ import numpy as np
 import polars as pl
 
 from fmrl.cluster.groups import Span, read_span
-from fmrl.core.losses import Logistic, Loss, OneVsAll
+from fmrl.core.losses import Loss
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, TableError
+from fmrl.estimators.rows import joined
 from fmrl.tables.any_table import no_column
 from fmrl.tables.encoder import Column, Encoder, Policy, kind_of
 from fmrl.tables.frames import tasks_from_frame, training_ids
-from fmrl.tables.stream import TaskStream, _starts
+from fmrl.tables.stream import TaskStream, _starts, apart
 
 
 @dataclass(frozen=True)
@@ -171,46 +172,31 @@ class Tables:
     def _read(
         self, block: pl.DataFrame, spans: tuple[Span, ...], skip: bool
     ) -> tuple[Tasks | None, list[Skipped]]:
-        try:
-            return self._at_once(block), []
-        except FMRLError:
-            pass  # one by one, to say which task it was
-        good, bad, seen, starts = [], [], set(), np.append(_starts(block[self.task]), len(block))
+        reader = self.reader
+        assert reader is not None
+        starts = np.append(_starts(block[self.task]), len(block))
+        names = block[self.task].gather(starts[:-1])
+        if names.n_unique() == len(names):
+            try:
+                return next(map(named, reader.read(block)), None), []
+            except FMRLError:
+                pass  # one by one, to say which task it was
+        good, bad, seen = [], [], set()
         for begin, end in itertools.pairwise(starts):
             rows = block[int(begin) : int(end)]
+            name = rows[self.task][0]
             try:
-                good.extend(self.reader._tasks(rows, seen))  # type: ignore[union-attr]
+                if name in seen:
+                    raise apart(name, rows["fmrl row"][0])
+                seen.add(name)
+                good += reader.read(rows)
             except FMRLError as error:
-                where = f"{spans[rows['fmrl place'][0]].place}, task {rows[self.task][0]!r}"
+                where = f"{spans[rows['fmrl place'][0]].place}, task {name!r}"
                 if not skip:
                     fix = "sort the table by task" if "appears again" in error.what else error.fix
                     raise TableError(f"{where}: {error.what}", round=error.round, fix=fix) from None
                 bad.append(Skipped(where, error.what))
-        return (named(Tasks.of(good)) if good else None), bad
-
-    def _at_once(self, block: pl.DataFrame) -> Tasks:
-        """All tasks of a block without a Python object for each; any mistake raises, whichever
-        task it is in.
-        """
-        reader = self.reader
-        assert reader is not None
-        ids = block[self.task]
-        if ids.null_count():
-            raise TableError("a row has no task id")
-        starts = np.append(_starts(ids), len(block))
-        names = ids.gather(starts[:-1])
-        if names.n_unique() < len(names):
-            raise TableError("a task's rows do not lie together", fix="sort the table by task")
-        if reader.encoder.policy.missing == "drop":
-            raise TableError("rows may be dropped: one task at a time")
-        X, y = reader.encoder.transform(block, block["fmrl row"].to_numpy()), reader._labels(block)
-        target = reader.loss.encode(y, X)
-        classes = isinstance(reader.loss, OneVsAll | Logistic) and y is not None
-        if classes and self.one_class != "keep":
-            low, high = (f.reduceat(target, starts[:-1], axis=0) for f in (np.minimum, np.maximum))
-            if (low == high).all(axis=1).any():
-                raise TableError("a task has only one class")
-        return Tasks(reader.loss, X, target, starts, names.to_numpy())
+        return (named(joined(good)) if good else None), bad
 
 
 def named(tasks: Tasks) -> Tasks:

@@ -8,6 +8,8 @@ appearance, into bins of about ``rows`` rows; the second pass copies every row t
 then one bin at a time is read and sorted. Memory holds about two bins, whatever the size of the
 file. Every row carries its number in the table, for the order and for messages."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +19,8 @@ import numpy as np
 import polars as pl
 
 from fmrl.core.losses import Logistic, Loss, OneVsAll
-from fmrl.core.tasks import Task
-from fmrl.errors import TableError
+from fmrl.core.tasks import Task, Tasks
+from fmrl.errors import FMRLError, TableError
 from fmrl.files import scratch
 from fmrl.tables.any_table import clean, free_names, is_complete, readable
 from fmrl.tables.encoder import Encoder
@@ -58,7 +60,7 @@ class TaskStream:
     scratch: str | None = None
     seekable: bool = False
     row: str = "row"
-    trained: tuple | None = None
+    trained: pl.Series | None = None
 
     def __repr__(self) -> str:
         target = "" if self.target is None else f", target={self.target!r}"
@@ -66,20 +68,30 @@ class TaskStream:
         return f"TaskStream(task={self.task!r}{target}, {features}, loss={self.loss!r})"
 
     def __iter__(self) -> Iterator[Task]:
-        seen: set | None = set() if self.apart == "error" else None
+        for tasks in self.blocks():
+            yield from map(tasks.task, range(len(tasks)))
+
+    def blocks(self) -> Iterator[Tasks]:
+        """The same tasks, many at a time, without a Python object for each."""
+        seen = _Seen() if self.apart == "error" else None
         open_task: pl.DataFrame | None = None
         with readable():
             for block in self._blocks():
                 block = block if open_task is None else pl.concat([open_task, block])
                 last = _starts(block[self.task])[-1]
-                yield from self._tasks(block[:last], seen)
+                yield from self.read(block[:last], seen)
                 open_task = block[last:]
             if open_task is None:
                 raise TableError("the table has no row", fix="give a table with rows")
-            yield from self._tasks(open_task, seen)
+            yield from self.read(open_task, seen)
 
-    def _tasks(self, block: pl.DataFrame, seen: set | None) -> Iterator[Task]:
-        """The tasks of whole runs of rows."""
+    def read(self, block: pl.DataFrame, seen: _Seen | None = None) -> Iterator[Tasks]:
+        """The tasks of whole runs of rows; the first mistake raises.
+
+        Args:
+            block: Rows with their numbers.
+            seen: Ids of earlier blocks, which must not come back.
+        """
         if not len(block):
             return
         ids = clean(block[self.task])
@@ -87,8 +99,7 @@ class TaskStream:
             what = f"row {block[self.row][ids.is_null().arg_max()]} has no task id"
             raise TableError(what, fix="drop it or name its task")
         starts = np.append(_starts(ids), len(block))
-        names = ids.gather(starts[:-1]).to_list()
-        first = block[self.row].gather(starts[:-1]).to_list()
+        ids, first = ids.gather(starts[:-1]), block[self.row].gather(starts[:-1])
         if self.order:
             block = self._sorted(block, starts)
         if self.encoder.policy.missing == "drop":
@@ -97,22 +108,36 @@ class TaskStream:
             starts = np.concatenate([[0], np.cumsum(present.to_numpy())])[starts]
             block = block.filter(present)
         X, y = self.encoder.transform(block, block[self.row].to_numpy()), self._labels(block)
-        classes = y is not None and isinstance(self.loss, OneVsAll | Logistic)
-        for i, name in enumerate(names):
-            if seen is not None:
-                if name in seen:
-                    raise _comes_back(name, first[i])
-                seen.add(name)
-            rows = slice(starts[i], starts[i + 1])
-            if rows.start == rows.stop:
+        lengths, alone = np.diff(starts), self._alone(y, starts)
+        again = np.zeros(len(ids), bool) if seen is None else seen.add(ids)
+        for t in np.flatnonzero(again | (lengths == 0) | alone).tolist():
+            if again[t] and (row := self._comes_back(ids[t])) is not None:
+                raise apart(ids[t], row)
+            if not lengths[t]:
                 fix = "use policy=Policy(missing=...) with 'indicator' or 'mean'"
-                raise TableError(f"the task {name!r} is empty: every row misses a value", fix=fix)
-            labels = None if y is None else y[rows]
-            if classes and self.one_class != "keep" and (labels == labels[0]).all():
-                if self.one_class == "drop":
-                    continue
-                raise self._one_class(name, labels[0], first[i])
-            yield Task(X[rows], labels, loss=self.loss, name=name)
+                raise TableError(f"the task {ids[t]!r} is empty: every row misses a value", fix=fix)
+            if alone[t] and self.one_class == "error":
+                raise self._one_class(ids[t], y[starts[t]], first[t])  # type: ignore[index]
+        try:
+            target = Task(X, y, loss=self.loss).open().target
+        except FMRLError:  # again, to count the rounds of the task in which it is
+            for rows in map(slice, starts[:-1], starts[1:]):
+                Task(X[rows], None if y is None else y[rows], loss=self.loss)
+            raise
+        whole = Tasks(self.loss, X, target, starts, ids.to_list())
+        if self.one_class != "drop" or not alone.any():
+            yield whole
+        elif not alone.all():
+            yield whole.take(np.flatnonzero(~alone))
+
+    def _alone(self, y: np.ndarray | None, starts: np.ndarray) -> np.ndarray:
+        """Which classification tasks have one class, [n], unless that does not matter."""
+        found, full = np.zeros(len(starts) - 1, bool), np.diff(starts) > 0
+        classes = y is not None and isinstance(self.loss, OneVsAll | Logistic)
+        if classes and self.one_class != "keep" and full.any():
+            same = y == np.repeat(y[starts[:-1][full]], np.diff(starts)[full])
+            found[full] = np.logical_and.reduceat(same, starts[:-1][full])
+        return found
 
     def _sorted(self, block: pl.DataFrame, starts: np.ndarray) -> pl.DataFrame:
         for c in self.order:
@@ -140,17 +165,20 @@ class TaskStream:
 
     def _one_class(self, name: Any, label: Any, first: int) -> TableError:
         """Where a table is not sorted by task, a run of one class is only a symptom of that."""
-        if self.apart == "error":
-            rows = self.frame.lazy().select(self.task).with_row_index(self.row)
-            mine = rows.filter(pl.col(self.task) == name).select(self.row)
-            held = mine.collect(engine="streaming").to_series().sort().to_numpy()
-            gaps = np.flatnonzero(np.diff(held) > 1)
-            if gaps.size:
-                return _comes_back(name, held[gaps[0] + 1])
+        if self.apart == "error" and (row := self._comes_back(name)) is not None:
+            return apart(name, row)
         label = label.item() if isinstance(label, np.generic) else label
         what = f"the task {name!r} (from row {first}) has only the class {label!r}"
         fix = "use one_class='keep' to play it all the same, or one_class='drop'"
         return TableError(what, fix=fix)
+
+    def _comes_back(self, name: Any) -> int | None:
+        """The row at which a task's rows go on after others."""
+        rows = self.frame.lazy().select(self.task).with_row_index(self.row)
+        mine = rows.filter(pl.col(self.task) == name).select(self.row)
+        held = mine.collect(engine="streaming").to_series().sort().to_numpy()
+        gaps = np.flatnonzero(np.diff(held) > 1)
+        return int(held[gaps[0] + 1]) if gaps.size else None
 
     def _blocks(self) -> Iterator[pl.DataFrame]:
         """Numbered blocks of rows; for 'gather' with every task's rows together in one block."""
@@ -239,7 +267,27 @@ def _starts(ids: pl.Series) -> np.ndarray:
     return np.flatnonzero(change)
 
 
-def _comes_back(name: Any, row: int) -> TableError:
+class _Seen:
+    """Ids met so far, eight bytes each: a hash that was met is looked up in the table."""
+
+    def __init__(self):
+        self.hashes = np.empty(0, np.uint64)
+
+    def add(self, ids: pl.Series) -> np.ndarray:
+        """Which of these ids [n] may have been met before, among themselves too."""
+        found = (ids.cast(pl.String) if ids.dtype in TEXT else ids).hash().to_numpy()
+        order = np.argsort(found, kind="stable")
+        found = found[order]
+        known = np.searchsorted(self.hashes, found, "right") > np.searchsorted(self.hashes, found)
+        known[1:] |= found[1:] == found[:-1]
+        self.hashes = np.sort(np.concatenate([self.hashes, found]), kind="stable")
+        again = np.empty(len(ids), bool)
+        again[order] = known
+        return again
+
+
+def apart(name: Any, row: int) -> TableError:
+    """What is said of a task that comes back at a row."""
     what = f"the task {name!r} appears again at row {row}, apart from its other rows"
     fix = "use apart='gather' to bring its rows together"
     return TableError(what, fix=f"{fix}, or apart='split' if they are different tasks")
