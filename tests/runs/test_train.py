@@ -167,7 +167,7 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_bits(long, tmp_path):
     for count in (1, 3, 4):
         left = iter([False] * (count - 1) + [True])
         given = {"resume": True, "evaluate_tasks": 3, "stop": lambda left=left: next(left)}
-        said = f"stopped; {min(windows * WINDOW, 3481):,} of"
+        said = f"stopped; {min(count * WINDOW, 3481):,} of"
         with pytest.raises(Stopped, match=said) as stopped:
             train(options, tmp_path / "run", **given)
         again = options.command(str(tmp_path / "run"), "--resume")
