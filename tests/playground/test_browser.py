@@ -207,14 +207,7 @@ def test_contrast_labels_and_keys(open_page, dark):
     page.frames()
     faint = [(round(r, 2), text) for r, text in page.js("probe.colours()") if r < 4.5]
     assert faint == [] and page.js("probe.nameless()") == []
-    expected = page.js("probe.controls()")
-    page.js("document.body.tabIndex = -1, document.body.focus(), window.seen = new Set(), 0")
-    tab = {"key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9}
-    for _ in range(expected + 5):
-        for kind in ("keyDown", "keyUp"):
-            page.call("Input.dispatchKeyEvent", type=kind, **tab)
-        page.js("seen.add(document.activeElement), 0")
-    assert page.js("probe.reached(seen)") == expected > 30
+    assert page.js("probe.controls()") > 30 and page.unreached() == []
 
 
 def test_drawing_by_keys(open_page):

@@ -134,8 +134,10 @@ class Page:
         self, browser: Browser, path: Path, width: int, height: int, dark: bool, touch: bool
     ):
         self.browser = browser
-        target = browser.call("Target.createTarget", url="about:blank")["targetId"]
-        self.target = target
+        # A context of its own: nothing that an earlier page has stored.
+        self.context = browser.call("Target.createBrowserContext")["browserContextId"]
+        given = {"url": "about:blank", "browserContextId": self.context}
+        target = browser.call("Target.createTarget", **given)["targetId"]
         self.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)[
             "sessionId"
         ]
@@ -190,6 +192,17 @@ class Page:
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
 
+    def unreached(self) -> list[str]:
+        """Controls that the Tab key alone does not reach; `probes.js` must be there."""
+        self.js("document.body.tabIndex = -1, document.body.focus(), window.seen = new Set(), 0")
+        tab = {"key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9}
+        for _ in range(2 * self.js("probe.controls()") + 20):
+            for kind in ("keyDown", "keyUp"):
+                self.call("Input.dispatchKeyEvent", type=kind, **tab)
+            if not self.js("seen.size === seen.add(document.activeElement).size ? 0 : 1"):
+                break  # where it was before: all the way round
+        return self.js("probe.unreached(seen)")
+
     def screenshot(self, path: Path, selector: str | None = None) -> None:
         """The whole page, or one element of it, as a PNG."""
         node = (
@@ -241,4 +254,4 @@ class Page:
         return [e for e in self.browser.events if e.get("sessionId") == self.session]
 
     def close(self) -> None:
-        self.browser.call("Target.closeTarget", targetId=self.target)
+        self.browser.call("Target.disposeBrowserContext", browserContextId=self.context)
