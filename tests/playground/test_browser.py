@@ -192,6 +192,9 @@ def test_a_users_tasks_with_hostile_names(open_page, attacks):
     assert page.js("document.querySelectorAll('img, iframe, object, b script').length") == 0
     assert page.js("window.hacked") is None and page.complaints == []
     assert page.js("document.querySelector('[data-when=absent]').hidden") is True
+    before = page.js("playground.table.points[3]")
+    page.js("playground.table.touch({choose: 3, to: [0.1, -0.2]})")  # what is not drawn stays
+    assert len(before) == 4 and page.js("playground.table.points[3]") == [0.1, -0.2, *before[2:]]
     page.js("playground.table.touch({remove: 0})")
     page.js("playground.table.find('reset').click()")
     assert page.js("playground.table.points.length") == count
