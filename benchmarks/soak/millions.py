@@ -112,8 +112,10 @@ def main() -> int:
             step("fit, save and load", [sys.executable, "-c", SAVE, str(table), str(home / "m")])
         )
         counted = {key: done[key] for key in ("tasks", "heldout_tasks", "resumed_after")}
-        machine = {"cores": os.cpu_count(), "load": [round(v, 1) for v in os.getloadavg()]}
+        load = [round(v, 1) for v in os.getloadavg()]
+        machine = {"cores": os.cpu_count(), "load": load, "busy": load[-1] > (os.cpu_count() or 1)}
         entry |= {"steps": found, "trained": counted, "machine": machine}
+        entry["command"] = f"python benchmarks/soak/millions.py --tasks {args.tasks}"
     if args.out:
         print(write_json(args.out / "millions.json", entry))
     return int(not all(s["good"] for s in found))
