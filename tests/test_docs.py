@@ -8,6 +8,7 @@ import inspect
 import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ import numpy as np
 import polars as pl
 import pytest
 import typer
+from packaging.version import Version
 from typer.testing import CliRunner
 
 import fmrl
@@ -226,6 +228,16 @@ def test_the_commands_without_json_are_those_the_page_names():
         "`fmrl bench` and `fmrl data list`, `get`, `verify` and `build` print text alone"
         in " ".join(PAGES["docs/cli.md"].split())
     )
+
+
+def test_the_oldest_versions_allowed_are_those_that_make_lowest_installs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8").splitlines()
+    allowed = dict(line.split(">=") for line in project["dependencies"])
+    tested = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert {k: Version(v) for k, v in allowed.items()} == {k: Version(v) for k, v in tested.items()}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "-c constraints-lowest.txt" in makefile and "`make lowest`" in PAGES["docs/security.md"]
 
 
 def test_every_page_is_in_the_navigation():
