@@ -1,11 +1,11 @@
-# make demo | check | test | lint | docs | bench | federated | soak | clean — each makes its own
-# .venv; only Python 3.11+ is needed.
+# make demo | check | test | lint | docs | bench | federated | lowest | soak | clean: each makes its
+# own .venv; only Python 3.11+ is needed.
 PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo check test lint docs bench federated soak clean
+.PHONY: demo check test lint docs bench federated lowest soak clean
 
 demo: .venv/.runtime
 	$(BIN)/fmrl demo
@@ -34,6 +34,10 @@ bench: .venv/.bench
 federated: .venv-federated/.done
 	.venv-federated/bin/python -m pytest -n 0 tests/federated src/fmrl/federated
 
+# The fast tests with the oldest version of everything the package asks for.
+lowest: .venv-lowest/.done
+	.venv-lowest/bin/python -m pytest -m "not slow"
+
 # About an hour of abuse on two cores; stopped, it goes on where it was. One table: results/soak.
 soak: .venv/.dev
 	$(BIN)/python benchmarks/soak
@@ -44,7 +48,7 @@ docs: .venv/.docs
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf .venv .venv-federated fmrl-demo build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-federated .venv-lowest fmrl-demo build dist site .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
@@ -53,6 +57,11 @@ clean:
 	$(PYTHON) -m venv .venv-federated
 	.venv-federated/bin/python -m pip install --quiet -c constraints-federated.txt \
 		-e ".[federated]" pytest pytest-xdist
+	touch $@
+
+.venv-lowest/.done: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet -c constraints-lowest.txt -e ".[dev]"
 	touch $@
 
 .venv/.runtime: .venv/bin/python pyproject.toml constraints.txt

@@ -24,11 +24,13 @@ KEPT = ("regret", "bound", "guess", "eta", "divergence")
 GOLDEN = math.pi * (3 - math.sqrt(5))
 
 
-def directions(rounds: int) -> np.ndarray:
-    """Pairs of directions at right angles, [rounds, 2]."""
+def directions(rounds: int, size: int = 2) -> np.ndarray:
+    """Passes over all axes [rounds, size], the first two turned a little further each time."""
     i = np.arange(rounds)
-    angle = (i // 2) * GOLDEN + (i % 2) * (math.pi / 2)
-    return np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    found, angle = np.eye(size)[i % size], (i // size) * GOLDEN + (i % size) * (math.pi / 2)
+    flat = i % size < 2
+    found[flat, 0], found[flat, 1] = np.cos(angle[flat]), np.sin(angle[flat])
+    return found
 
 
 def scenes() -> list[dict[str, Any]]:
@@ -44,6 +46,7 @@ def scenes() -> list[dict[str, Any]]:
         "groups": (two + rng.normal(0, 0.05, (10, 2)), usual | {"epsilon": 0.3}),
         "border": (far / np.linalg.norm(far, axis=1, keepdims=True) * 0.98, usual | {"gamma": 2.0}),
         "zero": (np.zeros((4, 2)), usual | {"rounds": 2}),
+        "deep": (rng.normal([0.1, 0, 0.7, 0, 0.1], 0.08, (12, 5)), usual | {"rounds": 6}),
         "alone": ([[0.3, -0.6]], usual | {"gamma": 1.0, "epsilon": 0.02, "rounds": 48}),
     }
     return [
@@ -54,7 +57,8 @@ def scenes() -> list[dict[str, Any]]:
 
 def played(scene: dict[str, Any]) -> dict[str, Any]:
     """The library's numbers for a scene, of Algorithm 2, the strawman and each task alone."""
-    X, how = directions(scene["settings"]["rounds"]), scene["settings"]
+    how, size = scene["settings"], len(scene["points"][0])
+    X = directions(how["rounds"] * size // 2, size)
     tasks = [fmrl.Task(X, X @ np.array(c), loss=fmrl.Squared()) for c in scene["points"]]
     given = {"epsilon": how["epsilon"], "gamma": how["gamma"]}
     algorithms = {
@@ -64,7 +68,7 @@ def played(scene: dict[str, Any]) -> dict[str, Any]:
     }
     found = {}
     for name, algo in algorithms.items():
-        history = fmrl.run(algo, tasks, np.zeros(2))
+        history = fmrl.run(algo, tasks, np.zeros(size))
         found[name] = {key: getattr(history, key).tolist() for key in KEPT}
         found[name] |= {"tar": float(history.tar), "after": history.state.phi.tolist()}
         found[name] |= {"next": float(history.state.guess)}

@@ -8,6 +8,7 @@ import inspect
 import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ import numpy as np
 import polars as pl
 import pytest
 import typer
+from packaging.version import Version
 from typer.testing import CliRunner
 
 import fmrl
@@ -97,6 +99,8 @@ def test_snippets_run_and_print_what_the_page_shows(name, folder):
             assert snippets.same(block.output, now), f"{name}, line {block.line} prints\n{now}"
 
 
+# Pages that one command makes, which they name first.
+STUDIES = [name for name, text in PAGES.items() if "scripts/write_reproduction.py" in text[:999]]
 TUTORIALS = [name for name in PAGES if name.startswith("docs/tutorials/")]
 
 
@@ -121,6 +125,39 @@ def test_pictures_of_a_tutorial_are_made_by_it_and_say_how(name):
     code = "".join(block.code for block in snippets.blocks(PAGES[name]))
     assert pictures and all(f'savefig("{picture}"' in code for picture in pictures)
     assert f"python scripts/snippets.py --write {name}" in PAGES[name]
+
+
+PICTURE = re.compile(r"!\[[^]]*\]\(([^)]+)\)")
+MAKES = re.compile(
+    r"`(?:(python (?:scripts|benchmarks)/\S+\.py)|fmrl (?:demo|reproduce \w+)|make \w+)[^`]*`"
+)
+
+
+@pytest.mark.parametrize("name", [name for name, text in PAGES.items() if PICTURE.search(text)])
+def test_every_picture_names_the_command_that_makes_it(name):
+    """In its row of a table, in its section, or for the whole page before the first section."""
+    text = PAGES[name]
+    heads = [0, *(found.start() for found in re.finditer("^#", text, re.M)), len(text)]
+    whole = text[: heads[2]] if name in STUDIES else ""
+    for found in PICTURE.finditer(text):
+        at = found.start()
+        line = text[text.rfind("\n", 0, at) + 1 : text.index("\n", at)]
+        section = text[max(h for h in heads if h <= at) : min(h for h in heads if h > at)]
+        said = MAKES.findall(line if line.startswith("|") else section + whole)
+        assert said, f"{name} shows {found[1]} and does not say what makes it"
+        assert all((ROOT / script.split()[1]).is_file() for script in said if script)
+
+
+def test_every_picture_is_shown_and_every_one_shown_is_there():
+    shown = {
+        (ROOT / name).parent.joinpath(found[1]).resolve()
+        for name, text in PAGES.items()
+        for found in PICTURE.finditer(text)
+    }
+    assert shown == {path.resolve() for path in ROOT.glob("docs/img/*")}
+    gallery = {Path(found[1]).name for found in PICTURE.finditer(PAGES["docs/gallery.md"])}
+    studies = re.compile("(convex|deep)-")  # those left out are on the page of their study
+    assert all(studies.match(path.name) or path.name in gallery for path in shown)
 
 
 @pytest.mark.parametrize("name", ELSEWHERE)
@@ -191,6 +228,16 @@ def test_the_commands_without_json_are_those_the_page_names():
         "`fmrl bench` and `fmrl data list`, `get`, `verify` and `build` print text alone"
         in " ".join(PAGES["docs/cli.md"].split())
     )
+
+
+def test_the_oldest_versions_allowed_are_those_that_make_lowest_installs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8").splitlines()
+    allowed = dict(line.split(">=") for line in project["dependencies"])
+    tested = dict(line.split("==") for line in lines if not line.startswith("#"))
+    assert {k: Version(v) for k, v in allowed.items()} == {k: Version(v) for k, v in tested.items()}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "-c constraints-lowest.txt" in makefile and "`make lowest`" in PAGES["docs/security.md"]
 
 
 def test_every_page_is_in_the_navigation():
@@ -278,18 +325,6 @@ def test_what_is_compared_is_what_was_measured():
         assert f"| {' | '.join(cells)} |" in page and row["apart"] < 5e-9
     for number in ("44.88", "37.87", "40.65", "37.54", "43.62"):
         assert number in page and f"| {number} [" in PAGES["docs/shakespeare.md"], number
-
-
-def test_every_picture_names_the_command_that_makes_it():
-    gallery = PAGES["docs/gallery.md"]
-    rows = re.findall(r"^\| !\[.*?\]\(img/([\w.-]+)\) \| (.*)$", gallery, re.M)
-    assert len(rows) > 15
-    for picture, said in rows:
-        assert "`" in said or "The same command" in said, picture
-    shown = {Path(link).name for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)", gallery)}
-    studies = re.compile(r"(convex|deep)-")  # those left out are on the page of their study
-    left_out = {p.name for p in (ROOT / "docs" / "img").glob("*.png")} - shown
-    assert all(studies.match(name) and name in PAGES["docs/reproduction.md"] for name in left_out)
 
 
 DEEP = ROOT / "results" / "deep"

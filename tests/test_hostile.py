@@ -196,17 +196,25 @@ def test_no_torch_in_words(tmp_path):
     assert said.returncode == 1 and "pip install 'fmrl[deep]'" in said.stderr
 
 
-def test_control_c_while_the_program_loads_is_one_line(tmp_path):
-    """The modules of the command line load in the block that catches it."""
+@pytest.mark.parametrize("imports", [1, 2, 30, 200, 700, None])
+def test_control_c_while_the_program_loads_is_one_line(imports):
+    """Pressed at the first module, at later ones, and when all are there but no command runs."""
     code = (
-        "import builtins, sys, fmrl.cli; real = builtins.__import__\n"
-        "def slow(name, *a, **k):\n"
-        "    if name == 'fmrl.cli.main': raise KeyboardInterrupt\n"
-        "    return real(name, *a, **k)\n"
-        "builtins.__import__ = slow; fmrl.cli.run()"
+        "import os, sys; from fmrl_program import run\n"
+        f"left, press = {imports}, lambda: os.kill(os.getpid(), {int(signal.SIGINT)})\n"
+        "def count(event, given):\n"
+        "    global left\n"
+        "    if event == 'import' and left is not None:\n"
+        "        left -= 1\n"
+        "        if not left: press()\n"
+        "sys.addaudithook(count)\n"
+        "if left is None:\n"
+        "    from fmrl.cli.guard import Guarded\n"
+        "    Guarded.parse_args = lambda *given: press()\n"
+        "run()"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert said.returncode == 128 + signal.SIGINT and said.stderr.strip() == "stopped"
+    assert said.returncode == 128 + signal.SIGINT and said.stderr == "stopped\n"
 
 
 def test_an_error_without_a_number_still_says_what(tmp_path):
@@ -216,7 +224,7 @@ def test_an_error_without_a_number_still_says_what(tmp_path):
 
 def test_a_demo_that_cannot_write_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    words = [sys.executable, "-c", "from fmrl.cli import run; run()", "demo", "--out"]
+    words = [sys.executable, "-c", "from fmrl_program import run; run()", "demo", "--out"]
     said = subprocess.run(
         [*words, str(tmp_path / "file" / "x")], capture_output=True, text=True, check=False
     )

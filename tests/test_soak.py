@@ -3,6 +3,7 @@
 A failure prints the line that repeats it.
 """
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -43,3 +44,12 @@ def test_every_part_of_the_soak_is_counted():
     assert instances["theorems"] >= 100_000 and instances["solver"] >= 10_000
     assert instances["kills"] >= 1_000 and instances["files"] >= 10_000
     assert instances["ray"] >= 200
+
+
+def test_the_page_says_what_the_record_of_millions_says():
+    record = json.loads((ROOT / "results" / "soak" / "millions.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    assert f"{record['command']} " in page and len(record["steps"]) == 4
+    for step in record["steps"]:
+        cells = f"{step['processor']:.0f} s | {step['seconds']:.0f} s | {step['gib']:.1f} GiB |"
+        assert step["good"] and cells in page

@@ -171,6 +171,20 @@ def test_a_gather_that_is_left_early_cleans_up(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["f.parquet"]
 
 
+def test_ids_of_one_hash_are_different_tasks(monkeypatch, tmp_path):
+    """That a task comes back is found by hashes of ids, and then looked up."""
+    FRAME.write_parquet(tmp_path / "f.parquet")
+    expected = [t.name for t in tasks_from_frame(FRAME, task="shop", target="sold")]
+    same = lambda ids: pl.Series(np.full(len(ids), 7, np.uint64))  # noqa: E731
+    monkeypatch.setattr(pl.Series, "hash", same)
+    for frame in (FRAME, tmp_path / "f.parquet"):
+        stream = tasks_from_frame(frame, task="shop", target="sold", features=["size"])
+        assert [t.name for t in stream] == expected
+    back = tasks_from_frame(pl.concat([FRAME, FRAME[3:5]]), task="shop", target="sold")
+    with pytest.raises(TableError, match="task 'a' appears again at row 7"):
+        list(back)
+
+
 def test_ids_that_python_hashes_alike_are_different_tasks():
     frame = pl.DataFrame({"t": [-1, -1, -2, -2], "x": [1.0, 2.0, 3.0, 4.0], "y": [0.5] * 4})
     assert [t.name for t in tasks_from_frame(frame, task="t", target="y")] == [-1, -2]

@@ -241,4 +241,8 @@ def test_the_page_of_the_site_says_what_the_records_say(training):
     file = ROOT / "results" / "playground" / "browser.json"
     browser = json.loads(file.read_text(encoding="utf-8"))
     assert f"{browser['frames a second']:.0f} frames a second" in page
+    page = " ".join(page.split())
+    assert f"median time between frames is {browser['frame, median ms']:.1f} ms" in page
+    assert f"95th percentile {browser['frame, 95th percentile ms']:.1f} ms" in page
+    assert f"take {browser['seconds to adapt']:.1f} s" in page
     assert f"{browser['page bytes'] / 1e6:.2f} MB" in page

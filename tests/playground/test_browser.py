@@ -112,8 +112,9 @@ def test_choices_and_frames(open_page, record_property):
     """Five signs with three drawings each: 30 steps, frame after frame; a change starts anew."""
     page = open_page()
     page.js("probe.choose('ways', 5), probe.choose('shots', 3)")
-    rate = 1000 / np.median(np.diff(page.js("probe.frames(probe.done)")))
-    record_property("frames a second while adapting, median", round(float(rate), 1))
+    middle, late = np.percentile(np.diff(page.js("probe.frames(probe.done)")), [50, 95])
+    rate = 1000 / middle
+    record_property("ms between frames while adapting, median and 95th", (middle, late))
     assert rate > 20 and len(page.js("playground.draw.sent.labels")) == 15
     page.js("probe.choose('ways', 4), probe.choose('shots', 1)")
     until(page)
@@ -192,6 +193,9 @@ def test_a_users_tasks_with_hostile_names(open_page, attacks):
     assert page.js("document.querySelectorAll('img, iframe, object, b script').length") == 0
     assert page.js("window.hacked") is None and page.complaints == []
     assert page.js("document.querySelector('[data-when=absent]').hidden") is True
+    before = page.js("playground.table.points[3]")
+    page.js("playground.table.touch({choose: 3, to: [0.1, -0.2]})")  # what is not drawn stays
+    assert len(before) == 4 and page.js("playground.table.points[3]") == [0.1, -0.2, *before[2:]]
     page.js("playground.table.touch({remove: 0})")
     page.js("playground.table.find('reset').click()")
     assert page.js("playground.table.points.length") == count
@@ -207,14 +211,7 @@ def test_contrast_labels_and_keys(open_page, dark):
     page.frames()
     faint = [(round(r, 2), text) for r, text in page.js("probe.colours()") if r < 4.5]
     assert faint == [] and page.js("probe.nameless()") == []
-    expected = page.js("probe.controls()")
-    page.js("document.body.tabIndex = -1, document.body.focus(), window.seen = new Set(), 0")
-    tab = {"key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9}
-    for _ in range(expected + 5):
-        for kind in ("keyDown", "keyUp"):
-            page.call("Input.dispatchKeyEvent", type=kind, **tab)
-        page.js("seen.add(document.activeElement), 0")
-    assert page.js("probe.reached(seen)") == expected > 30
+    assert page.js("probe.controls()") > 30 and page.unreached() == []
 
 
 def test_drawing_by_keys(open_page):

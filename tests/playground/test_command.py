@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 import fmrl
 from fmrl import playground, report
 from fmrl.cli.main import app
-from fmrl.playground.page import MOST
+from fmrl.playground.page import MOST, ROOM, WIDEST
 from fmrl.runs import Run
+
+from .node import call
 
 
 def invoke(*words):
@@ -90,6 +92,28 @@ def test_points_keep_order_and_shape_whatever_the_units():
         np.abs(np.array(playground.table_of(1000 * optima @ turn).points)), np.abs(points)
     )
     assert found.names == tuple(map(str, range(40))) and sum(found.explained) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("dim", [3, 6, 100])
+def test_what_tasks_share_counts_though_it_is_not_drawn(dim):
+    """Tasks that share much and differ in other directions: the two drawn would say that learning
+    across them loses. With more directions than the page computes in, little is left out."""
+    rng = np.random.default_rng(0)
+    optima = rng.normal(0, 1 / np.arange(1, dim + 1), (60, dim))
+    optima[:, -1] += 12.0
+    found = playground.table_of(optima)
+    points, exact = np.array(found.points), dim <= WIDEST
+    apart = lambda p: np.linalg.norm(p[:, None] - p, axis=-1)[~np.eye(60, dtype=bool)]  # noqa: E731
+    ratio = apart(points) / apart(optima)
+    assert ratio.max() / ratio.min() < (1 + 1e-9 if exact else 1.1)
+    assert points.shape[1] == min(dim, WIDEST) and (0.999 < found.held < 1 or exact)
+    drawn = found.zoom * np.linalg.norm(points[:, :2], axis=1)
+    assert drawn.max() == pytest.approx(ROOM) and found.zoom > 2
+    given = {"radius": 1, "rounds": 16, "epsilon": 0.1, "gamma": 1.1}
+    tars = "['algorithm', 'single'].map(m => playAll(m, given[0], given[1]).at(-1).tar)"
+    ours, alone = call(("algorithm.js",), tars, [points.tolist(), given])
+    flat, flat_alone = call(("algorithm.js",), tars, [(found.zoom * points[:, :2]).tolist(), given])
+    assert ours < alone / 3 and flat > flat_alone / 1.5
 
 
 def test_long_odd_and_empty_runs():

@@ -116,9 +116,13 @@ class Page:
         dark: bool = False, touch: bool = False,
     ):  # fmt: skip
         self.browser = browser
-        self.target = browser.call("Target.createTarget", url="about:blank")["targetId"]
-        attached = browser.call("Target.attachToTarget", targetId=self.target, flatten=True)
-        self.session = attached["sessionId"]
+        # A context of its own: nothing that an earlier page has stored.
+        self.context = browser.call("Target.createBrowserContext")["browserContextId"]
+        given = {"url": "about:blank", "browserContextId": self.context}
+        target = browser.call("Target.createTarget", **given)["targetId"]
+        self.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": touch}
@@ -161,6 +165,17 @@ class Page:
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
 
+    def unreached(self) -> list[str]:
+        """Controls that the Tab key alone does not reach; `probes.js` must be there."""
+        self.js("document.body.tabIndex = -1, document.body.focus(), window.seen = new Set(), 0")
+        tab = {"key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9}
+        for _ in range(2 * self.js("probe.controls()") + 20):
+            for kind in ("keyDown", "keyUp"):
+                self.call("Input.dispatchKeyEvent", type=kind, **tab)
+            if not self.js("seen.size === seen.add(document.activeElement).size ? 0 : 1"):
+                break  # where it was before: all the way round
+        return self.js("probe.unreached(seen)")
+
     def screenshot(self, path: Path, selector: str | None = None) -> None:
         """The whole page, or one element of it, as a PNG."""
         node = f"document.querySelector({json.dumps(selector or 'html')})"
@@ -199,4 +214,4 @@ class Page:
         return [e for e in self.browser.events if e.get("sessionId") == self.session]
 
     def close(self) -> None:
-        self.browser.call("Target.closeTarget", targetId=self.target)
+        self.browser.call("Target.disposeBrowserContext", browserContextId=self.context)

@@ -154,7 +154,13 @@ def test_edited_sources_make_other_parts(monkeypatch, tmp_path, edited, same):
 
 def test_resume_after_kill(tmp_path):
     """Killed in the middle, the command goes on where it stopped and touches no finished part."""
-    command = [sys.executable, "-c", "from fmrl.cli import run; run()", "reproduce", "similarity"]
+    command = [
+        sys.executable,
+        "-c",
+        "from fmrl_program import run; run()",
+        "reproduce",
+        "similarity",
+    ]
     command += ["--quick", "--dataset", "synthetic", "--jobs", "1", "--out", str(tmp_path)]
     source = str(Path(__file__).parents[2] / "src")
     env = os.environ | {"PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"}

@@ -23,7 +23,7 @@ from fmrl.errors import FMRLError
 from fmrl.estimators.learning import WINDOW
 from fmrl.runs import folder
 
-PROGRAM = [sys.executable, "-c", "from fmrl.cli.main import run; run()"]
+PROGRAM = [sys.executable, "-c", "from fmrl_program import run; run()"]
 TRAIN = "train visits.csv --task shop --target sold --out x"
 
 

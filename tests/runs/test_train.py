@@ -13,11 +13,12 @@ import pytest
 from faults import digests, write_table
 
 import fmrl
+from fmrl.core.tasks import Tasks
 from fmrl.datasets import training_ids
 from fmrl.estimators.learning import WINDOW
 from fmrl.runs import Options, Run, Stopped, folder, train
 from fmrl.runs.evaluate import Heldout
-from fmrl.runs.source import open_source
+from fmrl.runs.source import open_source, windows
 from fmrl.runs.training import Session
 
 
@@ -58,10 +59,30 @@ def test_held_out_tasks_are_the_same_whatever_else_is_in_the_table(run, table, t
     half = pl.read_csv(table).filter(pl.col("user").str.contains("[0-3]$"))
     half.write_parquet(tmp_path / "half.parquet")
     source = open_source(Options(str(tmp_path / "half.parquet"), "user", "liked", holdout=0.2))
-    held = {t.name for w in source.windows() for t in w.held}
+    held = {name for w in source.windows() if w.held for name in w.held.names}
     everyone = pl.read_csv(table)["user"].unique().to_list()
     known = {i for i in everyone if i[-1] in "0123"} - set(training_ids(everyone, 0.8))
     assert held == known != set()
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.05])
+def test_windows_do_not_depend_on_how_the_table_was_cut(share):
+    """The same names, one task after another, in pieces and all at once."""
+    tasks = [fmrl.Task([[float(i)]], [0.0], loss=fmrl.Squared(), name=i) for i in range(5000)]
+
+    def found(*cuts):
+        pieces = [Tasks.of(tasks[a:b]) for a, b in itertools.pairwise([0, *cuts, len(tasks)])]
+        some = list(windows(pieces, share))
+        for part in (p for w in some for p in w if p is not None):
+            assert part.X.ravel().tolist() == [float(name) for name in part.names]
+        return [[None if part is None else list(part.names) for part in w] for w in some]
+
+    whole = found()
+    assert whole == found(*range(1, 5000)) == found(1, 3, WINDOW, 2 * WINDOW + 1, 4999)
+    kept = [name for train, _ in whole if train for name in train]
+    assert kept == training_ids([str(i) for i in range(5000)], share)
+    assert all(len(part or ()) <= WINDOW for pair in whole for part in pair)
+    assert all(len(t or h) == WINDOW for t, h in whole[:-1])
 
 
 def test_every_kind_of_table_gives_the_same_model(table, tmp_path):
@@ -143,10 +164,10 @@ def long(tmp_path_factory):
 
 def test_a_run_stopped_anywhere_goes_on_to_the_same_bits(long, tmp_path):
     options, home = long
-    for windows in (1, 3, 4):
-        left = iter([False] * (windows - 1) + [True])
+    for count in (1, 3, 4):
+        left = iter([False] * (count - 1) + [True])
         given = {"resume": True, "evaluate_tasks": 3, "stop": lambda left=left: next(left)}
-        said = f"stopped; {min(windows * WINDOW, 3481):,} of"
+        said = f"stopped; {min(count * WINDOW, 3481):,} of"
         with pytest.raises(Stopped, match=said) as stopped:
             train(options, tmp_path / "run", **given)
         again = options.command(str(tmp_path / "run"), "--resume")

@@ -1,18 +1,8 @@
 """The command line: ``fmrl demo | train | adapt | predict | report | certify | …``."""
 
-import sys
 from typing import Any
 
-
-def run() -> None:
-    """Entry point of the program ``fmrl``; Ctrl-C is one line, while it is still loading too."""
-    try:
-        from fmrl.cli.main import app
-
-        app()
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
-        sys.exit(130)
+from fmrl_program import run as run  # the entry point, under the name it had before
 
 
 def __getattr__(name: str) -> Any:

@@ -22,6 +22,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from fmrl.errors import FMRLError
+from fmrl_program import interruptible
 
 RunFolder = Annotated[Path, typer.Argument(help="Folder that fmrl train made.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -88,7 +89,7 @@ class Guarded(TyperGroup):
 
     def invoke(self, ctx):
         """Run the command that was named."""
-        with guarded():
+        with guarded(), interruptible():
             return super().invoke(ctx)
 
 

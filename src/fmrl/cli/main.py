@@ -11,7 +11,6 @@ from typing import Annotated
 import typer
 
 import fmrl
-from fmrl.cli import run  # noqa: F401 - where the program was entered before
 from fmrl.cli.adapt import adapt_command, predict_command
 from fmrl.cli.data import app as data_app
 from fmrl.cli.demo import demo_command

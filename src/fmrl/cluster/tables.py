@@ -21,10 +21,11 @@ from fmrl.cluster.groups import Group, read_span
 from fmrl.core.losses import Loss
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, TableError
+from fmrl.estimators.rows import joined
 from fmrl.tables.any_table import no_column
 from fmrl.tables.encoder import Column, Encoder, Policy, kind_of
 from fmrl.tables.frames import tasks_from_frame, training_ids
-from fmrl.tables.stream import TaskStream, run_edges
+from fmrl.tables.stream import TaskStream, apart, run_edges
 
 
 @dataclass(frozen=True)
@@ -171,25 +172,31 @@ class Tables:
     def _read(
         self, block: pl.DataFrame, spans: tuple[Group, ...], skip: bool
     ) -> tuple[Tasks | None, list[Skipped]]:
-        reader, good, bad, seen = self.reader, [], [], set()
+        reader = self.reader
         assert reader is not None
-        try:
-            tasks = reader.together(block, set())
-            return (None if tasks is None else named(tasks)), []
-        except FMRLError:
-            pass  # one by one, to say which task it was
-        for begin, end in itertools.pairwise(run_edges(block[self.task])):
-            rows = block[int(begin) : int(end)]
+        starts = run_edges(block[self.task])
+        names = block[self.task].gather(starts[:-1])
+        if names.n_unique() == len(names):
             try:
-                found = reader.together(rows, seen)
-                good += [] if found is None else [found.task(0)]
+                return next(map(named, reader.read(block)), None), []
+            except FMRLError:
+                pass  # one by one, to say which task it was
+        good, bad, seen = [], [], set()
+        for begin, end in itertools.pairwise(starts):
+            rows = block[int(begin) : int(end)]
+            name = rows[self.task][0]
+            try:
+                if name in seen:
+                    raise apart(name, rows["fmrl row"][0])
+                seen.add(name)
+                good += reader.read(rows)
             except FMRLError as error:
-                where = f"{spans[rows['fmrl place'][0]].place}, task {rows[self.task][0]!r}"
+                where = f"{spans[rows['fmrl place'][0]].place}, task {name!r}"
                 if not skip:
                     fix = "sort the table by task" if "appears again" in error.what else error.fix
                     raise TableError(f"{where}: {error.what}", round=error.round, fix=fix) from None
                 bad.append(Skipped(where, error.what))
-        return (named(Tasks.of(good)) if good else None), bad
+        return (named(joined(good)) if good else None), bad
 
 
 def named(tasks: Tasks) -> Tasks:

@@ -30,24 +30,30 @@ SCRIPTS = (
 WORKER = ("random.js", "network.js", "worker.js")
 MOST = 200  # tasks that the page plays
 ROOM = 0.95  # of the ball's radius, where the farthest optimum is put
+WIDEST = 32  # directions that the page computes in, which it does while a finger moves
 
 
 @dataclass(frozen=True)
 class Table:
-    """Tasks as points in the plane, in the order they were played.
+    """Tasks as points, in the order they were played.
 
     Args:
         title: Of the run.
         names: Of the tasks shown.
-        points: Their optima in the plane, scaled into the unit ball around θ = 0.
-        explained: Which shares of the tasks' differences the two directions hold.
+        points: Their optima, scaled into the unit ball around θ = 0; the first two coordinates are
+            drawn.
+        explained: Which shares of the tasks' differences the two directions drawn hold.
+        held: Which share of the squares of the optima all coordinates hold.
+        zoom: How much larger than life they are drawn.
         of: How many tasks the run had.
     """
 
     title: str
     names: tuple[str, ...]
-    points: tuple[tuple[float, float], ...]
+    points: tuple[tuple[float, ...], ...]
     explained: tuple[float, float]
+    held: float
+    zoom: float
     of: int
 
     def data(self) -> dict[str, Any]:
@@ -116,9 +122,29 @@ def table_of(optima: Any, names: Sequence[Any] | None = None, title: str = "your
         raise FMRLError("no task has a finite optimum")
     _, directions, explained = two_directions(optima[good])
     kept = good[np.unique(np.linspace(0, good.size - 1, MOST).astype(int))]
-    xy = optima[kept] @ directions.T  # seen from θ = 0, where the first task starts
-    longest = float(np.linalg.norm(xy, axis=1).max())
-    xy = xy * (ROOM / longest if longest > 0 else 1.0)
+    known = optima[kept]  # seen from θ = 0, where the first task starts
+    largest = float(np.abs(known).max()) or 1.0
+    x = _turned(known / largest, directions)
+    longest = float(np.linalg.norm(x, axis=1).max())
+    held = float((x**2).sum() / ((known / largest) ** 2).sum()) if longest > 0 else 1.0
+    x = x * (ROOM / longest if longest > 0 else 1.0)
+    flat = float(np.linalg.norm(x[:, :2], axis=1).max())
     shown = tuple(clean(f"task {i}" if names is None else names[i]) for i in kept)
-    points = tuple((float(x), float(y)) for x, y in xy)
-    return Table(clean(title), shown, points, (explained[0], explained[1]), len(optima))
+    points = tuple(tuple(map(float, point)) for point in x)
+    zoom = ROOM / flat if flat > 1e-9 else 1.0
+    return Table(clean(title), shown, points, (explained[0], explained[1]), held, zoom, len(optima))
+
+
+def _turned(optima: np.ndarray, plane: np.ndarray) -> np.ndarray:
+    """Optima [n, d] along the two directions of ``plane``, along what else they share, and along
+    the directions in which the rest is largest: [n, at most WIDEST], exact where d is at most that.
+    """
+    found = [optima @ plane.T]
+    rest = optima - found[0] @ plane
+    shared = rest.mean(axis=0)
+    if (length := float(np.linalg.norm(shared))) > 1e-9:
+        found.append(rest @ (shared / length)[:, None])
+        rest = rest - found[1] * (shared / length)
+    left, sizes, _ = np.linalg.svd(rest, full_matrices=False)
+    more = (left * sizes)[:, sizes > 1e-9]
+    return np.hstack([*found, more])[:, :WIDEST]

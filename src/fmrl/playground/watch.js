@@ -15,7 +15,7 @@ class Watch {
     this.find = (name) => root.querySelector(`[data-part="${name}"]`);
     this.settings = { spread: 0.12, drift: 0, clusters: 1, rounds: 16, epsilon: 0.1, gamma: 1.1, seed: 1 };
     const label = table ? "Tasks of your table" : "Tasks of the stream";
-    this.arena = new Arena(this.find("arena"), label, (what) => this.touch(what));
+    this.arena = new Arena(this.find("arena"), label, (what) => this.touch(what), table?.zoom);
     this.tar = new Lines(this.find("charts"), "Average regret so far (TAR), on a log scale", { x: "tasks seen", log: true, series: LOOK });
     const each = [...LOOK.slice(0, 3).map((s) => ({ ...s, dots: true })), { ...LOOK[3], name: "bound on Algorithm 2, this task" }];
     this.each = new Lines(this.find("charts"), "Regret of each task, on a log scale", { x: "task", log: true, series: each });
@@ -70,12 +70,14 @@ class Watch {
   }
 
   touch({ choose, to, add, remove }) {
+    // The pointer knows two coordinates; the others stay, or are those of the starting point.
+    const whole = ([x, y], rest) => intoBall([x, y, ...rest.slice(2)], 0.98);
     if (add && this.items.length < MOST_TASKS) {
-      this.items.push({ at: add });
+      this.items.push({ at: whole(add, this.rounds[0].at(-1)?.after ?? [0, 0]) });
       this.chosen = this.items.length - 1;
     }
     if (choose !== undefined) this.chosen = choose;
-    if (to) this.items[choose] = { ...this.items[choose], at: to };
+    if (to) this.items[choose] = { ...this.items[choose], at: whole(to, this.points[choose]) };
     if (remove !== undefined) {
       this.items.splice(remove, 1);
       this.chosen = Math.min(remove, this.items.length - 1);

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from fmrl.cluster.columns import read_block
@@ -23,7 +24,7 @@ from fmrl.cluster.groups import FIX, Block, Group, cut, index_file, join, open_f
 from fmrl.cluster.tables import Tables
 from fmrl.cluster.workers import OnRay
 from fmrl.core.losses import Loss
-from fmrl.core.tasks import Task
+from fmrl.core.tasks import Tasks
 from fmrl.datasets import Encoder, TableError
 from fmrl.errors import FMRLError
 from fmrl.runs import folder
@@ -57,16 +58,18 @@ class Blocks:
     """
 
     tables: Tables
-    blocks: list[Block]
+    parts: list[Block]
     skip: bool
     left_out: frozenset[str] = frozenset()  # tasks that could be read, but not solved
 
-    def __iter__(self) -> Iterator[Task]:
-        for block in self.blocks:
-            tasks, _, _ = self.tables.tasks(block.spans, self.skip)
-            for i, name in enumerate([] if tasks is None else tasks.names.tolist()):
-                if id_text(name) not in self.left_out:
-                    yield tasks.task(i)  # type: ignore[union-attr]
+    def blocks(self) -> Iterator[Tasks]:
+        """The tasks of one part after another."""
+        for part in self.parts:
+            tasks, _, _ = self.tables.tasks(part.spans, self.skip)
+            names = [] if tasks is None else tasks.names.tolist()
+            kept = np.flatnonzero([id_text(name) not in self.left_out for name in names])
+            if len(kept):
+                yield tasks.take(kept)  # type: ignore[union-attr]
 
 
 def open_tables(
@@ -202,7 +205,7 @@ class RaySession(Session):
         if len(set(played)) < len(played):
             fix = "sort the table by task, and train anew"
             raise TableError("the rows of a task do not lie together", fix=fix)
-        if self.names != played:
+        if self.names.to_list() != played:
             what = "the table is not what it was when its tasks were played"
             raise FMRLError(what, fix="train anew in another folder")
 

@@ -24,9 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fmrl.core.tasks import Task
+from fmrl.core.tasks import Tasks
 from fmrl.report import held_out
-from fmrl.tables.frames import id_text
 
 ROWS = 20_000  # of training tasks, for the pooled baseline
 LONGEST = 1024  # rows of a held-out task
@@ -89,13 +88,13 @@ class Heldout:
     seen: int = 0
     kept: list[tuple[int, Held]] = field(default_factory=list)
 
-    def add(self, tasks: list[Task]) -> None:
-        self.seen += len(tasks)
-        for task in tasks:
-            name = id_text(task.name)
+    def add(self, tasks: Tasks | None) -> None:
+        self.seen += 0 if tasks is None else len(tasks)
+        for i, name in enumerate([] if tasks is None else tasks.names):
             key = int.from_bytes(hashlib.sha256(f"{self.seed}/{name}".encode()).digest()[:8])
             if len(self.kept) >= self.most and not any(key < other for other, _ in self.kept[-1:]):
                 continue
+            task = tasks.task(i)  # type: ignore[union-attr]
             order = np.random.default_rng([self.seed, key]).permutation(task.rounds)[:LONGEST]
             held = Held(name, task.X[order], task.open().target[order])
             self.kept.append((key, held))

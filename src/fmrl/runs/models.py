@@ -237,7 +237,7 @@ def adapt(run: Run, table: str, progress: Callable[[int], None] = lambda done: N
 
     def counted() -> Iterator[Window]:
         done = 0
-        for window in windows(stream):
+        for window in windows(stream.blocks()):
             yield window
             done += len(window.names)
             progress(done)

@@ -10,23 +10,25 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 
 from fmrl.core.losses import Loss, Squared
-from fmrl.core.tasks import Task, Tasks
+from fmrl.core.tasks import Tasks
 from fmrl.datasets import Encoder, TableError, tasks_from_frame, training_ids
 from fmrl.errors import FMRLError
 from fmrl.estimators.learning import WINDOW
+from fmrl.estimators.rows import joined
 from fmrl.runs.options import Options
 from fmrl.tables.any_table import readable
 from fmrl.tables.frames import id_text
 
 
 class Window(NamedTuple):
-    """The next tasks of a stream."""
+    """The next tasks of a stream; None for none."""
 
-    tasks: Tasks | None  # to train on; None if there are none
-    held: list[Task]  # held-out tasks met on the way
+    tasks: Tasks | None  # to train on
+    held: Tasks | None  # held-out tasks met on the way
 
     @property
     def names(self) -> list[str]:
@@ -44,31 +46,43 @@ class Source:
     expected: int  # training tasks, before any are dropped
 
     def windows(self) -> Iterator[Window]:
-        return windows(self.stream, self.share)
+        return windows(self.stream.blocks(), self.share)
 
 
-def windows(tasks: Iterable[Task], share: float = 1.0) -> Iterator[Window]:
+def windows(blocks: Iterable[Tasks], share: float = 1.0) -> Iterator[Window]:
     """Windows of `WINDOW` training tasks each, the last one perhaps smaller; all but a ``share`` of
     the tasks, chosen by their names, are held out.
     """
-    held: list[Task] = []
-    train: list[Task] = []
-    for task in tasks:
-        (train if share >= 1 or training_ids([task.name], share) else held).append(task)
-        if len(train) == WINDOW:
-            yield _window(train, held)
-            train, held = [], []
-        elif len(held) == WINDOW:
-            yield _window([], held)
-            held = []
-    if train or held:
-        yield _window(train, held)
+    pieces: list[list[Tasks]] = [[], []]  # to train on, and held out
+    for tasks in blocks:
+        names = [id_text(name) for name in tasks.names]
+        tasks, first = replace(tasks, names=names), 0
+        chosen = None if share >= 1 else set(training_ids(names, share))
+        held = np.array([chosen is not None and name not in chosen for name in names])
+        counts = np.cumsum(~held), np.cumsum(held)
+        while first < len(held):
+            # Up to where one of the two is full.
+            room = [WINDOW - sum(map(len, some)) for some in pieces]
+            before = [int(c[first - 1]) if first else 0 for c in counts]
+            ends = [np.searchsorted(c, b + r) for c, b, r in zip(counts, before, room, strict=True)]
+            last = min(int(min(ends)) + 1, len(held))
+            for out, some in enumerate(pieces):
+                (like,) = np.nonzero(held[first:last] == out)
+                if len(like):
+                    some.append(tasks.take(first + like))
+            first = last
+            if sum(map(len, pieces[0])) == WINDOW:
+                yield _window(*pieces)
+                pieces = [[], []]
+            elif sum(map(len, pieces[1])) == WINDOW:
+                yield _window([], pieces[1])
+                pieces[1] = []
+    if any(pieces):
+        yield _window(*pieces)
 
 
-def _window(train: list[Task], held: list[Task]) -> Window:
-    if not train:
-        return Window(None, held)
-    return Window(replace(Tasks.of(train), names=[id_text(t.name) for t in train]), held)
+def _window(train: list[Tasks], held: list[Tasks]) -> Window:
+    return Window(*(joined(some) if some else None for some in (train, held)))
 
 
 def classes_of(loss: Loss) -> list | None:

@@ -167,7 +167,7 @@ class Session:
 
     def set_aside(self) -> None:
         """Forget what was read of the table."""
-        self.names: list[str] = []
+        self.names = pl.Series("task", [], pl.String)  # not five million objects
         self.rows = 0
         seed = self.settings.options.seed
         self.pooled, self.heldout = Reservoir(seed), Heldout(self.most, seed)
@@ -178,7 +178,7 @@ class Session:
             self.heldout.add(window.held)
             if window.tasks is not None:
                 self.pooled.add(window.tasks.X, window.tasks.target, number)
-                self.names += window.names
+                self.names.append(pl.Series("task", window.names))
                 self.rows += len(window.tasks.X)
                 yield window
 
@@ -249,7 +249,11 @@ class Session:
         found = evaluate(estimator, held, self.pooled, shown)
         estimator.save(out / folder.MODEL)
         save_history(history, out / folder.HISTORY)
-        columns = {"task": self.names, "rows": history.rounds.astype(int), "regret": history.regret}
+        columns = {
+            "task": self.names.rechunk(),
+            "rows": history.rounds.astype(int),
+            "regret": history.regret,
+        }
         columns |= {"distance": np.sqrt(np.maximum(history.deviation, 0))}
         with atomic(out / folder.TASKS) as partial:
             pl.DataFrame(columns).write_parquet(partial)

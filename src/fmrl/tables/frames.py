@@ -89,7 +89,7 @@ def tasks_from_frame(
         _check_columns(schema, names, sort, features)
         if encoder is None:
             trained = _training_tasks(lazy, task, train)
-            known = lazy if trained is None else lazy.filter(pl.col(task).is_in(list(trained)))
+            known = lazy if trained is None else lazy.filter(pl.col(task).is_in(trained.implode()))
             encoder = fit_encoder(known, features, policy)
         for c in encoder.columns:
             if schema[c.name] != pl.Null:
@@ -179,7 +179,7 @@ def id_text(i: Any) -> str:
 
 def _training_tasks(
     rows: pl.LazyFrame, task: str, train: Collection | float | None
-) -> tuple | None:
+) -> pl.Series | None:
     """The ids that ``train`` names, or None for all."""
     if train is None:
         return None
@@ -191,16 +191,19 @@ def _training_tasks(
             fix = "give a number above 0 and at most 1, or the ids"
             raise TableError(f"train={train} is not a share of the tasks", fix=fix)
         ids = rows.select(pl.col(task).unique().sort()).collect(engine="streaming").to_series()
-        return tuple(training_ids(ids.drop_nulls().to_list(), float(train)))
+        ids = ids.drop_nulls()
+        # A slice at a time: five million ids are half a gigabyte as Python objects.
+        slices = (ids[i : i + 100_000].to_list() for i in range(0, len(ids), 100_000))
+        chosen = (pl.Series(task, training_ids(some, float(train)), ids.dtype) for some in slices)
+        return pl.concat([ids[:0], *chosen])
     dtype, given = rows.collect_schema()[task], list(train)
     if dtype in TEXT:  # the ids of a CSV file are text, as they are written there
-        return tuple(map(id_text, given))
+        return pl.Series(task, list(map(id_text, given)), pl.String)
     try:
-        pl.Series(given, dtype=dtype, strict=True)
+        return pl.Series(task, given, dtype=dtype, strict=True)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError):
         what = f"train={given[:3]} are not ids of the column {task!r}, which is {dtype}"
         raise TableError(what, fix="give ids of the same kind") from None
-    return tuple(given)
 
 
 def _names(what: str, given: Any) -> tuple[str, ...] | None:

@@ -8,7 +8,8 @@ appearance, into bins of about ``rows`` rows; the second pass copies every row t
 then one bin at a time is read and sorted. Memory holds about two bins, whatever the size of the
 file. Every row carries its number in the table, for the order and for messages."""
 
-import itertools
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 import polars as pl
 
 from fmrl.core.losses import Logistic, Loss, OneVsAll
-from fmrl.core.tasks import Task, Tasks, encoded
+from fmrl.core.tasks import Task, Tasks
 from fmrl.errors import FMRLError, TableError
 from fmrl.files import scratch
 from fmrl.tables.any_table import TEXT, clean, free_names, is_complete, readable
@@ -58,7 +59,7 @@ class TaskStream:
     scratch: str | None = None
     seekable: bool = False
     row: str = "row"
-    trained: tuple | None = None
+    trained: pl.Series | None = None
 
     def __repr__(self) -> str:
         target = "" if self.target is None else f", target={self.target!r}"
@@ -66,48 +67,38 @@ class TaskStream:
         return f"TaskStream(task={self.task!r}{target}, {features}, loss={self.loss!r})"
 
     def __iter__(self) -> Iterator[Task]:
-        seen: set | None = set() if self.apart == "error" else None
+        for tasks in self.blocks():
+            yield from map(tasks.task, range(len(tasks)))
+
+    def blocks(self) -> Iterator[Tasks]:
+        """The same tasks, many at a time, without a Python object for each."""
+        seen = _Seen() if self.apart == "error" else None
         open_task: pl.DataFrame | None = None
         with readable():
             for block in self._blocks():
                 block = block if open_task is None else pl.concat([open_task, block])
                 last = run_edges(block[self.task])[-2]
-                yield from self._tasks(block[:last], seen)
+                yield from self.read(block[:last], seen)
                 open_task = block[last:]
             if open_task is None:
                 raise TableError("the table has no row", fix="give a table with rows")
-            yield from self._tasks(open_task, seen)
+            yield from self.read(open_task, seen)
 
-    def _tasks(self, block: pl.DataFrame, seen: set | None) -> Iterator[Task]:
-        """The tasks of whole runs of rows; one after another up to the one that is bad, if any."""
-        try:
-            parts = [self.together(block, seen)] if len(block) else []
-        except FMRLError:
-            edges = run_edges(block[self.task])
-            runs = (block[int(a) : int(b)] for a, b in itertools.pairwise(edges))
-            parts = (self.together(rows, seen) for rows in runs)
-        for tasks in filter(None, parts):
-            yield from map(tasks.task, range(len(tasks)))
-
-    def together(self, block: pl.DataFrame, seen: set | None = None) -> Tasks | None:
-        """The tasks of whole runs of rows at once, or the first mistake in them; None where no task
-        is left.
+    def read(self, block: pl.DataFrame, seen: _Seen | None = None) -> Iterator[Tasks]:
+        """The tasks of whole runs of rows; the first mistake raises.
 
         Args:
-            block: Rows with their numbers in column `row`.
-            seen: Ids that must not come again; those of the block are added.
+            block: Rows with their numbers.
+            seen: Ids of earlier blocks, which must not come back.
         """
+        if not len(block):
+            return
         ids = clean(block[self.task])
         if ids.null_count():
             what = f"row {block[self.row][ids.is_null().arg_max()]} has no task id"
             raise TableError(what, fix="drop it or name its task")
         starts = run_edges(ids)
-        names = ids.gather(starts[:-1]).to_list()
-        first = block[self.row].gather(starts[:-1]).to_list()
-        if seen is not None and (len({*names}) < len(names) or not seen.isdisjoint(names)):
-            known = {*seen}
-            again = next(i for i, n in enumerate(names) if n in known or known.add(n))
-            raise _comes_back(names[again], first[again])
+        ids, first = ids.gather(starts[:-1]), block[self.row].gather(starts[:-1])
         if self.order:
             block = self._sorted(block, starts)
         if self.encoder.policy.missing == "drop":
@@ -115,27 +106,37 @@ class TaskStream:
             present = block.select(is_complete(self.encoder.inputs, block.schema)).to_series()
             starts = np.concatenate([[0], np.cumsum(present.to_numpy())])[starts]
             block = block.filter(present)
-        if not (lengths := np.diff(starts)).all():
-            what = f"the task {names[np.argmin(lengths)]!r} is empty: every row misses a value"
-            fix = "use policy=Policy(missing=...) with 'indicator' or 'mean'"
-            raise TableError(what, fix=fix)
         X, y = self.encoder.transform(block, block[self.row].to_numpy()), self._labels(block)
-        tasks = Tasks(self.loss, X, encoded(X, y, self.loss), starts, names)
-        if (
-            y is not None
-            and isinstance(self.loss, OneVsAll | Logistic)
-            and self.one_class != "keep"
-        ):
-            target, edges = tasks.target, starts[:-1]
-            low, high = (f.reduceat(target, edges, axis=0) for f in (np.minimum, np.maximum))
-            single = (low == high).all(axis=1)
-            if single.any() and self.one_class == "error":
-                i = int(np.argmax(single))
-                raise self._one_class(names[i], y[starts[i]], first[i])
-            tasks = tasks.take(np.flatnonzero(~single)) if not single.all() else None
-        if seen is not None:
-            seen.update(names)
-        return tasks
+        lengths, alone = np.diff(starts), self._alone(y, starts)
+        again = np.zeros(len(ids), bool) if seen is None else seen.add(ids)
+        for t in np.flatnonzero(again | (lengths == 0) | alone).tolist():
+            if again[t] and (row := self._comes_back(ids[t])) is not None:
+                raise apart(ids[t], row)
+            if not lengths[t]:
+                fix = "use policy=Policy(missing=...) with 'indicator' or 'mean'"
+                raise TableError(f"the task {ids[t]!r} is empty: every row misses a value", fix=fix)
+            if alone[t] and self.one_class == "error":
+                raise self._one_class(ids[t], y[starts[t]], first[t])  # type: ignore[index]
+        try:
+            target = Task(X, y, loss=self.loss).open().target
+        except FMRLError:  # again, to count the rounds of the task in which it is
+            for rows in map(slice, starts[:-1], starts[1:]):
+                Task(X[rows], None if y is None else y[rows], loss=self.loss)
+            raise
+        whole = Tasks(self.loss, X, target, starts, ids.to_list())
+        if self.one_class != "drop" or not alone.any():
+            yield whole
+        elif not alone.all():
+            yield whole.take(np.flatnonzero(~alone))
+
+    def _alone(self, y: np.ndarray | None, starts: np.ndarray) -> np.ndarray:
+        """Which classification tasks have one class, [n], unless that does not matter."""
+        found, full = np.zeros(len(starts) - 1, bool), np.diff(starts) > 0
+        classes = y is not None and isinstance(self.loss, OneVsAll | Logistic)
+        if classes and self.one_class != "keep" and full.any():
+            same = y == np.repeat(y[starts[:-1][full]], np.diff(starts)[full])
+            found[full] = np.logical_and.reduceat(same, starts[:-1][full])
+        return found
 
     def _sorted(self, block: pl.DataFrame, starts: np.ndarray) -> pl.DataFrame:
         for c in self.order:
@@ -163,17 +164,20 @@ class TaskStream:
 
     def _one_class(self, name: Any, label: Any, first: int) -> TableError:
         """Where a table is not sorted by task, a run of one class is only a symptom of that."""
-        if self.apart == "error":
-            rows = self.frame.lazy().select(self.task).with_row_index(self.row)
-            mine = rows.filter(pl.col(self.task) == name).select(self.row)
-            held = mine.collect(engine="streaming").to_series().sort().to_numpy()
-            gaps = np.flatnonzero(np.diff(held) > 1)
-            if gaps.size:
-                return _comes_back(name, held[gaps[0] + 1])
+        if self.apart == "error" and (row := self._comes_back(name)) is not None:
+            return apart(name, row)
         label = label.item() if isinstance(label, np.generic) else label
         what = f"the task {name!r} (from row {first}) has only the class {label!r}"
         fix = "use one_class='keep' to play it all the same, or one_class='drop'"
         return TableError(what, fix=fix)
+
+    def _comes_back(self, name: Any) -> int | None:
+        """The row at which a task's rows go on after others."""
+        rows = self.frame.lazy().select(self.task).with_row_index(self.row)
+        mine = rows.filter(pl.col(self.task) == name).select(self.row)
+        held = mine.collect(engine="streaming").to_series().sort().to_numpy()
+        gaps = np.flatnonzero(np.diff(held) > 1)
+        return int(held[gaps[0] + 1]) if gaps.size else None
 
     def _blocks(self) -> Iterator[pl.DataFrame]:
         """Numbered blocks of rows; for 'gather' with every task's rows together in one block."""
@@ -262,7 +266,27 @@ def run_edges(ids: pl.Series) -> np.ndarray:
     return np.append(np.flatnonzero(change), len(ids))
 
 
-def _comes_back(name: Any, row: int) -> TableError:
+class _Seen:
+    """Ids met so far, eight bytes each: a hash that was met is looked up in the table."""
+
+    def __init__(self):
+        self.hashes = np.empty(0, np.uint64)
+
+    def add(self, ids: pl.Series) -> np.ndarray:
+        """Which of these ids [n] may have been met before, among themselves too."""
+        found = (ids.cast(pl.String) if ids.dtype in TEXT else ids).hash().to_numpy()
+        order = np.argsort(found, kind="stable")
+        found = found[order]
+        known = np.searchsorted(self.hashes, found, "right") > np.searchsorted(self.hashes, found)
+        known[1:] |= found[1:] == found[:-1]
+        self.hashes = np.sort(np.concatenate([self.hashes, found]), kind="stable")
+        again = np.empty(len(ids), bool)
+        again[order] = known
+        return again
+
+
+def apart(name: Any, row: int) -> TableError:
+    """What is said of a task that comes back at a row."""
     what = f"the task {name!r} appears again at row {row}, apart from its other rows"
     fix = "use apart='gather' to bring its rows together"
     return TableError(what, fix=f"{fix}, or apart='split' if they are different tasks")
