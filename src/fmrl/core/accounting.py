@@ -6,6 +6,7 @@ A noise multiplier is the standard deviation of the noise over the largest chang
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
@@ -21,20 +22,23 @@ def _library() -> Any:
         raise FMRLError(what, fix="pip install 'fmrl[private]'") from None
 
 
-def _accountant(dp: Any) -> Any:
-    # The library counts tree aggregation for a record that is replaced by zero, a change of one
-    # clip in every node it reaches. With the multiplier relative to the change of a swap, two
-    # clips, the pair of Gaussians in every node is the same one, and so is the count.
-    return dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_SPECIAL)
+def releases(tasks: int, runs: int = 1) -> int:
+    """In how many nodes of a tree a task is at most, over all runs: each is a Gaussian release.
 
-
-def _tree(dp: Any, noise: float, tasks: int, runs: int) -> Any:
-    return dp.SelfComposedDpEvent(dp.SingleEpochTreeAggregationDpEvent(noise, tasks), runs)
+    Args:
+        tasks: How many tasks come, each of them once.
+        runs: How many runs on the same tasks share the budget.
+    """
+    return tasks.bit_length() * runs  # blocks of 1, 2, 4, … tasks
 
 
 @lru_cache
 def tree_noise(epsilon: float, delta: float, tasks: int, runs: int = 1) -> float:
     """The least noise multiplier of a node with which tree aggregation is (epsilon, delta)-private.
+
+    n Gaussian releases, also where each depends on those before, are together as private as one
+    whose multiplier is √n times smaller, and for one the library's count is exact. Its Rényi count
+    of `SingleEpochTreeAggregationDpEvent` asks for 5 to 8 % more noise.
 
     Args:
         epsilon: ε.
@@ -42,13 +46,8 @@ def tree_noise(epsilon: float, delta: float, tasks: int, runs: int = 1) -> float
         tasks: How many tasks come, each of them once.
         runs: How many runs on the same tasks share the budget.
     """
-    dp = _library()
-    make = (lambda: _accountant(dp)), (lambda noise: _tree(dp, noise, tasks, runs))
-    try:
-        return float(dp.calibrate_dp_mechanism(*make, epsilon, delta))
-    except dp.mechanism_calibration.NoBracketIntervalFoundError:  # its Rényi orders end at 1024
-        what = f"dp-accounting finds no noise for epsilon {epsilon:g} at delta {delta:g}"
-        raise FMRLError(what, fix="take a larger epsilon or delta") from None
+    # What the library's search for the noise leaves open is put on the safe side.
+    return gaussian_noise(epsilon, delta) * math.sqrt(releases(tasks, runs)) * (1 + 1e-7)
 
 
 @lru_cache
@@ -61,8 +60,8 @@ def tree_epsilon(noise: float, delta: float, tasks: int, runs: int = 1) -> float
         tasks: Tasks so far.
         runs: Runs on the same tasks.
     """
-    dp = _library()
-    return float(_accountant(dp).compose(_tree(dp, noise, tasks, runs)).get_epsilon(delta))
+    alone = noise / math.sqrt(releases(tasks, runs))
+    return float(_library().get_epsilon_gaussian(alone, delta))
 
 
 @lru_cache

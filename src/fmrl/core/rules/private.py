@@ -64,7 +64,7 @@ class Tree(MetaUpdate):
     >>> import numpy as np, fmrl
     >>> tree = Tree(epsilon=1.0, delta=1e-6, tasks=1000)
     >>> round(tree.noise, 2), round(tree.spent(100), 2)
-    (14.33, 0.83)
+    (13.36, 0.83)
     >>> fmrl.FMRL(similarity=fmrl.Known(0.5), private=tree).meta == tree
     True
     """
