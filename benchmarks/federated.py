@@ -98,7 +98,7 @@ def speed(clients: int, rounds: int, at_once: int, alone: bool, out: Path | None
     print(f"largest difference from fmrl.run: {far:.1e}")
     if out:
         entry["command"] = "python benchmarks/federated.py speed" + (" --alone" if alone else "")
-        write_json(out / "federated-speed.json", entry)
+        write_json(out / f"federated-{'speed' if alone else 'hosted'}.json", entry)
 
 
 def kills(clients: int, rounds: int, count: int, servers: int, seed: int, out: Path) -> None:

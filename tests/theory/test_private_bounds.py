@@ -32,6 +32,7 @@ def spent(tree, domain, theta, seed=0):
     phi, total = np.zeros((len(theta), d)), np.zeros(len(theta))
     trees = (dataclasses.replace(tree, seed=10**6 * seed + run) for run in range(len(phi)))
     memory = abreast([tree.init(domain, phi[0])[1] for tree in trees])
+    tree = dataclasses.replace(tree, seed=0)  # the same noise for other vectors is meant here
     for t in range(T):
         total += domain.divergence(theta[:, t], phi)
         phi, memory = tree.update(domain, phi, memory, End(theta[:, t], None, total))

@@ -55,3 +55,31 @@ def clipped(vector: Array, most: Array) -> Array:
     if not bool(xp.all(xp.isfinite(length))):
         raise FMRLError("a NaN or an infinity cannot be clipped", fix="look at the task's rows")
     return vector * (most / xp.maximum(length, most))[..., None]
+
+
+_RELEASED: dict[tuple[bytes, int], float] = {}  # by key and count of a private sum: what it was
+FORKS = 10**6  # sums that are remembered
+
+
+def refuse_forks(keys: np.ndarray, count: int, totals: np.ndarray, scales: np.ndarray) -> None:
+    """Refuse a second sum under the same noise: the difference of the two has no noise.
+
+    Only what this process has released is known. The same tasks again are the same sum, but for
+    rounding, and give away nothing new.
+
+    Args:
+        keys: Of the noise, [..., KEY].
+        count: Of the tasks in the sums.
+        totals: The sums, [..., d].
+        scales: Standard deviation of the noise, [...].
+    """
+    mark = np.cos(np.arange(totals.shape[-1]))  # one number for a sum
+    marks, scales = (totals @ mark).ravel(), np.ravel(scales)
+    for key, own, scale in zip(keys.reshape(-1, KEY), marks, scales, strict=True):
+        before = _RELEASED.setdefault((key.tobytes(), count), float(own))
+        if abs(own - before) > 1e-6 * scale:
+            what = "this private state has gone on with other tasks before, under the same noise"
+            fix = "go on from the newest state, or begin a run of its own"
+            raise FMRLError(f"{what}: the difference of the two phi would hide nothing", fix=fix)
+    while len(_RELEASED) > FORKS:
+        del _RELEASED[next(iter(_RELEASED))]

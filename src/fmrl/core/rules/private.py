@@ -18,7 +18,7 @@ import numpy as np
 from fmrl.core.accounting import gaussian_noise, tree_epsilon, tree_noise
 from fmrl.core.arrays import Array, device, full, namespace, to_numpy
 from fmrl.core.domains import Domain
-from fmrl.core.noise import KEY, clipped, drawn, new_key
+from fmrl.core.noise import KEY, clipped, drawn, new_key, refuse_forks
 from fmrl.core.rules import meta as metas
 from fmrl.core.rules import moving
 from fmrl.core.rules.meta import MetaUpdate
@@ -143,6 +143,8 @@ class Tree(MetaUpdate):
         xp, count = namespace(phi), count + 1
         most = self.reach(domain, start)[0]
         total = total + clipped(domain.project(end.theta) - start, most)
+        if self.seed is None:
+            refuse_forks(to_numpy(keys), count, to_numpy(total), to_numpy(scale))
         fresh = scale[..., None] * drawn(to_numpy(keys), count, phi)
         # t ends the node of 2^level tasks, level being the number of zeros at the end of t.
         level = (count & -count).bit_length() - 1
@@ -253,7 +255,8 @@ def refuse_leaks(algo: Any) -> None:
     meta, similarity, within = algo.meta, algo.similarity, algo.within
     if isinstance(meta, Tree) and type(similarity) not in FIXED:
         what = f"{similarity!r} learns from every task, and no budget covers that"
-        raise FMRLError(what, fix="with private= fix the guess in advance: similarity=Known(D)")
+        fix = "fix the guess in advance, without looking at these tasks: similarity=Known(D) or"
+        raise FMRLError(what, fix=f"{fix} KnownStep(eta), for instance from public tasks")
     if not isinstance(within, NoisyGradients):
         return
     if type(algo.update) not in (FLIOnline, FLIBatch):
