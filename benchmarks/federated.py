@@ -1,7 +1,8 @@
 """Federated runs on Flower: 1,000 simulated clients, and processes that are killed.
 
-    python benchmarks/federated.py speed                 1,000 clients × 50 rounds of a linear model
-    python benchmarks/federated.py kills                 20 SuperNodes and 2 servers are killed
+    python benchmarks/federated.py speed            1,000 clients × 50 rounds, ten clients a node
+    python benchmarks/federated.py speed --alone    the same, every client a node of its own
+    python benchmarks/federated.py kills            20 SuperNodes and 2 servers are killed
 
 Both end with the same phi as `fmrl.run` on the same tasks, or say what was refused.
 """
@@ -44,13 +45,16 @@ def expected(clients: int, rounds: int) -> np.ndarray:
     return state.phi
 
 
-def speed(clients: int, rounds: int, at_once: int, out: Path | None) -> None:
+def speed(clients: int, rounds: int, at_once: int, alone: bool, out: Path | None) -> None:
     from flwr.app import Array, ArrayRecord
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
-    from linear_clients.client_app import app as client
+    from linear_clients import client_app, hosting_app
 
     from fmrl.federated import FedFMRL
+
+    client, hosted = (client_app.app, 1) if alone else (hosting_app.app, hosting_app.HOSTED)
+    nodes = clients // hosted
 
     logging.getLogger("flwr").setLevel(logging.ERROR)
     server, found = ServerApp(), {}
@@ -58,7 +62,7 @@ def speed(clients: int, rounds: int, at_once: int, out: Path | None) -> None:
     @server.main()
     def main(grid, context):
         strategy = FedFMRL(
-            ALGO, min_available_nodes=clients, fraction_evaluate=0.0, min_replies=clients,
+            ALGO, min_available_nodes=nodes, fraction_evaluate=0.0, min_replies=clients,
             folder=out / "state" if out else None, at_once=at_once,
         )  # fmt: skip
         asked = strategy.aggregate_train
@@ -74,10 +78,11 @@ def speed(clients: int, rounds: int, at_once: int, out: Path | None) -> None:
         phi = ArrayRecord({"phi": Array(np.zeros(FEATURES))})
         found["result"] = strategy.start(grid, phi, rounds)
 
-    with record("federated speed", clients=clients, rounds=rounds, at_once=at_once) as entry:
+    sizes = {"clients": clients, "nodes": nodes, "rounds": rounds, "at_once": at_once}
+    with record("federated speed", **sizes) as entry:
         backend = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
         backend["init_args"] = {"num_cpus": 2, "include_dashboard": False, "logging_level": "error"}
-        run_simulation(server, client, clients, backend_config=backend)
+        run_simulation(server, client, nodes, backend_config=backend)
     result = found["result"]
     told = result.train_metrics_clientapp
     far = np.abs(result.arrays["phi"].numpy() - expected(clients, rounds)).max()
@@ -86,13 +91,14 @@ def speed(clients: int, rounds: int, at_once: int, out: Path | None) -> None:
     entry |= {"refused": sum(metrics["refused"] for metrics in told.values())}
     spent = sum(os.times()[:2])
     entry["processor seconds of this process"] = spent
-    print(f"{clients} clients x {rounds} rounds: {entry['seconds']:.0f} s with Ray's start")
+    size = f"{clients} clients on {nodes} nodes x {rounds} rounds"
+    print(f"{size}: {entry['seconds']:.0f} s with Ray's start")
     print(f"processor time of the server and Flower's engine: {spent:.0f} s")
     print(f"server, a round: {1000 * np.mean(busy):.0f} ms (median {1000 * np.median(busy):.0f})")
     print(f"largest difference from fmrl.run: {far:.1e}")
     if out:
-        entry["command"] = "python benchmarks/federated.py speed"
-        write_json(out / "federated-speed.json", entry)
+        entry["command"] = "python benchmarks/federated.py speed" + (" --alone" if alone else "")
+        write_json(out / f"federated-{'speed' if alone else 'hosted'}.json", entry)
 
 
 def kills(clients: int, rounds: int, count: int, servers: int, seed: int, out: Path) -> None:
@@ -160,13 +166,14 @@ def main() -> None:
     words.add_argument("--clients", type=int, help="default: 1,000 (speed) or 4 (kills)")
     words.add_argument("--rounds", type=int, help="default: 50 (speed) or 24 (kills)")
     words.add_argument("--at-once", type=int, default=64, help="clients asked at one time (speed)")
+    words.add_argument("--alone", action="store_true", help="a node for every client (speed)")
     words.add_argument("--kills", type=int, default=20, help="SuperNodes that are killed")
     words.add_argument("--servers", type=int, default=2, help="servers that are killed")
     words.add_argument("--seed", type=int, default=0)
     words.add_argument("--out", type=Path, help="a folder for the record")
     asked = words.parse_args()
     if asked.what == "speed":
-        speed(asked.clients or 1000, asked.rounds or 50, asked.at_once, asked.out)
+        speed(asked.clients or 1000, asked.rounds or 50, asked.at_once, asked.alone, asked.out)
         return
     with tempfile.TemporaryDirectory() as spare:
         sizes = asked.clients or 4, asked.rounds or 24

@@ -48,11 +48,11 @@ neither by hand. It took {record["seconds"]:.0f} seconds on {record["device"]}.
 
 {record["data"]["title"]}: a role is a client. An LSTM (embedding {asked["embedding"]},
 {asked["layers"]} × {asked["hidden"]}, {record["parameters"]:,} parameters) reads
-{asked["context"]} characters and predicts the next. ARUBA's settings: {asked["rounds"]} \
-rounds{fewer} of
-{asked["clients"]} clients, one epoch of a client's samples in mini-batches of {asked["batch"]},
-first step {asked["rate"]:g}, a client's weight the number of its samples. One thing is shortened: a
-client with more than {samples} samples plays {samples} of them, drawn anew in every round.
+{asked["context"]} characters and predicts the next. ARUBA's settings:
+{asked["rounds"]} rounds{fewer} of {asked["clients"]} clients, one epoch of a client's samples
+in mini-batches of {asked["batch"]}, first step {asked["rate"]:g}, a client's weight the number of
+its samples. One thing is shortened: a client with more than {samples} samples plays {samples} of
+them, drawn anew in every round.
 The first 80 % of a role's characters train, the others score; 80 % of the roles train, by a draw
 for each of {asked["seeds"]} seeds, and {asked["tested"]} others of each seed are scored, on
 {asked["held"]} characters at most. Every method sees the same clients and the same samples in the

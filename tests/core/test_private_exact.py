@@ -52,8 +52,7 @@ def test_the_exact_privacy_of_all_phi_together(tasks, monkeypatch):
         moved = np.stack([phi(99 * row) - phi(-99 * row) for row in rows], axis=1)
         mu = np.linalg.norm(np.linalg.solve(noise, moved), axis=0)
         assert max(spent(m, epsilon) for m in mu) <= delta
-        # Rényi accounting loses a little: 5 to 8 % less noise would do here.
-        assert mu.argmax() == 0 and spent(1.09 * mu[0], epsilon) > delta
+        assert mu.argmax() == 0 and spent((1 + 1e-5) * mu[0], epsilon) > delta
 
 
 def tasks_of(count=14, dim=3, size=1.0):
@@ -148,8 +147,3 @@ def test_weights_are_not_read_from_rows_that_are_private():
     algo = fmrl.FMRL(**made, lipschitz=1.0)
     one, other = (fmrl.run(algo, tasks_of(size=size)).state.meta for size in (1.0, 9.0))
     assert one == other
-
-
-def test_a_budget_that_cannot_be_counted_is_refused_by_name():
-    with pytest.raises(fmrl.FMRLError, match=r"no noise for epsilon 0\.0001.*larger epsilon"):
-        fmrl.Tree(1e-4, 1e-12, 1000).init(fmrl.Ball(1.0), np.zeros(2))

@@ -63,6 +63,44 @@ ALGOS = [
 ]  # fmt: skip
 
 
+def hosting(app, clients):
+    """The same clients, ``clients[k]`` of them on node k."""
+    made = ClientApp()
+
+    def hosted(message, context):
+        return federated.host(message, context, clients[context.node_config["partition-id"]], app)
+
+    made.train()(hosted)
+    made.evaluate()(hosted)
+    return made
+
+
+def test_nodes_that_host_clients_are_these_clients():
+    """To the last bit, training and scores; one that fails is refused without its neighbours."""
+    algo, made, results = ALGOS[3], tasks(fmrl.Squared()), []
+    app, options = convex_app(algo, made), {"min_replies": 6}
+    where = [(4, 0, 2), (6,), (1, 3, 5)]
+    for clients, app_ in ((CLIENTS, app), (3, hosting(app, where))):
+        strategy = federated.FedFMRL(algo, min_available_nodes=clients, **options)
+        results.append(strategy.start(Direct(app_, clients), arrays(phi=np.zeros(3)), ROUNDS))
+    alone, hosted = results
+    assert np.array_equal(alone.arrays["phi"].numpy(), hosted.arrays["phi"].numpy())
+    scores = [r.evaluate_metrics_clientapp[ROUNDS] for r in results]
+    assert dict(scores[0]) == dict(scores[1]) and scores[0]["clients"] == CLIENTS
+    told = [r.train_metrics_clientapp[1] for r in results]
+    assert told[0]["bytes-up"] == told[1]["bytes-up"]
+    assert told[0]["bytes-down"] * 3 == told[1]["bytes-down"] * CLIENTS  # once a node
+
+    broken = [m for k, m in enumerate(made) if k != 3]
+    expected = fmrl.run(algo, broken * ROUNDS, np.zeros(3), meta_batch=6).state
+    made[3] = None
+    strategy = federated.FedFMRL(algo, min_available_nodes=3, fraction_evaluate=0.0, **options)
+    result = strategy.start(Direct(hosting(app, where), 3), arrays(phi=np.zeros(3)), ROUNDS)
+    assert np.abs(result.arrays["phi"].numpy() - expected.phi).max() < 1e-10
+    told = result.train_metrics_clientapp[1]
+    assert told["refused-failed"] == told["refused"] == 1 and told["clients"] == 6
+
+
 @pytest.mark.parametrize("algo", ALGOS, ids=lambda a: type(a.similarity).__name__)
 @pytest.mark.parametrize("loss", [fmrl.Squared(), fmrl.Logistic()], ids=repr)
 def test_a_federated_run_is_a_run_with_meta_batches(algo, loss):

@@ -9,6 +9,7 @@ numbers, and nobody without the key can tell them from fresh ones.
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from functools import lru_cache
 from importlib import import_module
@@ -30,20 +31,23 @@ def _library() -> Any:
         raise FMRLError(what, fix="pip install 'fmrl[private]'") from None
 
 
-def _accountant(dp: Any) -> Any:
-    # The library counts tree aggregation for a record that is replaced by zero, a change of one
-    # clip in every node it reaches. With the multiplier relative to the change of a swap, two
-    # clips, the pair of Gaussians in every node is the same one, and so is the count.
-    return dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_SPECIAL)
+def releases(tasks: int, runs: int = 1) -> int:
+    """In how many nodes of a tree a task is at most, over all runs: each is a Gaussian release.
 
-
-def _tree(dp: Any, noise: float, tasks: int, runs: int) -> Any:
-    return dp.SelfComposedDpEvent(dp.SingleEpochTreeAggregationDpEvent(noise, tasks), runs)
+    Args:
+        tasks: How many tasks come, each of them once.
+        runs: How many runs on the same tasks share the budget.
+    """
+    return tasks.bit_length() * runs  # blocks of 1, 2, 4, … tasks
 
 
 @lru_cache
 def tree_noise(epsilon: float, delta: float, tasks: int, runs: int = 1) -> float:
     """The least noise multiplier of a node with which tree aggregation is (epsilon, delta)-private.
+
+    n Gaussian releases, also where each depends on those before, are together as private as one
+    whose multiplier is √n times smaller, and for one the library's count is exact. Its Rényi count
+    of `SingleEpochTreeAggregationDpEvent` asks for 5 to 8 % more noise.
 
     Args:
         epsilon: ε.
@@ -51,13 +55,8 @@ def tree_noise(epsilon: float, delta: float, tasks: int, runs: int = 1) -> float
         tasks: How many tasks come, each of them once.
         runs: How many runs on the same tasks share the budget.
     """
-    dp = _library()
-    make = (lambda: _accountant(dp)), (lambda noise: _tree(dp, noise, tasks, runs))
-    try:
-        return float(dp.calibrate_dp_mechanism(*make, epsilon, delta))
-    except dp.mechanism_calibration.NoBracketIntervalFoundError:  # its Rényi orders end at 1024
-        what = f"dp-accounting finds no noise for epsilon {epsilon:g} at delta {delta:g}"
-        raise FMRLError(what, fix="take a larger epsilon or delta") from None
+    # What the library's search for the noise leaves open is put on the safe side.
+    return gaussian_noise(epsilon, delta) * math.sqrt(releases(tasks, runs)) * (1 + 1e-7)
 
 
 @lru_cache
@@ -70,8 +69,8 @@ def tree_epsilon(noise: float, delta: float, tasks: int, runs: int = 1) -> float
         tasks: Tasks so far.
         runs: Runs on the same tasks.
     """
-    dp = _library()
-    return float(_accountant(dp).compose(_tree(dp, noise, tasks, runs)).get_epsilon(delta))
+    alone = noise / math.sqrt(releases(tasks, runs))
+    return float(_library().get_epsilon_gaussian(alone, delta))
 
 
 @lru_cache
@@ -124,3 +123,31 @@ def clipped(vector: Array, most: Array) -> Array:
     if not bool(xp.all(xp.isfinite(length))):
         raise FMRLError("a NaN or an infinity cannot be clipped", fix="look at the task's rows")
     return vector * (most / xp.maximum(length, most))[..., None]
+
+
+_RELEASED: dict[tuple[bytes, int], float] = {}  # by key and count of a private sum: what it was
+FORKS = 10**6  # sums that are remembered
+
+
+def refuse_forks(keys: np.ndarray, count: int, totals: np.ndarray, scales: np.ndarray) -> None:
+    """Refuse a second sum under the same noise: the difference of the two has no noise.
+
+    Only what this process has released is known. The same tasks again are the same sum, but for
+    rounding, and give away nothing new.
+
+    Args:
+        keys: Of the noise, [..., KEY].
+        count: Of the tasks in the sums.
+        totals: The sums, [..., d].
+        scales: Standard deviation of the noise, [...].
+    """
+    mark = np.cos(np.arange(totals.shape[-1]))  # one number for a sum
+    marks, scales = (totals @ mark).ravel(), np.ravel(scales)
+    for key, own, scale in zip(keys.reshape(-1, KEY), marks, scales, strict=True):
+        before = _RELEASED.setdefault((key.tobytes(), count), float(own))
+        if abs(own - before) > 1e-6 * scale:
+            what = "this private state has gone on with other tasks before, under the same noise"
+            fix = "go on from the newest state, or begin a run of its own"
+            raise FMRLError(f"{what}: the difference of the two phi would hide nothing", fix=fix)
+    while len(_RELEASED) > FORKS:
+        del _RELEASED[next(iter(_RELEASED))]

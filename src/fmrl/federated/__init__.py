@@ -14,12 +14,13 @@ _FLOWER = {
     "FedFMRL": "strategy",
     "evaluate_network": "network_client",
     "evaluate_task": "client",
+    "host": "records",
     "train_network": "network_client",
     "train_task": "client",
 }
 
 __all__ = [
-    "FedFMRL", "Form", "Reply", "Server", "evaluate_network", "evaluate_task", "spread",
+    "FedFMRL", "Form", "Reply", "Server", "evaluate_network", "evaluate_task", "host", "spread",
     "train_network", "train_task",
 ]  # fmt: skip
 

@@ -4,6 +4,7 @@ what was observed and its numbers back.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from fmrl.core.metric import METRICS, Metric
 from fmrl.federated.server import Reply
 
-GUESS, SEEN, METRICS_KEY = "guess", "seen", "metrics"
+GUESS, SEEN, METRICS_KEY, FAILED = "guess", "seen", "metrics", "failed"
 ROUND, OBSERVES, ABSOLUTE, STEP = "server-round", "observes", "absolute", "step"
 CLIENT, SIGMA, EXAMPLES = "client", "sigma", "num-examples"
 OWN = (CLIENT, ROUND, SIGMA)  # numbers of a reply that are no scores
@@ -40,7 +41,8 @@ def array_record(arrays: dict[str, np.ndarray]) -> ArrayRecord:
 
 def size_of(content: RecordDict) -> int:
     """Bytes of all arrays in a message."""
-    return sum(len(a.data) for record in content.array_records.values() for a in record.values())
+    found = (record for record in content.values() if isinstance(record, ArrayRecord))
+    return sum(len(a.data) for record in found for a in record.values())
 
 
 def guess_record(guess: Any) -> ArrayRecord:
@@ -99,19 +101,55 @@ def read_round(message: Message) -> int:
     return int(config.get(ROUND, 0))  # type: ignore[arg-type]
 
 
-def read_reply(message: Message, weight: str) -> Reply:
+def host(
+    message: Message, context: Context, clients: Iterable[int],
+    answer: Callable[[Message, Context], Message],
+) -> Message:  # fmt: skip
+    """One answer for many clients that live on this node, each of them a client of its own to the
+    server: phi travels to the node once, and Flower has one message a node to look after.
+
+    Args:
+        message: From the server.
+        context: Of the node.
+        clients: Their numbers, which no other node has.
+        answer: What one client does, such as `train_task`. It is called with the message and a
+            context whose ``partition-id`` is the client's number. One that fails is refused alone.
+    """
+    content = RecordDict()
+    for client in clients:
+        own = {**context.node_config, "partition-id": client}
+        inside = Context(context.run_id, context.node_id, own, context.state, context.run_config)
+        try:
+            found = dict(answer(message, inside).content)
+        except Exception as error:  # the others have done nothing wrong
+            found = {FAILED: ConfigRecord({"reason": f"{type(error).__name__}: {error}"})}
+        for name, record in found.items():
+            content[f"{client}/{name}"] = record
+    return Message(content=content, reply_to=message)
+
+
+def of_clients(content: RecordDict) -> list[dict[str, Any]]:
+    """The records of each client in an answer: of a node that hosts several, or of one client."""
+    if not all("/" in name for name in content):
+        return [dict(content)]
+    found: dict[str, dict[str, Any]] = {}
+    for name, record in content.items():
+        client, _, own = name.partition("/")
+        found.setdefault(client, {})[own] = record
+    return list(found.values())
+
+
+def read_reply(records: dict[str, Any], node: int, weight: str) -> Reply:
     """A client's answer as the server takes it; what cannot be read raises.
 
     weight: the name of the number that weighs the client.
     """
-    content = message.content
-    records = dict(content.array_records)
-    seen = records.pop(SEEN, None)
-    numbers = dict(next(iter(content.metric_records.values()), {}))
-    arrays = numpy_arrays(next(iter(records.values()))) if records else {}
+    sent = {name: r for name, r in records.items() if isinstance(r, ArrayRecord)}
+    seen = sent.pop(SEEN, None)
+    numbers = dict(next((r for r in records.values() if isinstance(r, MetricRecord)), {}))
+    arrays = numpy_arrays(next(iter(sent.values()))) if sent else {}
     observed = None if seen is None else next(iter(numpy_arrays(seen).values()), None)
     at = numbers.get(ROUND)
     number = int(at) if isinstance(at, (int, float)) else None
-    node = message.metadata.src_node_id
     client = int(numbers.get(CLIENT, node))  # type: ignore[arg-type]
     return Reply(client, arrays, numbers.get(weight), observed, number, numbers, node)

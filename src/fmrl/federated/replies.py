@@ -51,12 +51,17 @@ def collect(messages: Iterable[Message], weight: str, asked: Iterable[int] = ())
             log(WARNING, "node %d failed: %s", node, message.error.reason)
             refused.append((node, "failed"))
             continue
-        try:
-            found.append(records.read_reply(message, weight))
-            size += records.size_of(message.content)
-        except Exception as error:  # arrays of a stranger can fail in any way
-            log(WARNING, "node %d sent what cannot be read: %s", node, error)
-            refused.append((node, "wrong-keys"))
+        size += records.size_of(message.content)
+        for content in records.of_clients(message.content):
+            if records.FAILED in content:
+                log(WARNING, "a client of node %d failed: %s", node, content[records.FAILED])
+                refused.append((node, "failed"))
+                continue
+            try:
+                found.append(records.read_reply(content, node, weight))
+            except Exception as error:  # arrays of a stranger can fail in any way
+                log(WARNING, "node %d sent what cannot be read: %s", node, error)
+                refused.append((node, "wrong-keys"))
     refused += [(node, "no-reply") for node in silent]
     return Collected(found, refused, size)
 

@@ -234,7 +234,7 @@ class FedFMRL(FedAvg):
         ``…-spread`` and ``…-worst-decile``.
         """
         came, good = collect(replies, records.EXAMPLES, self._asked), []
-        for reply in came.replies:
+        for reply in sorted(came.replies, key=lambda r: (r.client, r.node)):
             reason = unscored(server_round, reply)
             if reason is None:
                 good.append(reply)

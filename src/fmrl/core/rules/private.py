@@ -23,6 +23,7 @@ from fmrl.core.privacy import (
     drawn,
     gaussian_noise,
     new_key,
+    refuse_forks,
     tree_epsilon,
     tree_noise,
 )  # fmt: skip
@@ -71,7 +72,7 @@ class Tree(MetaUpdate):
     >>> import numpy as np, fmrl
     >>> tree = Tree(epsilon=1.0, delta=1e-6, tasks=1000)
     >>> round(tree.noise, 2), round(tree.spent(100), 2)
-    (14.33, 0.83)
+    (13.36, 0.83)
     >>> fmrl.FMRL(similarity=fmrl.Known(0.5), private=tree).meta == tree
     True
     """
@@ -150,6 +151,8 @@ class Tree(MetaUpdate):
         xp, count = namespace(phi), count + 1
         most = self.reach(domain, start)[0]
         total = total + clipped(domain.project(end.theta) - start, most)
+        if self.seed is None:
+            refuse_forks(to_numpy(keys), count, to_numpy(total), to_numpy(scale))
         fresh = scale[..., None] * drawn(to_numpy(keys), count, phi)
         # t ends the node of 2^level tasks, level being the number of zeros at the end of t.
         level = (count & -count).bit_length() - 1
@@ -260,7 +263,8 @@ def refuse_leaks(algo: Any) -> None:
     meta, similarity, within = algo.meta, algo.similarity, algo.within
     if isinstance(meta, Tree) and type(similarity) not in FIXED:
         what = f"{similarity!r} learns from every task, and no budget covers that"
-        raise FMRLError(what, fix="with private= fix the guess in advance: similarity=Known(D)")
+        fix = "fix the guess in advance, without looking at these tasks: similarity=Known(D) or"
+        raise FMRLError(what, fix=f"{fix} KnownStep(eta), for instance from public tasks")
     if not isinstance(within, NoisyGradients):
         return
     if type(algo.update) not in (FLIOnline, FLIBatch):

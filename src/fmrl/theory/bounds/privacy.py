@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from fmrl.errors import FMRLError
 from fmrl.theory.bounds.basic_theorems import per_task
 from fmrl.theory.bounds.bound import Assumption, Bound, at_least, numbers, positive, vector
 
@@ -20,17 +21,20 @@ PLACE = "private means, docs/theory.md"
 
 def noise_price(
     tasks: int, dim: int, scale: float, *, most: float = math.inf, failure: float | None = None,
-    moves: Any = None,
+    moves: Any = None, adaptive: bool = False,
 ) -> float:  # fmt: skip
     """What the noise of `Tree` adds to Σ_t B(θ_t‖phi_t) at most; R = ½‖·‖².
 
         in expectation:   Σ_{t<T} min( d·s²·b(t)/(2t²), M )  ≤  1.0423·d·s²
-        otherwise:        k·M + s²·c_k/2·( d + 2√(d·x) + 2x ) + s·‖a_k‖·√(2x),   the best k
+        otherwise:        k·M + q·c_k/2 + s·‖a_k‖·√(2x),   q = s²·( d + 2√(d·x) + 2x ), the best k
+        adaptive:         k·M + q·c_k/2 + min( √(q·c_k·g_k), √(q·c'_k·g'_k) )
 
     where b(t) counts the ones in the binary form of t, s is the standard deviation of a node, M the
     largest B there can be, c_k = Σ_{k<t<T} b(t)/t², x = log(2/failure), and a_k is made of the
     moves θ_{t+1} − mean of the first t, for t > k: a node's part is Σ move_t/t over the t that use
-    it. The first line does not grow with T: Σ b(t)/t² = 2.0845 over all t.
+    it. The first line does not grow with T: Σ b(t)/t² = 2.0845 over all t. In the third line moves
+    may depend on the noise (FLI): g_k = Σ_{k<t} ‖move_t‖², g'_k = Σ_{k<t} ‖move_t‖²/t, c'_k =
+    Σ_{k<t} b(t)/t, and x = log(2K/failure) for the K values of k that are tried.
 
     Args:
         tasks: T.
@@ -39,6 +43,7 @@ def noise_price(
         most: M, the square of the domain's diameter in √divergence.
         failure: The probability with which the second line may fail; None for the first line.
         moves: θ_{t+1} − mean of the first t vectors, [T − 1, d]; needed with ``failure``.
+        adaptive: Whether the moves may depend on the noise; needs ``failure``.
 
     >>> [round(noise_price(T, 10, 0.1), 4) for T in (2, 10, 1000, 10**6)]
     [0.05, 0.0886, 0.1039, 0.1042]
@@ -50,16 +55,20 @@ def noise_price(
     if failure is None:
         return float(np.minimum(dim * scale**2 * ones / (2 * t**2), most).sum())
     positive(failure=failure)
-    x, each = math.log(2 / failure), numbers(moves).reshape(t.size, dim) / t[:, None]
-    size = dim + 2 * math.sqrt(dim * x) + 2 * x
-    found, k = math.inf, 0
-    while k < max(tasks, 1):
-        c = float((ones[k:] / t[k:] ** 2).sum())
-        linear = scale * _used(np.where((t > k)[:, None], each, 0.0)) * math.sqrt(2 * x)
-        found = min(found, (k * most if k else 0.0) + scale**2 * c * size / 2 + linear)
-        if not math.isfinite(most):
-            break
-        k = 2 * k if k else 1
+    tried = [0, *(2**i for i in range((tasks - 1).bit_length()))] if math.isfinite(most) else [0]
+    x = math.log(2 * (len(tried) if adaptive else 1) / failure)
+    moves, found = numbers(moves).reshape(t.size, dim), math.inf
+    q, far = scale**2 * (dim + 2 * math.sqrt(dim * x) + 2 * x), np.sum(moves**2, axis=1)
+    for k in tried:
+        late = t > k
+        c = float((ones / t**2)[late].sum())
+        if adaptive:
+            slow = float((ones / t)[late].sum()) * float((far / t)[late].sum())
+            linear = math.sqrt(q * min(c * float(far[late].sum()), slow))
+        else:
+            each = np.where(late[:, None], moves / t[:, None], 0.0)
+            linear = scale * _used(each) * math.sqrt(2 * x)
+        found = min(found, (k * most if k else 0.0) + q * c / 2 + linear)
     return found
 
 
@@ -79,9 +88,9 @@ def _used(each: np.ndarray) -> float:
 
 def private(
     theta: Any, scale: float, *, first: float, sigma: Any = 1.0, most: float = math.inf,
-    failure: float | None = None,
+    failure: float | None = None, optimum: Any = None,
 ) -> Bound:  # fmt: skip
-    """Σ sigma_t·B(θ_t‖phi_t) of FAL with `Tree`, against the mean of all optima; R = ½‖·‖².
+    """Σ sigma_t·B(θ*_t‖phi_t) of FAL with `Tree`, against the mean of all optima; R = ½‖·‖².
 
         max sigma·( B(θ_1‖phi_1) + Σ B(θ_t‖mean) + Σ_{t≥2} B(θ_t‖mean of those before)/t + price )
 
@@ -89,13 +98,19 @@ def private(
     Tasks weigh alike in a private mean, so that max sigma stands where Σ sigma could.
     `with_guess` turns this into a bound on TAR, in which the price is max sigma·price/(D·T).
 
+    With ``optimum`` the vectors need not be the optima, may be clipped and may depend on the noise
+    (FLI). With A the bracket, of these vectors and with the adaptive price, and E = Σ B(θ*_t‖θ_t):
+
+        max sigma·( √A + √E )²
+
     Args:
-        theta: Update vectors, [T, d], none of them clipped.
+        theta: Update vectors, [T, d], as they went into the mean.
         scale: The standard deviation of a node.
-        first: B(θ_1‖phi_1).
+        first: B(θ_1‖phi_1), of the first update vector.
         sigma: Weights G_t·√m_t, a number or [T].
         most: The largest B there can be.
         failure: See `noise_price`.
+        optimum: The optima θ*, [T, d], where ``theta`` is something else; needs ``failure``.
 
     >>> private([[0.0], [1.0]], 0.1, first=0.0)
     Bound(private mean = 0.505: first task 0 + comparator 0.25 + moving 0.25 + privacy 0.005)
@@ -105,16 +120,27 @@ def private(
     means = np.cumsum(theta, axis=0) / count
     moves = theta[1:] - means[:-1]
     heaviest = float(vector(sigma, "sigma").max())
-    price = noise_price(*theta.shape, scale, most=most, failure=failure, moves=moves)
+    if optimum is not None and failure is None:
+        raise FMRLError("vectors that depend on the noise have no expected price", fix="failure=")
+    given = {"most": most, "failure": failure, "moves": moves, "adaptive": optimum is not None}
+    price = noise_price(*theta.shape, scale, **given)
     terms = {
         "first task": heaviest * first,
         "comparator": heaviest * float(np.sum((theta - means[-1]) ** 2)) / 2,
         "moving": heaviest * float(np.sum(moves**2 / count[1:])) / 2,
         "privacy": heaviest * price,
     }
-    sure = "In expectation over the noise." if failure is None else ""
-    sure = sure or f"With probability {1 - failure:.4g} over the noise."
-    return Bound("private mean", terms, (OBLIVIOUS, UNCLIPPED), PLACE, sure)
+    sure = "In expectation over the noise."
+    if failure is not None:
+        sure = f"With probability {1 - failure:.4g} over the noise."
+    if optimum is None:
+        return Bound("private mean", terms, (OBLIVIOUS, UNCLIPPED), PLACE, sure)
+    apart = heaviest * float(np.sum((numbers(optimum) - theta) ** 2)) / 2
+    noisy, plain = sum(terms.values()), sum(terms.values()) - terms["privacy"]
+    terms["privacy"] += 2 * (math.sqrt(noisy * apart) - math.sqrt(plain * apart))
+    terms["optima not exact"] = apart + 2 * math.sqrt(plain * apart)
+    sure += " It is about the update vectors of this run, which the noise has moved too."
+    return Bound("private mean", terms, (), PLACE, sure)
 
 
 def noisy(

@@ -224,7 +224,7 @@ def certify(
     if not len(history):
         return Certificate(repr(history.algo), reason="no task was played")
     found = _measured(history, tasks, loss, growth, order)
-    return replace(found, privacy=privacy(history, order))
+    return replace(found, privacy=privacy(history, order, found.bounds))
 
 
 def _measured(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fmrl.core.arrays import Array
@@ -9,8 +11,9 @@ from fmrl.core.history import History
 from fmrl.core.rules.private import NoisyGradients, Tree, promises
 from fmrl.core.rules.similarity import Known
 from fmrl.core.rules.update import FAL
-from fmrl.theory.bounds import noise_price, weights
+from fmrl.theory.bounds import Bound, noise_price, weights
 from fmrl.theory.bounds.bound import numbers
+from fmrl.theory.certificate.which_bound import UNLUCKY
 
 OPEN = (
     "This certificate, the history, regrets, losses, guesses and the saved state are not private:"
@@ -18,12 +21,13 @@ OPEN = (
 )
 
 
-def privacy(history: History, order: int | None = None) -> tuple[str, ...]:
+def privacy(history: History, order: int | None, bounds: Sequence[Bound]) -> tuple[str, ...]:
     """Sentences on the promises of a run; none where nothing was promised.
 
     Args:
         history: Of the run.
         order: Which of several orders, from 0.
+        bounds: Those of the certificate.
     """
     said = []
     for part in promises(history.algo):
@@ -32,7 +36,7 @@ def privacy(history: History, order: int | None = None) -> tuple[str, ...]:
             continue
         said.append(_of_tree(history, part) if isinstance(part, Tree) else _of_rows(part))
         if isinstance(part, Tree):
-            said.append(_price(history, part, order))
+            said.append(_price(history, part, order, bounds))
     return (*said, OPEN) if said else ()
 
 
@@ -63,10 +67,19 @@ def _of_rows(part: NoisyGradients) -> str:
     )
 
 
-def _price(history: History, tree: Tree, order: int | None) -> str:
+def _price(history: History, tree: Tree, order: int | None, bounds: Sequence[Bound]) -> str:
     algo, none = history.algo, "No theorem bounds the price of this privacy in TAR"
+    own = {"privacy", "optima not exact"}
+    own_vectors = [b.terms["privacy"] for b in bounds if own <= set(b.terms)]
+    if own_vectors:  # FLI, or vectors that were clipped
+        return (
+            f"Its price is at most {own_vectors[0]:.4g} in the bound on TAR, but for one run in"
+            f" {UNLUCKY}. That is what the noise of phi costs for the update vectors that this run"
+            " sent. The noise may have moved these too: a run without noise has others, and no"
+            " theorem compares with it."
+        )
     if type(algo.update) is not FAL or type(algo.similarity) is not Known:
-        return f"{none}: it needs FAL and Known."
+        return f"{none}: it needs Known, and FAL or an FLI rule whose vectors were kept."
     if history.meta_batch > 1 or history.keep == "totals" or history.start.tasks:
         return f"{none}: it needs the scalars of a whole run, task after task."
     several = history.state.phi.ndim > 1

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fmrl.core.meta_level import starts_of
+from fmrl.core.privacy import clipped
 from fmrl.core.rules.ewoo import EWOO
 from fmrl.core.rules.meta import AdaptiveOGD, End, FollowLeader
 from fmrl.core.rules.moving import Conditional, Discounted, Mixture, Restart, Window
@@ -100,6 +101,7 @@ def _meta_level(
     mean = f"phi must be the running mean of the update vectors, not {meta.__name__}()"
     none = f"the paper has none for {' + '.join(rule.__name__ for rule in rules)}"
     guess = f"with {meta.__name__} they need FAL and Known or AverageDeviation"
+    guess = "with Tree they need FAL or FLI, and Known" if meta is Tree else guess
     square = f"for {meta.__name__} they need R = ½‖·‖², which {algo.domain!r} does not have"
     observed = facts.distance is not None and similarity not in LEARNED
     checks = [
@@ -112,10 +114,10 @@ def _meta_level(
         checks += [
             (meta in UNBOUNDED, UNBOUNDED.get(meta, "")),
             (meta not in (FollowLeader, AdaptiveOGD, *MOVING), mean),
-            (meta in MOVING and (update, similarity) not in SUMS, guess),
+            (meta in MOVING and (update, similarity) not in SUMS[meta is Tree], guess),
             (meta in (Discounted, Conditional) and algo.domain.norm != "l2", square),
             (update not in (FAL, FLIOnline, FLIBatch), f"nothing is known about {algo.update!r}"),
-            ((update, similarity) not in THEOREMS, none),
+            (meta not in MOVING and (update, similarity) not in THEOREMS, none),
         ]
     for wrong, why in checks:
         if wrong:
@@ -293,23 +295,30 @@ def _conditional(facts: Facts, optima: Spread) -> Found:
 
 def _private(facts: Facts, optima: Spread) -> Found:
     """The noisy mean, but for one run in `UNLUCKY`."""
-    algo, rule = facts.algo, facts.algo.meta
-    theta: Any = facts.optimum
+    domain, rule, theta = facts.algo.domain, facts.algo.meta, np.asarray(facts.theta)
     assert isinstance(rule, Tree)
     _, _, _, start, scale, _ = facts.alone(facts.meta[0])
-    longest = np.linalg.norm(theta - start, axis=1).max()
-    whole = bool(longest <= rule.reach(algo.domain, start)[0] * (1 + 1e-6))
-    given = {"first": float(facts.divergence[0]), "failure": 1 / UNLUCKY, "sigma": facts.sigma}
-    given["most"] = algo.domain.diameter(theta.shape[1]) ** 2
-    found = library.private(theta, float(scale), **given)
-    return [_guessed(facts, found.given(decide(UNCLIPPED.name, whole)))], []
+    sent = start + clipped(domain.project(theta) - start, rule.reach(domain, start)[0])
+    given: dict[str, Any] = {"failure": 1 / UNLUCKY, "sigma": facts.sigma}
+    given |= {"most": domain.diameter(theta.shape[1]) ** 2}
+    given |= {"scale": float(scale), "first": float(domain.divergence(sent[0], start))}
+    if type(facts.algo.update) is FAL and np.allclose(sent, theta, rtol=0, atol=1e-6):
+        found = library.private(theta, **given).given(decide(UNCLIPPED.name, True))
+        return [_guessed(facts, found)], []
+    found = library.private(sent, optimum=facts.optimum, **given)
+    found = library.with_guess(found, facts.sigma, facts.algo.similarity.D)
+    measured = Assumption(OPTIMA.name, CHECKED, "how far optima are from them is measured")
+    return [found.given(measured)], []
 
 
 # Meta-updates with a bound on Σ sigma·B of their own, and the rules that need no more than it.
 MOVING = {
     Discounted: _discounted, Mixture: _mixture, Conditional: _conditional, Tree: _private,
 }  # fmt: skip
-SUMS = ((FAL, Known), (FAL, AverageDeviation))
+SUMS = {
+    False: ((FAL, Known), (FAL, AverageDeviation)),
+    True: ((FAL, Known), (FLIOnline, Known), (FLIBatch, Known)),  # a private mean
+}
 UNBOUNDED = {
     Window: "no bound is known for a Window by itself; in a Mixture it needs none",
     Restart: "none is stated for a Restart by itself; in a Mixture it needs none",
