@@ -593,24 +593,59 @@ def test_low_rank_written_out():
         np.testing.assert_allclose(guess.dense(), expected, rtol=1e-7, atol=1e-9)
 
 
+def log_likelihood(X, y, H, noise):
+    """Of rows whose parameters are N(0, noise·H)."""
+    K = noise * (np.eye(len(y)) + X @ H @ X.T)
+    return -(np.linalg.slogdet(K)[1] + y @ np.linalg.solve(K, y)) / 2
+
+
 def test_covariance_written_out():
-    """One step of expectation–maximisation after another, with plain inverses."""
+    """One step of expectation–maximisation after another, and the odds of the diagonal from the
+    likelihood of the rows, with plain inverses."""
     rule, domain, phi = fmrl.Covariance(2.0, rate=0.8), fmrl.Euclidean(), np.full(3, 0.1)
     guess, memory = rule.init(domain, phi)
-    H, left, free, rng = np.diag([2.0, 4.0, 1.0]), 0.0, 0.0, np.random.default_rng(0)
+    H = played = np.diag([2.0, 4.0, 1.0])
+    left, free, odds, rng = 0.0, 0.0, 0.0, np.random.default_rng(0)
     for t in range(1, 7):
         X = rng.normal(size=(5, 3))
-        C, theta, squares = X.T @ X, rng.normal(size=3), float(rng.uniform(1, 2))
-        seen = np.concatenate([theta, C.ravel(), [squares, 5.0], np.diag(H)])
+        y = X @ (phi + rng.normal(size=3)) + rng.normal(size=5)
+        C, off = X.T @ X, y - X @ phi
+        S = np.linalg.inv(np.linalg.inv(played) + C)
+        theta = phi + S @ X.T @ off
+        squares = np.sum((y - X @ theta) ** 2)
+        seen = np.concatenate([theta, C.ravel(), [squares, 5.0], np.diag(played)])
         end = fmrl.core.rules.meta.End(theta, theta, np.array(1.0), seen)
         guess, memory = rule.update(domain, phi, guess, memory, end)
-        S, gain = np.linalg.inv(np.linalg.inv(H) + C), (t + 1) ** -0.8
+        gain = (t + 1) ** -0.8
         left += gain * (squares - left)
         free += gain * (5 - np.trace(C @ S) - free)
-        found = np.outer(theta - phi, theta - phi) / (left / free) + S
-        H = H + gain * (found - H)
-        np.testing.assert_allclose(guess.matrix, H, rtol=1e-9)
-        np.testing.assert_allclose(rule.noise_of(memory), left / free)
+        noise = left / free
+        likely = [log_likelihood(X, off, M, noise) for M in (np.diag(np.diag(H)), H)]
+        odds += likely[0] - likely[1]
+        S = np.linalg.inv(np.linalg.inv(H) + C)
+        step = S @ X.T @ off
+        H = H + gain * (np.outer(step, step) / noise + S - H)
+        share = 1 / (1 + np.exp(odds))
+        played = share * H + (1 - share) * np.diag(np.diag(H))
+        np.testing.assert_allclose(guess.matrix, played, rtol=1e-9)
+        np.testing.assert_allclose(memory[3], H, rtol=1e-9)
+        np.testing.assert_allclose(rule.noise_of(memory), noise)
+    assert abs(odds) > 0.01
+
+
+def test_covariance_gives_up_correlations_that_are_not_there():
+    """The log-odds stay within bounds; with correlations H is played, without them its diagonal."""
+    rng = np.random.default_rng(0)
+    for root, sign in ((np.eye(4), 1), (np.ones((4, 1)), -1)):
+        tasks = []
+        for _ in range(120):
+            X = rng.normal(size=(8, 4))
+            y = X @ root @ rng.normal(size=root.shape[1]) + 0.1 * rng.normal(size=8)
+            tasks.append(fmrl.Task(X, y, loss=fmrl.Squared()))
+        state = fmrl.run(compose(fmrl.Covariance(), domain=fmrl.Euclidean()), tasks).state
+        assert 5 < sign * state.similarity[4] <= 20
+        H, played = state.similarity[3], state.guess.matrix
+        np.testing.assert_allclose(played, H * np.eye(4) if sign > 0 else H, atol=1e-2 * H.max())
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])
