@@ -57,7 +57,8 @@ if __name__ == "__main__":
         for d in (16, 64):
             tasks = list(make_tasks(count, rounds, d))
             for domain in (fmrl.Euclidean(), fmrl.Ball(2.0), fmrl.Box(-0.5, 0.8)):
-                base, *others = (times := milliseconds(play, domain, tasks)).values()
-                said = (f"{t / base:{len(n)}.2f}" for n, t in zip([*times][1:], others, strict=True))
+                times = milliseconds(play, domain, tasks)
+                base = times.pop("scalar")
+                said = (f"{t / base:{len(n)}.2f}" for n, t in times.items())
                 name = type(domain).__name__
                 print(f"{rounds:6} {d:3} {name:10} {base:6.3f} ms  " + "  ".join(said), flush=True)
