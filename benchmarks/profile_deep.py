@@ -1,6 +1,8 @@
-"""Where the time of an inner step goes on a GPU: kernels by total time, for one network.
+"""Where the time of an inner step goes: kernels by total time, for one network; on a CPU torch's
+operators by the time they spend themselves, one thread.
 
 python benchmarks/profile_deep.py --network omniglot --stacks 5 160
+python benchmarks/profile_deep.py --device cpu --network lstm --stacks 5
 """
 
 import argparse
@@ -19,27 +21,33 @@ ITERATIONS = 20
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--network", choices=list(NETWORKS), default="omniglot")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--stacks", type=int, nargs="*", default=[5, 160])
     parser.add_argument("--most", type=int, default=14, help="kernels to print")
     args = parser.parse_args()
+    cuda = args.device == "cuda"
+    activity = ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU
+    spent, calls = ("device_time_total", "launches") if cuda else ("self_cpu_time_total", "calls")
+    torch.set_num_threads(1)
     build, shape, _ = NETWORKS[args.network]
     images = np.random.default_rng(0).random((4000, *shape), dtype=np.float32)
     images = (images > 0.2).astype(np.uint8) if len(shape) == 2 else images
-    pool = Pool.of(images, np.repeat(np.arange(200), 20), "cuda")
+    pool = Pool.of(images, np.repeat(np.arange(200), 20), args.device)
     for stack in args.stacks:
         tasks = pool.tasks(WAYS, 10, batch=BATCH, steps=STEPS)
         facts = Adam(1e-3), FLIOnline(), Interpolate(1.0, 0.0, 10**6)
-        trainer = MetaTrainer(build(WAYS, seed=0).to("cuda"), *facts, meta_batch=stack)
+        trainer = MetaTrainer(build(WAYS, seed=0).to(args.device), *facts, meta_batch=stack)
         trainer.fit(tasks, 2)
-        with profile(activities=[ProfilerActivity.CUDA]) as found:
+        with profile(activities=[activity]) as found:
             trainer.fit(tasks, trainer.iteration + ITERATIONS)
-            torch.cuda.synchronize()
-        rows = sorted(found.key_averages(), key=lambda r: -r.device_time_total)
-        total, steps = sum(r.device_time_total for r in rows), ITERATIONS * STEPS
-        print(f"{args.network}, {stack} stacked: {total / steps:.1f} µs of kernels a step")
+            if cuda:
+                torch.cuda.synchronize()
+        rows = sorted(found.key_averages(), key=lambda r: -getattr(r, spent))
+        total, steps = sum(getattr(r, spent) for r in rows), ITERATIONS * STEPS
+        print(f"{args.network}, {stack} stacked: {total / steps:.1f} µs in all a step")
         for r in rows[: args.most]:
-            each, count = r.device_time_total / steps, r.count / steps
-            print(f"  {each:8.1f} µs {count:6.1f} launches  {r.key[:90]}")
+            each, count = getattr(r, spent) / steps, r.count / steps
+            print(f"  {each:8.1f} µs {count:6.1f} {calls}  {r.key[:90]}")
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ def opening(record: dict[str, Any], verdicts: list[dict[str, Any]]) -> str:
     """What was run, and how to read the rest."""
     asked = record["configuration"]
     samples = asked["batch"] * asked["steps"]
+    fewer = "" if asked["rounds"] == 500 else " instead of 500"
     return f"""# What are a learned step and personalising worth?
 
 This page is written by `python scripts/write_reproduction.py` from the records in
@@ -47,16 +48,18 @@ neither by hand. It took {record["seconds"]:.0f} seconds on {record["device"]}.
 
 {record["data"]["title"]}: a role is a client. An LSTM (embedding {asked["embedding"]},
 {asked["layers"]} × {asked["hidden"]}, {record["parameters"]:,} parameters) reads
-{asked["context"]} characters and predicts the next. ARUBA's settings, shortened: {asked["rounds"]}
-rounds instead of 500 and {samples} samples of a client in a round instead of all of them, in
-mini-batches of {asked["batch"]}; {asked["clients"]} clients a round, first step {asked["rate"]:g}.
+{asked["context"]} characters and predicts the next. ARUBA's settings: {asked["rounds"]} \
+rounds{fewer} of
+{asked["clients"]} clients, one epoch of a client's samples in mini-batches of {asked["batch"]},
+first step {asked["rate"]:g}, a client's weight the number of its samples. One thing is shortened: a
+client with more than {samples} samples plays {samples} of them, drawn anew in every round.
 The first 80 % of a role's characters train, the others score; 80 % of the roles train, by a draw
 for each of {asked["seeds"]} seeds, and {asked["tested"]} others of each seed are scored, on
-{asked["held"]} characters at most. All clients of a round play as many samples, so FedAvg weighs
-them alike. Every method sees the same clients and the same samples in the same order.
+{asked["held"]} characters at most. Every method sees the same clients and the same samples in the
+same order.
 
-*Personalised* is the accuracy after {asked["steps"]} steps on the client's training part with the
-method's own step: for {FEDAVG} that is fine-tuning. Every client counts once. Intervals are 95 % t
+*Personalised* is the accuracy after such an epoch on the client's training part with the method's
+own step: for {FEDAVG} that is fine-tuning. Every client counts once. Intervals are 95 % t
 intervals over test clients (differences are paired by client), for rounds, bytes and the worst
 decile over seeds.
 

@@ -13,7 +13,9 @@ from torch.nn import functional as F
 
 from fmrl.core.rules.meta import Interpolate
 from fmrl.deep import SGD, Adam, Arrays, MetaTrainer, adapt, evaluate, load, save
+from fmrl.deep.engines import on_cpu, recurrent
 from fmrl.deep.engines.functions import mix, uniform
+from fmrl.deep.engines.inner import InnerLoop, descend
 from fmrl.deep.engines.stacked import Stacked, each_in_turn
 
 SEQUENCE, IMAGE, FLAT = (7, 4), (2, 8, 8), (4,)
@@ -59,6 +61,21 @@ class Recurrent(nn.Module):
         y, last = self.layer(x if self.first else x.transpose(0, 1))
         last = last[1] if isinstance(last, tuple) else last  # the cell's state too
         return self.out((y[:, -1] if self.first else y[-1]) + last.mean())
+
+
+class Cells(nn.Module):
+    """A recurrent cell that the network's own loop calls."""
+
+    def __init__(self, kind, **options):
+        super().__init__()
+        self.cell, self.out = kind(4, 5, **options), nn.Linear(5, 3)
+
+    def forward(self, x):
+        h = x.new_zeros(len(x), 5)
+        state = (h, h) if isinstance(self.cell, nn.LSTMCell) else h
+        for row in x.unbind(1):
+            state = self.cell(row, state)
+        return self.out(sum(state) if isinstance(state, tuple) else state)
 
 
 class Letters(nn.Module):
@@ -108,6 +125,10 @@ NETS = {
     "GRU, both ways": (lambda: Recurrent(nn.GRU, bidirectional=True), SEQUENCE),
     "RNN": (lambda: Recurrent(nn.RNN), SEQUENCE),
     "RNN, relu": (lambda: Recurrent(nn.RNN, nonlinearity="relu", bias=False), SEQUENCE),
+    "LSTM cell": (lambda: Cells(nn.LSTMCell), SEQUENCE),
+    "GRU cell": (lambda: Cells(nn.GRUCell), SEQUENCE),
+    "RNN cell": (lambda: Cells(nn.RNNCell, bias=False), SEQUENCE),
+    "RNN cell, relu": (lambda: Cells(nn.RNNCell, nonlinearity="relu"), SEQUENCE),
     "letters": (Letters, "letters"),
     "residual, separable": (lambda: image_net(Block(4), Block(4)), IMAGE),
     "lines": (lines, SEQUENCE),
@@ -154,6 +175,20 @@ def test_stacked_outputs_and_gradients_are_the_plain_loops(name):
         assert (found[0][0] - net(x)).abs().max() < 1e-12
 
 
+@pytest.mark.parametrize("name", [n for n in NETS if n.split(",")[0] in ("LSTM", "GRU", "RNN")])
+def test_what_recurrent_layers_do_on_a_gpu_is_torchs_own(name, monkeypatch):
+    """There all tasks take each time step together; on a CPU torch's layer runs task by task."""
+    calls = []
+
+    def on_gpu(func, options, *facts):
+        calls.append(options.cell)
+        return recurrent.layer(options, *facts)
+
+    monkeypatch.setattr(recurrent, "in_turn", on_gpu)
+    test_stacked_outputs_and_gradients_are_the_plain_loops(name)
+    assert calls
+
+
 def test_recurrent_weights_are_not_laid_out_for_cudnn(monkeypatch):
     """On CUDA that asks for their address, which a stack's have not."""
     net, x = made("LSTM")
@@ -165,12 +200,14 @@ def test_recurrent_weights_are_not_laid_out_for_cudnn(monkeypatch):
     assert not Stacked(net, "stacked", x).slow
 
 
+@pytest.mark.parametrize("path", ["auto", "stacked"])
 @pytest.mark.parametrize("name", ["encoder", "LSTM", "residual, separable", "letters"])
-def test_training_is_the_plain_loops(name):
+def test_training_is_the_plain_loops(name, path):
     net, _ = made(name)
     tasks = sequence_of(NETS[name][1])
     half = Interpolate(0.5, 0.5, 1)
-    trainer = MetaTrainer(copy.deepcopy(net), SGD(0.2), meta=half, meta_batch=3).fit(tasks, 2)
+    trainer = MetaTrainer(copy.deepcopy(net), SGD(0.2), meta=half, meta_batch=3, path=path)
+    trainer.fit(tasks, 2)
     phi = copy.deepcopy(net)
     for iteration in range(2):
         index, label = tasks.draw(3 * iteration, 3)
@@ -187,6 +224,62 @@ def test_training_is_the_plain_loops(name):
             p.data += 0.5 * (torch.stack(new).mean(0) - p.data)
     expected = torch.cat([p.detach().flatten() for p in phi.parameters()])
     assert (trainer.phi[0] - expected).abs().max() < 1e-10
+
+
+def rows(*layers):
+    """Dense layers after [7, 4] inputs are made flat, or each on its own."""
+    return nn.Sequential(*layers)
+
+
+DENSE = {
+    "flat": lambda: rows(nn.Flatten(), nn.Linear(28, 6), nn.ReLU(), nn.Linear(6, 3)),
+    "nested": lambda: rows(rows(nn.Linear(4, 5, bias=False), nn.Tanh()), nn.Flatten(),
+                           nn.Linear(35, 6), nn.Sigmoid(), nn.ReLU(), nn.Linear(6, 3), nn.Tanh()),
+    "activation first": lambda: rows(nn.Tanh(), nn.Flatten(), nn.Linear(28, 3)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*DENSE, *NETS])
+def test_gradients_on_a_cpu_are_those_of_the_stack(name):
+    """Also of frozen parameters, which have none, and of dropout's masks."""
+    torch.manual_seed(0)
+    net = DENSE[name]().double() if name in DENSE else made(name)[0]
+    tasks = sequence_of(SEQUENCE if name in DENSE else NETS[name][1])
+    next(net.parameters()).requires_grad_(False)
+    found = []
+    for path in ("auto", "stacked"):
+        loop = InnerLoop(net, SGD(0.1), tasks.inputs, tasks=3, steps=3, batch=4, path=path)
+        index, label = tasks.draw(5, 3)
+        theta = loop.apply.layout.flat(net) * torch.tensor([[1.0], [1.1], [0.9]]).double()
+        key = torch.tensor([3, 9, 4]) if loop.apply.drops else None
+        facts = loop._gradient(0, theta, index[:, 0], label[:, 0], key)
+        found.append([part.clone() for part in facts])
+        found[-1][1].masked_fill_(loop.frozen, 0)
+        assert (type(loop._once(0, 3)) is on_cpu.Dense) == (path == "auto" and name in DENSE)
+    for mine, stacked in zip(*found, strict=True):
+        assert (mine - stacked).abs().max() < 1e-12 * (1 + stacked.abs().max())
+
+
+def test_a_layer_that_is_used_twice_is_not_passed_by_hand():
+    twice = nn.Linear(4, 4)
+    assert not on_cpu.dense(rows(twice, nn.ReLU(), twice))
+    assert not on_cpu.dense(rows(nn.Linear(4, 4), nn.GELU()))
+
+
+@pytest.mark.parametrize("steps", [(0.1, 0.1), (0.1, 0.3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_adam_in_one_pass_is_adam(steps, dtype, monkeypatch):
+    generator, found = torch.Generator().manual_seed(0), []
+    start = torch.rand(3, 2, 1001, generator=generator).to(dtype)
+    start[:, :, 7] = 0  # a parameter that was never reached
+    for fused in (on_cpu.FUSED, None):
+        monkeypatch.setattr(on_cpu, "FUSED", fused)
+        theta, second, gradient = start.clone()
+        eta, bias = torch.tensor(steps)[:, None].to(dtype), torch.tensor([0.7]).to(dtype)
+        descend(Adam(), theta, second, None, None, gradient, None, eta, bias)
+        found.append(torch.stack([theta, second]))
+    assert on_cpu.FUSED is None and not torch.equal(found[0][0], start[0])
+    assert (found[0] - found[1]).abs().max() < 8 * torch.finfo(dtype).eps
 
 
 @pytest.mark.parametrize("name", ["encoder, dropout", "LSTM", "residual, separable"])

@@ -190,7 +190,8 @@ def test_few_samples_at_a_time_are_the_same(monkeypatch):
 
 
 def test_less_memory_means_smaller_pieces(monkeypatch):
-    test, net, tried = make_pool().tasks(3, 2, batch=3, steps=1, queries=2), make_net(), []
+    test, tried = make_pool().tasks(3, 2, batch=3, steps=1, queries=2), []
+    net = nn.Linear(4, 3).double()  # which a CPU too runs in a stack
     plenty = evaluate(net, test, 2, protocol="transductive", count=4, within=SGD(0.1), what="loss")
 
     def scarce(body, device):
@@ -335,3 +336,32 @@ def test_a_trainers_carried_moments_are_used():
     assert (
         flat(adapt(trainer.trained(), X, y, 2, within=Adam(1e-2, eps=1e-3))) - flat(module)
     ).abs().max() > 1e-4
+
+
+def test_test_classes_that_were_trained_on_are_named(recwarn):
+    """In one table by their place, in two by a name that is a string: numbers may mean others."""
+    rng, y = np.random.default_rng(0), np.repeat(np.arange(6), 10)
+    X, facts = rng.random((60, 4)), {"batch": 2, "steps": 1, "queries": 1}
+
+    def said(train, test, old, new):
+        recwarn.clear()
+        trainer = MetaTrainer(nn.Linear(4, 2), SGD(0.1), meta_batch=1)
+        trainer.fit(train.tasks(2, 2, classes=old, **facts), 1)
+        tasks = test.tasks(2, 2, classes=new, **facts)
+        evaluate(trainer, tasks, 1, protocol="inductive", count=2, compare=False)
+        return [str(w.message) for w in recwarn if "trained on" in str(w.message)]
+
+    pool, again = Pool.of(X, y), Pool.of(X, y)
+    letters, others = (Pool.of(X, np.array(list("abcdef"))[y]) for _ in range(2))
+    assert (
+        "2 of the 3 test classes were trained on (2, 3)"
+        in said(pool, pool, [0, 1, 2, 3], [2, 3, 4])[0]
+    )
+    assert "6 of the 6 test classes" in said(pool, pool, None, None)[0]
+    assert "(b)" in said(letters, others, ["a", "b"], ["b", "c"])[0]
+    for quiet in (
+        (pool, pool, [0, 1], [2, 3]),
+        (letters, others, ["a", "b"], ["c", "d"]),
+        (pool, again, [0, 1], [0, 1]),
+    ):
+        assert said(*quiet) == []

@@ -354,3 +354,14 @@ def test_gradients_that_have_nothing_in_common_leave_the_distance_as_it_is():
             theta, 3.0 * torch.eye(m, dtype=torch.float64)[i : i + 1], radius, None, held
         )
     assert float(theta.norm()) == pytest.approx(2**0.5 * 0.7)
+
+
+@pytest.mark.parametrize(
+    ("within", "rule", "told"),
+    [(SGD(0.05), PerCoordinate(0.1), True), (Adam(0.01), Doubling(0.1, 1.3, first=0.2), True),
+     (DoG(0.1), AverageDeviation(0.1), True), (SGD(), PerCoordinate(0.1), False),
+     (Adam(), Doubling(0.1, 1.3, first=0.2), False), (SGD(0.05), None, False)],
+)  # fmt: skip
+def test_a_step_that_a_rule_sets_aside_is_said(within, rule, told, recwarn):
+    MetaTrainer(linear(), within, similarity=rule)
+    assert told == any("its step is not used" in str(w.message) for w in recwarn)

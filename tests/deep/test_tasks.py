@@ -157,3 +157,16 @@ def test_every_pass_has_an_order_of_its_own():
     assert torch.equal(
         mini_batches(1, (1, 20), 60, 0, "cpu")[0], passes[1].flatten()
     )  # a function of the task's number alone
+
+
+@pytest.mark.parametrize(
+    ("shape", "images", "held", "told"),
+    [((4, 5), None, (1, 4, 5), True), ((4, 4), None, (1, 4, 4), False), ((4,), None, (4,), False),
+     ((4, 5), True, (1, 4, 5), False), ((4, 5), False, (4, 5), False)],
+)  # fmt: skip
+def test_arrays_that_may_be_sequences_are_not_taken_as_images_in_silence(
+    shape, images, held, told, recwarn
+):
+    pool = Pool.of(np.zeros((6, *shape)), np.repeat([0, 1], 3), images=images)
+    assert pool.inputs.shape[1:] == held
+    assert told == any("images=False if they are sequences" in str(w.message) for w in recwarn)

@@ -199,6 +199,21 @@ def test_a_checkpoint_of_other_settings_or_other_numbers_is_refused(tmp_path):
         load(trainer(), path)
 
 
+def test_a_checkpoint_of_another_torch_is_taken_and_a_changed_setting_is_not(tmp_path, monkeypatch):
+    """Versions of torch print layers differently and add settings."""
+    path, sequential = tmp_path / "c.safetensors", nn.Sequential
+    with monkeypatch.context() as patch:
+        patch.setattr(sequential, "__repr__", lambda self: "as in another version")
+        older = trainer()
+        older.module[0].a_new_setting = True
+        save(older.fit(arrays(), 2), path)
+    assert load(trainer(), path).iteration == 2
+    changed = trainer()
+    changed.module[0].out_features += 1
+    with pytest.raises(FMRLError, match=r"made with out_features = \d+ at layer '0'"):
+        load(changed, path)
+
+
 @pytest.mark.parametrize("loss", [cross_entropy, squared_error, summed_cross_entropy])
 def test_checkpoints_name_a_loss_as_they_always_did(loss):
     """A saved checkpoint is compared with this name, so it outlives moves of modules."""

@@ -123,6 +123,30 @@ def network_app(made, within=SGD(), update=None):
     return app
 
 
+def test_clients_of_one_round_drop_other_numbers():
+    """With one set of samples only the masks differ; a number that is given decides them too."""
+    made = networks(1) * 3
+    own = [Arrays([pair], batch=3, steps=4, seed=5) for pair in made]
+    dropping = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 1)).double()
+    for number, different in ((None, 3), (4, 1)):
+        app, ends = ClientApp(), []
+
+        @app.train()
+        def train(message, context, number=number, ends=ends):
+            given = {"within": SGD(0.1), "loss": squared_error, "number": number}
+            at = context.node_config["partition-id"]
+            reply = federated.train_network(message, context, dropping, own[at], **given)
+            ends.append(
+                np.concatenate([a.numpy().ravel() for a in reply.content["arrays"].values()])
+            )
+            return reply
+
+        start = ArrayRecord(dropping.state_dict())
+        strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=3, min_available_nodes=3)
+        strategy.start(Direct(app, 3), start, 1)
+        assert len(np.unique(ends, axis=0)) == different
+
+
 META = [
     (fmrl.Interpolate(1.0, 0.0, 5), fmrl.PerCoordinate(0.1), SGD(), FLIOnline()),
     (fmrl.FollowLeader(), fmrl.Isotropic(0.1), SGD(), FLIBatch()),

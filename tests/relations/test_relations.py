@@ -18,10 +18,10 @@ import pytest
 
 import fmrl
 
-from .ways import SHAPED, WAYS, Case, start_ray
+from .ways import SHAPED, STATED, WAYS, Case, start_ray
 
 TASKS, ROWS = 6, 6
-COMMANDS = ("fmrl train, adapt, predict", "fmrl train --engine ray", "fmrl train --similarity")
+COMMANDS = ("fmrl train, adapt, predict", "fmrl train --engine ray", *STATED)
 SHAPES = tuple(f"run, {name}" for name in SHAPED)
 COVARIANCE, DESCENTS = SHAPES[-1], SHAPES[:-1]
 ENSEMBLES = ("Hedge", "Centres", "Hedge + adapt", "Centres + adapt")
@@ -134,7 +134,7 @@ def order_of_columns():
 
 
 @relation(("They scale columns one by one.", *PILOTED, *STREAMS, "fit + predict", FRAME),
-          ("A step for every column, or a few, belongs to the columns.", *DESCENTS[:2]),
+          ("A step for every column, or a few, belongs to the columns.", *DESCENTS[:3]),
           ("They begin in units of the columns.", COVARIANCE, PRIOR), (ADAM, "MAML"))
 def rotation_of_all_columns():
     """A ball, one step for all and a full matrix know no axes. Without an intercept."""
@@ -244,7 +244,7 @@ def single_precision():
 
 @relation(("They take arrays; tasks_from_frame makes tasks of a table.", *CORE, *NETWORKS),
           ("It reads Parquet files, which are the same whoever wrote them.", COMMANDS[1]),
-          ("Its files are those of the other commands.", COMMANDS[2]))
+          ("Its files are those of the other commands.", *STATED))
 def libraries():
     for case, library in ((base(0), "pandas"), (base(2), "polars"), (base(0), "pyarrow")):
         yield case, replace(case, library=library), same

@@ -339,19 +339,30 @@ def aruba(kind, *first):
 
 SHAPED = {
     "PerCoordinate": aruba(fmrl.PerCoordinate), "LowRank": aruba(fmrl.LowRank, 2),
-    "FullMatrix": aruba(fmrl.FullMatrix), "Covariance": lambda case: fmrl.Covariance(1.0),
+    "MetaSGD": lambda case: fmrl.MetaSGD(case.step, 0.1), "FullMatrix": aruba(fmrl.FullMatrix),
+    "Observed": lambda case: fmrl.Observed(fmrl.AverageDeviation(case.radius / 20),
+                                           case.radius / case.step / 20),
+    "Covariance": lambda case: fmrl.Covariance(1.0),
+}
+STATED = {  # rules that are given on the command line
+    "fmrl train --similarity": "PerCoordinate(0.1, 0.1)",
+    "fmrl train --similarity Observed": "Observed(AverageDeviation(0.1), 1.0)",
+    "fmrl train --similarity MetaSGD": "MetaSGD(0.1, 0.1)",
 }
 
 
 def shaped(name, case, scratch):
-    """The new task's last action in the learned shape. For a covariance neither the bounds nor the
+    """The new task's last action in the learned shape, of a run that was stopped, saved and loaded
+    on the way. For a covariance neither the bounds nor the
     weights of tasks are in units of the columns."""
     domain, within, lipschitz = fmrl.Ball(case.radius), fmrl.OGD(), None
     if name == "Covariance":
         domain, within, lipschitz = fmrl.Ball(1e4 * case.radius), fmrl.FTRL(), 1.0
     rule, tasks = SHAPED[name](case), tasks_of(case)
     algo = fmrl.FMRL(domain, within, fmrl.FLIOnline(), similarity=rule, lipschitz=lipschitz)
-    return margins(case, fmrl.run(algo, tasks).theta[-1])
+    fmrl.save_state(fmrl.run(algo, tasks[:2]).state, scratch / "state.npz")
+    state = fmrl.load_state(scratch / "state.npz")
+    return margins(case, fmrl.run(algo, tasks[2:], state=state).theta[-1])
 
 
 def hedge(case):
@@ -461,9 +472,8 @@ WAYS = {
     "partial_fit + adapt": Way(partially, "Meta.partial_fit"),
     "fmrl train, adapt, predict": Way(
         commands, "fmrl train, fmrl adapt, fmrl predict, Meta.begin, Meta.play"),
-    "fmrl train --similarity": Way(
-        lambda case, scratch: commands(case, scratch, "--similarity", "PerCoordinate(0.1, 0.1)"),
-        "fmrl train"),
+    **{name: Way(lambda case, scratch, rule=rule: commands(case, scratch, "--similarity", rule),
+                 "fmrl train") for name, rule in STATED.items()},
     "run": Way(run, "fmrl.run, fmrl.stack, engine local"),
     "step": Way(step, "fmrl.FMRL.step, fmrl.FMRL.play, fmrl.play"),
     **{f"run, {name}": Way(partial(shaped, name), "fmrl.run") for name in SHAPED},

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 import fmrl
-from fmrl.deep.checks import architecture
+from fmrl.deep.checks import attached, layers
 from fmrl.deep.evaluation import Variety
 from fmrl.deep.meta_level import leaves
 from fmrl.deep.trainer import MetaTrainer
@@ -99,7 +99,9 @@ def load(trainer: MetaTrainer, path: str | os.PathLike) -> MetaTrainer:
         what = f"{path} is damaged: its numbers are not those that were saved"
         raise FMRLError(what, fix="go back to the checkpoint before")
     for name, value in _made(trainer).items():
-        if about.get(name) != value:
+        if name == "layers":
+            _alike(about.get(name), value)
+        elif about.get(name) != value:
             saved = f"the checkpoint was made with {name} = {about.get(name)}"
             raise FMRLError(f"{saved}, the trainer has {value}")
     trainer._put(None)
@@ -141,13 +143,26 @@ def _made(trainer: MetaTrainer) -> dict:
     return {
         "names": list(trainer.layout.names),
         "shapes": [list(s) for s in trainer.layout.shapes],
-        "module": zlib.crc32(repr(architecture(trainer.module)).encode()),
+        "layers": json.loads(json.dumps(layers(trainer.module), default=_plain)),
+        "attached": zlib.crc32(repr(attached(trainer.module)).encode()),
         "dtype": str(trainer.state.phi.dtype),
         "steps": trainer.rates.tolist(),
         "loss": named or _plain(loss),
         **{name: _plain(getattr(trainer, name)) for name in rules},
         **{name: getattr(trainer, name) for name in ("meta_batch", "runs", "seed")},
     }
+
+
+def _alike(saved: Any, here: dict[str, dict[str, Any]]) -> None:
+    """Refuse layers that differ in a setting both have: versions of torch add settings."""
+    if not isinstance(saved, dict) or saved.keys() != here.keys():
+        raise FMRLError("the checkpoint was made with other layers than the trainer's")
+    for name, settings in here.items():
+        there = saved[name] if isinstance(saved[name], dict) else {"class": None}
+        for setting in settings.keys() & there.keys():
+            if there[setting] != settings[setting]:
+                what = f"the checkpoint was made with {setting} = {there[setting]} at layer"
+                raise FMRLError(f"{what} {name!r}, the trainer has {settings[setting]}")
 
 
 def _plain(value: Any) -> str:

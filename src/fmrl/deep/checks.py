@@ -4,6 +4,7 @@ networks may run side by side.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -45,6 +46,19 @@ def table(values: Any, what: str, task: int | None = None) -> torch.Tensor:
         need = "must be an array of real numbers with one entry for each sample"
         raise FMRLError(f"{what} {need}", task=task)
     return found.detach()
+
+
+def with_channel(inputs: torch.Tensor, images: bool | None) -> torch.Tensor:
+    """Inputs [N, H, W] with a channel axis, unless ``images`` is False; None: said where they may
+    be sequences.
+    """
+    if inputs.ndim != 3 or images is False:
+        return inputs
+    if images is None and inputs.shape[1] != inputs.shape[2]:
+        what = f"inputs {tuple(inputs.shape[1:])} are taken as images of one channel: say "
+        what += "images=False if they are sequences, images=True if they are images"
+        warnings.warn(what, RuntimeWarning, stacklevel=3)
+    return inputs[:, None]
 
 
 def classes_of(y: Any, count: int) -> np.ndarray:
@@ -111,18 +125,26 @@ def suited(module: nn.Module, tasks: Any, loss: Loss, path: str = "auto") -> Sta
     return apply
 
 
-def architecture(module: nn.Module) -> tuple:
-    """What modules of one architecture share besides their parameters' shapes.
+def layers(module: nn.Module) -> dict[str, dict[str, Any]]:
+    """Class and plain settings of every layer, by its name."""
+    return {
+        name: {"class": type(m).__qualname__}
+        | {k: v for k, v in vars(m).items() if type(v) in PLAIN and k[0] != "_"}
+        for name, m in module.named_modules()
+    }
 
-    That is layers, settings, hooks, buffers, and what is frozen.
-    """
-    settings = []
-    for name, m in module.named_modules():
-        plain = [(k, v) for k, v in sorted(vars(m).items()) if type(v) in PLAIN]
-        settings.append((name, plain, [len(getattr(m, hook, ())) for hook in HOOKS]))
+
+def attached(module: nn.Module) -> tuple:
+    """Hooks, buffers, and what is frozen."""
+    hooks = [[len(getattr(m, hook, ())) for hook in HOOKS] for m in module.modules()]
     buffers = [(name, buffer.cpu().numpy().tobytes()) for name, buffer in module.named_buffers()]
     frozen = [name for name, p in module.named_parameters() if not p.requires_grad]
-    return repr(module), settings, buffers, frozen
+    return hooks, buffers, frozen
+
+
+def architecture(module: nn.Module) -> tuple:
+    """What modules of one architecture share besides their parameters' shapes."""
+    return repr(module), layers(module), attached(module)
 
 
 def side_by_side(

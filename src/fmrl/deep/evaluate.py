@@ -15,7 +15,7 @@ from fmrl.deep import without
 from fmrl.deep.adaptation import Start, ends
 from fmrl.deep.checks import extent, sequence, whole
 from fmrl.deep.engines.inner import InnerLoop, capture
-from fmrl.deep.evaluation import BothProtocols, Evaluation, Variety
+from fmrl.deep.evaluation import BothProtocols, Evaluation, Variety, warn_of_shared
 from fmrl.deep.losses import Loss, squared_error
 from fmrl.deep.networks import present
 from fmrl.deep.tasks import Queried, TasksWithQueries
@@ -43,7 +43,8 @@ def evaluate(
     same network untrained (a trainer's modules as they were given, a module drawn anew; the same
     inner steps, and the step a trainer began with), nearest class mean, and logistic regression on
     the inputs; for numbers and the squared error ridge regression and the mean of the samples.
-    ``.sentence`` says whether it helped.
+    ``.sentence`` says whether it helped. A warning names test classes that were trained on, where
+    both are drawn from pools.
 
     Args:
         learner: A trainer (its within, loss, step and carried moments are used; it is not changed)
@@ -82,6 +83,8 @@ def evaluate(
     chosen, listed = len(begin.phi), isinstance(episodes, (list, tuple))
     sources = list(episodes) if listed else [episodes] * chosen
     _check(sources, chosen, begin)
+    if isinstance(learner, MetaTrainer):
+        warn_of_shared(learner.played.values(), sources)
     sources = [s.with_steps(steps) for s in sources]
     asked = PROTOCOLS if protocol == "both" else (protocol,)
     measured = _measure(what, sources[0], begin.loss)

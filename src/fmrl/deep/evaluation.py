@@ -5,7 +5,8 @@ meta-learning, and one sentence on whether it helped.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -46,6 +47,36 @@ class Variety(NamedTuple):
         """
         few = self.count < max(FEW, 3 * self.ways)
         return f"{self.count} training {self.kind} are few." if few else ""
+
+
+def warn_of_shared(trained: Iterable[Any], tested: Iterable[Any]) -> None:
+    """Say which test classes were training classes, where sequences were drawn from pools.
+
+    Classes are the same where they lie in one table, or where two tables call them by one string.
+    """
+    found, count = {}, 0
+    for new in {id(s): s for s in tested}.values():
+        theirs = _classes(new)
+        count += len(theirs)
+        for old in trained:
+            one = old.inputs is new.inputs
+            mine = _classes(old)
+            keys = set(mine) if one else {n for n in mine.values() if isinstance(n, str)}
+            found |= {n: None for c, n in theirs.items() if (c if one else n) in keys}
+    if found:
+        names = ", ".join(map(str, list(found)[:5])) + ", …" * (len(found) > 5)
+        what = f"{len(found)} of the {count} test classes were trained on ({names}): the score "
+        what += "does not tell how well a new class is learned. Draw tasks with other classes="
+        warnings.warn(what, RuntimeWarning, stacklevel=3)
+
+
+def _classes(source: Any) -> dict[int, Any]:
+    """{number: name} of the classes that a sequence draws from; none where it does not tell."""
+    episodes, pool = getattr(source, "episodes", None), getattr(source, "pool", None)
+    if episodes is None or pool is None:
+        return {}
+    own = range(len(episodes.sizes)) if episodes.classes is None else episodes.classes
+    return {int(c): c if pool.values is None else pool.values[c] for c in own}
 
 
 @dataclass(frozen=True, eq=False, repr=False)

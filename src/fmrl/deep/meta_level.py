@@ -274,7 +274,9 @@ class MetaLevel:
         ends [R, K, P]: moments where the tasks ended, each of which began at ``second`` [R, P].
         """
         weights = self.weights(ends.shape[1], steps)
-        total = sum(w * ends[:, k] for k, w in enumerate(weights))
+        total = (weights[0] * ends[:, 0]).contiguous()
+        for k in range(1, len(weights)):
+            total.add_(ends[:, k], alpha=weights[k])
         self.fold(second, total, len(weights), steps)
 
     def fold(self, second: torch.Tensor, total: torch.Tensor, count: int, steps: int) -> None:

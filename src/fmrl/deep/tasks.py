@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from fmrl.datasets.episodes import Episodes, _splitmix
-from fmrl.deep.checks import classes_of, pair, table, whole
+from fmrl.deep.checks import classes_of, pair, table, whole, with_channel
 from fmrl.errors import FMRLError
 
 ORDER = 0x5EED  # keeps the order of mini-batches independent of the draw of classes and samples
@@ -78,7 +78,7 @@ class Pool:
 
     @classmethod
     def of(
-        cls, X: Any, y: Any, device: Any = "cpu", name: str = "arrays", images: bool = True
+        cls, X: Any, y: Any, device: Any = "cpu", name: str = "arrays", images: bool | None = None
     ) -> Pool:
         """A pool of samples with a class each.
 
@@ -87,13 +87,14 @@ class Pool:
             y: [N] the class of each, numbers or strings; ``classes=`` of `tasks` uses these names.
             device: Where the table is kept.
             name: For ``repr``.
-            images: Whether X [N, H, W] gets a channel axis; say False for sequences [N, L, F].
+            images: Whether X [N, H, W] gets a channel axis; say False for sequences [N, L, F]. Left
+                out it does, and a warning says so unless H = W.
         """
         X = table(X, "X")
         y = classes_of(y, len(X))
         values, counts = np.unique(y, return_counts=True)
         inputs = X[torch.as_tensor(np.argsort(y, kind="stable"), device=X.device)]
-        inputs = inputs[:, None] if images and inputs.ndim == 3 else inputs
+        inputs = with_channel(inputs, images)
         return cls(inputs.to(device), _starts(counts, device), name, tuple(values.tolist()))
 
     @classmethod

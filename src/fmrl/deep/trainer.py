@@ -23,7 +23,7 @@ from fmrl.deep.meta_level import MetaLevel, mapped
 from fmrl.deep.networks import Layout, present
 from fmrl.deep.ranks import Ranks, shared
 from fmrl.deep.tasks import Tasks
-from fmrl.deep.within import Adam
+from fmrl.deep.within import Adam, warn_unused
 from fmrl.errors import FMRLError
 
 SLICE = 32  # meta-iterations between looks at the clock on a GPU
@@ -47,7 +47,8 @@ class MetaTrainer:
         meta: Interpolate (the default), FollowLeader, AdaptiveOGD or any meta-update of the core.
         similarity: None for the fixed step of ``within``, or a similarity rule of the core:
             Doubling, AverageDeviation, Known; with `SGD` also Isotropic, and PerCoordinate, which
-            learns a step for every parameter (ARUBA).
+            learns a step for every parameter (ARUBA). It sets the step from the first task on: one
+            given to ``within`` too is not used, and a warning says so.
         meta_batch: Tasks of a meta-iteration, which all start from the same phi.
         runs: R copies of one module.
         seed: Which stretch of a task sequence is played. Runs that share a sequence play seed,
@@ -97,7 +98,9 @@ class MetaTrainer:
         self.first, self.variety = flat, None  # where training begins; what it was trained on
         self.state = self.level.init(flat)
         self.rates = flat.new_tensor([w.step or 1.0 for w in withins])
+        warn_unused(self.within, similarity)
         self.losses: list[torch.Tensor] = []  # [iterations, R] per chunk
+        self.played: dict[int, Tasks] = {}  # sequences from pools that were trained on
         self.loop: InnerLoop | None = None
         self.engine: MetaIteration | None = None
         self.order: torch.Tensor | None = None  # of state's parameters: None is the module's
@@ -242,6 +245,7 @@ class MetaTrainer:
         Where memory runs out, half as many tasks go through the network at once.
         """
         self.variety = Variety.of(sources)
+        self.played |= {id(s.episodes): s for s in sources if hasattr(s, "episodes")}
         source, in_turn = sources[0], self.within.carry == "in turn"
         steps, batch, rounds = source.steps, source.batch, rounds or source.steps
         shape = (steps, rounds, batch, id(source.inputs), kind, present(self.module), self.piece)

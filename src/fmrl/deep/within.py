@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
@@ -167,6 +168,17 @@ def known(within: SGD | Adam | DoG) -> SGD | Adam | DoG:
         fix = "use fmrl.deep.SGD(step), fmrl.deep.Adam(step) or fmrl.deep.DoG()"
         raise FMRLError(f"within={name} is not an optimiser of fmrl.deep", fix=fix)
     return within
+
+
+def warn_unused(within: SGD | Adam | DoG, similarity: Any) -> None:
+    """Say that a similarity rule sets the step, where ``within`` was given one of its own.
+
+    >>> warn_unused(SGD(), "a rule"), warn_unused(SGD(0.05), None)
+    (None, None)
+    """
+    if similarity is not None and within.step not in (None, type(within)().step):
+        what = f"{within!r}: its step is not used, because {similarity!r} sets the step"
+        warnings.warn(f"{what}: leave one of the two out", RuntimeWarning, stacklevel=3)
 
 
 def _check(value) -> None:

@@ -10,10 +10,11 @@ from flwr.app import Context, Message
 from torch import nn
 
 from fmrl.core.rules.update import FLIOnline
+from fmrl.deep.engines.iteration import STRETCH
 from fmrl.deep.losses import Loss, cross_entropy
 from fmrl.deep.within import SGD
 from fmrl.federated.networks import Network
-from fmrl.federated.records import EXAMPLES, SIGMA, read, reply
+from fmrl.federated.records import CLIENT, EXAMPLES, SIGMA, client_of, read, reply
 
 
 def train_network(
@@ -33,22 +34,23 @@ def train_network(
         update: FLIOnline (last iterate, the default), FLIBatch (average) or LongRun(steps).
         loss: Of outputs [T, B, ...] and targets [T, B, ...]; returns [T].
         number: Which task of ``tasks``; by default that of the round, so that every round has its
-            own order of samples.
+            own order of samples, and every client its own masks of dropout.
         examples: What the client weighs under FedAvg; by default the samples it has.
     """
     asked = read(message)
     network = Network(module, within or SGD(), update or FLIOnline(), loss)
     at = asked.round if number is None else number
     ended = network.play(
-        asked.arrays, tasks, at, asked.guess, absolute=asked.absolute, observes=asked.observes
-    )
+        asked.arrays, tasks, at, asked.guess, absolute=asked.absolute, observes=asked.observes,
+        masks=_masks(context, at) if number is None else number,
+    )  # fmt: skip
     weight = {EXAMPLES: _examples(tasks) if examples is None else examples, SIGMA: ended.sigma}
     return reply(message, context, weight | {"loss": ended.loss}, ended.arrays, ended.seen)
 
 
 def evaluate_network(
     message: Message, context: Context, module: nn.Module, tasks: Any, test: tuple[Any, Any], *,
-    within: Any = None, loss: Loss = cross_entropy, number: int = 0,
+    within: Any = None, loss: Loss = cross_entropy, number: int | None = None,
 ) -> Message:  # fmt: skip
     """Personalised evaluation: adapt on the client's data, then score on samples it did not see.
 
@@ -63,14 +65,25 @@ def evaluate_network(
         test: Inputs and targets to be scored on.
         within: `SGD` (the default), or `Adam` with ``carry=False``.
         loss: Of outputs [T, B, ...] and targets [T, B, ...]; returns [T].
-        number: Which task of ``tasks``, that is, which order of samples.
+        number: Which task of ``tasks``, that is, which order of samples and masks of dropout; by
+            default task 0 and the client's own masks.
     """
     asked, network = read(message), Network(module, within or SGD(), FLIOnline(), loss)
-    ended = network.play(asked.arrays, tasks, number, asked.guess, absolute=asked.absolute)
+    at = 0 if number is None else number
+    ended = network.play(
+        asked.arrays, tasks, at, asked.guess, absolute=asked.absolute,
+        masks=_masks(context, at) if number is None else number,
+    )  # fmt: skip
     before, after = (network.scores(a, *test) for a in (asked.arrays, ended.arrays))
     numbers: dict[str, Any] = {EXAMPLES: len(test[1])}
     numbers |= after | {f"unadapted-{name}": value for name, value in before.items()}
     return reply(message, context, numbers)
+
+
+def _masks(context: Context, at: int) -> int:
+    """A number that no two clients of a round share; without a partition number, by the node."""
+    client = client_of(context).get(CLIENT, getattr(context, "node_id", 0))
+    return client % (2**31 - 1) * STRETCH + at
 
 
 def _examples(tasks: Any) -> int:

@@ -73,7 +73,7 @@ class Network:
 
     def play(
         self, arrays: Arrays, tasks: Any, number: int, guess: Any = None, *, absolute: bool = True,
-        observes: str | None = None,
+        observes: str | None = None, masks: int | None = None,
     ) -> Ended:  # fmt: skip
         """Adapt from the server's arrays to task ``number`` of ``tasks``.
 
@@ -85,6 +85,7 @@ class Network:
                 the step of ``within``.
             absolute: Whether the guess is the step itself.
             observes: What to observe: None, "norms" or "squares".
+            masks: What dropout draws its masks from; by default ``number``.
         """
         if observes not in OBSERVED:
             fix = "use PerCoordinate(epsilon) or Isotropic(epsilon)"
@@ -110,7 +111,7 @@ class Network:
         loop.eta.copy_(eta[order] if eta.ndim else eta)
         loop.bias.copy_(loop.bias_at(0))
         if loop.number is not None:
-            loop.number.fill_(number)  # masks of dropout
+            loop.number.fill_(number if masks is None else masks)
         loop.play()
         average = (
             None if loop.average is None else in_module_order(loop.average, loop.order) / loop.steps

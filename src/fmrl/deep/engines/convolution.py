@@ -11,6 +11,28 @@ from torch.nn import functional as F
 from fmrl.deep.engines import fused
 
 
+def single(value) -> tuple[int, ...]:
+    """A number, or the numbers given, as a tuple."""
+    return (value,) if isinstance(value, int) else tuple(value)
+
+
+def both(value) -> tuple[int, int]:
+    """The same for rows and columns."""
+    value = single(value)
+    return (*value, *value) if len(value) == 1 else value
+
+
+def pads_of(padding, kernel, dilation) -> tuple[int, int, int, int]:
+    """(left, right, top, bottom); "same" puts an odd pixel behind, as torch does."""
+    if padding == "valid":
+        padding = 0
+    if padding != "same":
+        down, across = both(padding)
+        return across, across, down, down
+    rows, columns = (d * (k - 1) for d, k in zip(dilation, kernel, strict=True))
+    return columns // 2, columns - columns // 2, rows // 2, rows - rows // 2
+
+
 def convolve(x, weight, pads, stride, dilation) -> torch.Tensor:
     """x [T, B, C, H, W] with weights [T, O, C, k, k] -> [T, B, O, H', W'].
 

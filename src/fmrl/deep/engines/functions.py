@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from fmrl.deep.engines import recurrent
-from fmrl.deep.engines.convolution import convolve
+from fmrl.deep.engines.convolution import both, convolve, pads_of, single
 
 SMALL = 2**13  # weights of a layer: below, a transposed copy costs less than to look for a rule
 MULTIPLIERS = -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15  # of splitmix64, as signed numbers
@@ -259,8 +259,8 @@ def _linear(mode, func, input, weight, bias=None):
 def _conv2d(mode, func, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     if not mode.stacked or groups != 1 or input.ndim != 4:
         return func(input, weight, bias, stride, padding, dilation, groups)
-    stride, dilation = _pair(stride), _pair(dilation)
-    pads = _pads(padding, weight.shape[-2:], dilation)
+    stride, dilation = both(stride), both(dilation)
+    pads = pads_of(padding, weight.shape[-2:], dilation)
     y = mode.stacking(lambda x, w: convolve(x, w, pads, stride, dilation), input, weight)
     return y if bias is None else y + bias[:, None, None]
 
@@ -268,30 +268,10 @@ def _conv2d(mode, func, input, weight, bias=None, stride=1, padding=0, dilation=
 def _conv1d(mode, func, input, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
     if not mode.stacked or groups != 1 or input.ndim != 3:
         return func(input, weight, bias, stride, padding, dilation, groups)
-    stride, dilation = ((1, *_single(v)) for v in (stride, dilation))
-    padding = padding if isinstance(padding, str) else (0, *_single(padding))
+    stride, dilation = ((1, *single(v)) for v in (stride, dilation))
+    padding = padding if isinstance(padding, str) else (0, *single(padding))
     flat = input[..., None, :], weight[..., None, :]
     return _conv2d(mode, func, *flat, bias, stride, padding, dilation)[..., 0, :]
-
-
-def _single(value) -> tuple[int, ...]:
-    return (value,) if isinstance(value, int) else tuple(value)
-
-
-def _pair(value) -> tuple[int, int]:
-    value = _single(value)
-    return (*value, *value) if len(value) == 1 else value
-
-
-def _pads(padding, kernel, dilation) -> tuple[int, int, int, int]:
-    """(left, right, top, bottom); "same" puts an odd pixel behind, as torch does."""
-    if padding == "valid":
-        padding = 0
-    if padding != "same":
-        down, across = _pair(padding)
-        return across, across, down, down
-    rows, columns = (d * (k - 1) for d, k in zip(dilation, kernel, strict=True))
-    return columns // 2, columns - columns // 2, rows // 2, rows - rows // 2
 
 
 def _recurrent(cell: str):
@@ -324,6 +304,19 @@ def _recurrent(cell: str):
     return layer
 
 
+def _cell(kind: str):
+    """One step, which vmap would run task by task."""
+
+    def cell(mode, func, input, state, into, again, bias=None, back=None):
+        if not mode.stacked:
+            return func(input, state, into, again, bias, back)
+        h = state[0] if kind == "lstm" else state
+        gates = _linear(mode, F.linear, input, into, bias)
+        return recurrent.step(kind, gates, _linear(mode, F.linear, h, again, back), state)
+
+    return cell
+
+
 REPLACED = {
     F.dropout: _dropout,
     torch.dropout: lambda mode, func, input, p, train: _dropout(mode, func, input, p, train),
@@ -342,4 +335,8 @@ REPLACED = {
     torch.gru: _recurrent("gru"),
     torch.rnn_tanh: _recurrent("tanh"),
     torch.rnn_relu: _recurrent("relu"),
+    torch.lstm_cell: _cell("lstm"),
+    torch.gru_cell: _cell("gru"),
+    torch.rnn_tanh_cell: _cell("tanh"),
+    torch.rnn_relu_cell: _cell("relu"),
 }

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from fmrl.deep.engines import by_hand, fused, pooled
+from fmrl.deep.engines import by_hand, fused, on_cpu, pooled
 from fmrl.deep.engines.agreement import agrees, descend_error, fused_error, pooled_error
 from fmrl.deep.engines.by_hand import share
 from fmrl.deep.engines.functions import mix
@@ -32,7 +32,6 @@ from fmrl.errors import FMRLError
 
 PATHS = (*FORMS, "fused", "by hand")
 CPU_TASKS = 5  # that the caches hold
-PART = 2**14  # parameters of a task that its optimiser moves at a time on a CPU
 PATCHES = 2**30  # numbers that the patches of a piece may take on a GPU
 
 
@@ -70,8 +69,12 @@ class InnerLoop:
         self._try_loss(layout, kind, shape)
         frozen = layout.mask(device)
         self._choose(device, dtype, frozen, average)
+        self.plain_cpu = device.type == "cpu" and path == "auto" and self.hand is None
         if device.type == "cpu" and path == "auto":
-            self.piece = min(self.piece, CPU_TASKS)
+            # A thread with tasks of its own does not wait for others at every product.
+            stacks = not self.plain_cpu or on_cpu.dense(module)
+            each = -(-tasks // torch.get_num_threads())
+            self.piece = min(self.piece, CPU_TASKS if stacks else 1, each)
         elif self.hand is not None and not self.pooled:
             self.piece = min(self.piece, max(1, PATCHES // self.hand.patches(batch)))
         found = self.plan or self.hand
@@ -152,7 +155,8 @@ class InnerLoop:
 
         if self.plan is None and self.hand is None:
             for worker in range(threads):  # copied before anyone calls the module
-                self._once(worker, 0)
+                for tasks in {len(self.theta[rows]) for rows in pieces} if self.plain_cpu else {0}:
+                    self._once(worker, tasks)
 
         def job(worker: int) -> None:
             for rows in pieces[worker::threads]:
@@ -188,6 +192,8 @@ class InnerLoop:
         """Losses [T] and gradient [T, P] of one mini-batch; the gradient may be written to."""
         if self.hand is not None:
             return self._once(worker, len(theta))(theta, self.images[index], label)
+        if self.plain_cpu:
+            return self._once(worker, len(theta))(theta, self.inputs[index], label, key)
         leaf = (
             theta.data.requires_grad_()
         )  # not detach: other threads move their own rows meanwhile
@@ -199,7 +205,9 @@ class InnerLoop:
         the gradient by hand for stacks of this size."""
         key, device, scale = (worker, tasks), self.theta.device, self.scale
         if key not in self.made:
-            if self.plan is None and self.hand is None:
+            if self.plain_cpu:
+                self.made[key] = on_cpu.gradient_of(self.apply, self.loss, tasks, self.theta)
+            elif self.plan is None and self.hand is None:
                 self.made[key] = self.apply if worker == 0 else self.apply.another()
             elif self.plan is not None:
                 facts = self.plan, tasks, self.batch, self.within, self.precision, device
@@ -245,13 +253,11 @@ def descend(within, theta, second, average, squares, gradient, frozen, eta, bias
     if second is None:
         theta -= gradient.mul_(eta)
         return
-    part = theta.shape[1] if theta.is_cuda else PART
-    wide = eta.expand(-1, theta.shape[1]) * bias if eta.shape[1] > 1 else None
-    for i in range(0, theta.shape[1], part):
-        t, g, v = (a[:, i : i + part] for a in (theta, gradient, second))
-        v.mul_(within.beta2).addcmul_(g, g, value=1 - within.beta2)
-        g.mul_(eta * bias if wide is None else wide[:, i : i + part])
-        t.addcdiv_(g, v.sqrt().add_(within.eps * bias), value=-1)  # eta·g/(√v/bias + eps)
+    if not theta.is_cuda and on_cpu.adam(within, theta, second, gradient, eta, bias):
+        return
+    second.mul_(within.beta2).addcmul_(gradient, gradient, value=1 - within.beta2)
+    gradient.mul_(eta * bias)
+    theta.addcdiv_(gradient, second.sqrt().add_(within.eps * bias), value=-1)  # eta·g/(√v/bias+eps)
 
 
 def in_module_order(values: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:

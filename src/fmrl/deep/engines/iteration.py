@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -64,11 +64,11 @@ class MetaIteration:
         self.ends = loop.theta.new_zeros(shape) if self.turns > 1 else None
         self.side = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.memories: list[Any] = []  # the meta-update's counters after each meta-iteration loaded
-        kept = [t.clone() for t in state.tensors()]
+        self.kept = [t.clone() for t in state.tensors()]
         try:
             self.once = capture(self.body, device)
         finally:  # capturing moved them
-            _restore(state, kept)
+            _restore(state.tensors(), self.kept)
 
     def load(self, sources: Sequence[Tasks], first: Sequence[int], count: int) -> None:
         """Draw the tasks of the next ``count`` meta-iterations, without waiting for the device.
@@ -111,7 +111,8 @@ class MetaIteration:
             self._some(min(group, count - start))
 
     def _some(self, count: int) -> None:
-        state, kept = self.state, [t.clone() for t in self.state.tensors()]
+        state = self.state
+        _restore(self.kept, state.tensors())
         before, taken, memory = state.iteration, state.taken, state.meta
         try:
             for _ in range(count):
@@ -123,7 +124,7 @@ class MetaIteration:
         except BaseException:
             if self.at.is_cuda:
                 torch.cuda.synchronize(self.at.device)
-            _restore(state, kept)
+            _restore(state.tensors(), self.kept)
             state.iteration, state.taken, state.meta = before, taken, memory
             raise
 
@@ -195,8 +196,8 @@ class MetaIteration:
         torch.cuda.current_stream(self.at.device).wait_stream(self.side)
 
 
-def _restore(state: MetaState, kept: Sequence[torch.Tensor]) -> None:
-    for tensor, value in zip(state.tensors(), kept, strict=True):
+def _restore(tensors: Iterable[torch.Tensor], kept: Iterable[torch.Tensor]) -> None:
+    for tensor, value in zip(tensors, kept, strict=True):
         tensor.copy_(value)
 
 

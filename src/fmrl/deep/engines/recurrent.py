@@ -97,11 +97,23 @@ def _plain(cell, gates, h, again):
 
 def _gru(gates, h, again, biases):
     back = h @ again.mT
-    back = back + biases[1][:, None] if biases else back
-    (r, z, n), (hr, hz, hn) = gates.chunk(3, -1), back.chunk(3, -1)
-    r, z = (r + hr).sigmoid(), (z + hz).sigmoid()
-    n = (n + r * hn).tanh()
-    return n + z * (h - n)
+    return step("gru", gates, back + biases[1][:, None] if biases else back, h)
+
+
+def step(cell: str, gates, back, state):
+    """The state after one step, from the products with the input and with the state, [..., 4H] for
+    an LSTM (whose state is h and c), [..., 3H] for a GRU, else [..., H].
+    """
+    if cell == "gru":
+        (r, z, n), (hr, hz, hn) = gates.chunk(3, -1), back.chunk(3, -1)
+        r, z = (r + hr).sigmoid(), (z + hz).sigmoid()
+        n = (n + r * hn).tanh()
+        return n + z * (state - n)
+    if cell != "lstm":
+        return (gates + back).tanh() if cell == "tanh" else (gates + back).relu()
+    i, f, g, o = (gates + back).chunk(4, -1)
+    c = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
+    return o.sigmoid() * c.tanh(), c
 
 
 class _LSTM(torch.autograd.Function):

@@ -6,7 +6,6 @@ Every method sees the same clients and the same samples in the same order. Inner
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from fmrl.core.rules.meta import Interpolate, LastUpdate
 from fmrl.core.rules.shape import Isotropic, KnownStep, PerCoordinate
 from fmrl.datasets.shakespeare import ALPHABET
 from fmrl.deep.engines.inner import InnerLoop, capture
-from fmrl.deep.engines.stacked import Stacked
 from fmrl.deep.networks import Layout, _seeded
 from fmrl.deep.within import SGD
 from fmrl.federated.server import Form, Server, advance
@@ -35,18 +33,15 @@ from fmrl.reproduce.federated.claims import (
     START,
     TRAINED,
 )
-from fmrl.reproduce.federated.clients import Clients, Config
+from fmrl.reproduce.federated.study import Clients, Config
 
 WATCHES = {f"{FEDAVG} + {ISOTROPIC}": ISOTROPIC, f"{FEDAVG} + {PER}": PER}  # rules that only look
+SIZES = 6  # of the stack, as clients come to their end
 SCORED = 4096  # sequences that are scored at once
 
 
 class NextCharacter(nn.Module):
-    """Embedding, LSTM layers, and a dense layer on the last state.
-
-    Args:
-        config: Its sizes.
-    """
+    """Embedding, LSTM layers, and a dense layer on the last state."""
 
     def __init__(self, config: Config):
         super().__init__()
@@ -55,44 +50,13 @@ class NextCharacter(nn.Module):
         self.dense = nn.Linear(config.hidden, len(ALPHABET))
 
     def forward(self, x):
-        return self.dense(self.states(self.embed(x))[:, -1])
-
-    def states(self, x):
-        """Of the last layer, [B, context, hidden]."""
-        return self.lstm(x)[0]
+        return self.dense(self.lstm(self.embed(x))[0][:, -1])
 
 
-class WrittenOut(NextCharacter):
-    """The same network with the same parameters, its LSTM written out step by step: for a torch
-    that cannot stack an nn.LSTM and would go through the networks one by one.
-    """
-
-    def states(self, x):
-        """What `nn.LSTM` computes."""
-        for layer in range(self.lstm.num_layers):
-            names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-            into, back, *biases = (getattr(self.lstm, f"{name}_l{layer}") for name in names)
-            inputs, made = x @ into.T + sum(biases), []
-            h = c = torch.zeros_like(inputs[:, 0, : self.lstm.hidden_size])
-            for at in range(x.shape[1]):
-                gates = inputs[:, at] + h @ back.T
-                i, f, g, o = gates.chunk(4, -1)
-                c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-                h = o.sigmoid() * c.tanh()
-                made.append(h)
-            x = torch.stack(made, 1)
-        return x
-
-
-def network(config: Config, seed: int, inputs: torch.Tensor) -> nn.Module:
-    """The network of a seed, in the form that can be stacked."""
-    for form in (NextCharacter, WrittenOut):
-        with _seeded(seed), warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # that tasks would take turns
-            module = form(config).to(inputs.device)
-            if not Stacked(module, sample=inputs).looped:
-                break
-    return module
+def network(config: Config, seed: int) -> nn.Module:
+    """The network of a seed."""
+    with _seeded(seed):
+        return NextCharacter(config)
 
 
 def rules(config: Config, size: int) -> dict[str, FMRL]:
@@ -111,13 +75,7 @@ def rules(config: Config, size: int) -> dict[str, FMRL]:
 
 
 class Stack:
-    """All methods of all seeds, trained side by side.
-
-    Args:
-        config: Sizes.
-        clients: The roles.
-        device: Where to train.
-    """
+    """All methods of all seeds, trained side by side."""
 
     def __init__(self, config: Config, clients: Clients, device: Any):
         self.config, self.clients = config, clients
@@ -125,7 +83,7 @@ class Stack:
         self.seeds = [config.seed + r for r in range(config.seeds)]
         text = torch.as_tensor(clients.text.astype(np.int64), device=self.device)
         self.text, inputs = text, text.unfold(0, config.context, 1)
-        modules = [network(config, seed, inputs) for seed in self.seeds]
+        modules = [network(config, seed).to(self.device) for seed in self.seeds]
         self.module, layout = modules[0], Layout.of(modules[0])
         form = Form.of({n: p.detach().cpu().numpy() for n, p in self.module.named_parameters()})
         self.first = torch.stack([layout.flat(m) for m in modules])  # [R, P]
@@ -133,12 +91,15 @@ class Stack:
         self.servers = {name: Server(algo, form) for name, algo in algos.items()}
         self.states: dict[str, State] = {n: a.init(self.first.clone()) for n, a in algos.items()}
         self.done = 0
-        self.tasks = len(TRAINED) * config.seeds * config.clients
+        rows = config.seeds * config.clients
+        self.tasks = len(TRAINED) * rows
         self.loop = InnerLoop(
             self.module, SGD(1.0), inputs, tasks=self.tasks, steps=1, batch=config.batch,
             shaped=True, observe=1, precision="tf32",
         )  # fmt: skip
-        self.step = capture(self.loop.play, self.device)
+        # Clients with few samples are done early: the stack shrinks in a few steps of size.
+        sizes = sorted({len(TRAINED) * -(-rows * part // SIZES) for part in range(1, SIZES + 1)})
+        self.played = {size: self._captured(size) for size in sizes}
         self.splits = [clients.split(seed) for seed in self.seeds]
 
     @property
@@ -152,33 +113,29 @@ class Stack:
         return made
 
     def round(self) -> None:
-        """One round of every method."""
         config, number = self.config, self.done + 1
         chosen = [self._chosen(r, number) for r in range(config.seeds)]  # [R, K]
-        rows = self._rows(chosen, 0, number)  # [R, K, steps, B]
+        rows, epochs = self._rows(chosen, number)  # [R, K, steps, B], [R, K]
         phi = torch.stack([self.states[name].phi for name in TRAINED])  # [M, R, P]
         steps = torch.stack([self._steps(name) for name in TRAINED])
         shape = (len(TRAINED), config.seeds, config.clients)
         theta, squares = self._play(
             phi[:, :, None].expand(*shape, -1), steps[:, :, None].expand(*shape, -1),
-            rows.expand(len(TRAINED), *rows.shape),
+            rows.expand(len(TRAINED), *rows.shape), np.broadcast_to(epochs, shape),
         )  # fmt: skip
+        weight = theta.new_tensor(config.batch * epochs.T)  # [K, R], samples
         for name, server in self.servers.items():
             m = TRAINED.index(FEDAVG if name in WATCHES else name)
             ends, seen = theta[m].transpose(0, 1), squares[m].transpose(0, 1)  # [K, R, P]
             seen = seen.sum(-1, keepdim=True) if server.observes == "norms" else seen
-            weight = ends.new_full(ends.shape[:2], config.batch * config.steps)
             seen = None if server.observes is None else seen
             state = advance(server.algo, self.states[name], ends, weight, seen)
             self.states[name] = state
         self.done = number
 
     def look(self, count: int, apart: bool) -> dict[str, Any]:
-        """Accuracy of the first ``count`` test clients before and after adapting, {method: [R, n]}.
-
-        Args:
-            count: Clients of every seed.
-            apart: Whether initialisations and steps of different methods are put together too.
+        """Accuracy of the first ``count`` test clients of every seed before and after adapting,
+        {method: [R, n]}; ``apart``: also of starts and steps of different methods put together.
         """
         pairs = {name: (name, name) for name in TRAINED} | (APART if apart else {})
         roles = [split[1][:count] for split in self.splits]
@@ -186,7 +143,7 @@ class Stack:
         roles = [role[:count] for role in roles]
         phi = torch.stack([self._phi(p) for p, _ in pairs.values()])  # [V, R, P]
         steps = torch.stack([self._steps(s) for _, s in pairs.values()])
-        rows, held = self._rows(roles, 0, 0), self._held(roles)
+        (rows, epochs), held = self._rows(roles, 0), self._held(roles)
         flat = list(np.ndindex(len(pairs), len(roles), count))
         before, after = np.zeros((2, len(pairs), len(roles), count))
         for start in range(0, len(flat), self.tasks):
@@ -194,19 +151,17 @@ class Stack:
             v, r, k = (list(i) for i in zip(*part, strict=True))
             full = self.tasks - len(part)  # the stack has one size
             own, eta, index = phi[v, r], steps[v, r], rows[r, k]
+            length = np.concatenate([epochs[r, k], np.ones(full, dtype=int)])
             own, eta, index = (
                 torch.cat([a, a[:1].expand(full, *a.shape[1:])]) for a in (own, eta, index)
             )
-            theta, _ = self._play(own, eta, index)
+            theta, _ = self._play(own, eta, index, length)
             asked = [held[a][b] for a, b in zip(r, k, strict=True)]
             for found, at in ((before, own), (after, theta)):
                 found[v, r, k] = self._accuracy(at[: len(part)], asked)
-        names = list(pairs)
-        return {
-            "round": self.done,
-            "before": {n: before[i].tolist() for i, n in enumerate(names)},
-            "after": {n: after[i].tolist() for i, n in enumerate(names)},
-        }
+        found = {"before": before, "after": after}
+        looks = {k: dict(zip(pairs, v.tolist(), strict=True)) for k, v in found.items()}
+        return {"round": self.done} | looks
 
     def _phi(self, name: str) -> torch.Tensor:
         return self.first if name == START else self.states[name].phi
@@ -217,32 +172,62 @@ class Stack:
         steps = guess.steps if isinstance(guess, Metric) else guess[:, None]
         return steps.expand_as(self.first)
 
-    def _play(self, phi: Any, steps: Any, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Where stacked clients end, and their squared gradients, in the shape of ``phi``."""
-        loop, index = self.loop, rows.reshape(self.tasks, self.config.steps, self.config.batch)
-        loop.theta.copy_(phi.reshape(self.tasks, -1))
-        loop.eta.copy_(steps.reshape(self.tasks, -1))
+    def _captured(self, size: int) -> Any:
+        """One inner step of the first ``size`` networks of the stack."""
+        self.loop.tasks = size
+        return capture(self.loop.play, self.device)
+
+    def _play(
+        self, phi: Any, steps: Any, rows: torch.Tensor, epochs: np.ndarray
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Where stacked clients end, and their squared gradients, in the shape of ``phi``.
+
+        Args:
+            phi: Where they start, [..., P].
+            steps: Of every parameter, [..., P].
+            rows: Their samples, [..., mini-batches, B].
+            epochs: How many of these mini-batches each plays, [...].
+        """
+        loop, index = self.loop, rows.reshape(self.tasks, *rows.shape[-2:])
+        epochs = np.ravel(epochs)
+        order = np.argsort(-epochs, kind="stable")  # those that are done first stand last
+        place = torch.as_tensor(order, device=self.device)
+        loop.theta.copy_(phi.reshape(self.tasks, -1)[place])
+        loop.eta.copy_(steps.reshape(self.tasks, -1)[place])
         loop.squares.zero_()
-        for s in range(self.config.steps):
-            loop.index[0].copy_(index[:, s])
-            loop.label[0].copy_(self.text[index[:, s] + self.config.context])
-            self.step()
-        return loop.theta.clone().view(phi.shape), loop.squares.clone().view(phi.shape)
+        index = index[place]
+        theta, squares = torch.empty_like(loop.theta), torch.empty_like(loop.squares)
+        at, left = 0, self.tasks
+        while left:
+            stop = int(epochs[order[left - 1]])  # when the next ones are done
+            loop.tasks = min(size for size in self.played if size >= left)
+            for s in range(at, stop):
+                loop.index[0].copy_(index[:, s])
+                loop.label[0].copy_(self.text[index[:, s] + self.config.context])
+                self.played[loop.tasks]()
+            stays = int((epochs > stop).sum())
+            theta[place[stays:left]] = loop.theta[stays:left]
+            squares[place[stays:left]] = loop.squares[stays:left]
+            at, left = stop, stays
+        return theta.view(phi.shape), squares.view(phi.shape)
 
     def _chosen(self, r: int, number: int) -> np.ndarray:
-        """The clients of a round."""
         rng = np.random.default_rng([self.seeds[r], 2, number])
         return rng.choice(self.splits[r][0], self.config.clients, replace=False)
 
-    def _rows(self, roles: list[np.ndarray], part: int, number: int) -> torch.Tensor:
-        """Samples that clients play in a round, [R, n, steps, batch]."""
+    def _rows(self, roles: list[np.ndarray], number: int) -> tuple[torch.Tensor, np.ndarray]:
+        """Samples of the clients of a round, [R, n, steps, batch], and how many mini-batches of
+        them each client has: an epoch, ``config.steps`` at most. The others are not played.
+        """
         config, need = self.config, self.config.steps * self.config.batch
         drawn = [
-            [self.clients.draw(int(role), part, need, [seed, 3, number]) for role in own]
+            [self.clients.draw(int(role), 0, need, [seed, 3, number]) for role in own]
             for seed, own in zip(self.seeds, roles, strict=True)
         ]
-        made = torch.as_tensor(np.array(drawn), device=self.device)
-        return made.unflatten(-1, (config.steps, config.batch))
+        epochs = np.array([[len(d) // config.batch for d in own] for own in drawn])
+        filled = np.array([[np.resize(d, need) for d in own] for own in drawn])
+        made = torch.as_tensor(filled, device=self.device)
+        return made.unflatten(-1, (config.steps, config.batch)), epochs
 
     def _held(self, roles: list[np.ndarray]) -> list[list[np.ndarray]]:
         """Samples that clients are scored on."""
