@@ -10,8 +10,8 @@ from instances import every_way, make_loss, resumes
 
 import fmrl
 from fmrl.core import projection
+from fmrl.core.matrices import geometric_mean
 from fmrl.core.metric import Diagonal, Full, Spiked, descend
-from fmrl.core.rules.shape import geometric_mean
 from fmrl.core.solve import MetricLeaders
 
 RULES = [
@@ -74,7 +74,7 @@ def test_metrics_are_what_their_matrix_is():
             np.testing.assert_allclose(back(near), shrunk, rtol=1e-8)
             again = [np.linalg.solve(np.eye(d) + s * H, x) for s, x in zip(w, shrunk, strict=True)]
             falls = np.einsum("ij,jk,ik->i", np.array(shrunk), H, np.array(again))
-            np.testing.assert_allclose(fall, falls, rtol=1e-8)
+            np.testing.assert_allclose(fall(), falls, rtol=1e-8)
             np.testing.assert_allclose(metric.mean, np.trace(H) / d)
             inverse = np.einsum("ij,jk,ik->i", v, np.linalg.inv(H), v) / 2
             np.testing.assert_allclose(metric.distance(v), inverse, rtol=1e-6)
@@ -221,9 +221,8 @@ def test_geometric_means_solve_their_equation():
     for _ in range(100):
         d = int(rng.integers(1, 8))
         A, B = (x @ x.T + 0.1 * np.eye(d) for x in rng.normal(size=(2, d, d)))
-        H, inverse = geometric_mean(A, B)
+        H = geometric_mean(A, B)
         np.testing.assert_allclose(H @ B @ H, A, rtol=1e-8, atol=1e-8)
-        np.testing.assert_allclose(H @ inverse, np.eye(d), atol=1e-7)
 
         def cost(H, A=A, B=B):
             return np.trace(np.linalg.solve(H, A)) + np.trace(H @ B)
@@ -554,24 +553,59 @@ def test_low_rank_written_out():
         np.testing.assert_allclose(guess.dense(), expected, rtol=1e-7, atol=1e-9)
 
 
+def log_likelihood(X, y, H, noise):
+    """Of rows whose parameters are N(0, noise·H)."""
+    K = noise * (np.eye(len(y)) + X @ H @ X.T)
+    return -(np.linalg.slogdet(K)[1] + y @ np.linalg.solve(K, y)) / 2
+
+
 def test_covariance_written_out():
-    """One step of expectation–maximisation after another, with plain inverses."""
+    """One step of expectation–maximisation after another, and the odds of the diagonal from the
+    likelihood of the rows, with plain inverses."""
     rule, domain, phi = fmrl.Covariance(2.0, rate=0.8), fmrl.Euclidean(), np.full(3, 0.1)
     guess, memory = rule.init(domain, phi)
-    H, left, free, rng = np.diag([2.0, 4.0, 1.0]), 0.0, 0.0, np.random.default_rng(0)
+    H = played = np.diag([2.0, 4.0, 1.0])
+    left, free, odds, rng = 0.0, 0.0, 0.0, np.random.default_rng(0)
     for t in range(1, 7):
         X = rng.normal(size=(5, 3))
-        C, theta, squares = X.T @ X, rng.normal(size=3), float(rng.uniform(1, 2))
-        seen = np.concatenate([theta, C.ravel(), [squares, 5.0], np.diag(H)])
+        y = X @ (phi + rng.normal(size=3)) + rng.normal(size=5)
+        C, off = X.T @ X, y - X @ phi
+        S = np.linalg.inv(np.linalg.inv(played) + C)
+        theta = phi + S @ X.T @ off
+        squares = np.sum((y - X @ theta) ** 2)
+        seen = np.concatenate([theta, C.ravel(), [squares, 5.0], np.diag(played)])
         end = fmrl.core.rules.meta.End(theta, theta, np.array(1.0), seen)
         guess, memory = rule.update(domain, phi, guess, memory, end)
-        S, gain = np.linalg.inv(np.linalg.inv(H) + C), (t + 1) ** -0.8
+        gain = (t + 1) ** -0.8
         left += gain * (squares - left)
         free += gain * (5 - np.trace(C @ S) - free)
-        found = np.outer(theta - phi, theta - phi) / (left / free) + S
-        H = H + gain * (found - H)
-        np.testing.assert_allclose(guess.matrix, H, rtol=1e-9)
-        np.testing.assert_allclose(rule.noise_of(memory), left / free)
+        noise = left / free
+        likely = [log_likelihood(X, off, M, noise) for M in (np.diag(np.diag(H)), H)]
+        odds += likely[0] - likely[1]
+        S = np.linalg.inv(np.linalg.inv(H) + C)
+        step = S @ X.T @ off
+        H = H + gain * (np.outer(step, step) / noise + S - H)
+        share = 1 / (1 + np.exp(odds))
+        played = share * H + (1 - share) * np.diag(np.diag(H))
+        np.testing.assert_allclose(guess.matrix, played, rtol=1e-9)
+        np.testing.assert_allclose(memory[3], H, rtol=1e-9)
+        np.testing.assert_allclose(rule.noise_of(memory), noise)
+    assert abs(odds) > 0.01
+
+
+def test_covariance_gives_up_correlations_that_are_not_there():
+    """The log-odds stay within bounds; with correlations H is played, without them its diagonal."""
+    rng = np.random.default_rng(0)
+    for root, sign in ((np.eye(4), 1), (np.ones((4, 1)), -1)):
+        tasks = []
+        for _ in range(120):
+            X = rng.normal(size=(8, 4))
+            y = X @ root @ rng.normal(size=root.shape[1]) + 0.1 * rng.normal(size=8)
+            tasks.append(fmrl.Task(X, y, loss=fmrl.Squared()))
+        state = fmrl.run(compose(fmrl.Covariance(), domain=fmrl.Euclidean()), tasks).state
+        assert 5 < sign * state.similarity[4] <= 20
+        H, played = state.similarity[3], state.guess.matrix
+        np.testing.assert_allclose(played, H * np.eye(4) if sign > 0 else H, atol=1e-2 * H.max())
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])

@@ -15,9 +15,9 @@ from typing import Any
 
 from fmrl.core.arrays import Array, device, dot, full, namespace
 from fmrl.core.losses import Squared
+from fmrl.core.matrices import geometric_mean
 from fmrl.core.metric import T, apply
 from fmrl.core.prior import Gaussian
-from fmrl.core.rules.shape import geometric_mean
 from fmrl.core.tasks import Task, Tasks
 from fmrl.core.working import Moments, moments, root_of, stacked
 from fmrl.errors import FMRLError
@@ -290,7 +290,7 @@ def _step(root: Array, A: Array, B: Array, count: float, family: Any, bold: bool
     eye = xp.eye(r, dtype=A.dtype, device=device(A))
     if count >= 4 * dim:
         still = 1e-9 * count * eye  # a direction of which nothing is known stays as it is
-        scale, _ = geometric_mean(A + still, B + still)
+        scale = geometric_mean(A + still, B + still)
         scale = xp.matmul(scale, scale) if bold else scale
     else:  # few tasks leave directions unseen, which that step would give up for good
         scale = eye + (A - B) / count

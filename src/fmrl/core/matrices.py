@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fmrl.core.arrays import Array, device, full, namespace
+from fmrl.core.arrays import Array, device, dot, full, namespace
 
 
 def T(matrix: Array) -> Array:
@@ -32,37 +32,53 @@ def basis_of(columns: Array) -> Array:
 
 def trace_of(A: Array, B: Array) -> Array:
     """tr(A·B) of symmetric matrices, [...]."""
-    return namespace(A).sum(A * B, axis=(-2, -1))
+    return dot(_flat(A), _flat(B))
 
 
-def geometric_mean(A: Array, B: Array) -> tuple[Array, Array]:
-    """H = A # B⁻¹, the positive definite solution of H·B·H = A, and H⁻¹; [..., d, d] each.
+def raised(matrix: Array, by: Array) -> Array:
+    """A matrix [..., d, d] that nobody else holds, with ``by`` [...] or [..., d] more on its
+    diagonal; it may be changed in place.
+    """
+    flat = _flat(matrix)
+    flat[..., :: matrix.shape[-1] + 1] += by
+    return namespace(matrix).reshape(flat, matrix.shape)
+
+
+def _flat(matrix: Array) -> Array:
+    """[..., d, d] as [..., d²], with no copy where it lies in one piece."""
+    return namespace(matrix).reshape(matrix, (*matrix.shape[:-2], matrix.shape[-1] ** 2))
+
+
+def geometric_mean(A: Array, B: Array) -> Array:
+    """H = A # B⁻¹, the positive definite solution of H·B·H = A, [..., d, d].
 
     Args:
         A: Positive definite, [..., d, d].
         B: Positive definite, [..., d, d].
 
     >>> import numpy as np
-    >>> geometric_mean(np.diag([4.0, 9.0]), np.diag([1.0, 4.0]))[0].round(6)
+    >>> geometric_mean(np.diag([4.0, 9.0]), np.diag([1.0, 4.0])).round(6)
     array([[2. , 0. ],
            [0. , 1.5]])
     """
-    xp, half = namespace(A), geometric_root(A, B)[0]
-    back = xp.linalg.inv(half)
-    return xp.matmul(half, T(half)), xp.matmul(T(back), back)
+    half = geometric_root(A, B)[0]
+    return namespace(A).matmul(half, T(half))
 
 
 def geometric_root(A: Array, B: Array) -> tuple[Array, Array, Array]:
-    """R with R·Rᵀ = A # B⁻¹, and L and r with R = L·diag(r^−½) and Lᵀ·B·L = diag(r²).
+    """R with R·Rᵀ = H = A # B⁻¹, tr(H⁻¹) and r ≥ 0 with Σr = tr(HB) = tr(H⁻¹A).
 
-    With A = C·Cᵀ and Cᵀ·B·C = V·r²·Vᵀ: L = C·V."""
+    With A = C·Cᵀ, Cᵀ·B·C = V·r²·Vᵀ and L = C·V: H = L·diag(1/r)·Lᵀ, and H⁻¹ = L⁻ᵀ·diag(r)·L⁻¹ with
+    L⁻ᵀ = B·L·diag(r⁻²).
+    """
     xp = namespace(A)
-    # In coordinates where A has ones on its diagonal: units of columns do not matter.
-    unit = xp.sqrt(xp.linalg.diagonal(A))
-    room = 16 * xp.finfo(A.dtype).eps * xp.eye(A.shape[-1], dtype=A.dtype, device=device(A))
-    even = A / (unit[..., :, None] * unit[..., None, :]) + room
-    C = xp.linalg.cholesky(even) * unit[..., :, None]
-    values, vectors = xp.linalg.eigh(xp.matmul(T(C), xp.matmul(B, C)))
+    # Room for rounding. Cholesky's own is relative to the diagonal: units do not matter.
+    room = 16 * xp.finfo(A.dtype).eps * xp.linalg.diagonal(A)
+    C = xp.linalg.cholesky(raised(xp.asarray(A, copy=True), room))
+    BC = xp.matmul(B, C)
+    values, V = xp.linalg.eigh(xp.matmul(T(C), BC))
     tiny = xp.finfo(A.dtype).eps ** 2 * values[..., -1:] + 1e-300
-    roots, L = xp.sqrt(xp.maximum(values, tiny)), xp.matmul(C, vectors)
-    return L / xp.sqrt(roots)[..., None, :], L, roots
+    r = xp.sqrt(xp.maximum(values, tiny))
+    half = V / xp.sqrt(r)[..., None, :]
+    back = xp.matmul(BC, half / r[..., None, :])  # H⁻¹ = back·backᵀ
+    return xp.matmul(C, half), trace_of(back, back), r

@@ -66,9 +66,14 @@ def guesses_of(
     last.
     """
     rule = rules.similarity
-    if shortcut(rule, "scan", "update") or measured(rule):
+    if _scans(rule):
         return rule.scan(rules.domain, phi, guess, memory, ends)
     return SimilarityRule.scan(rule, rules.domain, phi, guess, memory, ends)
+
+
+def _scans(rule: Any) -> bool:
+    """Whether a similarity rule's own ``scan`` stands for its ``update``."""
+    return bool(shortcut(rule, "scan", "update")) or measured(rule)
 
 
 def measured(rule: Any) -> bool:
@@ -97,8 +102,13 @@ def together(rules: Any, state: State, ends: End) -> State:
     >>> together(algo, algo.init(np.zeros(2)), End(theta, theta, np.array([1.0, 3.0]))).phi
     array([0.125, 0.15 ])
     """
-    same = begun(rules, state, ends.tasks, ends.side)
-    _, guess, seen = guesses_of(rules, same, state.guess, state.similarity, ends)
+    same, guess, seen = begun(rules, state, ends.tasks, ends.side), state.guess, state.similarity
+    if _scans(rules.similarity):
+        _, guess, seen = guesses_of(rules, same, guess, seen, ends)
+    else:  # nobody asks for the guesses on the way
+        for t in range(ends.tasks):
+            start, end = same[t, ...], ends.at(t)
+            guess, seen = rules.similarity.update(rules.domain, start, guess, seen, end)
     phi, memory = state.phi, state.meta
     # Side information belongs to single tasks; others are one task of their mean.
     apart = ends.side is not None or ends.tasks == 1 or getattr(rules.meta, "apart", False)

@@ -30,15 +30,15 @@ def onto_ball(metric: Any, ball: Ball, u: Array) -> Array:
     if not anywhere(out):
         return u
     at, back = metric.path(offset)
-    weight = 0.0 * size
+    weight, none, fall = 0.0 * size, 0.0 * size, 2 * metric.energy(offset)
+    most = radius * (1 + 64 * float(xp.finfo(u.dtype).eps))
     for _ in range(NEWTON):
-        near, fall = at(weight)
+        weight = weight + xp.maximum(size / radius - 1, none) * size**2 / fall
+        near, falls = at(weight)
         size = norm(near)
-        beyond = size > radius * (1 + 1e-14)
-        if not anywhere(beyond):
+        if not anywhere(size > most):
             break
-        step = (size / radius - 1) * size**2 / fall
-        weight = weight + xp.where(beyond, step, 0.0 * step)
+        fall = falls()
     inside = anywhere(~out)
     size = xp.where(out, size, xp.ones_like(size)) if inside else size
     near = back(near * (radius / size)[..., None])

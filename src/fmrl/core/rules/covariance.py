@@ -8,6 +8,10 @@ S = (H⁻¹ + ∇²Σℓ(θ̂))⁻¹, exactly so for squared losses (Laplace's a
 
     H ← (1 − γ_t)·H + γ_t·( (θ̂ − phi)(θ̂ − phi)ᵀ/s² + S ),     γ_t = (t + 1)^−rate.
 
+Few tasks say little about d² correlations, and to play by what chance made of them costs regret
+where there are none. So what is played lies between H and its diagonal: by how likely each made
+the rows of the tasks so far, every task looked at before it was learned from.
+
 It begins with a diagonal in units of one over the mean squares of the first task's columns: then
 neither the units of a column nor those of the target matter.
 """
@@ -17,13 +21,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fmrl.core.arrays import Array, device, full, namespace
-from fmrl.core.matrices import identity
+from fmrl.core.arrays import Array, device, dot, full, namespace
+from fmrl.core.matrices import T, apply, identity
 from fmrl.core.metric import Diagonal, Full, Relative
 from fmrl.core.rules.observe import Posterior
 from fmrl.core.rules.shape import needs_l2
 from fmrl.core.rules.similarity import SimilarityRule, positive
 from fmrl.errors import FMRLError
+
+SURE = 20.0  # log-odds between H and its diagonal at most: a few tasks can turn them round
 
 
 @dataclass(frozen=True)
@@ -59,27 +65,38 @@ class Covariance(SimilarityRule):
             raise FMRLError(f"rate must lie above ½ and at most at 1, not {self.rate}")
 
     def init(self, domain, phi):
-        """``first`` in units of the columns; memory: t, and the noise as a ratio of two means."""
+        """``first`` in units of the columns; memory: t, the noise as a ratio of two means, H, and
+        the log-odds of its diagonal.
+        """
         needs_l2(self, domain)
-        nothing = full(phi.shape[:-1], 0.0, phi)
-        return Relative(self.first * identity(phi)), (nothing, nothing, nothing)
+        nothing, H = full(phi.shape[:-1], 0.0, phi), self.first * identity(phi)
+        return Relative(H), (nothing, nothing, nothing, H, nothing)
 
     def update(self, domain, phi, guess, memory, end):
-        """One step of expectation–maximisation."""
-        t, left, freedom = memory
+        """One step of expectation–maximisation, and of the odds."""
+        t, left, freedom, H, odds = memory
         xp, t = namespace(phi), t + 1
-        seen, H = Posterior.of(end.seen, phi.shape[-1]), guess.matrix
+        seen = Posterior.of(end.seen, phi.shape[-1])
         if isinstance(guess, Relative):  # the first task: as it was played
             H = Diagonal(seen.steps).dense()
-        step, spread = seen.theta - phi, posterior_spread(H, seen.curvature)
+            guess = Full(H)
+        step, spread = seen.theta - phi, posterior_spread(guess.matrix, seen.curvature)
         gain = (t + 1) ** -self.rate
         # Σ(y − xθ̂)² has m − tr(∇²·S) degrees of freedom: what the fit did not use up.
         used = xp.sum(seen.curvature * spread, axis=(-2, -1))
         left = left + gain * (seen.double - left)
         freedom = freedom + gain * (seen.rounds - used - freedom)
         noise = self._noise(left, freedom)
+        pull = guess.solve(step) + apply(seen.curvature, step)  # −∇Σℓ(phi)
+        eye, sure = identity(phi), full((), SURE, phi)
+        alone, whole = (evidence(M, seen.curvature, pull, noise) for M in (H * eye, H))
+        odds = xp.minimum(xp.maximum(odds + alone - whole, -sure), sure)
+        spread = posterior_spread(H, seen.curvature)
+        step = apply(spread, pull)  # θ̂ − phi under H itself
         found = step[..., :, None] * step[..., None, :] / noise[..., None, None] + spread
-        return Full(H + gain[..., None, None] * (found - H)), (t, left, freedom)
+        H = H + gain[..., None, None] * (found - H)
+        share = (1 / (1 + xp.exp(odds)))[..., None, None]
+        return Full(H * (share + (1 - share) * eye)), (t, left, freedom, H, odds)
 
     def noise_of(self, memory: tuple[Array, ...]) -> Array:
         """s² as it is known after the tasks so far, [...]."""
@@ -102,10 +119,29 @@ def posterior_spread(H: Array, curvature: Array) -> Array:
         H: Positive definite, [..., d, d].
         curvature: C ⪰ 0, [..., d, d].
     """
-    xp = namespace(H)
-    T = xp.matrix_transpose
-    R = xp.linalg.cholesky(H)
-    inner = xp.matmul(T(R), xp.matmul(curvature, R))
-    eye = xp.eye(H.shape[-1], dtype=H.dtype, device=device(H))
-    spread = xp.matmul(R, xp.linalg.solve(inner + eye, T(R) + xp.zeros_like(inner)))
+    xp, (R, inner) = namespace(H), _in_units_of(H, curvature)
+    spread = xp.matmul(R, xp.linalg.solve(inner, T(R) + xp.zeros_like(inner)))
     return (spread + T(spread)) / 2
+
+
+def evidence(H: Array, curvature: Array, pull: Array, noise: Array) -> Array:
+    """Log-likelihood of a task's rows under N(phi, s²·H), less what does not depend on H; [...].
+
+    Args:
+        H: Positive definite, [..., d, d].
+        curvature: C = ∇² of the summed losses, [..., d, d].
+        pull: Their −∇ at phi, [..., d].
+        noise: s², [...].
+    """
+    xp, (R, inner) = namespace(H), _in_units_of(H, curvature)
+    along = apply(T(R), pull)
+    fit = dot(along, xp.linalg.solve(inner, along[..., None])[..., 0])
+    return (fit / noise - xp.linalg.slogdet(inner)[1]) / 2
+
+
+def _in_units_of(H: Array, curvature: Array) -> tuple[Array, Array]:
+    """R with R·Rᵀ = H, and I + Rᵀ·C·R."""
+    xp = namespace(H)
+    R = xp.linalg.cholesky(H)
+    eye = xp.eye(H.shape[-1], dtype=H.dtype, device=device(H))
+    return R, xp.matmul(T(R), xp.matmul(curvature, R)) + eye

@@ -24,7 +24,7 @@ import numpy as np
 
 from fmrl.core.arrays import Array, device, full, namespace, to_numpy
 from fmrl.core.domains import Domain
-from fmrl.core.matrices import T, geometric_mean, geometric_root, identity, trace_of
+from fmrl.core.matrices import T, geometric_mean, geometric_root, identity, raised, trace_of
 from fmrl.core.metric import Diagonal, Full, Metric, Spiked
 from fmrl.core.rules.similarity import SimilarityRule, positive
 from fmrl.errors import FMRLError
@@ -169,22 +169,22 @@ class FullMatrix(_Learned):
         t, near, steep, cost, inverse = memory
         xp, t = namespace(phi), t + 1
         step, fade = end.theta - phi, self._fade(t)
-        eye = fade[..., None, None] * identity(phi)
-        paid = trace_of(guess.matrix, steep)
-        near = near + step[..., :, None] * (step / 2)[..., None, :] + self.epsilon**2 * eye
-        steep = steep + xp.reshape(end.seen, near.shape) + self.zeta**2 * eye
-        paid = paid + guess.distance(step) + self.epsilon**2 * fade * inverse
+        paid = guess.distance(step) + self.epsilon**2 * fade * inverse
         paid = paid + trace_of(guess.matrix, steep)
-        half, L, roots = geometric_root(near, steep)
-        after = xp.matmul(half, T(half))
-        # H⁻¹ = L⁻ᵀ·diag(r)·L⁻¹ with L⁻ᵀ = B·L·diag(r⁻²).
-        inverse = xp.sum(xp.sum(xp.matmul(steep, L) ** 2, axis=-2) / roots**3, axis=-1)
-        paid = paid - 2 * trace_of(after, steep)
-        return Full(after), (t, near, steep, cost + paid, inverse)
+        near = near + step[..., :, None] * (step / 2)[..., None, :]
+        steep = steep + xp.reshape(end.seen, near.shape)
+        near, steep = (
+            raised(M, (by**2 * fade)[..., None])
+            for M, by in ((near, self.epsilon), (steep, self.zeta))
+        )
+        paid = paid + trace_of(guess.matrix, steep)
+        half, inverse, roots = geometric_root(near, steep)
+        cost = cost + paid - 2 * xp.sum(roots, axis=-1)
+        return Full(xp.matmul(half, T(half))), (t, near, steep, cost, inverse)
 
     def guess_of(self, domain, phi, memory):
         """The geometric mean."""
-        return Full(geometric_mean(memory[1], memory[2])[0])
+        return Full(geometric_mean(memory[1], memory[2]))
 
 
 @dataclass(frozen=True)

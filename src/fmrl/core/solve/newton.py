@@ -31,6 +31,12 @@ TIGHT = 1e-12  # of the value, where Newton's method stops
 class MetricLeaders:
     """FTRL's actions after i = 1, 2, … rounds of a task, or of a stack [B] of them.
 
+    Memory is linear in d with a diagonal or low-rank metric as long as no action touches the border
+    of the domain: a free leader lies in the span of H·x of the rows seen. On the border it does
+    not, and the step to it is a projection in the metric (∇²Σℓ + H⁻¹)⁻¹, which is written out: d².
+    On a ball that could be avoided (the border adds a multiple of I to H⁻¹); in a box every bound
+    that holds brings a column of that matrix, and there are up to d of them.
+
     Args:
         samples: Rounds with X [..., n, f].
         domain: Where actions lie; Euclidean(), a Ball or a Box.
