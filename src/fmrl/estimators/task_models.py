@@ -22,6 +22,7 @@ from fmrl.estimators.common import Answer
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.encoding import as_numpy, checked, read
 from fmrl.estimators.environment import STILL, Environment
+from fmrl.estimators.features import Expanded
 from fmrl.estimators.inputs import back, grouped, positions, weighed, weights
 from fmrl.estimators.population import Population, Posterior
 from fmrl.estimators.solving import solved
@@ -252,11 +253,11 @@ class _Linear(BaseEstimator):
 
     def to_torch(self) -> Any:
         """The same model as a torch.nn.Linear, in float64."""
+        if self.prior.common is not None or isinstance(self.encoder_, Expanded):
+            what = "this model is not linear: it stands on a common part, or on features="
+            raise FMRLError(what, fix="fit with common='linear' and without features")
         import torch
 
-        if self.prior.common is not None:
-            what = "this model is not linear: it stands on a common part"
-            raise FMRLError(what, fix="fit with common='linear'")
         weight = torch.as_tensor(np.atleast_2d(self.coef_).copy())
         layer = torch.nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
         with torch.no_grad():
