@@ -64,6 +64,12 @@ class Beside:
 class Learning(BaseEstimator):
     """The run of one estimator; its parameters are those of `MetaClassifier`."""
 
+    def __new__(cls, *_: Any, **given: Any):
+        """A new estimator; ``private=``, which is of the core, is refused in words."""
+        if "private" in given:
+            raise _not_private()
+        return super().__new__(cls)
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name.
 
@@ -145,8 +151,7 @@ class Learning(BaseEstimator):
             similarity=AverageDeviation() if self.similarity is None else self.similarity,
         )
         if promises(algo):
-            what = "an estimator learns coordinates and a prior from all rows, without noise"
-            raise FMRLError(what, fix="for privacy use fmrl.run(fmrl.FMRL(private=…), tasks)")
+            raise _not_private()
         dim = tasks.loss.outputs * self.coordinates_.width
         keep = "vectors" if (expected or len(tasks)) * dim <= VECTORS else "scalars"
         if self.store is not None:
@@ -303,6 +308,11 @@ class Learning(BaseEstimator):
 
     def _loss(self) -> Any:
         return loss_of(getattr(self, "classes_", None))
+
+
+def _not_private() -> FMRLError:
+    what = "an estimator learns coordinates and a prior from all rows, without noise"
+    return FMRLError(what, fix="for privacy use fmrl.run(fmrl.FMRL(private=…), tasks)")
 
 
 def due_after(learned: int) -> int:

@@ -33,6 +33,7 @@ def tasks_from_frame(
     task: str,
     target: str | None = None,
     features: str | Sequence[str] | None = None,
+    ignore: str | Sequence[str] | None = None,
     order: str | Sequence[str] | None = None,
     loss: Loss | str | None = None,
     policy: Policy | None = None,
@@ -51,6 +52,7 @@ def tasks_from_frame(
         task: The column that names the task of a row.
         target: The column of labels or numbers to predict; None for cost vectors (loss=Linear()).
         features: The columns to use (default: all others).
+        ignore: Columns to leave out of all others.
         order: The columns that sort the rounds of a task (default: the order of the table).
         loss: A loss, or 'classification' or 'regression' (default: as `infer_loss` says).
         policy: Categories, missing values and scaling (default: `Policy()`).
@@ -74,6 +76,9 @@ def tasks_from_frame(
     (1, 2.0)
     """
     features, sort = _names("features", features), _names("order", order) or ()
+    left_out = _names("ignore", ignore) or ()
+    if left_out and features is not None:
+        raise TableError("both features and ignore are given", fix="leave one of them out")
     encoder = _stored(encoder)
     one_of(_CHOICES, {"apart": apart, "one_class": one_class})
     _check_kind("task", task, str)
@@ -92,7 +97,9 @@ def tasks_from_frame(
         lazy, trained = table.lazy(), None
         schema = lazy.collect_schema()
         if features is None:
-            others = (c for c in schema if c not in (*names, *sort))
+            others = (c for c in schema if c not in (*names, *sort, *left_out))
+            if absent := [c for c in left_out if c not in schema]:
+                raise no_column(absent[0], schema)
             features = tuple(encoder.inputs if encoder else others)
         _check_columns(schema, names, sort, features)
         if encoder is None:
