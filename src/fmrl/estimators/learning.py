@@ -175,9 +175,10 @@ class Learning(BaseEstimator):
             size = min(max(2, round(found.window * len(tasks))), pilot_size(tasks), len(tasks))
             pilot = tasks.take(np.arange(len(tasks) - size, len(tasks)))
         pilot, here, common = with_common(pilot, self._even, self.common, classes)
+        apart = len(pilot) <= pilot.X.shape[1]  # too few for a mean in every direction
         extra = pilot.X.shape[1] - self._even.centre.size
         group, rule = calibrate(
-            here.tasks(pilot), members(intercept, extra, found.centres), seed, self.scoring
+            here.tasks(pilot), members(intercept, extra, found.centres, apart), seed, self.scoring
         )
         known = classes, getattr(self, "encoder_", None), common, found
         self._prior = Prior(here, tuple(group), rule, *known)
