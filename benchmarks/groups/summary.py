@@ -130,6 +130,19 @@ def coverage(record: Record, shape: Record) -> dict[int, float]:
     return found
 
 
+def coverage_error(record: Record, shape: Record) -> dict[int, float]:
+    """The standard error of each `coverage`, with whole groups as what is drawn: rows of a group
+    are inside or outside together.
+    """
+    found = {}
+    for k, share in coverage(record, shape).items():
+        i = SHOTS.index(k)
+        rows = shape["rows"][:, i]
+        off = (record["covered"][:, i] - share * rows)[rows > 0]
+        found[k] = float(np.sqrt((off**2).sum() * len(off) / (len(off) - 1)) / rows.sum())
+    return found
+
+
 def calibration_error(bins: np.ndarray) -> float:
     """Expected calibration error: rows fall into bins by probability of class 1; the mean distance
     of the bins' mean probability from their rate, weighted by rows.

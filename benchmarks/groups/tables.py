@@ -6,7 +6,15 @@ import numpy as np
 
 from groups.protocol import SHOTS
 from groups.store import Record
-from groups.summary import SCORES, calibration_error, columns, coverage, nonlinear, tally
+from groups.summary import (
+    SCORES,
+    calibration_error,
+    columns,
+    coverage,
+    coverage_error,
+    nonlinear,
+    tally,
+)
 
 
 def report(
@@ -48,14 +56,17 @@ def report(
             f"  {score:<8} {other:<25} {c.name:<28} k={c.shots}: {c.value(ours):.4f} "
             f"{c.value(other):.4f}  ({gap.mean:+.4f} ± {2 * gap.error:.4f})"
         )
-    lines += ["", f"90 % intervals of {ours} outside 87–93 % on sets of at least 50 groups"]
+    lines += [
+        "",
+        f"90 % intervals of {ours} outside 87–93 % on sets of at least 50 groups (± 2 errors)",
+    ]
     for name, record in records[ours].items():
         if "covered" in record and name in shapes and len(shapes[name]["rows"]) >= 50:
             cover = coverage(record, shapes[name])
             if off := {k: v for k, v in cover.items() if not 0.87 <= v <= 0.93}:
-                lines.append(
-                    f"  {name:<28} " + ", ".join(f"k={k}: {v:.3f}" for k, v in off.items())
-                )
+                error = coverage_error(record, shapes[name])
+                said = (f"k={k}: {v:.3f} ± {2 * error[k]:.3f}" for k, v in off.items())
+                lines.append(f"  {name:<28} " + ", ".join(said))
     return "\n".join([*lines, "", *_calibration(records, shapes, [ours, *others])])
 
 

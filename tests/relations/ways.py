@@ -462,7 +462,7 @@ WAYS = {
     "stream from nothing": Way(streams, "Stream.play, Stream.close"),
     "partial_fit + adapt": Way(partially, "Meta.partial_fit"),
     "fmrl train, adapt, predict": Way(
-        commands, "fmrl train, fmrl adapt, fmrl predict, Meta.begin, Meta.play"),
+        commands, "fmrl train, fmrl adapt, fmrl predict, Meta.begin, Meta.play, Meta.relearn"),
     "fmrl train --similarity": Way(
         lambda case, scratch: commands(case, scratch, "--similarity", "PerCoordinate(0.1, 0.1)"),
         "fmrl train"),

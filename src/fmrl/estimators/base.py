@@ -160,6 +160,19 @@ class Meta(TasksSeen):
             self._play(self._widened(tasks), keep)
         return self
 
+    def relearn(self, tasks: Tasks) -> Self:
+        """Learn again how tasks differ, after a run too long to be held: coordinates and the run
+        stay as they are.
+
+        Args:
+            tasks: Some tasks, spread over the run, as in `begin`.
+        """
+        with self._lock:
+            self._fitted()
+            self._pilot, self._fresh = self._widened(tasks), []
+            self._learn()
+        return self
+
     def _widened(self, tasks: Tasks) -> Tasks:
         """Tasks of a table's columns with those of ``features=``."""
         return replace(tasks, X=expanded(getattr(self, "encoder_", None), tasks.X))
