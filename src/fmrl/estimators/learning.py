@@ -42,6 +42,7 @@ VECTORS = 10_000_000  # numbers of optima that a history may hold; beyond, it ke
 PILOT = 1000  # tasks from which the prior is learned, at most …
 ROWS = 20_000  # … or up to four times as many, to have so many rows
 NUMBERS = 1 << 20  # … but beyond 256 no more than so many numbers, over all outputs
+WIDE = 16  # columns from which on tasks may have no mean, where there are no more tasks
 CACHED = 1 << 20  # numbers of models that are kept in memory beside a store
 FITTED = ("history_", "state_", "coordinates_", "lipschitz_", "_prior")
 
@@ -175,7 +176,8 @@ class Learning(BaseEstimator):
             size = min(max(2, round(found.window * len(tasks))), pilot_size(tasks), len(tasks))
             pilot = tasks.take(np.arange(len(tasks) - size, len(tasks)))
         pilot, here, common = with_common(pilot, self._even, self.common, classes)
-        apart = len(pilot) <= pilot.X.shape[1]  # too few for a mean in every direction
+        # Too few tasks for a mean in every one of many directions.
+        apart = max(len(pilot), WIDE) <= pilot.X.shape[1]
         extra = pilot.X.shape[1] - self._even.centre.size
         group, rule = calibrate(
             here.tasks(pilot), members(intercept, extra, found.centres, apart), seed, self.scoring
