@@ -23,6 +23,7 @@ from groups.summary import (  # noqa: E402
     calibration_error,
     columns,
     coverage,
+    coverage_error,
     nonlinear,
     tally,
 )
@@ -174,23 +175,27 @@ def _scores(found: list[Column], title: str) -> list[str]:
 
 def _intervals(data: dict[str, Any]) -> list[str]:
     about = f"Share of scored rows inside, on the regressions with at least {COVER} groups: mean "
-    about += "over sets at 1 / 2 / 4 / 8 rows, the lowest and the highest of all columns, and how "
-    about += "many lie outside 87–93 %."
+    about += "over sets at 1 / 2 / 4 / 8 rows, the lowest and the highest of all columns, how many "
+    about += "lie outside 87–93 %, and how many further from 90 % than two standard errors, with "
+    about += "whole groups as what is drawn: one in twenty by chance."
     rows = []
     for method in (OURS, *PEERS):
-        cover = [
-            coverage(record, data["shapes"][name])
+        given = [
+            (record, data["shapes"][name])
             for name, record in data["records"][method].items()
             if "covered" in record and data["sets"][name]["groups"] >= COVER
         ]
-        if not cover:
+        if not given:
             continue
+        cover = [coverage(*one) for one in given]
+        errors = [v for one in given for v in coverage_error(*one).values()]
         every = [v for c in cover for v in c.values()]
         means = [f"{np.mean([c[k] for c in cover if k in c]):.3f}" for k in SHOTS]
         outside = sum(not 0.87 <= v <= 0.93 for v in every)
-        ends = f"{min(every):.3f}", f"{max(every):.3f}", f"{outside} of {len(every)}"
+        far = sum(abs(v - 0.9) > 2 * e for v, e in zip(every, errors, strict=True))
+        ends = f"{min(every):.3f}", f"{max(every):.3f}", f"{outside} of {len(every)}", str(far)
         rows.append([method, *means, *ends])
-    head = ["", *map(str, SHOTS), "lowest", "highest", "outside"]
+    head = ["", *map(str, SHOTS), "lowest", "highest", "outside", "two errors away"]
     lines = ["### 90 % intervals", "", about, "", table(head, rows)]
     if not any("covered" in r for r in data["records"][OURS].values()):
         lines += ["", "The estimators offer no intervals."]

@@ -130,6 +130,19 @@ def coverage(record: Record, shape: Record) -> dict[int, float]:
     return found
 
 
+def coverage_error(record: Record, shape: Record) -> dict[int, float]:
+    """The standard error of each `coverage`, with whole groups as what is drawn: rows of a group
+    are inside or outside together.
+    """
+    found = {}
+    for k, share in coverage(record, shape).items():
+        i = SHOTS.index(k)
+        rows = shape["rows"][:, i]
+        off = (record["covered"][:, i] - share * rows)[rows > 0]
+        found[k] = float(np.sqrt((off**2).sum() * len(off) / (len(off) - 1)) / rows.sum())
+    return found
+
+
 def calibration_error(bins: np.ndarray) -> float:
     """Expected calibration error: rows fall into bins by probability of class 1; the mean distance
     of the bins' mean probability from their rate, weighted by rows.
@@ -182,12 +195,16 @@ def report(
             f"  {score:<8} {other:<25} {c.name:<28} k={c.shots}: {c.value(ours):.4f} "
             f"{c.value(other):.4f}  ({gap.mean:+.4f} ± {2 * gap.error:.4f})"
         )
-    lines += ["", f"90 % intervals of {ours} outside 87–93 % on sets of at least 50 groups"]
+    lines += [
+        "",
+        f"90 % intervals of {ours} outside 87–93 % on sets of at least 50 groups (± 2 errors)",
+    ]
     for name, record in records[ours].items():
         if "covered" in record and name in shapes and len(shapes[name]["rows"]) >= 50:
             cover = coverage(record, shapes[name])
             if off := {k: v for k, v in cover.items() if not 0.87 <= v <= 0.93}:
-                said = ", ".join(f"k={k}: {v:.3f}" for k, v in off.items())
+                error = coverage_error(record, shapes[name])
+                said = ", ".join(f"k={k}: {v:.3f} ± {2 * error[k]:.3f}" for k, v in off.items())
                 lines.append(f"  {name:<28} {said}")
     return "\n".join([*lines, "", *_calibration(records, shapes, [ours, *others])])
 

@@ -321,6 +321,7 @@ def test_what_reads_past_privacy_is_refused():
             fmrl.Ball(1.0), np.zeros(1), tree.init(fmrl.Ball(1.0), np.zeros(1))[1],
             End(np.array([np.nan]), None, np.ones(())),
         ),
+        "without noise; for privacy": lambda: fmrl.MetaRegressor(private=tree),
         "without noise,|all rows": lambda: fmrl.MetaRegressor(meta=tree, similarity=KNOWN).fit(
             np.random.default_rng(0).normal(size=(40, 2)), np.arange(40.0), task=np.arange(40) // 4
         ),

@@ -191,15 +191,15 @@ def test_ids_that_python_hashes_alike_are_different_tasks():
 
 
 def test_a_number_column_with_words_in_it(tmp_path):
-    (tmp_path / "x.csv").write_text("t,x,y\n1,3.5,1.0\n1,NA,2.0\n1,4.5,1.5\n")
-    with pytest.raises(TableError, match="column 'x' looks like numbers but holds 'NA'"):
+    (tmp_path / "x.csv").write_text("t,x,y\n1,3.5,1.0\n1,few,2.0\n1,4.5,1.5\n")
+    with pytest.raises(TableError, match="column 'x' looks like numbers but holds 'few'"):
         tasks_from_frame(tmp_path / "x.csv", task="t", target="y")
 
 
 def test_a_column_of_many_numbers_with_a_word_is_not_called_one_of_many_levels(tmp_path):
-    rows = [f"{i // 10},{'NA' if i == 7 else i / 8},{i}.5" for i in range(400)]
+    rows = [f"{i // 10},{'few' if i == 7 else i / 8},{i}.5" for i in range(400)]
     (tmp_path / "x.csv").write_text("t,x,y\n" + "\n".join(rows) + "\n")
-    with pytest.raises(TableError, match="looks like numbers but holds 'NA'; leave missing"):
+    with pytest.raises(TableError, match="looks like numbers but holds 'few'; leave missing"):
         tasks_from_frame(tmp_path / "x.csv", task="t", target="y")
 
 

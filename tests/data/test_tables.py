@@ -10,6 +10,7 @@ import pytest
 from fmrl import Logistic, OneVsAll, Squared
 from fmrl.datasets import Encoder, Policy, fit_encoder, tasks_from_frame, training_ids
 from fmrl.errors import TableError
+from fmrl.tables.any_table import as_polars
 
 BASE = {"t": [1, 1, 2, 2], "x": [1.0, 2.0, 3.0, 4.0], "y": [0.5, 1.5, 2.5, 3.5]}
 
@@ -203,6 +204,37 @@ def test_targets_of_other_kinds():
     for loss in (None, Squared(), "classification"):
         with pytest.raises(TableError, match="the target 'y' is of type Date"):
             tasks(dates, loss=loss)
+
+
+def test_marks_of_gaps_in_a_csv_file(tmp_path):
+    """As R, pandas, SAS and people write them; text that looks like one stays text."""
+    lines = ["t,size,flag,who,count", "a,1.5,TRUE,NA,1", "a,NA,FALSE,bo,2", "b,2.5,NA,bo,NaN"]
+    lines += ["b,?,TRUE,bo,4"]
+    (tmp_path / "f.csv").write_text("\n".join(lines))
+    frame = as_polars(tmp_path / "f.csv").collect()
+    assert frame["size"].to_list() == [1.5, None, 2.5, None] and frame["count"].is_nan().sum() == 1
+    assert frame["flag"].to_list() == [True, False, None, True] and frame["who"][0] == "NA"
+    given = {"task": "t", "target": "count", "loss": Squared(), "policy": Policy(missing="mean")}
+    long = ["t,size,count", *(f"a,{i},1.0" for i in range(120_000)), "b,NA,1.0", "b,2,1.0"]
+    (tmp_path / "long.csv").write_text("\n".join(long))
+    (_, last) = tasks_from_frame(tmp_path / "long.csv", **given)
+    assert last.X[0, 0] == pytest.approx(np.mean([*range(120_000), 2]))
+    known = tasks_from_frame(tmp_path / "long.csv", **given).encoder
+    (tmp_path / "one.csv").write_text("t,size,count\nc,n/a,1.0\n")
+    (one,) = tasks_from_frame(tmp_path / "one.csv", **given | {"policy": None}, encoder=known)
+    assert one.X[0, 0] == last.X[0, 0]
+    (tmp_path / "f.csv").write_text("\n".join([*long, "b,many,1.0"]))
+    with pytest.raises(TableError, match="many"):
+        list(tasks_from_frame(tmp_path / "f.csv", **given))
+
+
+def test_columns_that_are_left_out():
+    frame = pl.DataFrame(BASE | {"id": [1, 2, 3, 4]})
+    assert [t.X.shape[1] for t in tasks(frame, ignore="id")] == [1, 1]
+    with pytest.raises(TableError, match="no column 'ID'"):
+        tasks(frame, ignore=["ID"])
+    with pytest.raises(TableError, match="both features and ignore"):
+        tasks(frame, ignore="id", features="x")
 
 
 def test_dates_among_the_features():

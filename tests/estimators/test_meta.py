@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 import fmrl
 from fmrl.estimators.inputs import grouped
 from fmrl.estimators.learning import WINDOW
+from fmrl.estimators.task_models import TaskRegressor
 
 from .data import classification, regression
 
@@ -121,6 +122,35 @@ def test_tasks_that_share_nothing_start_from_nothing():
     reg = fmrl.MetaRegressor().fit(X, y, task=task)
     assert reg.prior_.coef_std[0].min() > 0.5  # which are truly 1 apart
     assert reg.adapt(X[:20], y[:20]).score(X[20:30], y[20:30]) > 0.95
+
+
+def test_a_mean_of_few_tasks_in_many_columns_is_not_believed():
+    """Tasks lie around 0: of fewer tasks than columns, one who believes their mean does worse."""
+    rng = np.random.default_rng(0)
+    task, X = np.repeat(np.arange(30), 10), rng.normal(size=(300, 16))
+    y = (X * (rng.normal(size=(30, 3)) @ rng.normal(size=(3, 16)))[task]).sum(axis=1)
+    y += rng.normal(size=300)
+    few, rest = task < 14, task >= 14
+    reg = fmrl.MetaRegressor(common="linear", environment="stationary")
+    prior = reg.fit(X[few], y[few], task=task[few]).prior_
+    apart = np.array([m.family.startswith("apart") for m in prior.members])
+    assert np.array(prior.rule.at(2).weights)[apart].sum() > 0.5
+    shown = rest & (np.arange(300) % 10 < 2)
+
+    def error(members):
+        rule = [c._replace(weights=tuple(1.0 * members)) for c in prior.rule.choices]
+        known = replace(prior, rule=replace(prior.rule, choices=tuple(rule)))
+        models = [TaskRegressor(known).fit(X[shown & (task == t)], y[shown & (task == t)])
+                  for t in range(14, 30)]  # fmt: skip
+        hidden = rest & ~shown
+        said = np.concatenate([m.predict(X[hidden & (task == t)])
+                               for t, m in enumerate(models, 14)])  # fmt: skip
+        return np.mean((said - y[hidden]) ** 2)
+
+    full = np.array([m.family == "full" for m in prior.members])
+    assert error(np.roll(full, 2)) < error(full)
+    many = reg.fit(X, y, task=task).prior_  # more tasks than columns
+    assert not any(m.family.startswith("apart") for m in many.members)
 
 
 def test_seen_tasks_have_their_own_models():

@@ -12,6 +12,7 @@ from sklearn.base import clone
 
 import fmrl
 from fmrl.errors import TableError
+from fmrl.tables.kinds import as_number
 
 from .data import regression
 
@@ -170,6 +171,23 @@ def test_dates_do_not_depend_on_where_a_calendar_begins():
     np.testing.assert_allclose([day.mean(), day.std()], [0, 1], atol=1e-9)
 
 
+def test_dates_as_text_are_dates():
+    frame, y = table()
+    day = pl.col("day").cast(pl.Datetime("ms"))
+    one = fmrl.MetaRegressor(common="linear").fit(frame, y, task="shop")
+    for how in ("%Y-%m-%d", "%Y/%m/%d", "%Y-%m-%dT00:00:00Z", "%Y.%m.%d 00:00"):
+        text = frame.with_columns(day.dt.strftime(how))
+        other = fmrl.MetaRegressor(common="linear").fit(text, y, task="shop")
+        np.testing.assert_array_equal(other.predict(text), one.predict(frame))
+        np.testing.assert_array_equal(other.predict(frame), one.predict(text))  # either way
+    with pytest.raises(TableError, match="'day' holds '2024-02-30' in row 0, which is no date"):
+        one.predict(text.with_columns(pl.lit("2024-02-30").alias("day")))
+    hour = pl.Series(["2024-01-01T01:30:00+01:30", "2024-01-01 12:00:30.5", None])
+    np.testing.assert_allclose(
+        as_number(hour, hour.dtype).to_numpy(), [19723, 19723.5 + 30.5 / 86400, np.nan]
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -200,7 +218,7 @@ def test_rows_of_several_tasks_are_no_one_task():
     [
         (pl.lit(None).alias("size"), "'size' has no value at all"),
         (pl.lit(float("inf")).alias("size"), "'size' has an infinite value"),
-        (pl.Series("day", ["2024-01-31"] * 300), "'day' holds dates as text"),
+        (pl.Series("day", ["31/01/2024"] * 300), "'day' holds dates as text.*2024-12-31"),
         (pl.Series("size", [[1.0]] * 300), "'size' is of type List"),
         (pl.Series("size", ["1", "2", "NA"] * 100), "'size' looks like numbers but holds 'NA'"),
     ],

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
+from sklearn.preprocessing import PolynomialFeatures
 
 import fmrl
 
@@ -233,6 +234,16 @@ def weight_of_a_row_of_many_tasks():
         times = 1 + np.arange(len(case.y)) % 3
         yield replace(case, weight=1.0 * times), order(case, np.repeat(np.arange(len(times)),
                                                                        times)), same
+
+
+@relation(("They take no features=.", *COMMANDS, *CORE, FRAME, *NETWORKS))
+def features_by_a_transformer_or_by_hand():
+    squares = PolynomialFeatures(2, include_bias=False)
+    for case, library in ((base(0), "numpy"), (base(2), "polars")):
+        case = replace(case, library=library)
+        names = (*"abcdefghi",)
+        hand = rows(case, lambda X: squares.fit_transform(X), names=names)
+        yield hand, replace(case, features=squares), same
 
 
 @relation()

@@ -34,6 +34,7 @@ class Case:
     weight_few: np.ndarray | None = None
     intercept: bool = True
     library: str = "numpy"  # of the tables
+    features: Any = None  # what an estimator makes of its rows
     radius: float = 2.0  # of the core's ball
     step: float = 0.1  # of a network's SGD
 
@@ -109,9 +110,10 @@ def write(case, path, columns):
 
 def fresh(case):
     """An estimator of the right kind, and what its first call has to be told."""
+    given = {"fit_intercept": case.intercept, "features": case.features}
     if case.classes is None:
-        return fmrl.MetaRegressor(fit_intercept=case.intercept), {}
-    return fmrl.MetaClassifier(fit_intercept=case.intercept), {"classes": case.classes.tolist()}
+        return fmrl.MetaRegressor(**given), {}
+    return fmrl.MetaClassifier(**given), {"classes": case.classes.tolist()}
 
 
 @lru_cache
@@ -471,7 +473,7 @@ WAYS = {
     "stream from nothing": Way(streams, "Stream.play, Stream.close"),
     "partial_fit + adapt": Way(partially, "Meta.partial_fit"),
     "fmrl train, adapt, predict": Way(
-        commands, "fmrl train, fmrl adapt, fmrl predict, Meta.begin, Meta.play"),
+        commands, "fmrl train, fmrl adapt, fmrl predict, Meta.begin, Meta.play, Meta.relearn"),
     **{name: Way(lambda case, scratch, rule=rule: commands(case, scratch, "--similarity", rule),
                  "fmrl train") for name, rule in STATED.items()},
     "run": Way(run, "fmrl.run, fmrl.stack, engine local"),

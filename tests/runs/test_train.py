@@ -179,6 +179,17 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_bits(long, tmp_path):
     assert not (tmp_path / "run" / folder.CHECKPOINT).exists()
 
 
+def test_the_prior_is_learned_from_tasks_of_all_windows(long):
+    _, home = long
+    run = Run.load(home / "whole")
+    names = pl.read_parquet(home / "whole" / folder.TASKS)["task"].to_list()
+    pilot = fmrl.MetaClassifier.load(home / "whole" / folder.MODEL)._pilot
+    place = np.array([names.index(name) for name in pilot.names])
+    share = np.bincount(place // WINDOW) / np.bincount(np.arange(len(names)) // WINDOW)
+    np.testing.assert_allclose(share, share[0], atol=0.01)
+    assert run.prior.members[0].tasks == len(pilot) and np.diff(place).min() > 0
+
+
 def test_a_stop_while_a_window_is_played_keeps_the_checkpoint_before(long, tmp_path, monkeypatch):
     options, home = long
     real, calls = Session.play_window, []

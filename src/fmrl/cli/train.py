@@ -86,8 +86,8 @@ def train_command(
 
     Defaults suit a raw table. Text becomes one column a level, numbers are scaled,
     a missing value becomes the mean and a flag; all of it is learned from the
-    training tasks. The first 1,024 tasks decide the scale of the models and how
-    far a new task may go.
+    training tasks. The first 1,024 tasks decide the scale of the models; how
+    far a new task may go is learned from tasks spread over all.
 
     Killed or interrupted, the same command with --resume goes on from the last
     checkpoint, to the same model bit for bit.

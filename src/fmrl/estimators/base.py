@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,10 +15,12 @@ from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators import store
 from fmrl.estimators.encoding import as_numpy, by_task, ready, warn
+from fmrl.estimators.features import expanded, with_features
 from fmrl.estimators.first_stream import FirstTask
 from fmrl.estimators.inputs import grouped, task_ids, weighed
 from fmrl.estimators.stream import OpenTask
 from fmrl.estimators.tasks_seen import TasksSeen
+from fmrl.tables.encoder import Column, Encoder
 from fmrl.theory.certificate import Certificate, certify
 from fmrl.theory.similarity import SimilarityReport, similarity_report
 
@@ -34,8 +37,8 @@ class Meta(TasksSeen):
     def __init__(
         self, *, within: Any = None, update: Any = None, meta: Any = None, similarity: Any = None,
         radius: float | None = None, fit_intercept: bool = True, common: Any = "auto",
-        environment: Any = "auto", scoring: str | None = None, random_state: int | None = 0,
-        store: str | os.PathLike | None = None,
+        environment: Any = "auto", features: Any = None, scoring: str | None = None,
+        random_state: int | None = 0, store: str | os.PathLike | None = None,
     ):  # fmt: skip
         self.within = within
         self.update = update
@@ -45,6 +48,7 @@ class Meta(TasksSeen):
         self.fit_intercept = fit_intercept
         self.common = common
         self.environment = environment
+        self.features = features
         self.scoring = scoring
         self.random_state = random_state
         self.store = store
@@ -131,6 +135,12 @@ class Meta(TasksSeen):
             self.n_features_in_ = tasks.X.shape[1]
             if features is not None:
                 self.feature_names_in_ = np.array(features, dtype=object)
+            if self.features is not None:
+                names = features or [f"x{i}" for i in range(tasks.X.shape[1])]
+                y = tasks.target.argmax(axis=1) if tasks.loss.outputs > 1 else tasks.target[:, 0]
+                plain = Encoder(tuple(map(Column, names)))
+                self.encoder_ = with_features(plain, self.features, tasks.X, y)
+            tasks = self._widened(tasks)
             self._begin(tasks, expected)
             self._learn(tasks)
         return self
@@ -147,8 +157,25 @@ class Meta(TasksSeen):
                 does not know the tasks, and the caller sees to it that none comes twice.
         """
         with self._lock:
-            self._play(tasks, keep)
+            self._play(self._widened(tasks), keep)
         return self
+
+    def relearn(self, tasks: Tasks) -> Self:
+        """Learn again how tasks differ, after a run too long to be held: coordinates and the run
+        stay as they are.
+
+        Args:
+            tasks: Some tasks, spread over the run, as in `begin`.
+        """
+        with self._lock:
+            self._fitted()
+            self._pilot, self._fresh = self._widened(tasks), []
+            self._learn()
+        return self
+
+    def _widened(self, tasks: Tasks) -> Tasks:
+        """Tasks of a table's columns with those of ``features=``."""
+        return replace(tasks, X=expanded(getattr(self, "encoder_", None), tasks.X))
 
     def adapt(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """A fitted model of a new task from a few of its rows; this estimator stays as it is. The

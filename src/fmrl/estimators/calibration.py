@@ -85,7 +85,7 @@ def spaced(count: int, most: int) -> np.ndarray:
     return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
 
 
-def members(intercept: bool, extra: int = 0, centres: int = 1) -> Members:
+def members(intercept: bool, extra: int = 0, centres: int = 1, apart: bool = False) -> Members:
     """Estimates every family from some tasks, each from where the plainer one before it ended.
 
     Args:
@@ -93,6 +93,7 @@ def members(intercept: bool, extra: int = 0, centres: int = 1) -> Members:
         extra: How many columns before it are the answer of a common part; families without them
             come first, those with them are called "common …".
         centres: Around how many centres tasks may lie, beside one.
+        apart: Whether tasks may also have no mean.
     """
 
     def learn(tasks: Tasks) -> list[Population]:
@@ -106,6 +107,8 @@ def members(intercept: bool, extra: int = 0, centres: int = 1) -> Members:
                 if not (prefix and name == "columns"):
                     start = chain[-1] if chain else None
                     chain.append(estimate(few, name, intercept, start))
+            if apart:
+                chain += [one.without_mean(intercept) for one in chain if one.family in WIDE]
             if centres > 1:
                 chain += [
                     around(one, few, intercept, centres) for one in chain if one.family in WIDE

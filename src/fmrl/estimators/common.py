@@ -154,11 +154,12 @@ def makers(common: Any, classes: int) -> list[Fit]:
 
 
 def cross_fitted(
-    makes: list[Fit], tasks: Tasks, classes: int, most: float
+    makes: list[Fit], tasks: Tasks, classes: int, most: float = math.inf, first: float = math.inf
 ) -> tuple[np.ndarray, Answer] | None:
     """Columns [n, k] for the rows of some tasks, each answered without its own task, and the
-    answer that all rows give; None where some fold lacks a class or the loss is above ``most``. Of
-    several ways the next is taken as long as it answers better.
+    answer that all rows give; None where some fold lacks a class or the loss is above ``most``, or
+    on the first fold plainly above ``first``. Of several ways the next is taken as long as it
+    answers better.
     """
     y = tasks.target.argmax(axis=1) if tasks.target.shape[1] > 1 else tasks.target[:, 0]
     y = y.astype(int) if classes else y
@@ -174,6 +175,12 @@ def cross_fitted(
             said = make(tasks.X[others], y[others], heavy, classes)(tasks.X[own])
             found = np.empty((len(y), said.shape[1])) if found is None else found
             found[own] = said
+            if best is None and f == 0:
+                losses, _ = loss_and_slope(said, tasks.target[own], not classes)
+                heavy = None if weight is None else weight[own]
+                sure = 1 + 4 / math.sqrt(len(losses))  # the other folds will not make up for it
+                if np.average(losses, weights=heavy) > sure * hopeless * first:
+                    return None
         assert found is not None
         losses, _ = loss_and_slope(found, tasks.target, not classes)
         loss = float(np.average(losses, weights=weight))
@@ -209,7 +216,8 @@ def with_common(
     auto = isinstance(common, str)
     if auto and (len(tasks.X) < ROWS or len(tasks) < TASKS):
         return tasks, here, None
-    found = cross_fitted(makes, tasks, count, NEAR * _linear(tasks, here) if auto else math.inf)
+    most = [NEAR * loss for loss in _linear(tasks, here)] if auto else []
+    found = cross_fitted(makes, tasks, count, *most)
     if found is None:
         return tasks, here, None
     g, answer = found
@@ -220,14 +228,18 @@ def with_common(
     return replace(tasks, X=np.hstack([tasks.X, g])), wide, answer
 
 
-def _linear(tasks: Tasks, here: Coordinates) -> float:
-    """Loss of one linear model for all tasks, on tasks it was not fitted to."""
+def _linear(tasks: Tasks, here: Coordinates) -> tuple[float, float]:
+    """Loss of one linear model for all tasks, on tasks it was not fitted to: on all of them, and on
+    those of the first fold.
+    """
     even, squared = here.tasks(tasks), isinstance(tasks.loss, Squared)
-    fold, total = np.arange(len(tasks)) % FOLDS, 0.0
+    fold, sums = np.arange(len(tasks)) % FOLDS, []
     for f in range(FOLDS):
         plain = estimate(even.take(np.flatnonzero(fold != f)), "none", here.constant > 0)
         own = even.take(np.flatnonzero(fold == f))
         losses, _ = loss_and_slope(own.X @ plain.middle().theta[0].T, own.target, squared)
-        total += float(losses.sum() if own.weight is None else losses @ own.weight)
-    total /= len(tasks.X) if tasks.weight is None else float(tasks.weight.sum())
-    return total * here.unit**2 if squared else total
+        heavy = np.ones(len(losses)) if own.weight is None else own.weight
+        sums.append((float(losses @ heavy), float(heavy.sum())))
+    unit = here.unit**2 if squared else 1.0
+    total, mass = np.sum(sums, axis=0)
+    return unit * total / mass, unit * sums[0][0] / sums[0][1]

@@ -19,6 +19,7 @@ from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import validate_data
 
 from fmrl.errors import FMRLError
+from fmrl.estimators.features import expanded, table_of, with_features
 from fmrl.tables.any_table import as_polars, from_array, no_column
 from fmrl.tables.encoder import Column, Encoder, Policy, fit_encoder
 
@@ -109,12 +110,14 @@ def checked(
     X, task, column = by_task(X, task, encoder.task if encoder else None, one=one)
     if learn and not one and task is None:
         warn("fit without task= takes all rows as one task and learns nothing across tasks")
-    rows, y, found = _numbers(model, X, as_numpy(y), reset, encoder, learn, options)
+    given = X, as_numpy(y), reset, table_of(encoder), learn, options
+    rows, y, found = _numbers(model, *given)
     if learn:
-        model.encoder_ = replace(found, task=column)
+        found = replace(found, task=column)
+        model.encoder_ = encoder = with_features(found, model.features, rows, y)
         if not one:
             _warn_of_ids(X, task)
-    return rows, y, task
+    return expanded(encoder, rows), y, task
 
 
 def ready(model: Any, X: Any) -> bool:
@@ -151,7 +154,8 @@ def read(model: Any, X: Any) -> np.ndarray:
         return X
     encoder = getattr(model, "encoder_", None)
     X = by_task(X, None, encoder.task if encoder else None)[0]
-    return _numbers(model, X, _NOTHING, False, encoder, False, {})[0]
+    rows = _numbers(model, X, _NOTHING, False, table_of(encoder), False, {})[0]
+    return expanded(encoder, rows)
 
 
 def read_row(model: Any, x: Any) -> Any:

@@ -35,6 +35,8 @@ class MetaClassifier(ClassifierMixin, Meta):
             classifier, or "auto": boosted trees, where they help on tasks they have not seen.
         environment: Where tasks come from: "stationary", `Window(size)` for the latest so many,
             a number of centres, or "auto": what is best on later tasks held out.
+        features: A scikit-learn transformer that makes columns of the rows (`SplineTransformer()`,
+            `Nystroem()`), fitted to the rows of the first call; models are linear in them.
         scoring: By what families of models are chosen on tasks held out: "neg_log_loss" (the
             default) or "accuracy".
         random_state: Seed of the split by which the rule is chosen.
@@ -116,6 +118,7 @@ class MetaRegressor(RegressorMixin, Meta):
         fit_intercept: As in `MetaClassifier`.
         common: As in `MetaClassifier`, with a scikit-learn regressor.
         environment: As in `MetaClassifier`.
+        features: As in `MetaClassifier`.
         scoring: "neg_mean_squared_error" (the default) or "neg_mean_absolute_error".
         random_state: As in `MetaClassifier`.
         store: As in `MetaClassifier`.

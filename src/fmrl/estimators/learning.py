@@ -42,6 +42,7 @@ VECTORS = 10_000_000  # numbers of optima that a history may hold; beyond, it ke
 PILOT = 1000  # tasks from which the prior is learned, at most …
 ROWS = 20_000  # … or up to four times as many, to have so many rows
 NUMBERS = 1 << 20  # … but beyond 256 no more than so many numbers, over all outputs
+WIDE = 16  # columns from which on tasks may have no mean, where there are no more tasks
 CACHED = 1 << 20  # numbers of models that are kept in memory beside a store
 FITTED = ("history_", "state_", "coordinates_", "lipschitz_", "_prior")
 
@@ -63,6 +64,12 @@ class Beside:
 
 class Learning(BaseEstimator):
     """The run of one estimator; its parameters are those of `MetaClassifier`."""
+
+    def __new__(cls, *_: Any, **given: Any):
+        """A new estimator; ``private=``, which is of the core, is refused in words."""
+        if "private" in given:
+            raise _not_private()
+        return super().__new__(cls)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The parameters by name.
@@ -145,8 +152,7 @@ class Learning(BaseEstimator):
             similarity=AverageDeviation() if self.similarity is None else self.similarity,
         )
         if promises(algo):
-            what = "an estimator learns coordinates and a prior from all rows, without noise"
-            raise FMRLError(what, fix="for privacy use fmrl.run(fmrl.FMRL(private=…), tasks)")
+            raise _not_private()
         dim = tasks.loss.outputs * self.coordinates_.width
         keep = "vectors" if (expected or len(tasks)) * dim <= VECTORS else "scalars"
         if self.store is not None:
@@ -170,9 +176,11 @@ class Learning(BaseEstimator):
             size = min(max(2, round(found.window * len(tasks))), pilot_size(tasks), len(tasks))
             pilot = tasks.take(np.arange(len(tasks) - size, len(tasks)))
         pilot, here, common = with_common(pilot, self._even, self.common, classes)
+        # Too few tasks for a mean in every one of many directions.
+        apart = max(len(pilot), WIDE) <= pilot.X.shape[1]
         extra = pilot.X.shape[1] - self._even.centre.size
         group, rule = calibrate(
-            here.tasks(pilot), members(intercept, extra, found.centres), seed, self.scoring
+            here.tasks(pilot), members(intercept, extra, found.centres, apart), seed, self.scoring
         )
         known = classes, getattr(self, "encoder_", None), common, found
         self._prior = Prior(here, tuple(group), rule, *known)
@@ -303,6 +311,11 @@ class Learning(BaseEstimator):
 
     def _loss(self) -> Any:
         return loss_of(getattr(self, "classes_", None))
+
+
+def _not_private() -> FMRLError:
+    what = "an estimator learns coordinates and a prior from all rows, without noise"
+    return FMRLError(what, fix="for privacy use fmrl.run(fmrl.FMRL(private=…), tasks)")
 
 
 def due_after(learned: int) -> int:

@@ -77,6 +77,14 @@ class Population:
         assert found is not None
         return found
 
+    def without_mean(self, intercept: bool) -> Population:
+        """Slopes around 0: what was their mean is one more direction in which they differ."""
+        mean = self.mean.copy()
+        mean[..., : mean.shape[-1] - intercept] = 0.0
+        off = (self.mean - mean).reshape(-1, mean.shape[-1])
+        covariance = self.covariance + off.T @ off / len(off)
+        return replace(self, family=f"apart {self.family}", mean=mean, covariance=covariance)
+
     def placed(self, columns: np.ndarray, width: int) -> Population:
         """The same among more columns, which it does not use."""
         mean = np.zeros((*self.mean.shape[:-1], width))

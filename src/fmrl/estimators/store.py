@@ -28,6 +28,7 @@ from fmrl.estimators.calibration import Choice, Rule
 from fmrl.estimators.common import Trees
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.environment import Environment
+from fmrl.estimators.features import Expanded, describe, rebuild, table_of
 from fmrl.estimators.learning import CACHED
 from fmrl.estimators.population import Population
 from fmrl.estimators.rows import Thetas
@@ -160,36 +161,45 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         arrays["tasks.names"] = names_to_array(names)
     for i, tasks in enumerate([est._pilot, *est._fresh]):
         _rows(tasks, f"pilot.{i}", arrays)
-    classes = getattr(est, "classes_", None)
-    return {
-        "format": FORMAT,
-        "class": type(est).__name__,
-        "params": {name: _param(value) for name, value in est.get_params(deep=False).items()},
-        "coordinates": [here.constant, here.shift, here.unit, here.length, here.radius],
-        "even": [even.constant, even.shift, even.unit, even.length],
-        "lipschitz": est.lipschitz_,
-        "common": _common(prior, arrays),
-        "environment": asdict(prior.environment),
-        "members": [[m.family, m.noise, m.tasks] for m in prior.members],
-        "rule": [list(c) for c in prior.rule.choices],
-        "algo": repr(history.algo),
-        "keep": history.keep,
-        "start": flatten(history.start, arrays),
-        "end": flatten(history.state, arrays),
-        "state": flatten(est.state_, arrays),
-        "same": est.state_ is history.state,
-        "classes": None
-        if classes is None
-        else {"labels": classes.tolist(), "dtype": classes.dtype.str},
-        "features": est.feature_names_in_.tolist() if hasattr(est, "feature_names_in_") else None,
-        "n_features": int(est.n_features_in_),
-        "encoder": est.encoder_.to_json() if hasattr(est, "encoder_") else None,
-        "streams": [*est.streams_[:3], list(est.streams_.regret)],
-        "fresh": len(est._fresh),
-        "pilot": [_plain(t.names) for t in (est._pilot, *est._fresh)],
-        "store": [est._rows.path, est._rows.id] if outside else None,
-        "totals": None if history._totals is None else [float(a) for a in history._totals],
-    } | ({} if history.meta_batch == 1 else {"meta_batch": history.meta_batch})
+    classes, encoder = getattr(est, "classes_", None), getattr(est, "encoder_", None)
+    params = est.get_params(deep=False)
+    parts = [params.pop("features"), getattr(encoder, "transformer", None)]
+    made = None if parts == [None, None] else describe(parts, arrays, "features")
+    return (
+        {
+            "format": FORMAT,
+            "class": type(est).__name__,
+            "params": {name: _param(value) for name, value in params.items()},
+            "coordinates": [here.constant, here.shift, here.unit, here.length, here.radius],
+            "even": [even.constant, even.shift, even.unit, even.length],
+            "lipschitz": est.lipschitz_,
+            "common": _common(prior, arrays),
+            "environment": asdict(prior.environment),
+            "members": [[m.family, m.noise, m.tasks] for m in prior.members],
+            "rule": [list(c) for c in prior.rule.choices],
+            "algo": repr(history.algo),
+            "keep": history.keep,
+            "start": flatten(history.start, arrays),
+            "end": flatten(history.state, arrays),
+            "state": flatten(est.state_, arrays),
+            "same": est.state_ is history.state,
+            "classes": None
+            if classes is None
+            else {"labels": classes.tolist(), "dtype": classes.dtype.str},
+            "features": est.feature_names_in_.tolist()
+            if hasattr(est, "feature_names_in_")
+            else None,
+            "n_features": int(est.n_features_in_),
+            "encoder": table_of(encoder).to_json() if encoder else None,
+            "streams": [*est.streams_[:3], list(est.streams_.regret)],
+            "fresh": len(est._fresh),
+            "pilot": [_plain(t.names) for t in (est._pilot, *est._fresh)],
+            "store": [est._rows.path, est._rows.id] if outside else None,
+            "totals": None if history._totals is None else [float(a) for a in history._totals],
+        }
+        | ({} if made is None else {"transformer": made})
+        | ({} if history.meta_batch == 1 else {"meta_batch": history.meta_batch})
+    )
 
 
 def _common(prior: Prior, arrays: dict[str, np.ndarray]) -> dict[str, Any] | None:
@@ -262,7 +272,11 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
         est.feature_names_in_ = np.array(layout["features"], dtype=object)
     est.n_features_in_ = layout["n_features"]
     if layout.get("encoder") is not None:
-        est.encoder_ = Encoder.from_json(layout["encoder"])
+        est.encoder_ = table = Encoder.from_json(layout["encoder"])
+    if layout.get("transformer") is not None:
+        est.features, fitted = rebuild(layout["transformer"], arrays)
+        if fitted is not None:
+            est.encoder_ = Expanded(table.columns, table.policy, table.task, fitted)
     group = []
     for i, (family, noise, tasks) in enumerate(layout["members"]):
         parts = (arrays[f"member.{i}.{name}"] for name in ("mean", "covariance", "shares"))

@@ -22,6 +22,7 @@ from fmrl.estimators.common import Answer
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.encoding import as_numpy, checked, read
 from fmrl.estimators.environment import STILL, Environment
+from fmrl.estimators.features import Expanded
 from fmrl.estimators.inputs import back, grouped, positions, weighed, weights
 from fmrl.estimators.population import Population, Posterior
 from fmrl.estimators.solving import solved
@@ -90,8 +91,8 @@ class Prior:
             place: Which choice of the rule each row is by, [n] or one number.
             level: The share of rows to be covered.
         """
-        tasks, choices = self.members[0].tasks, self.rule.choices
-        wide = np.array([width(c, level, tasks) for c in choices])[place]
+        choices = self.rule.choices
+        wide = np.array([width(c, level) for c in choices])[place]
         noise = np.array([self._noise(c) for c in choices])[place]
         return wide * self.coordinates.unit * np.sqrt(variance + noise)
 
@@ -252,11 +253,11 @@ class _Linear(BaseEstimator):
 
     def to_torch(self) -> Any:
         """The same model as a torch.nn.Linear, in float64."""
+        if self.prior.common is not None or isinstance(self.encoder_, Expanded):
+            what = "this model is not linear: it stands on a common part, or on features="
+            raise FMRLError(what, fix="fit with common='linear' and without features")
         import torch
 
-        if self.prior.common is not None:
-            what = "this model is not linear: it stands on a common part"
-            raise FMRLError(what, fix="fit with common='linear'")
         weight = torch.as_tensor(np.atleast_2d(self.coef_).copy())
         layer = torch.nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
         with torch.no_grad():
@@ -331,15 +332,17 @@ class TaskRegressor(RegressorMixin, _Linear):
         return back(np.stack([middle - half, middle + half], axis=1), X)
 
 
-def width(choice: Choice, level: float, tasks: int) -> float:
+def width(choice: Choice, level: float) -> float:
     """Half an interval's width in predicted deviations: the quantile of errors on tasks held out,
     or a Gaussian's where there were none.
+
+    A conformal quantile would be 1/tasks higher. Errors on tasks held out are larger by about that
+    much already, because they are those of models that were learned from fewer tasks.
     """
     level = check_level(level)
     if not choice.errors:
         from statistics import NormalDist
 
         return NormalDist().inv_cdf((1 + level) / 2)
-    most = min(1.0, level * (1 + 1 / tasks))
-    found = float(np.interp(most, LEVELS, choice.errors))
+    found = float(np.interp(level, LEVELS, choice.errors))
     return found if math.isfinite(found) else 0.0

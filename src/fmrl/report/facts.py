@@ -36,6 +36,8 @@ FAMILIES = {
     "alike": "in every column alike",
     "columns": "in every column by its own deviation",
     "full": "in any direction",
+    "apart alike": "in every column alike, without a mean",
+    "apart full": "in any direction, without a mean",
 }
 Number = float | None
 Section = Literal["heldout", "learned", "curves", "guess", "similarity", "certificate", "run"]

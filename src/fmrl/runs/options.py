@@ -51,6 +51,7 @@ class Options:
     features: tuple[str, ...] = _asked(
         "Column to learn from; several allowed (default: all others).", ()
     )
+    ignore: tuple[str, ...] = _asked("Column to leave out; several allowed.", ())
     order: tuple[str, ...] = _asked(
         "Column that sorts the rows of a task, e.g. a date; several allowed.", ()
     )
@@ -141,7 +142,8 @@ class Options:
     @property
     def policy(self) -> Policy:
         """How columns become numbers."""
-        return Policy(self.categorical, self.missing, self.unknown, self.scale, self.levels)
+        given = (self.categorical, self.missing, self.unknown, self.scale, self.levels)
+        return Policy(*given, dates="number")
 
     def estimator(self) -> dict[str, Any]:
         """Arguments of the estimator."""
@@ -164,7 +166,8 @@ class Options:
     @classmethod
     def from_dict(cls, held: dict[str, Any]) -> Options:
         """What `to_dict` gave."""
-        return cls(**(held | {name: tuple(held[name]) for name in ("features", "order")}))
+        lists = ("features", "ignore", "order")
+        return cls(**(held | {name: tuple(held.get(name, ())) for name in lists}))
 
     def command(self, out: str, *more: str) -> str:
         """The command line that asks for this, defaults left out."""

@@ -136,6 +136,7 @@ def open_source(
     given |= {"one_class": options.one_class, "rows": options.rows, "encoder": encoder}
     if encoder is None:
         given |= {"features": options.features or None, "policy": options.policy}
+        given |= {"ignore": options.ignore or None}
         given |= {"train": None if share >= 1 else share}
     with readable():
         stream = tasks_from_frame(table, loss=loss or options.kind, **given)

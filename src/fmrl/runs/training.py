@@ -18,7 +18,10 @@ import polars as pl
 
 from fmrl.core.checkpoint import save_history
 from fmrl.core.metric import mean_step
+from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
+from fmrl.estimators.learning import WINDOW, pilot_size
+from fmrl.estimators.rows import joined
 from fmrl.files import atomic, sha256, write
 from fmrl.records import record, write_json
 from fmrl.runs import folder
@@ -171,6 +174,7 @@ class Session:
         self.rows = 0
         seed = self.settings.options.seed
         self.pooled, self.heldout = Reservoir(seed), Heldout(self.most, seed)
+        self.pilot: list[Tasks] = []  # tasks spread over all windows
 
     def windows(self) -> Iterator[Window]:
         """The windows that have training tasks; what the evaluation needs of all is kept."""
@@ -178,9 +182,18 @@ class Session:
             self.heldout.add(window.held)
             if window.tasks is not None:
                 self.pooled.add(window.tasks.X, window.tasks.target, number)
+                self._spread(window.tasks)
                 self.names.append(pl.Series("task", window.names))
                 self.rows += len(window.tasks.X)
                 yield window
+
+    def _spread(self, tasks: Tasks) -> None:
+        """Keep some tasks of a window, as many of each window, for the prior."""
+        expected, most = self.source.expected, pilot_size(tasks)
+        if expected > WINDOW:
+            place = (np.arange(len(tasks) + 1) + len(self.names)) * most // expected
+            if len(some := np.flatnonzero(np.diff(place))):
+                self.pilot.append(tasks.take(some))
 
     def play(self, every: int, stop: Callable[[], bool]) -> None:
         """Play what no session before has played."""
@@ -242,6 +255,9 @@ class Session:
 
     def finish(self, keep_models: bool | None) -> dict[str, Any]:
         """Evaluate, write everything, and say what came out."""
+        if self.pilot:
+            self.progress("learning how tasks differ", 0, None)
+            self.estimator.relearn(joined(self.pilot))
         estimator, history, out = self.estimator, self.estimator.history_, self.out
         prior, held, encoder = estimator.prior_, self.heldout.tasks, self.settings.encoder
         self.progress("evaluating", 0, len(held))

@@ -15,9 +15,8 @@ import polars as pl
 
 from fmrl.errors import FMRLError, TableError
 
-TEXT = (pl.String, pl.Categorical, pl.Enum)
-TIMES = {pl.Date: "date", pl.Datetime: "date", pl.Duration: "duration", pl.Time: "time of day"}
-_A_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+_GAPS = ("NA", "N/A", "n/a", "na", "NaN", "nan", "-nan", "NULL", "null", "None", "none", "#N/A")
+_GAPS += ("<NA>", "NAN", ".", "-", "?")  # what stands for no value among numbers of a CSV file
 _LOOK = 100_000  # lines of a CSV file that decide what is a number
 _SCANS = dict.fromkeys((".parquet", ".pq"), pl.scan_parquet)
 _SCANS |= dict.fromkeys((".arrow", ".ipc", ".feather"), pl.scan_ipc)
@@ -141,9 +140,25 @@ def _scan(path: Path, kinds: Mapping[str, Any]) -> pl.LazyFrame:
     if len({*names.values()}) < len(names):
         raise _same_name(next(n for n in names.values() if n not in names))
     known = {name: kinds[own] for name, own in names.items() if own in kinds}
-    options = {"separator": separator, "infer_schema_length": _LOOK, "schema_overrides": known}
-    frame = pl.scan_csv(path, **options)
+    given = {"separator": separator, "infer_schema_length": _LOOK}
+    asis = pl.scan_csv(path, **given).collect_schema()
+    text = [n for n in header if asis[n] == pl.String and known.get(n) != pl.String]
+    gaps = pl.scan_csv(path, **given, null_values=_GAPS).collect_schema() if text else {}
+    odd = {n: known.get(n, gaps[n]) for n in text if known.get(n, gaps[n]) != pl.String}
+    # What was a number so far may have R's mark below: polars takes one for each column.
+    more = {n: "NA" for n in header if known.get(n, asis[n]) != pl.String and n not in odd}
+    known = known | dict.fromkeys(odd, pl.String)
+    frame = pl.scan_csv(path, **given, schema_overrides=known, null_values=more or None)
+    frame = frame.with_columns(_number(n, kind) for n, kind in odd.items())
     return frame.rename({n: own for n, own in names.items() if n != own})
+
+
+def _number(name: str, kind: Any) -> pl.Expr:
+    """A column of text as numbers (or truth values), marks of gaps as nothing."""
+    text = pl.col(name).str.strip_chars().replace(["", *_GAPS], None)
+    if kind != pl.Boolean:
+        return text.cast(kind)
+    return text.str.to_lowercase().replace_strict({"true": True, "false": False})
 
 
 def _series(name: str, values: Any) -> pl.Series:
@@ -212,35 +227,3 @@ def _python(value: Any) -> Any:
         kind = "M" if isinstance(value, np.datetime64) else "m"
         return value.astype(f"{kind}8[us]").item()  # nanoseconds would become a whole number
     return value.item() if isinstance(value, np.generic) else value
-
-
-def kind_of(name: str, dtype: Any) -> str:
-    """'number', 'category', 'date', 'duration' or 'time of day', or an error that says what to
-    convert.
-    """
-    if dtype.is_numeric() or dtype == pl.Boolean:
-        return "number"
-    if dtype in TEXT:
-        return "category"
-    if dtype.is_temporal():
-        return TIMES[dtype.base_type()]
-    if dtype == pl.Null:
-        raise TableError(f"column {name!r} has no value at all", fix="leave it out of features")
-    fix = "convert it to a number or a string, or leave it out of features"
-    raise TableError(f"column {name!r} is of type {dtype}", fix=fix)
-
-
-def as_number(values: Any, dtype: Any) -> Any:
-    """Values (a series or an expression) as float64: dates and times in days, NaN as null.
-
-    >>> from datetime import date, timedelta
-    >>> for value in (date(1970, 1, 3), timedelta(hours=12)):
-    ...     held = pl.Series([value])
-    ...     print(as_number(held, held.dtype).to_list())
-    [2.0]
-    [0.5]
-    """
-    if dtype in (pl.Datetime, pl.Duration, pl.Time):
-        unit = _A_DAY[getattr(dtype, "time_unit", None) or "ns"]
-        return values.cast(pl.Int64).cast(pl.Float64) / unit
-    return values.cast(pl.Float64).fill_nan(None)

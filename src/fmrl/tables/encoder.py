@@ -1,7 +1,6 @@
 """Columns of a table as numbers: an encoding learned from training rows and stored."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -12,7 +11,8 @@ import polars as pl
 
 from fmrl.errors import TableError
 from fmrl.files import from_json
-from fmrl.tables.any_table import as_number, clean, is_complete, is_missing, kind_of
+from fmrl.tables.any_table import clean, is_complete, is_missing
+from fmrl.tables.kinds import DATE_FIX, TEXT, as_number, dates_as_text, kind_of
 
 _CHOICES = {
     "categorical": ("onehot", "error"),
@@ -22,8 +22,7 @@ _CHOICES = {
     "dates": ("error", "number"),
     "many": ("error", "frequent"),
 }
-_DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([T ].*)?")
-_DATE_FIX = "name it in order= to sort by it, leave it out of features, or make it a number"
+_MOMENTS = ("mean", "std", "min", "max")
 _CONSTANT = 1e-12  # relative: values closer than this differ by rounding
 
 
@@ -49,8 +48,9 @@ class Policy:
         scale: 'none', 'standard' for (x - mean) / deviation, or 'range' for
             (x - min) / (max - min); always of the training tasks.
         levels: The most levels a text column may have.
-        dates: Dates and times: 'error', or 'number': days, always scaled ('standard' where scale is
-            'none'), because a day since 1970 is no unit of anybody's.
+        dates: Dates and times, also as text with the year first: 'error', or 'number': days, always
+            scaled ('standard' where scale is 'none'), because a day since 1970 is no unit of
+            anybody's.
         many: A text column with more than ``levels``: 'error', or 'frequent': the most frequent
             ones are kept, and the others are as one that no training task had.
     """
@@ -103,7 +103,7 @@ class Column:
     def read_as(self) -> Any:
         """The polars type to read this column of a CSV file as."""
         number = pl.Boolean if self.dtype == "Boolean" else pl.Float64
-        return number if self.levels is None else pl.String
+        return number if self.kind == "number" else pl.String
 
 
 @dataclass(frozen=True)
@@ -190,8 +190,11 @@ class Encoder:
             raise TableError(what, fix=fix)
         flag = [missing.to_numpy().astype(np.float64)] if c.indicator else []
         if c.levels is None:
-            x = as_number(values, values.dtype).fill_null(c.fill).to_numpy()
-            x = (x - c.centre) / c.spread
+            days = as_number(values, values.dtype)
+            if (odd := days.is_null() & ~missing).any():
+                what = f"column {c.name!r} holds {values[at := odd.arg_max()]!r} in row {rows[at]}"
+                raise TableError(f"{what}, which is no date", fix="write it as 2024-12-31")
+            x = (days.fill_null(c.fill).to_numpy() - c.centre) / c.spread
             if not (finite := np.isfinite(x)).all():
                 what = f"column {c.name!r} is infinite in row {rows[np.argmin(finite)]}"
                 raise TableError(what, fix="replace it")
@@ -227,7 +230,7 @@ def fit_encoder(
     times = [f for f in features if kinds[f] not in ("number", "category")]
     if policy.dates == "error" and times:
         what = f"column {times[0]!r} holds dates or times ({schema[times[0]]})"
-        raise TableError(what, fix=_DATE_FIX)
+        raise TableError(what, fix=DATE_FIX)
     learned = rows.filter(is_complete(features, schema)) if policy.missing == "drop" else rows
     stats: list[dict[str, pl.Expr]] = []
     for f in features:
@@ -236,31 +239,36 @@ def fit_encoder(
             own = {"levels": c.cast(pl.String).drop_nulls().unique().sort().implode()}
         else:
             c = as_number(c, schema[f])
-            own = {"mean": c.mean(), "std": c.std(ddof=0), "min": c.min(), "max": c.max()}
+            own = _moments(c)
         stats.append(own | {"missing": c.null_count()})
     wanted = [e.alias(f"{n}{i}") for i, own in enumerate(stats) for n, e in own.items()]
     got = learned.select(pl.len().alias("rows"), *wanted).collect(engine="streaming")
     got = got.row(0, named=True)
     if not got["rows"]:
         raise _no_rows(rows, features)
-    columns = []
+    columns, held = [], {f: str(schema[f]) for f in features}
     for i, f in enumerate(features):
         mine = {name: got[f"{name}{i}"] for name in stats[i]}
         if mine["missing"] == got["rows"]:
             raise _no_value(f)
+        if kinds[f] == "category" and dates_as_text(f, mine["levels"], policy.dates != "error"):
+            days = _moments(as_number(pl.col(f), pl.String)).values()
+            found = learned.select(*(e.alias(str(i)) for i, e in enumerate(days)))
+            mine |= dict(zip(_MOMENTS, found.collect(engine="streaming").row(0), strict=True))
+            kinds[f], held[f] = "date", "Date as text"
         if kinds[f] == "category":
             fitted: dict[str, Any] = _levels(f, mine, policy, learned)
         else:
             standard = policy.scale == "none" and kinds[f] != "number"
             fitted = _scales(f, mine, "standard" if standard else policy.scale)
         flag = policy.missing in ("indicator", "impute") and mine["missing"] > 0
-        columns.append(Column(f, **fitted, indicator=flag, dtype=str(schema[f])))
+        columns.append(Column(f, **fitted, indicator=flag, dtype=held[f]))
     return Encoder(tuple(columns), policy)
 
 
 def same_kind(c: Column, dtype: Any) -> None:
     """Raise TableError unless a column is of the kind that the encoding was learned from."""
-    if kind_of(c.name, dtype) != c.kind:
+    if kind_of(c.name, dtype) != c.kind and not (c.kind == "date" and dtype in TEXT):
         what = f"column {c.name!r} is {dtype} here, the encoding was learned from {c.dtype}"
         fix = "convert it: the same text and the same number are different values"
         if c.kind not in ("number", "category"):
@@ -305,9 +313,6 @@ def _levels(
     name: str, got: Mapping[str, Any], policy: Policy, rows: pl.LazyFrame
 ) -> dict[str, tuple[str, ...]]:
     levels = got["levels"]
-    if levels and all(_DATE.fullmatch(level) for level in levels):
-        fix = _DATE_FIX if policy.dates == "error" else "convert it to dates, or leave it out"
-        raise TableError(f"column {name!r} holds dates as text ({levels[0]!r})", fix=fix)
     # Before the levels are counted: a column of numbers with one NA has as many as it has numbers.
     words = [level for level in levels if not _is_number(level)]
     if 0 < len(words) <= len(levels) / 2 and len(levels) - len(words) > 1:
@@ -322,6 +327,10 @@ def _levels(
         fix = f"leave it out of features, or use policy=Policy(levels=...) above {policy.levels}"
         raise TableError(f"column {name!r} has {len(levels):,} levels", fix=fix)
     return {"levels": tuple(levels)}
+
+
+def _moments(c: pl.Expr) -> dict[str, pl.Expr]:
+    return dict(zip(_MOMENTS, (c.mean(), c.std(ddof=0), c.min(), c.max()), strict=True))
 
 
 def _is_number(text: str) -> bool:

@@ -11,7 +11,6 @@ import polars as pl
 from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.errors import FMRLError, TableError
 from fmrl.tables.any_table import (
-    TEXT,
     as_polars,
     free_names,
     is_complete,
@@ -20,6 +19,7 @@ from fmrl.tables.any_table import (
     readable,
 )  # fmt: skip
 from fmrl.tables.encoder import Encoder, Policy, fit_encoder, one_of, same_kind
+from fmrl.tables.kinds import TEXT
 from fmrl.tables.stream import TaskStream
 
 KINDS = ("auto", "classification", "regression")
@@ -29,7 +29,8 @@ _CHOICES = {"apart": ("error", "gather", "split"), "one_class": ("error", "keep"
 
 def tasks_from_frame(
     frame: Any, *, task: str, target: str | None = None,
-    features: str | Sequence[str] | None = None, order: str | Sequence[str] | None = None,
+    features: str | Sequence[str] | None = None, ignore: str | Sequence[str] | None = None,
+    order: str | Sequence[str] | None = None,
     loss: Loss | str | None = None, policy: Policy | None = None,
     encoder: Encoder | str | os.PathLike | None = None, train: Collection | float | None = None,
     apart: str = "error", one_class: str = "error", rows: int = 1_000_000,
@@ -43,6 +44,7 @@ def tasks_from_frame(
         task: The column that names the task of a row.
         target: The column of labels or numbers to predict; None for cost vectors (loss=Linear()).
         features: The columns to use (default: all others).
+        ignore: Columns to leave out of all others.
         order: The columns that sort the rounds of a task (default: the order of the table).
         loss: A loss, or 'classification' or 'regression' (default: as `infer_loss` says).
         policy: Categories, missing values and scaling (default: `Policy()`).
@@ -66,6 +68,9 @@ def tasks_from_frame(
     (1, 2.0)
     """
     features, sort = _names("features", features), _names("order", order) or ()
+    left_out = _names("ignore", ignore) or ()
+    if left_out and features is not None:
+        raise TableError("both features and ignore are given", fix="leave one of them out")
     encoder = _stored(encoder)
     one_of(_CHOICES, {"apart": apart, "one_class": one_class})
     _check_kind("task", task, str)
@@ -84,7 +89,9 @@ def tasks_from_frame(
         lazy, trained = table.lazy(), None
         schema = lazy.collect_schema()
         if features is None:
-            others = (c for c in schema if c not in (*names, *sort))
+            others = (c for c in schema if c not in (*names, *sort, *left_out))
+            if absent := [c for c in left_out if c not in schema]:
+                raise no_column(absent[0], schema)
             features = tuple(encoder.inputs if encoder else others)
         _check_columns(schema, names, sort, features)
         if encoder is None:

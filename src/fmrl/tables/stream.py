@@ -22,8 +22,9 @@ from fmrl.core.losses import Logistic, Loss, OneVsAll
 from fmrl.core.tasks import Task, Tasks
 from fmrl.errors import FMRLError, TableError
 from fmrl.files import scratch
-from fmrl.tables.any_table import TEXT, clean, free_names, is_complete, readable
+from fmrl.tables.any_table import clean, free_names, is_complete, readable
 from fmrl.tables.encoder import Encoder
+from fmrl.tables.kinds import TEXT
 
 
 @dataclass(frozen=True, repr=False)

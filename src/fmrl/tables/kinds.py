@@ -1,0 +1,83 @@
+"""What a column holds: numbers, categories, or dates and times."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from fmrl.errors import TableError
+
+TEXT = (pl.String, pl.Categorical, pl.Enum)
+TIMES = {pl.Date: "date", pl.Datetime: "date", pl.Duration: "duration", pl.Time: "time of day"}
+_DAY = r"^\s*(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})"
+_HOUR = r"(?:[T ](\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*(Z|[+-]\d{2}:?\d{2})?)?\s*$"
+_WRITTEN = re.compile(_DAY + _HOUR)  # a date as text, the year first
+_DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([T ].*)?")
+DATE_FIX = "name it in order= to sort by it, leave it out of features, or make it a number"
+_A_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
+
+def kind_of(name: str, dtype: Any) -> str:
+    """'number', 'category', 'date', 'duration' or 'time of day', or an error that says what to
+    convert.
+    """
+    if dtype.is_numeric() or dtype == pl.Boolean:
+        return "number"
+    if dtype in TEXT:
+        return "category"
+    if dtype.is_temporal():
+        return TIMES[dtype.base_type()]
+    if dtype == pl.Null:
+        raise TableError(f"column {name!r} has no value at all", fix="leave it out of features")
+    fix = "convert it to a number or a string, or leave it out of features"
+    raise TableError(f"column {name!r} is of type {dtype}", fix=fix)
+
+
+def as_number(values: Any, dtype: Any) -> Any:
+    """Values (a series or an expression) as float64: dates and times in days, also where
+    they are text (null where that is no date), NaN as null.
+
+    >>> from datetime import date, timedelta
+    >>> for value in (date(1970, 1, 3), timedelta(hours=12)):
+    ...     held = pl.Series([value])
+    ...     print(as_number(held, held.dtype).to_list())
+    [2.0]
+    [0.5]
+    >>> as_number(pl.Series(["1970-01-03", "1970/1/2 06:00"]), pl.String()).to_list()
+    [2.0, 1.25]
+    """
+    if dtype in TEXT:
+        return _written_days(values.cast(pl.String))
+    if dtype in (pl.Datetime, pl.Duration, pl.Time):
+        unit = _A_DAY[getattr(dtype, "time_unit", None) or "ns"]
+        return values.cast(pl.Int64).cast(pl.Float64) / unit
+    return values.cast(pl.Float64).fill_nan(None)
+
+
+def _written_days(values: Any) -> Any:
+    """Dates as text in days since 1970, times of a zone in UTC."""
+
+    def part(i: int) -> Any:
+        return values.str.extract(_WRITTEN.pattern, i)
+
+    day = (part(1) + "-" + part(2) + "-" + part(3)).str.to_date("%Y-%m-%d", strict=False)
+    hours, minutes, seconds = (part(i).cast(pl.Float64).fill_null(0.0) for i in (4, 5, 6))
+    zone = part(7).str.replace("Z", "+0000").str.replace(":", "")
+    ahead = zone.str.slice(1, 2).cast(pl.Float64) + zone.str.slice(3, 2).cast(pl.Float64) / 60
+    ahead = ahead * (zone.str.slice(0, 1) + "1").cast(pl.Float64)
+    hours = hours - ahead.fill_null(0.0) + minutes / 60 + seconds / 3600
+    return day.cast(pl.Float64) + hours / 24
+
+
+def dates_as_text(name: str, levels: Sequence[str], allowed: bool) -> bool:
+    """Whether the texts of a column are dates; an error where they are not ``allowed``, or where it
+    cannot be told which number is the day.
+    """
+    if not levels or not all(_DATE.fullmatch(level.strip()) for level in levels):
+        return False
+    if allowed and all(_WRITTEN.match(level) for level in levels):
+        return True
+    fix = "write them as 2024-12-31, or convert them to dates, or leave the column out"
+    what = f"column {name!r} holds dates as text ({levels[0]!r})"
+    raise TableError(what, fix=fix if allowed else DATE_FIX)
