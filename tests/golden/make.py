@@ -50,6 +50,9 @@ AGAIN = {
         "command/regression",
     ],
     "held-out tasks are scored by log-loss, R² and coverage, from 0 rows on": ["command"],
+    "a geometric mean of matrices by fewer products: the prior's search ends 1e-6 elsewhere": [
+        "command/3",
+    ],
     "networks are called task by task on a CPU; a bias before batch norm, of which Adam sees "
     "rounding alone, moves by 5e-9": ["deep/adam in turn"],
 }
