@@ -47,8 +47,6 @@ AGAIN = {
         "command/regression",
     ],
     "held-out tasks are scored by log-loss, R² and coverage, from 0 rows on": ["command"],
-    "networks are called task by task on a CPU; a bias before batch norm, of which Adam sees "
-    "rounding alone, moves by 5e-9": ["deep/adam in turn"],
 }
 CLOSE = {"solver": 1e-9, "torch": 1e-9}  # of the scale of the array; "exact" is bit for bit
 
