@@ -17,6 +17,7 @@ import os
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[name] = "1"  # read when numpy is imported
 
+import contextlib
 import gc
 import json
 import platform
@@ -25,7 +26,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import version
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -33,11 +35,13 @@ from typing import Any
 
 import numpy as np
 import typer
+from data import peak_mb
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import fmrl
+from fmrl.records import record, write_json
 
 CLASSES, FEATURES, TASKS = 4, 50, 812
 EPSILON, GAMMA = 0.1, 1.1
@@ -66,9 +70,8 @@ def text_like(count: int, rounds: int, seed: int) -> list[Arrays]:
     rng = np.random.default_rng(seed)
     common = rng.normal(size=FEATURES)
     common /= np.linalg.norm(common)
-    spread = np.exp(rng.normal(size=FEATURES) / 2) / np.sqrt(
-        FEATURES
-    )  # word vectors vary more along some axes than others
+    # Word vectors vary more along some axes than others.
+    spread = np.exp(rng.normal(size=FEATURES) / 2) / np.sqrt(FEATURES)
     classes = 0.5 * rng.normal(size=(CLASSES, FEATURES)) * spread
     tasks = []
     for _ in range(count):
@@ -80,7 +83,6 @@ def text_like(count: int, rounds: int, seed: int) -> list[Arrays]:
 
 
 # --- the peers: Algorithm 2 with FAL, written independently of fmrl
-# -----------------------------------------------------------
 
 
 @dataclass
@@ -90,9 +92,7 @@ class Peer:
     """
 
     optimum: Callable[[np.ndarray, np.ndarray], np.ndarray]  # X, signs -> W [classes, features]
-    play: Callable[
-        ..., tuple[np.ndarray, list[np.ndarray]]
-    ]  # X, signs, phi, eta -> losses, actions
+    play: Callable[..., tuple[np.ndarray, list]]  # X, signs, phi, eta -> losses, actions
 
     def run(self, tasks: list[Arrays]) -> dict[str, np.ndarray]:
         phi, D, violations = np.zeros((CLASSES, FEATURES)), 1 / np.sqrt(2) + EPSILON, 0
@@ -161,9 +161,8 @@ class Sklearn:
 
         def fit(log_C: float) -> np.ndarray:
             # liblinear is the fastest of scikit-learn's solvers here.
-            model = LogisticRegression(
-                C=np.exp(log_C), fit_intercept=False, solver="liblinear", tol=1e-6, max_iter=1000
-            )
+            how = {"solver": "liblinear", "tol": 1e-6, "max_iter": 1000}
+            model = LogisticRegression(C=np.exp(log_C), fit_intercept=False, **how)
             return np.vstack([model.fit(X, signs[:, c]).coef_ for c in range(CLASSES)])
 
         return fit(brentq(lambda log_C: np.linalg.norm(fit(log_C)) - 1, -9, 9, xtol=1e-5))
@@ -180,19 +179,12 @@ class Sklearn:
 
 
 # --- (a) and (b)
-# ------------------------------------------------------------------------------------------------
 
 
 def versus(
-    part: str,
-    within: str,
-    peers: list[Peer],
-    rounds: int,
-    count: int,
-    repeats: int,
-    seed: int,
+    part: str, within: str, peers: list[Peer], rounds: int, count: int, repeats: int, seed: int,
     total: int,
-) -> Row:
+) -> Row:  # fmt: skip
     """Ours on all tasks against the peer on the first ``count``, interleaved; medians, and the
     numbers compared.
     """
@@ -208,44 +200,28 @@ def versus(
         history = fmrl.run(algo, tasks)
         ours.append((time.process_time() - start) / total)
         for peer, taken in zip(peers, times, strict=True):
-            if (
-                not taken or within != "ftrl" or rounds < 64
-            ):  # the peer's longest tasks once: they take minutes
+            # The peer's longest tasks once: they take minutes.
+            if not taken or within != "ftrl" or rounds < 64:
                 found = peer.run(data[:count])
                 taken.extend(found["seconds"].tolist())
     theirs = min(times, key=median)
-    errors = {
+    off = {
         "optimum": float(abs(history.optimum[:count] - found["optimum"]).max()),
         "actions": float(abs(played(algo, tasks[:count]) - found["actions"]).max()),
         "tar": float(abs(history.regret[:count].mean() - found["regret"].mean())),
     }
-    agree = (
-        errors["optimum"] < 2e-4 and errors["actions"] < 2e-4 and errors["tar"] < 1e-3 * rounds**0.5
-    )
-    ratio, goal = (
-        median(theirs) / median(ours),
-        {"a": 300, "b": 80}[part] if rounds == 128 else None,
-    )
+    agree = max(off["optimum"], off["actions"]) < 2e-4 and off["tar"] < 1e-3 * rounds**0.5
+    ratio = median(theirs) / median(ours)
+    goal = {"a": 300, "b": 80}[part] if rounds == 128 else 0
     peer_name = {"ftrl": "cvxpy/SCS", "ogd": "scikit-learn + loop"}[within]
-    return Row(
-        part,
-        f"FAL+{within.upper()}, {total} tasks, {rounds} rounds, v. {peer_name}",
-        ratio,
-        "" if goal is None else f"≥ {goal}×",
-        agree if goal is None else agree and ratio >= goal,
-        "×",
-        f"{1e3 * median(ours):.3g} ms a task v. {1e3 * median(theirs):.4g} ms (peer: {count} "
-        f"tasks, extrapolated); "
-        + ("same numbers: " if agree else "NUMBERS DIFFER: ")
-        + f"θ* {errors['optimum']:.0e}, θ_i {errors['actions']:.0e}, TAR {errors['tar']:.0e}",
-        {
-            "ours_s_per_task": ours,
-            "peer_s_per_task": times,
-            "peer_tasks": count,
-            "errors": errors,
-            "tar": float(history.tar),
-        },
-    )
+    what = f"FAL+{within.upper()}, {total} tasks, {rounds} rounds, v. {peer_name}"
+    note = f"{1e3 * median(ours):.3g} ms a task v. {1e3 * median(theirs):.4g} ms (peer: {count} "
+    note += f"tasks, extrapolated); {'same numbers' if agree else 'NUMBERS DIFFER'}: "
+    note += f"θ* {off['optimum']:.0e}, θ_i {off['actions']:.0e}, TAR {off['tar']:.0e}"
+    raw = {"ours_s_per_task": ours, "peer_s_per_task": times, "peer_tasks": count}
+    raw |= {"errors": off, "tar": float(history.tar)}
+    target = f"≥ {goal}×" if goal else ""
+    return Row(part, what, ratio, target, agree and ratio >= goal, "×", note, raw)
 
 
 def played(algo: fmrl.FMRL, tasks: list[fmrl.Task]) -> np.ndarray:
@@ -253,17 +229,13 @@ def played(algo: fmrl.FMRL, tasks: list[fmrl.Task]) -> np.ndarray:
     state, out = algo.init(np.zeros(tasks[0].dim)), []
     for task in tasks:
         new, happened = algo.step(state, task)
-        out.append(
-            fmrl.play(
-                algo.within, task.open(), algo.domain, state.phi, happened.eta, record=True
-            ).actions
-        )
+        given = algo.within, task.open(), algo.domain, state.phi, happened.eta
+        out.append(fmrl.play(*given, record=True).actions)
         state = new
     return np.stack(out)
 
 
 # --- (c)
-# ------------------------------------------------------------------------------------------------
 
 
 def stream(count: int, seed: int) -> Iterator[fmrl.Task]:
@@ -285,29 +257,8 @@ def streaming(count: int, seed: int) -> None:
     start = time.process_time()
     history = fmrl.run(algo, stream(count, seed), keep="totals")
     seconds = time.process_time() - start
-    record = {
-        "tasks": len(history),
-        "us_per_task": 1e6 * seconds / count,
-        "peak_mb": peak_memory(),
-        "tar": float(history.tar),
-    }
-    print(json.dumps(record))
-
-
-def peak_memory() -> float:
-    """Peak resident memory of this process in MB."""
-    status = Path("/proc/self/status")
-    if status.exists():  # ru_maxrss would do, but a child on Linux inherits its parent's
-        return next(
-            int(line.split()[1]) / 1024
-            for line in status.read_text().splitlines()
-            if line.startswith("VmHWM")
-        )
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
-        1 << 20 if sys.platform == "darwin" else 1 << 10
-    )
+    found = {"tasks": len(history), "us_per_task": 1e6 * seconds / count, "peak_mb": peak_mb()}
+    print(json.dumps(found | {"tar": float(history.tar)}))
 
 
 def flatness(sizes: list[int], repeats: int, seed: int, tick: Callable[[], None]) -> list[Row]:
@@ -318,30 +269,24 @@ def flatness(sizes: list[int], repeats: int, seed: int, tick: Callable[[], None]
             answer = subprocess.run(command, check=True, capture_output=True, text=True).stdout
             measured[n].append(json.loads(answer))
             tick()
-    cost = {
-        n: min(m["us_per_task"] for m in ms) for n, ms in measured.items()
-    }  # what a repeat loses, it loses to neighbours
+    # What a repeat loses, it loses to neighbours.
+    cost = {n: min(m["us_per_task"] for m in ms) for n, ms in measured.items()}
     memory = {n: median(m["peak_mb"] for m in ms) for n, ms in measured.items()}
     raw = {str(n): ms for n, ms in measured.items()}
     span = f"T = {sizes[0]:,} to {sizes[-1]:,}, keep='totals'"
-    rows = []
-    for what, found, unit, most in (
-        ("cost a task", cost, "µs", 20),
-        ("peak resident memory", memory, "MB", 5),
-    ):
+    rows, kinds = [], (("cost a task", cost, "µs", 20), ("peak resident memory", memory, "MB", 5))
+    for what, found, unit, most in kinds:
         growth = 100 * (max(found.values()) / min(found.values()) - 1)
         note = ", ".join(f"{n:,}: {v:.1f} {unit}" for n, v in found.items())
         if found is memory:
             grown = (memory[sizes[-1]] - memory[sizes[0]]) * 2**20 / (sizes[-1] - sizes[0])
             note += f"; {grown:.0f} bytes a task"
-        rows.append(
-            Row("c", f"{what}, {span}", growth, f"within {most} %", growth <= most, "%", note, raw)
-        )
+        told = f"{what}, {span}", growth, f"within {most} %", growth <= most, "%", note, raw
+        rows.append(Row("c", *told))
     return rows
 
 
 # --- (d)
-# ------------------------------------------------------------------------------------------------
 
 
 def growth(kind: str, sizes: list[int], repeats: int, seed: int, tick: Callable[[], None]) -> Row:
@@ -367,68 +312,32 @@ def growth(kind: str, sizes: list[int], repeats: int, seed: int, tick: Callable[
     large = [d for d in sizes if d >= 10_000]
     slope = float(np.polyfit(np.log(large), np.log([cost[d] for d in large]), 1)[0])
     worst = max(np.log(cost[b] / cost[a]) / np.log(b / a) for a, b in pairwise(large))
-    note = ", ".join(
-        f"d={d:,}: {1e6 * c:.4g} µs ({1e9 * c / d:.2g} ns a coordinate)" for d, c in cost.items()
-    )
+    each = ((d, f"{1e6 * c:.4g} µs ({1e9 * c / d:.2g} ns a coordinate)") for d, c in cost.items())
+    note = ", ".join(f"d={d:,}: {said}" for d, said in each)
     raw = {"s_per_round": {str(d): c for d, c in cost.items()}, "steepest": float(worst)}
     what = f"OMD on {kind}, d = {sizes[0]:,} to {sizes[-1]:,}: slope of log time"
     return Row("d", what, slope, "≤ 1.15", slope <= 1.15, "", note, raw)
 
 
 # --- the report
-# ------------------------------------------------------------------------------------------------
 
 
-def machine() -> dict[str, Any]:
-    cpu = platform.processor()
+def processor() -> str:
     info = Path("/proc/cpuinfo")
-    if info.exists():
-        cpu = next(
-            (
-                line.split(":")[1].strip()
-                for line in info.read_text().splitlines()
-                if "model name" in line
-            ),
-            cpu,
-        )
-    packages = ("fmrl", "numpy", "scikit-learn", "scipy", "cvxpy", "scs")
-    return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "versions": {p: _version(p) for p in packages},
-    }
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except Exception:
-        return fmrl.__version__ if package == "fmrl" else "not installed"
+    lines = info.read_text().splitlines() if info.exists() else []
+    named = (line.split(":")[1].strip() for line in lines if "model name" in line)
+    return next(named, platform.processor())
 
 
 def show(rows: list[Row], console: Console) -> None:
-    table = Table(
-        title="FMRL, convex core: CPU time of one thread",
-        caption="peers play a few tasks; their time for all is extrapolated",
-    )
-    for column, justify in (
-        ("", "left"),
-        ("what", "left"),
-        ("measured", "right"),
-        ("target", "right"),
-        ("", "left"),
-    ):
-        table.add_column(column, justify=justify)
+    caption = "peers play a few tasks; their time for all is extrapolated"
+    table = Table(title="FMRL, convex core: CPU time of one thread", caption=caption)
+    for column, side in zip(("", "what", "measured", "target", ""), "llrrl", strict=True):
+        table.add_column(column, justify={"l": "left", "r": "right"}[side])
     for row in rows:
         verdict = "[green]pass[/]" if row.passed else "[red]FAIL[/]"
-        table.add_row(
-            row.part,
-            f"{row.what}\n[dim]{row.note}[/]",
-            f"{row.value:.3g} {row.unit}",
-            row.target,
-            verdict,
-        )
+        value, what = f"{row.value:.3g} {row.unit}", f"{row.what}\n[dim]{row.note}[/]"
+        table.add_row(row.part, what, value, row.target, verdict)
     console.print(table)
 
 
@@ -449,54 +358,34 @@ def main(
     total = 100 if quick else TASKS
     sizes = [1000, 10_000] if quick else [1000, 10_000, 100_000]
     dims = [100, 10_000, 100_000] if quick else [100, 1000, 10_000, 100_000, 1_000_000]
-    repeats, rows, began = (2 if quick else 3), [], time.time()
-    console = Console()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
+    repeats, rows, console = (2 if quick else 3), [], Console()
+    name, done = TextColumn("{task.description}"), MofNCompleteColumn()
+    columns = name, BarColumn(), done, TimeElapsedColumn()
     steps = {"a": len(rounds), "b": len(rounds), "c": repeats * len(sizes), "d": 2 * len(dims)}
-    with Progress(*columns, console=console) as progress:
+    about = {"seed": seed, "quick": quick, "cpu": processor(), "cores": os.cpu_count()}
+    for package in ("scipy", "cvxpy", "scs"):
+        with contextlib.suppress(PackageNotFoundError):
+            about[package] = version(package)
+    with record("convex", **about) as entry, Progress(*columns, console=console) as progress:
         bar = progress.add_task("", total=sum(steps[p] for p in parts))
         peers = {"a": ("ftrl", [Cvxpy(True), Cvxpy(False)], 2), "b": ("ogd", [Sklearn()], 5)}
         for part in (p for p in "ab" if p in parts):
             within, ways, count = peers[part]
             for m in rounds:
                 progress.update(bar, description=f"({part}) {within}, {m} rounds")
-                rows.append(
-                    versus(
-                        part,
-                        within,
-                        [Peer(way.optimum, way.play) for way in ways],
-                        m,
-                        count,
-                        repeats,
-                        seed,
-                        total,
-                    )
-                )
+                made = [Peer(way.optimum, way.play) for way in ways]
+                rows.append(versus(part, within, made, m, count, repeats, seed, total))
                 progress.advance(bar)
         if "c" in parts:
             progress.update(bar, description="(c) streaming")
             rows.extend(flatness(sizes, repeats, seed, lambda: progress.advance(bar)))
         if "d" in parts:
             progress.update(bar, description="(d) dimension")
-            rows.extend(
-                growth(kind, dims, 3 * repeats, seed, lambda: progress.advance(bar))
-                for kind in ("Ball", "Simplex")
-            )
+            for kind in ("Ball", "Simplex"):
+                tick = partial(progress.advance, bar)
+                rows.append(growth(kind, dims, 3 * repeats, seed, tick))
     show(rows, console)
-    record = {
-        "command": " ".join([Path(sys.executable).name, *sys.argv]),
-        "seed": seed,
-        "quick": quick,
-        "seconds": time.time() - began,
-        **machine(),
-        "rows": [asdict(row) for row in rows],
-    }
-    out.write_text(json.dumps(record, indent=1, ensure_ascii=False, default=float))
+    write_json(out, entry | {"rows": [asdict(row) for row in rows]})
     console.print(f"{out} written; {sum(bool(r.passed) for r in rows)} of {len(rows)} rows pass")
     raise typer.Exit(0 if all(r.passed for r in rows) else 1)
 

@@ -37,11 +37,8 @@ def make(folder: Path, rows: int, tasks: int, shuffled: bool) -> Path:
         # A step coprime to the number of rows visits every row once, far apart.
         ids = (at * 7_368_787 % rows if shuffled else at) * tasks // rows
         X = rng.standard_normal((len(at), FEATURES), dtype=np.float32)
-        table = pa.table(
-            {"task": ids}
-            | {f"x{k}": X[:, k] for k in range(FEATURES)}
-            | {"y": X.sum(axis=1).astype(np.float64)}
-        )
+        columns = {"task": ids} | {f"x{k}": X[:, k] for k in range(FEATURES)}
+        table = pa.table(columns | {"y": X.sum(axis=1).astype(np.float64)})
         writer = writer or pq.ParquetWriter(path, table.schema)
         writer.write_table(table)
     writer.close()
@@ -52,26 +49,19 @@ def stream(path: str, apart: str, rows_held: int) -> dict:
     """Go through every task of the file once."""
     import fmrl.datasets
 
+    given = {"task": "task", "target": "y", "features": [f"x{k}" for k in range(FEATURES)]}
     start = time.perf_counter()
-    names = [f"x{k}" for k in range(FEATURES)]
-    tasks = fmrl.datasets.tasks_from_frame(
-        path, task="task", target="y", features=names, apart=apart, rows=rows_held
-    )
+    tasks = fmrl.datasets.tasks_from_frame(path, **given, apart=apart, rows=rows_held)
     ready = time.perf_counter() - start
     count = rounds = 0
     for task in tasks:
         count, rounds = count + 1, rounds + task.rounds
-    return {
-        "tasks": count,
-        "rows": rounds,
-        "fit s": round(ready, 2),
-        "s": round(time.perf_counter() - start, 2),
-    }
+    seconds = round(time.perf_counter() - start, 2)
+    return {"tasks": count, "rows": rounds, "fit s": round(ready, 2), "s": seconds}
 
 
 def episodes(count: int, queries: int) -> dict:
-    """Index sampling of 5-way 5-shot episodes over Omniglot's 1,623 characters in four "
-    "rotations."""
+    """Index sampling of 5-way 5-shot episodes over Omniglot's characters in four rotations."""
     from fmrl.datasets import Episodes
 
     sampler = Episodes((20,) * 1623 * 4, ways=5, shots=5, queries=queries, seed=0)
@@ -86,17 +76,15 @@ def baseline() -> dict:
     return {}
 
 
-def peak_mb() -> int:
+def peak_mb() -> float:
     """This process's own peak; Linux's ru_maxrss would carry over the parent's from before the
     exec.
     """
     status = Path("/proc/self/status")
     if status.exists():
-        return round(int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024)
-    return round(
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        / (1024 * (1024 if sys.platform == "darwin" else 1))
-    )
+        return int(status.read_text().split("VmHWM:")[1].split()[0]) / 1024
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
 def measured(name: str, *args) -> dict:
@@ -108,7 +96,7 @@ def measured(name: str, *args) -> dict:
 
 def one(name: str, args: list[str]) -> None:
     got = globals()[name](*(int(a) if a.isdigit() else a for a in args))
-    got["peak RSS MB"] = peak_mb()
+    got["peak RSS MB"] = round(peak_mb())
     print(json.dumps(got))
 
 
@@ -119,23 +107,17 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--tasks", type=int, default=200_000)
     parser.add_argument("--episodes", type=int, default=100_000)
-    parser.add_argument(
-        "--held",
-        type=int,
-        default=1_000_000,
-        help="rows held in memory when gathering scattered tasks",
-    )
+    held = "rows held in memory when gathering scattered tasks"
+    parser.add_argument("--held", type=int, default=1_000_000, help=held)
     parser.add_argument("--out", type=Path, help="write the numbers as JSON")
     parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         return one(args.one[0], args.one[1:])
     results: dict[str, dict] = {"baseline": measured("baseline")}
+    ways = ("sorted", False, "error"), ("scattered, gathered out of core", True, "gather")
     with tempfile.TemporaryDirectory() as scratch:
-        for label, shuffled, apart in (
-            ("sorted", False, "error"),
-            ("scattered, gathered out of core", True, "gather"),
-        ):
+        for label, shuffled, apart in ways:
             for part in (10, 1):  # a tenth first: constant memory means the same peak for both
                 path = make(Path(scratch), args.rows // part, args.tasks // part, shuffled)
                 got = measured("stream", path, apart, args.held)
@@ -144,20 +126,15 @@ def main() -> None:
                 results[f"{label}, {got['rows']:,} rows"] = got
                 path.unlink()
     for queries in (1, 15):
-        results[f"episodes, 5-way 5-shot, {queries} queries"] = measured(
-            "episodes", args.episodes, queries
-        )
+        drawn = measured("episodes", args.episodes, queries)
+        results[f"episodes, 5-way 5-shot, {queries} queries"] = drawn
     width = max(map(len, results))
     for name, got in results.items():
         print(f"{name:<{width}}  " + "  ".join(f"{k} {v:,}" for k, v in got.items()))
     if args.out:
-        record = {
-            "machine": platform.platform(),
-            "python": platform.python_version(),
-            "rows": args.rows,
-            "results": results,
-        }
-        args.out.write_text(json.dumps(record, indent=1) + "\n")
+        about = {"machine": platform.platform(), "python": platform.python_version()}
+        about |= {"rows": args.rows, "results": results}
+        args.out.write_text(json.dumps(about, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ one device.
     python benchmarks/deep.py --device cpu           # about two minutes; every core for everyone
     # 84x84 colour images, max-pooling
     python benchmarks/deep.py --network mini-imagenet --stacks 5 40 160
-    python benchmarks/deep.py --network transformer  # or resnet, lstm, mlp: benchmarks/networks.py
+    python benchmarks/deep.py --network transformer  # or resnet, lstm, mlp
     python benchmarks/deep.py --out deep.json        # also write the numbers
 
 The work is the paper's 5-way Omniglot setting: mini-batches of 10, the four-block network, Adam
@@ -16,13 +16,15 @@ phi and carrying moments are in it; eager and vmap are given their mini-batches.
 loses it loses to them."""
 
 import argparse
+import itertools
 import json
 import os
 import time
+from functools import partial
 
-import networks
 import numpy as np
 import torch
+from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
@@ -39,13 +41,88 @@ FLOP = 2 * 3 * BATCH * (14 * 14 * 9 * 64 + (49 + 16 + 4) * 9 * 64 * 64 + 256 * W
 POOLED_FLOP = (
     2 * 3 * BATCH * (84**2 * 27 * 32 + (42**2 + 21**2 + 11**2) * 9 * 32 * 32 + 36 * 32 * WAYS)
 )
+# Networks that users have: images [B, 1, 28, 28] to logits [B, ways].
+
+
+def _seeded(build):
+    def seeded(ways, *, seed=0):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return build(ways)
+
+    return seeded
+
+
+@_seeded
+def mlp(ways):
+    """Four dense layers: 784, 256, 128, 64, ways."""
+    sizes = 784, 256, 128, 64
+    dense = [nn.Linear(a, b) for a, b in itertools.pairwise(sizes)]
+    return nn.Sequential(nn.Flatten(), *(m for d in dense for m in (d, nn.ReLU())),
+                         nn.Linear(64, ways))  # fmt: skip
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions with group norm around which the input goes, halved where stride 2."""
+
+    def __init__(self, before, channels, stride):
+        super().__init__()
+        self.first = nn.Conv2d(before, channels, 3, stride, 1, bias=False)
+        self.second = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.norms = nn.ModuleList(nn.GroupNorm(8, channels) for _ in range(2))
+        same = before == channels and stride == 1
+        self.around = nn.Identity() if same else nn.Conv2d(before, channels, 1, stride)
+
+    def forward(self, x):
+        y = F.relu(self.norms[0](self.first(x)))
+        return F.relu(self.around(x) + self.norms[1](self.second(y)))
+
+
+@_seeded
+def resnet(ways):
+    """A stem with stride 2 and four residual blocks of 32, 32, 64 and 64 channels."""
+    sizes = (32, 32, 1), (32, 32, 1), (32, 64, 2), (64, 64, 1)
+    stem = nn.Conv2d(1, 32, 3, 2, 1, bias=False), nn.GroupNorm(8, 32), nn.ReLU()
+    end = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, ways)
+    return nn.Sequential(*stem, *(Block(*s) for s in sizes), *end)
+
+
+class Transformer(nn.Module):
+    """Sixteen patches of 7x7 pixels, two encoder layers of width 64 with four heads."""
+
+    def __init__(self, ways):
+        super().__init__()
+        self.into, self.at = nn.Linear(49, 64), nn.Parameter(0.02 * torch.randn(16, 64))
+        layer = nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.out = nn.Linear(64, ways)
+
+    def forward(self, x):
+        patches = x.unflatten(2, (4, 7)).unflatten(4, (4, 7)).permute(0, 2, 4, 1, 3, 5)
+        return self.out(self.encoder(self.into(patches.reshape(len(x), 16, 49)) + self.at).mean(1))
+
+
+class LSTM(nn.Module):
+    """The image row by row, 128 hidden numbers."""
+
+    def __init__(self, ways):
+        super().__init__()
+        self.recurrent, self.out = nn.LSTM(28, 128, batch_first=True), nn.Linear(128, ways)
+
+    def forward(self, x):
+        return self.out(self.recurrent(x[:, 0])[0][:, -1])
+
+
+transformer, lstm = _seeded(Transformer), _seeded(LSTM)
+
+
 NETWORKS = {
     "omniglot": (omniglot_net, (28, 28), FLOP),
     "mini-imagenet": (mini_imagenet_net, (3, 84, 84), POOLED_FLOP),
-    "mlp": (networks.mlp, (28, 28), None),
-    "resnet": (networks.resnet, (28, 28), None),
-    "transformer": (networks.transformer, (28, 28), None),
-    "lstm": (networks.lstm, (28, 28), None),
+    "mlp": (mlp, (28, 28), None),
+    "resnet": (resnet, (28, 28), None),
+    "transformer": (transformer, (28, 28), None),
+    "lstm": (lstm, (28, 28), None),
 }
 # The fewest bytes: parameters and second moments read and written in float32; xhat, activation
 # and gradient of the four blocks written once and read once in bf16.
@@ -65,10 +142,8 @@ def limit(bandwidth, tflops):
         tflops = 2 * 8192**3 * timed(lambda: square @ square, "cuda", 1.0) / 1e12
     memory, products = bandwidth * 1e9 / BYTES, tflops * 1e12 / FLOP
     print(f"a task-step: {FLOP / 1e9:.3f} GFLOP, at least {BYTES / 1e6:.2f} MB")
-    print(
-        f"memory at {bandwidth:,.0f} GB/s allows {memory:,.0f} task-steps/s, bf16 products at "
-        f"{tflops:,.0f} TFLOP/s {products:,.0f}"
-    )
+    print(f"memory at {bandwidth:,.0f} GB/s allows {memory:,.0f} task-steps/s")
+    print(f"bf16 products at {tflops:,.0f} TFLOP/s allow {products:,.0f}")
 
 
 def cpu_limit(build, pool):
@@ -162,9 +237,8 @@ def vmapped(build, pool, device, seconds, stack):
             g = gradient(theta, pool.inputs[index[:, s]].float(), label[:, s])
             for n in theta:
                 second[n].mul_(0.999).addcmul_(g[n], g[n], value=0.001)
-                theta[n].addcdiv_(
-                    g[n], second[n].div(1 - 0.999 ** (s + 1)).sqrt_().add_(1e-8), value=-1e-3
-                )
+                size = second[n].div(1 - 0.999 ** (s + 1)).sqrt_().add_(1e-8)
+                theta[n].addcdiv_(g[n], size, value=-1e-3)
 
     return stack * STEPS * timed(body, device, seconds)
 
@@ -172,27 +246,16 @@ def vmapped(build, pool, device, seconds, stack):
 def ours(build, pool, device, seconds, stack, precision):
     """MetaTrainer with ``stack`` tasks a meta-iteration."""
     tasks = pool.tasks(WAYS, 10, batch=BATCH, steps=STEPS)
-    trainer = MetaTrainer(
-        build(WAYS, seed=0).to(device),
-        Adam(1e-3),
-        FLIOnline(),
-        Interpolate(1.0, 0.0, 10**6),
-        meta_batch=stack,
-        precision=precision,
-    )
+    rules = Adam(1e-3), FLIOnline(), Interpolate(1.0, 0.0, 10**6)
+    how = {"meta_batch": stack, "precision": precision}
+    trainer = MetaTrainer(build(WAYS, seed=0).to(device), *rules, **how)
     chunk = max(1, 40 // stack) if device == "cpu" else 8 if build is mini_imagenet_net else 128
     trainer.fit(tasks, 2)
-    path = (
-        "fused"
-        if trainer.loop.plan is not None or trainer.loop.pooled
-        else "by hand"
-        if trainer.loop.hand is not None
-        else "by hand"
-        if trainer.loop.plain_cpu and dense(trainer.module)
-        else "in turn"
-        if trainer.loop.plain_cpu
-        else "plain"
-    )
+    loop = trainer.loop
+    path = "in turn" if loop.plain_cpu else "plain"
+    by_hand = loop.hand is not None or (loop.plain_cpu and dense(trainer.module))
+    path = "by hand" if by_hand else path
+    path = "fused" if loop.plan is not None or loop.pooled else path
 
     def body():
         trainer.fit(tasks, trainer.iteration + chunk)
@@ -209,22 +272,15 @@ def main():
     parser.add_argument("--seconds", type=float, default=4.0, help="for each measurement")
     parser.add_argument("--stacks", type=int, nargs="*", default=None)
     parser.add_argument("--precisions", nargs="*", default=None)
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="rounds of everything, of which the best counts"
-    )
+    rounds = "rounds of everything, of which the best counts"
+    parser.add_argument("--rounds", type=int, default=3, help=rounds)
     parser.add_argument("--threads", type=int, default=None, help="on a CPU (default: all cores)")
-    parser.add_argument(
-        "--processor-time",
-        action="store_true",
-        help="count processor time: for one thread on a busy machine",
-    )
-    parser.add_argument(
-        "--limit", action="store_true", help="only print what memory and products would allow"
-    )
+    processor = "count processor time: for one thread on a busy machine"
+    parser.add_argument("--processor-time", action="store_true", help=processor)
+    allowed = "only print what memory and products would allow"
+    parser.add_argument("--limit", action="store_true", help=allowed)
     parser.add_argument("--bandwidth", type=float, help="GB/s, for --limit (default: measured)")
-    parser.add_argument(
-        "--tflops", type=float, help="bf16 TFLOP/s, for --limit (default: measured)"
-    )
+    parser.add_argument("--tflops", type=float, help="of bf16, for --limit (default: measured)")
     parser.add_argument("--out")
     args = parser.parse_args()
     device, cuda = args.device, args.device == "cuda"
@@ -257,33 +313,21 @@ def main():
         memory = torch.cuda.max_memory_allocated() if cuda else None
         best[key] = max(best.get(key, (0.0, memory)), (rate, memory), key=lambda pair: pair[0])
 
-    with record(
-        "benchmarks/deep.py",
-        device=name,
-        network=args.network,
-        ways=WAYS,
-        batch=BATCH,
-        steps=STEPS,
-        rounds=args.rounds,
-    ) as entry:
+    about = {"device": name, "network": args.network, "ways": WAYS, "batch": BATCH}
+    about |= {"steps": STEPS, "rounds": args.rounds}
+    given = build, pool, device, args.seconds
+    with record("benchmarks/deep.py", **about) as entry:
         flop = flop or counted(build, pool)
         print(f"{name}; {flop / 1e9:.3f} GFLOP a task-step", flush=True)
         for _ in range(args.rounds):
-            measure("eager, torch.optim", 1, lambda: eager(build, pool, device, args.seconds))
+            measure("eager, torch.optim", 1, partial(eager, *given))
             for stack in stacks:
                 if stack <= 160 and args.network in ("omniglot", "mini-imagenet", "mlp"):
-                    measure(
-                        "torch.func.vmap",
-                        stack,
-                        lambda stack=stack: vmapped(build, pool, device, args.seconds, stack),
-                    )
+                    measure("torch.func.vmap", stack, partial(vmapped, *given, stack))
             for precision in precisions:
+                how = f"fmrl.deep, {NAMES.get(precision, precision)}"
                 for stack in stacks:
-                    measure(
-                        f"fmrl.deep, {NAMES.get(precision, precision)}",
-                        stack,
-                        lambda s=stack, p=precision: ours(build, pool, device, args.seconds, s, p),
-                    )
+                    measure(how, stack, partial(ours, *given, stack, precision))
         base = next(iter(best.values()))[0]
         entry["rows"] = [
             {

@@ -54,15 +54,8 @@ def write_table(path: Path, tasks: int, rows: int = 5, seed: int = 0) -> Path:
                 price, age = rng.normal(size=2)
                 liked = i if i < 2 else int(taste[t] @ [price, age] + 0.3 * rng.normal() > 0)
                 shown = "" if rng.random() < 0.05 else f"{40 + 10 * age:.2f}"
-                out.writerow(
-                    [
-                        f"u{t}",
-                        f"{price:.3f}",
-                        shown,
-                        rng.choice(["red", "blue", "green"]),
-                        ("no", "yes")[liked],
-                    ]
-                )
+                colour = rng.choice(["red", "blue", "green"])
+                out.writerow([f"u{t}", f"{price:.3f}", shown, colour, ("no", "yes")[liked]])
     return path
 
 
@@ -105,17 +98,10 @@ def _child(table: str, out: str, log: str, fault: tuple[str, int]) -> None:
             os.write(told, f"played {at}\n".encode())
 
     try:
-        options = Options(
-            table, "user", "liked", apart="error"
-        )  # the table is sorted, so that nothing is written but the run
-        train(
-            options,
-            Path(out),
-            checkpoint_every=WINDOW,
-            resume=True,
-            evaluate_tasks=2,
-            progress=progress,
-        )
+        # The table is sorted, so that nothing is written but the run.
+        options = Options(table, "user", "liked", apart="error")
+        how = {"checkpoint_every": WINDOW, "resume": True, "evaluate_tasks": 2}
+        train(options, Path(out), progress=progress, **how)
     except (FMRLError, OSError) as error:
         print(error, file=sys.stderr)
         os._exit(2)
@@ -143,10 +129,8 @@ def run(
 
 def digests(out: Path) -> dict[str, str]:
     """What a finished run holds; without what may differ, such as how long it took."""
-    return {
-        name: folder.sha256(out / name)
-        for name in (folder.MODEL, folder.HISTORY, folder.TASKS, folder.HELDOUT, folder.MODELS)
-    }
+    names = (folder.MODEL, folder.HISTORY, folder.TASKS, folder.HELDOUT, folder.MODELS)
+    return {name: folder.sha256(out / name) for name in names}
 
 
 def survives(
@@ -159,19 +143,14 @@ def survives(
     if again.code:
         return f"the resumed run ended with {again.code}"
     record = folder.read_sealed(out / folder.RECORD)
-    if (
-        died.code and not finished and died.played - record["resumed_after"] > WINDOW
-    ):  # one window may have been played and not yet saved
+    lost = died.played - record["resumed_after"]
+    if died.code and not finished and lost > WINDOW:  # one window may not have been saved yet
         return f"{died.played} tasks were played, only {record['resumed_after']} kept"
     if digests(out) != whole:
         return "the resumed run ends elsewhere"
-    if left := [
-        p.name
-        for p in out.iterdir()
-        if "partial" in p.name or p.name in (folder.CHECKPOINT, ".lock")
-    ]:
-        return f"{left[0]} was left behind"
-    return ""
+    names = [p.name for p in out.iterdir()]
+    left = [n for n in names if "partial" in n or n in (folder.CHECKPOINT, ".lock")]
+    return f"{left[0]} was left behind" if left else ""
 
 
 def undisturbed(table: Path) -> tuple[dict[str, str], float]:
@@ -203,9 +182,8 @@ def full_disk(table: Path, whole: dict[str, str]) -> list[str]:
     wrong = []
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "full"
-        first = run(
-            table, out, ("after", 3)
-        )  # settings, and the checkpoints after one and two windows, were put in place
+        # Settings, and the checkpoints after one and two windows, were put in place.
+        first = run(table, out, ("after", 3))
         kept = (out / folder.CHECKPOINT).stat().st_size
         before = folder.sha256(out / folder.CHECKPOINT)
         fate = run(table, out, ("full", kept + 100))
@@ -221,41 +199,10 @@ def full_disk(table: Path, whole: dict[str, str]) -> list[str]:
 # ---- fuzz
 
 CELLS = [
-    "",
-    "nan",
-    "NaN",
-    "inf",
-    "-inf",
-    "1e999",
-    "1e-320",
-    "é",
-    "\0",
-    '"',
-    "'",
-    "1,5",
-    "0x10",
-    "1_000",
-    " 1.5",
-    "1.5 ",
-    "+2",
-    "--3",
-]
-CELLS += [
-    "u0",
-    "yes",
-    "TRUE",
-    "null",
-    "9" * 400,
-    "1e308",
-    "🙂",
-    "=1+1",
-    "[bold]",
-    "a\nb",
-    "-0.0",
-    "1.5e",
-    "12abc",
-    "\ufeff",
-]
+    "", "nan", "NaN", "inf", "-inf", "1e999", "1e-320", "é", "\0", '"', "'", "1,5", "0x10", "1_000",
+    " 1.5", "1.5 ", "+2", "--3", "u0", "yes", "TRUE", "null", "9" * 400, "1e308", "🙂", "=1+1",
+    "[bold]", "a\nb", "-0.0", "1.5e", "12abc", "\ufeff",
+]  # fmt: skip
 
 
 def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
@@ -265,11 +212,8 @@ def mutate_bytes(data: bytes, rng: random.Random) -> bytes:
     if kind == 0:
         return data[:at]
     if kind == 1:
-        return (
-            data[:at] + bytes([data[at] ^ (1 << rng.randrange(8))]) + data[at + 1 :]
-            if data
-            else data
-        )
+        flipped = bytes([b ^ (1 << rng.randrange(8)) for b in data[at : at + 1]])
+        return data[:at] + flipped + data[at + 1 :]
     if kind == 2:
         return data[:at] + data[at + rng.randrange(1, 40) :]
     if kind == 3:
@@ -290,9 +234,8 @@ def mutate_table(text: str, rng: random.Random) -> bytes:
     elif kind == 4:
         rows[r] = rows[r][:c] if rng.random() < 0.5 else rows[r] + ["more"]
     elif kind == 5:
-        rows[0][c] = rng.choice(
-            ["", "user", "price", rows[0][c] + " ", rows[0][c].upper(), "é", '"']
-        )
+        old = rows[0][c]
+        rows[0][c] = rng.choice(["", "user", "price", old + " ", old.upper(), "é", '"'])
     elif kind == 6:
         rows = [row[:c] + row[c + 1 :] for row in rows]
     elif kind == 7:
@@ -302,16 +245,11 @@ def mutate_table(text: str, rng: random.Random) -> bytes:
         rows.insert(r, list(rows[r]))
     elif kind == 9:
         return mutate_bytes(text.encode(), rng)
-    out = io.StringIO()
-    csv.writer(
-        out,
-        delimiter=rng.choice([",", ",", ",", ";", "\t"]) if kind == 10 else ",",
-        lineterminator=rng.choice(["\n", "\r\n"]),
-    ).writerows(rows)
-    return out.getvalue().encode(
-        rng.choice(["utf-8", "utf-8-sig", "latin-1", "utf-16"]) if kind == 11 else "utf-8",
-        "replace",
-    )
+    out, comma = io.StringIO(), rng.choice([",", ",", ",", ";", "\t"]) if kind == 10 else ","
+    end = rng.choice(["\n", "\r\n"])
+    csv.writer(out, delimiter=comma, lineterminator=end).writerows(rows)
+    encodings = ["utf-8", "utf-8-sig", "latin-1", "utf-16"]
+    return out.getvalue().encode(rng.choice(encodings) if kind == 11 else "utf-8", "replace")
 
 
 @cache
@@ -364,6 +302,10 @@ def by_hand(table: bytes, models: dict) -> list[str] | None:
     return said
 
 
+def _rows(table: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(table.decode("utf-8-sig"), newline="")))
+
+
 def missing(cell: str) -> bool:
     """As the table reader has it: nothing, or not a number."""
     return cell == "" or cell.lower().strip("+-") == "nan"
@@ -378,24 +320,14 @@ class Prey:
         self.text = self.table.read_text(encoding="utf-8")
         table = str(self.table)
         train(Options(table, "user", "liked", common="linear"), self.run, evaluate_tasks=3)
-        assert invoke("adapt", self.run, self.table, "--out", scratch / "models.json")[0] == 0
-        assert (
-            invoke(
-                "predict",
-                self.run,
-                self.table,
-                "--adapted",
-                scratch / "models.json",
-                "--out",
-                scratch / "p.csv",
-            )[0]
-            == 0
-        )
-        self.models = json.loads((scratch / "models.json").read_text())
+        self.adapted = scratch / "models.json"
+        assert invoke("adapt", self.run, self.table, "--out", self.adapted)[0] == 0
+        self.models = json.loads(self.adapted.read_text())
         encoder = json.loads((self.run / folder.ENCODER).read_text())
         self.models["fill"] = {c["name"]: c["fill"] for c in encoder["columns"]}
         self.models["tasks"]["start"] = self._start()
         self.answers = self.ask()
+        assert self.answers[0][0] == 0
 
     def _start(self) -> dict:
         from fmrl.runs import Run
@@ -407,49 +339,25 @@ class Prey:
 
     def ask(self) -> list[tuple[int, str]]:
         """What the run says, by every command that reads it."""
-        predictions = self.scratch / "asked.csv"
-        predictions.unlink(missing_ok=True)
-        code, _ = invoke(
-            "predict",
-            self.run,
-            self.table,
-            "--adapted",
-            self.scratch / "models.json",
-            "--out",
-            predictions,
-        )
-        told = [(code, predictions.read_text() if code == 0 else "")]
-        code, _ = invoke("predict", self.run, self.table, "--out", predictions)
-        told.append((code, predictions.read_text() if code == 0 else ""))
-        return told + [
-            invoke(*words)
-            for words in (
-                ("certify", self.run, "--json"),
-                ("cite", self.run),
-                ("report", self.run, "--json"),
-            )
-        ]
+        out, told = self.scratch / "asked.csv", []
+        for more in (("--adapted", self.adapted), ()):
+            out.unlink(missing_ok=True)
+            code, _ = invoke("predict", self.run, self.table, *more, "--out", out)
+            told.append((code, out.read_text() if code == 0 else ""))
+        told.append(invoke("certify", self.run, "--json"))
+        return [*told, invoke("cite", self.run), invoke("report", self.run, "--json")]
 
     def predict(self, data: bytes) -> str:
         """Predict a mauled table; what is wrong, or nothing."""
         path, out = self.scratch / "mauled.csv", self.scratch / "said.csv"
         path.write_bytes(data)
         out.unlink(missing_ok=True)
-        code, told = invoke(
-            "predict", self.run, path, "--adapted", self.scratch / "models.json", "--out", out
-        )
+        code, told = invoke("predict", self.run, path, "--adapted", self.adapted, "--out", out)
         if code == 2:
             return "" if "error" in told and not out.exists() else f"no error said: {told}"
-        expected = by_hand(data, self.models)
-        said = [
-            row["prediction"]
-            for row in csv.DictReader(io.StringIO(out.read_text(encoding="utf-8"), newline=""))
-        ]
-        return (
-            ""
-            if code == 0 and said == expected
-            else f"exit {code}, {len(said)} predictions differ from those by hand"
-        )
+        said = [row["prediction"] for row in _rows(out.read_bytes())]
+        good = code == 0 and said == by_hand(data, self.models)
+        return "" if good else f"exit {code}, {len(said)} predictions differ from those by hand"
 
     def binary(self, suffix: str, rng: random.Random) -> str:
         """Predict a mauled Parquet or Arrow file: changed values cannot be told, but it must end
@@ -467,50 +375,28 @@ class Prey:
         path, out = self.scratch / "mauled.csv", self.scratch / "mauled"
         path.write_bytes(data)
         shutil.rmtree(out, ignore_errors=True)
-        code, told = invoke(
-            "train",
-            path,
-            "--task",
-            "user",
-            "--target",
-            "liked",
-            "--out",
-            out,
-            "--evaluate",
-            "1",
-            "--json",
-        )
+        words = ("--task", "user", "--target", "liked", "--out", out, "--evaluate", "1", "--json")
+        code, told = invoke("train", path, *words)
         if code == 2:
-            return (
-                ""
-                if "error" in told and not (out / folder.RECORD).exists()
-                else f"no error said: {told}"
-            )
-        record = folder.read_sealed(out / folder.RECORD)
-        rows = [row for row in csv.DictReader(io.StringIO(data.decode("utf-8-sig"), newline=""))]
+            good = "error" in told and not (out / folder.RECORD).exists()
+            return "" if good else f"no error said: {told}"
+        record, rows = folder.read_sealed(out / folder.RECORD), _rows(data)
         ids = {row["user"] for row in rows}
         trained = set(training_ids(ids, 0.9))
-        found = (
-            record["tasks"],
-            record["heldout_tasks"],
-            record["rows"],
-            sorted(record["classes"]),
-        )
-        truth = (
-            len(trained),
-            len(ids - trained),
-            sum(row["user"] in trained for row in rows),
-            sorted({row["liked"] for row in rows}),
-        )
-        return (
-            ""
-            if code == 0 and found == truth and all(map(math.isfinite, record["tar"]))
-            else f"{found} is not {truth}"
-        )
+        found = [record[name] for name in ("tasks", "heldout_tasks", "rows")]
+        truth = [len(trained), len(ids - trained), sum(row["user"] in trained for row in rows)]
+        found.append(sorted(record["classes"]))
+        truth.append(sorted({row["liked"] for row in rows}))
+        good = code == 0 and found == truth and all(map(math.isfinite, record["tar"]))
+        return "" if good else f"{found} is not {truth}"
+
+    def path(self, name: str) -> Path:
+        """Of a file that can be mauled."""
+        return self.adapted if name == self.adapted.name else self.run / name
 
     def model(self, name: str, data: bytes) -> str:
         """Maul a file of the run; every command must say the same as before, or refuse."""
-        path = self.scratch / name if name == "models.json" else self.run / name
+        path = self.path(name)
         before = path.read_bytes()
         try:
             path.write_bytes(data)
@@ -527,23 +413,18 @@ def fuzz(count: int, seed: int, training: float = 0.15) -> list[str]:
     rng, wrong = random.Random(seed), []
     with tempfile.TemporaryDirectory() as scratch:
         prey = Prey(Path(scratch))
-        names = [
-            p.name
-            for p in sorted(prey.run.iterdir())
-            if p.suffix != ".html" and p.name != "README.txt"
-        ] + ["models.json"]
+        names = [p.name for p in sorted(prey.run.iterdir()) if p.suffix not in (".html", ".txt")]
+        names.append(prey.adapted.name)
         for i in range(count):
             try:
                 if i % 2:
                     name = rng.choice(names)
-                    path = prey.scratch / name if name == "models.json" else prey.run / name
-                    why = prey.model(name, mutate_bytes(path.read_bytes(), rng))
+                    why = prey.model(name, mutate_bytes(prey.path(name).read_bytes(), rng))
                 elif i % 10 == 4:
                     why = prey.binary(rng.choice([".parquet", ".arrow"]), rng)
                 else:
-                    why = (prey.train if rng.random() < training else prey.predict)(
-                        mutate_table(prey.text, rng)
-                    )
+                    maul = prey.train if rng.random() < training else prey.predict
+                    why = maul(mutate_table(prey.text, rng))
             except Exception as error:
                 why = f"{type(error).__name__}: {error}"
             if why:
@@ -561,15 +442,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         table = write_table(Path(scratch) / "table.csv", 5 * WINDOW)
         whole, seconds = undisturbed(table)
-        kinds = {
-            f"{given.kills} kills at random moments and at every file put in place": lambda: kills(
-                table, whole, seconds, given.kills, given.seed
-            ),
-            "a full disk": lambda: full_disk(table, whole),
-            f"{given.fuzz} fuzzed tables and model files": lambda: fuzz(given.fuzz, given.seed),
-        }
-        for name, find in kinds.items():
-            began, wrong = time.perf_counter(), find()
+        killed = f"{given.kills} kills at random moments and at every file put in place"
+        fuzzed = f"{given.fuzz} fuzzed tables and model files"
+        for name, find, *asked in (
+            (killed, kills, table, whole, seconds, given.kills, given.seed),
+            ("a full disk", full_disk, table, whole),
+            (fuzzed, fuzz, given.fuzz, given.seed),
+        ):
+            began, wrong = time.perf_counter(), find(*asked)
             how = f"{len(wrong)} not survived" if wrong else "survived"
             print(f"{name}: {how}, {time.perf_counter() - began:.0f} s", flush=True)
             for why in wrong[:20]:

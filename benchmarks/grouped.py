@@ -34,7 +34,7 @@ from typing import Any
 from groups import ours, sets, speed, store
 from groups.peers import PEERS, REGRESSION_ONLY
 from groups.protocol import measure, shape
-from groups.tables import report, scores
+from groups.summary import report, scores
 from rich.progress import track
 
 from fmrl.records import checksum, record, versions, write_json
@@ -84,7 +84,6 @@ def run(method: str, fit: Callable[..., Any], names: list[str], out: Path, again
 
 
 def main() -> None:
-    """The command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -71,7 +71,6 @@ def theirs(Theirs, module, given, first_order):
 
 
 def main() -> None:
-    """Measure and print."""
     options = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     options.add_argument("source", type=Path)
     Theirs = their_maml(options.parse_args().source)

@@ -30,6 +30,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -105,18 +106,14 @@ def digit_pairs() -> Iterator[Draw]:
         rng = np.random.default_rng(seed)
         mixed, order = rng.permutation(len(y)), rng.permutation(45)
 
-        def task(
-            pair: int, images: np.ndarray, rng: np.random.Generator = rng
-        ) -> tuple[Rows, Rows]:
+        def task(pair: int, images: np.ndarray, rng: Any = rng) -> tuple[Rows, Rows]:
             a, b = pairs[pair]
             rows = images[np.isin(y[images], (a, b))]
             return held(X[rows], (y[rows] == b).astype(int), 32, rng)
 
         half = len(y) // 2
-        yield Draw(
-            [task(p, mixed[:half])[0] for p in order[:30]],
-            [task(p, mixed[half:]) for p in order[30:]],
-        )
+        train = [task(p, mixed[:half])[0] for p in order[:30]]
+        yield Draw(train, [task(p, mixed[half:]) for p in order[30:]])
 
 
 def digit_blocks() -> Iterator[Draw]:
@@ -161,63 +158,23 @@ def permuted_mixture() -> Iterator[Draw]:
     yield Draw([task(16)[0] for _ in range(150)], [tuple(task(32, 50)) for _ in range(60)])
 
 
+_PAIRS = "digits, one against another: 30 training pairs, other images and pairs in the test"
+_BLOCKS = "digits, all ten, in blocks of 85 consecutive images: 14 training blocks"
+_WIKI = "Mini-Wiki (rebuilt): sentences of 517 training tasks, 4 classes"
+_NEAR = "regression, optima at half the distance to the origin (spread 0.5)"
+_FAR = "regression, optima twice as far apart as from the origin (spread 2)"
+_CLOSE = "regression, optima close together (spread 0.1)"
+_APART = "regression without a common centre"
+_MIXED = "four Gaussians, labels permuted in every task"
 BENCHES = (
-    Bench(
-        "mini-wiki-rebuilt",
-        "Mini-Wiki (rebuilt): sentences of 517 training tasks, 4 classes",
-        False,
-        True,
-        mini_wiki,
-    ),
-    Bench(
-        "digit-pairs",
-        "digits, one against another: 30 training pairs, other images and pairs in the test",
-        False,
-        True,
-        digit_pairs,
-    ),
-    Bench(
-        "digit-blocks",
-        "digits, all ten, in blocks of 85 consecutive images: 14 training blocks",
-        False,
-        True,
-        digit_blocks,
-    ),
-    Bench(
-        "regression-close",
-        "regression, optima close together (spread 0.1)",
-        True,
-        True,
-        regression(0.1, 1.0),
-    ),
-    Bench(
-        "regression-near",
-        "regression, optima at half the distance to the origin (spread 0.5)",
-        True,
-        True,
-        regression(0.5, 1.0),
-    ),
-    Bench(
-        "regression-far",
-        "regression, optima twice as far apart as from the origin (spread 2)",
-        True,
-        True,
-        regression(2.0, 1.0),
-    ),
-    Bench(
-        "regression-dissimilar",
-        "regression without a common centre",
-        True,
-        False,
-        regression(2.0, 0.0),
-    ),
-    Bench(
-        "mixture-permuted",
-        "four Gaussians, labels permuted in every task",
-        False,
-        False,
-        permuted_mixture,
-    ),
+    Bench("mini-wiki-rebuilt", _WIKI, False, True, mini_wiki),
+    Bench("digit-pairs", _PAIRS, False, True, digit_pairs),
+    Bench("digit-blocks", _BLOCKS, False, True, digit_blocks),
+    Bench("regression-close", _CLOSE, True, True, regression(0.1, 1.0)),
+    Bench("regression-near", _NEAR, True, True, regression(0.5, 1.0)),
+    Bench("regression-far", _FAR, True, True, regression(2.0, 1.0)),
+    Bench("regression-dissimilar", _APART, True, False, regression(2.0, 0.0)),
+    Bench("mixture-permuted", _MIXED, False, False, permuted_mixture),
 )
 
 
@@ -242,11 +199,8 @@ def plain(X: np.ndarray, y: np.ndarray, regression: bool) -> Any:
     if least < 2:
         return LogisticRegression(max_iter=1000).fit(X, y)
     folds = min(5, least)
-    settings = {
-        "scoring": "accuracy",
-        "l1_ratios": (0.0,),
-        "use_legacy_attributes": False,
-    }  # its defaults, made explicit
+    # Its defaults, made explicit.
+    settings = {"scoring": "accuracy", "l1_ratios": (0.0,), "use_legacy_attributes": False}
     return LogisticRegressionCV(cv=folds, max_iter=1000, **settings).fit(X, y)
 
 
@@ -268,9 +222,8 @@ def compared(bench: Bench, quick: bool) -> dict[str, Any]:
     rules, began = [], time.process_time()
     for draw in bench.draws():
         X, y, ids = together(draw.train[:40] if quick else draw.train)
-        meta = (fmrl.MetaRegressor() if bench.regression else fmrl.MetaClassifier()).fit(
-            X, y, task=ids
-        )
+        meta = fmrl.MetaRegressor() if bench.regression else fmrl.MetaClassifier()
+        meta.fit(X, y, task=ids)
         rules.append([list(choice)[:4] for choice in meta.prior_.rule.choices])
         some = np.random.default_rng(0).permutation(len(y))[: POOLED_ROWS // (10 if quick else 1)]
         pooled = plain(X[some], y[some], bench.regression)
@@ -278,24 +231,14 @@ def compared(bench: Bench, quick: bool) -> dict[str, Any]:
             of_pooled = score(pooled, queries, bench.regression)
             for shots in SHOTS:
                 if (few := support(rows, shots, bench.regression)) is not None:
-                    ours, alone = meta.adapt(*few), plain(*few, bench.regression)
-                    scores[shots].append(
-                        (
-                            score(ours, queries, bench.regression),
-                            score(alone, queries, bench.regression),
-                            of_pooled,
-                        )
-                    )
+                    models = meta.adapt(*few), plain(*few, bench.regression)
+                    ours, alone = (score(m, queries, bench.regression) for m in models)
+                    scores[shots].append((ours, alone, of_pooled))
     cells = [summary(shots, np.array(found)) for shots, found in scores.items() if found]
-    return {
-        "name": bench.name,
-        "what": bench.what,
-        "score": "R²" if bench.regression else "accuracy",
-        "similar": bench.similar,
-        "cells": cells,
-        "rules": rules,
-        "seconds": round(time.process_time() - began, 1),
-    }
+    about = {"name": bench.name, "what": bench.what, "similar": bench.similar}
+    about["score"] = "R²" if bench.regression else "accuracy"
+    seconds = round(time.process_time() - began, 1)
+    return about | {"cells": cells, "rules": rules, "seconds": seconds}
 
 
 def summary(shots: int, scores: np.ndarray) -> dict[str, Any]:
@@ -321,34 +264,18 @@ def accuracy(quick: bool) -> dict[str, Any]:
             skipped.append(bench.name)
             print(f"skipped {bench.name}: {error}")
             continue
-        found = sets[-1]
-        print(
-            f"\n{found['what']} — mean {found['score']} over held-out tasks, ± half of a 95 % "
-            f"interval"
-        )
-        print(f"{'shots':>16}" + "".join(f"{cell['shots']:>16}" for cell in found["cells"]))
+        found, cells = sets[-1], sets[-1]["cells"]
+        what = f"mean {found['score']} over held-out tasks, ± half of a 95 % interval"
+        print(f"\n{found['what']} — {what}")
+        print(f"{'shots':>16}" + "".join(f"{cell['shots']:>16}" for cell in cells))
         for line in ("fmrl", "per-task", "pooled", "fmrl − better"):
-            print(
-                f"{line:>16}"
-                + "".join(
-                    f"{m:9.3f} ± {high - m:.3f}" for m, _, high in (c[line] for c in found["cells"])
-                ),
-                flush=True,
-            )
-    worst = min(
-        (cell["fmrl − better"][0], found["name"], cell["shots"])
-        for found in sets
-        for cell in found["cells"]
-    )
-    print(
-        f"\nworst difference to the better of the two: {worst[0]:+.4f} ({worst[1]}, {worst[2]} "
-        f"shots)"
-    )
-    return {
-        "sets": sets,
-        "skipped": skipped,
-        "worst": {"difference": worst[0], "set": worst[1], "shots": worst[2]},
-    }
+            said = (f"{m:9.3f} ± {high - m:.3f}" for m, _, high in (c[line] for c in cells))
+            print(f"{line:>16}" + "".join(said), flush=True)
+    each = [(cell, found["name"]) for found in sets for cell in found["cells"]]
+    gap, name, shots = min((c["fmrl − better"][0], name, c["shots"]) for c, name in each)
+    print(f"\nworst difference to the better of the two: {gap:+.4f} ({name}, {shots} shots)")
+    worst = {"difference": gap, "set": name, "shots": shots}
+    return {"sets": sets, "skipped": skipped, "worst": worst}
 
 
 # ---- speed
@@ -372,7 +299,8 @@ def fit(quick: bool) -> dict[str, Any]:
     tasks, sample = (2_000, 50) if quick else (100_000, 400)
     X, y = np.empty((tasks * ROUNDS, FEATURES)), np.empty(tasks * ROUNDS, dtype=int)
     for t, (rows, labels) in enumerate(similar_tasks(tasks)):
-        X[t * ROUNDS : (t + 1) * ROUNDS], y[t * ROUNDS : (t + 1) * ROUNDS] = rows, labels
+        here = slice(t * ROUNDS, (t + 1) * ROUNDS)
+        X[here], y[here] = rows, labels
     ids = np.repeat(np.arange(tasks), ROUNDS)
     fmrl.MetaClassifier().fit(X[:2000], y[:2000], task=ids[:2000])  # imports and first calls
     LogisticRegression().fit(X[:ROUNDS], y[:ROUNDS])
@@ -380,9 +308,8 @@ def fit(quick: bool) -> dict[str, Any]:
     def alone(tasks: np.ndarray) -> float:
         began = time.process_time()
         for t in tasks:
-            LogisticRegression().fit(
-                X[t * ROUNDS : (t + 1) * ROUNDS], y[t * ROUNDS : (t + 1) * ROUNDS]
-            )
+            rows = slice(t * ROUNDS, (t + 1) * ROUNDS)
+            LogisticRegression().fit(X[rows], y[rows])
         return time.process_time() - began
 
     def across() -> float:
@@ -396,29 +323,17 @@ def fit(quick: bool) -> dict[str, Any]:
     peer, ours = sum(turns[0::2]) * tasks / sample, sum(turns[1::2]) / 2
     profile = cProfile.Profile()
     profile.runcall(fmrl.MetaClassifier().fit, X, y, task=ids)
-    found = {
-        "tasks": tasks,
-        "rows": ROUNDS,
-        "features": FEATURES,
-        "classes": CLASSES,
-        "fmrl s": ours,
-        "scikit-learn s": peer,
-        "scikit-learn tasks": sample,
-        "ratio": peer / ours,
-        "share": shares(profile),
-    }
+    found = {"tasks": tasks, "rows": ROUNDS, "features": FEATURES, "classes": CLASSES}
+    found |= {"fmrl s": ours, "scikit-learn s": peer, "scikit-learn tasks": sample}
+    found |= {"ratio": peer / ours, "share": shares(profile)}
     print(f"\nfit, {tasks:,} tasks × {ROUNDS} rows × {FEATURES} features, {CLASSES} classes")
     print(f"  fmrl.MetaClassifier.fit   {ours:8.1f} s   {1e6 * ours / tasks:8.0f} µs a task")
     print(
-        f"  LogisticRegression a task {peer:8.1f} s   {1e6 * peer / tasks:8.0f} µs a task, from "
-        f"{sample} tasks, extrapolated"
+        f"  LogisticRegression a task {peer:8.1f} s   {1e6 * peer / tasks:8.0f} µs a task, ", end=""
     )
-    print(f"  ratio {found['ratio']:.1f}")
-    print(
-        "  of fit's time (profiled, in a second run):",
-        ", ".join(f"{k} {v:.0%}" for k, v in found["share"].items()),
-        flush=True,
-    )
+    print(f"from {sample} tasks, extrapolated\n  ratio {found['ratio']:.1f}")
+    stages = ", ".join(f"{k} {v:.0%}" for k, v in found["share"].items())
+    print("  of fit's time (profiled, in a second run):", stages, flush=True)
     return found
 
 
@@ -438,28 +353,15 @@ def shares(profile: cProfile.Profile) -> dict[str, float]:
     there.
     """
     stats: dict = pstats.Stats(profile).stats  # type: ignore[attr-defined]
-    total = max(
-        cumulative for (*_, name), (_, _, _, cumulative, _) in stats.items() if name == "fit"
-    )
+    total = max(found[3] for (*_, name), found in stats.items() if name == "fit")
+    inside = ("learn", "_choices", "_scores", "_unadapted", "pool", "optima", "_lipschitz")
     out = {}
     for stage, names in STAGES.items():
         here = 0.0
         for (file, _, name), (*_, callers) in stats.items():
             if name in names and ("fmrl" in file or name == "validate_data"):
-                inside = (
-                    "learn",
-                    "_choices",
-                    "_scores",
-                    "_unadapted",
-                    "pool",
-                    "optima",
-                    "_lipschitz",
-                )
-                here += sum(
-                    c[3]
-                    for (*_, caller), c in callers.items()
-                    if stage == "choosing the rule" or caller not in inside
-                )
+                for (*_, caller), c in callers.items():
+                    here += c[3] if stage == "choosing the rule" or caller not in inside else 0.0
         out[stage] = here / total
     return out
 
@@ -471,21 +373,13 @@ def stream(quick: bool) -> dict[str, Any]:
     tasks = 50 if quick else 1000
     data = [(X, y.tolist()) for X, y in similar_tasks(tasks + 100)]
     seen, stream_ = data[:100], data[100:]
-    rows = [
-        [dict(enumerate(x)) for x in X.tolist()] for X, _ in stream_
-    ]  # river's own form, made before the clock starts
+    # river's own form, made before the clock starts
+    rows = [[dict(enumerate(x)) for x in X.tolist()] for X, _ in stream_]
     binary = [[label % 2 for label in y] for _, y in stream_]
-    found: dict[str, Any] = {
-        "river": river.__version__,
-        "tasks": tasks,
-        "rounds": ROUNDS,
-        "features": FEATURES,
-        "lines": [],
-    }
+    found: dict[str, Any] = {"river": river.__version__, "tasks": tasks, "rounds": ROUNDS}
+    found |= {"features": FEATURES, "lines": []}
 
-    def race(
-        classes: int, runners: dict[str, tuple[Any, Callable[[Any], int]]]
-    ) -> dict[str, float]:
+    def race(classes: int, runners: dict[str, tuple[Any, Callable]]) -> dict[str, float]:
         """Rounds a second of all of them, in turns, so that a machine that changes its pace
         favours none; medians.
         """
@@ -499,29 +393,23 @@ def stream(quick: bool) -> dict[str, Any]:
                 speeds[how].append(tasks * ROUNDS / (time.process_time() - began))
         for how, all_ in speeds.items():
             speed, accuracy = float(np.median(all_)), right[how] / (tasks * ROUNDS)
-            found["lines"].append(
-                {"classes": classes, "how": how, "rounds/s": speed, "accuracy": accuracy}
-            )
-            print(
-                f"  {classes} classes, {how:<48} {speed:>8,.0f} rounds/s   accuracy {accuracy:.3f}",
-                flush=True,
-            )
-        *_, peer = speeds
-        return {
-            how: float(np.median(np.array(speeds[how]) / np.array(speeds[peer]))) for how in runners
-        }
+            line = {"classes": classes, "how": how, "rounds/s": speed, "accuracy": accuracy}
+            found["lines"].append(line)
+            said = f"{speed:>8,.0f} rounds/s   accuracy {accuracy:.3f}"
+            print(f"  {classes} classes, {how:<48} {said}", flush=True)
+        theirs = np.array([*speeds.values()][-1])
+        return {how: float(np.median(np.array(mine) / theirs)) for how, mine in speeds.items()}
 
     def ours(clf: fmrl.MetaClassifier, labels: list, whole: bool) -> int:
         right = 0
         for (X, _), y in zip(stream_, labels, strict=True):
             with clf.task(rounds=ROUNDS) as task:
                 if whole:
-                    for x, label in zip(X, y, strict=True):
-                        right += task.play(x, label) == label
-                else:
-                    for x, label in zip(X, y, strict=True):
-                        right += task.predict(x) == label
-                        task.learn(x, label)
+                    right += sum(task.play(*row) == row[1] for row in zip(X, y, strict=True))
+                    continue
+                for x, label in zip(X, y, strict=True):
+                    right += task.predict(x) == label
+                    task.learn(x, label)
         return right
 
     def theirs(model: Any, labels: list) -> int:
@@ -532,25 +420,19 @@ def stream(quick: bool) -> dict[str, Any]:
                 model.learn_one(x, label)
         return right
 
-    print(
-        f"\nstream, {tasks} tasks × {ROUNDS} rounds, {FEATURES} features: predict, then learn "
-        f"(median of {1 if quick else 5} turns)"
-    )
+    about = f"predict, then learn (median of {1 if quick else 5} turns)"
+    print(f"\nstream, {tasks} tasks × {ROUNDS} rounds, {FEATURES} features: {about}")
     X, _, ids = together(seen)
     for classes, labels in ((CLASSES, [y for _, y in stream_]), (2, binary)):
         past = np.concatenate([np.array(y) % classes for _, y in seen])
         clf = fmrl.MetaClassifier().fit(X, past, task=ids)
         one = "LogisticRegression" if classes == 2 else "OneVsRestClassifier(LogisticRegression)"
-
-        peer_model = linear_model.LogisticRegression()
-        peer_model = peer_model if classes == 2 else multiclass.OneVsRestClassifier(peer_model)
+        peer = linear_model.LogisticRegression()
+        peer = peer if classes == 2 else multiclass.OneVsRestClassifier(peer)
         runners = {
-            "fmrl: t.predict(x), t.learn(x, y)": (
-                clf,
-                lambda m, labels=labels: ours(m, labels, False),
-            ),
-            "fmrl: t.play(x, y)": (clf, lambda m, labels=labels: ours(m, labels, True)),
-            f"river: {one}": (peer_model, lambda m, labels=labels: theirs(m, labels)),
+            "fmrl: t.predict(x), t.learn(x, y)": (clf, partial(ours, labels=labels, whole=False)),
+            "fmrl: t.play(x, y)": (clf, partial(ours, labels=labels, whole=True)),
+            f"river: {one}": (peer, partial(theirs, labels=labels)),
         }
         calls, whole, _ = race(classes, runners).values()
         found[f"ratio, {classes} classes"] = {"predict, learn": calls, "play": whole}
@@ -563,9 +445,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--parts", default="accuracy,fit,stream", help="which, separated by commas")
-    parser.add_argument(
-        "--quick", action="store_true", help="a small look; writes no record unless --out is given"
-    )
+    quick = "a small look; writes no record unless --out is given"
+    parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--out", type=Path, help="folder of the records (default results/practice)")
     args = parser.parse_args()
     parts = {"accuracy": accuracy, "fit": fit, "stream": stream}

@@ -11,6 +11,7 @@ number of which the mean and its standard error are printed."""
 import argparse
 import json
 import math
+import statistics
 import time
 
 import torch
@@ -42,52 +43,35 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--data", help="folder or zip of Tiny ImageNet-100 (default: the registry's copy)"
-    )
+    data = "folder or zip of Tiny ImageNet-100 (default: the registry's copy)"
+    parser.add_argument("--data", help=data)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--tasks", type=int, default=200, help="test tasks of each run")
     parser.add_argument("--out")
     args = parser.parse_args()
-    train, test = (
-        Pool.of_images(
-            load_tiny_imagenet_100(args.data, split=s, size=SIDE), args.device, scale=1 / 255
-        )
-        for s in ("train", "test")
-    )
-    rows = []
-    with record(
-        "benchmarks/precision.py", device=args.device, runs=args.runs, iterations=args.iterations
-    ) as entry:
+    images = (load_tiny_imagenet_100(args.data, split=s, size=SIDE) for s in ("train", "test"))
+    train, test = (Pool.of_images(i, args.device, scale=1 / 255) for i in images)
+    rows, how = [], {"protocol": "transductive", "count": args.tasks, "compare": False}
+    about = {"device": args.device, "runs": args.runs, "iterations": args.iterations}
+    with record("benchmarks/precision.py", **about) as entry:
         for precision in ("bf16", "tf32"):
             trainer, rate = trained(train, precision, args)
-            row = {
-                "precision": precision,
-                "pooled kernels": trainer.loop.pooled,
-                "task-steps/s": round(rate, 1),
-            }
+            row = {"precision": precision, "pooled kernels": trainer.loop.pooled}
+            row["task-steps/s"] = round(rate, 1)
             for shots, batch in ((1, 5), (5, 15)):
-                tasks = [
-                    test.tasks(5, shots, batch=batch, steps=50, queries=1, seed=9 + seed)
-                    for seed in range(args.runs)
-                ]
-                found = evaluate(
-                    trainer, tasks, 50, protocol="transductive", count=args.tasks, compare=False
-                )
+                drawn = {"batch": batch, "steps": 50, "queries": 1}
+                seeds = range(9, 9 + args.runs)
+                tasks = [test.tasks(5, shots, seed=seed, **drawn) for seed in seeds]
+                found = evaluate(trainer, tasks, 50, **how)
                 row[f"{shots}-shot"] = [round(e.accuracy, 4) for e in found]
             rows.append(row)
             print(json.dumps(row), flush=True)
-        differences = [
-            b - a
-            for shots in ("1-shot", "5-shot")
-            for a, b in zip(rows[0][shots], rows[1][shots], strict=True)
-        ]
-        mean = sum(differences) / len(differences)
-        error = math.sqrt(
-            sum((d - mean) ** 2 for d in differences) / (len(differences) - 1) / len(differences)
-        )
+        less, more = ([*row["1-shot"], *row["5-shot"]] for row in rows)
+        differences = [b - a for a, b in zip(less, more, strict=True)]
+        mean, error = statistics.mean(differences), statistics.stdev(differences)
+        error /= math.sqrt(len(differences))
         entry |= {"rows": rows, "tf32 less bf16": round(mean, 5), "standard error": round(error, 5)}
         print(f"tf32 less bf16: {100 * mean:+.2f} points, standard error {100 * error:.2f}")
     if args.out:

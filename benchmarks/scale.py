@@ -35,6 +35,8 @@ import fmrl
 from fmrl.records import record, write_json
 
 SAMPLES, FEATURES, GROUP, FILE = 20, 20, 5_000, 25_000  # tasks in a row group, in a file
+# What is measured, and the tasks of each.
+SIZES = {"parity": 10**6, "kills": 50_000, "speed": 100_000, "costs": 20_000, "batch": 2_000}
 TURNS = 3
 HELPERS = Path(__file__).parents[1] / "tests" / "cluster"
 LOSS = fmrl.Logistic((0, 1))
@@ -60,34 +62,22 @@ def make(folder: Path, tasks: int, features: int = FEATURES) -> Path:
 
     rng = np.random.default_rng(0)
     centre = rng.normal(size=features) / np.sqrt(features)
+    numbers = [(f"x{k}", pa.float32()) for k in range(features)]
+    schema = pa.schema([("task", pa.int64()), ("target", pa.int8()), *numbers])
     for first in range(0, tasks, FILE):
-        with pq.ParquetWriter(
-            folder / f"part-{first // FILE:05d}.parquet", _schema(pa, features), compression="none"
-        ) as writer:
+        path = folder / f"part-{first // FILE:05d}.parquet"
+        with pq.ParquetWriter(path, schema, compression="none") as writer:
             for start in range(first, min(first + FILE, tasks), GROUP):
                 n = min(GROUP, tasks - start)
-                X = rng.standard_normal((n, SAMPLES, features), dtype=np.float32) / np.float32(
-                    np.sqrt(features)
-                )
+                X = rng.standard_normal((n, SAMPLES, features), dtype=np.float32)
+                X /= np.float32(np.sqrt(features))
                 truth = 4 * (centre + 0.3 * rng.normal(size=(n, features)) / np.sqrt(features))
                 y = rng.random((n, SAMPLES)) < 1 / (1 + np.exp(-np.einsum("tmf,tf->tm", X, truth)))
-                columns = [
-                    np.repeat(np.arange(start, start + n), SAMPLES),
-                    y.ravel().astype(np.int8),
-                ]
+                ids = np.repeat(np.arange(start, start + n), SAMPLES)
+                columns = [ids, y.ravel().astype(np.int8)]
                 columns += [X[..., k].ravel() for k in range(features)]
-                writer.write_table(pa.table(columns, schema=_schema(pa, features)))
+                writer.write_table(pa.table(columns, schema=schema))
     return folder
-
-
-def _schema(pa, features):
-    return pa.schema(
-        [
-            ("task", pa.int64()),
-            ("target", pa.int8()),
-            *((f"x{k}", pa.float32()) for k in range(features)),
-        ]
-    )
 
 
 class Nodes:
@@ -97,17 +87,11 @@ class Nodes:
         import ray
         from ray.cluster_utils import Cluster
 
-        memory, self.ray = 200 * 2**20, ray
-        self.cluster = Cluster(
-            True,
-            head_node_args={
-                "num_cpus": 0,
-                "include_dashboard": False,
-                "object_store_memory": memory,
-            },
-        )
+        memory, self.ray = {"object_store_memory": 200 * 2**20}, ray
+        head = {"num_cpus": 0, "include_dashboard": False} | memory
+        self.cluster = Cluster(True, head_node_args=head)
         for _ in range(workers):
-            self.cluster.add_node(num_cpus=1, object_store_memory=memory)
+            self.cluster.add_node(num_cpus=1, **memory)
         ray.init(address=self.cluster.address, log_to_driver=False, logging_level="error")
 
     def __enter__(self):
@@ -119,8 +103,7 @@ class Nodes:
 
 
 def cpu_of(cluster) -> float:
-    """Seconds of CPU that the cluster's own processes have used: workers, raylets, control "
-    "store."""
+    """Seconds of CPU that the cluster's processes have used: workers, raylets, control store."""
     import psutil
 
     total = 0.0
@@ -148,28 +131,21 @@ def play(folder: Path, out: Path, mapper=None, **options):
 def differences(played, reference: dict) -> dict:
     """Largest differences from the single-machine run."""
     history = played.history("scalars")
-    found = {
-        name: float(np.abs(getattr(history, name) - reference[name]).max())
-        for name in ("regret", "guess", "deviation")
-    }
-    found["phi"] = float(np.abs(history.state.phi - reference["phi"]).max())
+    own = _vectors(history)
+    found = {name: float(np.abs(own[name] - reference[name]).max()) for name in own}
     return found | {"tasks": len(history), "tar": float(history.tar)}
+
+
+def _vectors(history) -> dict:
+    found = {name: getattr(history, name) for name in ("regret", "guess", "deviation")}
+    return found | {"phi": history.state.phi}
 
 
 def alone(folder: Path) -> dict:
     """fmrl.run over the same files, task by task in this process."""
-    tasks = fmrl.tasks_from_frame(
-        str(folder / "*.parquet"),
-        task="task",
-        target="target",
-        loss=LOSS,
-        one_class="keep",
-        apart="split",
-    )
-    history = fmrl.run(fmrl.presets.paper(), tasks, keep="scalars")
-    return {name: getattr(history, name) for name in ("regret", "guess", "deviation")} | {
-        "phi": history.state.phi
-    }
+    given = {"task": "task", "target": "target", "one_class": "keep", "apart": "split"}
+    tasks = fmrl.tasks_from_frame(str(folder / "*.parquet"), loss=LOSS, **given)
+    return _vectors(fmrl.run(fmrl.presets.paper(), tasks, keep="scalars"))
 
 
 def parity(entry: dict, work: Path, tasks: int) -> None:
@@ -181,10 +157,8 @@ def parity(entry: dict, work: Path, tasks: int) -> None:
     with Nodes(2):
         started = time.perf_counter()
         played = play(folder, work / "out")
-        entry["three nodes"] = {
-            "seconds": time.perf_counter() - started,
-            "progress": played.ledger.to_dict(),
-        }
+        entry["three nodes"] = {"seconds": time.perf_counter() - started}
+    entry["three nodes"]["progress"] = played.ledger.to_dict()
     entry["difference"] = differences(played, reference)
 
 
@@ -199,70 +173,51 @@ def kills(entry: dict, work: Path, tasks: int, seed: int = 0) -> None:
         killer.start()
         played = play(folder, work / "killed", block=500)
         runs = 1
-        while (
-            killer.killed < killer.count
-        ):  # more moments than one run has: go on killing in the next
-            for name in differences(played, reference):
-                assert name in ("tasks", "tar") or differences(played, reference)[name] < 1e-10
+        while killer.killed < killer.count:  # more moments than one run has: go on in the next
+            off = differences(played, reference)
+            assert all(off[name] < 1e-10 for name in reference)
             played, runs = play(folder, work / f"killed-{runs}", block=500), runs + 1
-        entry["workers"] = {
-            "killed": killer.killed,
-            "runs": runs,
-            "difference": differences(played, reference),
-        }
-        out = work / "driver"
-        code = DRIVER.format(
-            here=str(Path(__file__).parent),
-            address=cluster.address,
-            folder=str(folder),
-            out=str(out),
-        )
-        driver = subprocess.Popen([sys.executable, "-c", code])
-        while len(list(out.glob("rounds/[0-9]*.parquet"))) < 5 and driver.poll() is None:
-            time.sleep(0.05)
+        entry["workers"] = {"killed": killer.killed, "runs": runs}
+        entry["workers"]["difference"] = differences(played, reference)
+        driver = _driver(cluster.address, folder, work / "driver", "rounds")
         driver.send_signal(signal.SIGKILL)
         driver.wait()
-        finished = len(list(out.glob("*/[0-9]*.parquet")))
-        resumed = play(folder, out, block=500)
-        entry["driver"] = {
-            "blocks finished": finished,
-            "blocks reused": resumed.ledger.reused,
-        } | differences(resumed, reference)
-
+        entry["driver"] = _resumed(folder, work / "driver", reference)
     _head_is_lost(entry, work, folder, reference)
+
+
+def _driver(address: str, folder: Path, out: Path, kind: str) -> subprocess.Popen:
+    """A process that plays, once it has finished five blocks of a kind."""
+    names = {"address": address, "folder": str(folder), "out": str(out)}
+    code = DRIVER.format(here=str(Path(__file__).parent), **names)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    driver = subprocess.Popen([sys.executable, "-c", code], **quiet)
+    while len(list(out.glob(f"{kind}/[0-9]*.parquet"))) < 5 and driver.poll() is None:
+        time.sleep(0.05)
+    return driver
+
+
+def _resumed(folder: Path, out: Path, reference: dict) -> dict:
+    """The run in a folder taken up again, and how much of it was there."""
+    found = {"blocks finished": len(list(out.glob("*/[0-9]*.parquet")))}
+    again = play(folder, out, block=500)
+    return found | {"blocks reused": again.ledger.reused} | differences(again, reference)
 
 
 def _head_is_lost(entry: dict, work: Path, folder: Path, reference: dict) -> None:
     """Kill the control store of a cluster while a run is under way; go on with that run on
     another cluster.
     """
-    out = work / "head"
     nodes = Nodes(1)
     nodes.ray.shutdown()  # only the driver is connected
-    code = DRIVER.format(
-        here=str(Path(__file__).parent),
-        address=nodes.cluster.address,
-        folder=str(folder),
-        out=str(out),
-    )
-    driver = subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    while len(list(out.glob("optima/[0-9]*.parquet"))) < 5 and driver.poll() is None:
-        time.sleep(0.05)
+    driver = _driver(nodes.cluster.address, folder, work / "head", "optima")
     os.kill(nodes.cluster.head_node.all_processes["gcs_server"][0].process.pid, signal.SIGKILL)
     started = time.perf_counter()
-    code = driver.wait(timeout=300)
-    seconds, finished = time.perf_counter() - started, len(list(out.glob("*/[0-9]*.parquet")))
+    entry["head"] = {"driver's exit code": driver.wait(timeout=300)}
+    entry["head"]["seconds until it gave up"] = time.perf_counter() - started
     nodes.cluster.shutdown()
     with Nodes(1):
-        resumed = play(folder, out, block=500)
-    entry["head"] = {
-        "driver's exit code": code,
-        "seconds until it gave up": seconds,
-        "blocks finished": finished,
-    }
-    entry["head"] |= {"blocks reused": resumed.ledger.reused} | differences(resumed, reference)
+        entry["head"] |= _resumed(folder, work / "head", reference)
 
 
 def speed(entry: dict, work: Path, tasks: int) -> None:
@@ -282,26 +237,17 @@ def speed(entry: dict, work: Path, tasks: int) -> None:
                 play(warm, work / f"warm-{turn}-{workers}", block=100)  # starts the workers
                 before, started, mine = cpu_of(cluster), time.perf_counter(), time.process_time()
                 played = play(folder, work / f"ray-{turn}-{workers}")
-                row = {"workers": workers, "seconds": time.perf_counter() - started} | _phases(
-                    played
-                )
-                beside = (
-                    cpu_of(cluster)
-                    - before
-                    + time.process_time()
-                    - mine
-                    - sum(played.ledger.cpu.values())
-                )
-                rows.append(row | {"cpu beside work": beside, "load": os.getloadavg()[0]})
+                row = {"workers": workers, "seconds": time.perf_counter() - started}
+                spent = cpu_of(cluster) - before + time.process_time() - mine
+                row["cpu beside work"] = spent - sum(played.ledger.cpu.values())
+                rows.append(row | _phases(played) | {"load": os.getloadavg()[0]})
     entry["runs"] = rows
     by = {w: [r for r in rows if r["workers"] == w] for w in (0, 1, 2)}
     ratios = [a["maps"] / b["maps"] for a, b in zip(by[1], by[2], strict=True)]
     cost = [1e6 * (a["seconds"] - b["seconds"]) / tasks for a, b in zip(by[1], by[0], strict=True)]
     idle = [1e6 * (a["seconds"] - a["work"]) / tasks for a in by[1]]
-    entry["two workers against one, map phases"] = {
-        "each": ratios,
-        "median": float(np.median(ratios)),
-    }
+    median = float(np.median(ratios))
+    entry["two workers against one, map phases"] = {"each": ratios, "median": median}
     # What other programs do not change: how much of two workers' time had a block in it, and the
     # CPU their blocks took.
     entry["two workers"] = {
@@ -324,12 +270,8 @@ def _phases(played) -> dict:
     found = played.ledger.to_dict()
     # "play" pulls "deviate" along, so its wall time holds both.
     maps = found["seconds"]["solve"] + found["seconds"]["play"]
-    return {
-        "phases": found["seconds"],
-        "maps": maps,
-        "work": sum(found["work_seconds"].values()),
-        "cpu": sum(found["cpu_seconds"].values()),
-    }
+    work, cpu = (sum(found[f"{name}_seconds"].values()) for name in ("work", "cpu"))
+    return {"phases": found["seconds"], "maps": maps, "work": work, "cpu": cpu}
 
 
 def costs(entry: dict, work: Path, tasks: int) -> None:
@@ -339,18 +281,11 @@ def costs(entry: dict, work: Path, tasks: int) -> None:
     from fmrl.cluster.workers import Here
 
     for features in (20, 50):
-        played = play(
-            make(_new(work / f"data-{features}"), tasks, features),
-            work / f"out-{features}",
-            mapper=Here(),
-        )
-        found = played.ledger.to_dict()
-        entry[f"{SAMPLES} x {features}"] = {
-            "us of CPU a task": {
-                phase: 1e6 * s / tasks for phase, s in found["cpu_seconds"].items()
-            },
-            "bytes a task": {name: size / tasks for name, size in found["bytes"].items()},
-        }
+        folder = make(_new(work / f"data-{features}"), tasks, features)
+        found = play(folder, work / f"out-{features}", mapper=Here()).ledger.to_dict()
+        cpu = {phase: 1e6 * s / tasks for phase, s in found["cpu_seconds"].items()}
+        size = {name: size / tasks for name, size in found["bytes"].items()}
+        entry[f"{SAMPLES} x {features}"] = {"us of CPU a task": cpu, "bytes a task": size}
     far = np.random.default_rng(0).random(1_000_000) * 0.02
     for rule in (fmrl.Doubling(0.001, 1.1), fmrl.AverageDeviation(first=1.0)):
         guess, memory = rule.init(fmrl.Ball(1.0), np.zeros(2))
@@ -364,16 +299,11 @@ def costs(entry: dict, work: Path, tasks: int) -> None:
         play(small, work / "small-warm", block=100)
         before, mine = cpu_of(cluster), time.process_time()
         played = play(small, work / "small-ray", block=2)
-        mine, theirs = (
-            time.process_time() - mine,
-            cpu_of(cluster) - before - sum(played.ledger.cpu.values()),
-        )
+        mine = time.process_time() - mine
+        theirs = cpu_of(cluster) - before - sum(played.ledger.cpu.values())
         # Three Ray tasks a block: solve, deviate, play.
-        entry["ms of CPU a block beside its work"] = {
-            "driver": 2 * mine,
-            "Ray": 2 * theirs,
-            "blocks": 500,
-        }
+        found = {"driver": 2 * mine, "Ray": 2 * theirs, "blocks": 500}
+        entry["ms of CPU a block beside its work"] = found
 
 
 def batch(entry: dict, work: Path, tasks: int) -> None:
@@ -410,12 +340,8 @@ def draw(path: Path, figure: Path) -> None:
         points = [(r["meta_batch"], r["tar"]) for r in entry["rows"] if r["update"] == name]
         axes.plot(*zip(*points, strict=True), marker="o", label=name)
     axes.axhline(entry["single-task"], color="grey", ls=":", label="single-task")
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="tasks in a meta-batch, B",
-        ylabel=f"TAR over {entry['configuration']['tasks']} tasks",
-    )
+    told = f"TAR over {entry['configuration']['tasks']} tasks"
+    axes.set(xscale="log", yscale="log", xlabel="tasks in a meta-batch, B", ylabel=told)
     axes.legend()
     figure.parent.mkdir(parents=True, exist_ok=True)
     fig.savefig(figure, dpi=150)
@@ -430,50 +356,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("parity", "kills", "speed", "costs", "batch"))
+    parser.add_argument("what", choices=SIZES)
     parser.add_argument("--tasks", type=int)
     parser.add_argument("--out", type=Path, default=Path("results/scale"))
     parser.add_argument("--seed", type=int, default=0, help="of the moments of kills")
     given = parser.parse_args()
-    tasks = (
-        given.tasks
-        or {
-            "parity": 1_000_000,
-            "kills": 50_000,
-            "speed": 100_000,
-            "costs": 20_000,
-            "batch": 2_000,
-        }[given.what]
-    )
+    tasks, measure = given.tasks or SIZES[given.what], globals()[given.what]
+    measure = partial(kills, seed=given.seed) if given.what == "kills" else measure
+    about = {"tasks": tasks, "samples": SAMPLES, "features": FEATURES, "cores": os.cpu_count()}
     with (
         tempfile.TemporaryDirectory(prefix="fmrl-scale-") as work,
-        record(
-            f"scale {given.what}",
-            tasks=tasks,
-            samples=SAMPLES,
-            features=FEATURES,
-            cores=os.cpu_count(),
-        ) as entry,
+        record(f"scale {given.what}", **about) as entry,
     ):
         entry["load before"] = os.getloadavg()[0]
-        killing = partial(kills, seed=given.seed)
-        {"parity": parity, "kills": killing, "speed": speed, "costs": costs, "batch": batch}[
-            given.what
-        ](entry, Path(work), tasks)
+        measure(entry, Path(work), tasks)
         entry["load after"] = os.getloadavg()[0]
     path = write_json(given.out / f"{given.what}.json", entry)
     if given.what == "batch":
         draw(path, Path(__file__).parents[1] / "docs" / "img" / "scale-meta-batch.png")
-    print(
-        json.dumps(
-            {
-                k: v
-                for k, v in json.loads(path.read_text()).items()
-                if k not in ("versions", "rows", "runs")
-            },
-            indent=1,
-        )
-    )
+    long = ("versions", "rows", "runs")
+    told = {k: v for k, v in json.loads(path.read_text()).items() if k not in long}
+    print(json.dumps(told, indent=1))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import argparse
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -22,14 +23,8 @@ from fmrl.deep.engines import by_hand as byhand
 from fmrl.deep.engines.pooled import Gradient, Tile, Tiles
 from fmrl.records import record, write_json
 
-PRODUCTS = [
-    Tile(64, 4, 1),
-    Tile(128, 4, 1),
-    Tile(128, 4, 3),
-    Tile(128, 8, 2),
-    Tile(256, 8, 1),
-    Tile(256, 8, 3),
-]
+SIZES = (64, 4, 1), (128, 4, 1), (128, 4, 3), (128, 8, 2), (256, 8, 1), (256, 8, 3)
+PRODUCTS = [Tile(*size) for size in SIZES]
 PIXELS = [Tile(16), Tile(32), Tile(64), Tile(64, 8)]
 
 
@@ -84,70 +79,41 @@ def main():
     parser.add_argument("--batch", type=int, default=10)
     parser.add_argument("--precision", default="bf16")
     parser.add_argument("--compile", type=int, default=0, help="processes that compile first")
-    parser.add_argument(
-        "--only", type=int, default=None, help="run one candidate by number and stop"
-    )
+    parser.add_argument("--only", type=int, help="run one candidate by number and stop")
     parser.add_argument("--out")
     args = parser.parse_args()
-    found = list(candidates())
+    found, precision = list(candidates()), args.precision
     if args.compile:
-        mine = [
-            sys.executable,
-            __file__,
-            "--tasks",
-            "2",
-            "--batch",
-            str(args.batch),
-            "--precision",
-            args.precision,
-            "--only",
-        ]
+        mine = [sys.executable, __file__, "--tasks", "2", "--batch", str(args.batch)]
+        mine += ["--precision", precision, "--only"]
         for at in range(0, len(found), args.compile):
-            group = [
-                subprocess.Popen([*mine, str(i)])
-                for i in range(at, min(at + args.compile, len(found)))
-            ]
-            for process in group:
+            numbers = range(at, min(at + args.compile, len(found)))
+            for process in [subprocess.Popen([*mine, str(i)]) for i in numbers]:
                 process.wait()
         return
-    plan, theta, x, label = work(args.tasks, args.batch)
-    _, right = byhand.Gradient(plan, 2, args.batch, 1.0, "cuda", torch.float32)(
-        theta[:2], x[:2], label[:2]
-    )
-    rows = []
-    with record(
-        "benchmarks/tiles.py",
-        device=torch.cuda.get_device_name(),
-        tasks=args.tasks,
-        precision=args.precision,
-    ) as entry:
+    plan, *given = work(args.tasks, args.batch)
+    few = [a[:2] for a in given]
+    _, right = byhand.Gradient(plan, 2, args.batch, 1.0, "cuda", torch.float32)(*few)
+    about = {"device": torch.cuda.get_device_name(), "tasks": args.tasks, "precision": precision}
+    with record("benchmarks/tiles.py", **about) as entry:
+        entry["rows"] = []
         for what, tiles in found if args.only is None else [found[args.only]]:
+            took = 0.0
             try:
-                _, mine = Gradient(plan, 2, args.batch, 1.0, "cuda", args.precision, tiles)(
-                    theta[:2], x[:2], label[:2]
-                )
+                how = args.batch, 1.0, "cuda", precision, tiles
+                _, mine = Gradient(plan, 2, *how)(*few)
                 error = float((mine - right).norm() / right.norm())
-                call = Gradient(plan, args.tasks, args.batch, 1.0, "cuda", args.precision, tiles)
-                took = (
-                    seconds(lambda call=call: call(theta, x, label)) if args.only is None else 0.0
-                )
+                call = Gradient(plan, args.tasks, *how)
+                if args.only is None:
+                    took = seconds(partial(call, *given))
             except Exception as e:  # a tile that does not fit the chip is a finding
                 error, took = repr(e)[:80], float("nan")
-            rows.append(
-                {
-                    "change": what,
-                    "ms": 1000 * took,
-                    "task-steps/s": args.tasks / took if took else None,
-                    "error": error,
-                }
-            )
+            rate = args.tasks / took if took else None
+            row = {"change": what, "ms": 1000 * took, "task-steps/s": rate, "error": error}
+            entry["rows"].append(row)
             if args.only is None:
-                print(
-                    f"{1000 * took:8.3f} ms {rows[-1]['task-steps/s']:9,.0f} task-steps/s  "
-                    f"error {error}  {what}",
-                    flush=True,
-                )
-        entry["rows"] = rows
+                said = f"{1000 * took:8.3f} ms {rate:9,.0f} task-steps/s"
+                print(f"{said}  error {error}  {what}", flush=True)
     if args.out:
         write_json(args.out, entry)
 

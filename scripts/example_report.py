@@ -1,5 +1,6 @@
 """Two example reports from real runs: python scripts/example_report.py FOLDER writes digits.html,
-regression.html and their facts.
+regression.html and their facts; python scripts/example_report.py --picture writes
+docs/img/report.png, the first screen of the second on fewer tasks, in Chromium.
 
 digits: scikit-learn's handwritten digits, a task per block of 64 consecutive ones; every fourth
 task is held out.
@@ -9,7 +10,9 @@ calibration, or R² with the cover of intervals. This script shows the page, it 
 
 from __future__ import annotations
 
+import base64
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +24,8 @@ from fmrl import report
 from fmrl.datasets.synthetic import linear_regressions
 from fmrl.records import checksum, write_json
 from fmrl.runs.evaluate import Held, Reservoir, evaluate
+
+ROOT = Path(__file__).parents[1]
 
 
 class Block(NamedTuple):
@@ -43,9 +48,8 @@ def digits_facts(rounds: int = 64, classes: int = 10) -> report.Facts:
     ]
     pixels = [f"pixel {row},{column}" for row in range(8) for column in range(8)]
     train, new = [t for i, t in enumerate(tasks) if i % 4], tasks[::4]
-    return _facts(
-        "Handwritten digits, block by block", train, new, pixels, [str(c) for c in range(classes)]
-    )
+    names = [str(c) for c in range(classes)]
+    return _facts("Handwritten digits, block by block", train, new, pixels, names)
 
 
 def regression_facts(tasks: int = 400, seed: int = 0) -> report.Facts:
@@ -58,13 +62,8 @@ def regression_facts(tasks: int = 400, seed: int = 0) -> report.Facts:
         rows = 80 if t >= tasks else int(rng.integers(12, 40))
         X = task.X[:rows]
         listed.append(Block(f"sensor {t:03d}", X, X @ w + 0.1 * rng.standard_normal(rows)))
-    return _facts(
-        "Synthetic sensors",
-        listed[:tasks],
-        listed[tasks:],
-        [f"channel {i}" for i in range(10)],
-        None,
-    )
+    channels = [f"channel {i}" for i in range(10)]
+    return _facts("Synthetic sensors", listed[:tasks], listed[tasks:], channels, None)
 
 
 def _facts(
@@ -76,33 +75,21 @@ def _facts(
     learner = fmrl.MetaRegressor() if classes is None else fmrl.MetaClassifier()
     learner.fit(X, y, task=np.repeat(names, lengths))
     made = report.facts_of(learner.history_, title=title, names=names)
-    made["learned"] = report.coefficients(
-        learner.coef_, features, classes, note="per unit of the feature"
-    )
+    note = "per unit of the feature"
+    made["learned"] = report.coefficients(learner.coef_, features, classes, note=note)
     rows = Reservoir()
     rows.add(X, y[:, None], 0)
     listed = [Held(t.name, t.X, t.y[:, None]) for t in new]
     made["heldout"] = evaluate(learner, listed, rows, lambda done: None)
-    made["data"] |= {
-        "kind": "regression" if classes is None else "classification",
-        "heldout_tasks": len(new),
-        "source": title,
-    }
-    made["data"] |= {
-        "features": len(features),
-        "rows_per_task": (min(lengths), float(np.median(lengths)), max(lengths)),
-    }
-    made["data"] |= {"classes": classes} if classes else {}
-    made["run"] |= {
-        "configuration": {
-            "estimator": repr(learner),
-            "shots": ", ".join(map(str, made["heldout"]["shots"])),
-            "holdout": len(new),
-        },
-        "data": [{"name": title, "rows": len(y), "sha256": checksum(X, y)}],
-        "command": "python scripts/example_report.py FOLDER",
-        "seconds": time.perf_counter() - began,
-    }
+    data, shots = made["data"], ", ".join(map(str, made["heldout"]["shots"]))
+    data["kind"] = "regression" if classes is None else "classification"
+    data |= {"heldout_tasks": len(new), "source": title, "features": len(features)}
+    data["rows_per_task"] = min(lengths), float(np.median(lengths)), max(lengths)
+    data |= {"classes": classes} if classes else {}
+    how = {"estimator": repr(learner), "shots": shots, "holdout": len(new)}
+    made["run"] |= {"configuration": how, "command": "python scripts/example_report.py FOLDER"}
+    made["run"]["data"] = [{"name": title, "rows": len(y), "sha256": checksum(X, y)}]
+    made["run"]["seconds"] = time.perf_counter() - began
     del made["missing"]
     return made
 
@@ -114,5 +101,22 @@ def main(folder: str) -> None:
         print(report.write(made, Path(folder) / f"{name}.html"))
 
 
+def picture() -> None:
+    """Take the picture of a report for the site."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from report import chromium
+
+    path = chromium.find()
+    if path is None:
+        sys.exit("no Chromium: install the package chromium, or name one in FMRL_CHROMIUM")
+    with tempfile.TemporaryDirectory() as home:
+        page = report.write(regression_facts(tasks=320), Path(home) / "report.html")
+        browser = chromium.Browser(path, Path(home) / "profile")
+        tab = browser.page(page, width=900, height=1120)
+        shot = tab.call("Page.captureScreenshot", format="png")["data"]
+        browser.close()
+    (ROOT / "docs" / "img" / "report.png").write_bytes(base64.b64decode(shot))
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    picture() if sys.argv[1] == "--picture" else main(sys.argv[1])

@@ -26,6 +26,8 @@ from groups.summary import (  # noqa: E402
     nonlinear,
     tally,
 )
+from reproduction import markdown  # noqa: E402
+from reproduction.markdown import flow  # noqa: E402
 
 OURS = "fmrl"
 PEERS = {
@@ -71,8 +73,14 @@ def section(data: dict[str, Any]) -> list[str]:
     ]
 
 
-def _paragraph(*parts: str) -> str:
-    return textwrap.fill(" ".join(parts), 140, break_long_words=False, break_on_hyphens=False)
+def table(head: list[str], rows: list[list[str]]) -> str:
+    """A table; the first column may have no head."""
+    return markdown.table(head, rows).replace("|  |", "| |", 1)
+
+
+def paragraph(text: str) -> str:
+    """A paragraph of the page."""
+    return textwrap.fill(flow(text), 140, break_long_words=False, break_on_hyphens=False)
 
 
 def _verdicts(found: dict[str, list[Column]], data: dict[str, Any]) -> list[str]:
@@ -80,34 +88,31 @@ def _verdicts(found: dict[str, list[Column]], data: dict[str, Any]) -> list[str]
     lines = [
         "## Real groups, nothing tuned",
         "",
-        _paragraph(
-            f"{len(kinds)} real grouped sets of R's packages ({kinds.count(False)} regressions,",
-            f"{kinds.count(True)} with two classes; the list and the rule by which they were "
-            "chosen are below). Three folds of whole groups",
-            "(three times with other folds where there are at most 60 groups); of every held-out "
-            "group 1, 2, 4 or 8 random rows are",
-            "given, and its other rows are scored. All methods get the same rows. A column is one "
-            "set at one number of rows, if at least",
-            "20 groups have rows left to score. It is won or lost where the paired difference of "
-            "the mean squared error, log-loss or",
-            "accuracy over all scored rows is more than two standard errors from zero, groups "
-            "being the sample; two equal methods would",
-            "lose one column in forty to each other by chance. `python benchmarks/grouped.py` "
-            "measures all of it,",
-            "`--only fmrl` the estimators alone.",
+        paragraph(
+            f"""{len(kinds)} real grouped sets of R's packages ({kinds.count(False)}
+            regressions, {kinds.count(True)} with two classes; the list and the rule by which
+            they were chosen are below). Three folds of whole groups (three times with other
+            folds where there are at most 60 groups); of every held-out group 1, 2, 4 or 8
+            random rows are given, and its other rows are scored. All methods get the same
+            rows. A column is one set at one number of rows, if at least 20 groups have rows
+            left to score. It is won or lost where the paired difference of the mean squared
+            error, log-loss or accuracy over all scored rows is more than two standard errors
+            from zero, groups being the sample; two equal methods would lose one column in
+            forty to each other by chance. `python benchmarks/grouped.py` measures all of it,
+            `--only fmrl` the estimators alone."""
         ),
         "",
         "Columns won / tied / **lost** by `MetaRegressor()` and `MetaClassifier()`:",
         "",
-        "| against | " + " | ".join(f"{s}, {len(found[s])} columns" for s in SCORES) + " |",
-        "|---|---|---|---|",
     ]
+    rows = []
     for peer in PEERS:
         cells = []
         for score in SCORES:
             won, tied, lost = (len(v) for v in tally(found[score], OURS, peer).values())
             cells.append(f"{won} / {tied} / **{lost}**" if won + tied + lost else "–")
-        lines.append(f"| {peer} | " + " | ".join(cells) + " |")
+        rows.append([peer, *cells])
+    lines.append(table(["against", *(f"{s}, {len(found[s])} columns" for s in SCORES)], rows))
     hard = {score: nonlinear(found[score]) for score in SCORES[:2]}
     said = [
         f"{score} {' / '.join(str(len(v)) for v in tally(hard[score], OURS, peer).values())}"
@@ -117,13 +122,12 @@ def _verdicts(found: dict[str, list[Column]], data: dict[str, Any]) -> list[str]
     counts = [len({c.name for c in here}) for here in hard.values()]
     lines += [
         "",
-        _paragraph(
-            f"On the {counts[0]} regressions and {counts[1]} sets with two classes where *LightGBM "
-            "+ shrunken mean* beats *mixed, slopes* in some",
-            "column (a linear common part is not enough there; chosen by that comparison, which "
-            "favours the trees), won / tied / lost are:",
-            f"against *mixed, slopes* {said[0]}, {said[1]}; against",
-            f"*LightGBM + shrunken mean* {said[2]}, {said[3]}.",
+        paragraph(
+            f"""On the {counts[0]} regressions and {counts[1]} sets with two classes where
+            *LightGBM + shrunken mean* beats *mixed, slopes* in some column (a linear common
+            part is not enough there; chosen by that comparison, which favours the trees), won
+            / tied / lost are: against *mixed, slopes* {said[0]}, {said[1]}; against *LightGBM
+            + shrunken mean* {said[2]}, {said[3]}."""
         ),
     ]
     lines += ["", "The peers, one thread, no setting of ours tuned to a set:", ""]
@@ -132,26 +136,20 @@ def _verdicts(found: dict[str, list[Column]], data: dict[str, Any]) -> list[str]
     return [
         *lines,
         "",
-        _paragraph(
-            "Mixed models and gpboost are fitted to the training groups; a new group's effects are "
-            "then their exact posterior given its rows",
-            "(for two classes by quadrature, with slopes by Laplace's method), and probabilities "
-            f"are averaged over it. Versions: {said}.",
+        paragraph(
+            f"""Mixed models and gpboost are fitted to the training groups; a new group's effects
+            are then their exact posterior given its rows (for two classes by quadrature, with
+            slopes by Laplace's method), and probabilities are averaged over it.
+            Versions: {said}."""
         ),
         "",
     ]
 
 
 def _scores(found: list[Column], title: str) -> list[str]:
-    lines = [
-        f"### {title}",
-        "",
-        "Of `fmrl`, and in brackets of the best peer of that column, at 1 / 2 / 4 / 8 rows; every "
-        "lost column with the peers it is lost to.",
-        "",
-        "| set | 1 | 2 | 4 | 8 | lost to |",
-        "|---|---|---|---|---|---|",
-    ]
+    about = "Of `fmrl`, and in brackets of the best peer of that column, at 1 / 2 / 4 / 8 rows; "
+    about += "every lost column with the peers it is lost to."
+    rows = []
     by: dict[str, dict[int, Column]] = {}
     for column in found:
         by.setdefault(column.name, {})[column.shots] = column
@@ -166,28 +164,19 @@ def _scores(found: list[Column], title: str) -> list[str]:
             peers = [values[m] for m in PEERS if m in values]
             best = min(peers) if column.score == "log-loss" else max(peers)
             cells.append(f"{values[OURS]:.3f} ({best:.3f})".replace("-", "−"))
-            ahead = [
-                m.replace(",", "")
-                for m in PEERS
-                if m in values and column.against(OURS, m).verdict == "lost"
-            ]  # fmt: skip
-            if ahead:
-                lost.append(f"{k}: {', '.join(ahead)}")
-        lines.append(f"| {name} | {' | '.join(cells)} | {'; '.join(lost) or '–'} |")
-    return [*lines, ""]
+            behind = [m for m in PEERS if m in values]
+            behind = [m for m in behind if column.against(OURS, m).verdict == "lost"]
+            if behind:
+                lost.append(f"{k}: {', '.join(m.replace(',', '') for m in behind)}")
+        rows.append([name, *cells, "; ".join(lost) or "–"])
+    return [f"### {title}", "", about, "", table(["set", *map(str, SHOTS), "lost to"], rows), ""]
 
 
 def _intervals(data: dict[str, Any]) -> list[str]:
-    lines = [
-        "### 90 % intervals",
-        "",
-        f"Share of scored rows inside, on the regressions with at least {COVER} groups: mean over "
-        "sets at 1 / 2 / 4 / 8 rows, the lowest and the highest of all columns, and how many lie "
-        "outside 87–93 %.",
-        "",
-        "| | 1 | 2 | 4 | 8 | lowest | highest | outside |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    about = f"Share of scored rows inside, on the regressions with at least {COVER} groups: mean "
+    about += "over sets at 1 / 2 / 4 / 8 rows, the lowest and the highest of all columns, and how "
+    about += "many lie outside 87–93 %."
+    rows = []
     for method in (OURS, *PEERS):
         cover = [
             coverage(record, data["shapes"][name])
@@ -199,83 +188,60 @@ def _intervals(data: dict[str, Any]) -> list[str]:
         every = [v for c in cover for v in c.values()]
         means = [f"{np.mean([c[k] for c in cover if k in c]):.3f}" for k in SHOTS]
         outside = sum(not 0.87 <= v <= 0.93 for v in every)
-        ends = f"{min(every):.3f} | {max(every):.3f} | {outside} of {len(every)}"
-        lines.append(f"| {method} | {' | '.join(means)} | {ends} |")
+        ends = f"{min(every):.3f}", f"{max(every):.3f}", f"{outside} of {len(every)}"
+        rows.append([method, *means, *ends])
+    head = ["", *map(str, SHOTS), "lowest", "highest", "outside"]
+    lines = ["### 90 % intervals", "", about, "", table(head, rows)]
     if not any("covered" in r for r in data["records"][OURS].values()):
         lines += ["", "The estimators offer no intervals."]
     return [*lines, ""]
 
 
 def _calibration(data: dict[str, Any]) -> list[str]:
-    lines = [
-        "### Calibration of probabilities",
-        "",
-        "Expected calibration error (ten bins), mean over the sets with two classes, at 1 / 2 / 4 "
-        "/ 8 rows.",
-        "",
-        "| | 1 | 2 | 4 | 8 |",
-        "|---|---|---|---|---|",
-    ]
+    about = "Expected calibration error (ten bins), mean over the sets with two classes, at 1 / 2 "
+    about += "/ 4 / 8 rows."
+    lines = []
     for method in (OURS, *PEERS):
         rows = {n: r["bins"] for n, r in data["records"][method].items() if "bins" in r}
-        if rows:
-            cells = [
-                np.mean([
-                    calibration_error(bins[i])
-                    for name, bins in rows.items()
-                    if (data["shapes"][name]["rows"][:, i] > 0).sum() >= 20
-                ])
-                for i in range(len(SHOTS))
-            ]  # fmt: skip
-            lines.append(f"| {method} | " + " | ".join(f"{cell:.3f}" for cell in cells) + " |")
-    return [*lines, ""]
+        cells = []
+        for i in range(len(SHOTS) if rows else 0):
+            enough = [n for n in rows if (data["shapes"][n]["rows"][:, i] > 0).sum() >= 20]
+            cells.append(f"{np.mean([calibration_error(rows[n][i]) for n in enough]):.3f}")
+        if cells:
+            lines.append([method, *cells])
+    found = table(["", *map(str, SHOTS)], lines)
+    return ["### Calibration of probabilities", "", about, "", found, ""]
 
 
 def _times(data: dict[str, Any]) -> list[str]:
     speed = data["speed"]["results"]
-    lines = [
-        "### Time",
-        "",
-        "CPU time of one thread on these sets, median over sets: one `fit` (tuning included), and "
-        "adapting to one group (without the trees' own predictions).",
-        "",
-        "| | fit, s | slowest fit, s | adapt, ms |",
-        "|---|---|---|---|",
-    ]
+    about = "CPU time of one thread on these sets, median over sets: one `fit` (tuning included), "
+    about += "and adapting to one group (without the trees' own predictions)."
+    drawn = "Drawn regressions, 20 rows × 8 features a task "
+    drawn += "(`python benchmarks/grouped.py --speed`):"
+    rows = []
     for method in (OURS, *PEERS):
         seconds = np.array([r["seconds"] for r in data["records"][method].values()])
         fit, adapt = np.median(seconds[:, 0]), 1e3 * np.median(seconds[:, 2])
-        lines.append(f"| {method} | {fit:.3f} | {seconds[:, 0].max():.2f} | {adapt:.3f} |")
-    lines += [
-        "",
-        "Drawn regressions, 20 rows × 8 features a task (`python benchmarks/grouped.py --speed`):",
-        "",
-        "| `fit` of | fmrl, s | peer | peer, s | ratio |",
-        "|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {x['tasks']:,} tasks | {x['fmrl s']:.2f} | {x['peer']} | {x['peer s']:.2f} | "
-        f"{x['peer s'] / x['fmrl s']:.2f} |"
-        for x in speed["fits"]
-    ]
-    lines += [
-        "",
-        "| `adapt`, 8 rows | one at a time, ms | many at once, µs each |",
-        "|---|---|---|",
-    ]
+        rows.append([method, f"{fit:.3f}", f"{seconds[:, 0].max():.2f}", f"{adapt:.3f}"])
+    fits = []
+    for x in speed["fits"]:
+        ours, peer = x["fmrl s"], x["peer s"]
+        cells = f"{ours:.2f}", x["peer"], f"{peer:.2f}", f"{peer / ours:.2f}"
+        fits.append([f"{x['tasks']:,} tasks", *cells])
+    adapts = []
     for x in speed["adaptations"]:
         many = f"{x['many µs']:.0f}" if "many µs" in x else "–"
-        lines.append(f"| {x['kind']} | {x['one ms']:.2f} | {many} |")
-    if speed["streams"]:
-        lines += [
-            "",
-            "| classes | `learn_many`, rows a second | river | ratio |",
-            "|---|---|---|---|",
-        ]
-        for x in speed["streams"]:
-            ours, river = x["learn_many rows/s"], x["river rows/s"]
-            lines.append(f"| {x['classes']} | {ours:,.0f} | {river:,.0f} | {ours / river:.1f} |")
-    return [*lines, ""]
+        adapts.append([x["kind"], f"{x['one ms']:.2f}", many])
+    lines = ["### Time", "", about, "", table(["", "fit, s", "slowest fit, s", "adapt, ms"], rows)]
+    lines += ["", drawn, "", table(["`fit` of", "fmrl, s", "peer", "peer, s", "ratio"], fits), ""]
+    lines.append(table(["`adapt`, 8 rows", "one at a time, ms", "many at once, µs each"], adapts))
+    streams = []
+    for x in speed["streams"]:
+        ours, river = x["learn_many rows/s"], x["river rows/s"]
+        streams.append([str(x["classes"]), f"{ours:,.0f}", f"{river:,.0f}", f"{ours / river:.1f}"])
+    head = ["classes", "`learn_many`, rows a second", "river", "ratio"]
+    return [*lines, "", *([table(head, streams), ""] if streams else [])]
 
 
 def _sets(described: dict[str, dict[str, Any]]) -> list[str]:
@@ -283,9 +249,9 @@ def _sets(described: dict[str, dict[str, Any]]) -> list[str]:
 
     rule = (sets.__doc__ or "").partition("\n- ")[2]
     lines = ["### The sets", "", "The rule by which a set is here:", "", f"- {rule.strip()}", ""]
-    lines += ["| set | of | target | rows | groups | features |", "|---|---|---|---|---|---|"]
+    rows = []
     for name, x in sorted(described.items(), key=lambda item: (item[1]["binary"], item[0])):
         target = f"{x['target']}{' (two classes)' if x['binary'] else ''}"
-        counts = f"{x['rows']:,} | {x['groups']} | {x['features']}"
-        lines.append(f"| {name} | {x['source']} | {target} | {counts} |")
-    return [*lines, ""]
+        counts = f"{x['rows']:,}", str(x["groups"]), str(x["features"])
+        rows.append([name, x["source"], target, *counts])
+    return [*lines, table(["set", "of", "target", "rows", "groups", "features"], rows), ""]

@@ -10,25 +10,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
 import practice_grouped
+from practice_grouped import flow, paragraph, table
 
 ROOT = Path(__file__).resolve().parents[1]
 METHODS = ("fmrl", "per-task", "pooled")
 SHOTS = (1, 2, 4, 8, 16, 32)
 
-HEAD = (
-    "# Measured against what is used in practice",
-    "",
-    "This page is written by `python scripts/write_practice.py` from the records in "
-    "`results/practice`, which",
-    "`python benchmarks/grouped.py` and `python benchmarks/practice.py` left. Edit neither by "
-    "hand.",
-    "",
-)
+HEAD = """# Measured against what is used in practice
+
+This page is written by `python scripts/write_practice.py` from the records in `results/practice`, which
+`python benchmarks/grouped.py` and `python benchmarks/practice.py` left. Edit neither by hand.
+"""  # noqa: E501 - as wide as the page
 
 
 def read(folder: Path = ROOT / "results" / "practice") -> dict[str, dict[str, Any]]:
@@ -42,18 +38,8 @@ def read(folder: Path = ROOT / "results" / "practice") -> dict[str, dict[str, An
 
 def page(records: dict[str, dict[str, Any]]) -> str:
     """The whole page."""
-    return (
-        "\n".join(
-            [
-                *HEAD,
-                *practice_grouped.section(records["grouped"]),
-                *_accuracy(records["accuracy"]),
-                *_fit(records["fit"]),
-                *_stream(records["stream"]),
-            ]
-        )
-        + "\n"
-    )
+    parts = [HEAD, *practice_grouped.section(records["grouped"]), *_accuracy(records["accuracy"])]
+    return "\n".join([*parts, *_fit(records["fit"]), *_stream(records["stream"])]) + "\n"
 
 
 def numbers(records: dict[str, dict[str, Any]]) -> dict[str, str]:
@@ -70,10 +56,6 @@ def numbers(records: dict[str, dict[str, Any]]) -> dict[str, str]:
         "river": f"{stream['ratio, 4 classes']['predict, learn']:.1f}×",
         "river, binary": f"{stream['ratio, 2 classes']['predict, learn']:.1f}×",
     }
-
-
-def _paragraph(*parts: str) -> str:
-    return textwrap.fill(" ".join(parts), 140, break_long_words=False, break_on_hyphens=False)
 
 
 def _signed(value: float, digits: int = 3) -> str:
@@ -105,29 +87,25 @@ def _accuracy(record: dict[str, Any]) -> list[str]:
     lines = [
         "## Against plain scikit-learn, up to 32 shots",
         "",
-        _paragraph(
-            "`MetaClassifier()` or `MetaRegressor()` is fitted to the training tasks and adapted "
-            "to a few rows of every held-out task.",
-            "*per-task* is one `LogisticRegressionCV` or `RidgeCV` for each held-out task from the "
-            "same rows (with one row a class, or",
-            "one row: `LogisticRegression`, `Ridge`), *pooled* is one for the rows of all training "
-            "tasks together (at most 20,000 of",
-            "them, drawn evenly). Shots are rows per class, or rows of a regression; scores are "
-            "means over held-out tasks on rows nobody",
-            "learned from, ± half of a 95 % Student t interval over tasks. The last line is the "
-            "paired difference to the *better* of the",
-            "two (the one with the higher mean in that column); bold where its interval lies above "
-            "zero.",
+        paragraph(
+            """`MetaClassifier()` or `MetaRegressor()` is fitted to the training tasks
+            and adapted to a few rows of every held-out task. *per-task* is one
+            `LogisticRegressionCV` or `RidgeCV` for each held-out task from the same rows
+            (with one row a class, or one row: `LogisticRegression`, `Ridge`), *pooled* is one
+            for the rows of all training tasks together (at most 20,000 of them, drawn
+            evenly). Shots are rows per class, or rows of a regression; scores are means over
+            held-out tasks on rows nobody learned from, ± half of a 95 % Student t interval
+            over tasks. The last line is the paired difference to the *better* of the two (the
+            one with the higher mean in that column); bold where its interval lies above zero."""
         ),
         "",
-        _paragraph(
-            f"The worst of these {len(cells)} differences is **{_signed(worst['difference'], 4)}** "
-            f"({worst['set']}, {worst['shots']}",
-            f"shots); in {above} the whole interval lies above zero, in {below} below. Against "
-            "per-task fitting at up to 4 shots on the",
-            f"similar tasks, the whole interval lies above zero in {better} of {len(few)} columns, "
-            "and the mean in",
-            f"{sum(c['fmrl − per-task'][0] > 0 for c in few)}.",
+        paragraph(
+            f"""The worst of these {len(cells)} differences is
+            **{_signed(worst["difference"], 4)}** ({worst["set"]}, {worst["shots"]} shots); in
+            {above} the whole interval lies above zero, in {below} below. Against per-task
+            fitting at up to 4 shots on the similar tasks, the whole interval lies above zero
+            in {better} of {len(few)} columns, and the mean in
+            {sum(c["fmrl − per-task"][0] > 0 for c in few)}."""
         ),
         "",
     ]
@@ -136,33 +114,20 @@ def _accuracy(record: dict[str, Any]) -> list[str]:
     for one in found["sets"]:
         by = {cell["shots"]: cell for cell in one["cells"]}
         tasks = max(cell["tasks"] for cell in one["cells"])
-        lines += [
-            f"### {one['what'][0].upper()}{one['what'][1:]}",
-            "",
-            f"{one['score'][0].upper()}{one['score'][1:]}, {tasks} held-out "
-            f"tasks{'' if one['similar'] else '; the tasks share nothing'}.",
-            "",
-            "| shots | " + " | ".join(map(str, SHOTS)) + " |",
-            "|---" * (len(SHOTS) + 1) + "|",
-        ]
-        lines += [
-            f"| {method} | " + " | ".join(_value(by.get(k), method) for k in SHOTS) + " |"
-            for method in METHODS
-        ]
-        lines += [
-            "| fmrl − better | " + " | ".join(_difference(by.get(k)) for k in SHOTS) + " |",
-            "",
-        ]
+        score = f"{one['score'][0].upper()}{one['score'][1:]}, {tasks} held-out tasks"
+        rows = [[m, *(_value(by.get(k), m) for k in SHOTS)] for m in METHODS]
+        rows.append(["fmrl − better", *(_difference(by.get(k)) for k in SHOTS)])
+        lines += [f"### {one['what'][0].upper()}{one['what'][1:]}", ""]
+        lines += [f"{score}{'' if one['similar'] else '; the tasks share nothing'}.", ""]
+        lines += [table(["shots", *map(str, SHOTS)], rows), ""]
     return [
         *lines,
-        _paragraph(
-            "A column is left out (–) where a task has not that many rows of every class. Digit "
-            "pairs come from three random halvings",
-            "of the images, 15 test pairs each, and digit blocks from three turns in which every "
-            "block is tested once; their tasks share",
-            "images or writers with tasks of another turn, so their intervals are a little too "
-            "narrow. R² below zero is worse than",
-            "predicting the task's mean.",
+        paragraph(
+            """A column is left out (–) where a task has not that many rows of every
+            class. Digit pairs come from three random halvings of the images, 15 test pairs
+            each, and digit blocks from three turns in which every block is tested once; their
+            tasks share images or writers with tasks of another turn, so their intervals are a
+            little too narrow. R² below zero is worse than predicting the task's mean."""
         ),
         "",
     ]
@@ -171,33 +136,32 @@ def _accuracy(record: dict[str, Any]) -> list[str]:
 def _fit(record: dict[str, Any]) -> list[str]:
     found = record["results"]
     tasks, ours, peer = found["tasks"], found["fmrl s"], found["scikit-learn s"]
+    each = f"`LogisticRegression().fit` for each task ({found['scikit-learn tasks']} tasks spread "
+    each += "over all, extrapolated)"
+    rows = [
+        ["`MetaClassifier().fit`", f"{ours:.1f}", f"{1e6 * ours / tasks:.0f}"],
+        [each, f"{peer:.0f}", f"{1e6 * peer / tasks:.0f}", "1"],
+    ]
+    rows[0].append(f"**{found['ratio']:.1f}**")
+    stages = ", ".join(f"{stage} {share:.0%}" for stage, share in found["share"].items())
     return [
         "## Speed of `fit`",
         "",
-        f"{tasks:,} tasks × {found['rows']} rows × {found['features']} features, "
-        f"{found['classes']} classes, one thread, CPU time, same run"
-        " (`python benchmarks/practice.py --parts fit`). This record and that of streams were made"
-        " before the estimators learned a prior across tasks, which adds seconds to such a table:",
+        flow(f"""{tasks:,} tasks × {found["rows"]} rows × {found["features"]} features,
+        {found["classes"]} classes, one thread, CPU time, same run
+        (`python benchmarks/practice.py --parts fit`). This record and that of streams were made
+        before the estimators learned a prior across tasks, which adds seconds to such a table:"""),
         "",
-        "| | seconds | µs a task | ratio |",
-        "|---|---|---|---|",
-        f"| `MetaClassifier().fit` | {ours:.1f} | {1e6 * ours / tasks:.0f} | "
-        f"**{found['ratio']:.1f}** |",
-        f"| `LogisticRegression().fit` for each task ({found['scikit-learn tasks']} tasks spread "
-        "over all, extrapolated) "
-        f"| {peer:.0f} | {1e6 * peer / tasks:.0f} | 1 |",
+        table(["", "seconds", "µs a task", "ratio"], rows),
         "",
-        _paragraph(
-            "One run on a busy 2-core machine; CPU time still depends on what else runs there, and "
-            "on the peers more than on us. The runs",
-            "before it gave 25.3 and 19.0 (before the last speed-ups) and 29.3; streams with four "
-            "classes 3.5, 2.9 and 3.6 times river.",
-            "Read the ratios to about a quarter.",
+        paragraph(
+            """One run on a busy 2-core machine; CPU time still depends on what else runs
+            there, and on the peers more than on us. The runs before it gave 25.3 and 19.0
+            (before the last speed-ups) and 29.3; streams with four classes 3.5, 2.9 and 3.6
+            times river. Read the ratios to about a quarter."""
         ),
         "",
-        "Where `fit`'s time goes: "
-        + ", ".join(f"{stage} {share:.0%}" for stage, share in found["share"].items())
-        + ".",
+        f"Where `fit`'s time goes: {stages}.",
         "",
     ]
 
@@ -207,34 +171,31 @@ def _stream(record: dict[str, Any]) -> list[str]:
     lines = [
         "## Streaming",
         "",
-        _paragraph(
-            f"{found['tasks']:,} tasks × {found['rounds']} rounds, {found['features']} features, "
-            "each row predicted and then learned;",
-            f"opening and closing tasks included; river {found['river']}, its rows made into "
-            "dictionaries before the clock starts; one",
-            "thread, CPU time, medians of five turns; ratios are medians of the turns' own",
-            "(`python benchmarks/practice.py --parts stream`):",
+        paragraph(
+            f"""{found["tasks"]:,} tasks × {found["rounds"]} rounds, {found["features"]}
+            features, each row predicted and then learned; opening and closing tasks included;
+            river {found["river"]}, its rows made into dictionaries before the clock starts;
+            one thread, CPU time, medians of five turns; ratios are medians of the turns' own
+            (`python benchmarks/practice.py --parts stream`):"""
         ),
         "",
-        "| classes | how | rounds a second | accuracy |",
-        "|---|---|---|---|",
     ]
-    lines += [
-        f"| {x['classes']} | {x['how']} | {x['rounds/s']:,.0f} | {x['accuracy']:.3f} |"
+    rows = [
+        [str(x["classes"]), x["how"], f"{x['rounds/s']:,.0f}", f"{x['accuracy']:.3f}"]
         for x in found["lines"]
     ]
+    lines.append(table(["classes", "how", "rounds a second", "accuracy"], rows))
     four, two = found["ratio, 4 classes"], found["ratio, 2 classes"]
     return [
         *lines,
         "",
-        _paragraph(
-            f"With four classes that is **{four['predict, learn']:.1f}** times river "
-            f"({four['play']:.1f} with `play`), whose one-vs-rest",
-            f"does the work four times. With two classes it is {two['predict, learn']:.1f} times "
-            f"({two['play']:.1f} with `play`): at 50",
-            "features both spend their time in the interpreter. river learns one model over the "
-            "whole stream; here every task starts",
-            "from phi, and its regret is tracked.",
+        paragraph(
+            f"""With four classes that is **{four["predict, learn"]:.1f}** times river
+            ({four["play"]:.1f} with `play`), whose one-vs-rest does the work four times. With
+            two classes it is {two["predict, learn"]:.1f} times ({two["play"]:.1f} with
+            `play`): at 50 features both spend their time in the interpreter. river learns one
+            model over the whole stream; here every task starts from phi, and its regret is
+            tracked."""
         ),
     ]
 
@@ -250,10 +211,8 @@ def main() -> None:
         target.write_text(text, encoding="utf-8")
         print(target.name)
     elif target.read_text(encoding="utf-8") != text:
-        sys.exit(
-            "docs/practice.md is not what results/practice says; run python "
-            "scripts/write_practice.py"
-        )
+        again = "run python scripts/write_practice.py"
+        sys.exit(f"docs/practice.md is not what results/practice says; {again}")
 
 
 if __name__ == "__main__":

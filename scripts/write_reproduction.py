@@ -9,6 +9,7 @@ import argparse
 import shutil
 import tempfile
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 
 from reproduction import convex, deep, environments, federated, geometry, privacy, steps
@@ -17,19 +18,10 @@ from reproduction.markdown import read_record
 from fmrl.records import write_json
 from fmrl.reproduce.convex.claims import judge
 from fmrl.reproduce.convex.compositions import curves
-from fmrl.reproduce.environments.claims import judge as judge_rules
-from fmrl.reproduce.federated.claims import judge as judge_clients
 from fmrl.reproduce.figures import draw
-from fmrl.reproduce.geometry.claims import judge as judge_shapes
-from fmrl.reproduce.privacy.claims import judge as judge_privacy
 
 ROOT = Path(__file__).resolve().parents[1]
-OWN = {  # studies of our own
-    "geometry": judge_shapes,
-    "environments": judge_rules,
-    "privacy": judge_privacy,
-    "federated": judge_clients,
-}
+OWN = ("geometry", "environments", "privacy", "federated")  # studies of our own
 
 
 def judge_again(folder: Path, figure: str, found: dict) -> None:
@@ -43,7 +35,8 @@ def judge_again(folder: Path, figure: str, found: dict) -> None:
     if left := len(found["results"]["rows"]) - len(rows):
         record["unused"] = record.get("unused", 0) + left
         write_json(folder / "results.json", found["results"] | {"rows": rows})
-    verdicts = [asdict(v) for v in (OWN[figure](rows) if figure in OWN else judge(figure, rows))]
+    own = import_module(f"fmrl.reproduce.{figure}.claims").judge if figure in OWN else None
+    verdicts = [asdict(v) for v in (own(rows) if own else judge(figure, rows))]
     write_json(folder / "verdicts.json", verdicts)
     write_json(folder / "record.json", record | {"passed": sum(v["passed"] for v in verdicts)})
 
@@ -78,18 +71,13 @@ def main() -> None:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name, default, text in (
-        ("--records", ROOT / "results" / "convex", "folder of the convex study's records"),
-        ("--deep", ROOT / "results" / "deep", "folder of the deep study's records"),
-        ("--geometry", ROOT / "results" / "geometry", "folder of the record about shapes"),
-        ("--environments", ROOT / "results" / "environments", "folder of that about environments"),
-        ("--steps", ROOT / "results" / "steps", "folder of that about learned steps"),
-        ("--privacy", ROOT / "results" / "privacy", "folder of that about privacy"),
-        ("--federated", ROOT / "results" / "federated", "folder of that about clients"),
-        ("--docs", ROOT / "docs", "where the pages and img/ go"),
-        ("--take", None, "folder of a finished run without networks to copy the records from"),
-    ):
-        options.add_argument(name, type=Path, default=default, help=text)
+    given = {name: (ROOT / "results" / name, "folder of its records") for name in (*OWN, "steps")}
+    given["records"] = ROOT / "results" / "convex", "folder of the convex study's records"
+    given["deep"] = ROOT / "results" / "deep", "folder of the deep study's records"
+    given["docs"] = ROOT / "docs", "where the pages and img/ go"
+    given["take"] = None, "folder of a finished run without networks to copy the records from"
+    for name, (default, text) in given.items():
+        options.add_argument(f"--{name}", type=Path, default=default, help=text)
     options.add_argument("--judge", action="store_true", help="decide the verdicts again")
     given = options.parse_args()
     own = {name: getattr(given, name) for name in OWN}

@@ -46,7 +46,6 @@ class Same:
     binary: bool
 
     def predict(self, X: np.ndarray, base: np.ndarray) -> np.ndarray:
-        """The base."""
         return expit(base) if self.binary else base
 
 
@@ -58,7 +57,6 @@ class Unadapted:
     binary: bool
 
     def adapt(self, X: np.ndarray, y: np.ndarray, base: np.ndarray) -> Same:
-        """Nothing to do."""
         return Same(self.binary)
 
 
@@ -69,7 +67,6 @@ class PerTask:
         self.binary = binary
 
     def base(self, X: np.ndarray) -> np.ndarray:
-        """Nothing is common."""
         return np.zeros(len(X))
 
     def adapt(self, X: np.ndarray, y: np.ndarray, base: np.ndarray) -> Any:

@@ -223,7 +223,6 @@ class GroupedSet:
 
     @property
     def groups(self) -> int:
-        """How many."""
         return int(self.group.max()) + 1
 
 

@@ -123,5 +123,4 @@ def streams(quick: bool) -> list[dict[str, Any]]:
 
 
 def measured(quick: bool) -> dict[str, Any]:
-    """All of it."""
     return {"fits": fits(quick), "adaptations": adaptations(), "streams": streams(quick)}

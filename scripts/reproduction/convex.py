@@ -4,60 +4,46 @@ number in it can drift.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from fmrl.reproduce.verdict import Row, Rows
 from reproduction.convex_prose import WHY
-from reproduction.markdown import YES, table
+from reproduction.markdown import YES, flow, read_record, table
 
 FIGURES = ("similarity", "growth", "samples", "batch")
 PICTURES = {
     "similarity": ("similarity",),
     "growth": ("growth",),
-    "samples": tuple(
-        f"samples-{preset}{kind}"
-        for kind in ("", "-experiments")
-        for preset in ("paper", "released")
+    "samples": (
+        *("samples-paper", "samples-released"),
+        *("samples-paper-experiments", "samples-released-experiments"),
     ),
     "batch": ("batch-paper", "batch-released"),
 }
-
-
 PAPER = {
-    "similarity": "The paper projects the optima of 1-shot and 32-shot tasks onto two random "
-    "directions and finds that already 1-shot "
-    "tasks are similar and that 32-shot optima lie in a set of radius 0.32 of the unit ball. We "
-    "add every m between, and two controls.",
-    "growth": "The paper plots the least L(θ) − L(θ*) against ‖θ − θ*‖ for a mixture of four "
-    "Gaussians and for a text task, and reads off "
-    "that α of the quadratic-growth condition is linear in the number of samples. Ours is enclosed "
-    "from both sides (`fmrl.theory.growth`): α is "
-    "what is proved.",
-    "samples": "The paper's two panels: TAR of FTRL with FAL against the strawman (left), and of "
-    "OGD with FAL, FLI, single-task and "
-    "omniscient learners (right). It concludes that FAL is far better than the strawman at few "
-    "shots and that FLI converges to FAL.",
-    "batch": "The paper compares FAL + OGD, its step from the average deviation of the optima, "
-    "with first-order MAML whose two rates were "
-    "grid-searched: comparable throughout, slightly better for m ≥ 8 and slightly worse for m < 4. "
-    "We add full MAML, FAL's start without "
-    "adaptation, and two plain baselines: logistic regression on the new task alone, and one "
-    "classifier for all tasks. Accuracy is on "
-    "sentences of the test tasks that no number of shots holds.",
+    "similarity": flow("""The paper projects the optima of 1-shot and 32-shot tasks onto two random
+    directions and finds that already 1-shot tasks are similar and that 32-shot optima lie in
+    a set of radius 0.32 of the unit ball. We add every m between, and two controls."""),
+    "growth": flow("""The paper plots the least L(θ) − L(θ*) against ‖θ − θ*‖ for a mixture of four
+    Gaussians and for a text task, and reads off that α of the quadratic-growth condition is
+    linear in the number of samples. Ours is enclosed from both sides (`fmrl.theory.growth`):
+    α is what is proved."""),
+    "samples": flow("""The paper's two panels: TAR of FTRL with FAL against the strawman (left), and
+    of OGD with FAL, FLI, single-task and omniscient learners (right). It concludes that FAL is far
+    better than the strawman at few shots and that FLI converges to FAL."""),
+    "batch": flow("""The paper compares FAL + OGD, its step from the average deviation of the
+    optima, with first-order MAML whose two rates were grid-searched: comparable throughout,
+    slightly better for m ≥ 8 and slightly worse for m < 4. We add full MAML, FAL's start without
+    adaptation, and two plain baselines: logistic regression on the new task alone, and one
+    classifier for all tasks. Accuracy is on sentences of the test tasks that no number of
+    shots holds."""),
 }
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
     """results.json, verdicts.json and record.json of every figure under ``folder``."""
-    return {
-        figure: {
-            name: json.loads((folder / figure / f"{name}.json").read_text(encoding="utf-8"))
-            for name in ("results", "verdicts", "record")
-        }
-        for figure in FIGURES
-    }
+    return {figure: read_record(folder / figure) for figure in FIGURES}
 
 
 def document(folder: Path) -> str:
@@ -65,10 +51,7 @@ def document(folder: Path) -> str:
     found = read(Path(folder))
     record = found["samples"]["record"]
     verdicts = [v for figure in FIGURES for v in found[figure]["verdicts"]]
-    parts = [
-        opening(record, verdicts),
-        "## Verdicts at a glance\n\n" + glance(verdicts),
-    ]
+    parts = [opening(record, verdicts), "## Verdicts at a glance\n\n" + glance(verdicts)]
     for figure in FIGURES:
         rows, judged = found[figure]["results"]["rows"], found[figure]["verdicts"]
         pictures = [f"![{name}](img/convex-{name}.png)" for name in PICTURES[figure]]

@@ -11,6 +11,7 @@ from fmrl.reproduce.convex.claims import DRAWN, ORIGINAL_RADIUS
 from fmrl.reproduce.convex.compositions import BLOCKED, EXACT, KNOWN, SUMMED
 from fmrl.reproduce.convex.panels import LEFT, RIGHT
 from fmrl.reproduce.verdict import Row, Rows, listed
+from reproduction.markdown import flow
 
 Verdicts = list[dict[str, Any]]
 
@@ -25,53 +26,37 @@ def why_similarity(rows: list[Row], verdicts: Verdicts) -> str:
     few, many = chosen.shots[0], chosen.shots[-1]
     real, permuted, centred = (chosen.mean(v, "radius", many) for v in panels.VARIANTS)
     mean = chosen.at(panels.REAL, "radius", many)["mean_norm"]
-    text = [
-        f"The radius {'agrees' if _yes(verdicts, 'similarity.radius') else 'does not agree'}: "
-        f"{real:.3f} at {many} shots against the paper's {ORIGINAL_RADIUS}, and "
-        f"{chosen.mean(panels.REAL, 'radius', few):.3f} "
-        f"at {few} shot. (About their mean rather than the best centre it is "
-        f"{chosen.at(panels.REAL, 'radius', many)['from_mean'][0]:.3f}.)"
-    ]
+    at_few, far = chosen.mean(panels.REAL, "radius", few), chosen.at(panels.REAL, "radius", many)
+    first = flow(f"""The radius
+        {"agrees" if _yes(verdicts, "similarity.radius") else "does not agree"}: {real:.3f} at
+        {many} shots against the paper's {ORIGINAL_RADIUS}, and {at_few:.3f} at {few} shot. (About
+        their mean rather than the best centre it is {far["from_mean"][0]:.3f}.)""")
+    second = f"The labels matter: permuting them widens the ball to {permuted:.3f}; centring the "
+    second += f"features gives {centred:.3f}."
     if permuted < real:
-        text.append(
-            "What it measures is another matter. With the labels of every task shuffled, so that "
-            "nothing about the pages can be learned, the ball "
-            f"is *smaller*: {permuted:.3f}. With the features centred it is {centred:.3f}, nearly "
-            "all of Θ. Sums of word vectors share one large "
-            "direction; one-vs-all regression with four balanced classes pushes every class's "
-            "weights against it, whatever the labels. That "
-            f"common answer is most of every optimum (their mean has norm {mean:.2f} of 1), and it "
-            "is what the small radius shows. Tasks are "
-            "similar here in the sense the theory needs, and learning phi pays; but the figure is "
-            "no evidence that the *pages* are related."
-        )
-    else:
-        text.append(
-            f"The labels matter: permuting them widens the ball to {permuted:.3f}; centring the "
-            f"features gives {centred:.3f}."
-        )
-    return "\n\n".join(text)
+        second = flow(f"""What it measures is another matter. With the labels of every task
+            shuffled, so that nothing about the pages can be learned, the ball is *smaller*:
+            {permuted:.3f}. With the features centred it is {centred:.3f}, nearly all of Θ.
+            Sums of word vectors share one large direction; one-vs-all regression with four
+            balanced classes pushes every class's weights against it, whatever the labels.
+            That common answer is most of every optimum (their mean has norm {mean:.2f} of 1),
+            and it is what the small radius shows. Tasks are similar here in the sense the
+            theory needs, and learning phi pays; but the figure is no evidence that the
+            *pages* are related.""")
+    return f"{first}\n\n{second}"
 
 
 def why_growth(rows: list[Row], verdicts: Verdicts) -> str:
     """What α is made of."""
-    share = {
-        w: [r["multiplier"] / r["mean"] for r in rows if r["within"] == w] for w in (LEFT, RIGHT)
-    }
-    least = min(min(s) for s in share.values())
+    least = min(r["multiplier"] / r["mean"] for r in rows if r["within"] in (LEFT, RIGHT))
     agree = _yes(verdicts, "growth.mixture") and _yes(verdicts, "growth.tasks")
-    text = (
-        "Both slopes agree with the paper. " if agree else "Not both slopes agree with the paper. "
-    )
+    text = f"{'Both' if agree else 'Not both'} slopes agree with the paper. "
     if least > 0.9:
-        text += (
-            "But α is not curvature of the data. All optima lie on the surface of the ball, and "
-            f"at least {least:.1%} of α is the ball's Lagrange "
-            "multiplier λ, where ∇L(θ*) = −λθ*: on the ball, ⟨∇L(θ*), θ − θ*⟩ ≥ (λ/2)‖θ − θ*‖². λ "
-            "is a sum over samples, hence the straight line. "
-            "With few samples in many dimensions the smallest eigenvalue of the Hessian is 0 and "
-            "there is no quadratic growth without the ball."
-        )
+        text += flow(f"""But α is not curvature of the data. All optima lie on the surface of the
+            ball, and at least {least:.1%} of α is the ball's Lagrange multiplier λ, where
+            ∇L(θ*) = −λθ*: on the ball, ⟨∇L(θ*), θ − θ*⟩ ≥ (λ/2)‖θ − θ*‖². λ is a sum over
+            samples, hence the straight line. With few samples in many dimensions the smallest
+            eigenvalue of the Hessian is 0 and there is no quadratic growth without the ball.""")
     return text
 
 
@@ -84,21 +69,15 @@ def _objective(verdicts: Verdicts, preset: str) -> str:
     """What the released objective explains of the paper's left panel."""
     correct, summed = (_yes(verdicts, f"samples.{k}.advantage", preset) for k in ("ftrl", "summed"))
     if correct:
-        return (
-            "The paper's panel, where the advantage is largest at few shots, needs no other "
-            "explanation."
-        )
+        said = "The paper's panel, where the advantage is largest at few shots, needs no other "
+        return f"{said}explanation."
     if summed:
-        return (
-            "In the paper's panel the advantage is largest at few shots, as with that objective "
-            "and not with the right one; this would "
-            "be explained if the panel was drawn by that code, which we cannot check."
-        )
-    return (
-        "In the paper's panel the advantage is largest at few shots; under this preset neither "
-        "objective puts the largest ratio at one of "
-        "the two smallest m, so the objective alone does not account for the panel."
-    )
+        return flow("""In the paper's panel the advantage is largest at few shots, as with that
+            objective and not with the right one; this would be explained if the panel was drawn
+            by that code, which we cannot check.""")
+    return flow("""In the paper's panel the advantage is largest at few shots; under this preset
+        neither objective puts the largest ratio at one of the two smallest m, so the objective
+        alone does not account for the panel.""")
 
 
 def _sample_order(chosen: Rows) -> str:
@@ -109,20 +88,15 @@ def _sample_order(chosen: Rows) -> str:
         f"{k} {chosen.mean('OGD', k, many):.3f} → {chosen.mean(other, k, many):.3f}"
         for k in chosen.methods(other)
     )
-    text = (
-        f"TAR of OGD at {many} shots, file order → samples of a task in blocks of one class: "
-        f"{moved}. "
-    )
-    text += (
-        f"Strawman / FAL in blocks by m: {listed(shots, chosen.ratio(other, 'strawman', 'FAL'))}. "
-    )
-    negative = {
-        k: [m for m in shots if chosen.mean(other, k, m) <= 0] for k in chosen.methods(other)
-    }
-    if any(negative.values()):
-        where = "; ".join(
-            f"{k} at m = {', '.join(map(str, ms))}" for k, ms in negative.items() if ms
-        )
+    ratio = listed(shots, chosen.ratio(other, "strawman", "FAL"))
+    text = f"TAR of OGD at {many} shots, file order → samples of a task in blocks of one class: "
+    text += f"{moved}. Strawman / FAL in blocks by m: {ratio}. "
+    negative = {}
+    for k in chosen.methods(other):
+        if below := [str(m) for m in shots if chosen.mean(other, k, m) <= 0]:
+            negative[k] = ", ".join(below)
+    if negative:
+        where = "; ".join(f"{k} at m = {ms}" for k, ms in negative.items())
         text += (
             "A learner that moves far beats the fixed comparator inside a block: TAR is not "
             f"positive for {where}. Ratios to a FAL whose TAR "
@@ -134,11 +108,10 @@ def _sample_order(chosen: Rows) -> str:
             text += f"{method} / FAL is undefined in blocks at some m. "
             continue
         nears = {w: abs(r[-1] - 1) < abs(r[0] - 1) for w, r in ratios.items()}
-        said = (
-            f"{method} / FAL goes from {ratios['OGD'][0]:.2f} at {few} to "
-            f"{ratios['OGD'][-1]:.2f} at {many} shots in file order"
-        )
-        said += f" and from {ratios[other][0]:.2f} to {ratios[other][-1]:.2f} in blocks"
+        first, *_, last = ratios["OGD"]
+        said = f"{method} / FAL goes from {first:.2f} at {few} to {last:.2f} at {many} shots in "
+        first, *_, last = ratios[other]
+        said += f"file order and from {first:.2f} to {last:.2f} in blocks"
         if nears["OGD"] != nears[other]:
             said += f": it approaches FAL in {'file order' if nears['OGD'] else 'blocks'} only"
         text += said + ". "
@@ -152,10 +125,8 @@ def _best(chosen: Rows) -> str:
     shots, lost = chosen.shots, []
     for panel, names in DRAWN.items():
         for m in shots:
-            rival = min(
-                (k for k in names if k != "omniscient"),
-                key=lambda k, m=m, panel=panel: chosen.mean(panel, k, m),
-            )
+            others = {k: chosen.mean(panel, k, m) for k in names if k != "omniscient"}
+            rival = min(others, key=others.__getitem__)
             mine, theirs = chosen.mean(panel, "omniscient", m), chosen.mean(panel, rival, m)
             if mine >= theirs:
                 lost.append((panel, m, f"{panel}, m = {m}: {mine:.3f} v. {theirs:.3f} of {rival}"))
@@ -175,12 +146,9 @@ def _best(chosen: Rows) -> str:
         f"{chosen.at('OGD', 'FAL', m)['bound'] / chosen.mean('OGD', 'FAL', m):.0f} at m = {m}"
         for m in where
     )
-    return (
-        f"{text} OGD's TAR there with phi = the mean of the optima and several D: {known}. A D "
-        "that makes the "
-        "bound small need not make the regret small, and the bound is loose: in multiples of "
-        f"FAL's TAR it is {slack}."
-    )
+    return flow(f"""{text} OGD's TAR there with phi = the mean of the optima and several D:
+        {known}. A D that makes the bound small need not make the regret small, and the bound
+        is loose: in multiples of FAL's TAR it is {slack}.""")
 
 
 def _fli(chosen: Rows) -> str:
@@ -211,18 +179,14 @@ def why_samples(rows: list[Row], verdicts: Verdicts) -> str:
         correct, summed = (
             f"{listed(chosen.shots, r)}, {_peak(chosen.shots, r)}," for r in ratio.values()
         )
-        ahead = (
-            "FAL is ahead at every m"
-            if _yes(verdicts, "samples.ftrl.strawman", preset)
-            else "FAL is not ahead at every m"
-        )
+        lead = "" if _yes(verdicts, "samples.ftrl.strawman", preset) else "not "
+        ahead = f"FAL is {lead}ahead at every m"
         text += [
             f"**{preset} preset.**",
-            f"- *FAL against the strawman.* {ahead} with FTRL. As a ratio, strawman / FAL, by m: "
-            f"{correct} with FTRL as the paper defines it; "
-            f"{summed} with the objective that the released code minimises, one logistic of the "
-            "summed rows of each class, which is right "
-            f"for a single sample only. {_objective(verdicts, preset)}",
+            flow(f"""- *FAL against the strawman.* {ahead} with FTRL. As a ratio, strawman / FAL, by
+            m: {correct} with FTRL as the paper defines it; {summed} with the objective that the
+            released code minimises, one logistic of the summed rows of each class, which is right
+            for a single sample only. {_objective(verdicts, preset)}"""),
             f"- *The order of samples.* {_sample_order(chosen)}",
             f"- *FLI.* {_fli(chosen)}",
             f"- *Omniscient.* {_best(chosen)}",
@@ -243,72 +207,53 @@ def _steps(rows: list[Row], preset: str) -> str:
             k = max(found, key=lambda k, found=found: found[k])
             best.append(f"{m}: × {k:g} ({100 * (found[k] - flat.mean('', batch.FIRST, m)):+.1f})")
         said.append(f"{name} iterate {', '.join(best)}")
-    return (
-        f"{preset.capitalize()} preset, best multiple by m and points above first-order MAML "
-        f"then: {'; '.join(said)}."
-    )
+    lead = f"{preset.capitalize()} preset, best multiple by m and points above first-order MAML "
+    return f"{lead}then: {'; '.join(said)}."
 
 
 def why_batch(rows: list[Row], verdicts: Verdicts) -> str:
     """The batch figure's disagreements."""
     text, presets = [], list(dict.fromkeys(r["preset"] for r in rows))
     for preset in presets:
-        held = {
-            k: (
-                _yes(verdicts, f"batch.{k}.near", preset),
-                _yes(verdicts, f"batch.{k}.above", preset),
-            )
-            for k in ("average", "last")
-        }
-        say = {True: "holds", False: "fails"}
-        text.append(
-            f"**{preset} preset.** Within 2 points of tuned first-order MAML at every m: "
-            f"{say[held['average'][0]]} for the average iterate, "
-            f"{say[held['last'][0]]} for the last. Above it for m ≥ 8: {say[held['average'][1]]} "
-            f"and {say[held['last'][1]]}."
+        near, above = (
+            [
+                "holds" if _yes(verdicts, f"batch.{k}.{what}", preset) else "fails"
+                for k in ("average", "last")
+            ]
+            for what in ("near", "above")
         )
+        said = f"**{preset} preset.** Within 2 points of tuned first-order MAML at every m: "
+        said += f"{near[0]} for the average iterate, {near[1]} for the last. Above it for m ≥ 8: "
+        text.append(f"{said}{above[0]} and {above[1]}.")
     flat = Rows([r | {"within": ""} for r in rows], rows[0]["preset"])
     meta = (batch.AVERAGE, batch.LAST, batch.FIRST, batch.FULL)
-    best = {
-        m: max(
-            Rows([r | {"within": ""} for r in rows], p).mean("", k, m)
-            for k in meta
-            for p in presets
-        )
-        for m in flat.shots
-    }
+    by = [Rows([r | {"within": ""} for r in rows], p) for p in presets]
+    best = {m: max(each.mean("", k, m) for k in meta for each in by) for m in flat.shots}
     ahead = [m for m in flat.shots if best[m] > flat.mean("", batch.ALONE, m)]
     tuned = flat.at("", batch.FIRST, flat.shots[-1])["tuned"]
     text.append(
-        "The two presets differ mainly in the step. The paper's divides by the Lipschitz constant, "
-        "about 2·√50 on standardised features; the "
-        "released code takes G = 1, so its step is some twenty times longer. An experiment shows "
-        "what that does: the same phi with the step "
-        "multiplied (the best multiple is picked on the test tasks, so this is a limit and no "
-        "method). " + " ".join(_steps(rows, p) for p in presets)
+        flow("""The two presets differ mainly in the step. The paper's divides by the
+        Lipschitz constant, about 2·√50 on standardised features; the released code takes G =
+        1, so its step is some twenty times longer. An experiment shows what that does: the
+        same phi with the step multiplied (the best multiple is picked on the test tasks, so
+        this is a limit and no method). """)
+        + " ".join(_steps(rows, p) for p in presets)
     )
     if "released" in presets and _yes(verdicts, "batch.average.above", "released"):
-        text.append(
-            "What the paper reports (better for m ≥ 8, worse for m < 4) is what the average "
-            "iterate with the released code's long step does, "
-            'though it is further behind at one and two shots than the paper\'s "slightly".'
-        )
+        said = "What the paper reports (better for m ≥ 8, worse for m < 4) is what the average "
+        said += "iterate with the released code's long step does, though it is further behind at "
+        text.append(f'{said}one and two shots than the paper\'s "slightly".')
     text.append(
-        "No meta-learner is needed everywhere: logistic regression on the new task alone (penalty "
-        "chosen on dev tasks) is behind the best "
-        f"of them {'at m = ' + ', '.join(map(str, ahead)) if ahead else 'at no m'} only. One pass "
-        "of a few small steps cannot use 4m samples as "
-        "well as solving the task does. MAML had its two rates chosen from a grid of "
-        f"{len(batch.INNER)} × {len(batch.META)}, its number of "
-        f"passes chosen on dev tasks as well (at {flat.shots[-1]} shots: inner {tuned['inner']:g}, "
-        f"meta {tuned['meta']:g}, {tuned['passes']} passes)."
+        flow(f"""No meta-learner is needed everywhere: logistic regression on the new task
+        alone (penalty chosen on dev tasks) is behind the best of them
+        {"at m = " + ", ".join(map(str, ahead)) if ahead else "at no m"} only. One pass of a
+        few small steps cannot use 4m samples as well as solving the task does. MAML had its
+        two rates chosen from a grid of {len(batch.INNER)} × {len(batch.META)}, its number of
+        passes chosen on dev tasks as well (at {flat.shots[-1]} shots: inner
+        {tuned["inner"]:g}, meta {tuned["meta"]:g}, {tuned["passes"]} passes).""")
     )
     return "\n\n".join(text)
 
 
-WHY = {
-    "similarity": why_similarity,
-    "growth": why_growth,
-    "samples": why_samples,
-    "batch": why_batch,
-}
+WHY = {"similarity": why_similarity, "growth": why_growth}
+WHY |= {"samples": why_samples, "batch": why_batch}

@@ -48,7 +48,8 @@ neither by hand. It took {record["seconds"]:.0f} seconds on {record["device"]}.
 
 {record["data"]["title"]}: a role is a client. An LSTM (embedding {asked["embedding"]},
 {asked["layers"]} × {asked["hidden"]}, {record["parameters"]:,} parameters) reads
-{asked["context"]} characters and predicts the next. ARUBA's settings: {asked["rounds"]} rounds{fewer} of
+{asked["context"]} characters and predicts the next. ARUBA's settings: {asked["rounds"]} \
+rounds{fewer} of
 {asked["clients"]} clients, one epoch of a client's samples in mini-batches of {asked["batch"]},
 first step {asked["rate"]:g}, a client's weight the number of its samples. One thing is shortened: a
 client with more than {samples} samples plays {samples} of them, drawn anew in every round.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fmrl.reproduce.geometry import runs
-from fmrl.reproduce.geometry.claims import COST, HELD, LATE, TAR, losses
+from fmrl.reproduce.geometry.claims import COST, HELD, LATE, TAR, summary
 from fmrl.reproduce.verdict import Row, Rows
 from reproduction.markdown import read_record, table, verdict_table
 
@@ -151,7 +151,7 @@ def held(rows: list[Row]) -> str:
 
 def lost(rows: list[Row]) -> str:
     """Where the interval lies above 1, rule by rule."""
-    told = [f"- {line}." for measure in (TAR, LATE, HELD) for line in losses(rows, measure)]
+    told = [f"- {line}." for measure in (TAR, LATE, HELD) for line in summary(rows, measure)]
     return "Wins and losses are intervals that lie on one side of 1.\n\n" + "\n".join(told)
 
 

@@ -30,6 +30,15 @@ def table(head: Iterable[str], lines: Iterable[Iterable[str]]) -> str:
     return "\n".join([top, "|---" * len(head) + "|", *rest])
 
 
+def flow(text: str) -> str:
+    """A text that is written over several lines, as one line.
+
+    >>> flow("one\\n    two")
+    'one two'
+    """
+    return re.sub(r"\s*\n\s*", " ", text)
+
+
 def read_record(folder: Path) -> dict[str, Any]:
     """results.json, verdicts.json and record.json of a study of our own."""
     return {

@@ -11,14 +11,15 @@ from fmrl.reproduce.steps.methods import (
     ADAM,
     ARUBA,
     DISTANCE,
+    ENVIRONMENTS,
     FIXED,
     META,
     ONE,
     PLUS,
     RADIUS,
     THEORY,
+    Plan,
 )  # fmt: skip
-from fmrl.reproduce.steps.settings import ENVIRONMENTS, Plan
 from reproduction.markdown import YES, read_record, table
 
 COMMAND = "fmrl reproduce steps"

@@ -8,7 +8,8 @@ import sys
 
 import numpy as np
 import pytest
-from folders import make, pa, pq, same, write
+from folders import make, pa, pq, write
+from instances import METAS, same
 from rich.console import Console
 
 import fmrl
@@ -17,43 +18,24 @@ from fmrl.cluster.workers import Here
 from fmrl.core.rules.meta import End
 from fmrl.core.rules.similarity import Doubling
 
-METAS = (
-    fmrl.FollowLeader(),
-    fmrl.AdaptiveOGD(),
-    fmrl.LastUpdate(),
-    fmrl.Interpolate(1.0, 0.1, 40),
-    fmrl.Fixed(),
-)
 RULES = (
-    fmrl.Doubling(0.05, 1.2),
-    fmrl.ReleasedDoubling(0.05, 1.2),
-    fmrl.AverageDeviation(),
-    fmrl.Known(0.4),
-    fmrl.EWOO(0.2),
-    fmrl.KnownStep((0.1, 0.2, 0.3, 0.4, 0.5)),
-)
+    fmrl.Doubling(0.05, 1.2), fmrl.ReleasedDoubling(0.05, 1.2), fmrl.AverageDeviation(),
+    fmrl.Known(0.4), fmrl.EWOO(0.2), fmrl.KnownStep((0.1, 0.2, 0.3, 0.4, 0.5)),
+)  # fmt: skip
+OBSERVING = (
+    fmrl.Isotropic(0.3), fmrl.PerCoordinate(0.3), fmrl.Observed(fmrl.AverageDeviation(), 0.5),
+    fmrl.MetaSGD(0.1), fmrl.FullMatrix(0.3), fmrl.LowRank(2, 0.3), fmrl.Covariance(0.3),
+)  # fmt: skip
 
 
 def played_by(rule):
     return fmrl.FTRL() if isinstance(rule, fmrl.Covariance) else fmrl.OMD()
 
 
-OBSERVING = (
-    fmrl.Isotropic(0.3),
-    fmrl.PerCoordinate(0.3),
-    fmrl.Observed(fmrl.AverageDeviation(), 0.5),
-    fmrl.MetaSGD(0.1),
-    fmrl.FullMatrix(0.3),
-    fmrl.LowRank(2, 0.3),
-    fmrl.Covariance(0.3),
-)
-
-
 def here(out, tasks, algo, *, block=None, meta_batch=1, keep="all", **options):
     given = {name: options.pop(name) for name in ("phi", "state") if name in options}
-    return Ray(out=out, block=block, **options).play(
-        algo, tasks, meta_batch=meta_batch, keep=keep, mapper=Here(), **given
-    )
+    given |= {"meta_batch": meta_batch, "keep": keep, "mapper": Here()}
+    return Ray(out=out, block=block, **options).play(algo, tasks, **given)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,11 +79,8 @@ def test_rules_that_observe_the_play(tmp_path, rule):
     for i, (update, size) in enumerate(cases):
         algo = fmrl.FMRL(within=played_by(rule), update=update, similarity=rule)
         expected = fmrl.run(algo, tasks, meta_batch=size)
-        same(
-            here(tmp_path / str(i), tasks, algo, block=4, meta_batch=size).history(),
-            expected,
-            0 if size == 1 else 1e-12,
-        )
+        found = here(tmp_path / str(i), tasks, algo, block=4, meta_batch=size).history()
+        same(found, expected, 0 if size == 1 else 1e-12)
     half = fmrl.run(algo, tasks[:5])
     later = here(tmp_path / "later", tasks[5:], algo, block=4, state=half.state)
     same(later.history(), fmrl.run(algo, tasks[5:], state=half.state), 0)
@@ -127,25 +106,20 @@ def test_a_prior_is_that_of_one_machine(tmp_path, loss):
 
 def test_rules_of_the_users_own(tmp_path):
     tasks, _ = make(18)
-    for i, (update, size) in enumerate(
-        ((fmrl.FAL(), 1), (fmrl.FLIBatch(), 1), (fmrl.FLIOnline(), 12))
-    ):
+    cases = (fmrl.FAL(), 1), (fmrl.FLIBatch(), 1), (fmrl.FLIOnline(), 12)
+    for i, (update, size) in enumerate(cases):
         algo = fmrl.FMRL(update=update, similarity=Own(0.1, 1.3))
         found = here(tmp_path / str(i), tasks, algo, block=6, meta_batch=size).history()
         same(found, fmrl.run(algo, tasks, meta_batch=size))
 
 
-@pytest.mark.parametrize(
-    ("update", "block", "size"),
-    [
-        (fmrl.FLIOnline(), 10, 1),
-        (fmrl.FLIBatch(), 10, 4),
-        (fmrl.FLIOnline(), 10, 10),
-        (fmrl.FLIBatch(), 3, 10),
-        (fmrl.FAL(), 3, 10),
-        (fmrl.FLIOnline(), 7, 100),
-    ],
-)
+BATCHES = [
+    (fmrl.FLIOnline(), 10, 1), (fmrl.FLIBatch(), 10, 4), (fmrl.FLIOnline(), 10, 10),
+    (fmrl.FLIBatch(), 3, 10), (fmrl.FAL(), 3, 10), (fmrl.FLIOnline(), 7, 100),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("update", "block", "size"), BATCHES)
 def test_meta_batches(tmp_path, update, block, size):
     tasks, table = make(24)
     algo = fmrl.FMRL(update=update, similarity=fmrl.Doubling(0.05, 1.3))
@@ -165,10 +139,8 @@ def test_other_domains_start_and_state(tmp_path):
     phi = np.array([0.5, 0.3, 0.2])
     same(here(tmp_path / "a", tasks, algo, block=8, phi=phi).history(), fmrl.run(algo, tasks, phi))
     half = fmrl.run(algo, tasks[:11], phi)
-    same(
-        here(tmp_path / "b", tasks[11:], algo, block=8, state=half.state).history(),
-        fmrl.run(algo, tasks[11:], state=half.state),
-    )
+    later = here(tmp_path / "b", tasks[11:], algo, block=8, state=half.state).history()
+    same(later, fmrl.run(algo, tasks[11:], state=half.state))
 
 
 @pytest.mark.parametrize("gamma", [1.0, 1.0001, 3.0])
@@ -211,12 +183,8 @@ def test_resume_reuses_finished_blocks(tmp_path):
 def test_another_run_is_not_resumed(tmp_path):
     tasks, _ = make(20)
     here(tmp_path, tasks, fmrl.FMRL(), block=8)
-    for other in (
-        dict(block=7),
-        dict(algo=fmrl.FMRL(similarity=fmrl.Known(0.2))),
-        dict(tasks=tasks[1:]),
-        dict(phi=np.full(5, 0.1)),
-    ):
+    other_rule = dict(algo=fmrl.FMRL(similarity=fmrl.Known(0.2)))
+    for other in dict(block=7), other_rule, dict(tasks=tasks[1:]), dict(phi=np.full(5, 0.1)):
         given = dict(tasks=tasks, algo=fmrl.FMRL(), block=8) | other
         with pytest.raises(fmrl.FMRLError, match="another run"):
             here(tmp_path, **given)
@@ -239,9 +207,8 @@ def spoil(file, group, column):
 @pytest.mark.parametrize("column", [0, 3], ids=["the task ids", "a feature"])
 def test_a_corrupt_row_group_is_named_or_skipped(tmp_path, column):
     tasks, table = make(80)
-    folder = write(
-        tmp_path / "data", table, (200,), rows=50, write_page_checksum=True, use_dictionary=False
-    )
+    options = {"write_page_checksum": True, "use_dictionary": False}
+    folder = write(tmp_path / "data", table, (200,), rows=50, **options)
     file = folder / "part-001.parquet"
     spoil(file, 2, column)
     with pytest.raises(fmrl.FMRLError, match=r"part-001\.parquet, row group 2 cannot be read"):
@@ -249,20 +216,15 @@ def test_a_corrupt_row_group_is_named_or_skipped(tmp_path, column):
     played = here(tmp_path / "skips", Tables(folder), fmrl.FMRL(), block=10, skip_bad_tasks=True)
     assert any("part-001.parquet, row group 2" in s.where for s in played.skipped)
     lost = set(table["task"].to_pylist()[300:350])  # rows of that group
-    rest = [t for t in tasks if t.name not in lost]
-    if (
-        column == 0
-    ):  # nobody knows whose rows they were, so neighbours that may have lost some go too
+    if column == 0:  # nobody knows whose rows they were: neighbours that may have lost some go too
         lost |= {table["task"][299].as_py(), table["task"][350].as_py()}
-        rest = [t for t in tasks if t.name not in lost]
+    rest = [t for t in tasks if t.name not in lost]
     same(played.history(), fmrl.run(fmrl.FMRL(), rest))
 
 
 def test_a_file_that_is_no_parquet_file(tmp_path):
     tasks, table = make(40)
-    ends = [
-        i for i in range(1, len(table)) if table["task"][i].as_py() != table["task"][i - 1].as_py()
-    ]
+    ends = np.flatnonzero(np.diff(table["task"].to_numpy())) + 1
     folder = write(tmp_path / "data", table, (ends[9], ends[19]))  # whole tasks in every file
     (folder / "part-001.parquet").write_bytes(b"PAR1 but not really")
     with pytest.raises(fmrl.FMRLError, match=r"part-001\.parquet cannot be read"):
@@ -277,31 +239,17 @@ def test_bad_tasks_are_named_or_skipped(tmp_path):
     values = table["x1"].to_pylist()
     at = next(i for i in range(len(table)) if table["task"][i].as_py() == 13)
     values[at] = float("nan")
-    one = [
-        0 if t.as_py() == 21 else y.as_py()
-        for t, y in zip(table["task"], table["target"], strict=True)
-    ]
+    one = np.where(table["task"].to_numpy() == 21, 0, table["target"].to_numpy())
     bad = table.set_column(3, "x1", pa.array(values)).set_column(1, "target", pa.array(one))
     folder = write(tmp_path / "data", bad, (90,))
+    rows = Tables(folder, loss=fmrl.Logistic((0, 1)))
     with pytest.raises(fmrl.FMRLError, match="task 13: column 'x1' has no value"):
-        here(tmp_path / "stops", Tables(folder, loss=fmrl.Logistic((0, 1))), fmrl.FMRL(), block=5)
-    played = here(
-        tmp_path / "skips",
-        Tables(folder, loss=fmrl.Logistic((0, 1))),
-        fmrl.FMRL(),
-        block=5,
-        skip_bad_tasks=True,
-    )
+        here(tmp_path / "stops", rows, fmrl.FMRL(), block=5)
+    played = here(tmp_path / "skips", rows, fmrl.FMRL(), block=5, skip_bad_tasks=True)
     assert sorted(s.where.rsplit("task ", 1)[1] for s in played.skipped) == ["13", "21"]
     assert "only the class" in " ".join(s.what for s in played.skipped)
     same(played.history(), fmrl.run(fmrl.FMRL(), [t for t in tasks if t.name not in (13, 21)]))
-    again = here(
-        tmp_path / "skips",
-        Tables(folder, loss=fmrl.Logistic((0, 1))),
-        fmrl.FMRL(),
-        block=5,
-        skip_bad_tasks=True,
-    )
+    again = here(tmp_path / "skips", rows, fmrl.FMRL(), block=5, skip_bad_tasks=True)
     assert again.skipped == played.skipped  # a resumed run still says what it left out
 
 
@@ -309,9 +257,8 @@ def test_a_task_in_two_places(tmp_path):
     _, table = make(12)
     twice = pa.concat_tables([table, table.slice(0, 2)])
     folder = write(tmp_path / "data", twice, ())
-    with pytest.raises(
-        fmrl.FMRLError, match=r"task 0: the task 0 appears again at row .* sort the table"
-    ):
+    again = r"task 0: the task 0 appears again at row .* sort the table"
+    with pytest.raises(fmrl.FMRLError, match=again):
         here(tmp_path / "stops", Tables(folder), fmrl.FMRL())
     assert here(tmp_path / "skips", Tables(folder), fmrl.FMRL(), skip_bad_tasks=True).tasks == 12
 
@@ -322,31 +269,14 @@ def test_categories_and_missing_values_use_the_encoder(tmp_path):
     _, table = make(30)
     colour = pa.array([("red", "blue", None)[i % 3] for i in range(len(table))])
     names = pa.array([f"shop {t.as_py():03d}" for t in table["task"]])
-    folder = write(
-        tmp_path / "data", table.set_column(0, "task", names).append_column("colour", colour), (50,)
-    )
-    files = str(folder / "*.parquet")
-    stream = tasks_from_frame(
-        files, task="task", target="target", policy=Policy(missing="indicator", scale="standard")
-    )
-    expected = fmrl.run(fmrl.FMRL(), stream)
-    same(
-        here(
-            tmp_path / "out",
-            Tables(files, encoder=stream.encoder, loss=stream.loss),
-            fmrl.FMRL(),
-            block=7,
-        ).history(),
-        expected,
-    )
-    dropped = tasks_from_frame(files, task="task", target="target", policy=Policy(missing="drop"))
-    found = here(
-        tmp_path / "drop",
-        Tables(files, encoder=dropped.encoder, loss=dropped.loss),
-        fmrl.FMRL(),
-        block=7,
-    )
-    same(found.history(), fmrl.run(fmrl.FMRL(), dropped))
+    shops = table.set_column(0, "task", names).append_column("colour", colour)
+    files = str(write(tmp_path / "data", shops, (50,)) / "*.parquet")
+    for missing in ("indicator", "drop"):
+        policy = Policy(missing=missing, scale="standard" if missing == "indicator" else "none")
+        stream = tasks_from_frame(files, task="task", target="target", policy=policy)
+        rows = Tables(files, encoder=stream.encoder, loss=stream.loss)
+        found = here(tmp_path / missing, rows, fmrl.FMRL(), block=7)
+        same(found.history(), fmrl.run(fmrl.FMRL(), stream))
 
 
 @pytest.mark.parametrize(
@@ -367,14 +297,10 @@ def test_what_is_no_table(tmp_path, given, what):
 
 def test_single_precision_and_lists_of_files(tmp_path):
     tasks, table = make(20)
-    short = [
-        fmrl.Task(t.X.astype(np.float32), t.open().target[:, 0].astype(np.float32), loss=t.loss)
-        for t in tasks
-    ]
-    found, expected = (
-        here(tmp_path / "a", short, fmrl.FMRL(), block=6).history(),
-        fmrl.run(fmrl.FMRL(), short),
-    )
+    rows = [(t.X.astype(np.float32), t.open().target[:, 0].astype(np.float32)) for t in tasks]
+    short = [fmrl.Task(X, y, loss=fmrl.Squared()) for X, y in rows]
+    found = here(tmp_path / "a", short, fmrl.FMRL(), block=6).history()
+    expected = fmrl.run(fmrl.FMRL(), short)
     assert found.regret.dtype == found.state.phi.dtype == expected.state.phi.dtype == np.float32
     np.testing.assert_allclose(found.regret, expected.regret, atol=1e-5)
     files = sorted(map(str, write(tmp_path / "data", table, (50,)).iterdir()))
@@ -384,9 +310,7 @@ def test_single_precision_and_lists_of_files(tmp_path):
 def test_tasks_that_cannot_travel(tmp_path):
     tasks, _ = make(5)
     odd = fmrl.Task(np.eye(2), [0.0, 1.0], loss=fmrl.Squared())
-    with pytest.raises(
-        fmrl.FMRLError, match="task 5: tasks that are played together need one loss"
-    ):
+    with pytest.raises(fmrl.FMRLError, match="task 5: tasks that are played together need one"):
         here(tmp_path / "a", [*tasks, odd], fmrl.FMRL())
     with pytest.raises(fmrl.FMRLError, match="no tasks"):
         here(tmp_path / "b", [], fmrl.FMRL())
@@ -396,17 +320,12 @@ def test_tasks_that_cannot_travel(tmp_path):
 
 def test_the_ledger_counts(tmp_path):
     _tasks, table = make(60)
-    played = here(
-        tmp_path / "out", Tables(write(tmp_path / "data", table, ())), fmrl.FMRL(), block=10
-    )
+    rows = Tables(write(tmp_path / "data", table, ()))
+    played = here(tmp_path / "out", rows, fmrl.FMRL(), block=10)
     ledger = played.ledger
     assert ledger.tasks["solve"] == ledger.tasks["deviate"] == ledger.tasks["play"] == 60
     assert ledger.blocks["play"] == (6, 6) and len(ledger.rates()) == 1
-    written = sum(
-        f.stat().st_size
-        for kind in ("optima", "rounds")
-        for f in (tmp_path / "out" / kind).iterdir()
-    )
+    written = sum(f.stat().st_size for f in (tmp_path / "out").glob("*/*"))
     assert ledger.written == written and ledger.read > 2 * table.nbytes
     assert "play 6/6" in ledger.line() and ledger.table().row_count == 1
     console = Console(file=io.StringIO(), force_terminal=True, width=120)
@@ -425,9 +344,8 @@ def test_a_block_of_another_run_and_another_loss_are_not_reused(tmp_path):
     tasks = {}
     for name, loss in (("one", fmrl.OneVsAll(3)), ("soft", fmrl.Softmax(3))):
         rng = np.random.default_rng(0)
-        tasks[name] = [
-            fmrl.Task(rng.normal(size=(6, 2)), rng.integers(0, 3, 6), loss=loss) for _ in range(8)
-        ]
+        rows = [(rng.normal(size=(6, 2)), rng.integers(0, 3, 6)) for _ in range(8)]
+        tasks[name] = [fmrl.Task(X, y, loss=loss) for X, y in rows]
     ray = fmrl.cluster.Ray(out=tmp_path / "a", block=4)
     first = ray.play(fmrl.FMRL(), tasks["one"], mapper=Here())
     with pytest.raises(fmrl.FMRLError, match="another run"):
@@ -435,9 +353,8 @@ def test_a_block_of_another_run_and_another_loss_are_not_reused(tmp_path):
     other = fmrl.cluster.Ray(out=tmp_path / "b", block=4)
     other.play(fmrl.FMRL(fmrl.Ball(0.05)), tasks["one"], mapper=Here())
     for kind in ("optima", "rounds"):
-        (tmp_path / "a" / kind / "00000001.parquet").write_bytes(
-            (tmp_path / "b" / kind / "00000001.parquet").read_bytes()
-        )
+        mine, theirs = (tmp_path / name / kind / "00000001.parquet" for name in "ab")
+        mine.write_bytes(theirs.read_bytes())
     assert ray.play(fmrl.FMRL(), tasks["one"], mapper=Here()).tar == first.tar
 
 
@@ -450,23 +367,14 @@ def test_beside_a_lost_row_group_no_task_is_played_in_part(tmp_path, bad):
     file.parent.mkdir()
     pq.write_table(table, file, row_group_size=5, write_page_checksum=True, use_dictionary=False)
     for group in bad:
-        meta, body = (
-            pq.ParquetFile(file).metadata.row_group(group).column(0),
-            bytearray(file.read_bytes()),
-        )
-        middle = meta.data_page_offset + meta.total_compressed_size // 2
-        body[middle : middle + 8] = bytes(255 - b for b in body[middle : middle + 8])
-        file.write_bytes(body)
+        spoil(file, group, 0)
     engine = Ray(out=tmp_path / "out", skip_bad_tasks=True)
-    played = engine.play(
-        fmrl.FMRL(), Tables(file.parent, loss=fmrl.Squared()), keep="scalars", mapper=Here()
-    )
-    rounds = pa.concat_tables(
-        [pq.read_table(f) for f in sorted((tmp_path / "out" / "rounds").glob("*.parquet"))]
-    )
+    rows = Tables(file.parent, loss=fmrl.Squared())
+    played = engine.play(fmrl.FMRL(), rows, keep="scalars", mapper=Here())
+    files = sorted((tmp_path / "out" / "rounds").glob("*.parquet"))
+    rounds = pa.concat_tables([pq.read_table(f) for f in files])
     lost = {int(i) for g in bad for i in ids[5 * g : 5 * g + 5]}
     assert set(rounds["rounds"].to_pylist()) == {13}
-    assert not lost & set(rounds["task"].to_pylist()) and len(rounds) >= 10 - len(lost) - 2 * len(
-        bad
-    )
+    assert not lost & set(rounds["task"].to_pylist())
+    assert len(rounds) >= 10 - len(lost) - 2 * len(bad)
     assert all("are left out too" in s.what for s in played.skipped)

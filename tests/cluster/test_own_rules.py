@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from folders import same
+from instances import same
 
 import fmrl
 from fmrl.cluster import Ray

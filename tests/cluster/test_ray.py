@@ -15,7 +15,8 @@ import pytest
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'fmrl[ray]'")
 from chaos import Killer
-from folders import make, same, write
+from folders import make, write
+from instances import same
 from ray.cluster_utils import Cluster
 
 import fmrl
@@ -33,10 +34,8 @@ play(fmrl.FMRL(), sys.argv[2], out=sys.argv[3], address=sys.argv[1], block=10)
 def cluster():
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     memory = 80 * 2**20
-    made = Cluster(
-        True,
-        head_node_args={"num_cpus": 0, "include_dashboard": False, "object_store_memory": memory},
-    )
+    head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": memory}
+    made = Cluster(True, head_node_args=head)
     for _ in range(2):
         made.add_node(num_cpus=1, object_store_memory=memory)
     ray.init(address=made.address, log_to_driver=False, logging_level="error")
@@ -60,16 +59,13 @@ def test_three_nodes(cluster, tmp_path):
     cases = [(fmrl.FLIBatch(), 40, 1, fmrl.Doubling(0.1, 1.1)), (fmrl.FAL(), 20, 60, SHAPE)]
     for update, block, size, rule in [*cases, (fmrl.FAL(), 40, 1, SHAPE)]:
         other = fmrl.FMRL(update=update, similarity=rule)
-        same(
-            fmrl.run(other, some, meta_batch=size, engine=Ray(block=block)),
-            fmrl.run(other, some, meta_batch=size),
-        )
+        found = fmrl.run(other, some, meta_batch=size, engine=Ray(block=block))
+        same(found, fmrl.run(other, some, meta_batch=size))
     for other in (fmrl.Hedge([algo, fmrl.FMRL(similarity=SHAPE)]), fmrl.Centres(2, algo)):
         same(fmrl.run(other, some, engine=Ray(block=40)), fmrl.run(other, some))
     prior = Ray(block=40).estimate_prior(some, steps=5)
-    np.testing.assert_allclose(
-        prior.covariance, fmrl.estimate_prior(some, steps=5).covariance, rtol=1e-10, atol=1e-12
-    )
+    expected_prior = fmrl.estimate_prior(some, steps=5).covariance
+    np.testing.assert_allclose(prior.covariance, expected_prior, rtol=1e-10, atol=1e-12)
     dataset = ray.data.from_arrow([table.slice(0, 1500), table.slice(1500)])
     same(fmrl.run(algo, Tables(dataset, loss=fmrl.Squared()), engine=Ray(block=100)), expected)
 
@@ -91,15 +87,8 @@ def test_three_nodes(cluster, tmp_path):
         if not gone:
             gone.append(cluster.remove_node(lost, allow_graceful=False))
 
-    played = play(
-        algo,
-        folder,
-        out=tmp_path / "lost",
-        block=20,
-        keep="all",
-        progress=lose,
-        view=lambda l: view.append(l.line()),
-    )
+    options = {"progress": lose, "view": lambda ledger: view.append(ledger.line())}
+    played = play(algo, folder, out=tmp_path / "lost", block=20, keep="all", **options)
     same(played.history(), expected)
     assert lost not in cluster.worker_nodes and len(cluster.worker_nodes) == 1
     assert any("solve" in line for line in view)

@@ -1,13 +1,17 @@
-"""Random instances shared by the tests: domains, losses, tasks and points, from one seed."""
+"""What the tests share: the rules, random instances of domains, losses, tasks and points from one
+seed, and what must hold of every composition however it is run.
+"""
 
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 from hypothesis import strategies as st
 
 import fmrl
+from fmrl.core.checkpoint import flatten
 
 DOMAINS = ("ball", "shifted ball", "box", "uneven box", "simplex", "floored simplex", "euclidean")
 BOUNDED = DOMAINS[:-1]
@@ -15,6 +19,15 @@ L2 = ("ball", "shifted ball", "box", "uneven box", "euclidean")
 LOSSES = ("one-vs-all", "softmax", "logistic", "squared", "hinge", "linear")
 WITHIN = (fmrl.OMD(), fmrl.OGD(), fmrl.FTRL())
 UPDATES = (fmrl.FAL(), fmrl.FLIOnline(), fmrl.FLIBatch())
+METAS = (
+    fmrl.FollowLeader(), fmrl.AdaptiveOGD(), fmrl.LastUpdate(), fmrl.Interpolate(1.0, 0.1, 10),
+    fmrl.Fixed(),
+)  # fmt: skip
+SIMILARITIES = (
+    fmrl.Doubling(0.1, 1.4), fmrl.ReleasedDoubling(0.1, 1.4), fmrl.Known(0.4),
+    fmrl.AverageDeviation(),
+)  # fmt: skip
+SCALARS = ("regret", "gap", "guess", "eta", "divergence", "deviation", "lipschitz", "rounds")
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -62,14 +75,8 @@ def points(
 
 
 def make_loss(kind: str) -> fmrl.Loss:
-    return {
-        "one-vs-all": fmrl.OneVsAll(3),
-        "softmax": fmrl.Softmax(3),
-        "logistic": fmrl.Logistic(),
-        "squared": fmrl.Squared(),
-        "hinge": fmrl.Hinge(),
-        "linear": fmrl.Linear(),
-    }[kind]
+    several = {"one-vs-all": fmrl.OneVsAll, "softmax": fmrl.Softmax}
+    return several[kind](3) if kind in several else getattr(fmrl, kind.capitalize())()
 
 
 def make_data(
@@ -115,3 +122,64 @@ def exists(domain_kind: str, loss_kind: str) -> bool:
 
 def similarity(domain_kind: str) -> fmrl.Doubling:
     return fmrl.Doubling(0.1, 1.1, first=1.0 if domain_kind == "euclidean" else None)
+
+
+def loop(algo: fmrl.FMRL, tasks: list, phi: np.ndarray) -> SimpleNamespace:
+    """Algorithm 2, one task after another: the columns of a history, and the last state."""
+    state, rounds = algo.init(phi), []
+    for task in tasks:
+        state, happened = algo.step(state, task)
+        rounds.append(happened)
+    names = [n for n in fmrl.Round._fields if n != "losses" and getattr(happened, n) is not None]
+    columns = {name: np.array([getattr(r, name) for r in rounds]) for name in names}
+    losses = [r.losses for r in rounds]
+    return SimpleNamespace(**columns, losses=losses, state=state, meta_batch=1)
+
+
+def same(found, expected, tolerance: float = 1e-10) -> None:
+    """All columns of two histories, and all that their states are made of."""
+    observed = ("distance", "energy") if hasattr(expected, "distance") else ()
+    close = {"rtol": 1e-10 if tolerance else 0, "atol": tolerance}
+    for name in (*observed, *SCALARS, "theta", "optimum"):
+        one, other = getattr(found, name), getattr(expected, name)
+        np.testing.assert_allclose(one, other, **close, err_msg=name)
+    for one, other in zip(found.losses, expected.losses, strict=True):
+        np.testing.assert_allclose(one, other, **close)
+    assert found.meta_batch == expected.meta_batch
+    arrays, others = {}, {}
+    assert flatten(found.state, arrays) == flatten(expected.state, others)
+    np.testing.assert_allclose(found.state.phi, expected.state.phi, atol=tolerance)
+    for name, values in arrays.items():  # the signs of directions in a memory are chance
+        one, other = abs(values), abs(others[name])
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=tolerance, err_msg=name)
+
+
+def every_way(algo: fmrl.FMRL, tasks: list, phi: np.ndarray, tolerance: float = 1e-10):
+    """`run` is step in a loop, and orders are runs side by side; the history."""
+    history, back = fmrl.run(algo, tasks, phi), fmrl.run(algo, tasks[::-1], phi)
+    same(history, loop(algo, tasks, phi), tolerance)
+    order = np.arange(len(tasks))
+    together = fmrl.run(algo, tasks, phi, orders=[order, order[::-1]])
+    seen = ("distance", "energy") if hasattr(history, "distance") else ()
+    for k, alone in enumerate((history, back)):
+        for name in (*SCALARS, *seen, "theta"):
+            one, other = getattr(together, name)[k], getattr(alone, name)
+            np.testing.assert_allclose(one, other, rtol=1e-7, atol=1e-9, err_msg=name)
+        np.testing.assert_allclose(together.state.phi[k], alone.state.phi, atol=1e-9)
+    return history
+
+
+def resumes(algo: fmrl.FMRL, tasks: list, cut: int, folder) -> None:
+    """A run goes on from a saved state bit for bit, and its history and composition come back."""
+    whole, half = fmrl.run(algo, tasks), fmrl.run(algo, tasks[:cut])
+    fmrl.save_state(half.state, folder / "state.npz")
+    rest = fmrl.run(algo, tasks[cut:], state=fmrl.load_state(folder / "state.npz"))
+    assert np.array_equal(rest.regret, whole.regret[cut:])
+    fmrl.save_history(whole, folder / "history.npz")
+    loaded = fmrl.load_history(folder / "history.npz")
+    assert loaded.algo == fmrl.parse(repr(algo)) == algo
+    for one, other in ((rest, whole), (loaded, whole)):
+        states, others = {}, {}
+        assert flatten(one.state, states) == flatten(other.state, others)
+        assert all(np.array_equal(a, others[name]) for name, a in states.items())
+    assert np.array_equal(loaded.bound, whole.bound)

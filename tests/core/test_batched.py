@@ -7,48 +7,23 @@ from hypothesis import strategies as st
 from instances import (
     BOUNDED,
     LOSSES,
+    METAS,
+    SCALARS,
+    SIMILARITIES,
     UPDATES,
     WITHIN,
+    every_way,
+    loop,
     make_domain,
     make_task,
     make_tasks,
+    same,
     seeds,
     similarity,
     width,
 )
 
 import fmrl
-
-SCALARS = ("regret", "gap", "guess", "eta", "divergence", "deviation", "lipschitz", "rounds")
-
-
-def loop(algo, tasks, phi):
-    """Algorithm 2, one task after another."""
-    state, rounds = algo.init(phi), []
-    for task in tasks:
-        state, happened = algo.step(state, task)
-        rounds.append(happened)
-    return state, rounds
-
-
-def same(history, state, rounds, atol=1e-10):
-    for name in SCALARS:
-        expected = np.array([getattr(r, name) for r in rounds])
-        np.testing.assert_allclose(
-            getattr(history, name), expected, rtol=1e-10, atol=atol, err_msg=name
-        )
-    for name in ("theta", "optimum"):
-        np.testing.assert_allclose(
-            getattr(history, name),
-            np.array([getattr(r, name) for r in rounds]),
-            atol=atol,
-            err_msg=name,
-        )
-    for found, r in zip(history.losses, rounds, strict=True):
-        np.testing.assert_allclose(found, r.losses, atol=atol)
-    np.testing.assert_allclose(history.state.phi, state.phi, atol=atol)
-    np.testing.assert_allclose(history.state.guess, state.guess, atol=atol)
-    assert history.state.tasks == state.tasks == len(history)
 
 
 # Without linear losses on the simplex: optima at corners are infinitely far apart there, see
@@ -62,47 +37,27 @@ def same(history, state, rounds, atol=1e-10):
 def test_run_is_step_in_a_loop(domain_kind, kind, within, seed):
     rng = np.random.default_rng(seed)
     tasks = make_tasks(kind, 5, 2, rng, most=5)
-    algo = fmrl.FMRL(
-        make_domain(domain_kind, width(kind, 2), rng),
-        within,
-        fmrl.FAL(),
-        similarity=similarity(domain_kind),
-    )
-    history = fmrl.run(algo, tasks)
-    phi = algo.domain.middle(np.zeros(width(kind, 2)))
-    same(history, *loop(algo, tasks, phi))
+    domain, phi = make_domain(domain_kind, width(kind, 2), rng), np.zeros(width(kind, 2))
+    algo = fmrl.FMRL(domain, within, fmrl.FAL(), similarity=similarity(domain_kind))
+    same(fmrl.run(algo, tasks), loop(algo, tasks, domain.middle(phi)))
 
 
 @pytest.mark.parametrize("update", UPDATES, ids=repr)
 @pytest.mark.parametrize("within", WITHIN, ids=repr)
-@pytest.mark.parametrize(
-    "meta",
-    [fmrl.FollowLeader(), fmrl.AdaptiveOGD(), fmrl.LastUpdate(), fmrl.Interpolate(1.0, 0.2, 4)],
-    ids=repr,
-)
+@pytest.mark.parametrize("meta", METAS, ids=repr)
 def test_every_update_and_meta_update(update, within, meta):
     rng = np.random.default_rng(3)
     tasks = make_tasks("one-vs-all", 6, 3, rng)
     algo = fmrl.FMRL(fmrl.Ball(1.0), within, update, meta, fmrl.Doubling(0.1, 1.5))
     phi = 0.1 * rng.normal(size=9)
-    same(fmrl.run(algo, tasks, phi), *loop(algo, tasks, phi))
+    every_way(algo, tasks, phi)
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        fmrl.Doubling(0.1, 1.5),
-        fmrl.ReleasedDoubling(0.1, 1.5),
-        fmrl.Known(0.3),
-        fmrl.AverageDeviation(),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("rule", SIMILARITIES, ids=repr)
 def test_every_similarity_rule(rule):
     rng = np.random.default_rng(4)
     tasks = make_tasks("softmax", 9, 2, rng)
-    algo = fmrl.FMRL(fmrl.Ball(1.0), similarity=rule)
-    same(fmrl.run(algo, tasks), *loop(algo, tasks, np.zeros(6)))
+    every_way(fmrl.FMRL(fmrl.Ball(1.0), similarity=rule), tasks, np.zeros(6))
 
 
 def test_many_blocks(monkeypatch):
@@ -122,17 +77,9 @@ def test_many_blocks(monkeypatch):
 
 def test_mixed_losses_and_lengths_in_one_run():
     rng = np.random.default_rng(6)
-    tasks = [
-        make_task(kind, m, f, rng)
-        for kind, m, f in [
-            ("logistic", 3, 6),
-            ("softmax", 40, 2),
-            ("one-vs-all", 2, 2),
-            ("hinge", 5, 6),
-        ]
-    ]
-    algo = fmrl.FMRL()
-    same(fmrl.run(algo, tasks), *loop(algo, tasks, np.zeros(6)))
+    kinds = [("logistic", 3, 6), ("softmax", 40, 2), ("one-vs-all", 2, 2), ("hinge", 5, 6)]
+    tasks, algo = [make_task(kind, m, f, rng) for kind, m, f in kinds], fmrl.FMRL()
+    same(fmrl.run(algo, tasks), loop(algo, tasks, np.zeros(6)))
 
 
 @pytest.mark.parametrize("update", UPDATES, ids=repr)
@@ -144,21 +91,13 @@ def test_orders_are_separate_runs(update, within, domain_kind):
     algo = fmrl.FMRL(make_domain(domain_kind, 6, rng), within, update)
     orders = np.stack([rng.permutation(6) for _ in range(3)] + [rng.integers(0, 6, size=6)])
     together = fmrl.run(algo, tasks, orders=orders)
-    assert (
-        together.regret.shape == (4, 6)
-        and together.theta.shape == (4, 6, 6)
-        and together.tar.shape == (4,)
-    )
+    shapes = together.regret.shape, together.theta.shape, together.tar.shape
+    assert shapes == ((4, 6), (4, 6, 6), (4,))
     for run, order in enumerate(orders):
         alone = fmrl.run(algo, [tasks[i] for i in order])
         for name in SCALARS:
-            np.testing.assert_allclose(
-                getattr(together, name)[run],
-                getattr(alone, name),
-                rtol=1e-10,
-                atol=1e-10,
-                err_msg=name,
-            )
+            one, other = getattr(together, name)[run], getattr(alone, name)
+            np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10, err_msg=name)
         np.testing.assert_allclose(together.theta[run], alone.theta, atol=1e-10)
         np.testing.assert_allclose(together.state.phi[run], alone.state.phi, atol=1e-10)
         for t, losses in enumerate(alone.losses):
@@ -203,14 +142,9 @@ def test_history_says_what_the_rounds_said(seed, scale):
     ]
     history = fmrl.run(fmrl.FMRL(), tasks)
     assert len(history) == 4 and history.state.tasks == 4
-    np.testing.assert_allclose(
-        history.regret,
-        [
-            sum(l) - fmrl.minimise(t.open(), fmrl.Ball(1.0)).value
-            for l, t in zip(history.losses, tasks, strict=True)
-        ],
-        atol=1e-10 * scale,
-    )
+    best = [fmrl.minimise(t.open(), fmrl.Ball(1.0)).value for t in tasks]
+    regret = [sum(losses) - b for losses, b in zip(history.losses, best, strict=True)]
+    np.testing.assert_allclose(history.regret, regret, atol=1e-10 * scale)
     assert history.tar == pytest.approx(history.regret.mean())
     np.testing.assert_allclose(history.running_tar()[-1], history.tar)
     assert np.all(history.regret <= history.bound + 1e-9) and np.all(history.gap >= 0)
@@ -226,7 +160,6 @@ def test_experts_with_a_floor():
     tasks = make_tasks("linear", 8, 4, rng)
     algo = fmrl.FMRL(fmrl.Simplex(0.01), similarity=fmrl.Doubling(0.2, 1.3))
     history = fmrl.run(algo, tasks)
-    same(history, *loop(algo, tasks, np.full(4, 0.25)))
-    assert np.all(np.isfinite(history.divergence)) and np.all(
-        history.regret <= history.bound + 1e-9
-    )
+    same(history, loop(algo, tasks, np.full(4, 0.25)))
+    assert np.all(np.isfinite(history.divergence))
+    assert np.all(history.regret <= history.bound + 1e-9)

@@ -17,17 +17,12 @@ def instance(seed: int):
     size, odd samples included.
     """
     rng = np.random.default_rng(seed)
-    m, f, classes = (
-        int(rng.choice([1, 2, 5, 12, 40, 100])),
-        int(rng.choice([1, 2, 3, 8, 15])),
-        int(rng.integers(2, 6)),
-    )
+    m, f = int(rng.choice([1, 2, 5, 12, 40, 100])), int(rng.choice([1, 2, 3, 8, 15]))
+    classes = int(rng.integers(2, 6))
     size = 10.0 ** rng.uniform(-3, 3)
     X = size * rng.normal(size=(m, f))
-    odd = rng.choice(
-        ["", "duplicated", "zero rows", "one class", "rows of all sizes"],
-        p=[0.6, 0.1, 0.1, 0.1, 0.1],
-    )
+    kinds = ["", "duplicated", "zero rows", "one class", "rows of all sizes"]
+    odd = rng.choice(kinds, p=[0.6, 0.1, 0.1, 0.1, 0.1])
     if odd == "duplicated":
         X = X[rng.integers(0, max(1, m // 2), m)]
     elif odd == "zero rows":
@@ -40,18 +35,12 @@ def instance(seed: int):
     if odd == "one class":
         labels, binary = labels * 0, binary * 0 + 1
     targets = 10.0 ** rng.uniform(-2, 2) * (X @ truth[:, 0] if separable else rng.normal(size=m))
-    losses = [
-        (fmrl.OneVsAll(classes), labels),
-        (fmrl.Softmax(classes), labels),
-        (fmrl.Logistic(), binary),
-    ]
+    losses = [(fmrl.OneVsAll(classes), labels), (fmrl.Softmax(classes), labels)]
+    losses.append((fmrl.Logistic(), binary))
     loss, y = [*losses, (fmrl.Hinge(), binary), (fmrl.Squared(), targets)][rng.integers(5)]
     game = fmrl.Task(X, y, loss=loss).open()
-    domain = (
-        make_domain(rng, max(game.dim, 2))
-        if game.dim > 1
-        else fmrl.Ball(10.0 ** rng.uniform(-1, 2))
-    )
+    ball = game.dim == 1
+    domain = fmrl.Ball(10.0 ** rng.uniform(-1, 2)) if ball else make_domain(rng, game.dim)
     if rng.random() < 0.5 and not isinstance(domain, fmrl.Euclidean):
         return game, domain, None, None
     phi = domain.middle(np.zeros(game.dim))
@@ -64,10 +53,8 @@ def instance(seed: int):
 
 
 def make_domain(rng, dim: int):
-    radius, low = (
-        10.0 ** rng.uniform(-1, 2),
-        rng.choice([-1, 1], p=[0.7, 0.3]) * 10.0 ** rng.uniform(-2, 1.5, dim),
-    )
+    radius = 10.0 ** rng.uniform(-1, 2)
+    low = rng.choice([-1, 1], p=[0.7, 0.3]) * 10.0 ** rng.uniform(-2, 1.5, dim)
     return [
         fmrl.Ball(radius),
         fmrl.Ball(radius, radius * rng.normal(size=dim)),
@@ -107,11 +94,8 @@ def test_any_task_is_solved_to_its_gap(block):
         found = check(game, domain, phi, eta)
         for scale in (1.0, 1e-3, 1e-6):
             step = scale * np.abs(found.theta).max() * rng.normal(size=game.dim)
-            near = domain.project(
-                np.abs(found.theta + step)
-                if isinstance(domain, fmrl.Simplex)
-                else found.theta + step
-            )
+            near = found.theta + step
+            near = domain.project(abs(near) if isinstance(domain, fmrl.Simplex) else near)
             value = np.sum(game.losses(near)) + (
                 0 if phi is None else domain.divergence(near, phi) / eta
             )
@@ -215,12 +199,8 @@ def test_steep_parabolas_among_experts(seed):
     rng = np.random.default_rng(seed)
     X = 129 * rng.normal(size=(8, 15))
     y = X @ rng.normal(size=15) * 10 ** rng.uniform(-2, 0)
-    check(
-        fmrl.Task(X, y, loss=fmrl.Squared()).open(),
-        fmrl.Simplex(),
-        np.full(15, 1 / 15),
-        np.asarray(2185.0),
-    )
+    game = fmrl.Task(X, y, loss=fmrl.Squared()).open()
+    check(game, fmrl.Simplex(), np.full(15, 1 / 15), np.asarray(2185.0))
 
 
 @pytest.mark.parametrize(

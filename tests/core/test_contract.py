@@ -9,24 +9,25 @@ import pkgutil
 
 import numpy as np
 import pytest
-from instances import DOMAINS, LOSSES, UPDATES, WITHIN, make_domain, make_loss, make_tasks, width
+from instances import (
+    DOMAINS,
+    LOSSES,
+    METAS,
+    UPDATES,
+    WITHIN,
+    make_domain,
+    make_loss,
+    make_tasks,
+    width,
+)
 
 import fmrl
 import fmrl.core
 
-METAS = (
-    fmrl.FollowLeader(),
-    fmrl.AdaptiveOGD(),
-    fmrl.LastUpdate(),
-    fmrl.Interpolate(1.0, 0.1, 10),
-    fmrl.Fixed(),
-)
 SIMILARITIES = (
-    fmrl.Doubling(0.1, 1.1, first=1.0),
-    fmrl.ReleasedDoubling(0.1, 1.1),
-    fmrl.Known(0.5),
+    fmrl.Doubling(0.1, 1.1, first=1.0), fmrl.ReleasedDoubling(0.1, 1.1), fmrl.Known(0.5),
     fmrl.AverageDeviation(first=0.5),
-)
+)  # fmt: skip
 VALUES = [
     *(make_domain(kind, 3, np.random.default_rng(0)) for kind in DOMAINS),
     *(make_loss(kind) for kind in LOSSES),
@@ -83,14 +84,8 @@ def test_every_composition(domain_kind, kind):
         state = algo.init(domain.middle(np.zeros(dim)))
         for t, task in enumerate(tasks):
             state, happened = algo.step(state, task)
-            assert (
-                state.tasks == t + 1 and state.phi.shape == (dim,) and np.shape(state.guess) == ()
-            )
-            assert (
-                domain.contains(state.phi)
-                and domain.contains(happened.theta)
-                and domain.contains(happened.optimum)
-            )
+            assert (state.tasks, state.phi.shape, np.shape(state.guess)) == (t + 1, (dim,), ())
+            assert all(map(domain.contains, (state.phi, happened.theta, happened.optimum)))
             assert happened.losses.shape == (int(task.rounds),) and happened.rounds == task.rounds
             assert happened.gap >= 0 and happened.guess > 0 and np.isfinite(happened.eta)
             assert happened.regret >= -happened.gap - 1e-9 or not isinstance(within, fmrl.FTRL)
@@ -172,3 +167,29 @@ def test_public_names_of_the_design():
     assert {"regret", "guess", "eta", "losses", "theta", "optimum", "gap"} <= set(
         fmrl.Round._fields
     )
+
+
+RULE = """
+from dataclasses import dataclass
+from fmrl.core.rules.similarity import SimilarityRule
+
+@dataclass(frozen=True)
+class Thirding(SimilarityRule):
+    first: float
+
+    def init(self, domain, phi):
+        return 0 * phi[..., 0] + self.first, ()
+
+    def update(self, domain, phi, guess, memory, end):
+        return guess / 3, ()
+"""
+
+
+def test_a_file_of_rules_is_known_by_itself(tmp_path, monkeypatch):
+    (tmp_path / "thirding.py").write_text(RULE)
+    monkeypatch.setattr(fmrl.core.rules, "__path__", [*fmrl.core.rules.__path__, str(tmp_path)])
+    monkeypatch.setattr(fmrl.core.values, "VALUES", dict(fmrl.core.values.VALUES))
+    fmrl.core.rules.__loader__.exec_module(fmrl.core.rules)
+    algo = fmrl.parse("FMRL(similarity=Thirding(0.9))")
+    tasks = make_tasks("logistic", 3, 2, np.random.default_rng(0))
+    np.testing.assert_allclose(fmrl.run(algo, tasks).guess, [0.9, 0.3, 0.1])

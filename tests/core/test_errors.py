@@ -17,90 +17,53 @@ import fmrl
 GOOD = [fmrl.Task(np.eye(2) + 0.1 * t, [0, 1], loss=fmrl.Logistic()) for t in range(6)]
 X, Y = np.eye(2), [0, 1]
 
-CONSTRUCTION = {
-    "NaN in X": (
-        lambda: fmrl.Task([[1.0, 0.0], [math.nan, 0.0]], Y, loss=fmrl.Logistic()),
-        "NaN or an infinity",
-        1,
-    ),
-    "infinity in X": (
-        lambda: fmrl.Task([[math.inf, 0.0], [1.0, 0.0]], Y, loss=fmrl.Logistic()),
-        "NaN or an infinity",
-        0,
-    ),
-    "NaN in y": (lambda: fmrl.Task(X, [0.0, math.nan], loss=fmrl.Squared()), "y is nan", 1),
-    "infinite y": (lambda: fmrl.Task(X, [math.inf, 0.0], loss=fmrl.Squared()), "y is inf", 0),
-    "NaN label": (
-        lambda: fmrl.Task(X, [0.0, math.nan], loss=fmrl.OneVsAll(2)),
-        "not among the classes",
-        1,
-    ),
-    "NaN binary label": (lambda: fmrl.Task(X, [0.0, math.nan], loss=fmrl.Logistic()), "nan", 1),
-    "NaN in costs": (lambda: fmrl.Task([[0.0, math.nan]], loss=fmrl.Linear()), "NaN", 0),
-    "no rounds": (lambda: fmrl.Task(np.zeros((0, 3)), [], loss=fmrl.Logistic()), "empty", None),
-    "no features": (
-        lambda: fmrl.Task(np.zeros((3, 0)), [0, 1, 0], loss=fmrl.Logistic()),
-        "empty",
-        None,
-    ),
-    "X is flat": (
-        lambda: fmrl.Task(np.zeros(3), [0, 1, 0], loss=fmrl.Logistic()),
-        r"\[rounds, features\]",
-        None,
-    ),
-    "X is deep": (
-        lambda: fmrl.Task(np.zeros((3, 1, 1)), [0, 1, 0], loss=fmrl.Logistic()),
-        r"\[rounds, features\]",
-        None,
-    ),
-    "ragged rows": (
-        lambda: fmrl.Task([[1.0], [1.0, 2.0]], Y, loss=fmrl.Logistic()),
-        "different lengths",
-        None,
-    ),
-    "text as X": (
-        lambda: fmrl.Task([["a"], ["b"]], Y, loss=fmrl.Logistic()),
-        "not a real number",
-        None,
-    ),
-    "complex X": (
-        lambda: fmrl.Task([[1j], [1.0]], Y, loss=fmrl.Logistic()),
-        "not a real number",
-        None,
-    ),
-    "too few labels": (lambda: fmrl.Task(X, [0], loss=fmrl.Logistic()), "2 rows but y has 1", None),
-    "one label for all": (lambda: fmrl.Task(X, 1, loss=fmrl.Logistic()), "one-dimensional", None),
-    "labels in columns": (
-        lambda: fmrl.Task(X, np.eye(2), loss=fmrl.OneVsAll(2)),
-        "one-dimensional",
-        None,
-    ),
-    "no labels": (lambda: fmrl.Task(X, loss=fmrl.OneVsAll(2)), "needs labels", None),
-    "labels for costs": (lambda: fmrl.Task(X, Y, loss=fmrl.Linear()), "no labels", None),
-    "unseen number": (
-        lambda: fmrl.Task(X, [0, 2], loss=fmrl.OneVsAll(2)),
-        "label 2 is not among",
-        1,
-    ),
-    "unseen string": (
-        lambda: fmrl.Task(X, ["a", "c"], loss=fmrl.Softmax(["a", "b"])),
-        "label 'c' is not among",
-        1,
-    ),
-    "unseen binary": (lambda: fmrl.Task(X, [1, 2], loss=fmrl.Hinge()), "neither", 1),
-    "both 0 and -1": (lambda: fmrl.Task(X, [0, -1], loss=fmrl.Hinge()), "neither", None),
-    "unhashable": (lambda: fmrl.Task(X, [{}, {}], loss=fmrl.OneVsAll(2)), "label", 0),
-    "text as y": (lambda: fmrl.Task(X, ["a", "b"], loss=fmrl.Squared()), "not a real number", None),
-    "mixed namespaces": (
-        lambda: fmrl.Task(X, torch.tensor(Y), loss=fmrl.Logistic()),
-        "one kind",
-        None,
-    ),
-    "mixed the other way": (
-        lambda: fmrl.Task(torch.eye(2), array_api_strict.asarray(Y), loss=fmrl.Logistic()),
-        "one kind",
-        None,
-    ),
+
+def task(*data, loss=fmrl.Logistic()):
+    """A call that makes a task."""
+    return lambda: fmrl.Task(*data, loss=loss)
+
+
+def run(*phi, **options):
+    """A call that plays the good tasks."""
+    return lambda: fmrl.run(fmrl.FMRL(), GOOD, *phi, **options)
+
+
+def init(phi, domain=fmrl.Ball(1.0)):
+    """A call that begins at phi."""
+    return lambda: fmrl.FMRL(domain).init(phi)
+
+
+FREE = fmrl.FMRL(fmrl.Euclidean(), similarity=fmrl.Known(1.0))
+SQUARED = [fmrl.Task(X, Y, loss=fmrl.Squared())]
+MIXED = [*GOOD, fmrl.Task(X, Y, loss=fmrl.Hinge())]
+CONSTRUCTION = {  # what is done, what the error says, and in which round it is
+    "NaN in X": (task([[1.0, 0.0], [math.nan, 0.0]], Y), "NaN or an infinity", 1),
+    "infinity in X": (task([[math.inf, 0.0], [1.0, 0.0]], Y), "NaN or an infinity", 0),
+    "NaN in y": (task(X, [0.0, math.nan], loss=fmrl.Squared()), "y is nan", 1),
+    "infinite y": (task(X, [math.inf, 0.0], loss=fmrl.Squared()), "y is inf", 0),
+    "NaN label": (task(X, [0.0, math.nan], loss=fmrl.OneVsAll(2)), "not among the classes", 1),
+    "NaN binary label": (task(X, [0.0, math.nan]), "nan", 1),
+    "NaN in costs": (task([[0.0, math.nan]], loss=fmrl.Linear()), "NaN", 0),
+    "no rounds": (task(np.zeros((0, 3)), []), "empty", None),
+    "no features": (task(np.zeros((3, 0)), [0, 1, 0]), "empty", None),
+    "X is flat": (task(np.zeros(3), [0, 1, 0]), r"\[rounds, features\]", None),
+    "X is deep": (task(np.zeros((3, 1, 1)), [0, 1, 0]), r"\[rounds, features\]", None),
+    "ragged rows": (task([[1.0], [1.0, 2.0]], Y), "different lengths", None),
+    "text as X": (task([["a"], ["b"]], Y), "not a real number", None),
+    "complex X": (task([[1j], [1.0]], Y), "not a real number", None),
+    "too few labels": (task(X, [0]), "2 rows but y has 1", None),
+    "one label for all": (task(X, 1), "one-dimensional", None),
+    "labels in columns": (task(X, np.eye(2), loss=fmrl.OneVsAll(2)), "one-dimensional", None),
+    "no labels": (task(X, loss=fmrl.OneVsAll(2)), "needs labels", None),
+    "labels for costs": (task(X, Y, loss=fmrl.Linear()), "no labels", None),
+    "unseen number": (task(X, [0, 2], loss=fmrl.OneVsAll(2)), "label 2 is not among", 1),
+    "unseen string": (task(X, ["a", "c"], loss=fmrl.Softmax(["a", "b"])), "label 'c' is not", 1),
+    "unseen binary": (task(X, [1, 2], loss=fmrl.Hinge()), "neither", 1),
+    "both 0 and -1": (task(X, [0, -1], loss=fmrl.Hinge()), "neither", None),
+    "unhashable": (task(X, [{}, {}], loss=fmrl.OneVsAll(2)), "label", 0),
+    "text as y": (task(X, ["a", "b"], loss=fmrl.Squared()), "not a real number", None),
+    "mixed namespaces": (task(X, torch.tensor(Y)), "one kind", None),
+    "mixed the other way": (task(torch.eye(2), array_api_strict.asarray(Y)), "one kind", None),
     "epsilon 0": (lambda: fmrl.Doubling(0.0, 1.1), "epsilon must be positive", None),
     "epsilon < 0": (lambda: fmrl.Doubling(-0.1, 1.1), "epsilon must be positive", None),
     "epsilon NaN": (lambda: fmrl.Doubling(math.nan, 1.1), "epsilon must be positive", None),
@@ -112,94 +75,31 @@ CONSTRUCTION = {
     "lipschitz <= 0": (lambda: fmrl.FMRL(lipschitz=0.0), "lipschitz must be positive", None),
     "a class for a value": (lambda: fmrl.FMRL(within=fmrl.OMD), "not a within", None),
     "swapped": (lambda: fmrl.FMRL(within=fmrl.FAL()), "not a within", None),
-    "phi outside the ball": (lambda: fmrl.FMRL().init([2.0, 0.0]), "outside Ball.*project", None),
-    "phi outside the simplex": (
-        lambda: fmrl.FMRL(fmrl.Simplex()).init([0.7, 0.7]),
-        "outside Simplex",
-        None,
-    ),
-    "phi outside the box": (
-        lambda: fmrl.FMRL(fmrl.Box(0, 1)).init([0.5, -0.5]),
-        "outside Box",
-        None,
-    ),
-    "NaN in phi": (lambda: fmrl.FMRL().init([math.nan, 0.0]), "phi has a NaN", None),
-    "phi is a number": (lambda: fmrl.FMRL().init(0.0), "flat vector", None),
-    "phi is empty": (lambda: fmrl.FMRL().init([]), "flat vector", None),
-    "phi is text": (lambda: fmrl.FMRL().init(["a"]), "not a real number", None),
-    "no first guess": (
-        lambda: fmrl.FMRL(fmrl.Euclidean()).init([0.0]),
-        "give the first guess",
-        None,
-    ),
-    "no such preset": (
-        lambda: fmrl.presets.paper(within="sgd"),
-        "choose one of omd, ogd, ftrl",
-        None,
-    ),
+    "phi outside the ball": (init([2.0, 0.0]), "outside Ball.*project", None),
+    "phi outside the simplex": (init([0.7, 0.7], fmrl.Simplex()), "outside Simplex", None),
+    "phi outside the box": (init([0.5, -0.5], fmrl.Box(0, 1)), "outside Box", None),
+    "NaN in phi": (init([math.nan, 0.0]), "phi has a NaN", None),
+    "phi is a number": (init(0.0), "flat vector", None),
+    "phi is empty": (init([]), "flat vector", None),
+    "phi is text": (init(["a"]), "not a real number", None),
+    "no first guess": (init([0.0], fmrl.Euclidean()), "give the first guess", None),
+    "no such preset": (lambda: fmrl.presets.paper(within="sgd"), "one of omd, ogd, ftrl", None),
     "no such update": (lambda: fmrl.presets.paper(update="reptile"), "choose one of fal", None),
     "unknown diameter": (lambda: fmrl.presets.single_task(domain=fmrl.Box(0, 1)), "give D", None),
     "no tasks": (lambda: fmrl.run(fmrl.FMRL(), []), "no tasks", None),
     "not an algorithm": (lambda: fmrl.run(fmrl.OMD(), GOOD), "must be an FMRL", None),
-    "keep": (lambda: fmrl.run(fmrl.FMRL(), GOOD, keep="some"), "keep must be", None),
-    "phi too short for run": (
-        lambda: fmrl.run(fmrl.FMRL(), GOOD, np.zeros(3)),
-        "phi of length 2",
-        None,
-    ),
-    "phi too short for orders": (
-        lambda: fmrl.run(fmrl.FMRL(), GOOD, np.zeros(3), orders=[[0, 1]]),
-        "phi of length 2",
-        None,
-    ),
-    "one number for orders": (
-        lambda: fmrl.run(fmrl.FMRL(), GOOD, np.zeros(1), orders=[[0, 1]]),
-        "phi of length 2",
-        None,
-    ),
-    "orders too large": (
-        lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=[[0, 6]]),
-        "orders must be integers",
-        None,
-    ),
-    "orders negative": (
-        lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=[[0, -1]]),
-        "orders must be integers",
-        None,
-    ),
-    "orders flat": (
-        lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=[0, 1]),
-        "orders must be integers",
-        None,
-    ),
-    "orders empty": (
-        lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=np.zeros((0, 0), int)),
-        "orders must be integers",
-        None,
-    ),
-    "orders fractional": (
-        lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=[[0.5]]),
-        "orders must be integers",
-        None,
-    ),
-    "orders and state": (
-        lambda: fmrl.run(fmrl.FMRL(), GOOD, orders=[[0]], state=fmrl.FMRL().init([0.0, 0.0])),
-        "state",
-        None,
-    ),
-    "orders of two kinds": (
-        lambda: fmrl.run(fmrl.FMRL(), [*GOOD, fmrl.Task(X, Y, loss=fmrl.Hinge())], orders=[[0]]),
-        "one loss",
-        None,
-    ),
-    "squared without bounds": (
-        lambda: fmrl.run(
-            fmrl.FMRL(fmrl.Euclidean(), similarity=fmrl.Known(1.0)),
-            [fmrl.Task(X, Y, loss=fmrl.Squared())],
-        ),
-        "not Lipschitz.*lipschitz=",
-        None,
-    ),
+    "keep": (run(keep="some"), "keep must be", None),
+    "phi too short for run": (run(np.zeros(3)), "phi of length 2", None),
+    "phi too short for orders": (run(np.zeros(3), orders=[[0, 1]]), "phi of length 2", None),
+    "one number for orders": (run(np.zeros(1), orders=[[0, 1]]), "phi of length 2", None),
+    "orders too large": (run(orders=[[0, 6]]), "orders must be integers", None),
+    "orders negative": (run(orders=[[0, -1]]), "orders must be integers", None),
+    "orders flat": (run(orders=[0, 1]), "orders must be integers", None),
+    "orders empty": (run(orders=np.zeros((0, 0), int)), "orders must be integers", None),
+    "orders fractional": (run(orders=[[0.5]]), "orders must be integers", None),
+    "orders and state": (run(orders=[[0]], state=fmrl.FMRL().init([0.0, 0.0])), "state", None),
+    "orders of two kinds": (lambda: fmrl.run(fmrl.FMRL(), MIXED, orders=[[0]]), "one loss", None),
+    "squared without bounds": (lambda: fmrl.run(FREE, SQUARED), "not Lipschitz.*lipschitz=", None),
 }
 
 
@@ -220,24 +120,13 @@ def snapshot(state):
 
 def bad_tasks():
     """Tasks that fail only when they are played, by name: (task, message, algorithm)."""
-    free = fmrl.FMRL(fmrl.Euclidean(), similarity=fmrl.Known(1.0))
+    wide, other = task(np.eye(3), [0, 1, 1])(), task(torch.eye(2).double(), torch.tensor(Y))()
+    apart = task(np.repeat(X, 2, axis=0), [0, 0, 1, 1])()
     return {
-        "wrong width": (
-            fmrl.Task(np.eye(3), [0, 1, 1], loss=fmrl.Logistic()),
-            "phi of length 3",
-            fmrl.FMRL(),
-        ),
-        "other namespace": (
-            fmrl.Task(torch.eye(2).double(), torch.tensor(Y), loss=fmrl.Logistic()),
-            "different kinds",
-            fmrl.FMRL(),
-        ),
+        "wrong width": (wide, "phi of length 3", fmrl.FMRL()),
+        "other namespace": (other, "different kinds", fmrl.FMRL()),
         "not a task": (np.eye(2), "is not a task", fmrl.FMRL()),
-        "no optimum": (
-            fmrl.Task(np.repeat(X, 2, axis=0), [0, 0, 1, 1], loss=fmrl.Logistic()),
-            "no finite optimum",
-            free,
-        ),
+        "no optimum": (apart, "no finite optimum", FREE),
     }
 
 

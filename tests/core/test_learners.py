@@ -38,9 +38,7 @@ def played(learner, game, domain, phi, eta):
 @given(seed=seeds, rounds=st.integers(1, 12), eta=etas)
 def test_omd_is_ftrl_on_linear_losses(domain_kind, seed, rounds, eta):
     _, domain, phi, game = setting(domain_kind, "linear", seed, rounds)
-    lazy, leader = (
-        played(learner, game, domain, phi, eta) for learner in (fmrl.OMD(), fmrl.FTRL())
-    )
+    lazy, leader = (played(w, game, domain, phi, eta) for w in (fmrl.OMD(), fmrl.FTRL()))
     np.testing.assert_allclose(lazy.actions, leader.actions, atol=1e-12)
     np.testing.assert_allclose(lazy.last, leader.last, atol=1e-12)
 
@@ -53,10 +51,8 @@ def test_omd_plays_its_definition(domain_kind, seed, rounds, eta):
     """
     rng, domain, phi, game = setting(domain_kind, "one-vs-all", seed, rounds)
     result = played(fmrl.OMD(), game, domain, phi, eta)
-    total, others = (
-        np.zeros_like(phi),
-        points(domain, phi.size, rng, 200, edge=domain_kind != "euclidean"),
-    )
+    others = points(domain, phi.size, rng, 200, edge=domain_kind != "euclidean")
+    total = np.zeros_like(phi)
     for i, theta in enumerate([*result.actions, result.last]):
         value = domain.divergence(theta, phi) + eta * total @ theta
         assert np.all(

@@ -4,18 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from instances import DOMAINS, L2, make_domain, points, seeds
+from instances import DOMAINS, L2, METAS, make_domain, points, seeds
 
 import fmrl
 from fmrl.core.rules.meta import End
-
-RULES = (
-    fmrl.FollowLeader(),
-    fmrl.AdaptiveOGD(),
-    fmrl.LastUpdate(),
-    fmrl.Interpolate(1.0, 0.1, 5),
-    fmrl.Fixed(),
-)
 
 
 def follow(rule, domain, phi, thetas, sigmas):
@@ -32,13 +24,8 @@ def instance(kind, seed, count, dim=3):
     rng = np.random.default_rng(seed)
     domain = make_domain(kind, dim, rng)
     edge = kind not in ("euclidean", "simplex")
-    return (
-        rng,
-        domain,
-        points(domain, dim, rng)[0],
-        points(domain, dim, rng, count, edge=edge),
-        rng.uniform(0.01, 5, count),
-    )
+    phi, thetas = points(domain, dim, rng)[0], points(domain, dim, rng, count, edge=edge)
+    return rng, domain, phi, thetas, rng.uniform(0.01, 5, count)
 
 
 @pytest.mark.parametrize("kind", DOMAINS)
@@ -68,10 +55,8 @@ def test_mean_claim(kind, seed, count):
 @given(seed=seeds, count=st.integers(1, 12))
 def test_ftl_is_adaptive_ogd_in_the_euclidean_case(kind, seed, count):
     _, domain, phi, thetas, sigmas = instance(kind, seed, count)
-    ftl, aogd = (
-        follow(rule, domain, phi, thetas, sigmas)
-        for rule in (fmrl.FollowLeader(), fmrl.AdaptiveOGD())
-    )
+    rules = fmrl.FollowLeader(), fmrl.AdaptiveOGD()
+    ftl, aogd = (follow(rule, domain, phi, thetas, sigmas) for rule in rules)
     np.testing.assert_allclose(ftl, aogd, atol=1e-12)
 
 
@@ -132,33 +117,22 @@ def test_weightless_tasks_move_nothing():
 
 def test_simple_rules_by_hand():
     thetas, phi, domain = np.array([[1.0], [3.0], [5.0]]), np.array([0.0]), fmrl.Euclidean()
-    assert follow(fmrl.LastUpdate(), domain, phi, thetas, [1, 9, 1])[:, 0].tolist() == [0, 1, 3, 5]
-    assert follow(fmrl.Fixed(), domain, phi, thetas, [1, 9, 1])[:, 0].tolist() == [0, 0, 0, 0]
-    assert follow(fmrl.Fixed([7.0]), domain, phi, thetas, [1, 9, 1])[:, 0].tolist() == [7, 7, 7, 7]
+    expected = {fmrl.LastUpdate(): [0, 1, 3, 5], fmrl.Fixed(): [0] * 4, fmrl.Fixed([7.0]): [7] * 4}
     # Reptile's steps 1, ½, 0, 0: 0 → 1 → 1 + ½(3 − 1) = 2 → 2
-    assert follow(fmrl.Interpolate(1.0, 0.0, 2), domain, phi, thetas, [1, 9, 1])[:, 0].tolist() == [
-        0,
-        1,
-        2,
-        2,
-    ]
+    expected[fmrl.Interpolate(1.0, 0.0, 2)] = [0, 1, 2, 2]
+    for rule, played in expected.items():
+        assert follow(rule, domain, phi, thetas, [1, 9, 1])[:, 0].tolist() == played
 
 
-@pytest.mark.parametrize("rule", RULES, ids=repr)
+@pytest.mark.parametrize("rule", METAS, ids=repr)
 def test_runs_side_by_side(rule):
     rng, domain, _, _, _ = instance("ball", 0, 1)
-    phi, thetas, sigmas = (
-        points(domain, 3, rng, 4),
-        points(domain, 3, rng, 20).reshape(5, 4, 3),
-        rng.uniform(0, 2, (5, 4)),
-    )
+    phi, thetas = points(domain, 3, rng, 4), points(domain, 3, rng, 20).reshape(5, 4, 3)
+    sigmas = rng.uniform(0, 2, (5, 4))
     together = follow(rule, domain, phi, thetas, sigmas)
     for run in range(4):
-        np.testing.assert_allclose(
-            together[:, run],
-            follow(rule, domain, phi[run], thetas[:, run], sigmas[:, run]),
-            atol=1e-15,
-        )
+        alone = follow(rule, domain, phi[run], thetas[:, run], sigmas[:, run])
+        np.testing.assert_allclose(together[:, run], alone, atol=1e-15)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from instances import UPDATES, make_tasks
+from instances import METAS, UPDATES, make_tasks
 
 import fmrl
 from fmrl.core.rules.meta import End
-
-METAS = (fmrl.FollowLeader(), fmrl.AdaptiveOGD(), fmrl.LastUpdate(), fmrl.Interpolate(1.0, 0.1, 10))
 
 
 def by_hand(algo, tasks, size):
@@ -20,13 +18,11 @@ def by_hand(algo, tasks, size):
         sigma = np.array([r.lipschitz * np.sqrt(r.rounds) for r in rounds])
         guess, memory = state.guess, state.similarity
         for r, s in zip(rounds, sigma, strict=True):
-            guess, memory = algo.similarity.update(
-                algo.domain, state.phi, guess, memory, End(r.theta, r.optimum, s)
-            )
+            end = End(r.theta, r.optimum, s)
+            guess, memory = algo.similarity.update(algo.domain, state.phi, guess, memory, end)
         mean = sum(s * r.theta for r, s in zip(rounds, sigma, strict=True)) / sigma.sum()
-        phi, meta = algo.meta.update(
-            algo.domain, state.phi, state.meta, End(mean, mean, sigma.sum())
-        )
+        end = End(mean, mean, sigma.sum())
+        phi, meta = algo.meta.update(algo.domain, state.phi, state.meta, end)
         state = fmrl.State(state.tasks + len(batch), phi, guess, meta, memory)
     return np.array(regret), state
 
@@ -60,11 +56,7 @@ def test_the_mean_is_weighted():
 @pytest.mark.parametrize("update", UPDATES, ids=repr)
 def test_one_task_a_batch_is_the_sequential_algorithm(update):
     tasks = make_tasks("logistic", 9, 4, np.random.default_rng(1))
-    algo = fmrl.presets.paper(
-        update={"FAL": "fal", "FLIOnline": "fli-online", "FLIBatch": "fli-batch"}[
-            type(update).__name__
-        ]
-    )
+    algo = fmrl.presets.paper(update=update)
     one, plain = fmrl.run(algo, tasks, meta_batch=1), fmrl.run(algo, tasks)
     np.testing.assert_array_equal(one.regret, plain.regret)
     np.testing.assert_array_equal(one.state.phi, plain.state.phi)
@@ -106,10 +98,9 @@ def test_the_bad_task_is_named_and_nothing_before_it_is_lost():
 
 @pytest.mark.parametrize("bad", [0, 1.5, "all"])
 def test_what_is_no_meta_batch(bad):
+    tasks = make_tasks("logistic", 2, 3, np.random.default_rng(4))
     with pytest.raises(fmrl.FMRLError, match="meta_batch"):
-        fmrl.run(
-            fmrl.FMRL(), make_tasks("logistic", 2, 3, np.random.default_rng(4)), meta_batch=bad
-        )
+        fmrl.run(fmrl.FMRL(), tasks, meta_batch=bad)
 
 
 def test_unknown_engines():

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from instances import every_way, resumes
 
 import fmrl
 from fmrl.core.adahedge import Weights
-from fmrl.core.kmeans import kmeans
+from fmrl.core.ensemble import kmeans
 from fmrl.core.rules.meta import End
 
 METAS = [
@@ -108,41 +109,15 @@ def test_conditional_is_ridge_regression_on_what_is_known():
 def test_run_is_step_in_a_loop(meta, update, tmp_path):
     tasks = make_tasks(9)
     algo = fmrl.FMRL(fmrl.Ball(2.0), fmrl.OGD(), update, meta, fmrl.AverageDeviation())
-    history = fmrl.run(algo, tasks)
-    state, regrets = algo.init(np.zeros(3)), []
-    for task in tasks:
-        state, round = algo.step(state, task)
-        regrets.append(round.regret)
-    np.testing.assert_allclose(history.regret, regrets, atol=1e-10)
-    np.testing.assert_allclose(history.state.phi, state.phi, atol=1e-12)
-    orders = np.array([np.arange(9), np.arange(9)[::-1]])
-    side = fmrl.run(algo, tasks, orders=orders)
-    np.testing.assert_allclose(side.regret[0], history.regret, atol=1e-10)
-    np.testing.assert_allclose(side.regret[1], fmrl.run(algo, tasks[::-1]).regret, atol=1e-10)
-    half = fmrl.run(algo, tasks[:4])
-    fmrl.save_state(half.state, tmp_path / "state.npz")
-    rest = fmrl.run(algo, tasks[4:], state=fmrl.load_state(tmp_path / "state.npz"))
-    assert np.array_equal(rest.regret, history.regret[4:])
-    assert fmrl.parse(repr(algo)) == algo
+    every_way(algo, tasks, np.zeros(3))
+    resumes(algo, tasks, 4, tmp_path)
 
 
 @pytest.mark.parametrize("algo", ENSEMBLES, ids=lambda a: repr(a)[:40])
 def test_ensembles_resume_and_print(algo, tmp_path):
     tasks = make_tasks(22, centres=((0.6, 0.6, 0.0), (-0.6, 0.0, 0.6)))
-    history = fmrl.run(algo, tasks)
-    assert len(history) == 22
-    half = fmrl.run(algo, tasks[:9])
-    fmrl.save_state(half.state, tmp_path / "state.npz")
-    rest = fmrl.run(algo, tasks[9:], state=fmrl.load_state(tmp_path / "state.npz"))
-    assert np.array_equal(rest.regret, history.regret[9:])
-    assert fmrl.parse(repr(algo)) == algo
-    fmrl.save_history(history, tmp_path / "history.npz")
-    assert np.array_equal(fmrl.load_history(tmp_path / "history.npz").regret, history.regret)
-    state = algo.init(np.zeros(3))
-    for task, regret in zip(tasks, history.regret, strict=True):
-        state, round = algo.step(state, task)
-        np.testing.assert_allclose(round.regret, regret, atol=1e-10)
-    np.testing.assert_allclose(state.phi, history.state.phi, atol=1e-10)
+    every_way(algo, tasks, np.zeros(3))
+    resumes(algo, tasks, 9, tmp_path)
     with pytest.raises(fmrl.FMRLError, match="task after task"):
         fmrl.run(algo, tasks, meta_batch=2)
     with pytest.raises(fmrl.FMRLError, match="not made by"):
@@ -151,10 +126,8 @@ def test_ensembles_resume_and_print(algo, tmp_path):
 
 @pytest.mark.parametrize("algo", ENSEMBLES, ids=lambda a: repr(a)[:40])
 def test_orders_of_ensembles_are_separate_runs(algo):
-    tasks, rng = (
-        make_tasks(20, centres=((0.6, 0.6, 0.0), (-0.6, 0.0, 0.6))),
-        np.random.default_rng(0),
-    )
+    tasks = make_tasks(20, centres=((0.6, 0.6, 0.0), (-0.6, 0.0, 0.6)))
+    rng = np.random.default_rng(0)
     orders, seen = np.array([rng.permutation(20)[:18] for _ in range(3)]), []
     found = fmrl.run(algo, tasks, orders=orders, progress=seen.append)
     assert found.regret.shape == (3, 18) and sum(seen) == 18 and found.theta.shape == (3, 18, 3)
@@ -162,9 +135,8 @@ def test_orders_of_ensembles_are_separate_runs(algo):
         alone = fmrl.run(algo, [tasks[i] for i in order])
         np.testing.assert_allclose(found.regret[k], alone.regret, atol=1e-10)
         np.testing.assert_allclose(found.state.phi[k], alone.state.phi, atol=1e-10)
-        np.testing.assert_allclose(
-            found.state.similarity[0][k], alone.state.similarity[0], atol=1e-10
-        )
+        one, other = found.state.similarity[0][k], alone.state.similarity[0]
+        np.testing.assert_allclose(one, other, atol=1e-10)
         certificates = fmrl.certify(found, order=k), fmrl.certify(alone)
         bounds = [[b.total for b in c.bounds] for c in certificates]
         np.testing.assert_allclose(*bounds, rtol=1e-9)

@@ -7,17 +7,28 @@ import numpy as np
 import pytest
 import torch
 from array_api_compat import device
-from instances import LOSSES, UPDATES, WITHIN, make_data, make_domain, make_loss, similarity, width
+from instances import (
+    LOSSES,
+    METAS,
+    SCALARS,
+    SIMILARITIES,
+    UPDATES,
+    WITHIN,
+    make_data,
+    make_domain,
+    make_loss,
+    similarity,
+    width,
+)
 
 import fmrl
 from fmrl.core.arrays import namespace, to_numpy
 
+ELSEWHERE = array_api_strict.Device("device1")
 OTHERS = {
     "torch": lambda a: torch.from_numpy(np.array(a)),
     "strict": lambda a: array_api_strict.asarray(np.array(a)),
-    "strict elsewhere": lambda a: array_api_strict.asarray(
-        np.array(a), device=array_api_strict.Device("device1")
-    ),
+    "strict elsewhere": lambda a: array_api_strict.asarray(np.array(a), device=ELSEWHERE),
 }
 RAGGED = (3, 1, 2)
 
@@ -56,57 +67,23 @@ def test_every_namespace_gives_the_same(kind, domain_kind, other):
             fmrl.run(algo, streams(kind, convert)) for convert in (np.asarray, OTHERS[other])
         )
         like = streams(kind, OTHERS[other])[0].X
-        for name in (
-            "regret",
-            "gap",
-            "guess",
-            "eta",
-            "divergence",
-            "deviation",
-            "lipschitz",
-            "rounds",
-            "theta",
-            "optimum",
-            "bound",
-        ):
+        for name in (*SCALARS, "theta", "optimum", "bound"):
             a, b = getattr(found, name), getattr(expected, name)
             assert alike(a, like), name
             np.testing.assert_allclose(numpy_of(a), b, atol=1e-9, err_msg=name)
         for a, b in zip(found.losses, expected.losses, strict=True):
             np.testing.assert_allclose(numpy_of(a), b, atol=1e-9)
-        assert (
-            alike(found.state.phi, like)
-            and alike(found.tar, like)
-            and alike(found.running_tar(), like)
-        )
+        assert all(alike(a, like) for a in (found.state.phi, found.tar, found.running_tar()))
 
 
 @pytest.mark.parametrize("update", UPDATES, ids=repr)
-@pytest.mark.parametrize(
-    "meta",
-    [
-        fmrl.FollowLeader(),
-        fmrl.AdaptiveOGD(),
-        fmrl.LastUpdate(),
-        fmrl.Interpolate(1.0, 0.0, 3),
-        fmrl.Fixed([0.1] * 6),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("meta", [*METAS, fmrl.Fixed([0.1] * 6)], ids=repr)
 @pytest.mark.parametrize("other", OTHERS)
 def test_every_ingredient_in_every_namespace(update, meta, other):
-    rules = (
-        fmrl.Doubling(0.1, 1.2),
-        fmrl.ReleasedDoubling(0.1, 1.2),
-        fmrl.Known(0.3),
-        fmrl.AverageDeviation(),
-    )
-    for rule in rules if other == "torch" else rules[-1:]:
+    for rule in SIMILARITIES if other == "torch" else SIMILARITIES[-1:]:
         algo = fmrl.FMRL(fmrl.Ball(1.0), update=update, meta=meta, similarity=rule)
-        expected, found = (
-            fmrl.run(algo, streams("one-vs-all", convert))
-            for convert in (np.asarray, OTHERS[other])
-        )
+        kinds = np.asarray, OTHERS[other]
+        expected, found = (fmrl.run(algo, streams("one-vs-all", convert)) for convert in kinds)
         np.testing.assert_allclose(numpy_of(found.regret), expected.regret, atol=1e-9)
         np.testing.assert_allclose(numpy_of(found.state.phi), expected.state.phi, atol=1e-9)
 
@@ -134,10 +111,8 @@ def test_float32_stays_float32(kind, other, domain_kind):
         found = fmrl.run(fmrl.FMRL(domain, update=update), tasks)
         for name in ("regret", "gap", "guess", "eta", "lipschitz", "theta", "optimum"):
             assert alike(getattr(found, name), tasks[0].X), name
-        assert (
-            found.state.phi.dtype == namespace(tasks[0].X).float32
-            and found.state.guess.dtype == tasks[0].X.dtype
-        )
+        assert found.state.phi.dtype == namespace(tasks[0].X).float32
+        assert found.state.guess.dtype == tasks[0].X.dtype
     found = fmrl.run(fmrl.FMRL(domain), streams(kind, convert, np.float32))
     np.testing.assert_allclose(numpy_of(found.regret), exact.regret, atol=3e-3)
 

@@ -50,11 +50,8 @@ def released(tasks, classes, epsilon, gamma, update):
             theta = to_ball(theta - eta * gradient.ravel())
         optimum = fmrl.minimise(task.open(), fmrl.Ball(1.0))
         record.append((sum(losses) - optimum.value, D, eta, phi))
-        vector = {
-            "fal": optimum.theta,
-            "fli-online": theta,
-            "fli-batch": np.mean(iterates, axis=0),
-        }[update]
+        mean = np.mean(iterates, axis=0)
+        vector = {"fal": optimum.theta, "fli-online": theta, "fli-batch": mean}[update]
         if t > 0 and np.linalg.norm(optimum.theta - phi) > D:
             D = gamma * D
         phi = (weight * phi + math.sqrt(m) * vector) / (weight + math.sqrt(m))
@@ -96,11 +93,8 @@ def algorithm_2(tasks, classes, epsilon, gamma, update):
             total = total + gradient.ravel()
         optimum = fmrl.minimise(task.open(), fmrl.Ball(1.0))
         record.append((sum(losses) - optimum.value, D, eta))
-        vector = {
-            "fal": optimum.theta,
-            "fli-online": to_ball(phi - eta * total),
-            "fli-batch": np.mean(iterates, axis=0),
-        }[update]
+        last, mean = to_ball(phi - eta * total), np.mean(iterates, axis=0)
+        vector = {"fal": optimum.theta, "fli-online": last, "fli-batch": mean}[update]
         if math.sqrt(np.sum((vector - phi) ** 2) / 2) > D:
             k += 1
         D = gamma**k * epsilon
@@ -200,16 +194,9 @@ def test_meta_learning_pays_where_tasks_are_alike():
     truth, tasks = rng.normal(size=(2, 5)), []
     for _ in range(60):
         X = rng.normal(size=(10, 5))
-        tasks.append(
-            fmrl.Task(
-                X,
-                (X @ (truth + 0.05 * rng.normal(size=(2, 5))).T).argmax(axis=1),
-                loss=fmrl.OneVsAll(2),
-            )
-        )
-    meta, single = (
-        fmrl.run(fmrl.presets.paper(), tasks),
-        fmrl.run(fmrl.presets.single_task(), tasks),
-    )
+        y = (X @ (truth + 0.05 * rng.normal(size=(2, 5))).T).argmax(axis=1)
+        tasks.append(fmrl.Task(X, y, loss=fmrl.OneVsAll(2)))
+    presets = fmrl.presets.paper(), fmrl.presets.single_task()
+    meta, single = (fmrl.run(algo, tasks) for algo in presets)
     assert meta.tar < 0.5 * single.tar
     assert meta.tar <= meta.bound.mean()

@@ -10,10 +10,10 @@ import pytest
 from instances import make_tasks
 
 import fmrl
-from fmrl.core import accounting
+from fmrl.core import privacy
 from fmrl.core.arrays import to_numpy
-from fmrl.core.ensemble import abreast
-from fmrl.core.noise import normals
+from fmrl.core.metric import stacked
+from fmrl.core.privacy import normals
 from fmrl.core.rules.meta import End
 
 dp = pytest.importorskip("dp_accounting", reason="not installed: pip install 'fmrl[private]'")
@@ -36,7 +36,7 @@ def released(tree, theta, runs, seed=0):
     """phi after each task [T, runs, d], of runs with keys of their own, without a border."""
     domain, phi = fmrl.Euclidean(), np.zeros((runs, theta.shape[1]))
     trees = (dataclasses.replace(tree, seed=10**6 * seed + run) for run in range(runs))
-    memory = abreast([tree.init(domain, phi[0])[1] for tree in trees])
+    memory = stacked([tree.init(domain, phi[0])[1] for tree in trees])
     sigma, found = np.ones(runs), []
     for vector in theta:
         end = End(np.tile(vector, (runs, 1)), None, sigma)
@@ -125,8 +125,8 @@ def test_the_way_to_the_noise_and_back():
     for runs in (2, 5):
         shared = fmrl.Tree(1.0, 1e-6, 1000, runs=runs)
         assert shared.noise == pytest.approx(math.sqrt(runs) * tree.noise, rel=1e-3)
-        assert accounting.tree_epsilon(tree.noise, 1e-6, 1000, runs) > 1.2
-    noise = accounting.gaussian_noise(1.0, 1e-6)
+        assert privacy.tree_epsilon(tree.noise, 1e-6, 1000, runs) > 1.2
+    noise = privacy.gaussian_noise(1.0, 1e-6)
     assert dp.get_epsilon_gaussian(noise, 1e-6) == pytest.approx(1.0)
 
 

@@ -6,33 +6,16 @@ import os
 
 import numpy as np
 import pytest
-from instances import UPDATES, WITHIN, make_tasks
+from instances import METAS, SIMILARITIES, UPDATES, WITHIN, make_tasks
 
 import fmrl
-
-METAS = (
-    fmrl.FollowLeader(),
-    fmrl.AdaptiveOGD(),
-    fmrl.LastUpdate(),
-    fmrl.Interpolate(1.0, 0.0, 7),
-    fmrl.Fixed(),
-)
-SIMILARITIES = (
-    fmrl.Doubling(0.1, 1.4),
-    fmrl.ReleasedDoubling(0.1, 1.4),
-    fmrl.Known(0.4),
-    fmrl.AverageDeviation(),
-)
 
 
 def equal(a, b):
     """Same structure, same kinds, same bits."""
     if isinstance(a, tuple):
-        return (
-            isinstance(b, tuple)
-            and len(a) == len(b)
-            and all(equal(x, y) for x, y in zip(a, b, strict=True))
-        )
+        alike = isinstance(b, tuple) and len(a) == len(b)
+        return alike and all(equal(x, y) for x, y in zip(a, b, strict=True))
     if isinstance(a, int):
         return type(a) is type(b) and a == b
     a, b = np.asarray(a), np.asarray(b)
@@ -65,9 +48,8 @@ def compare(algo, tasks, cut, path, dtype=np.float64):
 @pytest.mark.parametrize("within", WITHIN, ids=repr)
 def test_step_resumes_bit_for_bit(update, within, tmp_path):
     for cut in (0, 1, 4):
-        compare(
-            fmrl.FMRL(fmrl.Ball(1.0), within, update), tasks_of(count=6), cut, tmp_path / "state"
-        )
+        algo = fmrl.FMRL(fmrl.Ball(1.0), within, update)
+        compare(algo, tasks_of(count=6), cut, tmp_path / "state")
 
 
 @pytest.mark.parametrize("meta", METAS, ids=repr)
@@ -78,12 +60,8 @@ def test_every_memory_resumes_bit_for_bit(meta, similarity, tmp_path):
 
 def test_float32_resumes_bit_for_bit(tmp_path):
     rng = np.random.default_rng(1)
-    tasks = [
-        fmrl.Task(
-            rng.normal(size=(4, 2)).astype(np.float32), rng.integers(0, 3, 4), loss=fmrl.OneVsAll(3)
-        )
-        for _ in range(5)
-    ]
+    rows = [(rng.normal(size=(4, 2)).astype(np.float32), rng.integers(0, 3, 4)) for _ in range(5)]
+    tasks = [fmrl.Task(X, y, loss=fmrl.OneVsAll(3)) for X, y in rows]
     compare(fmrl.FMRL(), tasks, 2, tmp_path / "state", np.float32)
 
 
@@ -99,9 +77,8 @@ def test_run_resumes_from_a_saved_state(update, cut, tmp_path):
     loaded = fmrl.load_state(path)
     assert equal(tuple(first.state), tuple(loaded))
     rest = fmrl.run(algo, tasks[cut:], state=loaded)
-    np.testing.assert_allclose(
-        np.concatenate([first.regret, rest.regret]), whole.regret, atol=1e-12
-    )
+    both = np.concatenate([first.regret, rest.regret])
+    np.testing.assert_allclose(both, whole.regret, atol=1e-12)
     np.testing.assert_allclose(rest.state.phi, whole.state.phi, atol=1e-12)
     assert rest.state.tasks == 9
     direct = fmrl.run(algo, tasks[cut:], state=first.state)
@@ -154,18 +131,14 @@ def test_foreign_files(tmp_path):
     np.save(tmp_path / "pickle.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
     (tmp_path / "text").write_text("a,b\n1,2\n")
     (tmp_path / "empty").write_bytes(b"")
-    np.savez(
-        tmp_path / "half.npz",
-        layout=np.frombuffer(b'{"fmrl": 1, "state": {"tasks": 3}}', dtype=np.uint8),
-    )
-    np.savez(
-        tmp_path / "lost.npz",
-        layout=np.frombuffer(b'{"fmrl": 1, "state": {"phi": {"array": "a9"}}}', dtype=np.uint8),
-    )
-    np.savez(tmp_path / "list.npz", layout=np.frombuffer(b"[1, 2]", dtype=np.uint8))
-    np.savez(
-        tmp_path / "later.npz", layout=np.frombuffer(b'{"fmrl": 99, "state": {}}', dtype=np.uint8)
-    )
+    layouts = {
+        "half": b'{"fmrl": 1, "state": {"tasks": 3}}',
+        "lost": b'{"fmrl": 1, "state": {"phi": {"array": "a9"}}}',
+        "list": b"[1, 2]",
+        "later": b'{"fmrl": 99, "state": {}}',
+    }
+    for name, text in layouts.items():
+        np.savez(tmp_path / f"{name}.npz", layout=np.frombuffer(text, dtype=np.uint8))
     files = sorted(p for p in tmp_path.iterdir() if p.is_file())
     assert len(files) == 9
     for file in [*files, tmp_path, tmp_path / "nowhere"]:
@@ -187,16 +160,14 @@ def test_a_failed_save_keeps_the_old_file(saved, monkeypatch):
     assert list(path.parent.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"meta": fmrl.Interpolate(1.0, 0.0, 9)},
-        {"meta": fmrl.LastUpdate()},
-        {"similarity": fmrl.AverageDeviation()},
-        {"similarity": fmrl.Known(0.3)},
-        {"domain": fmrl.Ball(0.01)},
-    ],
-)
+OTHERS = [
+    {"meta": fmrl.Interpolate(1.0, 0.0, 9)}, {"meta": fmrl.LastUpdate()},
+    {"similarity": fmrl.AverageDeviation()}, {"similarity": fmrl.Known(0.3)},
+    {"domain": fmrl.Ball(0.01)},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", OTHERS, ids=repr)
 def test_a_state_of_another_composition_is_refused(change):
     tasks = [fmrl.Task(np.eye(2), [0.5, t / 4], loss=fmrl.Squared()) for t in range(4)]
     state = fmrl.run(fmrl.FMRL(), tasks).state

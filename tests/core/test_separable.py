@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import reference
+from instances import loop, same
 
 import fmrl
 
@@ -78,16 +79,10 @@ def test_agrees_with_cvxpy_where_that_resolves_it(domain, kind):
 @pytest.mark.parametrize("kind", ["softmax", "one-vs-all", "logistic"])
 @pytest.mark.parametrize("domain", DOMAINS[:3], ids=repr)
 def test_run_is_step_in_a_loop(domain, kind, within):
-    tasks = sorted(
-        (separable(kind, seed) for seed in range(8)), key=lambda task: task.rounds
-    )  # so that blocks hold several
+    # Sorted, so that blocks hold several.
+    tasks = sorted((separable(kind, seed) for seed in range(8)), key=lambda task: task.rounds)
     algo = fmrl.FMRL(domain, within, fmrl.FAL())
-    history, state = fmrl.run(algo, tasks), algo.init(np.zeros(tasks[0].dim))
-    for t, task in enumerate(tasks):
-        state, alone = algo.step(state, task)
-        np.testing.assert_allclose(history.theta[t], alone.theta, rtol=0, atol=1e-10)
-        np.testing.assert_allclose(history.regret[t], alone.regret, rtol=1e-10, atol=1e-10)
-        np.testing.assert_allclose(history.losses[t], alone.losses, rtol=0, atol=1e-10)
+    same(fmrl.run(algo, tasks), loop(algo, tasks, np.zeros(tasks[0].dim)))
 
 
 @pytest.mark.parametrize("loss", [fmrl.Softmax(3), fmrl.OneVsAll(3), fmrl.Logistic()], ids=repr)

@@ -52,10 +52,8 @@ def test_an_endless_stream_can_be_stopped():
 @pytest.mark.parametrize("update", [fmrl.FAL(), fmrl.FLIBatch()], ids=repr)
 def test_generator_and_list_give_the_same(update):
     tasks = make_tasks("one-vs-all", 9, 2, np.random.default_rng(1))
-    a, b = (
-        fmrl.run(fmrl.FMRL(update=update), tasks),
-        fmrl.run(fmrl.FMRL(update=update), (t for t in tasks)),
-    )
+    algo = fmrl.FMRL(update=update)
+    a, b = fmrl.run(algo, tasks), fmrl.run(algo, (t for t in tasks))
     np.testing.assert_array_equal(a.regret, b.regret)
 
 
@@ -138,10 +136,6 @@ def test_an_interrupt_among_orders(update, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        fmrl.run(
-            fmrl.FMRL(update=update),
-            tasks,
-            orders=[[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0]],
-            progress=progress,
-        )
+        orders = [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0]]
+        fmrl.run(fmrl.FMRL(update=update), tasks, orders=orders, progress=progress)
     assert caught.value.history.regret.shape == (2, 2)

@@ -54,12 +54,8 @@ def test_every_kind_of_table_gives_the_same_tasks(tmp_path):
             tasks = list(stream)
             assert [t.name for t in tasks] == ["b", "a", "c"]
             assert tasks[0].X.tolist() == [[1, 0, 1, 0], [2, 1, 0, 0], [3, 1, 0, 0]]
-        assert stream.loss == Logistic((False, True)) and stream.encoder.names == [
-            "size",
-            "kind=x",
-            "kind=y",
-            "kind=z",
-        ]
+        assert stream.loss == Logistic((False, True))
+        assert stream.encoder.names == ["size", "kind=x", "kind=y", "kind=z"]
 
 
 def test_several_files_are_one_table(tmp_path):
@@ -333,11 +329,8 @@ def test_wrong_tables(tmp_path):
         Policy(missing="guess")
     (tmp_path / "x.csv").write_bytes(b"t,y\n1,caf\xe9\n2,b\n")
     with pytest.raises(TableError, match="cannot be read"):
-        list(
-            tasks_from_frame(
-                tmp_path / "x.csv", task="t", target="y", features=["t"], one_class="keep"
-            )
-        )
+        given = {"task": "t", "target": "y", "features": ["t"], "one_class": "keep"}
+        list(tasks_from_frame(tmp_path / "x.csv", **given))
     (tmp_path / "x.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(TableError, match="cannot be read"):
         tasks_from_frame(tmp_path / "x.parquet", task="t", target="y")

@@ -12,6 +12,7 @@ from fmrl.errors import ArchiveError, ChecksumError, LayoutError, PickleError
 
 Image = pytest.importorskip("PIL.Image")
 RNG = np.random.default_rng(0)
+NAMES = ("Latin/character01", "Latin/character02", "Ulog/character01")
 
 
 def png(bits):
@@ -36,12 +37,8 @@ def drawings():
 
 @pytest.fixture
 def omniglot_folder(tmp_path, drawings):
-    names = (
-        ("images_background", "Latin/character01"),
-        ("images_background", "Latin/character02"),
-        ("images_evaluation", "Ulog/character01"),
-    )
-    for c, (part, name) in enumerate(names):
+    parts = ("images_background", "images_background", "images_evaluation")
+    for c, (part, name) in enumerate(zip(parts, NAMES, strict=True)):
         for d in range(2):
             path = tmp_path / part / name / f"{c:04d}_{d:02d}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,21 +54,18 @@ def test_omniglot_folder_zip_and_packed_agree(omniglot_folder, drawings, tmp_pat
             for f in sorted((omniglot_folder / part).rglob("*.png")):
                 z.write(f, f.relative_to(omniglot_folder).as_posix())
     packed = tmp_path / "packed.npz"
-    names = np.array(["Latin/character01", "Latin/character02", "Ulog/character01"])
-    swapped = np.packbits(
-        drawings[[1, 0, 2]].reshape(6, -1), axis=1
-    )  # packed in another order: numbers follow names all the same
-    np.savez(packed, packed=swapped, names=names[[1, 0, 2]], n_background=2)
+    # Packed in another order: numbers follow names all the same.
+    swapped = np.packbits(drawings[[1, 0, 2]].reshape(6, -1), axis=1)
+    np.savez(packed, packed=swapped, names=np.array(NAMES)[[1, 0, 2]], n_background=2)
     sets = [load_omniglot(s, size=None, expect=(3, 2)) for s in (omniglot_folder, zips, packed)]
     for s in sets:
-        assert s.names == tuple(names) and np.array_equal(s.images, sets[0].images)
+        assert s.names == NAMES and np.array_equal(s.images, sets[0].images)
         assert np.array_equal(s.take([[0, 1], [2, 2]], [[0, 1], [0, 1]])[1], drawings[2])
 
 
 def test_a_packed_file_that_is_a_bomb(tmp_path):
-    np.savez_compressed(
-        tmp_path / "b.npz", packed=np.zeros((14 << 10, 1379), np.uint8), names=np.array(["a"])
-    )
+    zeros = np.zeros((14 << 10, 1379), np.uint8)
+    np.savez_compressed(tmp_path / "b.npz", packed=zeros, names=np.array(["a"]))
     with pytest.raises(ArchiveError, match="decompression bomb"):
         load_omniglot(tmp_path / "b.npz")
 
@@ -86,9 +80,8 @@ def test_omniglot_counts_are_verified(omniglot_folder):
 
 def test_resizing_takes_the_pixel_at_the_centre(omniglot_folder, drawings):
     small = load_omniglot(omniglot_folder, size=28, expect=(3, 2))
-    theirs = np.asarray(
-        Image.fromarray(drawings[1, 1].astype(np.uint8)).resize((28, 28), Image.Resampling.NEAREST)
-    )
+    whole = Image.fromarray(drawings[1, 1].astype(np.uint8))
+    theirs = np.asarray(whole.resize((28, 28), Image.Resampling.NEAREST))
     assert small.images.dtype == np.uint8 and np.array_equal(small.take(1, 1), theirs)
 
 
@@ -137,11 +130,8 @@ def test_omniglot_shared(shared):
     held = np.load(path)
     full = np.unpackbits(held["packed"], axis=1)[:, :11025].reshape(1623, 20, 105, 105)
     p = load_omniglot(data=path.parent, size=None)
-    assert (
-        p.names == s.names
-        and list(p.names[:964]) == sorted(p.names[:964])
-        and p.names[0].startswith("Alphabet_of_the_Magi")
-    )
+    assert p.names == s.names and p.names[0].startswith("Alphabet_of_the_Magi")
+    assert list(p.names[:964]) == sorted(p.names[:964])
     for c in (0, 5, 963, 964, 1622):
         theirs = held["names"].tolist().index(p.names[c])
         assert np.array_equal(p.take(c, [3, 19]), full[theirs, [3, 19]])
@@ -197,17 +187,15 @@ def test_mixed_sizes_are_named(tmp_path):
 def test_both_common_pickles(tmp_path):
     images = RNG.integers(0, 255, (6, 84, 84, 3), np.uint8)
     order = {"n01": [0, 3, 4], "n02": [1, 2, 5]}
-    (tmp_path / "mini-imagenet-cache-train.pkl").write_bytes(
-        pickle.dumps({"image_data": images, "class_dict": order})
-    )
+    held = {"image_data": images, "class_dict": order}
+    (tmp_path / "mini-imagenet-cache-train.pkl").write_bytes(pickle.dumps(held))
     s = load_mini_imagenet(tmp_path, strict=False)
     assert s.names == ("n01", "n02") and np.array_equal(s.take([0, 1], [1, 2]), images[[3, 5]])
     other = tmp_path / "other"
     other.mkdir()
     held = {b"data": images, b"labels": [9, 10, 10, 9, 9, 10]}
-    (other / "miniImageNet_category_split_train_phase_train.pickle").write_bytes(
-        pickle.dumps(held, protocol=2)
-    )
+    path = other / "miniImageNet_category_split_train_phase_train.pickle"
+    path.write_bytes(pickle.dumps(held, protocol=2))
     s = load_mini_imagenet(other, strict=False)
     assert s.names == ("9", "10") and np.array_equal(s.take([0, 1], [1, 2]), images[[3, 5]])
     assert not s.images.flags.owndata
@@ -218,9 +206,8 @@ def test_a_pickle_with_a_payload(tmp_path):
         def __reduce__(self):
             return (open, (str(tmp_path / "executed"), "w"))
 
-    (tmp_path / "mini-imagenet-cache-test.pkl").write_bytes(
-        pickle.dumps({"image_data": Evil(), "class_dict": {}})
-    )
+    held = {"image_data": Evil(), "class_dict": {}}
+    (tmp_path / "mini-imagenet-cache-test.pkl").write_bytes(pickle.dumps(held))
     with pytest.raises(PickleError, match="it was not run"):
         load_mini_imagenet(tmp_path, split="test")
     assert not (tmp_path / "executed").exists()

@@ -35,13 +35,8 @@ def test_pandas_missing_text_is_missing(dtype):
 
 def test_pandas_nullable_numbers_and_times():
     pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame(
-        BASE
-        | {
-            "n": pd.array([1, None, 3, 4], dtype="Int64"),
-            "b": pd.array([True, None] * 2, "boolean"),
-        }
-    )
+    counts, flags = pd.array([1, None, 3, 4], "Int64"), pd.array([True, None] * 2, "boolean")
+    frame = pd.DataFrame(BASE | {"n": counts, "b": flags})
     got = tasks(frame, policy=Policy(missing="mean"), features=["n", "b"])
     assert got[0].X.tolist() == [[1, 1], [8 / 3, 1]]
     frame = pd.DataFrame(
@@ -191,10 +186,8 @@ def test_rows_in_messages_are_those_of_the_table(tmp_path):
 
 def test_rows_that_tie_keep_their_order(tmp_path):
     n = 20_000
-    task, key = (
-        np.arange(n) * 7 % 40,
-        np.arange(n) // 40 * 13 % 3,
-    )  # neither lies sorted, so that only a stable sort passes
+    # Neither lies sorted, so that only a stable sort passes.
+    task, key = np.arange(n) * 7 % 40, np.arange(n) // 40 * 13 % 3
     frame = pl.DataFrame({"t": task, "k": key, "x": np.arange(n) * 1.0, "y": np.arange(n) / 2})
     frame.write_parquet(tmp_path / "f.parquet")
     for table in (frame, tmp_path / "f.parquet"):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import fmrl
 from fmrl import playground, report
 from fmrl.cli.main import app
-from fmrl.playground.table import MOST
+from fmrl.playground.page import MOST
 from fmrl.runs import Run
 
 

@@ -19,17 +19,10 @@ from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 FLAGS = (
-    "--headless=new",
-    "--remote-debugging-pipe",
-    "--no-first-run",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--force-device-scale-factor=1",
-)
+    "--headless=new", "--remote-debugging-pipe", "--no-first-run", "--disable-gpu",
+    "--disable-dev-shm-usage", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--hide-scrollbars", "--force-device-scale-factor=1",
+)  # fmt: skip
 
 
 def find() -> str | None:
@@ -53,10 +46,8 @@ class Browser:
         # Inside a container, or as root, Chromium's own sandbox cannot start; the pages here are
         # our own files.
         command = [path, *FLAGS, "--no-sandbox", f"--user-data-dir={profile}", "about:blank"]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.process = subprocess.Popen(
-            command, preexec_fn=move, close_fds=True, pass_fds=(3, 4), **quiet
-        )
+        how = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "close_fds": True}
+        self.process = subprocess.Popen(command, preexec_fn=move, pass_fds=(3, 4), **how)
         for fd in (ours, theirs, *high):
             os.close(fd)
         self._buffer, self._next = b"", 0
@@ -65,9 +56,8 @@ class Browser:
     def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
         """Send a command and wait for its answer; events met on the way are kept."""
         self._next += 1
-        message = {"id": self._next, "method": method, "params": params} | (
-            {"sessionId": session} if session else {}
-        )
+        message = {"id": self._next, "method": method, "params": params}
+        message |= {"sessionId": session} if session else {}
         os.write(self._in, json.dumps(message).encode() + b"\0")
         while True:
             answer = self._read(90.0)
@@ -80,10 +70,8 @@ class Browser:
 
     def wait(self, session: str, method: str, seconds: float = 30.0) -> None:
         """Until an event of this name has come."""
-        until = time.monotonic() + seconds
-        while not any(
-            e.get("method") == method and e.get("sessionId") == session for e in self.events
-        ):
+        until, wanted = time.monotonic() + seconds, (method, session)
+        while not any((e.get("method"), e.get("sessionId")) == wanted for e in self.events):
             if self._read(max(0.0, until - time.monotonic())) is None:
                 raise TimeoutError(f"{method} never came")
 
@@ -101,16 +89,9 @@ class Browser:
             self.events.append(message)
         return message
 
-    def page(
-        self,
-        path: Path,
-        width: int = 1100,
-        height: int = 900,
-        dark: bool = False,
-        touch: bool = False,
-    ) -> Page:
-        """A new tab that has loaded ``path``."""
-        return Page(self, path, width, height, dark, touch)
+    def page(self, path: Path, **look: Any) -> Page:
+        """A new tab that has loaded ``path``, with a `Page`'s width, height, dark and touch."""
+        return Page(self, path, **look)
 
     def close(self) -> None:
         """End the browser."""
@@ -131,23 +112,17 @@ class Page:
     """
 
     def __init__(
-        self, browser: Browser, path: Path, width: int, height: int, dark: bool, touch: bool
-    ):
+        self, browser: Browser, path: Path, width: int = 1100, height: int = 900,
+        dark: bool = False, touch: bool = False,
+    ):  # fmt: skip
         self.browser = browser
-        target = browser.call("Target.createTarget", url="about:blank")["targetId"]
-        self.target = target
-        self.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)[
-            "sessionId"
-        ]
+        self.target = browser.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = browser.call("Target.attachToTarget", targetId=self.target, flatten=True)
+        self.session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=touch,
-        )
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": touch}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
         self.call("Emulation.setTouchEmulationEnabled", enabled=touch)
         self.scheme("dark" if dark else "light")
         browser.events.clear()
@@ -160,26 +135,22 @@ class Page:
 
     def scheme(self, name: str) -> None:
         """prefers-color-scheme."""
-        self.call(
-            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": name}]
-        )
+        feature = {"name": "prefers-color-scheme", "value": name}
+        self.call("Emulation.setEmulatedMedia", features=[feature])
 
     def js(self, expression: str) -> Any:
         """The value of an expression; a promise is awaited, an exception raised."""
-        answer = self.call(
-            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
-        )
+        how = {"returnByValue": True, "awaitPromise": True}
+        answer = self.call("Runtime.evaluate", expression=expression, **how)
         if "exceptionDetails" in answer:
-            raise RuntimeError(
-                answer["exceptionDetails"]["exception"].get("description", "script failed")
-            )
+            thrown = answer["exceptionDetails"]["exception"]
+            raise RuntimeError(thrown.get("description", "script failed"))
         return answer["result"].get("value")
 
     def frames(self) -> None:
         """Until layout and observers have settled."""
-        self.js(
-            "new Promise(r => requestAnimationFrame(() => requestAnimationFrame(() => r(true))))"
-        )
+        twice = "requestAnimationFrame(() => requestAnimationFrame(() => r(true)))"
+        self.js(f"new Promise(r => {twice})")
 
     def mouse(self, kind: str, x: float, y: float, clicks: int = 0) -> None:
         held = kind != "mouseMoved" or clicks
@@ -192,17 +163,12 @@ class Page:
 
     def screenshot(self, path: Path, selector: str | None = None) -> None:
         """The whole page, or one element of it, as a PNG."""
-        node = (
-            "document.documentElement"
-            if selector is None
-            else f"document.querySelector({json.dumps(selector)})"
-        )
+        node = f"document.querySelector({json.dumps(selector or 'html')})"
         sides = "r => [r.x, r.y + scrollY, r.width, r.height]"
         x, y, width, height = self.js(f"({sides})({node}.getBoundingClientRect())")
         clip = {"x": x, "y": y, "width": width, "height": height, "scale": 1}
-        data = self.call(
-            "Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True
-        )["data"]
+        how = {"format": "png", "clip": clip, "captureBeyondViewport": True}
+        data = self.call("Page.captureScreenshot", **how)["data"]
         Path(path).write_bytes(base64.b64decode(data))
 
     @property
@@ -210,31 +176,23 @@ class Page:
         """Console errors and warnings, log entries (content policy included) and uncaught
         exceptions.
         """
-        found = []
+        found, loud = [], ("error", "warning", "assert")
         for event in self._events():
             method, params = event["method"], event["params"]
             if method == "Runtime.exceptionThrown":
-                found.append(
-                    params["exceptionDetails"].get("exception", {}).get("description", "exception")
-                )
+                thrown = params["exceptionDetails"].get("exception", {})
+                found.append(thrown.get("description", "exception"))
             elif method == "Log.entryAdded":
                 found.append(params["entry"]["text"])
-            elif method == "Runtime.consoleAPICalled" and params["type"] in (
-                "error",
-                "warning",
-                "assert",
-            ):
+            elif method == "Runtime.consoleAPICalled" and params["type"] in loud:
                 found.append(str(params["args"]))
         return found
 
     @property
     def requests(self) -> list[str]:
         """Every address asked for, data: and the page itself included."""
-        return [
-            e["params"]["request"]["url"]
-            for e in self._events()
-            if e["method"] == "Network.requestWillBeSent"
-        ]
+        asked = (e for e in self._events() if e["method"] == "Network.requestWillBeSent")
+        return [e["params"]["request"]["url"] for e in asked]
 
     def _events(self) -> list[dict[str, Any]]:
         self.js("1")  # whatever was under way has been reported once this is answered

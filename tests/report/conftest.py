@@ -53,101 +53,48 @@ def hostile():
     nan, inf = float("nan"), float("inf")
     n = len(ATTACKS)
     numbers = [nan, inf, -inf, None, -3.0, 0.0, 1e-300, 1e300, 2.0, 1.0, 5.0]
-    point = {"name": "p", "x": 0.0, "y": 0.0, "distance": 1.0}
+    first, second, third, fourth, *_ = ATTACKS
+    pairs = list(zip(ATTACKS, numbers, strict=True))
+    ends = {"low": [-90.0, -3.0, nan], "high": [inf, -1.0, nan]}
+    methods = [{"name": first, "mean": [-40.0, -2.0, nan]} | ends]
+    methods.append({"name": second, "mean": [None, 0.5, 0.9]})
+    gain = {"against": second, "shots": None, "mean": -3.0, "low": -4.0, "high": -2.0}
+    points = [
+        {"name": a, "x": float(i), "y": v, "distance": 1.0, "outlier": i % 2 == 0}
+        for i, (a, v) in enumerate(pairs)
+    ]
+    drift = {"p": nan, "path": inf, "chance": None}
+    drift["changes"] = [{"after": nan, "low": first, "high": inf}]
+    groups = {"p": third, "k": 2, "sizes": []} | dict.fromkeys(
+        ("values", "gaps", "errors"), numbers
+    )
+    environment = {"sentence": first, "memory": inf, "worth_drift": nan, "worth_groups": second}
+    environment |= {"drift": drift, "groups": groups}
+    environment["curve"] = dict.fromkeys(("task", "all", "recent"), numbers)
+    bound = {"name": first, "total": inf, "terms": {second: nan}, "place": third}
+    bound["assumptions"] = [{"name": fourth, "status": "false", "detail": ""}]
+    run = {"command": first, "configuration": dict.fromkeys(ATTACKS, second), "seconds": nan}
+    run |= {"versions": {first: second}, "data": [{"name": third, "sha256": first}]}
+    data = {"kind": "classification", "tasks": n, "classes": list(ATTACKS), "source": second}
     return {
-        "title": ATTACKS[0],
-        "data": {
-            "kind": "classification",
-            "tasks": n,
-            "classes": list(ATTACKS),
-            "source": ATTACKS[1],
-            "task_column": ATTACKS[2],
-        },
-        "heldout": {
-            "metric": "r2",
-            "shots": [1, 2, 4],
-            "tasks": 1,
-            "methods": [
-                {
-                    "name": ATTACKS[0],
-                    "mean": [-40.0, -2.0, nan],
-                    "low": [-90.0, -3.0, nan],
-                    "high": [inf, -1.0, nan],
-                },
-                {"name": ATTACKS[1], "mean": [None, 0.5, 0.9]},
-            ],
-            "differences": [
-                {"against": ATTACKS[1], "shots": None, "mean": -3.0, "low": -4.0, "high": -2.0}
-            ],
-        },
-        "learned": {
-            "coefficients": [
-                {"feature": a, "value": v, "output": a}
-                for a, v in zip(ATTACKS, numbers, strict=True)
-            ]
-        },
-        "curves": {
-            "task": list(range(1, n + 1)),
-            "name": list(ATTACKS),
-            "tar": numbers,
-            "bound": numbers,
-            "guess": numbers,
-            "of": n,
-        },
-        "similarity": {
-            "points": [
-                point | {"name": a, "x": float(i), "y": v, "outlier": i % 2 == 0}
-                for i, (a, v) in enumerate(zip(ATTACKS, numbers, strict=True))
-            ],
-            "rule": ATTACKS[1],
-            "phi": (nan, 0.0),
-            "ball": (0.0, 0.0, inf),
-            "environment": {
-                "sentence": ATTACKS[0],
-                "memory": inf,
-                "worth_drift": nan,
-                "worth_groups": ATTACKS[1],
-                "drift": {
-                    "p": nan,
-                    "path": inf,
-                    "chance": None,
-                    "changes": [{"after": nan, "low": ATTACKS[0], "high": inf}],
-                },
-                "groups": {
-                    "p": ATTACKS[2],
-                    "k": 2,
-                    "sizes": [],
-                    "values": numbers,
-                    "gaps": numbers,
-                    "errors": numbers,
-                },
-                "curve": {"task": numbers, "all": numbers, "recent": numbers},
-            },
-        },
+        "title": first,
+        "data": data | {"task_column": third},
+        "heldout": {"metric": "r2", "shots": [1, 2, 4], "tasks": 1, "methods": methods}
+        | {"differences": [gain]},
+        "learned": {"coefficients": [{"feature": a, "value": v, "output": a} for a, v in pairs]},
+        "curves": {"task": list(range(1, n + 1)), "name": list(ATTACKS), "of": n}
+        | dict.fromkeys(("tar", "bound", "guess"), numbers),
+        "similarity": {"points": points, "rule": second, "phi": (nan, 0.0)}
+        | {"ball": (0.0, 0.0, inf), "environment": environment},
         "certificate": {
-            "bounds": [
-                {
-                    "name": ATTACKS[0],
-                    "total": inf,
-                    "terms": {ATTACKS[1]: nan},
-                    "place": ATTACKS[2],
-                    "assumptions": [{"name": ATTACKS[3], "status": "false", "detail": ""}],
-                }
-            ],
-            "refused": [{"name": ATTACKS[0], "why": ATTACKS[1]}],
+            "bounds": [bound],
+            "refused": [{"name": first, "why": second}],
             "assumptions": [{"name": a, "status": "assumed", "detail": a} for a in ATTACKS],
-            "reason": ATTACKS[0],
+            "reason": first,
             "tar": [nan, nan],
         },
-        "run": {
-            "command": ATTACKS[0],
-            "configuration": dict.fromkeys(ATTACKS, ATTACKS[1]),
-            "versions": {ATTACKS[0]: ATTACKS[1]},
-            "data": [{"name": ATTACKS[2], "sha256": ATTACKS[0]}],
-            "seconds": nan,
-            "created": ATTACKS[1],
-        },
-        "bibtex": ATTACKS[0],
+        "run": run | {"created": second},
+        "bibtex": first,
     }
 
 
@@ -162,18 +109,10 @@ def large():
     optima = rng.normal(size=(T, 6))
     optima[500] += 60
     names = [f"user {i}" for i in range(T)]
-    return {
-        "title": "many",
-        "curves": {
-            "task": task.tolist(),
-            "name": names,
-            "tar": (5 / np.sqrt(task)).tolist(),
-            "guess": guess.tolist(),
-            "distance": distance.tolist(),
-            "of": T,
-        },
-        "similarity": report.similarity_map(optima, names),
-    }
+    columns = {"task": task, "tar": 5 / np.sqrt(task), "guess": guess, "distance": distance}
+    curves = {name: column.tolist() for name, column in columns.items()}
+    alike = report.similarity_map(optima, names)
+    return {"title": "many", "curves": curves | {"name": names, "of": T}, "similarity": alike}
 
 
 @pytest.fixture(scope="session")

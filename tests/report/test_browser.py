@@ -40,9 +40,12 @@ def box(page, chart):
 
 def tip(page, chart):
     """Text of the tooltip, or None."""
-    return page.js(
-        f"(t => t.hidden ? null : t.innerText)(document.querySelector('[data-chart={chart}] .tip'))"
-    )
+    node = f"document.querySelector('[data-chart={chart}] .tip')"
+    return page.js(f"(t => t.hidden ? null : t.innerText)({node})")
+
+
+def count(page, selector):
+    return page.js(f"document.querySelectorAll({json.dumps(selector)}).length")
 
 
 def ticks(page, chart):
@@ -62,7 +65,7 @@ def drag(page, chart, start, stop):
     page.mouse("mouseMoved", *at(start))
     page.mouse("mousePressed", *at(start), 1)
     page.mouse("mouseMoved", *at(stop), 1)
-    brushes = page.js(f"document.querySelectorAll('[data-chart={chart}] .brush').length")
+    brushes = count(page, f"[data-chart={chart}] .brush")
     page.mouse("mouseReleased", *at(stop), 1)
     page.frames()
     return brushes
@@ -74,12 +77,10 @@ def test_renders_silently_and_alone(open_page, real):
     assert len(page.requests) == 1 and page.requests[0].startswith("file://")
     for chart in CHARTS:
         marks = f"[data-chart={chart}] .plot > svg :is(path.line, path.marks)"
-        assert page.js(f"document.querySelectorAll('{marks}').length") >= 1, chart
+        assert count(page, marks) >= 1, chart
         _, _, width, height = box(page, chart)
         assert width > 400 and height > 200
-    assert (
-        page.js("document.querySelectorAll('[data-chart=similarity] .marks').length") > 300
-    )  # a dot per task
+    assert count(page, "[data-chart=similarity] .marks") > 300  # a dot per task
     strange = "t => /NaN|undefined|Infinity/.test(t.textContent)"
     assert page.js(f"[...document.querySelectorAll('svg text')].some({strange})") is False
 
@@ -89,10 +90,8 @@ def test_content_policy_forbids_requests(open_page, real):
     script.
     """
     page = open_page(real)
-    assert (
-        page.js("fetch('https://example.invalid/x').then(() => 'sent', () => 'refused')")
-        == "refused"
-    )
+    sent = "then(() => 'sent', () => 'refused')"
+    assert page.js(f"fetch('https://example.invalid/x').{sent}") == "refused"
     ends = "onerror: () => r('refused'), onload: () => r('sent')"
     image = f"Object.assign(new Image(), {{{ends}, src: 'https://example.invalid/i.png'}})"
     assert page.js(f"new Promise(r => {{ {image} }})") == "refused"
@@ -108,16 +107,12 @@ def test_hover_gives_the_exact_values(open_page, real):
     lines = tip(page, "heldout").splitlines()
     assert lines[0] == "shots 32"
     method = real["heldout"]["methods"][1]
-    assert (
-        f"per-task: {method['mean'][-1]:.4g} ({method['low'][-1]:.4g} to {method['high'][-1]:.4g})"
-        in lines
-    )
+    mean, low, high = (f"{method[end][-1]:.4g}" for end in ("mean", "low", "high"))
+    assert f"per-task: {mean} ({low} to {high})" in lines
     hover(page, "tar", 0.99, 0.5)
     found = tip(page, "tar")
-    assert (
-        found.startswith("task 320 · sensor 319")
-        and f"measured TAR: {real['curves']['tar'][-1]:.6g}"[:22] in found
-    )
+    assert found.startswith("task 320 · sensor 319")
+    assert f"measured TAR: {real['curves']['tar'][-1]:.6g}"[:22] in found
     page.mouse("mouseMoved", 2, 2)
     page.frames()
     assert tip(page, "tar") is None
@@ -130,16 +125,12 @@ def test_hover_names_the_task_on_the_map(open_page, real):
     paths = f"[...{node}].map(p => p.getAttribute('d')).find(d => d.includes('m0,'))"  # the crosses
     x, y = map(float, page.js(paths).split("l")[0][1:].split(","))
     left, top, width, _ = box(page, "similarity")
-    scale = width / page.js(
-        "document.querySelector('[data-chart=similarity] .plot > svg').viewBox.baseVal.width"
-    )
+    plot = "document.querySelector('[data-chart=similarity] .plot > svg')"
+    scale = width / page.js(f"{plot}.viewBox.baseVal.width")
     page.mouse("mouseMoved", left + (x + 4.5) * scale, top + (y + 4.5) * scale)
     page.frames()
-    found = tip(page, "similarity")
-    assert (
-        found.splitlines()[0] == far["name"]
-        and f"distance {far['distance']:.3g}".rstrip("0").rstrip(".") in found
-    )
+    found, said = tip(page, "similarity"), f"distance {far['distance']:.3g}"
+    assert found.splitlines()[0] == far["name"] and said.rstrip("0").rstrip(".") in found
 
 
 @pytest.mark.parametrize("chart", CHARTS)
@@ -204,9 +195,8 @@ def test_keys_reach_everything(open_page, real):
 
 
 def luminance(page, node="document.body", part="backgroundColor"):
-    red, green, blue = page.js(
-        f"getComputedStyle({node}).{part}.match(/[0-9.]+/g).slice(0, 3).map(Number)"
-    )
+    numbers = f"getComputedStyle({node}).{part}.match(/[0-9.]+/g)"
+    red, green, blue = page.js(f"{numbers}.slice(0, 3).map(Number)")
     return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255
 
 
@@ -237,12 +227,9 @@ def test_phone(open_page, real, hostile, width):
     page = open_page(real, width=width, height=740, touch=True)
     left, top, w, h = box(page, "tar")
     assert w > 280
-    page.call(
-        "Input.dispatchTouchEvent",
-        type="touchStart",
-        touchPoints=[{"x": left + w / 2, "y": top + h / 2}],
-    )
-    page.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    middle = {"x": left + w / 2, "y": top + h / 2}
+    for kind, points in (("touchStart", [middle]), ("touchEnd", [])):
+        page.call("Input.dispatchTouchEvent", type=kind, touchPoints=points)
     page.frames()
     assert tip(page, "tar").startswith("task ")
     shown = "document.querySelector('[data-chart=tar] .tip').getBoundingClientRect()"
@@ -253,23 +240,15 @@ def test_phone(open_page, real, hostile, width):
 def test_hostile_facts_do_nothing(open_page, hostile):
     page = open_page(hostile)
     assert page.js("window.hacked") is None and page.complaints == [] and len(page.requests) == 1
-    assert (
-        page.js(
-            "document.querySelectorAll('img, iframe, object, script:not([type]) ~ script').length"
-        )
-        == 0
-    )
+    assert count(page, "img, iframe, object, script:not([type]) ~ script") == 0
     for chart in CHARTS:
         box(page, chart)
         page.js(f"document.querySelector('[data-chart={chart}] .plot > svg').focus()")
         for key in ("ArrowRight", "ArrowRight", "ArrowDown", "+", "-", "Escape"):
             page.press(key)
-        for i in range(
-            page.js(f"document.querySelectorAll('[data-chart={chart}] .controls button').length")
-        ):
-            page.js(
-                f"document.querySelectorAll('[data-chart={chart}] .controls button')[{i}].click()"
-            )
+        buttons = f"[data-chart={chart}] .controls button"
+        for i in range(count(page, buttons)):
+            page.js(f"document.querySelectorAll('{buttons}')[{i}].click()")
         text = json.dumps(ticks(page, chart))
         assert "NaN" not in text and "Infinity" not in text and "undefined" not in text
     assert page.js("window.hacked") is None and page.complaints == []
@@ -302,17 +281,15 @@ def test_very_negative_scores_are_cut_off_openly(open_page, hostile):
 def test_small_facts(open_page, facts):
     page = open_page(facts)
     assert page.complaints == []
-    assert (
-        page.js("[...document.querySelectorAll('svg *')].every(e => !/NaN/.test(e.outerHTML))")
-        is True
-    )
+    every = "[...document.querySelectorAll('svg *')]"
+    assert page.js(f"{every}.every(e => !/NaN/.test(e.outerHTML))") is True
 
 
 def test_large_run(open_page, large):
     page = open_page(large)
     hover(page, "guess", 0.9, 0.5)
     assert tip(page, "guess").startswith("task ") and page.complaints == []
-    assert page.js("document.querySelectorAll('*').length") < 12_000
+    assert count(page, "*") < 12_000
 
 
 def test_the_theory_is_folded_and_a_link_unfolds_it(open_page, real):
@@ -322,7 +299,7 @@ def test_the_theory_is_folded_and_a_link_unfolds_it(open_page, real):
     page.js("document.querySelector('nav a[href=\"#tar\"]').click()")
     page.frames()
     assert page.js(f"{THEORY}.open") is True and page.js(seen) is True
-    assert page.js("document.querySelectorAll('[data-chart=tar] path.line').length") == 2
+    assert count(page, "[data-chart=tar] path.line") == 2
 
 
 @pytest.mark.parametrize("kind", ["real", "classes"])
@@ -353,28 +330,22 @@ def test_can_be_read_and_reached(open_page, real, dark):
 def test_prints_whole(open_page, real):
     page = open_page(real, unfold=False)
     page.js("dispatchEvent(new Event('beforeprint'))")
-    assert page.js("document.querySelectorAll('details:not([open])').length") == 0
+    assert count(page, "details:not([open])") == 0
     page.js("dispatchEvent(new Event('afterprint'))")
-    assert page.js("document.querySelectorAll('details[open]').length") == 0
-    page.call(
-        "Emulation.setEmulatedMedia",
-        media="print",
-        features=[{"name": "prefers-color-scheme", "value": "dark"}],
-    )
+    assert count(page, "details[open]") == 0
+    dark = {"name": "prefers-color-scheme", "value": "dark"}
+    page.call("Emulation.setEmulatedMedia", media="print", features=[dark])
     assert luminance(page) > 0.999
     hidden = "e => getComputedStyle(e).display === 'none'"
     assert page.js(f"[...document.querySelectorAll('.tools, nav')].every({hidden})") is True
 
 
 def test_log_axis_leaves_out_what_has_no_logarithm(open_page):
-    page = open_page(
-        {"title": "t", "curves": {"task": [1, 2, 3, 4, 5], "tar": [-1.0, 0.0, 2.0, None, 3.0]}}
-    )
+    curves = {"task": [1, 2, 3, 4, 5], "tar": [-1.0, 0.0, 2.0, None, 3.0]}
+    page = open_page({"title": "t", "curves": curves})
     page.js("document.querySelectorAll('[data-chart=tar] .tools button')[1].click()")
-    assert "2 values of 0 or less" in page.js(
-        "document.querySelector('[data-chart=tar] .hint').textContent"
-    )
+    hint = page.js("document.querySelector('[data-chart=tar] .hint').textContent")
+    assert "2 values of 0 or less" in hint
     path = page.js("document.querySelector('[data-chart=tar] path.line').getAttribute('d')")
-    assert (
-        path.count("M") == 2 and "L" not in path and "NaN" not in path and page.complaints == []
-    )  # two points, a gap between
+    assert path.count("M") == 2 and "L" not in path  # two points, a gap between
+    assert "NaN" not in path and page.complaints == []

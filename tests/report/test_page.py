@@ -12,7 +12,7 @@ import pytest
 
 import fmrl
 from fmrl import report
-from fmrl.report import certificate_section, charts
+from fmrl.report import charts, sections
 from fmrl.report.charts import specs
 from fmrl.report.page import SECTIONS, embed
 from fmrl.report.verdict import verdict
@@ -284,7 +284,7 @@ def test_a_false_assumption_is_no_guarantee(real):
     broken = json.loads(json.dumps(real))
     for bound in broken["certificate"]["bounds"]:
         bound["assumptions"].append({"name": "the sun shines", "status": "false", "detail": ""})
-    html = certificate_section.certificate(broken)
+    html = sections.certificate(broken)
     assert "No guarantee can be given" in html and "guarantee on TAR" not in html
     assert html.count("false here: the sun shines") == len(broken["certificate"]["bounds"])
     assert [s["name"] for s in charts.tar(broken)["series"]] == ["measured TAR"]

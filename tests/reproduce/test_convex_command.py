@@ -14,8 +14,9 @@ import fmrl
 from fmrl.cli.main import app
 from fmrl.reproduce.convex.compositions import EXACT
 from fmrl.reproduce.convex.data import Config
-from fmrl.reproduce.convex.study import FIGURES, plan, write
+from fmrl.reproduce.convex.study import FIGURES, plan
 from fmrl.reproduce.figures import draw
+from fmrl.reproduce.study import write
 
 STORED = Path(__file__).parent / "quick_verdicts.json"
 RESULTS = Path(__file__).parents[2] / "results" / "convex"
@@ -130,9 +131,8 @@ def test_a_seed_is_not_negative():
 )
 def test_quick_takes_the_orders_it_is_given(monkeypatch, tmp_path, given, orders):
     seen = []
-    monkeypatch.setattr("fmrl.cli.reproduce._run", lambda figures, config, *_: seen.append(config))
-    words = ["--quick", "--dataset", "synthetic", "--out", str(tmp_path), *given]
-    call("samples", *words, catch_exceptions=False)
+    monkeypatch.setattr("fmrl.cli.reproduce._run", lambda study, *_: seen.append(study.config))
+    call("samples", "--quick", "--dataset", "synthetic", "--out", str(tmp_path), *given)
     assert (seen[0].orders, seen[0].ftrl_orders) == orders and seen[0].tasks
 
 

@@ -13,12 +13,13 @@ RECORDS = Path(__file__).parents[2] / "results" / "deep"
 
 
 def test_rules_of_the_verdicts():
-    low, high = Point(0.90, 0.005, [(1000, 0.8)]), Point(0.95, 0.005, [(1000, 0.85), (2000, 0.91)])
-    near = Point(0.91, 0.005, [])
+    low = Point(0.90, 0.005, curve=[(1000, 0.8)])
+    high = Point(0.95, 0.005, curve=[(1000, 0.85), (2000, 0.91)])
+    near = Point(0.91, 0.005)
     assert rises([low, high]) and not rises([high, low]) and not rises([low, near])
-    assert level([low, Point(0.91, 0.0, [])]) and not level([low, high])
+    assert level([low, Point(0.91, 0.0)]) and not level([low, high])
     assert reached([low, high]) == 2000 and reached([high, low]) is None
-    assert first([high, low, low]) and not first([high, low, Point(0.945, 0.005, [])])
+    assert first([high, low, low]) and not first([high, low, Point(0.945, 0.005)])
 
 
 def ours(record, *sweep):

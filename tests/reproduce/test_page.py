@@ -36,7 +36,7 @@ def test_the_page_writers_are_not_in_the_package():
 
 def test_pieces_of_the_page():
     found = doctest.testmod(markdown)
-    assert found.failed == 0 and found.attempted == 7
+    assert found.failed == 0 and found.attempted == 8
 
 
 @pytest.mark.parametrize("figure", convex.FIGURES)

@@ -59,11 +59,7 @@ def result(part, folder, data):
 def test_nothing_is_computed_twice(tmp_path, data):
     seen = []
     first = results(parts(1, 3, 2), data, tmp_path, 1, lambda name, cost: seen.append(name))
-    assert first == {
-        "probe/1": {"double": [2]},
-        "probe/3": {"double": [6]},
-        "probe/2": {"double": [4]},
-    }
+    assert first == {f"probe/{k}": {"double": [2 * k]} for k in (1, 2, 3)}
     assert seen == ["probe/3", "probe/2", "probe/1"]  # the dearest first
     assert results(parts(1, 2, 3, 4), data, tmp_path, 1)["probe/4"] == {"double": [8]}
     assert CALLS == [3, 2, 1, 4]
@@ -111,17 +107,12 @@ def keys(figure="samples"):
 
 def test_an_edited_composition_is_another_part(monkeypatch):
     before = keys()
-    edited = [
-        replace(c, build=compositions.learning(FLIBatch()))
-        if (c.within, c.method) == ("OGD", "FAL")
-        else c
-        for c in compositions.TABLE
-    ]
+    edited, old = list(compositions.TABLE), compositions.find("OGD", "FAL")
+    edited[edited.index(old)] = replace(old, build=compositions.learning(FLIBatch()))
     monkeypatch.setattr(compositions, "TABLE", tuple(edited))
     changed = {name for name, key in keys().items() if key != before[name]}
-    assert changed == {
-        f"samples/{p}/OGD/FAL-{m}" for p in ("paper", "released") for m in Config().shots
-    }
+    both, shots = ("paper", "released"), Config().shots
+    assert changed == {f"samples/{p}/OGD/FAL-{m}" for p in both for m in shots}
 
 
 @pytest.mark.parametrize("figure", ["samples", "batch"])
@@ -163,26 +154,15 @@ def test_edited_sources_make_other_parts(monkeypatch, tmp_path, edited, same):
 
 def test_resume_after_kill(tmp_path):
     """Killed in the middle, the command goes on where it stopped and touches no finished part."""
-    command = [
-        sys.executable,
-        "-c",
-        "from fmrl.cli import run; run()",
-        "reproduce",
-        "similarity",
-    ]
+    command = [sys.executable, "-c", "from fmrl.cli import run; run()", "reproduce", "similarity"]
     command += ["--quick", "--dataset", "synthetic", "--jobs", "1", "--out", str(tmp_path)]
     source = str(Path(__file__).parents[2] / "src")
     env = os.environ | {"PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"}
-    running = subprocess.Popen(
-        command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    folder = tmp_path / "parts" / "similarity"
-    deadline = time.monotonic() + 60
-    while (
-        len(list(folder.glob("[!.]*.json"))) < 2
-        and running.poll() is None
-        and time.monotonic() < deadline
-    ):
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    running = subprocess.Popen(command, env=env, **quiet)
+    folder, deadline = tmp_path / "parts" / "similarity", time.monotonic() + 60
+    while len(list(folder.glob("[!.]*.json"))) < 2 and running.poll() is None:
+        assert time.monotonic() < deadline
         time.sleep(0.01)
     running.send_signal(signal.SIGKILL)
     running.wait()

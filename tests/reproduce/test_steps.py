@@ -27,6 +27,7 @@ from fmrl.reproduce.steps.methods import (
     ADAM,
     ARUBA,
     BOTH,
+    ENVIRONMENTS,
     FIXED,
     META,
     METHODS,
@@ -34,8 +35,8 @@ from fmrl.reproduce.steps.methods import (
     PLUS,
     START,
     STEP,
+    Plan,
 )  # fmt: skip
-from fmrl.reproduce.steps.settings import ENVIRONMENTS, Plan
 from fmrl.reproduce.steps.study import Study
 
 torch.set_num_threads(1)

@@ -260,27 +260,11 @@ def test_degenerate_cases(gamma):
 
 def test_false_assumptions_are_no_guarantees():
     p = bounds.fli_online(alpha=0.1, epsilon=0.1, diameter=1.0, lipschitz=1.0, rounds=4, tasks=3)
-    b = bounds.upper(
-        [2.0] * 3,
-        epsilon=0.1,
-        gamma=1.5,
-        diameter=1.0,
-        task_diameter=0.4,
-        deviation=0.2,
-        C=0.2,
-        **p.values(),
-    )
+    given = {"diameter": 1.0, "task_diameter": 0.4, "deviation": 0.2, "C": 0.2}
+    b = bounds.upper([2.0] * 3, epsilon=0.1, gamma=1.5, **given, **p.values())
     assert not b.holds and "not a guarantee" in repr(b) and "not a guarantee" in b.table()
-    wrong = bounds.upper(
-        [1.0] * 3,
-        epsilon=0.3,
-        gamma=2.0,
-        diameter=1,
-        task_diameter=0.4,
-        deviation=0.1,
-        C=0.2,
-        violations=[1, 2],
-    )
+    given["deviation"] = 0.1
+    wrong = bounds.upper([1.0] * 3, epsilon=0.3, gamma=2.0, violations=[1, 2], **given)
     assert not wrong.holds  # a guess of 0.6 cannot be violated when D* = 0.4
 
 
@@ -288,21 +272,12 @@ def test_false_assumptions_are_no_guarantees():
 def test_corollary_is_the_theorem_at_its_worst(epsilon, gamma):
     """Corollary B.1 follows from Theorem B.1: equal weights, every violation that can happen."""
     T, D, star, bar = 400, 1.0, 0.5, 0.2
-    worst = bounds.upper(
-        np.ones(T),
-        epsilon=epsilon,
-        gamma=gamma,
-        diameter=D,
-        task_diameter=star,
-        deviation=bar,
-        C=star**2,
-    )
+    given = {"diameter": D, "task_diameter": star, "deviation": bar, "C": star**2}
+    worst = bounds.upper(np.ones(T), epsilon=epsilon, gamma=gamma, **given)
     corollary = bounds.exact(star, D, 1.0, 1.0, T, deviation=bar, epsilon=epsilon, gamma=gamma)
     assert worst.total <= corollary.total
-    assert (
-        corollary.total - worst.total
-        <= (epsilon + 2 * gamma / (gamma - 1) * (star**2 / epsilon + star)) / T
-    )
+    apart = (epsilon + 2 * gamma / (gamma - 1) * (star**2 / epsilon + star)) / T
+    assert corollary.total - worst.total <= apart
 
 
 @thousand

@@ -39,14 +39,8 @@ def play(seed, where, loss, learner, rule, update=None, *, ragged=True, level=Fa
         learner = "omd"
     tasks = stream(rng, loss, POOL, dim, ragged=ragged)
     lipschitz = max(float(t.open().lipschitz(domain)) for t in tasks) if level else None
-    algo = fmrl.FMRL(
-        domain,
-        LEARNERS[learner],
-        update or fmrl.FAL(),
-        fmrl.FollowLeader(),
-        rule(domain.diameter(dim)),
-        lipschitz,
-    )
+    rules = update or fmrl.FAL(), fmrl.FollowLeader(), rule(domain.diameter(dim))
+    algo = fmrl.FMRL(domain, LEARNERS[learner], *rules, lipschitz)
     orders = rng.integers(0, POOL, (STREAMS, length or int(rng.integers(2, 9))))
     return tasks, orders, fmrl.run(algo, tasks, orders=orders)
 
@@ -67,11 +61,8 @@ def hold(certificate, *names):
     for name in names:
         assert name in given, (name, certificate.refused)
     for bound in certificate.bounds:
-        assert not beyond(certificate, bound), (
-            bound,
-            certificate.interval,
-            certificate.composition,
-        )
+        shown = bound, certificate.interval, certificate.composition
+        assert not beyond(certificate, bound), shown
 
 
 @examples
@@ -103,15 +94,10 @@ def test_fal_theorem(seed, where, loss, learner, guess):
         sigma = h.lipschitz[s] * np.sqrt(h.rounds[s])
         spread = bounds.spread(h.algo.domain, h.optimum[s], sigma)
         rule = h.algo.similarity
-        worst = bounds.upper(
-            sigma,
-            epsilon=rule.epsilon,
-            gamma=rule.gamma,
-            diameter=max(float(h.guess[s, 0]) - rule.epsilon, spread.diameter),
-            task_diameter=spread.diameter,
-            deviation=spread.deviation,
-            C=spread.C,
-        )
+        D = max(float(h.guess[s, 0]) - rule.epsilon, spread.diameter)
+        given = {"diameter": D, "task_diameter": spread.diameter, "deviation": spread.deviation}
+        choice = {"epsilon": rule.epsilon, "gamma": rule.gamma}
+        worst = bounds.upper(sigma, **choice, **given, C=spread.C)
         assert worst.total >= certificate.theorem.total * (1 - 1e-9)
 
 
@@ -197,13 +183,8 @@ def growing(rng, dim, m):
     tasks, alpha = [], math.inf
     for _ in range(POOL):
         X = rng.normal(size=(m, dim))
-        tasks.append(
-            fmrl.Task(
-                X,
-                X @ rng.normal(size=dim) * rng.uniform(0, 1) + 0.1 * rng.normal(size=m),
-                loss=fmrl.Squared(),
-            )
-        )
+        y = X @ rng.normal(size=dim) * rng.uniform(0, 1) + 0.1 * rng.normal(size=m)
+        tasks.append(fmrl.Task(X, y, loss=fmrl.Squared()))
         alpha = min(alpha, float(np.linalg.eigvalsh(X.T @ X)[0]) / m)
     return tasks, alpha
 
@@ -286,25 +267,16 @@ def test_stochastic_propositions(dimension, update, seed, size, gamma):
         if isinstance(update, fmrl.FAL):
             p = bounds.fal_stochastic(alpha, h.lipschitz[s], h.rounds[s], 0.05, **extra)
         else:
-            p = bounds.fli_batch(
-                alpha, epsilon, gamma, D, h.lipschitz[s], h.rounds[s], 0.05, **extra
-            )
+            given = alpha, epsilon, gamma, D, h.lipschitz[s], h.rounds[s], 0.05
+            p = bounds.fli_batch(*given, **extra)
         setting(domain, h, s, risk[order], p)
         sigma = h.lipschitz[s] * np.sqrt(h.rounds[s])
         true = bounds.spread(domain, risk[order], sigma)
         if true.diameter == 0:
             continue
         hull = bounds.spread(domain, h.theta[s], sigma)
-        b = bounds.upper(
-            sigma,
-            epsilon=epsilon,
-            gamma=gamma,
-            diameter=D,
-            task_diameter=true.diameter,
-            deviation=true.deviation,
-            C=hull.C,
-            violations=np.flatnonzero(h.violations[s]),
-            **p.values(),
-        )
+        known = {"epsilon": epsilon, "gamma": gamma, "violations": np.flatnonzero(h.violations[s])}
+        known |= {"diameter": D, "task_diameter": true.diameter, "deviation": true.deviation}
+        b = bounds.upper(sigma, **known, C=hull.C, **p.values())
         assert b.holds, b
         assert float(h.tar[s]) <= b.total

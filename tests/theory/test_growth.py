@@ -67,11 +67,8 @@ def test_the_gap_is_about_the_minimum_even_when_steps_run_out(monkeypatch):
     monkeypatch.setattr(program, "OUTER", 2)
     monkeypatch.setattr(program, "INNER", 1)
     bend = np.array([1.0, 1e-3])
-    f = Function(
-        lambda x: (np.sum(bend * x**2, -1) / 2, bend * x, np.zeros(1)),
-        1.0,
-        lambda value, gap: gap < 1e-12,
-    )
+    value = lambda x: (np.sum(bend * x**2, -1) / 2, bend * x, np.zeros(1))  # noqa: E731
+    f = Function(value, 1.0, lambda value, gap: gap < 1e-12)
     _, value, gap = frank_wolfe(
         f, Cut(1.0, np.array([0.0, 1.0]), np.array([-0.5])), np.array([[0.8, -0.6]])
     )
@@ -124,10 +121,8 @@ def test_stiffened_is_the_smallest_eigenvalue_from_below(seed, dim, tau, equal):
 def held_back(seed):
     rng = np.random.default_rng(seed)
     dim, spread, beyond = int(rng.integers(2, 7)), rng.uniform(1, 30), rng.uniform(1.3, 4)
-    X = (
-        np.sqrt(np.geomspace(1, spread, dim))[:, None]
-        * np.linalg.qr(rng.standard_normal((dim, dim)))[0].T
-    )
+    turn = np.linalg.qr(rng.standard_normal((dim, dim)))[0].T
+    X = np.sqrt(np.geomspace(1, spread, dim))[:, None] * turn
     task = fmrl.Task(X, X @ (beyond * unit(rng.standard_normal(dim))), loss=fmrl.Squared())
     return rng, task, estimate(task, distances=[0.05, 0.3, 1.0], tolerance=1e-6)
 
@@ -157,11 +152,8 @@ def test_arrays_of_the_standard_go_through():
     X, y = rng.standard_normal((12, 3)), rng.integers(0, 2, 12)
     for loss in (fmrl.Logistic(), fmrl.Squared()):
         growth = estimate(fmrl.Task(xp.asarray(X), xp.asarray(y), loss=loss), distances=[0.3, 0.6])
-        np.testing.assert_allclose(
-            growth.difference,
-            estimate(fmrl.Task(X, y, loss=loss), distances=[0.3, 0.6]).difference,
-            rtol=1e-6,
-        )
+        plain = estimate(fmrl.Task(X, y, loss=loss), distances=[0.3, 0.6])
+        np.testing.assert_allclose(growth.difference, plain.difference, rtol=1e-6)
 
 
 CASES = {
@@ -180,13 +172,8 @@ def test_no_action_beats_the_proof_and_the_attained_is_an_action(name, radius):
     loss, classes = CASES[name]
     rng = np.random.default_rng(5)
     X = rng.standard_normal((25, 3))
-    y = (
-        None
-        if classes is None
-        else rng.standard_normal(25)
-        if classes == 0
-        else rng.integers(0, classes, 25)
-    )
+    y = rng.integers(0, classes, 25) if classes else rng.standard_normal(25)
+    y = None if classes is None else y
     centre = tuple(np.full(3 * max(loss.outputs, 1), 0.1))
     task, domain = fmrl.Task(X, y, loss=loss), fmrl.Ball(radius, centre)
     growth = estimate(task, domain, np.linspace(0.1, 1.0, 5) * radius)

@@ -11,7 +11,7 @@ from test_certificate import names, regression
 import fmrl
 from fmrl import bounds, certify
 from fmrl.core.adahedge import Weights
-from fmrl.core.kmeans import kmeans
+from fmrl.core.ensemble import kmeans
 from fmrl.core.rules.meta import End
 
 METAS = {

@@ -10,7 +10,7 @@ import pytest
 from fmrl.bounds import noise_price, noisy, private, with_guess
 
 import fmrl
-from fmrl.core.ensemble import abreast
+from fmrl.core.metric import stacked
 from fmrl.core.rules.meta import End
 
 pytest.importorskip("dp_accounting", reason="not installed: pip install 'fmrl[private]'")
@@ -31,7 +31,7 @@ def spent(tree, domain, theta, seed=0):
     theta = np.repeat(theta, RUNS, axis=0)  # [instances·RUNS, T, d]
     phi, total = np.zeros((len(theta), d)), np.zeros(len(theta))
     trees = (dataclasses.replace(tree, seed=10**6 * seed + run) for run in range(len(phi)))
-    memory = abreast([tree.init(domain, phi[0])[1] for tree in trees])
+    memory = stacked([tree.init(domain, phi[0])[1] for tree in trees])
     for t in range(T):
         total += domain.divergence(theta[:, t], phi)
         phi, memory = tree.update(domain, phi, memory, End(theta[:, t], None, total))

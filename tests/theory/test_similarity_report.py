@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import fmrl
 from fmrl import similarity_report
-from fmrl.theory.enclosing_ball import enclosing_ball
+from fmrl.theory.bounds.geometry import enclosing_ball
 
 
 def cloud(seed, tasks=40, dim=5, centre=0.3, spread=0.02):

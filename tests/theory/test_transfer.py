@@ -36,6 +36,7 @@ ALGOS = [
         meta=fmrl.Interpolate(1.0, 0.0, 10), update=fmrl.FLIBatch(), similarity=fmrl.Known(0.2)
     ),
 ]
+STEP = fmrl.FMRL(similarity=fmrl.KnownStep(0.1))  # the guess is the step itself
 
 
 @pytest.mark.parametrize("algo", ALGOS, ids=repr)
@@ -78,7 +79,7 @@ def test_a_saved_history_replays_as_before(tmp_path):
         states(loaded)
 
 
-@pytest.mark.parametrize("algo", ALGOS[:3], ids=repr)
+@pytest.mark.parametrize("algo", [*ALGOS[:3], STEP], ids=repr)
 def test_adapting_to_a_task_of_the_run_is_playing_it_again(algo):
     tasks = tasks_of(2)
     history = fmrl.run(algo, tasks)
@@ -163,37 +164,23 @@ def test_no_guarantee_where_an_assumption_is_false():
     assert other_m.guarantee is None and "m was 8" in str(other_m)
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        fmrl.Logistic(),
-        fmrl.OneVsAll(3),
-        fmrl.Softmax(3),
-        fmrl.Squared(),
-        fmrl.Hinge(),
-        fmrl.Linear(),
-    ],
-)
+LOSSES = [fmrl.Logistic(), fmrl.OneVsAll(3), fmrl.Softmax(3), fmrl.Squared(), fmrl.Hinge()]
+
+
+@pytest.mark.parametrize("loss", [*LOSSES, fmrl.Linear()], ids=repr)
 @pytest.mark.parametrize("domain", [fmrl.Ball(1.5), fmrl.Box(-1.0, 2.0), fmrl.Simplex()], ids=repr)
 def test_losses_lie_in_their_span(loss, domain):
     rng = np.random.default_rng(6)
     X = rng.standard_normal((10, 4))
-    y = (
-        None
-        if loss == fmrl.Linear()
-        else rng.standard_normal(10)
-        if loss == fmrl.Squared()
-        else rng.integers(0, 2, 10)
-    )
+    y = None if loss == fmrl.Linear() else rng.integers(0, 2, 10)
+    y = rng.standard_normal(10) if loss == fmrl.Squared() else y
     game = fmrl.Task(X, y, loss=loss).open()
     if isinstance(domain, fmrl.Simplex) and loss.outputs > 1:
         pytest.skip("experts have one margin")
     low, high = span(game, domain)
-    points = (
-        domain.project(3 * rng.standard_normal((500, game.dim)))
-        if not isinstance(domain, fmrl.Simplex)
-        else None
-    )
+    points = None
+    if not isinstance(domain, fmrl.Simplex):
+        points = domain.project(3 * rng.standard_normal((500, game.dim)))
     points = rng.dirichlet(np.full(4, 0.2), 500) if points is None else points
     values = game.losses(points)
     assert (values >= low - 1e-9).all() and (values <= high + 1e-9).all()

@@ -1,18 +1,16 @@
 """``fmrl data``: list, get, verify and build data sets, and read tables as tasks."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from rich import progress as widgets
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 from typer import Argument, Exit, Option, Typer, echo
 
-from fmrl.cli.guard import guarded
+from fmrl.cli.guard import Guarded, bar
 from fmrl.core.losses import Hinge, Linear, Logistic, Loss, Squared
 from fmrl.datasets import fetch
 from fmrl.datasets.registry import DATASETS, dataset
@@ -20,6 +18,7 @@ from fmrl.errors import ChecksumError, FMRLError
 from fmrl.files import write
 
 app = Typer(
+    cls=Guarded,
     no_args_is_help=True,
     rich_markup_mode="rich",
     help="""Data sets: list, get, verify, build; and any table as tasks.
@@ -57,13 +56,6 @@ def say(text: str) -> None:
     console.print(text, soft_wrap=True, highlight=False)
 
 
-def bar(*columns: Any, transient: bool = True) -> widgets.Progress:
-    """A progress bar on stderr; nothing where stderr is not a terminal."""
-    errors = Console(stderr=True)
-    hidden = not sys.stderr.isatty()
-    return widgets.Progress(*columns, console=errors, transient=transient, disable=hidden)
-
-
 @app.command("list")
 def list_(data: DataOption = None) -> None:
     """Show every data set: what it holds, its licence, and whether it is here.
@@ -77,15 +69,14 @@ def list_(data: DataOption = None) -> None:
     rows.add_column("name", no_wrap=True, min_width=max(map(len, DATASETS)))
     for title in ("here", "what", "counts", "licence"):
         rows.add_column(title, overflow="fold")
-    with guarded():
-        for d in DATASETS.values():
-            try:
-                found = fetch.locate(d.name, data)
-                here = found.place if found else "can be downloaded" if d.downloads else "no"
-            except ChecksumError:
-                here = "DAMAGED: see fmrl data verify"
-            rows.add_row(d.name, here, d.title, _counts(d.counts), d.licence)
-        folder = fetch.data_dir(data)
+    for d in DATASETS.values():
+        try:
+            found = fetch.locate(d.name, data)
+            here = found.place if found else "can be downloaded" if d.downloads else "no"
+        except ChecksumError:
+            here = "DAMAGED: see fmrl data verify"
+        rows.add_row(d.name, here, d.title, _counts(d.counts), d.licence)
+    folder = fetch.data_dir(data)
     console.print(rows)
     where = escape(str(folder)) if folder else "none given (--data DIR, or FMRL_DATA)"
     say(f"local copies: {where}\ncache: {escape(str(fetch.cache_dir()))}")
@@ -104,20 +95,8 @@ def get(
 
         fmrl data get mini-wiki --data ~/datasets
     """
-    columns = (
-        widgets.TextColumn("{task.description}"),
-        widgets.BarColumn(),
-        widgets.DownloadColumn(),
-    )
-    with guarded(), bar(*columns, widgets.TimeRemainingColumn(), transient=False) as shown:
-        rows: dict[str, Any] = {}
-
-        def progress(file: str, done: int, total: int | None) -> None:
-            if file not in rows:
-                rows[file] = shown.add_task(file, total=total)
-            shown.update(rows[file], completed=done)
-
-        found = fetch.get(name, data, progress=progress)
+    with bar("bytes") as show:
+        found = fetch.get(name, data, progress=show)
     say(f"{name} ({found.place}): {escape(', '.join(map(str, found.paths)))}")
 
 
@@ -138,12 +117,11 @@ def verify(
         fmrl data verify omniglot mini-wiki-rebuilt
     """
     wrong = fine = 0
-    columns = (widgets.SpinnerColumn(), widgets.TextColumn("verifying {task.description}"))
-    with guarded(), bar(*columns) as shown:
-        where = fetch.data_dir(data) or "no folder of local copies"
-        row = shown.add_task("", total=None)
-        for name in [dataset(n).name for n in names or DATASETS]:
-            shown.update(row, description=name)
+    where = fetch.data_dir(data) or "no folder of local copies"
+    chosen = [dataset(n).name for n in names or DATASETS]
+    with bar("sets") as show:
+        for done, name in enumerate(chosen):
+            show("verifying", done, len(chosen))
             try:
                 if found := fetch.locate(name, data):
                     say(f"[green]ok[/] {name}: {_counts(fetch.count(found))}")
@@ -192,28 +170,17 @@ def build(
     """
     from fmrl.datasets import miniwiki_build
 
-    columns = (
-        widgets.TextColumn("{task.description}"),
-        widgets.BarColumn(),
-        widgets.TimeRemainingColumn(),
-    )
-    with guarded():
-        if name not in ("mini-wiki", "mini-wiki-rebuilt"):
-            fix = "the one that can be built is mini-wiki"
-            raise FMRLError(f"there is no recipe for {name!r}", fix=fix)
-        given = {"wiki3029": wiki3029, "wordnet": wordnet}
-        sources = [p or fetch.get(n, data).path for n, p in given.items()]
-        if missing := [p for p in sources if not p.exists()]:
-            raise FMRLError(f"{missing[0]} does not exist", fix="check the path")
-        target = out or fetch.cache_dir() / "mini-wiki-rebuilt" / "mini-wiki-rebuilt"
-        with bar(*columns) as shown:
-            row = shown.add_task("reading pages", total=None)
-
-            def progress(what: str, done: int, total: int) -> None:
-                shown.update(row, description=what, completed=done, total=total)
-
-            options = {"seed": seed, "reuse": reuse_pages, "tarball": tarball}
-            built = miniwiki_build.build(*sources, target, progress=progress, **options)
+    if name not in ("mini-wiki", "mini-wiki-rebuilt"):
+        fix = "the one that can be built is mini-wiki"
+        raise FMRLError(f"there is no recipe for {name!r}", fix=fix)
+    given = {"wiki3029": wiki3029, "wordnet": wordnet}
+    sources = [p or fetch.get(n, data).path for n, p in given.items()]
+    if missing := [p for p in sources if not p.exists()]:
+        raise FMRLError(f"{missing[0]} does not exist", fix="check the path")
+    target = out or fetch.cache_dir() / "mini-wiki-rebuilt" / "mini-wiki-rebuilt"
+    with bar("") as show:
+        options = {"seed": seed, "reuse": reuse_pages, "tarball": tarball}
+        built = miniwiki_build.build(*sources, target, progress=show, **options)
     what = f"{built.pages:,} pages have a title that is a WordNet noun."
     say(f"{what} Cuts compared (three synsets and the rest):")
     for synsets, sizes in built.cuts:
@@ -288,19 +255,18 @@ def table(
     given: dict[str, Any] = {"task": task, "target": target, "train": train, "encoder": encoder}
     given |= {"features": features or None, "order": order or None, "apart": apart}
     given |= {"one_class": one_class, "rows": rows, "scratch": scratch}
-    with guarded():
-        for option, value, allowed in (("kind", kind, KINDS), ("loss", loss, (None, *LOSSES))):
-            if value not in allowed:
-                fix = f"use one of {', '.join(a for a in allowed if a)}"
-                raise FMRLError(f"--{option} {value} is unknown", fix=fix)
-        policy = Policy(categorical, missing, unknown, scale, levels)
-        given["policy"] = None if encoder is not None and policy == Policy() else policy
-        stream = tasks_from_frame(file, loss=LOSSES[loss] if loss else kind, **given)
-        sizes = np.array([t.rounds for t in stream])
-        if not sizes.size:
-            raise FMRLError("no task is left", fix="use --one-class keep")
-        if save_encoder is not None:
-            write(save_encoder, stream.encoder.to_json())
+    for option, value, allowed in (("kind", kind, KINDS), ("loss", loss, (None, *LOSSES))):
+        if value not in allowed:
+            fix = f"use one of {', '.join(a for a in allowed if a)}"
+            raise FMRLError(f"--{option} {value} is unknown", fix=fix)
+    policy = Policy(categorical, missing, unknown, scale, levels)
+    given["policy"] = None if encoder is not None and policy == Policy() else policy
+    stream = tasks_from_frame(file, loss=LOSSES[loss] if loss else kind, **given)
+    sizes = np.array([t.rounds for t in stream])
+    if not sizes.size:
+        raise FMRLError("no task is left", fix="use --one-class keep")
+    if save_encoder is not None:
+        write(save_encoder, stream.encoder.to_json())
     names = ("least", "quarter", "median", "three quarters", "most")
     quantiles = np.quantile(sizes, np.linspace(0, 1, 5)).tolist()
     summary = {

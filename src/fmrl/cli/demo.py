@@ -159,29 +159,21 @@ def _row(data: str, method: str, algo: FMRL, tasks: list, out: Path, progress) -
 
 def draw(entry: dict[str, Any], out: Path) -> list[Path]:
     """Three figures from the record: TAR and the guess against tasks seen, TAR against spread."""
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
+    from fmrl.reproduce.figures import save
 
-    rows, paths = entry["rows"], []
-
-    def save(name: str, figure) -> None:
-        figure.tight_layout()
-        for suffix in ("png", "svg"):
-            paths.append(out / f"{name}.{suffix}")
-            figure.savefig(paths[-1], dpi=150)
-        plt.close(figure)
-
+    rows, pictures = entry["rows"], {}
     for name, key, label in (("tar", "running_tar", "TAR"), ("guess", "guess", "guess $D_t$")):
-        figure, axes = plt.subplots(1, 2, figsize=(9, 3.4))
+        pictures[name] = Figure(figsize=(9, 3.4), layout="tight")
+        axes = pictures[name].subplots(1, 2)
         for axis, data in zip(axes, ("digits", f"synthetic, spread {SPREADS[1]:g}"), strict=True):
             for row in (r for r in rows if r["data"] == data):
                 axis.plot(np.arange(1, len(row[key]) + 1), row[key], label=row["method"])
             axis.set(title=data, xlabel="tasks seen", ylabel=label, xscale="log", yscale="log")
         axes[0].legend(fontsize=8)
-        save(name, figure)
-    figure, axis = plt.subplots(figsize=(5, 3.6))
+    pictures["similarity"] = Figure(figsize=(5, 3.6), layout="tight")
+    axis = pictures["similarity"].subplots()
     for method in dict.fromkeys(row["method"] for row in rows):
         mine = {r["data"]: r["tar"] for r in rows if r["method"] == method}
         tar = [mine[f"synthetic, spread {spread:g}"] for spread in SPREADS]
@@ -190,5 +182,4 @@ def draw(entry: dict[str, Any], out: Path) -> list[Path]:
     axis.set_xticks(SPREADS, [f"{s:g}" for s in SPREADS])
     axis.minorticks_off()
     axis.legend(fontsize=8)
-    save("similarity", figure)
-    return paths
+    return save(pictures, out, ("png", "svg"), 150)

@@ -109,6 +109,7 @@ def bar(unit: str) -> Iterator[Callable[[str, int, int | None], None]]:
     """
     what = (widgets.SpinnerColumn(), widgets.TextColumn("{task.description}"), widgets.BarColumn())
     far = (widgets.MofNCompleteColumn(), widgets.TextColumn(unit), _Rate())
+    far = (widgets.DownloadColumn(),) if unit == "bytes" else far
     errors, hidden = Console(stderr=True), not sys.stderr.isatty()
     given = {"console": errors, "transient": True, "disable": hidden}
     with widgets.Progress(*what, *far, widgets.TimeRemainingColumn(), **given) as shown:

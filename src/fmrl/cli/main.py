@@ -13,13 +13,11 @@ import typer
 import fmrl
 from fmrl.cli import run  # noqa: F401 - where the program was entered before
 from fmrl.cli.adapt import adapt_command, predict_command
-from fmrl.cli.certify import certify_command
 from fmrl.cli.data import app as data_app
 from fmrl.cli.demo import demo_command
 from fmrl.cli.guard import Guarded
-from fmrl.cli.playground import playground_command
-from fmrl.cli.report import cite_command, report_command
-from fmrl.cli.reproduce import app as reproduce_app
+from fmrl.cli.networks import app as reproduce_app  # with the commands of fmrl.cli.reproduce
+from fmrl.cli.report import certify_command, cite_command, playground_command, report_command
 from fmrl.cli.train import train_command
 from fmrl.errors import FMRLError
 

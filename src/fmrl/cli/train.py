@@ -151,9 +151,9 @@ def _watched(ray: bool) -> Iterator[tuple[Callable, Callable]]:
 
 def _comparison(console: Console, heldout: dict[str, Any]) -> None:
     """Scores on held-out tasks by shots, what stands beside them, and the verdict."""
+    from fmrl.report.facts import CHECKS, METRICS
     from fmrl.report.html import score
     from fmrl.report.verdict import verdict
-    from fmrl.report.words import CHECKS, METRICS
 
     what = METRICS[heldout["metric"]]
     lower = ", lower is better" if heldout["metric"] == "log_loss" else ""

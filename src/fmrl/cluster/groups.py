@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from fmrl.errors import TableError
-from fmrl.tables.stream import _starts
+from fmrl.tables.stream import run_edges
 
 TARGET = 4096  # tasks in a block, at least, where nothing else decides
 FIX = "write the file again, or leave its tasks out with skip_bad_tasks"
@@ -22,8 +21,8 @@ FIX = "write the file again, or leave its tasks out with skip_bad_tasks"
 
 @dataclass(frozen=True)
 class Group:
-    """One row group as the index found it. Its runs low … high − 1 are used; a run is a task's
-    consecutive rows.
+    """One row group as the index found it, or the part of it that a block reads. Its runs low …
+    high − 1 are used; a run is a task's consecutive rows.
     """
 
     file: str
@@ -39,33 +38,14 @@ class Group:
     error: str | None = None
 
     @property
+    def used(self) -> int:
+        """How many runs are used."""
+        return self.high - self.low
+
+    @property
     def place(self) -> str:
         """For messages."""
         return self.file if self.group < 0 else f"{self.file}, row group {self.group}"
-
-
-@dataclass(frozen=True)
-class Span:
-    """Runs first_run … last_run − 1 of one row group."""
-
-    file: str
-    group: int
-    offset: int
-    first_run: int
-    last_run: int
-    of: int  # runs in the row group
-    head: int
-    joined: bool
-
-    @property
-    def runs(self) -> int:
-        """How many runs are read."""
-        return self.last_run - self.first_run
-
-    @property
-    def place(self) -> str:
-        """For messages."""
-        return f"{self.file}, row group {self.group}"
 
 
 @dataclass(frozen=True)
@@ -76,7 +56,7 @@ class Block:
     first: int  # number of its first task
     tasks: int
     batch: int | None = None  # its meta-batch, where a meta-batch has several blocks
-    spans: tuple[Span, ...] = ()
+    spans: tuple[Group, ...] = ()
 
 
 def open_file(file: str) -> Any:
@@ -119,7 +99,7 @@ def index_table(table: Any, task: str, file: str, group: int, offset: int) -> Gr
     ids = pl.from_arrow(table.select([task]))[task]  # type: ignore[index]
     if not len(ids):
         return Group(file, group, offset, 0, 0, None, None)
-    starts = np.append(_starts(ids), len(ids))
+    starts = run_edges(ids)
     runs, head = len(starts) - 1, int(starts[1])
     return Group(file, group, offset, runs, head, ids[0], ids[-1], 0, runs)
 
@@ -202,7 +182,7 @@ def cut(groups: Sequence[Group], block: int | None, meta_batch: int) -> list[Blo
     starts, total = [], 0  # number of the task that each group's first used run belongs to
     for g in groups:
         starts.append(total - g.joined)
-        total += g.high - g.low - g.joined
+        total += g.used - g.joined
     if block is None and meta_batch == 1:
         edges = [0]
         for s, g in zip(starts, groups, strict=True):
@@ -217,27 +197,26 @@ def cut(groups: Sequence[Group], block: int | None, meta_batch: int) -> list[Blo
         end = min(at + size, total)
         if at >= end:
             break
-        while starts[here] + groups[here].high - groups[here].low <= at:
+        while starts[here] + groups[here].used <= at:
             here += 1
         spans, g = [], here
         while g < len(groups) and starts[g] < end:
             s, one = starts[g], groups[g]
-            low, high = max(at, s), min(end, s + one.high - one.low)
+            low, high = max(at, s), min(end, s + one.used)
             if low < high:
-                place = one.file, one.group, one.offset
-                runs = low - s + one.low, high - s + one.low, one.runs
-                spans.append(Span(*place, *runs, one.head, one.joined and low == s))
+                runs = {"low": low - s + one.low, "high": high - s + one.low}
+                spans.append(replace(one, **runs, joined=one.joined and low == s))
             g += 1
         blocks.append(Block(len(blocks), at, end - at, batch, tuple(spans)))
         at = end
     return blocks
 
 
-def read_span(span: Span, columns: list[str], task: str, held: Any = None) -> tuple[Any, int]:
+def read_span(span: Group, columns: list[str], task: str, held: Any = None) -> tuple[Any, int]:
     """The rows of a span as an Arrow table, and the number of the first of them in the file."""
     import pyarrow as pa
 
-    head_only = (span.first_run, span.last_run) == (0, 1) and span.of > 1
+    head_only = (span.low, span.high) == (0, 1) and span.runs > 1
     try:
         if held is not None:
             table = held[span.file].select(columns)
@@ -252,13 +231,13 @@ def read_span(span: Span, columns: list[str], task: str, held: Any = None) -> tu
     if missing := [c for c in columns if c not in table.column_names]:
         what = f"{span.file} has no column {missing[0]!r}"
         raise TableError(what, fix="all files of a folder need the same columns")
-    if span.runs == span.of:
+    if span.used == span.runs:
         return table, span.offset
-    starts = np.append(_starts(pl.from_arrow(table.select([task]))[task]), len(table))  # type: ignore[index]
-    if len(starts) - 1 != span.of:
+    starts = run_edges(pl.from_arrow(table.select([task]))[task])  # type: ignore[index]
+    if len(starts) - 1 != span.runs:
         what = f"{span.place} has changed since it was indexed"
         raise TableError(what, fix="start again with resume=False")
-    low, high = int(starts[span.first_run]), int(starts[span.last_run])
+    low, high = int(starts[span.low]), int(starts[span.high])
     return table.slice(low, high - low), span.offset + low
 
 

@@ -198,7 +198,7 @@ def settle(plan: Plan, start: State, out: Path, resume: bool, alone: bool = True
     about = {"fmrl": fmrl.__version__, "algo": repr(job.algo)}
     about |= {name: getattr(job, name) for name in ("meta_batch", "keep", "skip")}
     blocks = [
-        (b.first, b.tasks, b.batch, [(s.file, s.group, s.first_run, s.last_run) for s in b.spans])
+        (b.first, b.tasks, b.batch, [(s.file, s.group, s.low, s.high) for s in b.spans])
         for b in plan.blocks
     ]
     guess = start.guess.arrays if isinstance(start.guess, Metric) else start.guess

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fmrl.cluster.groups import Span, read_span
-from fmrl.core.losses import Logistic, Loss, OneVsAll
+from fmrl.cluster.groups import Group, read_span
+from fmrl.core.losses import Loss
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, TableError
 from fmrl.tables.any_table import no_column
 from fmrl.tables.encoder import Column, Encoder, Policy, kind_of
 from fmrl.tables.frames import tasks_from_frame, training_ids
-from fmrl.tables.stream import TaskStream, _starts
+from fmrl.tables.stream import TaskStream, run_edges
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Tables:
         return len(self.encoder.names) if self.coordinates is None else self.coordinates.width
 
     def tasks(
-        self, spans: tuple[Span, ...], skip: bool, held: Any = None
+        self, spans: tuple[Group, ...], skip: bool, held: Any = None
     ) -> tuple[Tasks | None, list[Skipped], int]:
         """The tasks of a block, what was left out of it, and the bytes read. held: tables in
         memory, by the name of their file.
@@ -141,7 +141,7 @@ class Tables:
             except TableError as error:
                 if not skip:
                     raise
-                skipped.append(Skipped(span.place, error.what, span.runs))
+                skipped.append(Skipped(span.place, error.what, span.used))
                 frames.append(None)
                 continue
             size += table.nbytes
@@ -169,17 +169,20 @@ class Tables:
         return self.coordinates.tasks(tasks)
 
     def _read(
-        self, block: pl.DataFrame, spans: tuple[Span, ...], skip: bool
+        self, block: pl.DataFrame, spans: tuple[Group, ...], skip: bool
     ) -> tuple[Tasks | None, list[Skipped]]:
+        reader, good, bad, seen = self.reader, [], [], set()
+        assert reader is not None
         try:
-            return self._at_once(block), []
+            tasks = reader.together(block, set())
+            return (None if tasks is None else named(tasks)), []
         except FMRLError:
             pass  # one by one, to say which task it was
-        good, bad, seen, starts = [], [], set(), np.append(_starts(block[self.task]), len(block))
-        for begin, end in itertools.pairwise(starts):
+        for begin, end in itertools.pairwise(run_edges(block[self.task])):
             rows = block[int(begin) : int(end)]
             try:
-                good.extend(self.reader._tasks(rows, seen))  # type: ignore[union-attr]
+                found = reader.together(rows, seen)
+                good += [] if found is None else [found.task(0)]
             except FMRLError as error:
                 where = f"{spans[rows['fmrl place'][0]].place}, task {rows[self.task][0]!r}"
                 if not skip:
@@ -187,30 +190,6 @@ class Tables:
                     raise TableError(f"{where}: {error.what}", round=error.round, fix=fix) from None
                 bad.append(Skipped(where, error.what))
         return (named(Tasks.of(good)) if good else None), bad
-
-    def _at_once(self, block: pl.DataFrame) -> Tasks:
-        """All tasks of a block without a Python object for each; any mistake raises, whichever
-        task it is in.
-        """
-        reader = self.reader
-        assert reader is not None
-        ids = block[self.task]
-        if ids.null_count():
-            raise TableError("a row has no task id")
-        starts = np.append(_starts(ids), len(block))
-        names = ids.gather(starts[:-1])
-        if names.n_unique() < len(names):
-            raise TableError("a task's rows do not lie together", fix="sort the table by task")
-        if reader.encoder.policy.missing == "drop":
-            raise TableError("rows may be dropped: one task at a time")
-        X, y = reader.encoder.transform(block, block["fmrl row"].to_numpy()), reader._labels(block)
-        target = reader.loss.encode(y, X)
-        classes = isinstance(reader.loss, OneVsAll | Logistic) and y is not None
-        if classes and self.one_class != "keep":
-            low, high = (f.reduceat(target, starts[:-1], axis=0) for f in (np.minimum, np.maximum))
-            if (low == high).all(axis=1).any():
-                raise TableError("a task has only one class")
-        return Tasks(reader.loss, X, target, starts, names.to_numpy())
 
 
 def named(tasks: Tasks) -> Tasks:
@@ -220,7 +199,7 @@ def named(tasks: Tasks) -> Tasks:
     return replace(tasks, names=np.array(names if plain else [str(name) for name in names]))
 
 
-def _torn(frames: list[pl.DataFrame | None], spans: tuple[Span, ...], task: str) -> list:
+def _torn(frames: list[pl.DataFrame | None], spans: tuple[Group, ...], task: str) -> list:
     """Ids of tasks that reach into a span which could not be read."""
     ids = []
     for i, frame in enumerate(frames):

@@ -138,12 +138,9 @@ class OnRay:
                 fix = "every machine must see the folders of table and run under the same path"
                 raise FMRLError(what, fix=fix) from error
             except self.ray.exceptions.RayError as error:
-                kind, fix = (
-                    type(error).__name__,
-                    "look at that machine's memory; run it again with ",
-                )
+                kind = type(error).__name__
                 what = f"block {_number(item)} was lost {RETRIES + 1} times ({kind})"
-                fix += "resume: what is done is kept"
+                fix = "look at that machine's memory; run it again with resume: the rest is kept"
                 raise FMRLError(what, fix=fix) from error
             self.ledger.moved += _size(done.value)
             ready[number] = done

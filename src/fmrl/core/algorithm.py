@@ -141,9 +141,7 @@ class FMRL(Value):
                 raise FMRLError(f"{name}={value!r} has no {missing[0]}", fix=f"write it, or {fix}")
         wanted = getattr(self.similarity, "played_by", None)
         if wanted and type(self.within).__name__ != wanted:
-            what = (
-                f"{self.similarity!r} learns a prior, which {self.within!r} would take for a step"
-            )
+            what = f"{self.similarity!r} learns a prior, which {self.within!r} takes for a step"
             raise FMRLError(what, fix=f"use within={wanted}()")
         if self.lipschitz is not None and not 0 < self.lipschitz < math.inf:
             raise FMRLError(f"lipschitz must be positive and finite, not {self.lipschitz}")
@@ -217,8 +215,7 @@ class FMRL(Value):
         """
         game = task.open()
         state = self.starting(state, game)
-        sigma = self.sigma(state.phi, game, state.tasks)
-        return self.act(state.phi, game, self.eta(state.guess, sigma, game), record=True).last
+        return self.play_rounds(state, game, record=True)[2].last
 
     def starting(self, state: State, game: Game) -> State:
         """The state with phi where this task starts, for a meta-update that looks at the task."""
@@ -238,9 +235,7 @@ class FMRL(Value):
             best: The optimum in hindsight, where it is known already.
             sigma: G_t·√m_t [...], where it is known already.
         """
-        sigma = self.sigma(state.phi, game, state.tasks) if sigma is None else sigma
-        eta = self.eta(state.guess, sigma, game)
-        played = self.act(state.phi, game, eta)
+        sigma, eta, played = self.play_rounds(state, game, sigma)
         if state.tasks == 0 and (times := ran_away(game, self.domain, state.phi, played.losses)):
             raise self._too_long(game, eta, times)
         best = game.hindsight(self.domain) if best is None else best
@@ -248,6 +243,14 @@ class FMRL(Value):
         round = self._round(state, game, played, best, theta, sigma, eta)
         side = looked(self, game.X[..., 0, :]) if isinstance(game, Samples) else None
         return round, End(theta, best.theta, sigma, round.seen, side)
+
+    def play_rounds(
+        self, state: State, game: Game, sigma: Array | None = None, record: bool = False
+    ) -> tuple[Array, Any, Play]:
+        """The rounds of an opened task from ``state``: its weight sigma, its step, and the play."""
+        sigma = self.sigma(state.phi, game, state.tasks) if sigma is None else sigma
+        eta = self.eta(state.guess, sigma, game)
+        return sigma, eta, self.act(state.phi, game, eta, record)
 
     def eta(self, guess: Any, sigma: Array, game: Any = None) -> Any:
         """The step: D/sigma, or the guess itself where the similarity rule is absolute; a guess in

@@ -13,9 +13,8 @@ from fmrl.errors import FMRLError
 Array = Any  # any array-API array: numpy.ndarray, torch.Tensor, array_api_strict.Array, …
 
 
-_NAMESPACES: dict[
-    type, Any
-] = {}  # looking a namespace up costs as much as a small array operation, so it is done once
+# Looking a namespace up costs as much as a small array operation, so it is done once.
+_NAMESPACES: dict[type, Any] = {}
 
 
 def namespace(*arrays: Array) -> Any:
@@ -38,9 +37,8 @@ def namespace(*arrays: Array) -> Any:
         return found
     except TypeError:
         kinds = ", ".join(sorted({f"{type(a).__module__}.{type(a).__name__}" for a in arrays}))
-        raise FMRLError(
-            f"arrays of different kinds were mixed ({kinds})", fix="convert them all to one kind"
-        ) from None
+        what = f"arrays of different kinds were mixed ({kinds})"
+        raise FMRLError(what, fix="convert them all to one kind") from None
 
 
 def as_array(x: Any) -> Array:
@@ -68,9 +66,8 @@ def as_float(x: Any, name: str = "array") -> Array:
         return x if x.dtype in (xp.float32, xp.float64) else xp.astype(x, xp.float32)
     if xp.isdtype(x.dtype, ("integral", "bool")):
         return xp.astype(x, xp.float64)
-    raise FMRLError(
-        f"{name} has dtype {x.dtype}, which is not a real number", fix="give integers or floats"
-    )
+    what = f"{name} has dtype {x.dtype}, which is not a real number"
+    raise FMRLError(what, fix="give integers or floats")
 
 
 def constant(value: float | tuple | Array, like: Array) -> Any:
@@ -78,10 +75,8 @@ def constant(value: float | tuple | Array, like: Array) -> Any:
     if isinstance(value, (int, float)):
         return value
     if isinstance(value, tuple) and len(value) != like.shape[-1]:
-        raise FMRLError(
-            f"a vector of {len(value)} numbers was given where {like.shape[-1]} are needed",
-            fix="check the domain",
-        )
+        what = f"a vector of {len(value)} numbers was given where {like.shape[-1]} are needed"
+        raise FMRLError(what, fix="check the domain")
     return namespace(like).asarray(value, dtype=like.dtype, device=device(like))
 
 

@@ -5,7 +5,7 @@ a run has the same numbers wherever it is played."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,10 @@ def solve(algo: FMRL, tasks: Tasks, phi: Array) -> tuple[Solution, Array]:
     >>> solve(FMRL(), Tasks.of(ones), np.zeros(1))[0].theta.round(6).ravel()
     array([0.5, 1. ])
     """
-    found = [
-        (part, (game.hindsight(algo.domain), algo.sigma(phi, game, 0)))
-        for part, game in tasks.stacks()
-    ]
-    best, sigma = zip(*(pair for _, pair in found), strict=True)
-    order = _order([part for part, _ in found])
+    domain = algo.domain
+    found = ((p, game.hindsight(domain), algo.sigma(phi, game, 0)) for p, game in tasks.stacks())
+    parts, best, sigma = zip(*found, strict=True)
+    order = _order(parts)
     return take(concat(best), order), taken(namespace(phi).concat(sigma), order)
 
 
@@ -158,10 +156,8 @@ def concat(values: Any) -> Any:
             continue
         xp, width = namespace(*column), max(a.shape[-1] for a in column)
         if column[0].ndim > 1 and any(a.shape[-1] < width for a in column):
-            column = [
-                xp.concat([a, full((*a.shape[:-1], width - a.shape[-1]), 0.0, a)], axis=-1)
-                for a in column
-            ]
+            rest = [full((*a.shape[:-1], width - a.shape[-1]), 0.0, a) for a in column]
+            column = [xp.concat(pair, axis=-1) for pair in zip(column, rest, strict=True)]
         columns.append(xp.concat(list(column)))
     return type(values[0])(*columns)
 
@@ -190,7 +186,7 @@ def taken(a: Any, places: np.ndarray | None) -> Any:
     return xp.take(a, xp.asarray(places, device=device(a)), axis=0)
 
 
-def _order(parts: list[np.ndarray]) -> np.ndarray | None:
+def _order(parts: Sequence[np.ndarray]) -> np.ndarray | None:
     """What puts parts, end to end, back into the order 0, 1, …; None where they are in it."""
     if len(parts) == 1:
         return None

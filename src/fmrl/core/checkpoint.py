@@ -71,9 +71,7 @@ def save_history(history: History, path: str | os.PathLike) -> None:
         rows = [to_numpy(row) for row in history.losses]
         longest = max((row.shape[-1] for row in rows), default=0)
         pads = [[(0, 0)] * (r.ndim - 1) + [(0, longest - r.shape[-1])] for r in rows]
-        arrays["losses"] = np.stack(
-            [np.pad(*pair) for pair in zip(rows, pads, strict=True)], axis=-2
-        )
+        arrays["losses"] = np.stack([*map(np.pad, rows, pads)], axis=-2)
     states = {name: flatten(getattr(history, name), arrays) for name in ("start", "state")}
     layout = {"history": repr(history.algo), "keep": history.keep, "meta_batch": history.meta_batch}
     _write(path, layout | states, arrays)

@@ -15,7 +15,6 @@ from typing import Any
 from fmrl.core.adahedge import Weights
 from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array, full, namespace
-from fmrl.core.kmeans import kmeans
 from fmrl.core.meta_level import State, looked
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
@@ -137,9 +136,7 @@ class Ensemble(Value):
     def _member(self, member: FMRL, own: Any, game: Rounds, task: int) -> tuple:
         """Where a member starts, its weight and step, and how it plays."""
         own = member.starting(State(*own), game)
-        sigma = member.sigma(own.phi, game, task)
-        eta = member.eta(own.guess, sigma, game)
-        return own, sigma, eta, member.act(own.phi, game, eta, record=True)
+        return own, *member.play_rounds(own._replace(tasks=task), game, record=True)
 
     def _joined(self, tasks: int, owns: tuple[State, ...], memory: Any) -> State:
         xp, share = namespace(owns[0].phi), self._first(memory)
@@ -172,19 +169,6 @@ def refuse_private(*compositions: FMRL) -> None:
     if any(promises(c) for c in compositions):
         what = "an ensemble weighs its members by losses, and no privacy budget covers that"
         raise FMRLError(what, fix="run the private composition by itself")
-
-
-def abreast(values: Any) -> Any:
-    """States of several runs as one, each array with a first axis for the runs; counts are those
-    of all of them.
-    """
-    first = values[0]
-    if isinstance(first, tuple):
-        parts = [abreast(column) for column in zip(*values, strict=True)]
-        return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
-    if isinstance(first, Metric):
-        return type(first)(**{n: abreast([v.arrays[n] for v in values]) for n in first.arrays})
-    return namespace(first).stack(list(values)) if hasattr(first, "shape") else first
 
 
 @dataclass(frozen=True)
@@ -320,3 +304,38 @@ class Centres(Ensemble):
                     phi, meta = self.algo.meta.update(self.domain, phi, meta, end)
             moved.append(own._replace(phi=phi, meta=meta))
         return tuple(moved)
+
+
+def kmeans(points: Array, k: int, steps: int = 50) -> tuple[Array, Array, float]:
+    """Lloyd's algorithm from seeds that lie far apart: centres [k, d], labels [n], and the mean
+    squared distance to the nearest centre.
+
+    >>> import numpy as np
+    >>> centres, labels, value = kmeans(np.array([[0.0], [0.2], [5.0], [5.2]]), 2)
+    >>> centres.ravel(), labels, round(value, 3)
+    (array([0.1, 5.1]), array([0, 0, 1, 1]), 0.01)
+    """
+    xp = namespace(points)
+    chosen = [xp.mean(points, axis=0)]
+    near = xp.sum((points - chosen[0]) ** 2, axis=-1)
+    for j in range(k):  # the farthest from those chosen; the mean itself is not kept
+        far = points[int(xp.argmax(near)), :]
+        chosen.append(far)
+        distance = xp.sum((points - far) ** 2, axis=-1)
+        near = distance if j == 0 else xp.minimum(near, distance)
+    centres, label = xp.stack(chosen[1:]), None
+    for _ in range(steps):
+        distance = xp.sum((points[:, None, :] - centres) ** 2, axis=-1)
+        new = xp.argmin(distance, axis=-1)
+        if label is not None and bool(xp.all(new == label)):
+            break
+        label = new
+        member = xp.astype(label[:, None] == xp.arange(k), points.dtype)  # [n, k]
+        size = xp.sum(member, axis=0)[:, None]
+        total = xp.matmul(xp.matrix_transpose(member), points)
+        mean = total / xp.maximum(size, full((), 1.0, size))
+        centres = xp.where(size > 0, mean, centres)
+    order = xp.argsort(centres[:, 0])
+    centres = xp.take(centres, order, axis=0)
+    distance = xp.sum((points[:, None, :] - centres) ** 2, axis=-1)
+    return centres, xp.argmin(distance, axis=-1), float(xp.mean(xp.min(distance, axis=-1)))

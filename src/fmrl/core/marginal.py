@@ -26,17 +26,11 @@ FAMILIES = ("isotropic", "diagonal", "full")
 
 
 def estimate_prior(
-    tasks: Any,
-    family: Any = "full",
-    *,
-    noise: float | None = None,
-    start: Gaussian | None = None,
-    shrink: float | None = None,
-    steps: int = 100,
-    tolerance: float = 1e-4,
+    tasks: Any, family: Any = "full", *, noise: float | None = None, start: Gaussian | None = None,
+    shrink: float | None = None, steps: int = 100, tolerance: float = 1e-4,
     sums: Callable[[Tasks, Gaussian], Moments] | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Gaussian:
+) -> Gaussian:  # fmt: skip
     """The mean and covariance of tasks' parameters by marginal likelihood, the noise inside tasks
     accounted for.
 
@@ -241,9 +235,7 @@ def improved(
             share = seen / (seen + sums[0].tasks)
             noise = share * before.noise + (1 - share) * noise
     count = sum(s.tasks for s in sums)
-    near, gain = (
-        reduce(add, parts) for parts in ([s.scatter for s in sums], [s.gain for s in sums])
-    )
+    near, gain = (reduce(add, (getattr(s, name) for s in sums)) for name in ("scatter", "gain"))
     H = _step(root, near / noise, gain, count, family, bold)
     if before is not None and seen:
         H = (seen * before.covariance / before.noise + count * H) / (seen + count)
@@ -265,10 +257,8 @@ def _mean(
         known = known + ridge * old.noise * eye
         pull = pull - ridge * old.noise * old.mean
     if before is not None and before.information is not None:
-        known, pull = (
-            known + before.information,
-            pull + apply(before.information, before.mean - old.mean),
-        )
+        known = known + before.information
+        pull = pull + apply(before.information, before.mean - old.mean)
     # Where columns are collinear, or nothing is known, the mean stays.
     size = xp.linalg.diagonal(known)
     size = xp.where(size > 0, size, xp.ones_like(size))

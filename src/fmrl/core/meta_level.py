@@ -113,10 +113,8 @@ def begun(rules: Any, state: State, count: int, side: Array | None) -> Array:
     same = xp.broadcast_to(state.phi, (count, *state.phi.shape))
     if side is None:
         return same
-    starts = [
-        rules.meta.begin(rules.domain, state.phi, state.meta, side[t, ...]) for t in range(count)
-    ]
-    return xp.stack(starts)
+    known = rules.domain, state.phi, state.meta
+    return xp.stack([rules.meta.begin(*known, side[t, ...]) for t in range(count)])
 
 
 def check_state(rules: Any, state: State) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
-from fmrl.core.arrays import Array, anywhere, device, dot, namespace
+from fmrl.core.arrays import Array, anywhere, as_array, device, dot, namespace
 from fmrl.core.domains import Ball, Box, Domain, Euclidean
 from fmrl.core.matrices import T, apply, basis_of
 from fmrl.core.projection import onto_ball, onto_box
@@ -133,10 +133,8 @@ class Metric(ABC):
             if isinstance(self, Diagonal) or not anywhere(clipped != u):
                 return clipped
             return onto_box(self.dense(), domain, u, near)
-        what = f"{domain!r} has no projection in a metric"
-        raise FMRLError(
-            what, fix="use Euclidean(), a Ball or a Box, or a rule that learns a number"
-        )
+        fix = "use Euclidean(), a Ball or a Box, or a rule that learns a number"
+        raise FMRLError(f"{domain!r} has no projection in a metric", fix=fix)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,9 +222,8 @@ class Spiked(Metric):
         return lambda v: v / diagonal - apply(scaled, apply(inner, apply(T(scaled), v)))
 
     def dense(self):
-        return Diagonal(self.steps).dense() + namespace(self.factor).matmul(
-            self.factor, T(self.factor)
-        )
+        spikes = namespace(self.factor).matmul(self.factor, T(self.factor))
+        return Diagonal(self.steps).dense() + spikes
 
     def within(self, rows):
         xp, d = namespace(rows), rows.shape[-1]
@@ -326,13 +323,19 @@ def mean_step(step: Any) -> float:
     return float(step.mean if isinstance(step, Metric) else step)
 
 
-def stacked(steps: list[Any]) -> Any:
-    """Numbers [...] or metrics side by side on a new first axis."""
-    first = steps[0]
-    if not isinstance(first, Metric):
-        return namespace(first).stack(steps)
-    parts = {n: [s.arrays[n] for s in steps] for n in first.arrays}
-    return type(first)(**{n: namespace(a[0]).stack(a) for n, a in parts.items()})
+def stacked(values: Any) -> Any:
+    """Numbers, metrics or whole states side by side on a new first axis; plain counts are those of
+    all of them.
+    """
+    first = values[0]
+    if isinstance(first, tuple):
+        parts = [stacked(column) for column in zip(*values, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
+    if isinstance(first, Metric):
+        return type(first)(**{n: stacked([v.arrays[n] for v in values]) for n in first.arrays})
+    if first is None or isinstance(first, int):
+        return first
+    return namespace(as_array(first)).stack([as_array(v) for v in values])
 
 
 def descend(domain: Domain, theta: Array, eta: Array | Metric, gradient: Array) -> Array:

@@ -42,9 +42,8 @@ class Gaussian:
 
     def __repr__(self) -> str:
         spread = math.sqrt(float(namespace(self.mean).linalg.trace(self.covariance)))
-        return (
-            f"Gaussian({self.mean.shape[-1]} parameters, spread {spread:.4g}, {self.tasks} tasks)"
-        )
+        size = f"{self.mean.shape[-1]} parameters"
+        return f"Gaussian({size}, spread {spread:.4g}, {self.tasks} tasks)"
 
     @property
     def metric(self) -> Full:

@@ -25,9 +25,10 @@ from fmrl.core.batched import (
     take,
     taken,
 )
-from fmrl.core.ensemble import Ensemble, abreast
+from fmrl.core.ensemble import Ensemble
 from fmrl.core.history import KEEP, History
 from fmrl.core.meta_level import State, looked, together
+from fmrl.core.metric import stacked
 from fmrl.core.rules.private import refuse_repeats
 from fmrl.core.tasks import ELEMENTS, MOST, Task, Tasks
 from fmrl.errors import FMRLError
@@ -257,7 +258,7 @@ def _run_orders(algo, tasks: list[Any], phi, orders: np.ndarray, keep, report) -
         raise FMRLError(what)
     begun = zeros((orders.shape[0], every.dim), every.X) + start
     several = isinstance(algo, Ensemble)
-    state = abreast([algo.init(phi) for phi in begun]) if several else algo.init(begun)
+    state = stacked([algo.init(phi) for phi in begun]) if several else algo.init(begun)
     history = History(algo, state, keep)
     try:
         best, sigma = solve(algo, every, start)
@@ -297,4 +298,4 @@ def _orders_in_turn(algo, state, every, best, sigma, orders) -> Iterator[Any]:
     ]
     for position in zip(*runs, strict=True):
         rounds, states = zip(*position, strict=True)
-        yield by_run(concat(rounds), (1, len(runs))), abreast(states)
+        yield by_run(concat(rounds), (1, len(runs))), stacked(states)

@@ -103,28 +103,12 @@ class Task:
 
     def __init__(self, X: Any, y: Any = None, *, loss: Loss, name: Any = None):
         X = as_float(X, "X")
-        xp = namespace(X)
         if X.ndim != 2:
             raise FMRLError(f"X must have shape [rounds, features], not {tuple(X.shape)}")
         m, f = X.shape
         if m == 0 or f == 0:
             raise FMRLError(f"the task is empty (X has shape {(m, f)})", fix="drop it")
-        finite = xp.all(xp.isfinite(X), axis=1)
-        if not bool(xp.all(finite)):
-            i = int(xp.argmin(xp.astype(finite, xp.int64)))
-            raise FMRLError("X has a NaN or an infinity", round=i, fix="drop or impute the row")
-        if y is not None:
-            y = as_labels(y)
-            if y.shape[0] != m:
-                raise FMRLError(f"X has {m} rows but y has {y.shape[0]} labels")
-            if namespace(y) is not xp and type(y).__module__ != "numpy":
-                raise FMRLError(
-                    f"X is {type(X).__name__} but y is {type(y).__name__}",
-                    fix="convert them to one kind",
-                )
-        elif loss.bend != 0:
-            raise FMRLError(f"{loss!r} needs labels", fix="give Task(X, y, loss=…)")
-        target = loss.encode(y, X)
+        target = encoded(X, y, loss)
         weight = full((m,), 1.0, X)
         self._samples = Rounds(loss, X, target, weight, full((), float(m), X))
         self.loss, self.name = loss, name
@@ -163,6 +147,24 @@ class Task:
         task = cls.__new__(cls)
         task._samples, task.loss, task.name = game, game.loss, name
         return task
+
+
+def encoded(X: Array, y: Any, loss: Loss) -> Array:
+    """The targets of rows X [m, f] with labels y [m] as the loss wants them; bad rows raise."""
+    xp, finite = namespace(X), namespace(X).all(namespace(X).isfinite(X), axis=1)
+    if not bool(xp.all(finite)):
+        i = int(xp.argmin(xp.astype(finite, xp.int64)))
+        raise FMRLError("X has a NaN or an infinity", round=i, fix="drop or impute the row")
+    if y is not None:
+        y = as_labels(y)
+        if y.shape[0] != X.shape[0]:
+            raise FMRLError(f"X has {X.shape[0]} rows but y has {y.shape[0]} labels")
+        if namespace(y) is not xp and type(y).__module__ != "numpy":
+            what = f"X is {type(X).__name__} but y is {type(y).__name__}"
+            raise FMRLError(what, fix="convert them to one kind")
+    elif loss.bend != 0:
+        raise FMRLError(f"{loss!r} needs labels", fix="give Task(X, y, loss=…)")
+    return loss.encode(y, X)
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,9 +228,8 @@ class Tasks:
         xp = namespace(*(g.X for g in games))
         for i, task in enumerate(tasks):
             if task.kind != tasks[0].kind:
-                raise FMRLError(
-                    "tasks that are played together need one loss, width and dtype", task=first + i
-                )
+                what = "tasks that are played together need one loss, width and dtype"
+                raise FMRLError(what, task=first + i)
         X, target = (xp.concat([getattr(g, name) for g in games]) for name in ("X", "target"))
         starts = np.cumsum([0, *(g.length for g in games)])
         names = [first + i if task.name is None else task.name for i, task in enumerate(tasks)]
@@ -239,9 +240,8 @@ class Tasks:
         lengths = self.lengths[places]
         starts = np.concatenate([[0], np.cumsum(lengths)])
         if (np.diff(places) == 1).all():  # they lie together: views
-            rows: np.ndarray | slice = slice(
-                *(int(self.starts[p]) for p in (places[0], places[-1] + 1))
-            )
+            ends = self.starts[[places[0], places[-1] + 1]].tolist()
+            rows: np.ndarray | slice = slice(*ends)
         else:
             rows = np.repeat(self.starts[places] - starts[:-1], lengths) + np.arange(starts[-1])
         names = self.names

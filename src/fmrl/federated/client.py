@@ -28,9 +28,7 @@ def train_task(message: Message, context: Context, algo: FMRL, task: Any) -> Mes
     """
     asked, game = read(message), task.open()
     state = _state(algo, asked, game)
-    sigma = algo.sigma(state.phi, game, state.tasks)
-    eta = algo.eta(state.guess, sigma, game)
-    played = algo.act(state.phi, game, eta)
+    sigma, eta, played = algo.play_rounds(state, game)
     theta = algo.update.vector(played, _Hindsight(game, algo.domain))  # type: ignore[arg-type]
     seen = None
     if asked.observes:

@@ -4,8 +4,7 @@ plays tasks that can be dragged.
     fmrl.playground.write("playground.html")
 """
 
-from fmrl.playground.page import render, write
-from fmrl.playground.table import Table, table_of
+from fmrl.playground.page import Table, render, table_of, write
 from fmrl.playground.weights import Weights, read_weights
 
 __all__ = ["Table", "Weights", "read_weights", "render", "table_of", "write"]

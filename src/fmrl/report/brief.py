@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fmrl.report.facts import Data, Facts, HeldOut
+from fmrl.report.facts import METRICS, Data, Facts, HeldOut, called
+from fmrl.report.heldout import tasks_scored
 from fmrl.report.html import as_number, count, details, escape, name, number, plural, table
 from fmrl.report.verdict import MATTERS, side, verdict
-from fmrl.report.words import METRICS, called
 
 FEW = 20  # tasks; a row of the table that rests on fewer is named
 USE = "<code>fmrl adapt RUN new.csv</code>, <code>fmrl predict RUN new.csv</code>"
@@ -94,7 +94,7 @@ def _by_size(heldout: HeldOut | None) -> str:
     head += [f"against {escape(called(against))}" for against in gains]
     rows = []
     for i, shots in enumerate(heldout["shots"]):
-        row = [count(shots), _scored(heldout, i)]
+        row = [count(shots), tasks_scored(heldout, i) or count(heldout.get("tasks"))]
         for against, by_size in gains.items():
             look, word = SAID.get(by_size.get(shots, "unknown"), ("quiet", "–"))
             clear = by_size.get(shots) in ("better", "worse")
@@ -104,11 +104,6 @@ def _by_size(heldout: HeldOut | None) -> str:
     return "<h3>For which sizes</h3>" + table(
         head, rows, (0, 1), "By rows of a new task that are known."
     )
-
-
-def _scored(heldout: HeldOut, i: int) -> str:
-    listed = [m["tasks"][i] for m in heldout["methods"][:1] if "tasks" in m]
-    return count(listed[0]) if listed else count(heldout.get("tasks"))
 
 
 def _how_sure(heldout: HeldOut | None) -> str:

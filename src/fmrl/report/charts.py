@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from fmrl.errors import FMRLError
-from fmrl.report.facts import Curves, Facts, HeldOut, SimilarityMap
+from fmrl.report.facts import METRICS, Curves, Facts, HeldOut, SimilarityMap
 from fmrl.report.html import as_number, clean, count, number
-from fmrl.report.words import METRICS
 
 Spec = dict[str, Any]
 MOST = 2400  # points of a curve

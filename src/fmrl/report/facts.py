@@ -1,4 +1,5 @@
-"""Facts: everything a report page shows, as one dictionary that JSON can hold.
+"""Facts: everything a report page shows, as one dictionary that JSON can hold, and the words that
+page and command line have for it.
 
 Every section but the title is optional; where one is missing the page says why, and which command
 would fill it. Numbers may be None (or NaN, or infinite): they are shown as such and left out of the
@@ -21,6 +22,21 @@ PAPER = """\
   year      = {2019}
 }"""
 
+METRICS = {"log_loss": "log-loss", "r2": "R²", "accuracy": "accuracy"}
+BASELINES = {"per-task": "fitting each task alone", "pooled": "one pooled model"}
+CHECKS = {
+    "accuracy": "accuracy",
+    "calibration": "calibration error",
+    "coverage": "90\xa0% intervals cover",
+    "width": "90\xa0% intervals, width",
+}
+FAMILIES = {
+    "none": "not at all",
+    "intercept": "by a constant",
+    "alike": "in every column alike",
+    "columns": "in every column by its own deviation",
+    "full": "in any direction",
+}
 Number = float | None
 Section = Literal["heldout", "learned", "curves", "guess", "similarity", "certificate", "run"]
 
@@ -60,7 +76,7 @@ class Families(TypedDict):
     """How tasks were found to differ, as adapting to so many rows takes it."""
 
     rows: int
-    weights: dict[str, float]  # by family, as `fmrl.report.words.FAMILIES` knows them
+    weights: dict[str, float]  # by family, as `FAMILIES` knows them
 
 
 class Learned(TypedDict, total=False):
@@ -190,3 +206,26 @@ class Facts(TypedDict, total=False):
     bibtex: str  # instead of the paper's
     playground: str  # name of a file beside the page, with the run's tasks to play with
     missing: dict[Section, Missing]  # instead of the usual reasons
+
+
+def called(against: str) -> str:
+    """A baseline in words.
+
+    >>> called("pooled"), called("trees")
+    ('one pooled model', 'trees')
+    """
+    return BASELINES.get(against, str(against))
+
+
+def family(name: str) -> str:
+    """In which way tasks differ, in words.
+
+    >>> family("intercept"), family("common full")
+    ('by a constant', 'in any direction, around a common part that is not linear')
+    >>> family("alike, 3 centres")
+    'in every column alike, around 3 centres'
+    """
+    plain, _, centres = name.removeprefix("common ").partition(", ")
+    said = FAMILIES.get(plain, plain) + (f", around {centres}" if centres else "")
+    common = ", around a common part that is not linear"
+    return said + common * name.startswith("common ")

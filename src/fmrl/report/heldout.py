@@ -11,9 +11,8 @@ import numpy as np
 
 from fmrl.errors import FMRLError
 from fmrl.records import plain
-from fmrl.report.facts import Facts, HeldOut
+from fmrl.report.facts import CHECKS, METRICS, Facts, HeldOut
 from fmrl.report.html import as_number, change, count, escape, figure, name, score, table
-from fmrl.report.words import CHECKS, METRICS
 from fmrl.stats import LEVEL, mean_interval
 from fmrl.theory.bounds.bound import numbers
 
@@ -89,7 +88,7 @@ def heldout(facts: Facts) -> str:
     head += [f"gain over {name(other)}" for other in others]
     rows = []
     for i, shots in enumerate([*found["shots"], None]):
-        row = ["all" if shots is None else count(shots), _tasks(found, i)]
+        row = ["all" if shots is None else count(shots), tasks_scored(found, i)]
         row += ["" if shots is None else _mean(m, i, metric) for m in methods]
         for d in (gains.get((other, shots)) for other in others):
             ends = () if d is None else (d["mean"], d["low"], d["high"])
@@ -108,7 +107,7 @@ def heldout(facts: Facts) -> str:
     return drawn + table(head, rows, range(1, len(head)), note) + _checks(found) + said
 
 
-def _tasks(found: Any, i: int) -> str:
+def tasks_scored(found: Any, i: int) -> str:
     """How many tasks are behind a row of the table."""
     if i == len(found["shots"]):
         return count(found["tasks"]) if "tasks" in found else ""
@@ -136,7 +135,7 @@ def _checks(found: Any) -> str:
 def _check_table(found: Any, checks: Any, heads: Any, kinds: list[str]) -> str:
     head = ["shots", "tasks", *map(name, heads)]
     rows = [
-        [count(shots), _tasks(found, i), *(score(c["mean"][i], c["what"]) for c in checks)]
+        [count(shots), tasks_scored(found, i), *(score(c["mean"][i], c["what"]) for c in checks)]
         for i, shots in enumerate(found["shots"])
     ]
     notes = {

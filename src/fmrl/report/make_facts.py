@@ -22,8 +22,8 @@ from fmrl.report.html import clean
 from fmrl.stats import outlier_fence
 from fmrl.theory.bounds import weights
 from fmrl.theory.bounds.bound import numbers
+from fmrl.theory.bounds.geometry import enclosing_ball
 from fmrl.theory.certificate import Certificate, certify
-from fmrl.theory.enclosing_ball import enclosing_ball
 from fmrl.theory.environment import environment
 from fmrl.theory.similarity import similarity_report
 
@@ -76,14 +76,7 @@ def facts_of(
         found["data"]["rows"] = int(numbers(history.rounds).sum())
         found["curves"] = curves(history, names)
     if history.keep in ("all", "vectors") and len(history):
-        found["similarity"] = similarity_map(
-            history.optimum,
-            names,
-            phi=history.state.phi,
-            sigma=weights(history.lipschitz, history.rounds),
-            domain=history.algo.domain,
-        )
-        found["similarity"] |= worth(history)
+        found["similarity"] = similarity_of(history, names)
     else:
         why = "The history did not keep the optima of its tasks."
         missing["similarity"] = {"why": why, "command": KEEP}
@@ -212,6 +205,14 @@ def similarity_map(
     for change in found["environment"]["drift"]["changes"] if names is not None else ():
         change["name"] = clean(names[min(int(change["after"]), len(names) - 1)])
     return plain(found)
+
+
+def similarity_of(history: History, names: Sequence[Any] | None = None) -> SimilarityMap:
+    """The map of a history that kept the optima, with what learning across the tasks is `worth`."""
+    sigma, phi = weights(history.lipschitz, history.rounds), history.state.phi
+    domain = history.algo.domain
+    found = similarity_map(history.optimum, names, phi=phi, sigma=sigma, domain=domain)
+    return found | worth(history)  # type: ignore[return-value]
 
 
 def worth(history: History) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from fmrl import files
 from fmrl.errors import FMRLError
 from fmrl.records import plain
 from fmrl.report import brief, charts, heldout, sections
-from fmrl.report.certificate_section import certificate
 from fmrl.report.facts import Facts
 from fmrl.report.html import details, escape
 
@@ -32,7 +31,7 @@ SECTIONS = (
     ("citation", "Citation", None, sections.citation),
     ("tar", "Regret as tasks arrive", "curves", sections.curves),
     ("guess", "The guess D<sub>t</sub>", "guess", sections.guess),
-    ("certificate", "Certificate", "certificate", certificate),
+    ("certificate", "Certificate", "certificate", sections.certificate),
 )
 FOLDED = ("tar", "guess", "certificate")  # the theory, at the end
 

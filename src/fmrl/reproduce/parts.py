@@ -52,6 +52,7 @@ class Part:
     arguments: dict[str, Any] = field(default_factory=dict)
     cost: float = 1.0  # in any unit: the most costly go first
     made_of: str = ""  # what the arguments only name: the composition, the preset
+    alone: bool = False  # run after the others, with nothing beside it
 
     def key(self, data: str) -> dict[str, Any]:
         """What the result depends on; a stored result with another key is not used."""

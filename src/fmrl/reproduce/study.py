@@ -1,10 +1,11 @@
-"""What all studies without a GPU do alike: run parts, make rows of them, judge, draw and write."""
+"""What studies without networks do alike: run parts, make rows of them, judge, draw and write."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -18,33 +19,27 @@ from fmrl.reproduce.verdict import Row, Verdict
 
 
 @dataclass(frozen=True)
+class Figure:
+    """One figure of a study."""
+
+    parts: list[Part]  # what it needs
+    rows: Callable[[list[tuple[Part, Any]]], list[Row]]  # made of pairs (part, result)
+    judge: Callable[[list[Row]], Iterable[Verdict]]
+
+
+@dataclass(frozen=True)
 class Study:
-    """One study of our own, ready to run.
+    """Figures, ready to run."""
 
-    Args:
-        name: Of its command, its folder and its picture.
-        title: What it is played on.
-        config: Its sizes, a dataclass.
-        data: Given to every part; ``data.skipped`` names what is not here.
-        parts: What is run.
-        rows: Makes rows of pairs (part, result).
-        judge: Makes verdicts of rows.
-        alone: Parts that are run after the others, one at a time.
-    """
-
-    name: str
-    title: str
-    config: Any
-    data: Any
-    parts: list[Part]
-    rows: Callable[[Any], list[Row]]
-    judge: Callable[[list[Row]], list[Verdict]]
-    alone: list[Part] = field(default_factory=list)
+    title: str  # what they are played on
+    config: Any  # their sizes, a dataclass
+    data: Any  # given to every part
+    about: dict[str, Any]  # the data, for the record; "skipped" names what is not here
+    figures: dict[str, Figure]
 
     @property
-    def cost(self) -> float:
-        """Of all parts."""
-        return sum(part.cost for part in (*self.parts, *self.alone))
+    def parts(self) -> list[Part]:
+        return [part for figure in self.figures.values() for part in figure.parts]
 
     def run(
         self,
@@ -52,28 +47,45 @@ class Study:
         jobs: int = 2,
         progress: Callable[[str, float], Any] = lambda name, cost: None,
     ) -> dict[str, Any]:
-        """Run the study and write, under out/<name>: results.json, results.csv, verdicts.json,
-        record.json and the picture.
+        """Run the figures and write, under out/<figure>: results.json, results.csv, verdicts.json,
+        record.json and the pictures.
 
         Finished parts lie under out/parts and are used again; ``progress`` is called with the name
         and the cost of each. Returns {"record": …, "verdicts": [`Verdict`, …], "files": [path, …],
-        "rows": …}.
+        "rows": …}, of all figures together.
         """
         usable(Path(out))
-        folder = Path(out) / "parts"
-        with record(f"reproduce {self.name}", **asdict(self.config)) as entry:
-            checksums = {part.name: part.made_of for part in self.parts if part.made_of}
-            about = {"title": self.title, "sha256": checksums, "skipped": self.data.skipped}
-            entry |= {"data": about, "jobs": jobs}
-            left = run_parts(self.parts, self.data, folder, jobs, progress)
-            left |= run_parts(self.alone, self.data, folder, 1, progress)
+        asked = {"figures": ",".join(self.figures), **asdict(self.config)}
+        with record("reproduce", **asked) as entry:
+            entry |= {"data": {"title": self.title} | self.about, "jobs": jobs}
+            left = {}
+            for alone, processes in ((False, jobs), (True, 1)):
+                chosen = [part for part in self.parts if part.alone == alone]
+                left |= run_parts(chosen, self.data, Path(out) / "parts", processes, progress)
             seconds = round(sum(found["cpu_seconds"] for found in left.values()), 1)
             entry["spent"] = {"parts": len(left), "cpu_seconds": seconds}
-        asked = [(part, left[part.name]["result"]) for part in (*self.parts, *self.alone)]
-        made = plain(self.rows(asked))
-        verdicts = self.judge(made)
-        files = write(self.name, made, verdicts, entry, Path(out))
-        return {"record": entry, "verdicts": verdicts, "files": files, "rows": made}
+        done: dict[str, Any] = {"record": entry, "verdicts": [], "files": [], "rows": []}
+        for name, figure in self.figures.items():
+            rows = plain(figure.rows([(p, left[p.name]["result"]) for p in figure.parts]))
+            verdicts = list(figure.judge(rows))
+            done["files"] += write(name, rows, verdicts, entry, Path(out))
+            done["verdicts"] += verdicts
+            done["rows"] += rows
+        return done
+
+
+def ours(name: str, seed: int = 0, quick: bool = False, data: Path | None = None) -> Study:
+    """A study of our own. Its module ``runs`` says what is run: TITLE, Config, which reads the
+    data, and plan(config, data); ``claims`` what follows from it: rows, judge and summary.
+    """
+    runs, claims = (import_module(f"fmrl.reproduce.{name}.{part}") for part in ("runs", "claims"))
+    config = runs.Config(seed=seed)
+    config = config.quick() if quick else config
+    found = config.read(data)
+    parts = runs.plan(config, found)
+    about = {"sha256": {part.name: part.made_of for part in parts if part.made_of}}
+    about |= {"skipped": found.skipped}
+    return Study(runs.TITLE, config, found, about, {name: Figure(parts, claims.rows, claims.judge)})
 
 
 def usable(out: Path) -> None:

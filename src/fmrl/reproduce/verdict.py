@@ -4,6 +4,7 @@ screen.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,34 +18,40 @@ from fmrl.stats import mean_interval
 Row = dict[str, Any]
 DRAWS = "95% t interval over draws of the environment"
 TASKS = "95% t interval over tasks"
+LEVEL = 0.015  # a difference of accuracies that counts as none
 HOLDS = {True: "[green]yes[/green]", False: "[red]no[/red]", None: "–"}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether one claim holds, with the numbers that decide it.
+    """Whether one claim holds, with the numbers that decide it."""
 
-    Args:
-        id: Short name, the same for every preset.
-        figure: Figure of the convex study, or kind of task of the deep one.
-        preset: Reading of Algorithm 2 ('any' where no algorithm takes part), whose networks, or
-            what is measured.
-        source: 'paper' for its claims, 'theory' for what its theorems imply, 'ours' for controls.
-        claim: The claim as a sentence.
-        passed: Whether it holds; None where runs are missing or rest on too few test tasks.
-        numbers: The numbers as text.
-        by: What decides: "intervals" that lie on one side, "means", "medians", a "single value",
-            or "standard errors".
-    """
+    id: str  # short name, the same for every preset
+    figure: str  # of the convex study, or kind of task of the deep one
+    preset: str  # reading of Algorithm 2 ("any": none plays), whose networks, or what is measured
+    source: str  # "paper", "theory" for what its theorems imply, "ours" for controls
+    claim: str  # as a sentence
+    passed: bool | None  # None where runs are missing or rest on too few test tasks
+    numbers: str  # as text
+    by: str = "means"  # or "intervals" on one side, "medians", "single value", "standard errors"
 
-    id: str
-    figure: str
-    preset: str
-    source: str
-    claim: str
-    passed: bool | None
-    numbers: str
-    by: str = "means"
+
+@dataclass(frozen=True)
+class Point:
+    """An accuracy, its standard error, and the test tasks it rests on."""
+
+    accuracy: float
+    error: float
+    tasks: int
+
+    def above(self, other: Point) -> bool:
+        """Whether it lies above by more than two standard errors of the difference."""
+        return self.accuracy - other.accuracy > 2 * math.hypot(self.error, other.error)
+
+    def level(self, other: Point) -> bool:
+        """Whether the two differ by no more than 1.5 points or two standard errors."""
+        most = max(LEVEL, 2 * math.hypot(self.error, other.error))
+        return abs(self.accuracy - other.accuracy) <= most
 
 
 def row(
@@ -68,6 +75,26 @@ def ratio(a: Any, b: Any) -> tuple[float, float, float]:
     return found, found + low, found + high
 
 
+def compared(a: Any, b: Any, prefix: str = "") -> Row:
+    """`ratio` as columns of a row."""
+    names = (f"{prefix}ratio", f"{prefix}ratio_low", f"{prefix}ratio_high")
+    return dict(zip(names, ratio(a, b), strict=True))
+
+
+def spanned(r: Row, prefix: str = "") -> tuple[float, float, float]:
+    """What `compared` has put into a row."""
+    return r[f"{prefix}ratio"], r[f"{prefix}ratio_low"], r[f"{prefix}ratio_high"]
+
+
+def said(numbers: tuple[float, float, float]) -> str:
+    """A number with its interval.
+
+    >>> said((1.0, 0.5, 1.5))
+    '1.000 [0.500, 1.500]'
+    """
+    return "{:.3f} [{:.3f}, {:.3f}]".format(*numbers)
+
+
 class Rows:
     """Rows of one figure under one preset, looked up by panel, curve and number of shots.
 
@@ -82,7 +109,6 @@ class Rows:
 
     @property
     def shots(self) -> list[int]:
-        """All numbers of shots, ascending."""
         return sorted({r["shots"] for r in self.all if r["shots"] is not None})
 
     def methods(self, within: str) -> list[str]:
@@ -90,15 +116,12 @@ class Rows:
         return list(dict.fromkeys(r["method"] for r in self.all if r["within"] == within))
 
     def at(self, within: str, method: str, shots: int) -> Row:
-        """One row."""
         return self._at[within, method, shots]
 
     def mean(self, within: str, method: str, shots: int) -> float:
-        """The mean of one row."""
         return self._at[within, method, shots]["mean"]
 
     def means(self, within: str, method: str) -> list[float]:
-        """The means of one curve."""
         return [self.mean(within, method, m) for m in self.shots]
 
     def paired(self, within: str, a: str, b: str, shots: int) -> tuple[float, float, float]:

@@ -212,7 +212,6 @@ class RaySession(Session):
             self.progress("reading for the evaluation", len(self.names), self.source.expected)
 
     def _finished(self) -> int:
-        """Tasks in finished blocks."""
         files = sorted((self.out / "rounds").glob("[0-9]*.parquet"))
         found = (read_block(path, ["regret"]) for path in files)
         return sum(len(columns["regret"]) for columns in found if columns is not None)

@@ -90,7 +90,6 @@ class Heldout:
     kept: list[tuple[int, Held]] = field(default_factory=list)
 
     def add(self, tasks: list[Task]) -> None:
-        """Some more of them."""
         self.seen += len(tasks)
         for task in tasks:
             name = id_text(task.name)
@@ -104,7 +103,6 @@ class Heldout:
 
     @property
     def tasks(self) -> list[Held]:
-        """Those kept."""
         return [held for _, held in self.kept]
 
 

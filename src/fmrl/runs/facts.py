@@ -15,10 +15,10 @@ from fmrl.core.algorithm import FMRL
 from fmrl.core.values import parse
 from fmrl.datasets.registry import DATASETS
 from fmrl.errors import FMRLError
-from fmrl.playground.table import Table, table_of
+from fmrl.playground.page import Table, table_of
 from fmrl.report import PAPER
+from fmrl.report.make_facts import similarity_of
 from fmrl.runs.folder import RECORD, TASKS, Run, fitting
-from fmrl.theory.bounds import weights
 from fmrl.theory.certificate import certify
 
 # By the name of a value: what it is called and who to cite for it, beside the paper.
@@ -43,7 +43,6 @@ PARTS = {
 
 
 def _entry(key: str) -> str:
-    """An entry of references.bib."""
     text = resources.files("fmrl.runs").joinpath("references.bib").read_text(encoding="utf-8")
     return next(entry.strip() for entry in text.split("\n\n") if f"{{{key}," in entry)
 
@@ -114,14 +113,7 @@ def _facts(run: Run) -> report.Facts:
     if history.keep == "scalars":
         missing["similarity"] = {"why": "The run was too large to keep the optima of its tasks."}
     else:
-        found["similarity"] = report.similarity_map(
-            history.optimum,
-            names,
-            phi=history.state.phi,
-            sigma=weights(history.lipschitz, history.rounds),
-            domain=history.algo.domain,
-        )
-        found["similarity"] |= report.worth(history)
+        found["similarity"] = similarity_of(history, names)
     if record["heldout"]["methods"]:
         found["heldout"] = record["heldout"]
     elif record["heldout_tasks"]:

@@ -177,7 +177,6 @@ class Settings:
 
     @property
     def kind(self) -> type:
-        """Of the estimator."""
         return MetaRegressor if classes_of(self.loss) is None else MetaClassifier
 
 
@@ -216,7 +215,6 @@ class Run:
 
     @cached_property
     def estimator(self) -> MetaClassifier | MetaRegressor:
-        """What was learned."""
         return self.settings.kind.load(self.file(MODEL))
 
     @property

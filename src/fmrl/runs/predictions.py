@@ -148,7 +148,6 @@ class _AllModels:
         self.size = max(1, BLOCK // self.models[0].size)
 
     def predict(self, block: pl.DataFrame) -> pl.DataFrame:
-        """Predictions of some rows."""
         (row,) = free_names([self.task, *self.encoder.inputs], "row")
         numbers, ids = block[row].to_numpy(), clean(block[self.task])
         if ids.null_count():

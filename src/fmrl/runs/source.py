@@ -30,7 +30,6 @@ class Window(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Of the training tasks."""
         return [] if self.tasks is None else list(self.tasks.names)
 
 

@@ -226,7 +226,6 @@ class Session:
         return {"engine": {"name": "local"}}
 
     def save(self) -> None:
-        """Write the checkpoint."""
         self.estimator.save(self.out / folder.CHECKPOINT)
         self.saved = self.done
 

@@ -12,8 +12,7 @@ import polars as pl
 
 from fmrl.errors import TableError
 from fmrl.files import from_json
-from fmrl.tables.any_table import clean, is_complete, is_missing
-from fmrl.tables.kinds import as_number, kind_of
+from fmrl.tables.any_table import as_number, clean, is_complete, is_missing, kind_of
 
 _CHOICES = {
     "categorical": ("onehot", "error"),

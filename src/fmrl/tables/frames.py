@@ -11,6 +11,7 @@ import polars as pl
 from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.errors import FMRLError, TableError
 from fmrl.tables.any_table import (
+    TEXT,
     as_polars,
     free_names,
     is_complete,
@@ -19,7 +20,6 @@ from fmrl.tables.any_table import (
     readable,
 )  # fmt: skip
 from fmrl.tables.encoder import Encoder, Policy, fit_encoder, one_of, same_kind
-from fmrl.tables.kinds import TEXT
 from fmrl.tables.stream import TaskStream
 
 KINDS = ("auto", "classification", "regression")
@@ -28,21 +28,13 @@ _CHOICES = {"apart": ("error", "gather", "split"), "one_class": ("error", "keep"
 
 
 def tasks_from_frame(
-    frame: Any,
-    *,
-    task: str,
-    target: str | None = None,
-    features: str | Sequence[str] | None = None,
-    order: str | Sequence[str] | None = None,
-    loss: Loss | str | None = None,
-    policy: Policy | None = None,
-    encoder: Encoder | str | os.PathLike | None = None,
-    train: Collection | float | None = None,
-    apart: str = "error",
-    one_class: str = "error",
-    rows: int = 1_000_000,
+    frame: Any, *, task: str, target: str | None = None,
+    features: str | Sequence[str] | None = None, order: str | Sequence[str] | None = None,
+    loss: Loss | str | None = None, policy: Policy | None = None,
+    encoder: Encoder | str | os.PathLike | None = None, train: Collection | float | None = None,
+    apart: str = "error", one_class: str = "error", rows: int = 1_000_000,
     scratch: str | os.PathLike | None = None,
-) -> TaskStream:
+) -> TaskStream:  # fmt: skip
     """Tasks from a table: one task for each value of column ``task``, its rows as rounds.
 
     Args:

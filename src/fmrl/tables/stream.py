@@ -8,6 +8,7 @@ appearance, into bins of about ``rows`` rows; the second pass copies every row t
 then one bin at a time is read and sorted. Memory holds about two bins, whatever the size of the
 file. Every row carries its number in the table, for the order and for messages."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +18,11 @@ import numpy as np
 import polars as pl
 
 from fmrl.core.losses import Logistic, Loss, OneVsAll
-from fmrl.core.tasks import Task
-from fmrl.errors import TableError
+from fmrl.core.tasks import Task, Tasks, encoded
+from fmrl.errors import FMRLError, TableError
 from fmrl.files import scratch
-from fmrl.tables.any_table import clean, free_names, is_complete, readable
+from fmrl.tables.any_table import TEXT, clean, free_names, is_complete, readable
 from fmrl.tables.encoder import Encoder
-from fmrl.tables.kinds import TEXT
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,7 +71,7 @@ class TaskStream:
         with readable():
             for block in self._blocks():
                 block = block if open_task is None else pl.concat([open_task, block])
-                last = _starts(block[self.task])[-1]
+                last = run_edges(block[self.task])[-2]
                 yield from self._tasks(block[:last], seen)
                 open_task = block[last:]
             if open_task is None:
@@ -79,16 +79,35 @@ class TaskStream:
             yield from self._tasks(open_task, seen)
 
     def _tasks(self, block: pl.DataFrame, seen: set | None) -> Iterator[Task]:
-        """The tasks of whole runs of rows."""
-        if not len(block):
-            return
+        """The tasks of whole runs of rows; one after another up to the one that is bad, if any."""
+        try:
+            parts = [self.together(block, seen)] if len(block) else []
+        except FMRLError:
+            edges = run_edges(block[self.task])
+            runs = (block[int(a) : int(b)] for a, b in itertools.pairwise(edges))
+            parts = (self.together(rows, seen) for rows in runs)
+        for tasks in filter(None, parts):
+            yield from map(tasks.task, range(len(tasks)))
+
+    def together(self, block: pl.DataFrame, seen: set | None = None) -> Tasks | None:
+        """The tasks of whole runs of rows at once, or the first mistake in them; None where no task
+        is left.
+
+        Args:
+            block: Rows with their numbers in column `row`.
+            seen: Ids that must not come again; those of the block are added.
+        """
         ids = clean(block[self.task])
         if ids.null_count():
             what = f"row {block[self.row][ids.is_null().arg_max()]} has no task id"
             raise TableError(what, fix="drop it or name its task")
-        starts = np.append(_starts(ids), len(block))
+        starts = run_edges(ids)
         names = ids.gather(starts[:-1]).to_list()
         first = block[self.row].gather(starts[:-1]).to_list()
+        if seen is not None and (len({*names}) < len(names) or not seen.isdisjoint(names)):
+            known = {*seen}
+            again = next(i for i, n in enumerate(names) if n in known or known.add(n))
+            raise _comes_back(names[again], first[again])
         if self.order:
             block = self._sorted(block, starts)
         if self.encoder.policy.missing == "drop":
@@ -96,23 +115,27 @@ class TaskStream:
             present = block.select(is_complete(self.encoder.inputs, block.schema)).to_series()
             starts = np.concatenate([[0], np.cumsum(present.to_numpy())])[starts]
             block = block.filter(present)
+        if not (lengths := np.diff(starts)).all():
+            what = f"the task {names[np.argmin(lengths)]!r} is empty: every row misses a value"
+            fix = "use policy=Policy(missing=...) with 'indicator' or 'mean'"
+            raise TableError(what, fix=fix)
         X, y = self.encoder.transform(block, block[self.row].to_numpy()), self._labels(block)
-        classes = y is not None and isinstance(self.loss, OneVsAll | Logistic)
-        for i, name in enumerate(names):
-            if seen is not None:
-                if name in seen:
-                    raise _comes_back(name, first[i])
-                seen.add(name)
-            rows = slice(starts[i], starts[i + 1])
-            if rows.start == rows.stop:
-                fix = "use policy=Policy(missing=...) with 'indicator' or 'mean'"
-                raise TableError(f"the task {name!r} is empty: every row misses a value", fix=fix)
-            labels = None if y is None else y[rows]
-            if classes and self.one_class != "keep" and (labels == labels[0]).all():
-                if self.one_class == "drop":
-                    continue
-                raise self._one_class(name, labels[0], first[i])
-            yield Task(X[rows], labels, loss=self.loss, name=name)
+        tasks = Tasks(self.loss, X, encoded(X, y, self.loss), starts, names)
+        if (
+            y is not None
+            and isinstance(self.loss, OneVsAll | Logistic)
+            and self.one_class != "keep"
+        ):
+            target, edges = tasks.target, starts[:-1]
+            low, high = (f.reduceat(target, edges, axis=0) for f in (np.minimum, np.maximum))
+            single = (low == high).all(axis=1)
+            if single.any() and self.one_class == "error":
+                i = int(np.argmax(single))
+                raise self._one_class(names[i], y[starts[i]], first[i])
+            tasks = tasks.take(np.flatnonzero(~single)) if not single.all() else None
+        if seen is not None:
+            seen.update(names)
+        return tasks
 
     def _sorted(self, block: pl.DataFrame, starts: np.ndarray) -> pl.DataFrame:
         for c in self.order:
@@ -232,11 +255,11 @@ def batches(
             done += len(block)
 
 
-def _starts(ids: pl.Series) -> np.ndarray:
-    """Where runs of equal ids begin."""
+def run_edges(ids: pl.Series) -> np.ndarray:
+    """Where runs of equal ids begin, and the end."""
     change = ids.ne_missing(ids.shift(1)).to_numpy().copy()
-    change[0] = True
-    return np.flatnonzero(change)
+    change[:1] = True
+    return np.append(np.flatnonzero(change), len(ids))
 
 
 def _comes_back(name: Any, row: int) -> TableError:

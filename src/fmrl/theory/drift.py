@@ -91,9 +91,8 @@ def means_of(x: np.ndarray, w: np.ndarray, edges: np.ndarray) -> tuple[np.ndarra
     """Weighted means and weights of the stretches that begin at ``edges``."""
     total = np.add.reduceat(w, edges)
     weight = np.where(np.repeat(total, np.diff([*edges, len(x)])) > 0, w, 1.0)
-    return np.add.reduceat(weight[:, None] * x, edges) / np.add.reduceat(weight, edges)[
-        :, None
-    ], total
+    means = np.add.reduceat(weight[:, None] * x, edges) / np.add.reduceat(weight, edges)[:, None]
+    return means, total
 
 
 def _blocks(x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -113,9 +112,8 @@ def _path(x: np.ndarray, w: np.ndarray) -> float:
 def _shuffled(means: np.ndarray) -> np.ndarray:
     """The blocks as they are, then in other orders, [1 + shuffles, n, r]."""
     rng = np.random.default_rng(0)
-    return means[
-        np.stack([np.arange(len(means)), *(rng.permutation(len(means)) for _ in range(SHUFFLES))])
-    ]
+    others = (rng.permutation(len(means)) for _ in range(SHUFFLES))
+    return means[np.stack([np.arange(len(means)), *others])]
 
 
 def _coarse(blocks: np.ndarray, width: int) -> np.ndarray:
@@ -185,10 +183,7 @@ def _placed(x: np.ndarray, w: np.ndarray, start: int, cut: int) -> Change:
     line, rng = _line(x, w, cut), np.random.default_rng(0)
     low = max(0, cut - NEAR)
     line, cut = line[low : cut + NEAR], cut - low
-    sides = [
-        side[rng.integers(len(side), size=(SHUFFLES, len(side)))]
-        for side in (line[:cut], line[cut:])
-    ]
+    sides = [s[rng.integers(len(s), size=(SHUFFLES, len(s)))] for s in (line[:cut], line[cut:])]
     at = np.argmax(_cusum(np.concatenate(sides, axis=1)[..., None]), axis=1) + 1
     ends = np.quantile(at, [0.025, 0.975]).round().astype(int)
     start += low

@@ -21,7 +21,7 @@ import numpy as np
 
 from fmrl.core.algorithm import FMRL
 from fmrl.core.domains import Domain, Euclidean
-from fmrl.core.kmeans import kmeans
+from fmrl.core.ensemble import kmeans
 from fmrl.core.meta_level import starts_of
 from fmrl.core.rules.meta import End, FollowLeader, MetaUpdate
 from fmrl.core.rules.moving import Discounted
@@ -42,9 +42,8 @@ class Groups:
 
     p: float  # how often Gaussian noise has as large a gap
     sizes: tuple[int, ...]  # tasks of each group, the largest first
-    values: tuple[float, ...] = field(
-        repr=False
-    )  # mean squared distance to the nearest of k = 1, 2, … centres
+    # Mean squared distance to the nearest of k = 1, 2, … centres.
+    values: tuple[float, ...] = field(repr=False)
     gaps: tuple[float, ...] = field(repr=False)  # log of the same for noise, less its own
     errors: tuple[float, ...] = field(repr=False)  # of the gaps, one standard error
     labels: np.ndarray = field(repr=False)  # [T] which group, from 0; −1 for tasks without weight
@@ -194,10 +193,8 @@ def groups(points: Any, sigma: Any = None) -> Groups:
         nearest = np.argmin(np.sum(centres**2, axis=1) / 2 - x @ centres.T, axis=1)
         count = np.bincount(nearest[w > 0], minlength=k)
         order = np.argsort(-count, kind="stable")
-        labels, sizes = (
-            np.where(w > 0, np.argsort(order)[nearest], -1),
-            tuple(count[order].tolist()),
-        )
+        labels = np.where(w > 0, np.argsort(order)[nearest], -1)
+        sizes = tuple(count[order].tolist())
     return Groups(p, sizes, *(tuple(map(float, a)) for a in (value[0], gap, error)), labels)
 
 

@@ -19,16 +19,18 @@ from typing import Any
 
 import numpy as np
 
+from fmrl.core.algorithm import FMRL
 from fmrl.core.arrays import as_array, as_float, constant, norm, to_numpy, zeros
 from fmrl.core.domains import Ball, Domain
 from fmrl.core.history import History
-from fmrl.core.rules.meta import End, FollowLeader
+from fmrl.core.meta_level import scan
+from fmrl.core.rules.meta import End
 from fmrl.core.rules.similarity import Doubling
 from fmrl.core.tasks import Task
 from fmrl.errors import FMRLError
 from fmrl.stats import outlier_fence
 from fmrl.theory.bounds import spread, weights
-from fmrl.theory.enclosing_ball import enclosing_ball
+from fmrl.theory.bounds.geometry import enclosing_ball
 from fmrl.theory.environment import Environment, environment
 
 
@@ -293,13 +295,8 @@ def _read(
 
 def _learned(domain: Domain, optima: np.ndarray, weight: np.ndarray, start: Any) -> np.ndarray:
     """B_R(θ*_t‖phi_t)/D_t + D_t of Algorithm 2 with the theory's epsilon and gamma, [T]."""
-    meta, growth = FollowLeader(), 1 + math.log(len(optima))
+    growth = 1 + math.log(len(optima))
     rule = Doubling(float(domain.reach(start)) * growth / len(optima), growth / (growth - 1))
-    (phi, memory), (guess, count) = meta.init(domain, start), rule.init(domain, start)
-    bounds = []
-    for theta, sigma in zip(optima, weight, strict=True):
-        end = End(theta, theta, np.asarray(sigma))
-        bounds.append(float(domain.divergence(theta, phi) / guess + guess))
-        guess, count = rule.update(domain, phi, guess, count, end)
-        phi, memory = meta.update(domain, phi, memory, end)
-    return np.array(bounds)
+    algo = FMRL(domain, similarity=rule)
+    before, _ = scan(algo, algo.init(start), End(optima, optima, weight))
+    return domain.divergence(optima, before.phi) / before.guess + before.guess

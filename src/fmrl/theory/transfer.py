@@ -32,7 +32,6 @@ from fmrl.core.arrays import Array, dot, namespace, to_numpy, zeros
 from fmrl.core.domains import Domain
 from fmrl.core.history import History
 from fmrl.core.rules.meta import End
-from fmrl.core.rules.within import play
 from fmrl.core.tasks import Rounds, Task
 from fmrl.errors import FMRLError
 from fmrl.theory.bounds import online_to_batch
@@ -106,10 +105,7 @@ def _of_one_run(history: History) -> list[State]:
 
 
 def _adapt(history: History, state: State, task: Task, t: int) -> Adapted:
-    algo, game = history.algo, task.open()
-    sigma = algo.sigma(state.phi, game, t)
-    eta = state.guess / sigma if float(sigma) > 0 else 0 * sigma
-    played = play(algo.within, game, algo.domain, state.phi, eta)
+    _, _, played = history.algo.play_rounds(state, task.open(), record=True)
     return Adapted(played.average, played.last, t, played.losses)
 
 
@@ -190,13 +186,10 @@ def _is_false(status: str) -> bool:
 
 def risk(
     history: History,
-    tasks: Iterable[tuple[Task, Task]] | Callable[[np.random.Generator], tuple[Task, Task]],
-    *,
-    draws: int | None = None,
-    confidence: float = 0.95,
-    loss_range: tuple[float, float] | None = None,
-    seed: int = 0,
-) -> Transfer:
+    tasks: Iterable[tuple[Task, Task]] | Callable[[np.random.Generator], tuple[Task, Task]], *,
+    draws: int | None = None, confidence: float = 0.95,
+    loss_range: tuple[float, float] | None = None, seed: int = 0,
+) -> Transfer:  # fmt: skip
     """Transfer risk of a run on new tasks; each of them meets one state drawn uniformly.
 
     Args:

@@ -7,6 +7,7 @@ import pytest
 from instances import make_data, make_loss
 
 import fmrl
+from fmrl.core.solve import minimise
 from fmrl.core.solve.gap import Method, Objective
 from fmrl.core.solve.majorise import Rotation, descend, majorise
 
@@ -64,3 +65,22 @@ def test_descent_gives_up_where_it_is_slow():
     small = descend(Objective(game, fmrl.Ball(0.05)), 1e-12)
     assert np.all(small.gap <= 1e-10 * small.value) and np.all(small.method == Method.DESCENT)
     assert np.all(descend(Objective(game, fmrl.Ball(50.0)), 1e-12).gap == math.inf)
+
+
+@pytest.mark.parametrize("loss", [fmrl.Logistic(), fmrl.OneVsAll(3), fmrl.Squared()], ids=repr)
+@pytest.mark.parametrize("domain", [fmrl.Euclidean(), fmrl.Ball(20.0)], ids=repr)
+def test_a_phi_inside_the_span_is_no_remainder(loss, domain):
+    """Fewer rounds than features: what rounding leaves of phi outside their span does not count."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 5, 6))
+    y = rng.integers(0, 3 if isinstance(loss, fmrl.OneVsAll) else 2, size=(12, 5))
+    y[:, :2] = 0, 1
+    for rows, labels in zip(X, y, strict=True):
+        game = fmrl.Task(rows, labels, loss=loss).open()
+        phi = (rng.normal(size=(loss.outputs, 5)) @ rows).ravel()
+        found = minimise(game, domain, phi, np.asarray(3.0))
+        assert found.gap < 1e-8
+        near = phi * (1 + 1e-13 * rng.normal(size=phi.shape))
+        moved = minimise(game, domain, near, np.asarray(3.0))
+        # An action is solved until its loss is, not to the last digit.
+        np.testing.assert_allclose(moved.theta, found.theta, atol=1e-6)

@@ -15,10 +15,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fmrl.core.accounting import gaussian_noise, tree_epsilon, tree_noise
 from fmrl.core.arrays import Array, device, full, namespace, to_numpy
 from fmrl.core.domains import Domain
-from fmrl.core.noise import KEY, clipped, drawn, new_key
+from fmrl.core.privacy import (
+    KEY,
+    clipped,
+    drawn,
+    gaussian_noise,
+    new_key,
+    tree_epsilon,
+    tree_noise,
+)  # fmt: skip
 from fmrl.core.rules import meta as metas
 from fmrl.core.rules import moving
 from fmrl.core.rules.meta import MetaUpdate

@@ -122,12 +122,8 @@ class _Path:
     def advance(self) -> None:
         """One Newton step towards the point of the path at mu."""
         xp, samples, domain = self.xp, self.problem.samples, self.problem.domain
-        theta, w, slack, z = (
-            self.theta,
-            self.w,
-            domain.slack(self.theta),
-            samples.margins(self.theta),
-        )
+        theta, w = self.theta, self.w
+        slack, z = domain.slack(theta), samples.margins(theta)
         self._lower(z, slack)
         step, dw = self._newton(z, slack)
         dz = samples.margins(step, offset=False)
@@ -142,10 +138,8 @@ class _Path:
                 break
             length = xp.where(inside, length, length * 0.8)
         length = self._shorten(length, step, own, z, dz)
-        new_theta, new_w = (
-            domain.retract(theta, length[..., None] * step),
-            w + length[..., None] * dw,
-        )
+        new_theta = domain.retract(theta, length[..., None] * step)
+        new_w = w + length[..., None] * dw
         sound = xp.all(xp.isfinite(new_theta), axis=-1) & xp.all(xp.isfinite(new_w), axis=-1)
         sound = sound & xp.all(domain.slack(new_theta) > 0, axis=-1)
         if self.smooth:
@@ -164,10 +158,8 @@ class _Path:
         near = NEAR * total
         if self.smooth and not slack.shape[-1]:  # no barrier: the gap itself has to go
             near = 0.1 * self.share * self.loss.merit(None, z)
-        good, count = (
-            (self.length > 0.4) & (self.gap <= near),
-            xp.maximum(count, xp.ones_like(count)),
-        )
+        count = xp.maximum(count, xp.ones_like(count))
+        good = (self.length > 0.4) & (self.gap <= near)
         shrink = SHRINK if self.smooth else GENTLY
         mu = xp.where(good, shrink * total / count, self.mu)
         self.cooled = self.mu < 0
@@ -227,9 +219,8 @@ class _Path:
             slope = slope - dot(domain.pull(theta, self.mu[..., None] / domain.slack(theta)), step)
         noise = 1e-15 * (1 + xp.abs(before)) + self.floor
         for _ in range(40):
-            after = self._merit(
-                domain.retract(theta, length[..., None] * step), self.loss.move(own, length)
-            )
+            moved = domain.retract(theta, length[..., None] * step)
+            after = self._merit(moved, self.loss.move(own, length))
             worse = ~(after <= before + 1e-4 * length * slope + noise)
             if not bool(xp.any(worse)):
                 break

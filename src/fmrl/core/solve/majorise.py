@@ -50,9 +50,8 @@ class Rotation:
         if isinstance(domain, Ball) and domain.centre != 0.0:
             self.centre = domain.middle(zeros((X.shape[0], samples.dim), X))
             self.offset = samples.margins(self.centre)
-        self.rest = (
-            None  # [B, d]: unit vector along what no sample sees of phi, the last coordinate
-        )
+        # [B, d]: unit vector along what no sample sees of phi, the last coordinate.
+        self.rest = None
         if n < f and phi is not None:
             self.rest = self._remainder(phi)
             self.X = xp.concat([self.X, zeros((*self.X.shape[:-1], 1), X)], axis=-1)
@@ -162,9 +161,8 @@ def descend(problem: Objective, still: float) -> Found:
     xp = namespace(X)
     gram = xp.reshape(xp.matmul(xp.matrix_transpose(X), X), (X.shape[0], -1))
     start = zeros((X.shape[0], samples.dim), X)
-    found = majorise(
-        problem, samples.loss.bend / 2 * norm(gram)[..., None], start, still, pace=0.45
-    )
+    bend = samples.loss.bend / 2 * norm(gram)[..., None]
+    found = majorise(problem, bend, start, still, pace=0.45)
     return found._replace(method=Method.DESCENT.everywhere(found.value))
 
 

@@ -164,13 +164,9 @@ def _room(rows: Samples, z: np.ndarray) -> np.ndarray:
 
 
 def _excess(
-    rows: Samples,
-    z: np.ndarray,
-    u: np.ndarray,
-    blur: np.ndarray,
-    around: np.ndarray,
+    rows: Samples, z: np.ndarray, u: np.ndarray, blur: np.ndarray, around: np.ndarray,
     rank: np.ndarray,
-) -> np.ndarray:
+) -> np.ndarray:  # fmt: skip
     """The gap that slopes u prove after their correction, [B]."""
     step = float(np.finfo(LONG).eps)
     X, counts = rows.X, rows.weight > 0

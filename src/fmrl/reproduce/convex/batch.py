@@ -37,7 +37,6 @@ class Sample(NamedTuple):
     target: np.ndarray
 
     def rows(self, part: slice) -> Sample:
-        """Some of the n samples."""
         return Sample(self.X[..., part, :], self.target[..., part, :])
 
 
@@ -128,7 +127,6 @@ class Shots:
         self.held = [((X - mean[k]) / spread[k], y) for k, (X, y) in held]
 
     def game(self):
-        """All tasks side by side."""
         loss = OneVsAll(self.shape[0])
         return stack([Task(X, y, loss=loss) for X, y in zip(self.X, self.y, strict=True)])
 
@@ -243,13 +241,13 @@ def plain(data: StudySet, shots: int) -> dict[str, Any]:
     return {"accuracy": scores, "tuned": {"C": chosen}}
 
 
-def rows(config: Config, results: dict[str, Any]) -> list[Row]:
+def rows(asked: list[tuple[Part, Any]]) -> list[Row]:
     """One row per method and number of shots; methods without a preset stand under each one."""
     made = []
-    for part in parts(config):
-        r, m = results[part.name], part.arguments["shots"]
-        presets = [part.arguments["preset"]] if part.work is fal else config.presets
-        for preset in presets:
+    presets = list(dict.fromkeys(p.arguments["preset"] for p, _ in asked if p.work is fal))
+    for part, r in asked:
+        m = part.arguments["shots"]
+        for preset in [part.arguments["preset"]] if part.work is fal else presets:
             for method, accuracy in r["accuracy"].items():
                 within = "one pass of OGD" if part.work is fal else ""
                 found = row(accuracy, OVER, preset, within, method, m)

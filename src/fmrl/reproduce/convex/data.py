@@ -46,7 +46,6 @@ class Config:
             raise FMRLError("an interval needs at least two task orders", fix=fix)
 
     def quick(self) -> Config:
-        """The same study, small."""
         small = {"shots": (1, 4, 8), "ftrl_orders": 3, "repeats": 4, "passes": 2, "tasks": (72, 12)}
         return replace(self, orders=min(self.orders, 4), **small)
 

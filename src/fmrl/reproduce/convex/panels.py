@@ -24,7 +24,7 @@ from fmrl.reproduce.convex.data import Config, StudySet
 from fmrl.reproduce.parts import Part
 from fmrl.reproduce.verdict import Row, row
 from fmrl.stats import mean_interval
-from fmrl.theory.enclosing_ball import enclosing_ball
+from fmrl.theory.bounds.geometry import enclosing_ball
 from fmrl.theory.growth import estimate
 
 REAL, PERMUTED, CENTRED = "as they are", "labels permuted", "features centred"
@@ -34,6 +34,7 @@ SHOWN = 300  # points drawn in a panel
 MIXTURE = tuple(2**k for k in range(4, 10))  # samples in all: 16 … 512
 DISTANCES = tuple(round(0.1 * k, 1) for k in range(1, 11))
 LEFT, RIGHT = "Gaussian mixture", "tasks"
+Asked = list[tuple[Part, Any]]  # parts with their results
 
 
 def similarity_parts(config: Config) -> list[Part]:
@@ -83,15 +84,15 @@ def _optima(data: StudySet, variant: str, shots: int, rng: np.random.Generator) 
     return game.hindsight(BALL).theta
 
 
-def similarity_rows(config: Config, results: dict[str, Any]) -> list[Row]:
+def similarity_rows(asked: Asked) -> list[Row]:
     """Two rows per variant and number of shots: the radius and the rms distance from the mean."""
-    made = []
-    for p in similarity_parts(config):
-        r, where = results[p.name], (p.arguments["variant"], p.arguments["shots"])
+    made, every = [], [p.arguments["shots"] for p, _ in asked]
+    for p, r in asked:
+        where = p.arguments["variant"], p.arguments["shots"]
         several = len(r["radius"]) > 1
         over = "95% t interval over random labellings" if several else "none: one set, one ball"
         found = row(r["radius"], over, "any", where[0], "radius", where[1])
-        shown = ["points"] if where[1] in (config.shots[0], config.shots[-1]) else []
+        shown = ["points"] if where[1] in (every[0], every[-1]) else []
         names = ("tasks", "radius_gap", "from_mean", "mean_norm", "on_sphere", *shown)
         made.append(found | {k: r[k] for k in names})
         over = "95% t interval over tasks, of the squared distances"
@@ -147,11 +148,11 @@ def _measured(tasks: list[Task]) -> dict[str, Any]:
     }
 
 
-def growth_rows(config: Config, results: dict[str, Any]) -> list[Row]:
+def growth_rows(asked: Asked) -> list[Row]:
     """One row per data and number of samples: α with its interval, and the mean curve."""
     made = []
-    for p in growth_parts(config):
-        r, within = results[p.name], LEFT if p.work is of_mixture else RIGHT
+    for p, r in asked:
+        within = LEFT if p.work is of_mixture else RIGHT
         over, shots = "95% t interval over tasks", p.arguments.get("shots")
         found = row(r["alpha"], over, "any", within, "alpha", shots)
         found |= {k: r[k] for k in ("samples", "curve", "curve_low", "multiplier")}
@@ -202,11 +203,11 @@ def tar(
     }
 
 
-def samples_rows(config: Config, results: dict[str, Any]) -> list[Row]:
+def samples_rows(asked: Asked) -> list[Row]:
     """Results as rows, one per preset, curve and number of shots."""
     made = []
-    for p in samples_parts(config):
-        r, a = results[p.name], p.arguments
+    for p, r in asked:
+        a = p.arguments
         over = "none: TAR does not depend on the order of tasks"
         over = "95% t interval over random task orders" if len(r["tar"]) > 1 else over
         found = row(r["tar"], over, a["preset"], a["within"], a["method"], a["shots"])

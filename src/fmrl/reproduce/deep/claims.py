@@ -8,10 +8,10 @@ alike when no two differ by more than that or 1.5 points.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from fmrl.reproduce import verdict
 from fmrl.reproduce.deep import settings
 from fmrl.reproduce.deep.settings import FAMILIES, FEWEST, SWEEPS, Run, reference
 from fmrl.reproduce.verdict import Verdict
@@ -20,20 +20,12 @@ OURS, LOGGED = "ours", "authors' log"
 
 
 @dataclass(frozen=True)
-class Point:
-    """One run's accuracy, its standard error, its curve [(meta-iteration, accuracy)], its last
-    meta-iteration, its test tasks.
-    """
+class Point(verdict.Point):
+    """One run at its end, and on its way there."""
 
-    accuracy: float
-    error: float
-    curve: Sequence[Sequence[float]]
-    last: int = 20_000
     tasks: int = 1000
-
-    def above(self, other: Point) -> bool:
-        """Whether it lies above by more than two standard errors of the difference."""
-        return self.accuracy - other.accuracy > 2 * math.hypot(self.error, other.error)
+    curve: Sequence[Sequence[float]] = ()  # (meta-iteration, accuracy)
+    last: int = 20_000  # meta-iteration
 
 
 Rule = Callable[[Sequence[Point]], bool]
@@ -46,14 +38,14 @@ def ours(results: dict[str, dict]) -> dict[str, Point]:
     for name, run in results.items():
         if "final" in run:
             end, curve = run["final"]["transductive"], run["curve"]
-            points[name] = Point(end["accuracy"], end["error"], curve, curve[-1][0], end["tasks"])
+            points[name] = Point(end["accuracy"], end["error"], end["tasks"], curve, curve[-1][0])
     return points
 
 
 def theirs() -> dict[str, Point]:
     """The authors' logged runs."""
     return {
-        name: Point(r["accuracy"]["test"], r["test_se"], r["test_curve"], r["meta_iters"])
+        name: Point(r["accuracy"]["test"], r["test_se"], 1000, r["test_curve"], r["meta_iters"])
         for name, r in reference().items()
     }
 
@@ -69,9 +61,9 @@ def first(points: Sequence[Point]) -> bool:
 
 
 def level(points: Sequence[Point]) -> bool:
-    """Whether no two points differ by more than 1.5 points or two standard errors."""
+    """Whether the lowest and the highest are level."""
     low, high = (pick(points, key=lambda p: p.accuracy) for pick in (min, max))
-    return high.accuracy - low.accuracy <= max(0.015, 2 * math.hypot(low.error, high.error))
+    return low.level(high)
 
 
 def reached(points: Sequence[Point]) -> int | None:

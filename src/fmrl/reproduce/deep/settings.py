@@ -10,6 +10,8 @@ from enum import StrEnum
 from functools import cache
 from importlib import resources
 
+from fmrl.reproduce.verdict import LEVEL
+
 SWEEPS = {"shots": "train-shots", "iterations": "inner-iters"}
 FAMILIES = {
     "o15": "5-way 1-shot",
@@ -62,7 +64,6 @@ class Run:
 
     @property
     def key(self) -> str:
-        """Name with the seed."""
         return self.name if self.seed == 0 else f"{self.name}@{self.seed}"
 
     @property
@@ -195,7 +196,7 @@ def compare(results: dict[str, dict]) -> list[dict]:
     for where, run in _finished(results):
         logged, mine = reference()[where["run"]], run["final"]["transductive"]
         theirs, error = logged["accuracy"]["test"], logged["test_se"]
-        difference, allowed = mine["accuracy"] - theirs, max(2 * error, 0.015)
+        difference, allowed = mine["accuracy"] - theirs, max(2 * error, LEVEL)
         within = None if mine["tasks"] < FEWEST else abs(difference) <= allowed
         ours = {"ours": mine["accuracy"], "error": mine["error"], "tasks": mine["tasks"]}
         ours["inductive"] = run["final"]["inductive"]["accuracy"]

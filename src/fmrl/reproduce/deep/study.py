@@ -112,15 +112,9 @@ class Study:
     """
 
     def __init__(
-        self,
-        runs: Sequence[Run],
-        pool: Pool,
-        test: Pool,
-        classes: Classes,
-        folder: Path,
-        plan: Plan,
-        device: Any,
-    ):
+        self, runs: Sequence[Run], pool: Pool, test: Pool, classes: Classes, folder: Path,
+        plan: Plan, device: Any,
+    ):  # fmt: skip
         self.runs, self.pool, self.test, self.classes = list(runs), pool, test, classes
         self.folder, self.plan, self.device = Path(folder), plan, torch.device(device)
         self.path = self.folder / "record.json"
@@ -156,10 +150,7 @@ class Study:
     def speed(self, seconds: float = 2.0) -> float:
         """Task-steps a second of the first unfinished stack alone, measured for ``seconds``."""
         group, iterations = next(self._unfinished())
-        trainer, tasks = (
-            self._trainer(group, iterations),
-            [train_tasks(q, self.pool, self.classes) for q in group],
-        )
+        trainer, tasks = self._trainer(group, iterations), self._tasks(group)
         trainer.fit(tasks, 1)
         started, done = time.monotonic(), 0
         while time.monotonic() - started < seconds:
@@ -229,14 +220,10 @@ class Study:
                 progress(group, trainer.iteration, iterations)
 
         due = at > 0 and (at % every == 0 or at == iterations) and not looked
-        return Job(
-            trainer,
-            [train_tasks(q, self.pool, self.classes) for q in group],
-            iterations,
-            every,
-            each,
-            due=due,
-        )
+        return Job(trainer, self._tasks(group), iterations, every, each, due=due)
+
+    def _tasks(self, group: list[Run]) -> list[FewShot]:
+        return [train_tasks(q, self.pool, self.classes) for q in group]
 
     def _look(self, trainer: MetaTrainer, group: list[Run], last: bool) -> None:
         """Evaluate the runs of a stack, those of equal test shape together."""
@@ -245,10 +232,8 @@ class Study:
         counts = counts if last else {"transductive": plan.curve}
         for shape in dict.fromkeys((q.shots, q.eval_batch) for q in group):
             chosen = [i for i, q in enumerate(group) if (q.shots, q.eval_batch) == shape]
-            test, steps = (
-                [test_tasks(group[i], self.test, self.classes) for i in chosen],
-                group[0].eval_steps,
-            )
+            test = [test_tasks(group[i], self.test, self.classes) for i in chosen]
+            steps = group[0].eval_steps
             for protocol, count in counts.items():
                 how = {"protocol": protocol, "count": count, "runs": chosen}
                 how |= {"compare": False, "progress": False}

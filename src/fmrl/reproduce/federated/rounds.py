@@ -33,7 +33,7 @@ from fmrl.reproduce.federated.claims import (
     START,
     TRAINED,
 )
-from fmrl.reproduce.federated.clients import Clients, Config
+from fmrl.reproduce.federated.study import Clients, Config
 
 WATCHES = {f"{FEDAVG} + {ISOTROPIC}": ISOTROPIC, f"{FEDAVG} + {PER}": PER}  # rules that only look
 SIZES = 6  # of the stack, as clients come to their end
@@ -41,11 +41,7 @@ SCORED = 4096  # sequences that are scored at once
 
 
 class NextCharacter(nn.Module):
-    """Embedding, LSTM layers, and a dense layer on the last state.
-
-    Args:
-        config: Its sizes.
-    """
+    """Embedding, LSTM layers, and a dense layer on the last state."""
 
     def __init__(self, config: Config):
         super().__init__()
@@ -79,13 +75,7 @@ def rules(config: Config, size: int) -> dict[str, FMRL]:
 
 
 class Stack:
-    """All methods of all seeds, trained side by side.
-
-    Args:
-        config: Sizes.
-        clients: The roles.
-        device: Where to train.
-    """
+    """All methods of all seeds, trained side by side."""
 
     def __init__(self, config: Config, clients: Clients, device: Any):
         self.config, self.clients = config, clients
@@ -123,7 +113,6 @@ class Stack:
         return made
 
     def round(self) -> None:
-        """One round of every method."""
         config, number = self.config, self.done + 1
         chosen = [self._chosen(r, number) for r in range(config.seeds)]  # [R, K]
         rows, epochs = self._rows(chosen, number)  # [R, K, steps, B], [R, K]
@@ -145,11 +134,8 @@ class Stack:
         self.done = number
 
     def look(self, count: int, apart: bool) -> dict[str, Any]:
-        """Accuracy of the first ``count`` test clients before and after adapting, {method: [R, n]}.
-
-        Args:
-            count: Clients of every seed.
-            apart: Whether initialisations and steps of different methods are put together too.
+        """Accuracy of the first ``count`` test clients of every seed before and after adapting,
+        {method: [R, n]}; ``apart``: also of starts and steps of different methods put together.
         """
         pairs = {name: (name, name) for name in TRAINED} | (APART if apart else {})
         roles = [split[1][:count] for split in self.splits]
@@ -173,12 +159,9 @@ class Stack:
             asked = [held[a][b] for a, b in zip(r, k, strict=True)]
             for found, at in ((before, own), (after, theta)):
                 found[v, r, k] = self._accuracy(at[: len(part)], asked)
-        names = list(pairs)
-        return {
-            "round": self.done,
-            "before": {n: before[i].tolist() for i, n in enumerate(names)},
-            "after": {n: after[i].tolist() for i, n in enumerate(names)},
-        }
+        found = {"before": before, "after": after}
+        looks = {k: dict(zip(pairs, v.tolist(), strict=True)) for k, v in found.items()}
+        return {"round": self.done} | looks
 
     def _phi(self, name: str) -> torch.Tensor:
         return self.first if name == START else self.states[name].phi
@@ -229,7 +212,6 @@ class Stack:
         return theta.view(phi.shape), squares.view(phi.shape)
 
     def _chosen(self, r: int, number: int) -> np.ndarray:
-        """The clients of a round."""
         rng = np.random.default_rng([self.seeds[r], 2, number])
         return rng.choice(self.splits[r][0], self.config.clients, replace=False)
 

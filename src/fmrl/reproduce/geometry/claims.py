@@ -15,7 +15,7 @@ import numpy as np
 from fmrl.reproduce.geometry import runs
 from fmrl.reproduce.geometry.tasks import AXIS, CONTROL, ROTATED, WIKI
 from fmrl.reproduce.parts import Part
-from fmrl.reproduce.verdict import DRAWS, TASKS, Row, Rows, Verdict, ratio, row
+from fmrl.reproduce.verdict import DRAWS, TASKS, Row, Rows, Verdict, compared, row, said, spanned
 
 TAR, LATE, HELD, COST = "TAR", "late TAR", "held-out loss", "cost"  # what a row measures
 HALF, QUARTER, FEW, LITTLE = 0.5, 0.25, 1.02, 1.05
@@ -77,9 +77,8 @@ def _compared(within: str, over: str, found: Found, about: dict[str, Any]) -> li
     made = []
 
     def add(measure: str, rule: str, shots: int | None, values: Any, beside: Any) -> None:
-        r, low, high = ratio(values, beside)
         where = row(values, over, measure, within, rule, shots) | about
-        where |= {"against": base(rule), "ratio": r, "ratio_low": low, "ratio_high": high}
+        where |= {"against": base(rule)} | compared(values, beside)
         made.append(where | ({"strength": strength} if rule == runs.BEST else {}))
 
     for rule, r in found.items():
@@ -104,9 +103,9 @@ def _costs(took: dict[str, list[float]], dim: int) -> list[Row]:
     return made
 
 
-def losses(rows: list[Row], measure: str = TAR) -> list[str]:
+def summary(rows: list[Row], measure: str = TAR) -> list[str]:
     """Where a learned shape loses, as sentences: the interval of its ratio lies above 1."""
-    said = []
+    lines = []
     for rule in (*runs.SHAPES, runs.COVARIANCE, runs.PRIOR):
         here = [r for r in rows if (r["preset"], r["method"]) == (measure, rule)]
         if not here:
@@ -120,16 +119,12 @@ def losses(rows: list[Row], measure: str = TAR) -> list[str]:
         told = "; ".join(f"{within} ({', '.join(found)})" for within, found in lost.items())
         count = sum(map(len, lost.values()))
         name = f"{rule}, {measure} against {base(rule)}: wins {wins} of {len(here)}"
-        said.append(f"{name}, loses {count}" + (f": {told}" if told else ""))
-    return said
+        lines.append(f"{name}, loses {count}" + (f": {told}" if told else ""))
+    return lines
 
 
-def judge(found: list[Row]) -> list[Verdict]:
+def judge(found: list[Row]) -> Iterator[Verdict]:
     """The claims about synthetic tasks and about costs; real data has no prior claim."""
-    return list(_judged(found))
-
-
-def _judged(found: list[Row]) -> Iterator[Verdict]:
     by = {measure: Rows(found, measure, "geometry") for measure in (TAR, LATE, COST)}
     many = max(r["rounds"] for r in found if "rounds" in r)
     few = min(r["rounds"] for r in found if "rounds" in r)
@@ -138,7 +133,7 @@ def _judged(found: list[Row]) -> Iterator[Verdict]:
         return by[measure].at(f"{kind}, {rounds} rounds", rule, None)
 
     def verdict(measure: str, name: str, claim: str, passed: bool, told: dict[str, Row]) -> Verdict:
-        numbers = "; ".join(f"{k}: {_said(r)}" for k, r in told.items())
+        numbers = "; ".join(f"{k}: {said(spanned(r))}" for k, r in told.items())
         decided = "medians" if measure == COST else "means"
         return by[measure].verdict(name, "ours", claim, passed, numbers, decided)
 
@@ -173,7 +168,3 @@ def _judged(found: list[Row]) -> Iterator[Verdict]:
         claim = f"A task with {rule} costs at most {limit} times one with {runs.SCALAR}"
         name = f"cost.{rule}"
         yield verdict(COST, name, claim, here["ratio"] <= limit, {here["within"]: here})
-
-
-def _said(r: Row) -> str:
-    return f"{r['ratio']:.3f} [{r['ratio_low']:.3f}, {r['ratio_high']:.3f}]"

@@ -4,6 +4,7 @@ them and leaves the regret of every task and the loss on held-out tasks.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,8 +17,10 @@ from fmrl.core.algorithm import step_size
 from fmrl.core.batched import shared
 from fmrl.core.rules.meta import Fixed
 from fmrl.core.rules.similarity import SimilarityRule
-from fmrl.reproduce.geometry.tasks import Data, directions
+from fmrl.reproduce.geometry.tasks import AXIS, CONTROL, ROTATED, Config, Data, directions
+from fmrl.reproduce.parts import Part
 
+TITLE = "tasks that differ in a few directions, and real ones"
 SHOTS = (1, 2, 4, 8)  # rows of a new task, or samples of a class on Mini-Wiki
 WIKI_SHOTS = 4  # of the tasks that are learned from
 SCALAR, AVERAGE, DIAGONAL = "Isotropic", "AverageDeviation", "PerCoordinate"
@@ -60,7 +63,6 @@ class Environment:
         return {"regret": history.regret, "held": self.test(algo, history.state)}
 
     def test(self, algo: FMRL, state: Any) -> dict[int, list[float]]:
-        """Held-out losses from a state."""
         return held_out(algo, state.phi, state.guess, self.held)
 
     def compare(
@@ -194,3 +196,23 @@ def costs(data: Data, tasks: int, dim: int, rounds: int, repeats: int, seed: int
             run(algo, made, keep="scalars")
             found[name].append(1e3 * (time.perf_counter() - started) / tasks)
     return {name: took[1:] for name, took in found.items()}
+
+
+def plan(config: Config, data: Data) -> list[Part]:
+    """Every part; what rules cost is measured alone."""
+    made = []
+    shared = {"tasks": config.tasks, "held": config.held, "dim": config.dim, "late": config.late}
+    for kind in (AXIS, ROTATED, CONTROL):
+        for rounds in config.rounds:
+            for seed in range(config.seed, config.seed + config.seeds):
+                name = f"geometry/{kind}-{rounds}-{seed}"
+                asked = {"kind": kind, "rounds": rounds, "seed": seed}
+                made.append(Part(name, synthetic, shared | asked, 2 + rounds / 2))
+    for name, groups in data.sets.items():
+        part, cost = "geometry/" + re.sub(r"\W+", "-", name), len(groups) / 50
+        made.append(Part(part, real, {"name": name}, cost, data.checksum(name)))
+    if data.wiki is not None:
+        made.append(Part("geometry/mini-wiki", wiki, {}, 90, data.wiki.sha256))
+    asked = {"tasks": config.cost_tasks, "dim": config.cost_dim, "rounds": config.rounds[0]}
+    asked |= {"repeats": config.repeats, "seed": config.seed}
+    return [*made, Part("geometry/costs", costs, asked, 10, alone=True)]

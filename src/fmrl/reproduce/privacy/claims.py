@@ -43,12 +43,8 @@ def kept(by: Rows, size: str, epsilon: str, tasks: int) -> float:
     return (single - own) / (single - one)
 
 
-def judge(found: list[Row]) -> list[Verdict]:
+def judge(found: list[Row]) -> Iterator[Verdict]:
     """Claims that were written down before the first run."""
-    return list(_judged(found))
-
-
-def _judged(found: list[Row]) -> Iterator[Verdict]:
     tar, excess = Rows(found, TAR, "privacy"), Rows(found, EXCESS, "privacy")
     sizes = list(dict.fromkeys(r["within"] for r in tar.all))
     epsilons = [m for m in tar.methods(sizes[0]) if m not in (FAL, SINGLE)]

@@ -4,30 +4,27 @@ and without meta-learning.
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import fmrl
 from fmrl import FMRL, OMD, Ball, Fixed, Known, NoisyGradients, Task, Tree
-from fmrl.core.accounting import tree_epsilon
 from fmrl.core.batched import play_solved, solve
+from fmrl.core.privacy import tree_epsilon
 from fmrl.core.tasks import Tasks
+from fmrl.reproduce.grouped import Data
+from fmrl.reproduce.parts import Part
 from fmrl.theory.bounds import private, with_guess
 
+TITLE = "linear regressions around one centre, drawn"
 CENTRE, SPREAD, NOISE, DELTA = 0.5, 0.1, 0.05, 1e-6
 FAL, SINGLE = "FAL, not private", "single-task"
 FIXED = 4.0  # a noise multiplier for all numbers of tasks
-
-
-@dataclass(frozen=True)
-class Nothing:
-    """The study draws its own data."""
-
-    skipped: dict[str, str] = field(default_factory=dict)
-    sha256: str = "drawn"
 
 
 def regressions(tasks: int, dim: int, rounds: int, seed: int) -> list[Task]:
@@ -44,7 +41,7 @@ def regressions(tasks: int, dim: int, rounds: int, seed: int) -> list[Task]:
 
 
 def draw(
-    data: Any, tasks: int, dim: int, rounds: int, epsilons: tuple[float, ...], seed: int
+    data: Data, tasks: int, dim: int, rounds: int, epsilons: tuple[float, ...], seed: int
 ) -> dict[str, Any]:
     """TAR by epsilon and of the baselines, the bound on each, Σ B with a fixed noise, and TAR with
     noisy gradients.
@@ -87,3 +84,36 @@ def _rows(base: FMRL, played: list[Task], epsilons: Any, seed: int) -> dict[str,
     learner = NoisyGradients(OMD(), max(epsilons), DELTA, clip=G, seed=seed)
     made = {"without": online, "with": replace(online, within=learner)}
     return {name: float(fmrl.run(a, some, keep="totals").tar) for name, a in made.items()}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Sizes of a run; ``Config().quick()`` is a look that takes seconds and decides nothing."""
+
+    seed: int = 0
+    seeds: int = 5
+    tasks: tuple[int, ...] = (100, 1000, 10_000)
+    dims: tuple[int, ...] = (2, 8)
+    rounds: tuple[int, ...] = (8, 32)
+    epsilons: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 8.0)
+
+    def quick(self) -> Config:
+        small = {"seeds": 2, "tasks": (20, 60), "dims": (2,), "rounds": (8,)}
+        return replace(self, **small, epsilons=(1.0, 4.0, 16.0))
+
+    def read(self, folder: Path | None = None) -> Data:
+        """No data; says at once if the extra is missing."""
+        _ = Tree(1.0, DELTA, 2).noise
+        return Data()
+
+
+def plan(config: Config, data: Data) -> list[Part]:
+    """Every part."""
+    sizes = itertools.product(config.tasks, config.dims, config.rounds)
+    seeds = range(config.seed, config.seed + config.seeds)
+    made = []
+    for (tasks, dim, rounds), seed in itertools.product(sizes, seeds):
+        name = f"privacy/tasks-{tasks}-dim-{dim}-rounds-{rounds}-{seed}"
+        asked = {"tasks": tasks, "dim": dim, "rounds": rounds, "epsilons": config.epsilons}
+        made.append(Part(name, draw, asked | {"seed": seed}, tasks / 1000))
+    return made

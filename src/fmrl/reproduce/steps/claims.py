@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from fmrl.reproduce import verdict
 from fmrl.reproduce.deep.settings import FEWEST
 from fmrl.reproduce.steps.methods import (
     ADAM,
@@ -31,7 +32,6 @@ from fmrl.reproduce.steps.methods import (
 )  # fmt: skip
 from fmrl.reproduce.verdict import Row, Verdict
 
-LEVEL = 0.015  # a difference that counts as none, as in the study of the paper's runs
 CLEAR = 0.005  # a printed difference that counts as one
 # In percent, by setting: Omniglot 20-way 1-shot and 5-shot, Mini-ImageNet 5-way 1-shot and 5-shot.
 PRINTED = {
@@ -45,23 +45,14 @@ TRANSDUCTIVE, INDUCTIVE = "transductive", "inductive"
 
 
 @dataclass(frozen=True)
-class Point:
-    """Accuracy of one method in one setting: mean over seeds, its error, and each seed's."""
+class Point(verdict.Point):
+    """Accuracy of one method in one setting: mean over seeds, and each seed's."""
 
-    accuracy: float
-    error: float
     seeds: tuple[float, ...]
-    tasks: int
 
     def ahead(self, other: Point) -> bool:
-        """Whether it is clearly ahead."""
-        clear = self.accuracy - other.accuracy > 2 * math.hypot(self.error, other.error)
-        return clear and all(a > b for a, b in zip(self.seeds, other.seeds, strict=True))
-
-    def level(self, other: Point) -> bool:
-        """Whether the two differ by no more than 1.5 points or two standard errors."""
-        most = max(LEVEL, 2 * math.hypot(self.error, other.error))
-        return abs(self.accuracy - other.accuracy) <= most
+        pairs = zip(self.seeds, other.seeds, strict=True)
+        return self.above(other) and all(a > b for a, b in pairs)
 
 
 Points = dict[tuple[str, str], Point]
@@ -78,7 +69,8 @@ def points(rows: Sequence[Row], run: str, protocol: str) -> Points:
         same = sorted(same, key=lambda r: r["seed"])
         seeds = tuple(r["accuracy"] for r in same)
         error = math.sqrt(sum(r["error"] ** 2 for r in same)) / len(same)
-        found[key] = Point(sum(seeds) / len(seeds), error, seeds, sum(r["tasks"] for r in same))
+        tasks = sum(r["tasks"] for r in same)
+        found[key] = Point(sum(seeds) / len(seeds), error, tasks, seeds)
     return found
 
 
@@ -113,7 +105,7 @@ def _printed(run: str, judged: Points) -> Claims:
         if stand_in or (method, BOTH) not in judged:
             continue  # of another data set
         mine = judged[method, BOTH]
-        near = abs(mine.accuracy - value / 100) <= max(LEVEL, 2 * mine.error)
+        near = abs(mine.accuracy - value / 100) <= max(verdict.LEVEL, 2 * mine.error)
         yield f"value.{method}", "printed", f"{method} has {value}", near, _numbers(mine)
     for a, b in COMPARED:
         if a not in printed or not {(a, BOTH), (b, BOTH)} <= judged.keys():

@@ -1,4 +1,5 @@
-"""What is trained and what of it is tried: rules that learn the step, and starts and steps apart.
+"""What is run: data sets with settings taken from the authors' runs, how much of them, rules that
+learn the step, and starts and steps apart.
 
 A method is trained from a start (phi) with a first step. On test tasks four pairs of them can be
 tried: what was learned of both, of the start alone, of the step alone, and of neither.
@@ -30,6 +31,7 @@ from fmrl.deep import (
 )
 from fmrl.deep.adaptation import Start
 from fmrl.deep.losses import Loss
+from fmrl.reproduce.deep.settings import DataSet, Run, runs
 
 BOTH, START, STEP, NEITHER = "both", "start", "step", "neither"
 FADED = (BOTH, STEP)  # what is tried of ARUBA++
@@ -41,20 +43,57 @@ META, THEORY, DISTANCE = "Meta-SGD, first order", "D/(G√m), G observed", "DoG 
 
 
 @dataclass(frozen=True)
+class Environment:
+    """Settings that are trained alike and differ in the shots of a test task."""
+
+    name: str  # for files
+    on: DataSet
+    settings: tuple[str, ...]  # the authors' runs it takes its sizes from
+    step: float  # the first, of plain gradients
+
+    def run(self, setting: str, seed: int, plan: Plan) -> Run:
+        """One of the settings at a seed."""
+        found = next(r for r in runs(self.on.settings) if r.name == setting)
+        return replace(found, seed=seed, eval_steps=plan.steps or found.eval_steps)
+
+    def title(self, run: Run) -> str:
+        return f"{self.on.title} {run.ways}-way {run.shots}-shot"
+
+
+ENVIRONMENTS = (
+    Environment("omniglot-5-way", DataSet.omniglot, ("o15_i5", "o55_i5"), 0.3),
+    Environment("omniglot-20-way", DataSet.omniglot, ("o120_i10", "o520_i10"), 0.3),
+    Environment("tiny-imagenet-100", DataSet.tiny, ("m15_i8", "m55_i8"), 0.01),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is done."""
+
+    iterations: int = 3000  # on Omniglot; a third of them on the larger pictures
+    tasks: int = 200  # test tasks of a seed
+    seeds: int = 3
+    search: int = 50  # tasks of training classes on which ARUBA++ chooses its weight
+    steps: int | None = None  # on a test task; None: the authors' 50
+    precision: str = "bf16"  # of the kernels on CUDA
+
+    def quick(self) -> Plan:
+        """A few meta-iterations and test tasks: it shows that everything works."""
+        return replace(self, iterations=3, tasks=2, seeds=2, search=2, steps=2)
+
+    def length(self, on: DataSet) -> int:
+        return self.iterations if on is DataSet.omniglot else max(1, self.iterations // 3)
+
+
+@dataclass(frozen=True)
 class Scale:
-    """What the rules of one network begin with.
+    """What the rules of one network begin with."""
 
-    Args:
-        step: The first step.
-        met: √Σ‖∇‖² of one task: the largest gradient at the start times √m.
-        size: Parameters.
-        rate: Adam's step, the authors'.
-    """
-
-    step: float
-    met: float
-    size: int
-    rate: float
+    step: float  # the first
+    met: float  # √Σ‖∇‖² of one task: the largest gradient at the start times √m
+    size: int  # parameters
+    rate: float  # Adam's step, the authors'
 
     @property
     def each(self) -> float:
@@ -64,15 +103,9 @@ class Scale:
 
 @dataclass(frozen=True)
 class Method:
-    """One training, and which pairs of start and step are tried.
+    """One training, and which pairs of start and step are tried."""
 
-    Args:
-        rules: Makes the inner rule and the similarity rule.
-        pairs: Of `BOTH`, `START`, `STEP` and `NEITHER`.
-        loss: Of the network.
-    """
-
-    rules: Callable[[Scale], tuple[Any, Any]]
+    rules: Callable[[Scale], tuple[Any, Any]]  # the inner rule and the similarity rule
     pairs: tuple[str, ...] = (BOTH, START, STEP)
     loss: Loss = cross_entropy
 
@@ -104,8 +137,8 @@ def starts(name: str, trainer: MetaTrainer) -> dict[str, Start]:
 
     What Adam has learned beside phi are the second moments that it carries.
     """
-    runs = range(trainer.runs)
-    learned, first = Start.at(trainer, runs), Start.at(trainer, runs, first=True)
+    every = range(trainer.runs)
+    learned, first = Start.at(trainer, every), Start.at(trainer, every, first=True)
     step = {"eta": learned.eta, "second": learned.second, "taken": learned.taken}
     none = {"eta": first.eta, "second": first.second, "taken": first.taken}
     pairs = {
@@ -119,8 +152,8 @@ def starts(name: str, trainer: MetaTrainer) -> dict[str, Start]:
 
 def fading(trainer: MetaTrainer, weight: float) -> dict[str, Start]:
     """ARUBA++ from its own start, and its step from the first start."""
-    runs = range(trainer.runs)
-    found, first = Start.at(trainer, runs, Fading(1.0)), Start.at(trainer, runs, first=True)
+    every = range(trainer.runs)
+    found, first = Start.at(trainer, every, Fading(1.0)), Start.at(trainer, every, first=True)
     # √(b/(g + w·Σ∇²)) = √((b/w)/(g/w + Σ∇²)): so all weights can be tried in one stack.
     found = replace(found, eta=found.eta / math.sqrt(weight), second=found.second / weight)
     return dict(zip(FADED, (found, replace(found, phi=first.phi)), strict=True))

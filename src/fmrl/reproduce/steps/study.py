@@ -24,8 +24,7 @@ from fmrl.records import record, write_json
 from fmrl.reproduce.deep.settings import TINY, DataSet, Run
 from fmrl.reproduce.deep.study import network, read_record, test_tasks, train_tasks
 from fmrl.reproduce.steps import methods
-from fmrl.reproduce.steps.methods import ARUBA, METHODS, PLUS, WEIGHTS, Scale
-from fmrl.reproduce.steps.settings import Environment, Plan
+from fmrl.reproduce.steps.methods import ARUBA, METHODS, PLUS, WEIGHTS, Environment, Plan, Scale
 from fmrl.reproduce.verdict import Row
 
 KEPT = 5  # checkpoints of a training on its way
@@ -34,14 +33,8 @@ Progress = Callable[[str, int], Any]
 
 
 class Study:
-    """All methods in all environments.
-
-    Args:
-        environments: What is run.
-        pools: Gives the tables of a data set (`fmrl.reproduce.deep.study.pools`).
-        folder: For the record and the checkpoints; the same folder goes on.
-        plan: How much is done.
-        device: "cuda" or "cpu".
+    """All methods in all environments. ``pools`` gives the tables of a data set
+    (`fmrl.reproduce.deep.study.pools`); the same ``folder`` goes on from record and checkpoints.
     """
 
     def __init__(
@@ -248,7 +241,6 @@ class Study:
 
 
 def _rows(both: BothProtocols, seed: int, where: Row) -> Iterator[Row]:
-    """One row for each protocol."""
     for found in both:
         facts = where | {"seed": seed, "protocol": found.protocol, "tasks": len(found.tasks)}
         yield facts | {"accuracy": round(found.accuracy, 5), "error": round(found.error, 5)}

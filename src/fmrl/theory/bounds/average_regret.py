@@ -28,23 +28,11 @@ from fmrl.theory.bounds.bound import (
 
 
 def upper(
-    sigma: Any,
-    *,
-    epsilon: float,
-    gamma: float,
-    diameter: float,
-    task_diameter: float,
-    deviation: float,
-    C: float,
-    violations: Any = None,
-    kappa: float = 1.0,
-    nu: float = 1.0,
-    delta_star: Any = 0.0,
-    delta_prime: float = 0.0,
-    delta_max: float = 0.0,
-    beta: float | None = None,
-    assumptions: tuple[Assumption, ...] = (),
-) -> Bound:
+    sigma: Any, *, epsilon: float, gamma: float, diameter: float, task_diameter: float,
+    deviation: float, C: float, violations: Any = None, kappa: float = 1.0, nu: float = 1.0,
+    delta_star: Any = 0.0, delta_prime: float = 0.0, delta_max: float = 0.0,
+    beta: float | None = None, assumptions: tuple[Assumption, ...] = (),
+) -> Bound:  # fmt: skip
     """The general theorem (B.1): TAR of Algorithm 2 with the doubling guess and any update vectors.
 
         T·TAR ≤ (2κD + ε)·sigma_1 + κC/P·Σ sigma_t²/sigma_{1:t} + κ(νD̄²/P + γP + ε)·sigma_{1:T}
@@ -148,17 +136,10 @@ def _times(violations: Any, tasks: int) -> np.ndarray:
 
 
 def exact(
-    task_diameter: float,
-    diameter: float,
-    lipschitz: float,
-    rounds: float,
-    tasks: int,
-    *,
-    deviation: float | None = None,
-    C: float | None = None,
-    epsilon: float | None = None,
+    task_diameter: float, diameter: float, lipschitz: float, rounds: float, tasks: int, *,
+    deviation: float | None = None, C: float | None = None, epsilon: float | None = None,
     gamma: float | None = None,
-) -> Bound:
+) -> Bound:  # fmt: skip
     """The FAL corollary (B.1): TAR when optima are exact and all tasks have the same G and m.
 
         given ε, γ   ( (2D + 2ε + C/D*·(1 + log T) + γ/(γ−1)·(D*²/ε + D*))/T + D̄²/D* + γD* + ε )·G√m

@@ -75,15 +75,9 @@ def _enough(factor: int, epsilon: float, rate: np.ndarray) -> Assumption:
 
 
 def fli_online(
-    alpha: float,
-    epsilon: float,
-    diameter: float,
-    lipschitz: Any,
-    rounds: Any,
-    *,
-    beta: float = 1.0,
-    tasks: int | None = None,
-) -> Parameters:
+    alpha: float, epsilon: float, diameter: float, lipschitz: Any, rounds: Any, *,
+    beta: float = 1.0, tasks: int | None = None,
+) -> Parameters:  # fmt: skip
     """Proposition B.1: FLI-Online with FTRL inside the tasks.
 
         κ = 4β    ν = 3β    Δ*_t = 0    Δ' = 6βD²/(αε)·Σ G_t·sigma_t/√m_t
@@ -159,16 +153,9 @@ def _stochastic(alpha: float, dim: int | None) -> tuple[Assumption, ...]:
 
 
 def fal_stochastic(
-    alpha: float,
-    lipschitz: Any,
-    rounds: Any,
-    delta: float,
-    *,
-    beta: float = 1.0,
-    tasks: int | None = None,
-    dim: int | None = None,
-    radius: float | None = None,
-) -> Parameters:
+    alpha: float, lipschitz: Any, rounds: Any, delta: float, *, beta: float = 1.0,
+    tasks: int | None = None, dim: int | None = None, radius: float | None = None,
+) -> Parameters:  # fmt: skip
     """Proposition B.2, corrected: FAL with i.i.d. rounds and the similarity of risk minimisers.
 
         κ = 1    ν = 3β    Δ*_t = 0    Δ' = (6β/α)·Σ sigma_t·u_t    Δ_max = max_t u_t/α
@@ -196,19 +183,10 @@ def fal_stochastic(
 
 
 def fli_batch(
-    alpha: float,
-    epsilon: float,
-    gamma: float,
-    diameter: float,
-    lipschitz: Any,
-    rounds: Any,
-    delta: float,
-    *,
-    beta: float = 1.0,
-    tasks: int | None = None,
-    dim: int | None = None,
+    alpha: float, epsilon: float, gamma: float, diameter: float, lipschitz: Any, rounds: Any,
+    delta: float, *, beta: float = 1.0, tasks: int | None = None, dim: int | None = None,
     radius: float | None = None,
-) -> Parameters:
+) -> Parameters:  # fmt: skip
     """Proposition B.3, corrected: FLI-Batch (the mean action) with i.i.d. rounds.
 
         κ = 4β    ν = 3β    Δ*_t = (4β/α)·( M·G_t/√m_t + s_t + 13/12·u_t )
@@ -248,15 +226,9 @@ def fli_batch(
 
 
 def measured(
-    divergence: Any,
-    update_divergence: Any,
-    sigma: Any,
-    spread: float,
-    reference_spread: float,
-    distance: float,
-    *,
-    beta: float,
-) -> Parameters:
+    divergence: Any, update_divergence: Any, sigma: Any, spread: float, reference_spread: float,
+    distance: float, *, beta: float,
+) -> Parameters:  # fmt: skip
     """The parameters a finished run had: no growth condition, nothing assumed.
 
         κ = 1    Δ*_t = max(0, B_R(θ*_t‖phi_t) − B_R(θ_t‖phi_t))    Δ_max = max_t ½‖θ*_t − θ_t‖²

@@ -192,13 +192,9 @@ def _plain(value: Any) -> Any:
 
 
 def certify(
-    history: History,
-    tasks: Iterable[Any] | None = None,
-    *,
-    loss: Any = None,
-    growth: float | None = None,
-    order: int | None = None,
-) -> Certificate:
+    history: History, tasks: Iterable[Any] | None = None, *, loss: Any = None,
+    growth: float | None = None, order: int | None = None,
+) -> Certificate:  # fmt: skip
     """Measure a run against every bound that applies to the composition which produced it.
 
     A run that no theorem speaks of (foreign, non-convex, an unknown learner) yields a certificate
