@@ -28,6 +28,7 @@ def main():
     cuda = args.device == "cuda"
     activity = ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU
     spent, calls = ("device_time_total", "launches") if cuda else ("self_cpu_time_total", "calls")
+    iterations = ITERATIONS if cuda else 2
     torch.set_num_threads(1)
     build, shape, _ = NETWORKS[args.network]
     images = np.random.default_rng(0).random((4000, *shape), dtype=np.float32)
@@ -39,11 +40,11 @@ def main():
         trainer = MetaTrainer(build(WAYS, seed=0).to(args.device), *facts, meta_batch=stack)
         trainer.fit(tasks, 2)
         with profile(activities=[activity]) as found:
-            trainer.fit(tasks, trainer.iteration + ITERATIONS)
+            trainer.fit(tasks, trainer.iteration + iterations)
             if cuda:
                 torch.cuda.synchronize()
         rows = sorted(found.key_averages(), key=lambda r: -getattr(r, spent))
-        total, steps = sum(getattr(r, spent) for r in rows), ITERATIONS * STEPS
+        total, steps = sum(getattr(r, spent) for r in rows), iterations * STEPS
         print(f"{args.network}, {stack} stacked: {total / steps:.1f} µs in all a step")
         for r in rows[: args.most]:
             each, count = getattr(r, spent) / steps, r.count / steps

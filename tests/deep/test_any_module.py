@@ -200,14 +200,20 @@ def test_recurrent_weights_are_not_laid_out_for_cudnn(monkeypatch):
     assert not Stacked(net, "stacked", x).slow
 
 
-@pytest.mark.parametrize("path", ["auto", "stacked"])
+@pytest.fixture(params=["stacked", "in turn"])
+def heavy(request, monkeypatch):
+    """Small networks as a CPU runs them, and as it runs large ones."""
+    monkeypatch.setattr(on_cpu, "HEAVY", -1 if request.param == "in turn" else 1e9)
+    return request.param == "in turn"
+
+
 @pytest.mark.parametrize("name", ["encoder", "LSTM", "residual, separable", "letters"])
-def test_training_is_the_plain_loops(name, path):
+def test_training_is_the_plain_loops(name, heavy):
     net, _ = made(name)
     tasks = sequence_of(NETS[name][1])
     half = Interpolate(0.5, 0.5, 1)
-    trainer = MetaTrainer(copy.deepcopy(net), SGD(0.2), meta=half, meta_batch=3, path=path)
-    trainer.fit(tasks, 2)
+    trainer = MetaTrainer(copy.deepcopy(net), SGD(0.2), meta=half, meta_batch=3)
+    assert trainer.fit(tasks, 2).loop.plain_cpu == heavy
     phi = copy.deepcopy(net)
     for iteration in range(2):
         index, label = tasks.draw(3 * iteration, 3)
@@ -240,8 +246,9 @@ DENSE = {
 
 
 @pytest.mark.parametrize("name", [*DENSE, *NETS])
-def test_gradients_on_a_cpu_are_those_of_the_stack(name):
+def test_gradients_on_a_cpu_are_those_of_the_stack(name, monkeypatch):
     """Also of frozen parameters, which have none, and of dropout's masks."""
+    monkeypatch.setattr(on_cpu, "HEAVY", -1)
     torch.manual_seed(0)
     net = DENSE[name]().double() if name in DENSE else made(name)[0]
     tasks = sequence_of(SEQUENCE if name in DENSE else NETS[name][1])
@@ -258,6 +265,24 @@ def test_gradients_on_a_cpu_are_those_of_the_stack(name):
         assert (type(loop._once(0, 3)) is on_cpu.Dense) == (path == "auto" and name in DENSE)
     for mine, stacked in zip(*found, strict=True):
         assert (mine - stacked).abs().max() < 1e-12 * (1 + stacked.abs().max())
+
+
+def test_large_networks_are_called_task_by_task():
+    """By their operations, which are counted in recurrent layers too; no random number is drawn."""
+    facts = {"tasks": 2, "steps": 1, "batch": 8}
+    for width, large in ((4, False), (128, True)):
+        net = nn.Sequential(nn.Dropout(0.1), nn.LSTM(4, width, batch_first=True), Last())
+        torch.manual_seed(0)
+        loop = InnerLoop(net, SGD(0.1), torch.zeros(9, 9, 4), **facts)
+        assert loop.plain_cpu == large and loop.piece == (1 if large else 2)
+        found = torch.rand(1)
+        torch.manual_seed(0)
+        assert torch.equal(found, torch.rand(1))
+
+
+class Last(nn.Module):
+    def forward(self, found):
+        return found[0][:, -1, :3]
 
 
 def test_a_layer_that_is_used_twice_is_not_passed_by_hand():
@@ -283,7 +308,7 @@ def test_adam_in_one_pass_is_adam(steps, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["encoder, dropout", "LSTM", "residual, separable"])
-def test_threads_agree(name):
+def test_threads_agree(name, heavy):
     """On a CPU tasks are shared by threads, each with a copy of the module."""
     net, _ = made(name)
     tasks, kept, phis = sequence_of(NETS[name][1]), torch.get_num_threads(), []

@@ -53,8 +53,6 @@ AGAIN = {
     "a geometric mean of matrices by fewer products: the prior's search ends 1e-6 elsewhere": [
         "command/3",
     ],
-    "networks are called task by task on a CPU; a bias before batch norm, of which Adam sees "
-    "rounding alone, moves by 5e-9": ["deep/adam in turn"],
 }
 CLOSE = {"solver": 1e-9, "torch": 1e-9}  # of the scale of the array; "exact" is bit for bit
 

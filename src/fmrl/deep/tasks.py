@@ -343,8 +343,7 @@ def mini_batches(
     >>> mini_batches(0, (1, 3), 9, seed=0, device="cpu").view(3, 3).sort(1).values.tolist()
     [[0, 1, 2], [0, 1, 2], [0, 1, 2]]
     """
-    count, samples = shape
-    passes = max(1, -(-need // samples))
+    (count, samples), passes = shape, max(1, -(-need // shape[1]))
     first = (start * passes * samples + 2**63) % 2**64 - 2**63  # far stretches wrap round
     at = torch.arange(count * passes * samples, device=device) + first
     keys = _splitmix(at, seed ^ ORDER).view(count, passes, samples)

@@ -70,6 +70,7 @@ class InnerLoop:
         frozen = layout.mask(device)
         self._choose(device, dtype, frozen, average)
         self.plain_cpu = device.type == "cpu" and path == "auto" and self.hand is None
+        self.plain_cpu = self.plain_cpu and on_cpu.suits(self.apply, inputs[:batch])
         if device.type == "cpu" and path == "auto":
             # A thread with tasks of its own does not wait for others at every product.
             stacks = not self.plain_cpu or on_cpu.dense(module)

@@ -1,10 +1,11 @@
 """Losses, gradients and Adam's step on a CPU, where a task's numbers should stay in the cache.
 
-Two forms, each called with theta [T, P], inputs x [T, B, ...], labels and the keys of dropout (or
-None), and returning losses [T] and the gradient [T, P] in a buffer that the next call overwrites:
-`Dense` writes the passes of dense layers in a row by hand, for all tasks at once; `InTurn` calls
-the module itself on one task after another, with torch's own kernels: products of several tasks
-gain nothing there from being one call, and what vmap adds to them costs more than it saves.
+Where a network's products are small, its calls cost more than they do, and tasks are stacked as on
+a GPU. For others (`suits`) there are two forms. Each is called with theta [T, P], inputs x [T, B,
+...], labels and the keys of dropout (or None), and returns losses [T] and the gradient [T, P], in a
+buffer that the next call overwrites. `Dense` writes the passes of dense layers in a row by hand,
+for all tasks at once; `InTurn` calls the module itself on one task after another, with torch's own
+kernels: their products gain nothing from being one call, and vmap copies more than it saves.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from fmrl.deep.engines.by_hand import flattens, layers
 from fmrl.deep.engines.functions import Replacing
@@ -28,7 +30,24 @@ BACKWARD = {
     nn.Sigmoid: aten.sigmoid_backward,
 }
 FUSED = getattr(torch, "_fused_adam_", None)
+HEAVY = 4e6  # operations of a forward pass, about as long as the calls of a small network take
 LATE = torch.tensor(1e30)  # steps taken: torch's own correction of the moments is then 1
+
+
+def suits(stacked: Any, rows: torch.Tensor) -> bool:
+    """Whether one of the two forms is used, for mini-batches like ``rows``. It depends on the
+    network alone, so that runs repeat.
+    """
+    if stacked.looped or dense(stacked.module):
+        return True
+    # In single precision oneDNN runs recurrent layers, of which torch counts nothing.
+    dtype = torch.float64 if stacked._takes_double(rows) else None
+    module = copied(stacked.module).to(dtype)
+    rows = stacked.cast(rows, next(module.parameters()).dtype)
+    counter = FlopCounterMode(display=False)
+    with torch.random.fork_rng(devices=[]), torch.no_grad(), counter:
+        module(rows)
+    return counter.get_total_flops() > HEAVY
 
 
 def gradient_of(stacked: Any, loss: Loss, tasks: int, like: torch.Tensor) -> Dense | InTurn:
