@@ -59,8 +59,8 @@ def say(text: str) -> None:
 
 def bar(*columns: Any, transient: bool = True) -> widgets.Progress:
     """A progress bar on stderr; nothing where stderr is not a terminal."""
-    errors = Console(stderr=True)
     hidden = not sys.stderr.isatty()
+    errors = Console(stderr=True, quiet=hidden)
     return widgets.Progress(*columns, console=errors, transient=transient, disable=hidden)
 
 
