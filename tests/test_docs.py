@@ -235,7 +235,7 @@ def test_the_oldest_versions_allowed_are_those_that_make_lowest_installs():
     lines = (ROOT / "constraints-lowest.txt").read_text(encoding="utf-8").splitlines()
     allowed = dict(line.split(">=") for line in project["dependencies"])
     tested = dict(line.split("==") for line in lines if not line.startswith("#"))
-    assert {k: Version(v) for k, v in allowed.items()} == {k: Version(v) for k, v in tested.items()}
+    assert all(Version(tested[name]) == Version(least) for name, least in allowed.items())
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert "-c constraints-lowest.txt" in makefile and "`make lowest`" in PAGES["docs/security.md"]
 

@@ -180,9 +180,11 @@ def test_ids_of_one_hash_are_different_tasks(monkeypatch, tmp_path):
     for frame in (FRAME, tmp_path / "f.parquet"):
         stream = tasks_from_frame(frame, task="shop", target="sold", features=["size"])
         assert [t.name for t in stream] == expected
-    back = tasks_from_frame(pl.concat([FRAME, FRAME[3:5]]), task="shop", target="sold")
-    with pytest.raises(TableError, match="task 'a' appears again at row 7"):
-        list(back)
+    monkeypatch.undo()
+    after = FRAME[5:].with_columns(shop=pl.lit("d"))
+    for back in ([FRAME, FRAME[3:5]], [FRAME, FRAME[3:5], after]):  # as the last task, and before
+        with pytest.raises(TableError, match="task 'a' appears again at row 7"):
+            list(tasks_from_frame(pl.concat(back), task="shop", target="sold"))
 
 
 def test_ids_that_python_hashes_alike_are_different_tasks():

@@ -68,7 +68,7 @@ def test_held_out_tasks_are_the_same_whatever_else_is_in_the_table(run, table, t
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.05])
 def test_windows_do_not_depend_on_how_the_table_was_cut(share):
     """The same names, one task after another, in pieces and all at once."""
-    tasks = [fmrl.Task([[float(i)]], [0.0], loss=fmrl.Squared(), name=i) for i in range(5000)]
+    tasks = [fmrl.Task([[float(i)]], [0.0], loss=fmrl.Squared(), name=i) for i in range(3000)]
 
     def found(*cuts):
         pieces = [Tasks.of(tasks[a:b]) for a, b in itertools.pairwise([0, *cuts, len(tasks)])]
@@ -78,9 +78,9 @@ def test_windows_do_not_depend_on_how_the_table_was_cut(share):
         return [[None if part is None else list(part.names) for part in w] for w in some]
 
     whole = found()
-    assert whole == found(*range(1, 5000)) == found(1, 3, WINDOW, 2 * WINDOW + 1, 4999)
+    assert whole == found(*range(1, 3000, 5)) == found(1, 3, WINDOW, 2 * WINDOW + 1)
     kept = [name for train, _ in whole if train for name in train]
-    assert kept == training_ids([str(i) for i in range(5000)], share)
+    assert kept == training_ids([str(i) for i in range(3000)], share)
     assert all(len(part or ()) <= WINDOW for pair in whole for part in pair)
     assert all(len(t or h) == WINDOW for t, h in whole[:-1])
 

@@ -111,7 +111,8 @@ def bar(unit: str) -> Iterator[Callable[[str, int, int | None], None]]:
     what = (widgets.SpinnerColumn(), widgets.TextColumn("{task.description}"), widgets.BarColumn())
     far = (widgets.MofNCompleteColumn(), widgets.TextColumn(unit), _Rate())
     far = (widgets.DownloadColumn(),) if unit == "bytes" else far
-    errors, hidden = Console(stderr=True), not sys.stderr.isatty()
+    hidden = not sys.stderr.isatty()
+    errors = Console(stderr=True, quiet=hidden)  # old versions end a hidden bar with an empty line
     given = {"console": errors, "transient": True, "disable": hidden}
     with widgets.Progress(*what, *far, widgets.TimeRemainingColumn(), **given) as shown:
         rows: dict[str, int] = {}
