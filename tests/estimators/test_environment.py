@@ -76,7 +76,7 @@ def test_order_is_what_drift_is_about():
     assert fitted(X[mixed], y[mixed]).environment_.kind != "recent"
 
 
-def bayes(X, y, k, binary, draws=4000):
+def bayes(X, y, k, binary, draws=2000):
     """The loss of the rule that knows both centres, the spread and the noise of "two", and only not
     the cluster of a task: slopes drawn from the truth, weighed by the likelihood of k rows.
     """
@@ -100,7 +100,7 @@ def test_two_clusters(binary):
     of the way from one phi to the known cluster and more, for classes at 4 rows the Bayes rule
     itself does not come so far.
     """
-    X, y, label = stream("two", tasks=720, binary=binary)
+    X, y, label = stream("two", tasks=660, binary=binary)
     given, ahead = (X[:420], y[:420]), (X[420:], y[420:])
     auto, one = fitted(*given, binary=binary), fitted(*given, "stationary", binary)
     assert auto.environment_.centres == 2 and "2 centres" in str(auto.environment_)
@@ -135,8 +135,7 @@ def test_a_season_that_ends_costs_little():
 
 
 @pytest.mark.parametrize("binary", [True, False])
-@pytest.mark.parametrize("way", ["partial_fit", "update"])
-@pytest.mark.parametrize("first", [150, 420])
+@pytest.mark.parametrize(("first", "way"), [(150, "partial_fit"), (420, "update")])
 def test_a_switch_after_fit_is_made_good_within_100_tasks(first, way, binary):
     X, y, _ = stream("stationary", tasks=first, binary=binary)
     new, answers = stream("stationary", tasks=400, seed=1, binary=binary)[:2]
