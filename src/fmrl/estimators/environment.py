@@ -36,7 +36,8 @@ FEW = 16  # tasks of a window, at least
 TASKS = 600  # tried at most, evenly spaced …
 NUMBERS = 1 << 19  # … and no more than so many numbers, over all outputs
 BLOCKS, LATER = 3, 0.4  # the last 40 % of the tasks, in three blocks
-SURE, WORTH = 3.0, 0.01  # standard errors, and the share of the loss, that must be gained
+SURE, WORTH = 3.0, 0.01  # standard errors, and the share of the loss, that must be gained …
+RISK = 0.05  # … and where older tasks are to be left, which may come back
 SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # of the tasks before a block, the latest
 OLDER = 0.2  # of the tasks that count, from before the latest
 LAST, MUCH = 32, 0.2  # tasks, predicted from as many before them, and the gain of a sudden switch
@@ -140,7 +141,7 @@ def environment_of(
                 break
             tried = Environment("recent", share, tasks=count, older=OLDER)
             losses, last = trial.recent(tried)
-            if not (gain := trial.better(losses)):
+            if not (gain := trial.better(losses)) > RISK:
                 break  # steady drift makes every shorter one better, until they are too few
             found, now, trial.best = replace(tried, gain=gain), last, losses
         if found is not still:
@@ -171,7 +172,7 @@ def switched(
         seed: Of the order in which rows are shown.
     """
     first = len(tasks) - LAST
-    if first < 2 * LAST:
+    if first < 2 * LAST or (tasks.lengths[first:] < 2).all():
         return found
     few = tasks.take(np.arange(first - LAST, first))
     order = shuffled(tasks, seed)[first:]
