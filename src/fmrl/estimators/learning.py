@@ -169,8 +169,12 @@ class Learning(BaseEstimator):
         extra = pilot.X.shape[1] - self._even.centre.size
         asked = self.environment
         found = environment_of(here.tasks(pilot), intercept, asked, len(tasks), seed, extra)
-        if found.kind == "recent":
+        if found.kind == "recent" and found.older:
             pilot = _latest(tasks, pilot, common, found)
+        elif found.kind == "recent":  # what all tasks share has moved as well
+            pilot = tasks.take(found.places(len(tasks), pilot_size(tasks)))
+            pilot, here, common = with_common(pilot, self._even, self.common, classes)
+            extra = pilot.X.shape[1] - self._even.centre.size
         group, rule = calibrate(
             here.tasks(pilot), members(intercept, extra, found.centres), seed, self.scoring
         )
