@@ -76,20 +76,77 @@ def test_order_is_what_drift_is_about():
     assert fitted(X[mixed], y[mixed]).environment_.kind != "recent"
 
 
-@pytest.mark.parametrize(("k", "way"), [(4, 0.66), (8, 0.66)])
-def test_two_clusters(k, way):
-    """Two thirds of the way from one phi, alike in all directions, to the known cluster."""
-    X, y, label = stream("two", binary=False)
+def bayes(X, y, k, binary, draws=2000):
+    """The loss of the rule that knows both centres, the spread and the noise of "two", and only not
+    the cluster of a task: slopes drawn from the truth, weighed by the likelihood of k rows.
+    """
+    rng = np.random.default_rng(0)
+    w = 1.3 * np.array([1.5, -1.0, 0.5]) * np.where(np.arange(draws) % 2, 1, -1)[:, None]
+    w, found = w + 0.2 * rng.normal(size=w.shape), []
+    for A, b in zip(X, y, strict=True):
+        z = A @ w.T
+        off = np.logaddexp(0, z) - b[:, None] * z if binary else (z - b[:, None]) ** 2 / 2
+        weight = np.exp(off[:k].sum(axis=0).min() - off[:k].sum(axis=0))
+        weight /= weight.sum()
+        p = (1 / (1 + np.exp(-z[k:]))) @ weight
+        right = -np.log(np.where(b[k:] == 1, p, 1 - p))
+        found.append((right if binary else (z[k:] @ weight - b[k:]) ** 2).mean())
+    return np.mean(found)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_two_clusters(binary):
+    """Nearly as good as the Bayes rule, which nobody can beat; for regressions that is two thirds
+    of the way from one phi to the known cluster and more, for classes at 4 rows the Bayes rule
+    itself does not come so far.
+    """
+    X, y, label = stream("two", tasks=660, binary=binary)
     given, ahead = (X[:420], y[:420]), (X[420:], y[420:])
-    auto = fitted(*given, binary=False)
+    auto, one = fitted(*given, binary=binary), fitted(*given, "stationary", binary)
     assert auto.environment_.centres == 2 and "2 centres" in str(auto.environment_)
-    one, known = later(fitted(*given, "stationary", False), *ahead, k), []
-    for c in (0, 1):
-        mine, theirs = label[:420] == c, label[420:] == c
-        est = fitted(given[0][mine], given[1][mine], "stationary", False)
-        known.append((later(est, ahead[0][theirs], ahead[1][theirs], k), theirs.mean()))
-    aim = sum(loss * share for loss, share in known)
-    assert one - later(auto, *ahead, k) > way * (one - aim)
+    mine = [label[:420] == c for c in (0, 1)]
+    known = [fitted(given[0][m], given[1][m], "stationary", binary) for m in mine]
+    for k in (4, 8):
+        theirs = [label[420:] == c for c in (0, 1)]
+        pairs = zip(known, theirs, strict=True)
+        aim = sum(m.mean() * later(e, ahead[0][m], ahead[1][m], k) for e, m in pairs)
+        found, alone, best = later(auto, *ahead, k), later(one, *ahead, k), bayes(*ahead, k, binary)
+        assert found < (1.02 if binary else 1.03) * best
+        if binary and k == 4:
+            assert alone - best < 0.66 * (alone - aim)
+        else:
+            assert alone - found > 0.66 * (alone - aim)
+
+
+def test_a_season_that_ends_costs_little():
+    """Tasks go to one side and come back. A fifth of older tasks, kept, makes the return cheap."""
+    rng = np.random.default_rng(0)
+    turn = np.sin(np.linspace(0, np.pi, 300))[:, None] * np.array([1.0, -0.7, 0.4])
+    X = rng.normal(size=(300, 12, 3))
+    w = turn + 0.4 * rng.normal(size=(300, 3))
+    y = (X * w[:, None]).sum(axis=-1) + rng.normal(size=(300, 12))
+    given, ahead = (X[:200], y[:200]), (X[240:], y[240:])
+    auto = fitted(*given, binary=False)
+    assert auto.environment_.kind == "recent" and auto.environment_.older > 0
+    window = fmrl.Window(round(200 * auto.environment_.window))
+    still, alone = (fitted(*given, e, False) for e in ("stationary", window))
+    lost = later(auto, *ahead) / later(still, *ahead) - 1
+    assert lost < 0.7 * (later(alone, *ahead) / later(still, *ahead) - 1)
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize(("first", "way"), [(150, "partial_fit"), (420, "update")])
+def test_a_switch_after_fit_is_made_good_within_100_tasks(first, way, binary):
+    X, y, _ = stream("stationary", tasks=first, binary=binary)
+    new, answers = stream("stationary", tasks=400, seed=1, binary=binary)[:2]
+    answers = 1 - answers if binary else -answers  # the opposite slopes
+    ahead = new[300:], answers[300:]
+    est = fitted(X, y, binary=binary)
+    for t in range(96):
+        getattr(est, way)(new[t], answers[t], task=f"new {t}")
+    again = later(fitted(new[100:300], answers[100:300], "stationary", binary), *ahead)
+    assert later(est, *ahead) < 1.1 * again < 0.7 * later(fitted(X, y, binary=binary), *ahead)
+    assert est.environment_.kind == "recent"
 
 
 def test_it_is_stored_and_can_be_asked_for(tmp_path):

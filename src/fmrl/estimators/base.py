@@ -85,7 +85,7 @@ class Meta(TasksSeen):
         second time: `update`.
 
         What was learned across tasks is learned again, from the latest tasks, when as many have
-        come as it was learned from, and beyond 64 when a tenth have.
+        come as it was learned from, and beyond 64 when 32 to 48 have.
 
         Args:
             X: The task's rows [n, f].

@@ -104,15 +104,17 @@ def members(intercept: bool, extra: int = 0, centres: int = 1, apart: bool = Fal
             few = tasks if len(columns) == width else replace(tasks, X=tasks.X[:, columns])
             chain: list[Population] = []
             for name in families(len(columns), intercept):
-                if not (prefix and name == "columns"):
+                if not ((prefix or centres > 1) and name == "columns"):
                     start = chain[-1] if chain else None
                     chain.append(estimate(few, name, intercept, start))
             if apart:
                 chain += [one.without_mean(intercept) for one in chain if one.family in WIDE]
             if centres > 1:
-                chain += [
-                    around(one, few, intercept, centres) for one in chain if one.family in WIDE
-                ]
+                several: list[Population] = []
+                for one in (one for one in chain if one.family in WIDE):
+                    start = several[-1] if several else None
+                    several.append(around(one, few, intercept, centres, start))
+                chain += several
             named = (replace(one, family=prefix + one.family) for one in chain)
             found += [one.placed(columns, width) for one in named]
         return found

@@ -4,12 +4,18 @@ several centres, decided on later tasks that were held out.
 Tasks have an order, that in which they came. The last part of the pilot is cut into blocks. Every
 block is predicted from the tasks before it: from all of them, from the latest half, quarter, … of
 them, and from all of them around two or more centres. What wins by more than chance is used.
+
+What was left behind can come back, as seasons do. So beside the latest tasks some older ones stay,
+a fifth, evenly spaced: tasks then differ by as much as they ever did, a new one is followed more
+readily, and a return costs little. They go where the latest alone are surely better and tasks move
+steadily: those are then so far ahead that a fifth of older ones takes less than a fifth of the
+gain.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from numbers import Integral
 from typing import Any
@@ -19,19 +25,23 @@ import numpy as np
 from fmrl.core.losses import Squared
 from fmrl.core.rules.moving import Window
 from fmrl.core.tasks import Tasks
+from fmrl.core.working import solved, stacked
 from fmrl.errors import FMRLError
 from fmrl.estimators.averaging import Answers, loss_and_slope, moderated
 from fmrl.estimators.calibration import ask, spaced
-from fmrl.estimators.population import Population, around, estimate, families
+from fmrl.estimators.population import Population, around, by_output, estimate, families
 
 LEAST = 40  # tasks; with fewer they are taken to stay where they are
 FEW = 16  # tasks of a window, at least
 TASKS = 600  # tried at most, evenly spaced …
 NUMBERS = 1 << 19  # … and no more than so many numbers, over all outputs
 BLOCKS, LATER = 3, 0.4  # the last 40 % of the tasks, in three blocks
-SURE, WORTH = 3.0, 0.01  # standard errors, and the share of the loss, that must be gained
+SURE, WORTH = 3.0, 0.01  # standard errors, and the share of the loss, that must be gained …
+RISK = 0.05  # … and where older tasks are to be left, which may come back
 SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # of the tasks before a block, the latest
-SORTED, ALL = 0.9, 0.98  # of pairs of tasks: then a table is in the order of a column, of y
+OLDER = 0.2  # of the tasks that count, from before the latest
+LAST, MUCH = 32, 0.2  # tasks, predicted from as many before them, and the gain of a sudden switch
+SORTED, ALL = 0.9, 0.975  # of pairs of tasks: then a table is in the order of a column, of y
 MOST = 5  # centres
 FAMILIES = ("none", "intercept", "alike", "full")  # of which the best is tried in every way
 SIZES = (1, 4)  # rows shown
@@ -48,6 +58,7 @@ class Environment:
         gain: By how much of the loss on later tasks this was better than one place for all.
         tasks: How many tasks there were.
         chosen: Whether it was found, not asked for.
+        older: The share of tasks from before the latest among those that count.
     """
 
     kind: str = "stationary"
@@ -56,6 +67,7 @@ class Environment:
     gain: float = 0.0
     tasks: int = 0
     chosen: bool = True
+    older: float = 0.0
 
     def __str__(self) -> str:
         """In plain words.
@@ -77,11 +89,24 @@ class Environment:
             return f"tasks lie around {self.centres} centres"
         return "tasks stay around one place"
 
+    def places(self, count: int, most: int) -> np.ndarray:
+        """Which of ``count`` tasks count, at most ``most``: the latest, and older ones, evenly
+        spaced.
+
+        >>> Environment("recent", 0.25, older=0.2).places(16, 100)
+        array([ 0, 12, 13, 14, 15])
+        """
+        size = min(max(2, round(self.window * count)), round((1 - self.older) * most), count)
+        older = spaced(count - size, round(size * self.older / (1 - self.older)))
+        return np.concatenate([older, np.arange(count - size, count)])
+
 
 STILL = Environment()
 
 
-def environment_of(tasks: Tasks, intercept: bool, asked: Any, count: int, seed: int) -> Environment:
+def environment_of(
+    tasks: Tasks, intercept: bool, asked: Any, count: int, seed: int, extra: int = 0
+) -> Environment:
     """The environment of tasks in their order.
 
     Args:
@@ -90,6 +115,7 @@ def environment_of(tasks: Tasks, intercept: bool, asked: Any, count: int, seed: 
         asked: "auto", "stationary", a `Window` of tasks, or a number of centres.
         count: How many tasks the pilot stands for.
         seed: Of the order in which rows are shown.
+        extra: How many columns before the intercept are the answer of a common part.
     """
     if isinstance(asked, Window):
         share = min(1.0, asked.size / max(count, 1))
@@ -108,29 +134,63 @@ def environment_of(tasks: Tasks, intercept: bool, asked: Any, count: int, seed: 
         return still
     most = max(LEAST, min(TASKS, int(NUMBERS * len(tasks) / (tasks.X.size * tasks.loss.outputs))))
     trial = _Trial(tasks.take(spaced(len(tasks), most)), intercept, seed)
-    found, ordered = still, by_a_column(trial.tasks)
-    for share in SHARES:
-        if ordered or share * (1 - LATER) * len(trial.tasks) < FEW:
-            break
-        losses = trial.recent(share)
-        if losses.mean() > trial.best.mean():
-            break  # shorter ones are worse still
-        if gain := trial.better(losses, than=trial.losses):
-            found = Environment("recent", share, 1, gain, count)
+    found, now = still, trial.plain[-1]
+    if not by_a_column(trial.tasks, extra + intercept):
+        for share in SHARES:
+            if share * (1 - LATER) * len(trial.tasks) < FEW:
+                break
+            tried = Environment("recent", share, tasks=count, older=OLDER)
+            losses, last = trial.recent(tried)
+            if not (gain := trial.better(losses)) > RISK:
+                break  # steady drift makes every shorter one better, until they are too few
+            found, now, trial.best = replace(tried, gain=gain), last, losses
+        if found is not still:
+            losses, last = trial.recent(replace(found, older=0.0))
+            gain = trial.better(losses)
+            if found.gain > (1 - OLDER) * gain > 0:
+                found, now, trial.best = replace(found, gain=gain, older=0.0), last, losses
+        found = switched(tasks, now, intercept, found, seed)
     for centres in range(2, MOST + 1):
-        gain = trial.better(trial.around(centres))
+        gain = trial.around(centres)
         if not gain:
             break
         found = Environment("centres", 1.0, centres, gain, count)
     return found
 
 
-def by_a_column(tasks: Tasks) -> bool:
+def switched(
+    tasks: Tasks, before: Population, intercept: bool, found: Environment, seed: int
+) -> Environment:
+    """Whether the last tasks are far better predicted from as few before them: a sudden switch, of
+    which there are too few tasks yet for a block.
+
+    Args:
+        tasks: The pilot.
+        before: The population as found from the tasks before the last block.
+        intercept: Whether the last column is one.
+        found: What holds if there was none.
+        seed: Of the order in which rows are shown.
+    """
+    first = len(tasks) - LAST
+    if first < 2 * LAST or (tasks.lengths[first:] < 2).all():
+        return found
+    few = tasks.take(np.arange(first - LAST, first))
+    order = shuffled(tasks, seed)[first:]
+    now = estimate(few, before.family, intercept, before)
+    old, new = (losses_of(tasks, one, order) for one in (before, now))
+    if (gain := surely(old - new, old.mean())) > MUCH:
+        return Environment("recent", LAST / len(tasks), 1, gain, found.tasks)
+    return found
+
+
+def by_a_column(tasks: Tasks, others: int = 0) -> bool:
     """Whether tasks are in the order of some column, so that drift could as well be that column:
     in nine of ten pairs of an earlier and a later task, the later one has more of it, or less; or
-    in the order of what is to be predicted, in all but 2 % of pairs.
+    in the order of what is to be predicted, in all but 2.5 % of pairs. The last ``others`` columns
+    are not the user's.
     """
-    mean = np.add.reduceat(tasks.X, tasks.starts[:-1], axis=0) / tasks.lengths[:, None]
+    own = tasks.X[:, : tasks.X.shape[1] - others]
+    mean = np.add.reduceat(own, tasks.starts[:-1], axis=0) / tasks.lengths[:, None]
     cut = int((1 - LATER) * len(tasks))
     early, late = mean[:cut, None], mean[None, cut:]
     more = ((late > early) + 0.5 * (late == early)).mean(axis=(0, 1))
@@ -144,69 +204,101 @@ class _Trial:
     """Later tasks, each predicted from the tasks before its block."""
 
     def __init__(self, tasks: Tasks, intercept: bool, seed: int):
-        self.tasks, self.intercept = tasks, intercept
-        rng = np.random.default_rng(seed)
-        starts = zip(tasks.starts[:-1], tasks.lengths, strict=True)
-        self.order = [first + rng.permutation(size) for first, size in starts]
+        self.tasks, self.intercept, self.order = tasks, intercept, shuffled(tasks, seed)
         cuts = np.linspace((1 - LATER) * len(tasks), len(tasks), BLOCKS + 1).astype(int)
         self.blocks = list(pairwise(cuts.tolist()))
-        before = [tasks.take(np.arange(first)) for first, _ in self.blocks]
-        names = [n for n in FAMILIES if n in families(tasks.X.shape[1], intercept)]
-        chains = [self._chain(some, names) for some in before]
-        tried = [self._play(list(column)) for column in zip(*chains, strict=True)]
-        best = min(range(len(tried)), key=lambda i: tried[i].mean())
-        self.losses = self.best = tried[best]
-        self.before = before
-        self.plain = [chain[best] for chain in chains]
+        self.before = [tasks.take(np.arange(first)) for first, _ in self.blocks]
+        chain: list[Population] = []  # of tasks before the first block, the plainest family first
+        for name in FAMILIES:
+            if name in families(tasks.X.shape[1], intercept):
+                start = chain[-1] if chain else None
+                chain.append(estimate(self.before[0], name, intercept, start))
+        one = min(chain, key=lambda one: self._play([one] * BLOCKS).mean())
+        later = (estimate(some, one.family, intercept, one) for some in self.before[1:])
+        self.plain = [one, *later]
+        self.losses = self.best = self._play(self.plain)
+        self.evidence = self._evidence(one)
 
-    def _chain(self, before: Tasks, names: list[str]) -> list[Population]:
-        """Families of all tasks before a block, each from where the plainer one ended."""
-        found: list[Population] = []
-        for name in names:
-            start = found[-1] if found else None
-            found.append(estimate(before, name, self.intercept, start))
-        return found
-
-    def recent(self, share: float) -> np.ndarray:
-        """Loss of every later task when the latest of those before its block count."""
+    def recent(self, tried: Environment) -> tuple[np.ndarray, Population]:
+        """Loss of every later task when the latest of those before its block count, and the
+        population of the last block.
+        """
         found = []
         for before, plain in zip(self.before, self.plain, strict=True):
-            few = before.take(
-                np.arange(len(before) - max(FEW, round(share * len(before))), len(before))
-            )
+            few = before.take(tried.places(len(before), len(before)))
             found.append(estimate(few, plain.family, self.intercept, plain))
-        return self._play(found)
+        return self._play(found), found[-1]
 
-    def around(self, centres: int) -> np.ndarray:
-        """When they lie around several centres, as those before the first block say."""
-        found = around(self.plain[0], self.before[0], self.intercept, centres)
-        return self._play([found] * len(self.blocks))
-
-    def better(self, losses: np.ndarray, than: np.ndarray | None = None) -> float:
-        """Whether these beat others (default: the best so far) by more than chance; if so, the
-        share of the loss that is gained in all.
+    def around(self, centres: int) -> float:
+        """What is gained if tasks lie around several centres, as those before the first block say:
+        later tasks must surely be likelier so, and better predicted by more than is negligible.
         """
-        gain = (self.best if than is None else than) - losses
-        error, loss = gain.std() / math.sqrt(len(gain)), self.losses.mean()
-        if not gain.mean() > max(SURE * error, WORTH * loss):
+        found = around(self.plain[0], self.before[0], self.intercept, centres)
+        evidence = self._evidence(found)
+        if not surely(evidence - self.evidence, 0.0):
             return 0.0
-        self.best = losses
+        losses, loss = self._play([found] * BLOCKS), self.losses.mean()
+        if not (self.best - losses).mean() > WORTH * loss:
+            return 0.0
+        self.best, self.evidence = losses, evidence
         return float(1 - losses.mean() / loss)
+
+    def better(self, losses: np.ndarray) -> float:
+        """Whether these beat the best so far by more than chance; if so, the share of the loss that
+        is gained in all.
+        """
+        loss = self.losses.mean()
+        return float(1 - losses.mean() / loss) if surely(self.best - losses, loss) else 0.0
+
+    def _evidence(self, found: Population) -> np.ndarray:
+        """Log-likelihood of the rows of every later task without its parameters."""
+        later = self.tasks.take(np.arange(self.blocks[0][0], len(self.tasks)))
+        likely = np.zeros((len(found.mean), len(later)))
+        for k, view in enumerate(by_output(later)):
+            stacks = stacked(view)
+            for c, own in enumerate(likely):
+                for one in solved(stacks, found.gaussian(c, k)):
+                    own[one.part] += one.fitted().evidence
+        shares = np.log(np.maximum(found.shares, 1e-300))
+        return np.logaddexp.reduce(likely + shares[:, None], axis=0)
 
     def _play(self, populations: list[Population]) -> np.ndarray:
         """Loss of every later task, predicted by the population of its block."""
-        found = []
-        for (first, last), population in zip(self.blocks, populations, strict=True):
-            own = [t for t in range(first, last) if self.tasks.lengths[t] >= 2]
-            total, seen = np.zeros(len(own)), np.zeros(len(own))
-            for n in SIZES:
-                able = [i for i, t in enumerate(own) if self.tasks.lengths[t] >= n + max(1, n // 3)]
-                if able:
-                    said = ask(self.tasks, [population], [self.order[own[i]] for i in able], n)
-                    total[able] += _losses(said, isinstance(self.tasks.loss, Squared))
-                    seen[able] += 1
-            found.append(total / np.maximum(seen, 1))
-        return np.concatenate(found)
+        pairs = zip(self.blocks, populations, strict=True)
+        return np.concatenate(
+            [losses_of(self.tasks, one, self.order[first:last]) for (first, last), one in pairs]
+        )
+
+
+def surely(gain: np.ndarray, loss: float) -> float:
+    """The mean gain over that loss (or by itself where it is 0), if it is more than chance and more
+    than is negligible; else 0.
+    """
+    mean, error = gain.mean(), gain.std() / math.sqrt(len(gain))
+    return float(mean / (loss or 1.0)) if mean > max(SURE * error, WORTH * loss) else 0.0
+
+
+def shuffled(tasks: Tasks, seed: int) -> list[np.ndarray]:
+    """The rows of each task in the order in which they are shown."""
+    rng = np.random.default_rng(seed)
+    starts = zip(tasks.starts[:-1], tasks.lengths, strict=True)
+    return [first + rng.permutation(size) for first, size in starts]
+
+
+def losses_of(tasks: Tasks, found: Population, order: list[np.ndarray]) -> np.ndarray:
+    """Loss of some tasks of two rows and more, as a population predicts them from the first rows of
+    each.
+    """
+    own = [rows for rows in order if len(rows) >= 2]
+    total, seen = np.zeros(len(own)), np.zeros(len(own))
+    squared = isinstance(tasks.loss, Squared)
+    for n in SIZES:
+        able = [i for i, rows in enumerate(own) if len(rows) >= n + max(1, n // 3)]
+        if able:
+            said = ask(tasks, [found], [own[i] for i in able], n)
+            total[able] += _losses(said, squared)
+            seen[able] += 1
+    return total / np.maximum(seen, 1)
 
 
 def _losses(said: Answers, squared: bool) -> np.ndarray:

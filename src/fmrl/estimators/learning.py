@@ -8,6 +8,7 @@ import itertools
 import os
 import threading
 from collections.abc import Hashable
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
@@ -169,16 +170,19 @@ class Learning(BaseEstimator):
         """
         assert self._pilot is not None
         classes, intercept = getattr(self, "classes_", None), self._even.constant > 0
-        pilot, tasks, seed = self._pilot, tasks or self._pilot, self._seed()
-        even = self._even.tasks(pilot)
-        found = environment_of(even, intercept, self.environment, len(tasks), seed)
-        if found.kind == "recent":
-            size = min(max(2, round(found.window * len(tasks))), pilot_size(tasks), len(tasks))
-            pilot = tasks.take(np.arange(len(tasks) - size, len(tasks)))
-        pilot, here, common = with_common(pilot, self._even, self.common, classes)
+        tasks, seed = tasks or self._pilot, self._seed()
+        pilot, here, common = with_common(self._pilot, self._even, self.common, classes)
+        extra = pilot.X.shape[1] - self._even.centre.size
+        asked = self.environment
+        found = environment_of(here.tasks(pilot), intercept, asked, len(tasks), seed, extra)
+        if found.kind == "recent" and found.older:
+            pilot = _latest(tasks, pilot, common, found)
+        elif found.kind == "recent":  # what all tasks share has moved as well
+            pilot = tasks.take(found.places(len(tasks), pilot_size(tasks)))
+            pilot, here, common = with_common(pilot, self._even, self.common, classes)
+            extra = pilot.X.shape[1] - self._even.centre.size
         # Too few tasks for a mean in every one of many directions.
         apart = max(len(pilot), WIDE) <= pilot.X.shape[1]
-        extra = pilot.X.shape[1] - self._even.centre.size
         group, rule = calibrate(
             here.tasks(pilot), members(intercept, extra, found.centres, apart), seed, self.scoring
         )
@@ -318,11 +322,25 @@ def _not_private() -> FMRLError:
     return FMRLError(what, fix="for privacy use fmrl.run(fmrl.FMRL(private=…), tasks)")
 
 
+def _latest(tasks: Tasks, pilot: Tasks, common: Any, found: Environment) -> Tasks:
+    """The tasks that count where they drift; a common part answered the pilot's without them."""
+    some = found.places(len(tasks), pilot_size(tasks))
+    if len(tasks) == len(pilot):
+        return pilot.take(some)
+    few = tasks.take(some)
+    if common is None:
+        return few
+    X, at = np.hstack([few.X, common(few.X)]), spaced(len(tasks), len(pilot))
+    known = np.isin(some, at)
+    X[np.repeat(known, few.lengths)] = pilot.take(np.searchsorted(at, some[known])).X
+    return replace(few, X=X)
+
+
 def due_after(learned: int) -> int:
     """After how many more tasks a prior that was learned from so many is learned again: as many,
-    up to 64, and then a tenth, so that a change of the environment is seen.
+    up to 64, and then 32 to 48, so that a change of the environment is seen before 100.
     """
-    return learned if learned < 64 else max(32, learned // 10)
+    return learned if learned < 64 else min(max(32, learned // 10), 48)
 
 
 def pilot_size(tasks: Tasks) -> int:

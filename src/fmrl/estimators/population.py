@@ -183,7 +183,9 @@ def constant(tasks: Tasks) -> np.ndarray:
     return (within <= 1e-9 * total) & (total > 0)
 
 
-def around(one: Population, tasks: Tasks, intercept: bool, centres: int) -> Population:
+def around(
+    one: Population, tasks: Tasks, intercept: bool, centres: int, start: Population | None = None
+) -> Population:
     """The population around several centres, by expectation and maximisation from k-means of the
     tasks' models.
 
@@ -192,12 +194,21 @@ def around(one: Population, tasks: Tasks, intercept: bool, centres: int) -> Popu
         tasks: Of which it was learned.
         intercept: Whether the last column is one.
         centres: How many.
+        start: What a plainer family found around as many, from which to go on.
     """
     views, width = [stacked(view) for view in by_output(tasks)], tasks.X.shape[1]
     options, _ = _options(tasks, one.family, intercept)
-    theta = one.adapt(tasks).theta
-    means = kmeans(theta.reshape(len(tasks), -1), centres)[0].reshape(centres, *theta.shape[1:])
-    found = replace(one, mean=means, shares=np.full(centres, 1 / centres))
+    if start is None:
+        theta = one.adapt(tasks).theta
+        points = theta.reshape(len(tasks), -1)
+        means, _, value = kmeans(points, centres)
+        # What lies between centres is not spread around them.
+        left = np.clip(value / max(points.var(axis=0).sum(), 1e-300), 0.1, 1.0)
+        means = means.reshape(centres, *theta.shape[1:])
+        shares = np.full(centres, 1 / centres)
+        found = replace(one, mean=means, covariance=left * one.covariance, shares=shares)
+    else:
+        found = replace(start, family=one.family)
     places = [(c, k) for c in range(centres) for k in range(len(views))]
     warm = {place: Warm() for place in places}
     for _ in range(MIXING):
