@@ -323,7 +323,7 @@ def test_what_is_compared_is_what_was_measured():
         rates = [f"{row[f'{who}, task-steps/s']:,}" for who in ("learn2learn", "fmrl")]
         cells = [f"{order} order", str(row["tasks"]), *rates, str(row["ratio"])]
         assert f"| {' | '.join(cells)} |" in page and row["apart"] < 5e-9
-    for number in ("44.88", "37.87", "40.65", "37.54", "43.62"):
+    for number in ("54.20", "47.67", "51.88", "47.42", "54.17"):
         assert number in page and f"| {number} [" in PAGES["docs/shakespeare.md"], number
 
 
@@ -333,6 +333,14 @@ DEEP = ROOT / "results" / "deep"
 def _rows(name: str) -> dict[tuple[str, int], dict]:
     rows = json.loads((DEEP / f"{name}.json").read_text(encoding="utf-8"))["rows"]
     return {(row["how"].partition(" (")[0], row["stack"]): row for row in rows}
+
+
+def test_speeds_of_ones_own_network_are_those_of_the_records():
+    page = PAGES["docs/networks.md"]
+    for name in ("mlp", "resnet", "transformer", "lstm"):
+        for (how, _), row in _rows(f"benchmark-h200-{name}").items():
+            if how.startswith("fmrl"):
+                assert f"| {row['task-steps/s']:,.0f} ({row['ratio']:.0f}×) |" in page, (name, row)
 
 
 def test_speeds_of_networks_are_those_of_the_records():
