@@ -79,8 +79,8 @@ and no bound on the domain instead of a ball of radius 10 (all rules were tried 
 Mini-Wiki epsilon (0.1 or 0.01), where the covariance begins (0.1, 0.01 or 0.001), FAL instead of
 FLI-Online, and 4 samples a class instead of 2 or 8. On synthetic tasks epsilon = zeta = 0.1 comes
 from a prototype on the same kind of draw. Held-out tasks decided none of these. That
-`Covariance` plays between H and its diagonal came after the control had cost 1.06; how H itself is learned
-then was chosen on the training tasks of four real sets."""
+`Covariance` plays between H and its diagonal came after the control had cost 1.06; how H itself is
+learned then was chosen on the training tasks of four real sets."""
 
 
 def _ratio(r: Row | None) -> str:
