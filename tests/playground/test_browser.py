@@ -114,7 +114,9 @@ def test_choices_and_frames(open_page, record_property):
     page.js("probe.choose('ways', 5), probe.choose('shots', 3)")
     middle, late = np.percentile(np.diff(page.js("probe.frames(probe.done)")), [50, 95])
     rate = 1000 / middle
-    record_property("ms between frames while adapting, median and 95th", (middle, late))
+    record_property(
+        "ms between frames while adapting, median and 95th", (float(middle), float(late))
+    )
     assert rate > 20 and len(page.js("playground.draw.sent.labels")) == 15
     page.js("probe.choose('ways', 4), probe.choose('shots', 1)")
     until(page)
