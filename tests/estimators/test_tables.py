@@ -373,3 +373,32 @@ def test_arrow_columns_serve_as_targets_and_tasks():
     reg = fmrl.MetaRegressor().fit(rows, target, task=ids)
     same = fmrl.MetaRegressor().fit(frame, y, task="shop")
     np.testing.assert_array_equal(reg.predict(rows, task=ids), same.predict(frame))
+
+
+@pytest.mark.parametrize("seed", [6, 7])
+def test_all_levels_of_a_text_are_as_good_as_all_but_one(seed):
+    """All of them sum to a constant, so one direction of the coefficients is never seen."""
+    rng, tasks = np.random.default_rng(seed), 200
+    sizes = np.append(rng.integers(3, 21, tasks), np.full(50, 12))
+    task = np.repeat(np.arange(len(sizes)), sizes)
+    x, drug, sex, smokes = (
+        rng.uniform(0, 10, len(task)),
+        *rng.integers(0, (3, 2, 2), (len(task), 3)).T,
+    )
+    level, slope = rng.normal(0, 4, len(sizes))[task], rng.normal(1.5, 0.8, len(sizes))[task]
+    y = 20 + level + slope * x + np.array([0, 3, -3])[drug] + rng.normal(0, 2, len(task))
+    texts = {"drug": np.array(list("abc"))[drug], "sex": np.array(list("mf"))[sex]}
+    texts |= {"smokes": np.array(list("yn"))[smokes]}
+    numbers = {"b": drug == 1, "c": drug == 2, "f": sex == 1, "n": smokes == 1}
+    errors = []
+    for columns in (texts, {k: v.astype(float) for k, v in numbers.items()}):
+        X = pd.DataFrame({"x": x} | columns)
+        known, new = task < tasks, range(tasks, len(sizes))
+        model = fmrl.MetaRegressor().fit(X[known], y[known], task=task[known])
+        assert model.environment_.kind == "stationary"
+        rows = [np.flatnonzero(task == t) for t in new]
+        found = [model.adapt(X.iloc[r[:4]], y[r[:4]]).predict(X.iloc[r[4:]]) for r in rows]
+        errors.append(
+            np.mean([np.mean((f - y[r[4:]]) ** 2) for f, r in zip(found, rows, strict=True)])
+        )
+    assert errors[0] < 1.02 * errors[1] and errors[1] < 9

@@ -289,7 +289,9 @@ def _step(root: Array, A: Array, B: Array, count: float, family: Any, bold: bool
         return xp.eye(dim, dtype=H.dtype, device=device(H)) * H
     eye = xp.eye(r, dtype=A.dtype, device=device(A))
     if count >= 4 * dim:
-        still = 1e-9 * count * eye  # a direction of which nothing is known stays as it is
+        # A direction of which nothing is known stays as it is: columns that sum to a constant have
+        # one. Rounding speaks in it as loud as the root of its size, hence no less than this.
+        still = 1e-6 * count * eye
         scale = geometric_mean(A + still, B + still)
         scale = xp.matmul(scale, scale) if bold else scale
     else:  # few tasks leave directions unseen, which that step would give up for good
