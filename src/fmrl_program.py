@@ -17,7 +17,8 @@ def _end(number, frame) -> None:
 
 def run() -> None:
     """Load the command line and do what was asked."""
-    signal.signal(signal.SIGINT, _end)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a script may ignore it
+        signal.signal(signal.SIGINT, _end)
     from fmrl.cli.main import app
 
     app()

@@ -4,12 +4,14 @@ check`.
 ``pytest --write-slow`` measures all tests and writes the list anew.
 """
 
+import sys
 from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parent / "core"))  # instances.py, for other folders too
 LIST, SECOND = Path(__file__).parent / "slow.txt", 1.0
 _SPENT: dict[str, float] = defaultdict(float)
 

@@ -375,6 +375,21 @@ def test_arrow_columns_serve_as_targets_and_tasks():
     np.testing.assert_array_equal(reg.predict(rows, task=ids), same.predict(frame))
 
 
+def test_marks_of_gaps_among_dates_are_gaps():
+    """One of them made every date a category."""
+    rng, task = np.random.default_rng(0), np.repeat(np.arange(30), 6)
+    days = rng.integers(0, 900, 180)
+    dates = np.array([str(np.datetime64("2021-01-01") + int(d)) for d in days], dtype=object)
+    y, last = days / 100 + rng.normal(0, 0.1, 180), pd.DataFrame({"when": ["2023-06-01", "NA"]})
+    found = []
+    for mark in (None, "NA", "", "?"):
+        given = dates.copy()
+        given[5] = mark
+        model = fmrl.MetaRegressor().fit(pd.DataFrame({"when": given}), y, task=task)
+        found.append(model.adapt(last[:0], []).predict(last))
+    assert all(np.allclose(f, found[0]) for f in found[1:]) and abs(found[0][0] - 8.81) < 0.5
+
+
 @pytest.mark.parametrize("seed", [6, 7])
 def test_all_levels_of_a_text_are_as_good_as_all_but_one(seed):
     """All of them sum to a constant, so one direction of the coefficients is never seen."""

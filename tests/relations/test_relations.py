@@ -314,7 +314,8 @@ NO_WAYS = {  # and why not
     "deep.gradient_norm": "measures a network", "cluster.Ray.play": "is what Ray.run calls",
     "cluster.play": "is Ray.run with a folder",
     "cluster.Ray.estimate_prior": "adds up what estimate_prior does",
-    "fmrl.FMRL.act": "is a part of step", "fmrl.FMRL.eta": "is a part of step",
+    "fmrl.FMRL.act": "is a part of step", "fmrl.FMRL.play_rounds": "is a part of step",
+    "fmrl.FMRL.eta": "is a part of step",
     "fmrl.Tree.spent": "counts tasks", "fmrl reproduce *": "makes its own tasks",
     "fmrl.*.starting": "is a part of step", "fmrl.*.step_solved": "is a part of step",
 }

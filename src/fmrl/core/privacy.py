@@ -55,8 +55,7 @@ def tree_noise(epsilon: float, delta: float, tasks: int, runs: int = 1) -> float
         tasks: How many tasks come, each of them once.
         runs: How many runs on the same tasks share the budget.
     """
-    # What the library's search for the noise leaves open is put on the safe side.
-    return gaussian_noise(epsilon, delta) * math.sqrt(releases(tasks, runs)) * (1 + 1e-7)
+    return gaussian_noise(epsilon, delta) * math.sqrt(releases(tasks, runs))
 
 
 @lru_cache
@@ -81,7 +80,8 @@ def gaussian_noise(epsilon: float, delta: float) -> float:
         epsilon: ε.
         delta: δ.
     """
-    return float(_library().get_sigma_gaussian(epsilon, delta))
+    # What the library's search leaves open is put on the safe side.
+    return float(_library().get_sigma_gaussian(epsilon, delta)) * (1 + 1e-7)
 
 
 def normals(keys: Any, place: int, size: int) -> np.ndarray:
@@ -126,7 +126,8 @@ def clipped(vector: Array, most: Array) -> Array:
 
 
 _RELEASED: dict[tuple[bytes, int], float] = {}  # by key and count of a private sum: what it was
-FORKS = 10**6  # sums that are remembered
+_SECRET = secrets.randbits(128)  # two sums that differ have the same mark with probability 0
+FORKS = 10**6  # sums that are remembered, the latest
 
 
 def refuse_forks(keys: np.ndarray, count: int, totals: np.ndarray, scales: np.ndarray) -> None:
@@ -141,7 +142,7 @@ def refuse_forks(keys: np.ndarray, count: int, totals: np.ndarray, scales: np.nd
         totals: The sums, [..., d].
         scales: Standard deviation of the noise, [...].
     """
-    mark = np.cos(np.arange(totals.shape[-1]))  # one number for a sum
+    mark = np.random.default_rng(_SECRET).standard_normal(totals.shape[-1])  # a number for a sum
     marks, scales = (totals @ mark).ravel(), np.ravel(scales)
     for key, own, scale in zip(keys.reshape(-1, KEY), marks, scales, strict=True):
         before = _RELEASED.setdefault((key.tobytes(), count), float(own))

@@ -4,6 +4,7 @@ networks may run side by side.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +20,7 @@ from fmrl.deep.networks import HOOKS, Layout
 from fmrl.deep.within import known
 from fmrl.errors import FMRLError
 
-PLAIN = (bool, int, float, str, tuple)
+PLAIN = (bool, int, float, str, tuple, list)
 
 
 def whole(least: int, **numbers: Any) -> None:
@@ -129,9 +130,18 @@ def layers(module: nn.Module) -> dict[str, dict[str, Any]]:
     """Class and plain settings of every layer, by its name."""
     return {
         name: {"class": type(m).__qualname__}
-        | {k: v for k, v in vars(m).items() if type(v) in PLAIN and k[0] != "_"}
+        | {k: _named(v) for k, v in vars(m).items() if k[0] != "_" and _plain(v)}
         for name, m in module.named_modules()
     }
+
+
+def _plain(value: Any) -> bool:
+    return value is None or type(value) in PLAIN or inspect.isroutine(value)
+
+
+def _named(value: Any) -> Any:
+    """A function by its name."""
+    return getattr(value, "__qualname__", None) or str(value) if callable(value) else value
 
 
 def attached(module: nn.Module) -> tuple:

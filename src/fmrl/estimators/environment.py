@@ -36,8 +36,8 @@ FEW = 16  # tasks of a window, at least
 TASKS = 600  # tried at most, evenly spaced …
 NUMBERS = 1 << 19  # … and no more than so many numbers, over all outputs
 BLOCKS, LATER = 3, 0.4  # the last 40 % of the tasks, in three blocks
-SURE, WORTH = 3.0, 0.01  # standard errors, and the share of the loss, that must be gained …
-RISK = 0.05  # … and where older tasks are to be left, which may come back
+SURE, WORTH = 3.0, 0.01  # standard errors, and the share of the loss, that must be gained
+MANY, RISK = 500, 0.05  # fewer tasks must gain that share, and older ones stay among the latest
 SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # of the tasks before a block, the latest
 OLDER = 0.2  # of the tasks that count, from before the latest
 LAST, MUCH = 32, 0.2  # tasks, predicted from as many before them, and the gain of a sudden switch
@@ -136,19 +136,22 @@ def environment_of(
     trial = _Trial(tasks.take(spaced(len(tasks), most)), intercept, seed)
     found, now = still, trial.plain[-1]
     if not by_a_column(trial.tasks, extra + intercept):
+        # Of few tasks nobody knows whether what was before comes back, as seasons do.
+        few = len(trial.tasks) < MANY
         for share in SHARES:
             if share * (1 - LATER) * len(trial.tasks) < FEW:
                 break
-            tried = Environment("recent", share, tasks=count, older=OLDER)
+            tried = Environment("recent", share, tasks=count, older=OLDER * few)
             losses, last = trial.recent(tried)
-            if not (gain := trial.better(losses)) > RISK:
-                break  # steady drift makes every shorter one better, until they are too few
-            found, now, trial.best = replace(tried, gain=gain), last, losses
+            if losses.mean() > trial.best.mean():
+                break  # shorter ones are worse still
+            if (gain := trial.better(losses)) > RISK * few:
+                found, now, trial.best = replace(tried, gain=gain), last, losses
         if found is not still:
-            losses, last = trial.recent(replace(found, older=0.0))
-            gain = trial.better(losses)
-            if found.gain > (1 - OLDER) * gain > 0:
-                found, now, trial.best = replace(found, gain=gain, older=0.0), last, losses
+            losses, last = trial.recent(tried := replace(found, older=OLDER - found.older))
+            gain = trial.best - losses
+            if surely(gain, trial.losses.mean()) if few else gain.mean() > 0:
+                found, now, trial.best = replace(tried, gain=trial.better(losses)), last, losses
         found = switched(tasks, now, intercept, found, seed)
     for centres in range(2, MOST + 1):
         gain = trial.around(centres)
@@ -244,11 +247,10 @@ class _Trial:
         return float(1 - losses.mean() / loss)
 
     def better(self, losses: np.ndarray) -> float:
-        """Whether these beat the best so far by more than chance; if so, the share of the loss that
-        is gained in all.
+        """The share of the loss that is gained over one place for all, if that is more than chance;
+        else 0.
         """
-        loss = self.losses.mean()
-        return float(1 - losses.mean() / loss) if surely(self.best - losses, loss) else 0.0
+        return surely(self.losses - losses, self.losses.mean())
 
     def _evidence(self, found: Population) -> np.ndarray:
         """Log-likelihood of the rows of every later task without its parameters."""

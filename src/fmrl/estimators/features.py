@@ -2,7 +2,7 @@
 table's encoding and before anything is learned.
 
 A fitted transformer is part of the encoder, so every way in uses it. It is stored as plain values
-and arrays: only classes of scikit-learn are made anew on reading, and nothing is executed.
+and arrays: only classes of scikit-learn's public packages are made anew on reading.
 """
 
 from __future__ import annotations
@@ -18,6 +18,13 @@ from sklearn.base import BaseEstimator, clone
 
 from fmrl.errors import FMRLError
 from fmrl.tables.encoder import Encoder
+
+# Of scikit-learn, where transformers are: nothing else is imported for a file's sake.
+PACKAGES = (
+    "cluster", "compose", "cross_decomposition", "decomposition", "ensemble", "feature_extraction",
+    "feature_selection", "impute", "kernel_approximation", "linear_model", "manifold", "neighbors",
+    "neural_network", "pipeline", "preprocessing", "random_projection", "tree",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,11 @@ def rebuild(held: Any, arrays: dict[str, np.ndarray]) -> Any:
         return held
     if "class" in held:
         module, name = held["class"]
-        kind = getattr(import_module(module), name) if module.startswith("sklearn.") else None
+        known = module.startswith("sklearn.") and module.split(".")[1] in PACKAGES
+        try:
+            kind = getattr(import_module(module), name) if known else None
+        except ImportError:
+            raise ValueError(f"this version of scikit-learn has no {module}") from None
         if not (isinstance(kind, type) and issubclass(kind, BaseEstimator)):
             raise ValueError(f"{module}.{name} is not an estimator of scikit-learn")
         made = kind.__new__(kind)

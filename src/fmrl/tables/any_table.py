@@ -14,9 +14,8 @@ import numpy as np
 import polars as pl
 
 from fmrl.errors import FMRLError, TableError
+from fmrl.tables.kinds import GAPS
 
-_GAPS = ("NA", "N/A", "n/a", "na", "NaN", "nan", "-nan", "NULL", "null", "None", "none", "#N/A")
-_GAPS += ("<NA>", "NAN", ".", "-", "?")  # what stands for no value among numbers of a CSV file
 _LOOK = 100_000  # lines of a CSV file that decide what is a number
 _SCANS = dict.fromkeys((".parquet", ".pq"), pl.scan_parquet)
 _SCANS |= dict.fromkeys((".arrow", ".ipc", ".feather"), pl.scan_ipc)
@@ -143,7 +142,7 @@ def _scan(path: Path, kinds: Mapping[str, Any]) -> pl.LazyFrame:
     given = {"separator": separator, "infer_schema_length": _LOOK}
     asis = pl.scan_csv(path, **given).collect_schema()
     text = [n for n in header if asis[n] == pl.String and known.get(n) != pl.String]
-    gaps = pl.scan_csv(path, **given, null_values=_GAPS).collect_schema() if text else {}
+    gaps = pl.scan_csv(path, **given, null_values=GAPS).collect_schema() if text else {}
     odd = {n: known.get(n, gaps[n]) for n in text if known.get(n, gaps[n]) != pl.String}
     # What was a number so far may have R's mark below: polars takes one for each column.
     more = {n: "NA" for n in header if known.get(n, asis[n]) != pl.String and n not in odd}
@@ -155,7 +154,7 @@ def _scan(path: Path, kinds: Mapping[str, Any]) -> pl.LazyFrame:
 
 def _number(name: str, kind: Any) -> pl.Expr:
     """A column of text as numbers (or truth values), marks of gaps as nothing."""
-    text = pl.col(name).str.strip_chars().replace(["", *_GAPS], None)
+    text = pl.col(name).str.strip_chars().replace(["", *GAPS], None)
     if kind != pl.Boolean:
         return text.cast(kind)
     return text.str.to_lowercase().replace_strict({"true": True, "false": False})

@@ -12,7 +12,7 @@ import polars as pl
 from fmrl.errors import TableError
 from fmrl.files import from_json
 from fmrl.tables.any_table import clean, is_complete, is_missing
-from fmrl.tables.kinds import DATE_FIX, TEXT, as_number, dates_as_text, kind_of
+from fmrl.tables.kinds import DATE_FIX, TEXT, as_number, dates_as_text, kind_of, without_gaps
 
 _CHOICES = {
     "categorical": ("onehot", "error"),
@@ -178,6 +178,8 @@ class Encoder:
 
     def _encode(self, c: Column, values: pl.Series, rows: np.ndarray) -> list[np.ndarray]:
         values = clean(values)
+        if c.kind == "date" and values.dtype in TEXT:
+            values = without_gaps(values)
         missing = values.is_null()
         if not missing.all():
             same_kind(c, values.dtype)
@@ -252,9 +254,9 @@ def fit_encoder(
         if mine["missing"] == got["rows"]:
             raise _no_value(f)
         if kinds[f] == "category" and dates_as_text(f, mine["levels"], policy.dates != "error"):
-            days = _moments(as_number(pl.col(f), pl.String)).values()
-            found = learned.select(*(e.alias(str(i)) for i, e in enumerate(days)))
-            mine |= dict(zip(_MOMENTS, found.collect(engine="streaming").row(0), strict=True))
+            days = as_number(pl.col(f), pl.String)
+            asked = learned.select(missing=days.null_count(), **_moments(days))
+            mine |= asked.collect(engine="streaming").row(0, named=True)
             kinds[f], held[f] = "date", "Date as text"
         if kinds[f] == "category":
             fitted: dict[str, Any] = _levels(f, mine, policy, learned)

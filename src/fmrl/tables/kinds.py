@@ -10,6 +10,9 @@ from fmrl.errors import TableError
 
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 TIMES = {pl.Date: "date", pl.Datetime: "date", pl.Duration: "duration", pl.Time: "time of day"}
+# What stands for no value among the numbers of a CSV file, and among dates as text.
+GAPS = ("NA", "N/A", "n/a", "na", "NaN", "nan", "-nan", "NULL", "null", "None", "none", "#N/A")
+GAPS += ("<NA>", "NAN", ".", "-", "?")
 _DAY = r"^\s*(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})"
 _HOUR = r"(?:[T ](\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*(Z|[+-]\d{2}:?\d{2})?)?\s*$"
 _WRITTEN = re.compile(_DAY + _HOUR)  # a date as text, the year first
@@ -70,10 +73,16 @@ def _written_days(values: Any) -> Any:
     return day.cast(pl.Float64) + hours / 24
 
 
+def without_gaps(values: Any) -> Any:
+    """Texts (a series or an expression) whose marks of gaps are nothing."""
+    return values.cast(pl.String).str.strip_chars().replace(["", *GAPS], None)
+
+
 def dates_as_text(name: str, levels: Sequence[str], allowed: bool) -> bool:
     """Whether the texts of a column are dates; an error where they are not ``allowed``, or where it
     cannot be told which number is the day.
     """
+    levels = [level for level in levels if level.strip() not in ("", *GAPS)]
     if not levels or not all(_DATE.fullmatch(level.strip()) for level in levels):
         return False
     if allowed and all(_WRITTEN.match(level) for level in levels):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -82,14 +83,16 @@ def _price(history: History, tree: Tree, order: int | None, bounds: Sequence[Bou
         return f"{none}: it needs Known, and FAL or an FLI rule whose vectors were kept."
     if history.meta_batch > 1 or history.keep == "totals" or history.start.tasks:
         return f"{none}: it needs the scalars of a whole run, task after task."
-    several = history.state.phi.ndim > 1
+    several, dim = history.state.phi.ndim > 1, history.state.phi.shape[-1]
+    wide = algo.domain.diameter(dim)
+    if tree.radius is not None and math.sqrt(2) * tree.radius < wide:  # wide: √½ of a width
+        return f"{none}: update vectors may have been clipped; it needs them kept to be told."
 
-    def own(column: Array) -> np.ndarray:
+    def mine(column: Array) -> np.ndarray:
         return numbers(column)[order] if several else numbers(column)
 
-    dim, most = history.state.phi.shape[-1], algo.domain.diameter(history.state.phi.shape[-1]) ** 2
-    heaviest = weights(own(history.lipschitz), own(history.rounds)).max()
-    price = noise_price(len(history), dim, float(own(history.start.meta[4])), most=most)
+    heaviest = weights(mine(history.lipschitz), mine(history.rounds)).max()
+    price = noise_price(len(history), dim, float(mine(history.start.meta[4])), most=wide**2)
     price *= heaviest / (algo.similarity.D * len(history))
     return (
         f"Its price is at most {price:.4g} in the bound on TAR, in expectation over the noise, for"
