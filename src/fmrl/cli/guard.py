@@ -42,7 +42,7 @@ _WORDS = (
     (r"\((holdout)\)", r"(--\1)"),
     (r"name them in features", "name them with --features"),
     (r"give each by itself", "repeat the option for each, as in --features a --features b"),
-    (r"leave it out of features", "name the others with --features"),
+    (r"leave it out of features", "leave it out with --ignore"),
 )
 
 

@@ -233,14 +233,13 @@ class Learning(BaseEstimator):
         return int(self.random_state or 0)
 
     def _name(self, given: Any) -> Any:
-        """The name of one more task: as given, or the first number from the count of tasks on
-        that none has yet.
-        """
+        """The name of one more task: as given, or the next number that none has yet."""
         if given is None:
             return next(n for n in itertools.count(self.n_tasks_seen_) if n not in self._rows)
         given = given.item() if isinstance(given, np.generic) else given
         if not isinstance(given, Hashable):
-            raise FMRLError(f"{given!r} cannot name a task", fix="give one number or text")
+            what = f"a {type(given).__name__} cannot name a task: partial_fit takes one at a time"
+            raise FMRLError(what, fix="give one number or text; fit and update take many tasks")
         return given
 
     def _new(self, names: Any) -> None:
