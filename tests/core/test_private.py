@@ -11,8 +11,7 @@ from instances import make_tasks
 
 import fmrl
 from fmrl.core import privacy
-from fmrl.core.arrays import to_numpy
-from fmrl.core.metric import stacked
+from fmrl.core.arrays import stacked, to_numpy
 from fmrl.core.privacy import normals
 from fmrl.core.rules.meta import End
 

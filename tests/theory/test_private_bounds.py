@@ -10,7 +10,7 @@ import pytest
 from fmrl.bounds import noise_price, noisy, private, with_guess
 
 import fmrl
-from fmrl.core.metric import stacked
+from fmrl.core.arrays import stacked
 from fmrl.core.rules.meta import End
 
 pytest.importorskip("dp_accounting", reason="not installed: pip install 'fmrl[private]'")

@@ -123,3 +123,18 @@ def to_numpy(x: Array) -> np.ndarray:
     if hasattr(x, "detach"):
         x = x.detach().cpu().numpy()
     return np.array(x)
+
+
+def stacked(values: Any) -> Any:
+    """Numbers, metrics or whole states side by side on a new first axis; plain counts are those of
+    all of them.
+    """
+    first = values[0]
+    if isinstance(first, tuple):
+        parts = [stacked(column) for column in zip(*values, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
+    if hasattr(first, "arrays"):  # a metric
+        return type(first)(**{n: stacked([v.arrays[n] for v in values]) for n in first.arrays})
+    if first is None or isinstance(first, int):
+        return first
+    return namespace(as_array(first)).stack([as_array(v) for v in values])

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from fmrl.core.arrays import Array, anywhere, as_array, device, dot, namespace
+from fmrl.core.arrays import Array, anywhere, device, dot, namespace
 from fmrl.core.domains import Ball, Box, Domain, Euclidean
 from fmrl.core.matrices import T, apply, basis_of
 from fmrl.core.projection import onto_ball, onto_box
@@ -333,21 +333,6 @@ METRICS = {kind.__name__: kind for kind in (Diagonal, Spiked, Full, Relative)}
 def mean_step(step: Any) -> float:
     """A step, or a metric's mean step, as a float."""
     return float(step.mean if isinstance(step, Metric) else step)
-
-
-def stacked(values: Any) -> Any:
-    """Numbers, metrics or whole states side by side on a new first axis; plain counts are those of
-    all of them.
-    """
-    first = values[0]
-    if isinstance(first, tuple):
-        parts = [stacked(column) for column in zip(*values, strict=True)]
-        return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
-    if isinstance(first, Metric):
-        return type(first)(**{n: stacked([v.arrays[n] for v in values]) for n in first.arrays})
-    if first is None or isinstance(first, int):
-        return first
-    return namespace(as_array(first)).stack([as_array(v) for v in values])
 
 
 def descend(domain: Domain, theta: Array, eta: Array | Metric, gradient: Array) -> Array:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fmrl.core.algorithm import FMRL
-from fmrl.core.arrays import Array, as_array, as_float, namespace, to_numpy, zeros
+from fmrl.core.arrays import Array, as_array, as_float, namespace, stacked, to_numpy, zeros
 from fmrl.core.batched import (
     by_run,
     concat,
@@ -28,7 +28,6 @@ from fmrl.core.batched import (
 from fmrl.core.ensemble import Ensemble
 from fmrl.core.history import KEEP, History
 from fmrl.core.meta_level import State, looked, together
-from fmrl.core.metric import stacked
 from fmrl.core.rules.private import refuse_repeats
 from fmrl.core.tasks import ELEMENTS, MOST, Task, Tasks
 from fmrl.errors import FMRLError

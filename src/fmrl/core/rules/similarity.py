@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
-from fmrl.core.arrays import Array, full, namespace, norm
+from fmrl.core.arrays import Array, full, namespace, norm, stacked
 from fmrl.core.domains import Domain
-from fmrl.core.metric import stacked
 from fmrl.core.rules.meta import End, running
 from fmrl.core.values import Value
 from fmrl.errors import FMRLError
