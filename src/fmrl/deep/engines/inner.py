@@ -228,7 +228,7 @@ class InnerLoop:
     def launches(self) -> int:
         """About how many kernels `play` launches on a GPU."""
         plain = 60 * (self.tasks if self.apply.looped else 1)
-        return self.steps * (14 if self.plan is not None else plain)
+        return self.steps * (20 if self.plan is not None else plain)
 
     def bias_at(self, before: int | torch.Tensor) -> torch.Tensor:
         """sqrt(1 − beta2^t) of the loop's steps after ``before`` others, [..., steps]."""
@@ -281,8 +281,10 @@ def _products(precision: str):
         torch.backends.cuda.matmul.allow_tf32 = kept
 
 
-def capture(body: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """``body`` as one CUDA graph, after two plain calls of it.
+def capture(
+    body: Callable[[], None], device: torch.device, tried: bool = False
+) -> Callable[[], None]:
+    """``body`` as one CUDA graph, after two plain calls of it unless it was ``tried`` before.
 
     On a CPU, and where tasks go through a network in turn, it is ``body`` itself.
     """
@@ -291,8 +293,8 @@ def capture(body: Callable[[], None], device: torch.device) -> Callable[[], None
     side = torch.cuda.Stream(device, priority=torch.cuda.current_stream(device).priority)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
-        body()
-        body()
+        for _ in range(0 if tried else 2):
+            body()
     torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     try:

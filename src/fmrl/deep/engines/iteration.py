@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -65,8 +66,14 @@ class MetaIteration:
         self.side = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.memories: list[Any] = []  # the meta-update's counters after each meta-iteration loaded
         self.kept = [t.clone() for t in state.tensors()]
+        # Kernels that wait for each other have little else to wait for than the next graph.
+        few = loop.plan is not None and device.type == "cuda"
+        self.group = max(1, LAUNCHES // (self.turns * loop.launches)) if few else 1
         try:
-            self.once = capture(self.body, device)
+            self.once = self.several = capture(self.body, device)
+            if self.group > 1:
+                several = partial(_repeat, self.body, self.group)
+                self.several = capture(several, device, tried=True)
         finally:  # capturing moved them
             _restore(state.tensors(), self.kept)
 
@@ -102,6 +109,8 @@ class MetaIteration:
         before = torch.arange(count * turns).view(count, turns) * (K // turns * steps)
         before = (self.state.taken + before) * self.carried
         self._send(self.bias, self.loop.bias_at(before[..., None]))
+        if self.level.similarity is None:  # else with every meta-iteration
+            self._step()
         self.at.zero_()
 
     def replay(self, count: int) -> None:
@@ -115,8 +124,8 @@ class MetaIteration:
         _restore(self.kept, state.tensors())
         before, taken, memory = state.iteration, state.taken, state.meta
         try:
-            for _ in range(count):
-                self.once()
+            _repeat(self.several, count // self.group)
+            _repeat(self.once, count % self.group)
             state.iteration += count
             state.taken += count * self.meta_batch * self.loop.steps
             if self.memories:
@@ -132,19 +141,16 @@ class MetaIteration:
         """One meta-iteration, on buffers alone, so that it can be captured."""
         loop, state, level, R, K = self.loop, self.state, self.level, self.runs, self.own
         per = K // self.turns
-        tables = self.index, self.label, self.bias, self.number
-        index, label, bias, number = (t.index_select(0, self.at)[0] for t in tables)
-        eta = level.eta(state.guess, self.size, self.rates)
-        loop.eta.view(R, per, -1).copy_(eta.view(R, 1, -1).expand(-1, per, -1))
+        tables = [(self.index, loop.index), (self.label, loop.label), (self.bias, loop.bias)]
+        tables += [] if loop.number is None else [(self.number, loop.number)]
+        if level.similarity is not None:
+            self._step()
         if self.carried:
             loop.second.view(R, per, -1).copy_(state.second[:, None].expand(-1, per, -1))
-        losses = torch.zeros_like(self.losses[0])
+        losses = None
         for turn in range(self.turns):
-            loop.index.copy_(index[turn])
-            loop.label.copy_(label[turn])
-            loop.bias.copy_(bias[turn])
-            if loop.number is not None:
-                loop.number.copy_(number[turn])
+            for table, buffer in tables:
+                torch.index_select(table[:, turn], 0, self.at, out=buffer[None])
             loop.theta.view(R, per, -1).copy_(state.phi[:, None].expand(-1, per, -1))
             if loop.second is not None and not self.carried:
                 loop.second.zero_()
@@ -156,10 +162,12 @@ class MetaIteration:
             ends = level.update.vector(Played(loop.theta, average), None).view(R, per, -1)
             if self.ends is not None:
                 self.ends[:, turn : turn + 1].copy_(ends)
-            losses += loop.losses.view(loop.steps, R, per).mean((0, 2))
+            mean = loop.losses.view(loop.steps, R, per).mean((0, 2))
+            losses = mean if losses is None else losses + mean
         scheduled = isinstance(state.meta, int)
         fraction = self.fraction.index_select(0, self.at)[0] if scheduled else None
-        ends, losses = ends if self.ends is None else self.ends, losses / self.turns
+        if self.ends is not None:
+            ends, losses = self.ends, losses / self.turns
         # Adam alone is played in turns, and of its tasks nothing is observed.
         squares = None if loop.squares is None else loop.squares.view(R, K, -1)
         seen = level.seen(squares, loop.theta, state)
@@ -180,6 +188,12 @@ class MetaIteration:
         self.losses.index_copy_(0, self.at, losses[None])
         self.at += 1
 
+    def _step(self) -> None:
+        """The inner step of each run for all its tasks."""
+        eta = self.level.eta(self.state.guess, self.size, self.rates).view(self.runs, 1, -1)
+        per = self.own // self.turns
+        self.loop.eta.view(self.runs, per, -1).copy_(eta.expand(-1, per, -1))
+
     def _send(self, table: torch.Tensor, values: torch.Tensor) -> None:
         values = values.to(table.dtype).contiguous()
         values = values.pin_memory() if table.is_cuda else values
@@ -194,6 +208,11 @@ class MetaIteration:
         with torch.cuda.stream(self.side):
             yield
         torch.cuda.current_stream(self.at.device).wait_stream(self.side)
+
+
+def _repeat(body: Callable[[], None], times: int) -> None:
+    for _ in range(times):
+        body()
 
 
 def _restore(tensors: Iterable[torch.Tensor], kept: Iterable[torch.Tensor]) -> None:
