@@ -36,6 +36,7 @@ from fmrl.deep import (
 from fmrl.deep.checkpoint import _made
 from fmrl.deep.engines import iteration as iteration_module
 from fmrl.deep.engines.by_hand import share
+from fmrl.deep.engines.inner import InnerLoop
 from fmrl.errors import FMRLError
 
 torch.set_num_threads(1)
@@ -260,6 +261,25 @@ def test_the_inner_step_is_the_guess_over_sigma():
         guess, torch.tensor(0.5).double()
     )
     assert torch.allclose(t.eta, guess / (2.0 * math.sqrt(4)), rtol=1e-12)
+
+
+def test_no_helper_of_torch_is_waked_between_tasks(monkeypatch):
+    """It would spin on a core that a task needs. Callbacks have the user's number again."""
+    found, plain, before = [], InnerLoop.play, torch.get_num_threads()
+
+    def play(loop):
+        found.append((torch.get_num_threads(), loop.threads))
+        plain(loop)
+
+    monkeypatch.setattr(InnerLoop, "play", play)
+    try:
+        torch.set_num_threads(2)
+        for batch in (1, 3):
+            seen = MetaTrainer(net(), SGD(0.1), meta_batch=batch)
+            seen.fit(arrays(), 2, each=lambda _: found.append(torch.get_num_threads()))
+    finally:
+        torch.set_num_threads(before)
+    assert found == [(2, 1), (2, 1), 2, (1, 2), (1, 2), 2]
 
 
 def test_threads_that_were_stopped_do_not_go_on(monkeypatch):

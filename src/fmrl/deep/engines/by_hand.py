@@ -17,8 +17,10 @@ cores."""
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 
@@ -29,6 +31,7 @@ from fmrl.deep.networks import HOOKS, Layout, SameConv2d
 
 aten = torch.ops.aten
 POOL = ([2, 2], [2, 2], [0, 0], [1, 1])  # kernel, stride, padding, dilation
+_OUTSIDE = threading.local()
 
 
 @dataclass(frozen=True)
@@ -246,6 +249,28 @@ def _pool(count: int) -> ThreadPoolExecutor:
     return pool
 
 
+def threads() -> int:
+    """How many threads there are for tasks: torch's number, inside `alone` too."""
+    return getattr(_OUTSIDE, "threads", 0) or torch.get_num_threads()
+
+
+@contextmanager
+def alone():
+    """Inside, what this thread calls runs on it alone. Helpers that torch had waked would go on to
+    spin for milliseconds on a core that another task needs.
+    """
+    if (mine := torch.get_num_threads()) == 1:
+        yield
+        return
+    _OUTSIDE.threads = mine
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        _OUTSIDE.threads = 0
+        torch.set_num_threads(mine)
+
+
 def share(jobs: Sequence[Callable[[], None]], threads: int) -> None:
     """Run the jobs, at most ``threads`` at a time, each on one thread; one thread is this one.
 
@@ -258,15 +283,15 @@ def share(jobs: Sequence[Callable[[], None]], threads: int) -> None:
         for job in jobs:
             job()
         return
-    mine = torch.get_num_threads()
-    futures = [_pool(threads).submit(job) for job in jobs]
-    try:
-        for future in futures:
-            future.result()
-    finally:  # stopped or not, nobody goes on writing to what the caller will use again
-        wait(futures)
-    if torch.get_num_threads() != mine:
-        torch.set_num_threads(mine)
+    pool = _pool(threads - 1)
+    with alone():
+        futures = [pool.submit(job) for job in jobs[1:]]
+        try:
+            jobs[0]()
+            for future in futures:
+                future.result()
+        finally:  # stopped or not, nobody goes on writing to what the caller will use again
+            wait(futures)
 
 
 def layers(module: nn.Module) -> list[nn.Module] | None:

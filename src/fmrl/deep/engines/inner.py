@@ -74,7 +74,7 @@ class InnerLoop:
         if device.type == "cpu" and path == "auto":
             # A thread with tasks of its own does not wait for others at every product.
             stacks = not self.plain_cpu or on_cpu.dense(module)
-            each = -(-tasks // torch.get_num_threads())
+            each = -(-tasks // by_hand.threads())
             self.piece = min(self.piece, CPU_TASKS if stacks else 1, each)
         elif self.hand is not None and not self.pooled:
             self.piece = min(self.piece, max(1, PATCHES // self.hand.patches(batch)))
@@ -152,7 +152,7 @@ class InnerLoop:
         """All steps of all tasks, a piece at a time; on a CPU each thread has its own."""
         starts = range(0, self.tasks, self.piece)
         pieces = [slice(i, min(i + self.piece, self.tasks)) for i in starts]
-        threads = 1 if self.theta.is_cuda else min(torch.get_num_threads(), len(pieces))
+        threads = self.threads
 
         if self.plan is None and self.hand is None:
             for worker in range(threads):  # copied before anyone calls the module
@@ -218,6 +218,12 @@ class InnerLoop:
                 rest = (pooled, self.precision) if self.pooled else (by_hand, self.theta.dtype)
                 self.made[key] = rest[0].Gradient(*facts, rest[1])
         return self.made[key]
+
+    @property
+    def threads(self) -> int:
+        """Those that have tasks of their own."""
+        pieces = -(-self.tasks // self.piece)
+        return 1 if self.theta.is_cuda else min(by_hand.threads(), pieces)
 
     @property
     def scale(self) -> float:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from fmrl.deep.engines.by_hand import alone
 from fmrl.deep.engines.inner import InnerLoop, capture
 from fmrl.deep.meta_level import MetaLevel, MetaState, Played
 from fmrl.deep.ranks import Ranks, shared
@@ -107,8 +108,9 @@ class MetaIteration:
     def replay(self, count: int) -> None:
         """Run the next ``count`` of those loaded; whatever stops it, whole ones have been made."""
         group = count if self.at.is_cuda else 1  # on a GPU they take no time: all or none
-        for start in range(0, count, group):
-            self._some(min(group, count - start))
+        with alone() if self.loop.threads > 1 else nullcontext():
+            for start in range(0, count, group):
+                self._some(min(group, count - start))
 
     def _some(self, count: int) -> None:
         state = self.state
