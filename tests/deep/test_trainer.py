@@ -267,9 +267,9 @@ def test_no_helper_of_torch_is_waked_between_tasks(monkeypatch):
     """It would spin on a core that a task needs. Callbacks have the user's number again."""
     found, plain, before = [], InnerLoop.play, torch.get_num_threads()
 
-    def play(loop):
+    def play(loop, *begin):
         found.append((torch.get_num_threads(), loop.threads))
-        plain(loop)
+        plain(loop, *begin)
 
     monkeypatch.setattr(InnerLoop, "play", play)
     try:
@@ -280,6 +280,25 @@ def test_no_helper_of_torch_is_waked_between_tasks(monkeypatch):
     finally:
         torch.set_num_threads(before)
     assert found == [(2, 1), (2, 1), 2, (1, 2), (1, 2), 2]
+
+
+def test_a_thread_that_is_held_up_takes_fewer_tasks(monkeypatch):
+    order, plain, before = [], InnerLoop._piece, torch.get_num_threads()
+
+    def piece(loop, worker, rows):
+        order.append(worker)
+        if worker == 0:
+            time.sleep(0.5)
+        plain(loop, worker, rows)
+
+    monkeypatch.setattr(InnerLoop, "_piece", piece)
+    try:
+        torch.set_num_threads(2)
+        found = MetaTrainer(net(), SGD(0.1), meta_batch=6, piece=1).fit(arrays(), 1).phi
+    finally:
+        torch.set_num_threads(before)
+    assert len(order) == 6 and order.count(1) > 3
+    assert torch.equal(found, MetaTrainer(net(), SGD(0.1), meta_batch=6).fit(arrays(), 1).phi)
 
 
 def test_threads_that_were_stopped_do_not_go_on(monkeypatch):

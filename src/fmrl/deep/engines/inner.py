@@ -6,6 +6,7 @@ number of steps.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -148,8 +149,11 @@ class InnerLoop:
             outputs = self.apply(theta, self.inputs[rows % len(self.inputs)])
         check_loss(self.loss, outputs, targets)
 
-    def play(self) -> None:
-        """All steps of all tasks, a piece at a time; on a CPU each thread has its own."""
+    def play(self, begin: Callable[[slice], None] | None = None) -> None:
+        """All steps of all tasks, a piece at a time; on a CPU each thread has its own.
+
+        begin: puts the tasks of a slice where they start; without it they are there.
+        """
         starts = range(0, self.tasks, self.piece)
         pieces = [slice(i, min(i + self.piece, self.tasks)) for i in starts]
         threads = self.threads
@@ -159,10 +163,20 @@ class InnerLoop:
                 for tasks in {len(self.theta[rows]) for rows in pieces} if self.plain_cpu else {0}:
                     self._once(worker, tasks)
 
-        def job(worker: int) -> None:
-            for rows in pieces[worker::threads]:
-                self._piece(worker, rows)
+        waiting = deque(pieces)  # a thread that is held up by neighbours takes fewer
 
+        def job(worker: int) -> None:
+            while (rows := _next(waiting)) is not None:
+                try:
+                    if begin is not None and threads > 1:  # by the thread that needs them
+                        begin(rows)
+                    self._piece(worker, rows)
+                except BaseException:  # or others would go on with what is left
+                    waiting.clear()
+                    raise
+
+        if begin is not None and threads == 1:
+            begin(slice(0, self.tasks))
         with _products(self.precision):
             share([partial(job, worker) for worker in range(threads)], threads)
 
@@ -242,6 +256,13 @@ class InnerLoop:
         # Python's power: a vectorised one may differ in the last digit with the position.
         values = [(1 - self.within.beta2**i) ** 0.5 for i in t.flatten().tolist()]
         return torch.tensor(values, dtype=torch.float64).view(t.shape)
+
+
+def _next(waiting: deque[slice]) -> slice | None:
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return None
 
 
 def note(theta, average, squares, gradient, frozen) -> None:

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -138,8 +139,6 @@ class MetaIteration:
         index, label, bias, number = (t.index_select(0, self.at)[0] for t in tables)
         eta = level.eta(state.guess, self.size, self.rates)
         loop.eta.view(R, per, -1).copy_(eta.view(R, 1, -1).expand(-1, per, -1))
-        if self.carried:
-            loop.second.view(R, per, -1).copy_(state.second[:, None].expand(-1, per, -1))
         losses = torch.zeros_like(self.losses[0])
         for turn in range(self.turns):
             loop.index.copy_(index[turn])
@@ -147,13 +146,7 @@ class MetaIteration:
             loop.bias.copy_(bias[turn])
             if loop.number is not None:
                 loop.number.copy_(number[turn])
-            loop.theta.view(R, per, -1).copy_(state.phi[:, None].expand(-1, per, -1))
-            if loop.second is not None and not self.carried:
-                loop.second.zero_()
-            for total in (loop.average, loop.squares):
-                if total is not None:
-                    total.zero_()
-            loop.play()
+            loop.play(partial(self._begin, turn == 0))
             average = None if loop.average is None else loop.average / loop.steps
             ends = level.update.vector(Played(loop.theta, average), None).view(R, per, -1)
             if self.ends is not None:
@@ -181,6 +174,21 @@ class MetaIteration:
             state.phi.copy_(torch.where(loop.frozen, kept, state.phi))
         self.losses.index_copy_(0, self.at, losses[None])
         self.at += 1
+
+    def _begin(self, first: bool, rows: slice) -> None:
+        """Put tasks ``rows`` where they start, in the first turn or a later one."""
+        loop, state, per = self.loop, self.state, self.loop.tasks // self.runs
+        pairs = [(loop.theta, state.phi)]
+        pairs += [(loop.second, state.second)] if self.carried and first else []
+        for buffer, value in pairs:
+            if len(buffer[rows]) == len(buffer):  # on a GPU one call
+                buffer.view(self.runs, per, -1).copy_(value[:, None].expand(-1, per, -1))
+                continue
+            for task in range(rows.start, rows.stop):
+                buffer[task].copy_(value[task // per])
+        for buffer in (loop.average, loop.squares, None if self.carried else loop.second):
+            if buffer is not None:
+                buffer[rows].zero_()
 
     def _send(self, table: torch.Tensor, values: torch.Tensor) -> None:
         values = values.to(table.dtype).contiguous()
