@@ -10,19 +10,12 @@ beta:
     dy = gamma·r·(dz − mean(dz) − xhat·mean(dz·xhat)) = a·dz + b·y + c
 
 with a, b, c [T, 1, F] per channel.
-
-On a CPU, threads with tasks of their own (`share`) beat splitting every small product between the
-cores."""
+"""
 
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch import nn
@@ -31,7 +24,6 @@ from fmrl.deep.networks import HOOKS, Layout, SameConv2d
 
 aten = torch.ops.aten
 POOL = ([2, 2], [2, 2], [0, 0], [1, 1])  # kernel, stride, padding, dilation
-_OUTSIDE = threading.local()
 
 
 @dataclass(frozen=True)
@@ -240,58 +232,6 @@ def _windows(padded: torch.Tensor, b: Block) -> torch.Tensor:
 def _images(x: torch.Tensor) -> torch.Tensor:
     """[T, B, H, W, C] as torch's [T·B, C, H, W], channels last in memory."""
     return x.flatten(0, 1).permute(0, 3, 1, 2)
-
-
-@cache
-def _pool(count: int) -> ThreadPoolExecutor:
-    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
-    list(pool.map(lambda i: torch.zeros(1) + i, range(count)))
-    return pool
-
-
-def threads() -> int:
-    """How many threads there are for tasks: torch's number, inside `alone` too."""
-    return getattr(_OUTSIDE, "threads", 0) or torch.get_num_threads()
-
-
-@contextmanager
-def alone():
-    """Inside, what this thread calls runs on it alone. Helpers that torch had waked would go on to
-    spin for milliseconds on a core that another task needs.
-    """
-    if (mine := torch.get_num_threads()) == 1:
-        yield
-        return
-    _OUTSIDE.threads = mine
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        _OUTSIDE.threads = 0
-        torch.set_num_threads(mine)
-
-
-def share(jobs: Sequence[Callable[[], None]], threads: int) -> None:
-    """Run the jobs, at most ``threads`` at a time, each on one thread; one thread is this one.
-
-    >>> done = []
-    >>> share([lambda: done.append(1), lambda: done.append(2)], 2)
-    >>> sorted(done)
-    [1, 2]
-    """
-    if threads == 1 or len(jobs) == 1:
-        for job in jobs:
-            job()
-        return
-    pool = _pool(threads - 1)
-    with alone():
-        futures = [pool.submit(job) for job in jobs[1:]]
-        try:
-            jobs[0]()
-            for future in futures:
-                future.result()
-        finally:  # stopped or not, nobody goes on writing to what the caller will use again
-            wait(futures)
 
 
 def layers(module: nn.Module) -> list[nn.Module] | None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from fmrl.deep.engines.by_hand import alone
 from fmrl.deep.engines.inner import InnerLoop, capture
+from fmrl.deep.engines.threads import alone
 from fmrl.deep.meta_level import MetaLevel, MetaState, Played
 from fmrl.deep.ranks import Ranks, shared
 from fmrl.deep.tasks import Tasks
