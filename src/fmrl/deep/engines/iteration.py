@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from fmrl.deep.engines.inner import InnerLoop, capture
+from fmrl.deep.engines.threads import alone
 from fmrl.deep.meta_level import MetaLevel, MetaState, Played
 from fmrl.deep.ranks import Ranks, shared
 from fmrl.deep.tasks import Tasks
@@ -116,8 +117,9 @@ class MetaIteration:
     def replay(self, count: int) -> None:
         """Run the next ``count`` of those loaded; whatever stops it, whole ones have been made."""
         group = count if self.at.is_cuda else 1  # on a GPU they take no time: all or none
-        for start in range(0, count, group):
-            self._some(min(group, count - start))
+        with alone() if self.loop.threads > 1 else nullcontext():
+            for start in range(0, count, group):
+                self._some(min(group, count - start))
 
     def _some(self, count: int) -> None:
         state = self.state
@@ -145,19 +147,11 @@ class MetaIteration:
         tables += [] if loop.number is None else [(self.number, loop.number)]
         if level.similarity is not None:
             self._step()
-        if self.carried:
-            loop.second.view(R, per, -1).copy_(state.second[:, None].expand(-1, per, -1))
         losses = None
         for turn in range(self.turns):
             for table, buffer in tables:
                 torch.index_select(table[:, turn], 0, self.at, out=buffer[None])
-            loop.theta.view(R, per, -1).copy_(state.phi[:, None].expand(-1, per, -1))
-            if loop.second is not None and not self.carried:
-                loop.second.zero_()
-            for total in (loop.average, loop.squares):
-                if total is not None:
-                    total.zero_()
-            loop.play()
+            loop.play(partial(self._begin, turn == 0))
             average = None if loop.average is None else loop.average / loop.steps
             ends = level.update.vector(Played(loop.theta, average), None).view(R, per, -1)
             if self.ends is not None:
@@ -193,6 +187,21 @@ class MetaIteration:
         eta = self.level.eta(self.state.guess, self.size, self.rates).view(self.runs, 1, -1)
         per = self.own // self.turns
         self.loop.eta.view(self.runs, per, -1).copy_(eta.expand(-1, per, -1))
+
+    def _begin(self, first: bool, rows: slice) -> None:
+        """Put tasks ``rows`` where they start, in the first turn or a later one."""
+        loop, state, per = self.loop, self.state, self.loop.tasks // self.runs
+        pairs = [(loop.theta, state.phi)]
+        pairs += [(loop.second, state.second)] if self.carried and first else []
+        for buffer, value in pairs:
+            if len(buffer[rows]) == len(buffer):  # on a GPU one call
+                buffer.view(self.runs, per, -1).copy_(value[:, None].expand(-1, per, -1))
+                continue
+            for task in range(rows.start, rows.stop):
+                buffer[task].copy_(value[task // per])
+        for buffer in (loop.average, loop.squares, None if self.carried else loop.second):
+            if buffer is not None:
+                buffer[rows].zero_()
 
     def _send(self, table: torch.Tensor, values: torch.Tensor) -> None:
         values = values.to(table.dtype).contiguous()
