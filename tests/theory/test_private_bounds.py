@@ -192,6 +192,28 @@ def test_the_sums_of_the_nodes_against_the_matrix_of_the_tree():
         assert noise_price(T, 2, scale, failure=0.1, moves=moves) == pytest.approx(expected)
 
 
+def test_the_price_of_four_tasks_by_hand():
+    """Optima at 0.1, −0.2, 0.3 and 0.2, so phi moves by −0.3, 0.35 and 2/15 towards the next; they
+    are clipped at 0.4 in a ball of radius 1. With this noise it is best to give one task up to the
+    largest B there is, M = 2. The second mean uses the node of tasks 1 and 2, the third that node
+    and the one of task 3. The third task has four rounds, so that it weighs 2.
+    """
+    rows = ((0.1, 1), (-0.2, 1), (0.3, 4), (0.2, 1))
+    tasks = [fmrl.Task([[1.0]] * m, [y] * m, loss=fmrl.Squared()) for y, m in rows]
+    tree = fmrl.Tree(9.0, 1e-3, 4, radius=0.4)
+    algo = fmrl.FMRL(fmrl.Ball(1.0), similarity=fmrl.Known(0.5), private=tree, lipschitz=1.0)
+    (found,) = (b for b in fmrl.certify(fmrl.run(algo, tasks)).bounds if "private" in b.name)
+    s, x = 0.8 * tree.noise, math.log(200)  # fails once in 100 runs
+    size = 1 + 2 * math.sqrt(x) + 2 * x
+    line = s * math.sqrt(2 * x)
+    none = s**2 * (1 + 1 / 4 + 2 / 9) / 2 * size
+    none += line * math.sqrt(0.3**2 + (0.35 / 2 + 2 / 45) ** 2 + (2 / 45) ** 2)
+    one = 2 + s**2 * (1 / 4 + 2 / 9) / 2 * size + line * math.hypot(0.35 / 2 + 2 / 45, 2 / 45)
+    two = 4 + s**2 * (2 / 9) / 2 * size + line * math.hypot(2 / 45, 2 / 45)
+    assert one < 0.95 * min(none, two)
+    assert found.terms["privacy"] == pytest.approx(2 * one / (0.5 * 4), rel=1e-9)
+
+
 def tasks_of(rng, count, rounds=5, dim=3):
     truth = rng.normal(size=dim) / 3
     made = []
