@@ -319,7 +319,8 @@ class Relative(Full):
         return Full(self.matrix / (unit[..., :, None] * unit[..., None, :]))
 
 
-_OWN = {"steps": 1, "factor": 2, "matrix": 2, "inverse_root": 2}  # axes of an array that are not leading
+# Axes of an array that are not leading.
+_OWN = {"steps": 1, "factor": 2, "matrix": 2, "inverse_root": 2}
 METRICS = {kind.__name__: kind for kind in (Diagonal, Spiked, Full, Relative)}
 
 
