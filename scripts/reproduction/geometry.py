@@ -167,5 +167,7 @@ def cost(rows: list[Row]) -> str:
         lines.append([r["method"], f"{r['mean']:.2f}", quartiles])
     head = ["rule", "milliseconds a task", f"ratio to {runs.SCALAR}: median [quartiles]"]
     about = f"Gradient descent, {here[0]['within']}, rules in turn, {here[0]['n']} times each. "
-    about += f"`{runs.AVERAGE}` observes nothing of a task's play, so that its tasks are batched."
+    about += f"`{runs.AVERAGE}` observes nothing of a task's play, so that its tasks are batched. "
+    about += "These are times on the clock: where other work ran beside it the ratios count, and "
+    about += "`python benchmarks/shape.py` measures processor time."
     return f"{about}\n\n{table(head, lines)}"
