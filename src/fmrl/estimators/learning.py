@@ -205,7 +205,8 @@ class Learning(BaseEstimator):
             most = pilot_size(self._pilot)
             due = due_after(min(len(self._pilot), most)) - sum(map(len, self._fresh))
             last = min(first + max(due, 1), len(tasks))
-            self._fresh.append(tasks.take(np.arange(first, last)))
+            whole = last - first == len(tasks)
+            self._fresh.append(tasks if whole else tasks.take(np.arange(first, last)))
             if last - first >= due:
                 whole = joined([self._pilot, *self._fresh])
                 whole = whole.take(np.arange(max(0, len(whole) - most), len(whole)))
@@ -218,6 +219,8 @@ class Learning(BaseEstimator):
         if not known.any():
             return tasks
         names = [name for name, there in zip(tasks.names, known, strict=True) if there]
+        if (self._rows.counts(names) == tasks.lengths[known]).all():
+            return tasks
         now = self._rows.take(names)
         whole = now if known.all() else joined([tasks.take(np.flatnonzero(~known)), now])
         place = {name: i for i, name in enumerate(names, len(whole) - len(names))}
