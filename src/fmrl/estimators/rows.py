@@ -309,13 +309,15 @@ def joined(parts: Sequence[Tasks]) -> Tasks:
     """Tasks one after another as one value."""
     if len(parts) == 1:
         return parts[0]
-    weighted = any(p.weight is not None for p in parts)
-    weights = [np.ones(len(p.X)) if p.weight is None else p.weight for p in parts]
+    weights = None
+    if any(p.weight is not None for p in parts):
+        every = [np.ones(len(p.X)) if p.weight is None else p.weight for p in parts]
+        weights = np.concatenate(every)
     X, target = (np.concatenate([getattr(p, n) for p in parts]) for n in ("X", "target"))
     lengths = np.concatenate([p.lengths for p in parts])
     return replace(
         parts[0], X=X, target=target, starts=np.concatenate([[0], np.cumsum(lengths)]),
         names=[name for p in parts for name in p.names],
-        weight=np.concatenate(weights) if weighted else None,
+        weight=weights,
         heaviest=max(p.heaviest for p in parts),
     )  # fmt: skip

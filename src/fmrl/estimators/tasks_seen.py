@@ -14,7 +14,7 @@ from fmrl.errors import FMRLError
 from fmrl.estimators.averaging import margins
 from fmrl.estimators.encoding import by_task, columns_of, read
 from fmrl.estimators.inputs import encode, grouped, task_ids, weighed
-from fmrl.estimators.learning import Beside, Learning
+from fmrl.estimators.learning import Learning
 from fmrl.estimators.population import Posterior
 from fmrl.estimators.task_models import HUGE, Prior
 
@@ -56,6 +56,21 @@ class TaskModels(Mapping):
 
     def __repr__(self) -> str:
         return f"TaskModels({len(self)} tasks, coef_ {self.coef_.shape})"
+
+
+class Beside:
+    """A method with the name of a parameter, which is kept beside it: ``update=`` is the rule of
+    Algorithm 2 by which phi moves, and ``update(X, y, task=…)`` gives rows to tasks.
+    """
+
+    def __init__(self, method: Any):
+        self.method = method
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        return self.method if owner is None else self.method.__get__(owner)
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        vars(owner)[self.method.__name__] = value
 
 
 class TasksSeen(Learning):
