@@ -12,7 +12,7 @@ import numpy as np
 from fmrl.core.tasks import Tasks
 
 LARGE = 1 << 26  # bytes of a table that is copied as one block, without room to grow
-WAITING = 8192  # rows that wait to be sorted into the blocks, at most
+WAITING = 1 << 20  # numbers of rows that wait to be sorted into the blocks, at most: 8 MB
 
 
 class TaskRows:
@@ -42,7 +42,7 @@ class TaskRows:
         # By number: block, first row, rows, room.
         self._places = np.zeros((0, 4), dtype=np.int64)
         self._given, self._dead = 0, 0  # numbers given; rows that nobody owns any more
-        # New rows, number and columns, and how many they are.
+        # New rows, number and columns, and how many numbers they have.
         self._waiting: list[tuple[np.ndarray, ...]] = []
         self._count, self._weighted = 0, False
 
@@ -99,7 +99,8 @@ class TaskRows:
 
     def _wait(self, owner: np.ndarray, *given: Any) -> None:
         """Take rows [n] of tasks by number, to be sorted in later."""
-        columns, self._count = self._columns(*given), self._count + len(owner)
+        columns = self._columns(*given)
+        self._count += sum(a.size for a in columns)
         now = self._count >= WAITING
         self._waiting.append((owner, *(columns if now else map(np.array, columns))))
         if now:
