@@ -34,6 +34,7 @@ from fmrl.datasets import training_ids
 from fmrl.errors import FMRLError
 from fmrl.estimators.learning import WINDOW
 from fmrl.runs import Options, folder, train
+from fmrl.tables.kinds import GAPS
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["faults", "fmrl.runs", "fmrl.report", "sklearn.linear_model"])
@@ -307,8 +308,8 @@ def _rows(table: bytes) -> list[dict[str, str]]:
 
 
 def missing(cell: str) -> bool:
-    """As the table reader has it: nothing, or not a number."""
-    return cell == "" or cell.lower().strip("+-") == "nan"
+    """As the table reader has it: nothing, a mark of that, or not a number."""
+    return cell.strip() in ("", *GAPS) or cell.lower().strip("+-") == "nan"
 
 
 class Prey:

@@ -1,5 +1,6 @@
 """The errors a user can meet: each says what is wrong, where, and what to do about it."""
 
+import warnings
 from typing import Any
 
 
@@ -45,6 +46,15 @@ class FMRLError(ValueError):
 
 def _rebuild(kind, what, task, round, fix):
     return kind(what, task=task, round=round, fix=fix)
+
+
+class InputWarning(UserWarning):
+    """Something about the rows or their tasks that is probably not meant."""
+
+
+def warn(message: str) -> None:
+    """Say that something is probably not meant."""
+    warnings.warn(message, InputWarning, stacklevel=2)
 
 
 class DataError(FMRLError):

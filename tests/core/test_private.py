@@ -316,6 +316,10 @@ def test_what_reads_past_privacy_is_refused():
         "clip must": lambda: fmrl.NoisyGradients(fmrl.OMD(), 1.0, 1e-5, None),
         "decay must": lambda: fmrl.MetaSGD(0.1, decay="x"),
         "whole number": lambda: fmrl.Tree(1.0, 1e-5, 2.5),
+        "whole number of at least 1, not True": lambda: fmrl.Tree(1.0, 1e-5, True),
+        "delta=0.5 promises nothing.*far below 0.1": lambda: fmrl.Tree(1.0, 0.5, 1),
+        "delta=0.01 promises nothing.*far below 0.01": lambda: fmrl.Tree(1.0, 0.01, 100),
+        "delta=0.1 promises": lambda: fmrl.NoisyGradients(fmrl.OMD(), 1.0, 0.1, 1.0),
         "NaN": lambda: tree.update(
             fmrl.Ball(1.0), np.zeros(1), tree.init(fmrl.Ball(1.0), np.zeros(1))[1],
             End(np.array([np.nan]), None, np.ones(())),

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+import warnings
 from decimal import Decimal
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fmrl import FMRLError, Linear, Logistic, OneVsAll, Squared
+from fmrl import FMRLError, InputWarning, Linear, Logistic, OneVsAll, Squared
 from fmrl.errors import TableError
 from fmrl.tables import Encoder, Policy, fit_encoder, infer_loss, tasks_from_frame, training_ids
 
@@ -220,6 +221,9 @@ def test_one_class():
         list(tasks_from_frame(frame, **args))
     assert [t.name for t in tasks_from_frame(frame, one_class="drop", **args)] == ["b", "c"]
     assert len(list(tasks_from_frame(frame, one_class="keep", **args))) == 3
+    alone = frame.with_columns(sold=pl.col("shop") == "a")
+    with pytest.raises(TableError, match="one_class='drop' leaves no task; use one_class='keep'"):
+        list(tasks_from_frame(alone, one_class="drop", **args))
 
 
 HOLES = pl.DataFrame(
@@ -247,12 +251,34 @@ def test_missing_values():
         [[2, 1, 0, 1, 0], [3, 0, 1, 0, 0]],
     ]
     assert arrays(HOLES, missing="drop") == [[[1, 1]], [[3, 1]]]  # the level 'v' went with its row
+    unsold = HOLES.with_columns(t=pl.lit(1), x=pl.Series([1.0, 2, 9, 8]), y=HOLES["x"].reverse())
+    stream = tasks_from_frame(
+        unsold, task="t", target="y", features="x", policy=Policy(missing="drop", scale="range")
+    )
+    assert [t.X.tolist() for t in stream] == [[[0.0], [1.0]]]  # nor do they count for the scale
     with pytest.raises(TableError, match="the task 1 is empty"):
         arrays(HOLES[1:], missing="drop")
     with pytest.raises(TableError, match="the target 'y' has no value in row 2"):
         arrays(HOLES.with_columns(y=pl.Series([1.0, 2.0, None, 3.0])), missing="mean")
     with pytest.raises(TableError, match="row 3 has no task id"):
         arrays(HOLES.with_columns(t=pl.Series([1, 1, 2, None])), missing="mean")
+
+
+def test_whole_numbers_that_name_rows_are_said():
+    frame = pl.DataFrame(
+        {"t": np.arange(40) // 4, "y": np.arange(40) % 3 / 2, "x": [1.0, 2.0] * 20}
+    )
+    given = {"task": "t", "target": "y"}
+    for column, said in (
+        (pl.Series("code", np.random.default_rng(0).permutation(40) * 31), "40 different"),
+        (pl.Series("Shelf_ID", np.arange(40) % 5), "5 different"),
+    ):
+        with pytest.warns(InputWarning, match=f"'{column.name}' looks like an id: {said}.*leave"):
+            tasks_from_frame(frame.with_columns(column), **given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        odd = frame.with_columns(paid=pl.Series(np.arange(40) % 30), code=pl.Series(np.arange(40)))
+        tasks_from_frame(odd, **given, ignore="code")
 
 
 @pytest.mark.parametrize("hole", [[None] * 4, [float("nan")] * 4])

@@ -127,5 +127,7 @@ def test_a_checkpoint_that_lacks_a_part_is_refused_and_says_so(tmp_path):
             load(trainer(), tmp_path / "forged")
         assert iteration(tmp_path / "forged") in (0, about["iteration"])
     assert np.isfinite(load(trainer(), path).phi.numpy()).all()
+    with pytest.raises(FMRLError, match="goes into a trainer"):
+        load(path)
     save_file(tensors, tmp_path / "older", metadata={"fmrl": json.dumps(older)})
     assert torch.equal(load(trainer(), tmp_path / "older").phi, trainer().phi)

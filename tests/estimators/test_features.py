@@ -4,9 +4,16 @@ import numpy as np
 import polars as pl
 import pytest
 from sklearn.compose import ColumnTransformer
+from sklearn.feature_selection import SelectKBest, f_regression
+from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import Nystroem
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, SplineTransformer, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    KBinsDiscretizer,
+    SplineTransformer,
+    StandardScaler,
+)
 
 import fmrl
 from fmrl.core.losses import Squared
@@ -23,6 +30,9 @@ KINDS = {
     "sparse": SplineTransformer(n_knots=4, sparse_output=True),
     "kernel": make_pipeline(StandardScaler(), Nystroem(n_components=9, random_state=0)),
     "some": ColumnTransformer([("s", SplineTransformer(), [0])], remainder="passthrough"),
+    "levels": make_pipeline(  # bins hold a OneHotEncoder
+        SimpleImputer(), KBinsDiscretizer(3, encode="onehot-dense"), SelectKBest(f_regression, k=4)
+    ),
 }
 
 
@@ -72,9 +82,9 @@ def test_what_cannot_be_used_or_stored_is_named(tmp_path):
         fmrl.MetaRegressor(features=["x0"]).fit(X, Y, task=TASK)
     with pytest.raises(FMRLError, match="finite numbers"):
         fmrl.MetaRegressor(features=FunctionTransformer(np.log)).fit(X, Y, task=TASK)
-    est = fmrl.MetaRegressor(features=FunctionTransformer(np.tanh), common="linear").fit(
-        X, Y, task=TASK
-    )
+    est = fmrl.MetaRegressor(features=FunctionTransformer(np.tanh), common="linear")
+    with pytest.warns(fmrl.InputWarning, match="save will refuse this.*a ufunc"):
+        est.fit(X, Y, task=TASK)
     with pytest.raises(FMRLError, match="cannot be stored"):
         est.save(tmp_path / "model")
     with pytest.raises(FMRLError, match="features="):
@@ -85,3 +95,5 @@ def test_a_file_names_no_class_of_another_library():
     for module, name in (("os", "system"), ("sklearn.utils", "Bunch"), ("sklearn.base", "clone")):
         with pytest.raises(ValueError, match="not an estimator"):
             rebuild({"class": [module, name], "state": {"dict": []}}, {})
+        with pytest.raises(ValueError, match="not a score"):
+            rebuild({"score": [module, name]}, {})

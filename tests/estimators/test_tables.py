@@ -182,6 +182,14 @@ def test_dates_as_text_are_dates():
         np.testing.assert_array_equal(other.predict(frame), one.predict(text))  # either way
     with pytest.raises(TableError, match="'day' holds '2024-02-30' in row 0, which is no date"):
         one.predict(text.with_columns(pl.lit("2024-02-30").alias("day")))
+    for odd in ("2024-01-01T25:00", "2024-01-01 10:75", "2024-01-01 10:00+10:75"):
+        wrong = text.with_columns(
+            pl.when(pl.int_range(300) == 7).then(pl.lit(odd)).otherwise("day").alias("day")
+        )
+        with pytest.raises(TableError, match="'day' holds dates as text.*" + odd.replace("+", ".")):
+            fmrl.MetaRegressor().fit(wrong, y, task="shop")
+        with pytest.raises(TableError, match="in row 7, which is no date"):
+            one.predict(wrong)
     hour = pl.Series(["2024-01-01T01:30:00+01:30", "2024-01-01 12:00:30.5", None])
     np.testing.assert_allclose(
         as_number(hour, hour.dtype).to_numpy(), [19723, 19723.5 + 30.5 / 86400, np.nan]
@@ -320,7 +328,7 @@ def test_columns_that_look_like_ids_are_named():
         "'ticket' looks like an id: 300 texts.*left out": pl.Series(
             "ticket", [f"t{i}" for i in range(n)]
         ),
-        "'row' looks like an id: it counts": pl.Series(
+        "'row' looks like an id: 300 different whole numbers": pl.Series(
             "row", np.random.default_rng(0).permutation(n) + 7
         ),
         "'store' is the task itself": frame["shop"].alias("store"),

@@ -274,8 +274,9 @@ def one_task(name, rows, weight=None):
 
 
 @STORED
-def test_rows_are_those_that_came_in_their_order_whatever_happens(stored, tmp_path):
-    """Against a plain dict of lists."""
+def test_rows_are_those_that_came_in_their_order_whatever_happens(stored, tmp_path, monkeypatch):
+    """Against a plain dict of lists; rows that wait, and rows of several tasks mixed."""
+    monkeypatch.setattr("fmrl.estimators.rows.WAITING", 24)
     rng, plain = np.random.default_rng(0), {}
     rows = SQLiteRows(str(tmp_path / "rows"), KIND) if stored else TaskRows()
     names = [None, "a", "1", 1, 2.5, "ü \0 '", -7, 10**30]
@@ -286,7 +287,17 @@ def test_rows_are_those_that_came_in_their_order_whatever_happens(stored, tmp_pa
         X[0, 0] = [0.0, -0.0, 5e-324, 1e307][rng.integers(4)]
         weight = rng.choice([1.0, 2.5], len(X)) if rng.random() < 0.2 else None
         starts = np.concatenate([[0], np.cumsum(lengths)])
-        rows.add(Tasks(Squared(), X, X[:, :1] * 2, starts, some, weight, 2.5))
+        # Rows of each task in their order, those of different tasks in any.
+        owner = np.repeat(np.arange(len(some)), lengths)
+        mixed = np.empty(len(X), dtype=int)
+        mixed[np.argsort(rng.permutation(owner), kind="stable")] = np.arange(len(X))
+        given = X[mixed], X[mixed, :1] * 2, None if weight is None else weight[mixed]
+        if not rows.more([some[i] for i in owner[mixed]], *given):
+            assert stored or not all(name in plain for name in some)
+            target = X[:, :1] * 2
+            rows.add(Tasks(Squared(), held := X.copy(), target, starts, some, weight, 2.5))
+            held[:], target[:] = np.nan, np.nan  # they are the caller's
+        given[0][:] = np.nan
         for name, a, b in zip(some, starts, starts[1:], strict=False):
             heavy = np.ones(b - a) if weight is None else weight[a:b]
             plain.setdefault(name, []).extend(np.c_[X[a:b], X[a:b, :1] * 2, heavy].tolist())
@@ -296,7 +307,7 @@ def test_rows_are_those_that_came_in_their_order_whatever_happens(stored, tmp_pa
             del plain[gone]
         asked = [n for n in names if n in plain][:: 1 if rng.random() < 0.5 else -1]
         assert rows.known(names).tolist() == [n in plain for n in names] and len(rows) == len(plain)
-        if not asked:
+        if not asked or rng.random() < 0.7:
             continue
         found = rows.take(asked)
         weight = np.ones(len(found.X)) if found.weight is None else found.weight

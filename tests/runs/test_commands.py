@@ -142,6 +142,26 @@ def test_train_names_the_bound_it_prints(shop, monkeypatch):
     assert bound == pytest.approx(summed["total"], rel=1e-3)
 
 
+def test_train_warns_of_ids_and_says_when_held_out_tasks_are_few(shop, monkeypatch):
+    monkeypatch.chdir(shop)
+    frame = pl.read_csv("visits.csv").with_row_index("visit_id")
+    frame.with_columns(pl.col("price").shuffle(0)).write_csv("ids.csv")  # nothing to learn
+    told = invoke(*TRAIN.replace("visits", "ids").replace("--out x", "--out ids").split())[1]
+    lines = [line for line in told.splitlines() if "warning: " in line]
+    assert lines == [
+        "warning: column 'visit_id' looks like an id: 350 different whole numbers in 350 rows; "
+        "leave it out with --ignore if so"
+    ]
+    assert re.search(r"[1-9] held-out tasks are few for a verdict: --holdout 0.3", told)
+    told = invoke(*TRAIN.replace("--out x", "--out much --holdout 0.9").split())[1]
+    assert "warning: " not in told and "are few" not in told
+
+
+def test_the_program_runs_as_a_module():
+    found = subprocess.run([sys.executable, "-m", "fmrl", "--version"], capture_output=True)
+    assert found.stdout.decode().startswith("fmrl ") and not found.returncode
+
+
 def test_references_are_those_of_the_parts_used(shop, monkeypatch):
     monkeypatch.chdir(shop)
     given = "--within OGD() --meta AdaptiveOGD() --holdout 0"

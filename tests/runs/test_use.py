@@ -212,6 +212,23 @@ def test_mistakes_are_named(run, table, adapted, tmp_path):
         predict(run, str(table), tmp_path / "said.txt")
 
 
+def test_gaps_that_training_had_not_are_filled_as_in_python(table, tmp_path):
+    """It refused what an estimator fills by the mean."""
+    frame = pl.read_csv(table).drop_nulls()
+    frame.write_csv(tmp_path / "whole.csv")
+    options = Options(str(tmp_path / "whole.csv"), "user", "liked", common="linear")
+    train(options, tmp_path / "run", evaluate_tasks=0)
+    run = Run.load(tmp_path / "run")
+    gap, mean = (frame.with_columns(price=pl.lit(p)) for p in (None, run.encoder.columns[0].fill))
+    assert run.encoder.columns[0].name == "price"
+    for name, some in (("gap", gap), ("mean", mean)):
+        some.cast({"price": pl.Float64}).write_parquet(tmp_path / f"{name}.parquet")
+    with pytest.warns(fmrl.InputWarning, match="'price' has gaps, and no training row had"):
+        predict(run, str(tmp_path / "gap.parquet"), tmp_path / "gap.csv")
+    predict(run, str(tmp_path / "mean.parquet"), tmp_path / "mean.csv")
+    assert (tmp_path / "gap.csv").read_text() == (tmp_path / "mean.csv").read_text()
+
+
 def test_ids_are_the_same_in_every_kind_of_file(tmp_path):
     """A number in Parquet is the same task as its digits in CSV."""
     rng = np.random.default_rng(0)

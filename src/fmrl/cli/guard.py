@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,8 +90,15 @@ class Guarded(TyperGroup):
 
     def invoke(self, ctx):
         """Run the command that was named."""
-        with guarded(), interruptible():
+        with guarded(), interruptible(), warnings.catch_warnings():
+            warnings.showwarning = _show
             return super().invoke(ctx)
+
+
+def _show(message: Warning | str, *_: object) -> None:
+    """A warning as one line."""
+    said = f"[yellow]warning:[/] {escape(in_options(str(message)))}"
+    Console(stderr=True).print(said, highlight=False, soft_wrap=True)
 
 
 def say(text: str) -> None:

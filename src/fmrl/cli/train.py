@@ -21,6 +21,8 @@ from fmrl.cli.guard import Json, Stop, bar
 from fmrl.errors import FMRLError
 from fmrl.runs import Options
 
+FEW = 30  # held-out tasks, below which an unclear verdict may be for want of tasks
+
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command with one option for each field of `Options`, which it gets as one value."""
@@ -171,8 +173,11 @@ def _comparison(console: Console, heldout: dict[str, Any]) -> None:
     shown.add_section()
     shown.add_row("tasks", *map(str, heldout["methods"][0]["tasks"]))
     console.print(shown)
-    answer, _, reasons = verdict(heldout)  # type: ignore[arg-type]
+    answer, tone, reasons = verdict(heldout)  # type: ignore[arg-type]
     said = f"[bold]{escape(answer)}[/] {escape(reasons[0] if reasons else '')}"
+    if tone in ("mixed", "unknown") and (few := heldout["tasks"]) < FEW:
+        more = "[bold]--holdout 0.3[/] holds out more"
+        said += f" {few:,} held-out task{'s are' if few != 1 else ' is'} few for a verdict: {more}."
     console.print(said, highlight=False, soft_wrap=True)
 
 

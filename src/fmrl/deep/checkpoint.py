@@ -75,7 +75,7 @@ def _ordered(trainer: Any) -> None:
         raise FMRLError(what, fix="the order is (trainer, path)")
 
 
-def load(trainer: MetaTrainer, path: str | os.PathLike) -> MetaTrainer:
+def load(trainer: MetaTrainer, path: str | os.PathLike = "") -> MetaTrainer:
     """Put a saved state into a trainer; `fit` then goes on as if it had never stopped.
 
     Args:
@@ -85,6 +85,9 @@ def load(trainer: MetaTrainer, path: str | os.PathLike) -> MetaTrainer:
     Returns:
         The trainer.
     """
+    if not hasattr(trainer, "state"):
+        what = f"a saved state goes into a trainer, and {trainer!r} is none"
+        raise FMRLError(what, fix="build it as before: load(MetaTrainer(network, …), path)")
     _ordered(trainer)
     fix = "give a checkpoint written by fmrl.deep.save"
     try:

@@ -2,7 +2,7 @@
 manners.
 """
 
-from fmrl.estimators.encoding import InputWarning
+from fmrl.errors import InputWarning
 from fmrl.estimators.estimators import MetaClassifier, MetaRegressor
 from fmrl.estimators.few_shot import FewShotScorer, FewShotSplit, adapt, few_shot_score
 from fmrl.estimators.task_models import Prior, TaskClassifier, TaskRegressor

@@ -12,9 +12,9 @@ from sklearn.utils.validation import _check_feature_names_in, validate_data
 
 from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Tasks
-from fmrl.errors import FMRLError
+from fmrl.errors import FMRLError, warn
 from fmrl.estimators import store
-from fmrl.estimators.encoding import as_numpy, by_task, ready, warn
+from fmrl.estimators.encoding import as_numpy, by_task, ready
 from fmrl.estimators.features import expanded, with_features
 from fmrl.estimators.first_stream import FirstTask
 from fmrl.estimators.inputs import grouped, task_ids, weighed

@@ -7,7 +7,6 @@ of the training rows (and a column that says so, where training rows had gaps), 
 from __future__ import annotations
 
 import datetime
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -18,25 +17,14 @@ import polars as pl
 from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import validate_data
 
-from fmrl.errors import FMRLError
+from fmrl.errors import FMRLError, warn
 from fmrl.estimators.features import expanded, table_of, with_features
-from fmrl.tables.any_table import as_polars, from_array, no_column
+from fmrl.tables.any_table import FEWEST, SHARE, as_polars, from_array, looks_like_id, no_column
 from fmrl.tables.encoder import Column, Encoder, Policy, fit_encoder
 
 POLICY = Policy(missing="impute", dates="number", many="frequent")
-_FEWEST = 20  # rows from which on a column can be told to be an id
-_SHARE = 0.9  # of the rows, whose texts all differ
 _OTHERS = (str, datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
 _NOTHING = object()
-
-
-class InputWarning(UserWarning):
-    """Something about the rows or their tasks that is probably not meant."""
-
-
-def warn(message: str) -> None:
-    """Say that something is probably not meant."""
-    warnings.warn(message, InputWarning, stacklevel=2)
 
 
 def as_numpy(x: Any) -> Any:
@@ -293,7 +281,7 @@ def _learned(table: pl.DataFrame) -> Encoder:
     encoder, columns = fit_encoder(table.lazy(), table.columns, POLICY), []
     for c in encoder.columns:
         kinds = 0 if c.levels is None else table[c.name].n_unique()
-        if len(table) >= _FEWEST and kinds > _SHARE * len(table):
+        if len(table) >= FEWEST and kinds > SHARE * len(table):
             warn(f"column {c.name!r} looks like an id: {kinds:,} texts in {len(table):,} rows; it "
                  "is left out")  # fmt: skip
             c = replace(c, levels=(), indicator=False)
@@ -304,9 +292,9 @@ def _learned(table: pl.DataFrame) -> Encoder:
 
 
 def _warn_of_ids(X: Any, task: Any) -> None:
-    """Name features that count the rows or name the tasks."""
+    """Name features that are ids of rows or tasks."""
     frame = frame_of(X)
-    if frame is None or len(frame) < _FEWEST:
+    if frame is None or len(frame) < FEWEST:
         return
     ids = None if task is None else np.asarray(as_numpy(task))
     for column in frame.iter_columns():
@@ -318,7 +306,5 @@ def _warn_of_ids(X: Any, task: Any) -> None:
         values = column.to_numpy()
         if ids is not None and np.array_equal(ids, values):
             warn(f"column {name!r} is the task itself: leave it out, a new task has another")
-        elif dtype.is_integer() and values.dtype.kind in "iu":
-            counts = int(values.max()) - int(values.min()) + 1 == len(values)
-            if counts and len(np.unique(values)) == len(values):
-                warn(f"column {name!r} looks like an id: it counts the rows; leave it out if so")
+        elif dtype.is_integer() and (why := looks_like_id(pl.Series(name, values))):
+            warn(f"{why}; leave it out if so")

@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 from scipy.interpolate import BSpline
 from sklearn.base import BaseEstimator, clone
 
-from fmrl.errors import FMRLError
+from fmrl.errors import FMRLError, warn
 from fmrl.tables.encoder import Encoder
 
 # Of scikit-learn, where transformers are: nothing else is imported for a file's sake.
@@ -25,6 +26,7 @@ PACKAGES = (
     "feature_selection", "impute", "kernel_approximation", "linear_model", "manifold", "neighbors",
     "neural_network", "pipeline", "preprocessing", "random_projection", "tree",
 )  # fmt: skip
+SCORES = "sklearn.feature_selection._"
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,10 @@ def with_features(encoder: Encoder, features: Any, rows: np.ndarray, y: Any) -> 
         what = f"features must be a scikit-learn transformer, not {features!r}"
         raise FMRLError(what, fix="e.g. SplineTransformer(); names of columns are X's own")
     fitted = clone(features).fit(rows, y)
+    try:
+        describe([features, fitted], {}, "features")
+    except FMRLError as error:
+        warn(f"save will refuse this estimator: {error}")
     return Expanded(encoder.columns, encoder.policy, encoder.task, fitted)
 
 
@@ -111,6 +117,10 @@ def describe(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
         return {kind: [describe(v, arrays, name) for v in value]}
     if isinstance(value, np.ndarray) and value.dtype.kind in "UO" and value.ndim == 1:
         return {"texts": [describe(v, arrays, name) for v in value.tolist()]}
+    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
+        return {"dtype" if isinstance(value, np.dtype) else "type": [np.dtype(value).str]}
+    if isinstance(value, FunctionType) and value.__module__.startswith(SCORES):
+        return {"score": [value.__module__, value.__name__]}  # of SelectKBest and its like
     if isinstance(value, slice):
         return {"slice": [describe(v, arrays, name) for v in (value.start, value.stop, value.step)]}
     if isinstance(value, dict):
@@ -150,8 +160,21 @@ def rebuild(held: Any, arrays: dict[str, np.ndarray]) -> Any:
         return {rebuild(k, arrays): rebuild(v, arrays) for k, v in inside}
     parts = [rebuild(v, arrays) for v in inside]
     if kind == "texts":
-        return np.array(parts, dtype=object)
+        texts = np.empty(len(parts), dtype=object)  # which may also be arrays of one length
+        texts[:] = parts
+        return texts
+    if kind == "score":
+        return _score(*parts)
     makers = {"list": list, "tuple": tuple, "set": set}
     if kind in makers:
         return makers[kind](parts)
-    return {"slice": slice, "spline": BSpline}[kind](*parts)
+    makers = {"slice": slice, "spline": BSpline, "dtype": np.dtype}
+    return np.dtype(*parts).type if kind == "type" else makers[kind](*parts)
+
+
+def _score(module: str, name: str) -> Any:
+    """A function that scores columns, of scikit-learn."""
+    found = getattr(import_module(module), name, None) if module.startswith(SCORES) else None
+    if not (isinstance(found, FunctionType) and found.__module__ == module):
+        raise ValueError(f"{module}.{name} is not a score of scikit-learn")
+    return found

@@ -20,8 +20,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import UNUSED
 
-from fmrl.errors import FMRLError
-from fmrl.estimators.encoding import as_numpy, by_task, warn
+from fmrl.errors import FMRLError, warn
+from fmrl.estimators.encoding import as_numpy, by_task
 from fmrl.estimators.inputs import task_ids
 from fmrl.estimators.reveal import Groups
 

@@ -48,21 +48,6 @@ CACHED = 1 << 20  # numbers of models that are kept in memory beside a store
 FITTED = ("history_", "state_", "coordinates_", "lipschitz_", "_prior")
 
 
-class Beside:
-    """A method with the name of a parameter, which is kept beside it: ``update=`` is the rule of
-    Algorithm 2 by which phi moves, and ``update(X, y, task=…)`` gives rows to tasks.
-    """
-
-    def __init__(self, method: Any):
-        self.method = method
-
-    def __get__(self, owner: Any, kind: Any = None) -> Any:
-        return self.method if owner is None else self.method.__get__(owner)
-
-    def __set__(self, owner: Any, value: Any) -> None:
-        vars(owner)[self.method.__name__] = value
-
-
 class Learning(BaseEstimator):
     """The run of one estimator; its parameters are those of `MetaClassifier`."""
 
@@ -122,7 +107,7 @@ class Learning(BaseEstimator):
         for name in FITTED:
             vars(self).pop(name, None)
         self.streams_ = Streams()
-        self._pilot: Tasks | None = None  # of which the prior is learned
+        self._parts: list[Tasks] = []  # of which the prior is learned, one after another
         self._fresh: list[Tasks] = []  # that have come since
         self._stale = False  # whether it is to be learned when next asked for
         self._before = getattr(getattr(self, "_rows", None), "id", None)  # of an earlier store
@@ -168,7 +153,6 @@ class Learning(BaseEstimator):
         Args:
             tasks: All that there are, of which the pilot is a part (default: the pilot).
         """
-        assert self._pilot is not None
         classes, intercept = getattr(self, "classes_", None), self._even.constant > 0
         tasks, seed = tasks or self._pilot, self._seed()
         pilot, here, common = with_common(self._pilot, self._even, self.common, classes)
@@ -191,6 +175,17 @@ class Learning(BaseEstimator):
         self._models, self._stale = Thetas(self._models.most), False
 
     @property
+    def _pilot(self) -> Tasks:
+        """The tasks of which the prior is learned."""
+        if len(self._parts) > 1:
+            self._parts = [joined(self._parts)]
+        return self._parts[0]
+
+    @_pilot.setter
+    def _pilot(self, tasks: Tasks) -> None:
+        self._parts = [tasks]
+
+    @property
     def environment_(self) -> Environment:
         """Whether tasks stay around one place, drift, or lie around several centres; print it."""
         return self.prior_.environment
@@ -199,31 +194,35 @@ class Learning(BaseEstimator):
         """Keep more tasks for the prior, which is learned again now and then (`due_after`) from the
         latest of them, with all the rows they have by then.
         """
-        assert self._pilot is not None
         first = 0
         while first < len(tasks):
-            most = pilot_size(self._pilot)
-            due = due_after(min(len(self._pilot), most)) - sum(map(len, self._fresh))
+            held, most = sum(map(len, self._parts)), pilot_size(*self._parts)
+            due = due_after(min(held, most)) - sum(map(len, self._fresh))
             last = min(first + max(due, 1), len(tasks))
-            self._fresh.append(tasks.take(np.arange(first, last)))
+            whole = last - first == len(tasks)
+            self._fresh.append(tasks if whole else tasks.take(np.arange(first, last)))
             if last - first >= due:
-                whole = joined([self._pilot, *self._fresh])
-                whole = whole.take(np.arange(max(0, len(whole) - most), len(whole)))
-                self._pilot, self._fresh, self._stale = self._grown(whole), [], True
+                parts = [*self._parts, joined(self._fresh)]
+                while (over := sum(map(len, parts)) - most) > 0:
+                    kept = np.arange(min(over, len(parts[0])), len(parts[0]))
+                    parts[:1] = [parts[0].take(kept)] if len(kept) else []
+                self._parts, self._fresh, self._stale = self._grown(parts), [], True
             first = last
 
-    def _grown(self, tasks: Tasks) -> Tasks:
+    def _grown(self, parts: list[Tasks]) -> list[Tasks]:
         """The same tasks with the rows that have come since, where they are known by name."""
-        known = self._rows.known(tasks.names) & [n is not None for n in tasks.names]
-        if not known.any():
-            return tasks
-        names = [name for name, there in zip(tasks.names, known, strict=True) if there]
+        every, lengths = [n for p in parts for n in p.names], [p.lengths for p in parts]
+        known = self._rows.known(every) & [n is not None for n in every]
+        names = [name for name, there in zip(every, known, strict=True) if there]
+        if not names or (self._rows.counts(names) == np.concatenate(lengths)[known]).all():
+            return parts
+        tasks = joined(parts)
         now = self._rows.take(names)
         whole = now if known.all() else joined([tasks.take(np.flatnonzero(~known)), now])
         place = {name: i for i, name in enumerate(names, len(whole) - len(names))}
         others = iter(range(len(whole) - len(names)))
         pairs = zip(tasks.names, known, strict=True)
-        return whole.take(np.array([place[n] if there else next(others) for n, there in pairs]))
+        return [whole.take(np.array([place[n] if there else next(others) for n, there in pairs]))]
 
     def _seed(self) -> int:
         if isinstance(self.random_state, np.random.RandomState):
@@ -342,8 +341,8 @@ def due_after(learned: int) -> int:
     return learned if learned < 64 else min(max(32, learned // 10), 48)
 
 
-def pilot_size(tasks: Tasks) -> int:
+def pilot_size(*parts: Tasks) -> int:
     """From how many tasks of this kind the prior is learned."""
-    rows = max(len(tasks.X) / max(len(tasks), 1), 1.0)
-    size = rows * tasks.X.shape[1] * tasks.loss.outputs
+    rows = max(sum(len(p.X) for p in parts) / max(sum(map(len, parts)), 1), 1.0)
+    size = rows * parts[0].X.shape[1] * parts[0].loss.outputs
     return int(max(min(max(PILOT, min(ROWS / rows, 4 * PILOT)), NUMBERS / size), 256))

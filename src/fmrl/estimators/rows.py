@@ -12,14 +12,16 @@ import numpy as np
 from fmrl.core.tasks import Tasks
 
 LARGE = 1 << 26  # bytes of a table that is copied as one block, without room to grow
+WAITING = 1 << 20  # numbers of rows that wait to be sorted into the blocks, at most: 8 MB
 
 
 class TaskRows:
     """Rows by task, in memory; a task may be given more of them at any time.
 
-    The rows of a task lie together in a block. Where they have no room to grow they move to the
-    last block, with twice the room; rows that were written are never changed, so that what `take`
-    gave stays as it is.
+    New rows wait as they came until somebody asks or many have come; sorting them in together is
+    cheaper. The rows of a task lie together in a block. Where they have no room to grow they move
+    to the last block, with twice the room; rows that were written are never changed, so that what
+    `take` gave stays as it is.
 
     >>> from fmrl.core.losses import Squared
     >>> one = Tasks(Squared(), np.ones((2, 1)), np.ones((2, 1)), np.array([0, 2]), ["a"])
@@ -34,12 +36,15 @@ class TaskRows:
 
     def __init__(self) -> None:
         self._kind: Tasks | None = None  # a value of their kind
-        self._blocks: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # X, target, weight
+        self._blocks: list[tuple[np.ndarray, ...]] = []  # X, target; weight, if any was given
         self._used = 0  # rows of the last block
         self._numbers: dict[Hashable, int] = {}
         # By number: block, first row, rows, room.
         self._places = np.zeros((0, 4), dtype=np.int64)
         self._given, self._dead = 0, 0  # numbers given; rows that nobody owns any more
+        # New rows, number and columns, and how many numbers they have.
+        self._waiting: list[tuple[np.ndarray, ...]] = []
+        self._count, self._weighted = 0, False
 
     def __contains__(self, name: Any) -> bool:
         return name in self._numbers
@@ -53,81 +58,128 @@ class TaskRows:
     @property
     def nbytes(self) -> int:
         """What the rows take in memory."""
+        self._settle()
         return self._places.nbytes + sum(a.nbytes for block in self._blocks for a in block)
 
     def known(self, names: Sequence[Any]) -> np.ndarray:
         """Which of these tasks have rows here, [T]."""
         return _lookup(self._numbers, names) >= 0
 
+    def counts(self, names: Sequence[Any]) -> np.ndarray:
+        """How many rows these tasks have, [T]."""
+        self._settle()
+        return self._places[_lookup(self._numbers, names), 2]
+
     def add(self, tasks: Tasks) -> None:
         """More rows, of tasks known or new; each task at most once."""
         self._kind = self._kind or replace(tasks, weight=None, heaviest=1.0)
-        weight = np.ones(len(tasks.X)) if tasks.weight is None else tasks.weight
         numbers, lengths = _lookup(self._numbers, tasks.names), tasks.lengths
-        fresh = np.flatnonzero(numbers < 0)
+        columns, fresh = (tasks.X, tasks.target, tasks.weight), np.flatnonzero(numbers < 0)
         if tasks.X.nbytes > LARGE and len(fresh) == len(tasks):
-            at = len(self._blocks)
-            self._blocks.append(tuple(np.array(a) for a in (tasks.X, tasks.target, weight)))
+            self._blocks.append(tuple(map(np.array, self._columns(*columns))))
             self._used = len(tasks.X)
-            parts = (np.full(len(tasks), at), tasks.starts[:-1], lengths, lengths)
+            last = np.full(len(tasks), len(self._blocks) - 1)
+            parts = (last, tasks.starts[:-1], lengths, lengths)
             self._places_of(tasks.names)[:] = np.stack(parts, axis=1)
             return
         if len(fresh):
             numbers[fresh] = np.arange(self._given, self._given + len(fresh))
             self._places_of([tasks.names[i] for i in fresh])[:] = 0
-        held = self._places[numbers]
+        self._wait(np.repeat(numbers, lengths), *columns)
+
+    def more(self, names: Sequence[Any], X: Any, target: Any, weight: Any) -> bool:
+        """Add rows by the name of each one's task, in any order; False, and nothing is done, if a
+        task is not known.
+        """
+        numbers = _lookup(self._numbers, names)
+        if numbers.min() < 0:
+            return False
+        self._wait(numbers, X, target, weight)
+        return True
+
+    def _wait(self, owner: np.ndarray, *given: Any) -> None:
+        """Take rows [n] of tasks by number, to be sorted in later."""
+        columns = self._columns(*given)
+        self._count += sum(a.size for a in columns)
+        now = self._count >= WAITING
+        self._waiting.append((owner, *(columns if now else map(np.array, columns))))
+        if now:
+            self._settle()
+
+    def _columns(self, X: Any, target: Any, weight: Any) -> tuple[np.ndarray, ...]:
+        """What is kept of rows: weights only once some were given."""
+        if weight is None and not self._weighted:
+            return X, target
+        if not self._weighted:
+            self._settle()
+            self._weighted = True
+            self._blocks = [(*block, np.ones(len(block[0]))) for block in self._blocks]
+        return X, target, np.ones(len(X)) if weight is None else weight
+
+    def _settle(self) -> None:
+        """Sort the rows that wait into the blocks."""
+        if not self._waiting:
+            return
+        parts, self._waiting, self._count = self._waiting, [], 0
+        whole = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
+        owner, *columns = whole
+        if (owner[1:] < owner[:-1]).any():
+            # Numbers of 16 bits are sorted without comparing them.
+            key = owner.astype(np.uint16) if self._given < 1 << 16 else owner
+            order = np.argsort(key, kind="stable")
+            owner, *columns = (a.take(order, axis=0) for a in (owner, *columns))
+        starts = np.flatnonzero(np.diff(owner, prepend=-1))
+        self._grow(owner[starts], np.diff(starts, append=len(owner)), columns)
+
+    def _grow(self, numbers: np.ndarray, lengths: np.ndarray, columns: Sequence[Any]) -> None:
+        """Write more rows of tasks, task by task, into the blocks."""
+        held = self._places.take(numbers, axis=0)
         grown = held[:, 2] + lengths
         move = np.flatnonzero(grown > held[:, 3])
         if len(move):
-            old = held[move]
-            room = np.where(old[:, 2] > 0, 2 * grown[move], grown[move])
-            block, first = self._room(int(room.sum()))
-            held[move, 0], held[move, 3] = block, room
-            held[move, 1] = first + np.cumsum(room) - room
-            self._copy(old, held[move])
-            self._dead += int(old[:, 3].sum())
-        to = held.copy()
-        to[:, 1] += held[:, 2]
-        self._write(to[:, 0], _span(to[:, 1], lengths), lengths, (tasks.X, tasks.target, weight))
+            held[move] = self._moved(held[move], grown[move])
+        self._write(held[:, 0], _span(held[:, 1] + held[:, 2], lengths), lengths, columns)
         held[:, 2] = grown
         self._places[numbers] = held
-        if self._dead > 1024 and 2 * self._dead > sum(len(b[2]) for b in self._blocks):
+        if self._dead > 1024 and 2 * self._dead > sum(len(b[0]) for b in self._blocks):
             self._pack()
 
     def take(self, names: Sequence[Any]) -> Tasks:
         """Some tasks, each with all its rows in the order in which they came."""
+        self._settle()
         assert self._kind is not None
         blocks, first, lengths, _ = self._places[_lookup(self._numbers, names)].T
         starts = np.concatenate([[0], np.cumsum(lengths)])
         if len(names) == 1 or ((blocks == blocks[0]).all() and _side_by_side(first, lengths)):
             rows = slice(int(first[0]), int(first[0] + starts[-1]))
-            X, target, weight = (a[rows] for a in self._blocks[blocks[0]])
+            columns = [a[rows] for a in self._blocks[blocks[0]]]
         else:
             rows, owner = _span(first, lengths), np.repeat(blocks, lengths)
             found = np.unique(blocks)
             if len(found) == 1:
-                X, target, weight = (a[rows] for a in self._blocks[found[0]])
+                columns = [a.take(rows, axis=0) for a in self._blocks[found[0]]]
             else:
-                like = self._blocks[found[0]]
-                X, target, weight = (np.empty((len(rows), *a.shape[1:])) for a in like)
+                columns = [np.empty((len(rows), *a.shape[1:])) for a in self._blocks[found[0]]]
                 for block in found:
                     mine = owner == block
-                    pairs = zip((X, target, weight), self._blocks[block], strict=True)
-                    for out, a in pairs:
+                    for out, a in zip(columns, self._blocks[block], strict=True):
                         out[mine] = a[rows[mine]]
-        plain = bool((weight == 1).all())
-        heaviest = 1.0 if plain or not len(weight) else float(weight.max())
+        X, target, weight = (*columns, None)[:3]
+        if weight is not None and (weight == 1).all():
+            weight = None
+        heaviest = float(weight.max()) if weight is not None and len(weight) else 1.0
         return replace(
-            self._kind, X=X, target=target, starts=starts, names=list(names),
-            weight=None if plain else weight, heaviest=heaviest,
+            self._kind, X=X, target=target, starts=starts, names=list(names), weight=weight,
+            heaviest=heaviest,
         )  # fmt: skip
 
     def forget(self, name: Any) -> None:
         """Drop a task and its rows."""
+        self._settle()
         number = self._numbers.pop(name)
         self._dead += int(self._places[number, 3])
         self._places[number] = 0
-        if 2 * self._dead > sum(len(b[2]) for b in self._blocks):
+        if 2 * self._dead > sum(len(b[0]) for b in self._blocks):
             self._pack()
 
     def _pack(self) -> None:
@@ -150,30 +202,37 @@ class TaskRows:
 
     def _room(self, rows: int) -> tuple[int, int]:
         """A block with room for more rows, and where that begins."""
-        kind, total = self._kind, sum(len(b[2]) for b in self._blocks)
+        kind, total = self._kind, sum(len(b[0]) for b in self._blocks)
         assert kind is not None
-        if not self._blocks or self._used + rows > len(self._blocks[-1][2]):
+        if not self._blocks or self._used + rows > len(self._blocks[-1][0]):
             size = max(rows, total // 2 if self._blocks else rows)
-            widths = ((size, kind.X.shape[1]), (size, kind.target.shape[1]), (size,))
-            self._blocks.append(tuple(np.empty(w) for w in widths))  # type: ignore[arg-type]
+            shapes = ((size, kind.X.shape[1]), (size, kind.target.shape[1]), (size,))
+            self._blocks.append(tuple(map(np.empty, shapes[: 3 if self._weighted else 2])))
             self._used = 0
         self._used += rows
         return len(self._blocks) - 1, self._used - rows
 
-    def _copy(self, old: np.ndarray, new: np.ndarray) -> None:
-        """Rows of tasks from their old places to new ones, which are all in one block."""
+    def _moved(self, old: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """New places for tasks, with room for twice so many rows (new tasks: for so many), where
+        what they have is copied to.
+        """
+        new, room = old.copy(), np.where(old[:, 2] > 0, 2 * rows, rows)
+        new[:, 0], first = self._room(int(room.sum()))
+        new[:, 1], new[:, 3] = first + np.cumsum(room) - room, room
         to = self._blocks[int(new[0, 0])]
         for block in np.unique(old[:, 0]):
             some = np.flatnonzero((old[:, 0] == block) & (old[:, 2] > 0))
             source, target = (_span(p[some, 1], old[some, 2]) for p in (old, new))
             for a, b in zip(to, self._blocks[block], strict=True):
-                a[target] = b[source]
+                a[target] = b.take(source, axis=0)
+        self._dead += int(old[:, 3].sum())
+        return new
 
     def _write(self, blocks: Any, rows: np.ndarray, lengths: np.ndarray, columns: Any) -> None:
-        found = np.unique(blocks)
-        owner = np.repeat(blocks, lengths)
-        for block in found:
-            mine = slice(None) if len(found) == 1 else owner == block
+        one = (blocks == blocks[0]).all()
+        owner = blocks if one else np.repeat(blocks, lengths)
+        for block in blocks[:1] if one else np.unique(blocks):
+            mine = slice(None) if one else owner == block
             for a, new in zip(self._blocks[block], columns, strict=True):
                 a[rows[mine]] = new[mine]
 
@@ -251,13 +310,15 @@ def joined(parts: Sequence[Tasks]) -> Tasks:
     """Tasks one after another as one value."""
     if len(parts) == 1:
         return parts[0]
-    weighted = any(p.weight is not None for p in parts)
-    weights = [np.ones(len(p.X)) if p.weight is None else p.weight for p in parts]
+    weights = None
+    if any(p.weight is not None for p in parts):
+        every = [np.ones(len(p.X)) if p.weight is None else p.weight for p in parts]
+        weights = np.concatenate(every)
     X, target = (np.concatenate([getattr(p, n) for p in parts]) for n in ("X", "target"))
     lengths = np.concatenate([p.lengths for p in parts])
     return replace(
         parts[0], X=X, target=target, starts=np.concatenate([[0], np.cumsum(lengths)]),
         names=[name for p in parts for name in p.names],
-        weight=np.concatenate(weights) if weighted else None,
+        weight=weights,
         heaviest=max(p.heaviest for p in parts),
     )  # fmt: skip

@@ -97,6 +97,12 @@ class SQLiteRows:
         found = {key for key, _ in self._select("name, 0", keys)}
         return np.array([key in found for key in keys], dtype=bool)
 
+    def counts(self, names: Sequence[Any]) -> np.ndarray:
+        """How many rows these tasks have, [T]."""
+        keys, (_, wide) = [_key(name) for name in names], self._shape()
+        found = dict(self._select("name, length(body)", keys))
+        return np.array([found[key] // (8 * wide) for key in keys])
+
     def add(self, tasks: Tasks) -> None:
         """More rows, of tasks known or new; each task at most once."""
         weight = np.ones(len(tasks.X)) if tasks.weight is None else tasks.weight
@@ -106,14 +112,16 @@ class SQLiteRows:
         with self._writing() as file:
             file.executemany(ADD, zip(names, bodies, strict=True))
 
+    def more(self, *_: Any) -> bool:
+        """Nothing: rows are written task by task, by `add`."""
+        return False
+
     def take(self, names: Sequence[Any]) -> Tasks:
         """Some tasks, each with all its rows in the order in which they came."""
         keys = [_key(name) for name in names]
         found = dict(self._select("name, body", keys))
         bodies = [found[key] for key in keys]
-        loss = parse(self.kind["loss"])
-        targets = max(loss.outputs, 1)
-        wide = self.kind["width"] + targets + 1
+        loss, wide = self._shape()
         rows = np.frombuffer(b"".join(bodies), dtype="<f8").reshape(-1, wide)
         starts = np.cumsum([0, *(len(body) // (8 * wide) for body in bodies)])
         weight = rows[:, -1]
@@ -124,6 +132,11 @@ class SQLiteRows:
         if plain:
             return tasks
         return replace(tasks, weight=np.array(weight), heaviest=float(weight.max()))
+
+    def _shape(self) -> tuple[Any, int]:
+        """The loss of the rows, and how many numbers one has."""
+        loss = parse(self.kind["loss"])
+        return loss, self.kind["width"] + max(loss.outputs, 1) + 1
 
     def forget(self, name: Any) -> None:
         """Drop a task; its rows are overwritten in the file."""

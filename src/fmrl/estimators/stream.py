@@ -16,7 +16,7 @@ from math import exp, log1p, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
-from scipy.linalg.blas import dger
+from scipy.linalg.blas import daxpy, ddot
 
 from fmrl.core.meta_level import looked
 from fmrl.core.rules.meta import End
@@ -86,7 +86,7 @@ class OpenTask:
         self._phi2, self._cross, self._total2 = float(phi @ phi), 0.0, 0.0
         self._row = np.full(here.width, here.constant)
         self._head = self._row[: self._features]
-        self._sums = self._total.T  # as BLAS wants it, in the same memory
+        self._sums = tuple(self._total)  # a vector an output, in the same memory
         self._squares = _squares(owner.history_.algo.similarity, self._total)
         self._side: np.ndarray | None = None  # what is known of the task since its first row
         self._waits = looked(owner.history_.algo, self._row) is not None
@@ -254,8 +254,9 @@ class OpenTask:
         self.rounds += 1
         self._played += played
         self._cross += cross
-        self._total2 += change + square * float(row.dot(row))
-        dger(1.0, row, slopes, a=self._sums, overwrite_a=1)  # total += slopes ⊗ row, in place
+        self._total2 += change + square * ddot(row, row)
+        for total, slope in zip(self._sums, slopes, strict=True):
+            daxpy(row, total, a=slope)  # total += slope·row, in place
         if self._squares is not None:
             self._squares += np.outer(slopes, row) ** 2
         self._seen = None
@@ -266,8 +267,8 @@ class OpenTask:
     @property
     def rows(self) -> Tasks:
         """Its latest rows as a task in the user's units."""
-        X = np.stack([x for x, _ in self._kept])
-        y = np.array([y for _, y in self._kept])
+        rows, y = zip(*self._kept, strict=True)
+        X, y = np.concatenate(rows).reshape(len(rows), -1), np.array(y)
         one = grouped(self._owner._loss(), X, y, None, None)
         one.names[0] = self.name  # type: ignore[index]
         return one

@@ -13,8 +13,8 @@ from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators.averaging import margins
 from fmrl.estimators.encoding import by_task, columns_of, read
-from fmrl.estimators.inputs import grouped, task_ids, weighed
-from fmrl.estimators.learning import Beside, Learning
+from fmrl.estimators.inputs import encode, grouped, task_ids, weighed
+from fmrl.estimators.learning import Learning
 from fmrl.estimators.population import Posterior
 from fmrl.estimators.task_models import HUGE, Prior
 
@@ -56,6 +56,21 @@ class TaskModels(Mapping):
 
     def __repr__(self) -> str:
         return f"TaskModels({len(self)} tasks, coef_ {self.coef_.shape})"
+
+
+class Beside:
+    """A method with the name of a parameter, which is kept beside it: ``update=`` is the rule of
+    Algorithm 2 by which phi moves, and ``update(X, y, task=…)`` gives rows to tasks.
+    """
+
+    def __init__(self, method: Any):
+        self.method = method
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        return self.method if owner is None else self.method.__get__(owner)
+
+    def __set__(self, owner: Any, value: Any) -> None:
+        vars(owner)[self.method.__name__] = value
 
 
 class TasksSeen(Learning):
@@ -126,9 +141,14 @@ class TasksSeen(Learning):
             if not hasattr(self, "history_"):
                 ids = None if task is None else self._ids(X, task)
                 return self.fit(X, y, task=ids, sample_weight=sample_weight)
-            tasks = self._named(X, y, task, sample_weight)
-            if tasks is None:
+            loss, X, y, weight, ids = self._read(X, y, task, sample_weight)
+            if not len(y):
                 return self
+            names = ids.tolist()
+            if self._rows.more(names, X, encode(y, loss), weight):
+                self._models.drop(names)
+                return self
+            tasks = grouped(loss, X, y, weight, ids)
             known = self._rows.known(tasks.names)
             if not known.all():
                 new = tasks if not known.any() else tasks.take(np.flatnonzero(~known))
@@ -174,10 +194,10 @@ class TasksSeen(Learning):
         """
         with self._lock:
             self._fitted()
-            tasks = self._named(X, y, task, sample_weight)
-            if tasks is None:
+            rows = self._read(X, y, task, sample_weight)
+            if not len(rows[1]):
                 raise FMRLError("there is no row that counts", fix="give rows, or use adapt")
-            return TaskModels(self, tasks)
+            return TaskModels(self, grouped(*rows))
 
     def model(self, task: Any) -> Any:
         """The model of a task seen, by its id."""
@@ -226,8 +246,8 @@ class TasksSeen(Learning):
         name[:] = task.item() if isinstance(task, np.generic) else task
         return name
 
-    def _named(self, X: Any, y: Any, task: Any, sample_weight: Any) -> Tasks | None:
-        """Rows by the names of their tasks, all checked; None if no row counts."""
+    def _read(self, X: Any, y: Any, task: Any, sample_weight: Any) -> tuple[Any, ...]:
+        """Rows that count, all checked: what `grouped` takes."""
         X, y, weight, ids = self._check(X, y, sample_weight, self._ids(X, task), reset=False)
         if ids is None:
             what = "rows of which task?"
@@ -236,7 +256,7 @@ class TasksSeen(Learning):
         y = self._target(y, None, first=False)
         if len(y) and max(np.abs(X).max(), np.abs(y).max() if y.dtype.kind == "f" else 0) > HUGE:
             raise FMRLError(f"a number is beyond {HUGE:g}", fix="scale X and y as in fit")
-        return grouped(self._loss(), X, y, weight, ids) if len(y) else None
+        return self._loss(), X, y, weight, ids
 
     def _model_of(self, rows: Tasks, prior: Prior) -> Any:
         """The model of one task."""

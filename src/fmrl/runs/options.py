@@ -62,7 +62,9 @@ class Options:
     )
     categorical: str = _asked("Text columns: onehot or error.", "onehot")
     missing: str = _asked(
-        "Missing values: indicator (mean and a flag), mean, drop or error.", "indicator"
+        "Missing values: impute (mean, and a flag where training rows had gaps), indicator (the "
+        "flag is needed), mean, drop or error.",
+        "impute",
     )
     unknown: str = _asked("A level no training task had: zero or error.", "zero")
     scale: str = _asked("Numbers: standard (mean 0, deviation 1), range or none.", "standard")

@@ -17,6 +17,8 @@ from fmrl.errors import FMRLError, TableError
 from fmrl.tables.kinds import GAPS
 
 _LOOK = 100_000  # lines of a CSV file that decide what is a number
+FEWEST = 20  # rows from which on a column can be told to be an id
+SHARE = 0.9  # of the rows, whose values all differ
 _SCANS = dict.fromkeys((".parquet", ".pq"), pl.scan_parquet)
 _SCANS |= dict.fromkeys((".arrow", ".ipc", ".feather"), pl.scan_ipc)
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -115,6 +117,21 @@ def is_missing(column: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
 def is_complete(columns: Iterable[str], schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """True where no value of ``columns`` is null or NaN."""
     return pl.all_horizontal([~is_missing(c, schema) for c in columns])
+
+
+def looks_like_id(values: pl.Series) -> str | None:
+    """Why whole numbers are more likely names than a quantity; None where they are not.
+
+    >>> looks_like_id(pl.Series("visit", range(1000, 1050)))
+    "column 'visit' looks like an id: 50 different whole numbers in 50 rows"
+    >>> looks_like_id(pl.Series("age", [30, 31] * 25))
+    """
+    rows, kinds = len(values), values.n_unique()
+    called = re.search(r"(^|[_ ])id$", values.name, re.IGNORECASE) is not None
+    if rows < FEWEST or not (called or kinds > SHARE * rows):
+        return None
+    seen = f"{kinds:,} different whole numbers in {rows:,} rows"
+    return f"column {values.name!r} looks like an id: {seen}"
 
 
 def _same_name(name: str) -> TableError:

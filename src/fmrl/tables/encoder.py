@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fmrl.errors import TableError
+from fmrl.errors import TableError, warn
 from fmrl.files import from_json
 from fmrl.tables.any_table import clean, is_complete, is_missing
 from fmrl.tables.kinds import DATE_FIX, TEXT, as_number, dates_as_text, kind_of, without_gaps
@@ -42,8 +42,9 @@ class Policy:
         categorical: Text columns: 'onehot' makes one column of each level, 'error' refuses them.
         missing: Null and NaN: 'error', 'indicator' (the training mean, and a column that is 1 where
             the value was missing), 'mean' (the training mean alone), 'impute' ('indicator' for
-            columns in which training rows had gaps, 'mean' for the others) or 'drop' (the row is
-            left out). A column without any value is always an error.
+            columns in which training rows had gaps, 'mean' for the others, with a warning) or
+            'drop' (the row is left out, also where the target is missing). A column without any
+            value is always an error.
         unknown: A level that no training task had: 'zero' (none of its columns is 1) or 'error'.
         scale: 'none', 'standard' for (x - mean) / deviation, or 'range' for
             (x - min) / (max - min); always of the training tasks.
@@ -190,6 +191,9 @@ class Encoder:
                 what += ", and no training task had one missing there"
                 fix = "use policy=Policy(missing='mean'), or train on such rows"
             raise TableError(what, fix=fix)
+        if missing.any() and not c.indicator and self.policy.missing == "impute":
+            filled = "the mean" if c.levels is None else "no level"
+            warn(f"column {c.name!r} has gaps, and no training row had: they count as {filled}")
         flag = [missing.to_numpy().astype(np.float64)] if c.indicator else []
         if c.levels is None:
             days = as_number(values, values.dtype)

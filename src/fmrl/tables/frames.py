@@ -9,12 +9,13 @@ from typing import Any
 import polars as pl
 
 from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
-from fmrl.errors import FMRLError, TableError
+from fmrl.errors import FMRLError, TableError, warn
 from fmrl.tables.any_table import (
     as_polars,
     free_names,
     is_complete,
     is_seekable,
+    looks_like_id,
     no_column,
     readable,
 )  # fmt: skip
@@ -23,6 +24,7 @@ from fmrl.tables.kinds import TEXT
 from fmrl.tables.stream import TaskStream
 
 KINDS = ("auto", "classification", "regression")
+LOOKED = 100_000  # first rows in which ids are looked for
 _FEW, _MOST = 50, 1000  # most classes of a number: guessed, and asked for
 _CHOICES = {"apart": ("error", "gather", "split"), "one_class": ("error", "keep", "drop")}
 
@@ -97,7 +99,13 @@ def tasks_from_frame(
         if encoder is None:
             trained = _training_tasks(lazy, task, train)
             known = lazy if trained is None else lazy.filter(pl.col(task).is_in(trained.implode()))
+            if target and policy is not None and policy.missing == "drop":
+                known = known.filter(is_complete([target], schema))
             encoder = fit_encoder(known, features, policy)
+            whole = [f for f in features if schema[f].is_integer()]
+            for values in known.select(whole).head(LOOKED).drop_nulls().collect() if whole else ():
+                if why := looks_like_id(values):
+                    warn(f"{why}; leave it out of features if so")
         for c in encoder.columns:
             if schema[c.name] != pl.Null:
                 same_kind(c, schema[c.name])

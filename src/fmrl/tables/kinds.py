@@ -14,7 +14,8 @@ TIMES = {pl.Date: "date", pl.Datetime: "date", pl.Duration: "duration", pl.Time:
 GAPS = ("NA", "N/A", "n/a", "na", "NaN", "nan", "-nan", "NULL", "null", "None", "none", "#N/A")
 GAPS += ("<NA>", "NAN", ".", "-", "?")
 _DAY = r"^\s*(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})"
-_HOUR = r"(?:[T ](\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?\s*(Z|[+-]\d{2}:?\d{2})?)?\s*$"
+_TIME = r"([01]?\d|2[0-3]):([0-5]\d)(?::((?:[0-5]\d|60)(?:\.\d+)?))?"
+_HOUR = rf"(?:[T ]{_TIME}\s*(Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d)?)?\s*$"
 _WRITTEN = re.compile(_DAY + _HOUR)  # a date as text, the year first
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([T ].*)?")
 DATE_FIX = "name it in order= to sort by it, leave it out of features, or make it a number"
@@ -85,8 +86,9 @@ def dates_as_text(name: str, levels: Sequence[str], allowed: bool) -> bool:
     levels = [level for level in levels if level.strip() not in ("", *GAPS)]
     if not levels or not all(_DATE.fullmatch(level.strip()) for level in levels):
         return False
-    if allowed and all(_WRITTEN.match(level) for level in levels):
+    odd = levels if not allowed else [level for level in levels if not _WRITTEN.match(level)]
+    if not odd:
         return True
     fix = "write them as 2024-12-31, or convert them to dates, or leave the column out"
-    what = f"column {name!r} holds dates as text ({levels[0]!r})"
+    what = f"column {name!r} holds dates as text ({odd[0]!r})"
     raise TableError(what, fix=fix if allowed else DATE_FIX)

@@ -75,15 +75,23 @@ class TaskStream:
         """The same tasks, many at a time, without a Python object for each."""
         seen = _Seen() if self.apart == "error" else None
         open_task: pl.DataFrame | None = None
+        left = False  # whether any task is
         with readable():
             for block in self._blocks():
                 block = block if open_task is None else pl.concat([open_task, block])
                 last = run_edges(block[self.task])[-2]
-                yield from self.read(block[:last], seen)
+                for tasks in self.read(block[:last], seen):
+                    left = True
+                    yield tasks
                 open_task = block[last:]
             if open_task is None:
                 raise TableError("the table has no row", fix="give a table with rows")
-            yield from self.read(open_task, seen)
+            for tasks in self.read(open_task, seen):
+                left = True
+                yield tasks
+        if not left:
+            what = "every task has only one class: one_class='drop' leaves no task"
+            raise TableError(what, fix="use one_class='keep', or group rows by another column")
 
     def read(self, block: pl.DataFrame, seen: _Seen | None = None) -> Iterator[Tasks]:
         """The tasks of whole runs of rows; the first mistake raises.
@@ -104,7 +112,8 @@ class TaskStream:
             block = self._sorted(block, starts)
         if self.encoder.policy.missing == "drop":
             # Tasks keep their place while rows go, so that one that loses them all is noticed.
-            present = block.select(is_complete(self.encoder.inputs, block.schema)).to_series()
+            needed = [*self.encoder.inputs, *filter(None, [self.target])]
+            present = block.select(is_complete(needed, block.schema)).to_series()
             starts = np.concatenate([[0], np.cumsum(present.to_numpy())])[starts]
             block = block.filter(present)
         X, y = self.encoder.transform(block, block[self.row].to_numpy()), self._labels(block)

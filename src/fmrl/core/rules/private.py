@@ -38,11 +38,12 @@ from fmrl.core.samples import Samples
 from fmrl.errors import FMRLError
 
 
-def _budget(value: Any) -> None:
+def _budget(value: Any, most: float = 0.1) -> None:
     positive("epsilon", value.epsilon)
     positive("delta", value.delta)
-    if value.delta >= 1:
-        raise FMRLError(f"delta must lie between 0 and 1, not {value.delta}")
+    if value.delta >= most:
+        what = f"delta={value.delta} promises nothing: with that probability all may be given away"
+        raise FMRLError(what, fix=f"give one far below {most:g}, e.g. 1e-6")
 
 
 @dataclass(frozen=True)
@@ -86,13 +87,13 @@ class Tree(MetaUpdate):
     apart: ClassVar[bool] = True  # every task of a meta-batch is a leaf of its own
 
     def __post_init__(self):
-        _budget(self)
-        if self.radius is not None:
-            positive("radius", self.radius)
         for name in ("tasks", "runs"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise FMRLError(f"Tree: {name} must be a whole number of at least 1, not {value!r}")
+        _budget(self, min(0.1, 1 / self.tasks))  # to publish one task in T as it is has delta 1/T
+        if self.radius is not None:
+            positive("radius", self.radius)
 
     @property
     def noise(self) -> float:

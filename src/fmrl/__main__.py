@@ -1,0 +1,6 @@
+"""``python -m fmrl``: the program ``fmrl``."""
+
+from fmrl_program import run
+
+if __name__ == "__main__":
+    run()
