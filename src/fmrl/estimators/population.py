@@ -22,7 +22,7 @@ from fmrl.core.losses import Logistic, Squared
 from fmrl.core.marginal import check_family, climb, first_guess, nothing, shrunk
 from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Tasks
-from fmrl.core.working import Moments, Warm, moments, solved, stacked
+from fmrl.core.working import Moments, Stacks, Warm, added, moments, side_by_side, solved, stacked
 from fmrl.estimators.solving import Posterior
 from fmrl.estimators.solving import solved as all_at_once
 
@@ -103,6 +103,11 @@ def by_output(tasks: Tasks) -> Iterator[Tasks]:
         yield replace(tasks, loss=Logistic(), target=tasks.target[:, k : k + 1])
 
 
+def _stacks(tasks: Tasks) -> Stacks:
+    """All outputs side by side."""
+    return side_by_side([stacked(view) for view in by_output(tasks)])
+
+
 def families(width: int, intercept: bool) -> dict[str, Any]:
     """In which ways tasks may differ, the plainest first.
 
@@ -135,14 +140,14 @@ def estimate(
         intercept: Whether the last column is one.
         start: What a plainer family found, from which to go on.
     """
-    views, width = [stacked(view) for view in by_output(tasks)], tasks.X.shape[1]
+    stacks, width = _stacks(tasks), tasks.X.shape[1]
     options, fixed = _options(tasks, family, intercept)
     kind = options["family"]
     one_output = next(by_output(tasks))
-    told = moments(views[0], nothing(one_output, None))
+    told = moments(stacked(one_output), nothing(one_output, None))
     guess = first_guess(one_output, told, kind, few=True)
     guess = replace(guess, covariance=guess.covariance * ~(fixed[:, None] | fixed))
-    first = [guess] * len(views)
+    first = [guess] * tasks.loss.outputs
     if start is not None:
         wide, noise = guess.covariance * start.noise, start.noise
         if start.family in ("alike", "columns", "full"):
@@ -150,10 +155,10 @@ def estimate(
         elif start.family == "intercept":
             wide = np.where(start.covariance > 0, start.covariance, wide)
         first = [Gaussian(mean, wide, noise) for mean in start.mean[0]]
-    warm = [Warm() for _ in views]
+    warm = Warm()
 
     def sums(found: list[Gaussian]) -> list[Moments]:
-        return [moments(v, g, None, w) for v, g, w in zip(views, found, warm, strict=True)]
+        return added(solved(stacks, found, warm))
 
     found = climb(sums, first, STEPS, TOLERANCE, **options)
     end = shrunk(found[0], kind, float(width))
@@ -196,7 +201,7 @@ def around(
         centres: How many.
         start: What a plainer family found around as many, from which to go on.
     """
-    views, width = [stacked(view) for view in by_output(tasks)], tasks.X.shape[1]
+    stacks, width, outputs = _stacks(tasks), tasks.X.shape[1], range(tasks.loss.outputs)
     options, _ = _options(tasks, one.family, intercept)
     if start is None:
         theta = one.adapt(tasks).theta
@@ -209,20 +214,17 @@ def around(
         found = replace(one, mean=means, covariance=left * one.covariance, shares=shares)
     else:
         found = replace(start, family=one.family)
-    places = [(c, k) for c in range(centres) for k in range(len(views))]
-    warm = {place: Warm() for place in places}
+    warm = [Warm() for _ in range(centres)]
     for _ in range(MIXING):
-        each = [found.gaussian(c, k) for c, k in places]
-        stacks = [solved(views[k], g, warm[c, k]) for (c, k), g in zip(places, each, strict=True)]
+        each = [[found.gaussian(c, k) for k in outputs] for c in range(centres)]
+        at = [solved(stacks, some, w) for some, w in zip(each, warm, strict=True)]
         likely = np.zeros((centres, len(tasks)))
-        for (c, _k), some in zip(places, stacks, strict=True):
+        for own, some in zip(likely, at, strict=True):
             for one_stack in some:
-                likely[c, one_stack.part] += one_stack.fitted().evidence
+                own[one_stack.part] = one_stack.fitted().evidence.sum(axis=0)
         share = _softmax(likely + np.log(np.maximum(found.shares, 1e-300))[:, None])
-        told = [
-            reduce(add, (one_stack.moments(share[c]) for one_stack in some))
-            for (c, _k), some in zip(places, stacks, strict=True)
-        ]
+        told = [m for some, own in zip(at, share, strict=True) for m in added(some, own)]
+        each = [g for some in each for g in some]
         each = climb(lambda _, told=told: told, each, 1, TOLERANCE, **options)
         mean = np.stack([g.mean for g in each]).reshape(found.mean.shape)
         moved = float(np.abs(mean - found.mean).max())
