@@ -9,22 +9,19 @@ which tasks differ, so what all tasks share costs nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, device, dot, full, namespace
 from fmrl.core.losses import Squared
-from fmrl.core.matrices import raised
 from fmrl.core.metric import T, apply
 from fmrl.core.prior import Gaussian
 from fmrl.core.samples import Samples
 from fmrl.core.tasks import Tasks
 
 NEWTON = 30  # steps of a MAP at most; a handful is usual
-TIGHT = 1e-7  # of the value, where it stops: one more step would square what is left
+TIGHT = 1e-12  # of the value, where it stops
 FLAT = 1e-9  # the least curvature of a working row
 
 
@@ -49,10 +46,6 @@ class Fitted(NamedTuple):
     u: Array  # [B, r] θ = mean + R·u
     spread: Array  # [B, r, r] covariance of u, in units of the noise
     evidence: Array  # [B] log-likelihood of the rows without their parameters, Laplace's for others
-
-
-class Warm(dict):
-    """Where the tasks of each stack were last, so that the next MAP is a step away."""
 
 
 def root_of(gaussian: Gaussian) -> Array:
@@ -84,63 +77,28 @@ def stacked(tasks: Tasks) -> Stacks:
     return [(part, mass[part], game) for part, game in tasks.stacks()]
 
 
-def side_by_side(views: Sequence[Stacks]) -> Stacks:
-    """Stacks [K, B, …] of tasks that differ in their targets alone: what rows cost, they cost
-    once.
+def solved(stacks: Stacks, gaussian: Gaussian) -> list[_Stack]:
+    """Stacks at their MAP under a Gaussian.
 
     Args:
-        views: K times the same tasks with one output, as `stacked` gives them.
+        stacks: The tasks, as `stacked` gives them.
+        gaussian: At which they are looked at.
     """
-    found = []
-    for (part, mass, game), *others in zip(*views, strict=True):
-        target = namespace(game.X).stack([game.target, *(other.target for *_, other in others)])
-        whole = replace(game, X=game.X[None, ...], target=target, weight=game.weight[None, ...])
-        found.append((part, mass, whole))
+    R = root_of(gaussian)
+    found = [_Stack(game, gaussian, R, part, mass) for part, mass, game in stacks]
+    for one in found:
+        one.solve()
     return found
 
 
-def solved(
-    stacks: Stacks, gaussian: Gaussian | Sequence[Gaussian], warm: Warm | None = None
-) -> list[_Stack]:
-    """Stacks at their MAP under a Gaussian, or under one for each of those side by side.
-
-    Args:
-        stacks: The tasks, as `stacked` or `side_by_side` gives them.
-        gaussian: At which they are looked at; several share covariance and noise.
-        warm: Remembers MAPs between calls, each of which then takes one step towards them.
-    """
-    several = () if isinstance(gaussian, Gaussian) else tuple(gaussian)
-    first = several[0] if several else gaussian
-    mean, R = first.mean, root_of(first)
-    if several:
-        mean = namespace(mean).stack([g.mean for g in several])[:, None, :]
-    found = []
-    for i, (part, mass, game) in enumerate(stacks):
-        one = _Stack(game, mean, first.noise, R, part, mass)
-        last = None if warm is None else warm.get(i)
-        last = None if last is None or last.shape != one.u.shape else last
-        one.solve(NEWTON if last is None else 1, last)
-        if warm is not None:
-            warm[i] = one.u
-        found.append(one)
-    return found
-
-
-def moments(stacks: Stacks, gaussian: Gaussian, shares: Any = None) -> Moments:
+def moments(stacks: Stacks, gaussian: Gaussian) -> Moments:
     """Sums over tasks at the present Gaussian.
 
     Args:
         stacks: The tasks, as `stacked` gives them.
         gaussian: At which they are looked at.
-        shares: How much each task counts [T]; default 1.
     """
-    return added(solved(stacks, gaussian), shares)[0]
-
-
-def added(stacks: list[_Stack], shares: Any = None) -> list[Moments]:
-    """Sums over stacks that are `solved`, for each of the Gaussians side by side."""
-    each = zip(*(one.moments(shares) for one in stacks), strict=True)
-    return [reduce(add, some) for some in each]
+    return reduce(add, (one.moments() for one in solved(stacks, gaussian)))
 
 
 def beside(diagonal: Array) -> Array:
@@ -152,83 +110,56 @@ def beside(diagonal: Array) -> Array:
     return xp.where(most > 1e10, 1 + 1e-12 * most, xp.ones_like(most))
 
 
-def eye_of(R: Array) -> Array:
-    """The identity of R's columns."""
-    return namespace(R).eye(R.shape[-1], dtype=R.dtype, device=device(R))
-
-
 class _Stack:
-    """Working rows of a stack of tasks [B, …], or of several side by side [K, B, …], at their MAP.
+    """Working rows of a stack of tasks, and their MAP."""
 
-    Args:
-        game: Their rows.
-        mean: [d], or [K, 1, d].
-        noise: s² of squared losses.
-        R: As `root_of` gives it.
-        part: Which tasks they are.
-        mass: How many rows each counts for.
-    """
-
-    def __init__(self, game: Samples, mean: Array, noise: float, R: Array, part: Any, mass: Any):
-        self.game, self.noise, self.R, self.part, self.mass = game, noise, R, part, mass
-        lead, r = game.target.shape[:-2], R.shape[-1]
-        self.rows = self._by_output(R)  # [..., n, outputs, r]
-        self.flat = self._flat(self.rows)
-        phi = mean + full((*lead, mean.shape[-1]), 0.0, game.X)
-        self.under_mean = game.margins(phi)  # [..., n, outputs]
-        self.u = full((*lead, r), 0.0, game.X)
+    def __init__(self, game: Samples, gaussian: Gaussian, R: Array, part: Any, mass: Any):
+        self.game, self.gaussian, self.R, self.part, self.mass = game, gaussian, R, part, mass
+        xp = self.xp = namespace(game.X)
+        B, n, k, r = game.X.shape[0], game.X.shape[1], game.loss.outputs, R.shape[-1]
+        self.rows = self._by_output(R)  # [B, n, outputs, r]
+        self.flat = xp.reshape(self.rows, (B, n * k, r))
+        phi = gaussian.mean + full((B, gaussian.mean.shape[-1]), 0.0, game.X)
+        self.under_mean = game.margins(phi)  # [B, n, outputs]
+        self.u = full((B, r), 0.0, game.X)
         self.squared = isinstance(game.loss, Squared)
-        self.xp = namespace(game.X)
 
     def _by_output(self, R: Array) -> Array:
-        """How margins move along the columns of R, [..., n, outputs, r]."""
-        xp, k, f = namespace(R), self.game.loss.outputs, self.game.X.shape[-1]
-        if k > 1:
-            split = xp.reshape(R, (k, f, R.shape[-1]))
-            return xp.moveaxis(xp.matmul(self.game.X[..., None, :, :], split), -3, -2)
-        size = xp.linalg.diagonal(R) if R.shape[0] == R.shape[1] else None
-        if size is not None and bool(xp.all(xp.sum(xp.abs(R), axis=0) == xp.abs(size))):
-            return (self.game.X * size)[..., None, :]
-        return xp.matmul(self.game.X, R)[..., None, :]
+        """How margins move along the columns of R, [B, n, outputs, r]."""
+        xp, k, f = self.xp, self.game.loss.outputs, self.game.X.shape[-1]
+        if k == 1:
+            return xp.matmul(self.game.X, R)[..., None, :]
+        split = xp.reshape(R, (k, f, R.shape[-1]))
+        return xp.moveaxis(xp.matmul(self.game.X[..., None, :, :], split), -3, -2)
 
-    def _flat(self, rows: Array) -> Array:
-        """Rows and outputs [..., n, outputs, r] as one axis."""
-        shape = (*rows.shape[:-3], rows.shape[-3] * rows.shape[-2], rows.shape[-1])
-        return namespace(rows).reshape(rows, shape)
-
-    def solve(self, steps: int, u: Array | None = None) -> None:
-        """Newton's method from u, at most so many steps."""
-        if not self.squared:
-            self.u = self.u if u is None else u
-            value = self._value(self.u)
-            for _ in range(steps):
-                self._model()
-                if self._step(value):
-                    break
-                value = self.value
-        self._model(last=True)
-        self.u = self.aim if self.squared else self.u
-
-    def _step(self, value: Array) -> bool:
-        """One step, halved until it makes no task worse; whether it was the last."""
-        xp, step = self.xp, self.aim - self.u
-        along = apply(self.Z, step)
-        fall = dot(step, step) + dot(along, along)
-        new = self._value(self.aim)
-        best, moved = value + 1e-12 * xp.abs(value), self.aim
-        if bool(xp.any(short := ~(new <= best))):
-            length = full(value.shape, 1.0, value)
+    def solve(self) -> None:
+        """Newton's method from the mean."""
+        if self.squared:
+            self._weigh()
+            self._model()
+            self.u = self.aim
+            return
+        xp, value = self.xp, self._value(self.u)
+        for _ in range(NEWTON):
+            self._weigh()
+            self._model()
+            step = self.aim - self.u
+            fall = dot(step, step) + self._fall(step)
+            new = self._value(self.u + step)
+            length, best = full(value.shape, 1.0, value), value + 1e-12 * xp.abs(value)
             for _ in range(30):
+                short = ~(new <= best)
+                if not bool(xp.any(short)):
+                    break
                 length = xp.where(short, length / 2, length)
                 new = self._value(self.u + length[..., None] * step)
-                if not bool(xp.any(short := ~(new <= best))):
-                    break
-            length = xp.where(short, xp.zeros_like(length), length)
-            shorter = self.u + length[..., None] * step
-            moved = xp.where((length < 1)[..., None], shorter, self.aim)
-            new = xp.where(short, value, new)
-        self.u, self.value = moved, new
-        return bool(xp.all(fall <= TIGHT * (1 + xp.abs(new))))
+            better = new <= best
+            self.u = xp.where(better[..., None], self.u + length[..., None] * step, self.u)
+            value = xp.where(better, new, value)
+            if bool(xp.all(fall <= TIGHT * (1 + xp.abs(value)))):
+                break
+        self._weigh()
+        self._model()
 
     def _margins(self, u: Array) -> Array:
         moved = self.xp.matmul(self.flat, u[..., None])
@@ -238,10 +169,15 @@ class _Stack:
         losses = self.game.loss.value(self._margins(u), self.game.target) * self.game.weight
         return self.xp.sum(losses, axis=-1) + dot(u, u) / 2
 
+    def _fall(self, step: Array) -> Array:
+        """What the rows add to the curvature along a step, [B]."""
+        along = apply(self.Z, step)
+        return dot(along, along)
+
     def _weigh(self) -> None:
         """What turns rows into working rows, and working residuals [B, N] about the mean."""
         xp, game = self.xp, self.game
-        shape = (*game.target.shape[:-2], game.target.shape[-2] * game.loss.outputs)
+        shape = (game.X.shape[0], game.X.shape[1] * game.loss.outputs)
         self.turn = None
         if self.squared:
             self.r = xp.reshape((game.target - self.under_mean) * game.weight[..., None], shape)
@@ -262,88 +198,69 @@ class _Stack:
         self.r = xp.reshape(off * game.weight[..., None], shape)
 
     def _working(self, rows: Array) -> Array:
-        """Rows [..., n, outputs, r] as working rows [..., N, r]."""
-        if self.turn is not None:
-            coupled = self.game.loss.coupled
-            rows = self.xp.matmul(self.turn, rows) if coupled else self.turn * rows
-        return self._flat(rows)
+        """Rows [B, n, outputs, …] as working rows [B, N, …]."""
+        xp, turn = self.xp, self.turn
+        if turn is not None:
+            rows = xp.matmul(turn, rows) if self.game.loss.coupled else turn * rows
+        return xp.reshape(rows, (rows.shape[0], rows.shape[1] * rows.shape[2], rows.shape[3]))
 
-    def _model(self, last: bool = False) -> None:
-        """The minimiser of the quadratic model here: ``aim`` [..., r] and, for the last one, what
-        it took.
-        """
+    def _model(self) -> None:
+        """The minimiser of the quadratic model: ``aim`` [B, r] and what it took."""
         xp = self.xp
-        self._weigh()
         self.Z = Z = self._working(self.rows)
         n, r = Z.shape[-2:]
         self.dual = n < r
         inner = xp.matmul(Z, T(Z)) if self.dual else xp.matmul(T(Z), Z)
-        self.inner = raised(inner, beside(xp.linalg.diagonal(inner))[..., None])
-        right = self.r if self.dual else apply(T(Z), self.r)
-        if last:
-            self.inverse = xp.linalg.inv(self.inner)
-            right = apply(self.inverse, right)
-        else:  # a third of the price
-            right = xp.linalg.solve(self.inner, right[..., None])[..., 0]
-        self.q = right  # K⁻¹r where it is dual
-        self.aim = apply(T(Z), right) if self.dual else right
+        eye = xp.eye(min(n, r), dtype=Z.dtype, device=device(Z))
+        self.inner = inner + eye * beside(xp.linalg.diagonal(inner))[..., None, None]
+        self.inverse = xp.linalg.inv(self.inner)
+        if self.dual:
+            self.q = apply(self.inverse, self.r)  # K⁻¹r
+            self.aim = apply(T(Z), self.q)
+        else:
+            self.aim = apply(self.inverse, apply(T(Z), self.r))
 
-    def moments(self, shares: Any = None) -> list[Moments]:
-        """Sums over the stack, each task counting as much as its share [T] says; one for each of
-        those side by side.
-        """
-        xp, game, inverse, R = self.xp, self.game, self.inverse, self.R
-        every = xp.eye(R.shape[0], dtype=game.X.dtype, device=device(game.X))
+    def moments(self) -> Moments:
+        """Sums over the stack."""
+        xp, game, inverse = self.xp, self.game, self.inverse
+        dim = self.R.shape[0]
+        every = xp.eye(dim, dtype=game.X.dtype, device=device(game.X))
         J = self._working(self._by_output(every)) if game.loss.outputs > 1 else self._single()
-        count = full((J.shape[-3],), 1.0, J) if shares is None else xp.asarray(shares)[self.part]
-        one = count[..., None]
-
-        def product(a: Array, b: Array) -> Array:
-            """Σ aᵀb over tasks and rows, [..., d, d]."""
-            a = a if shares is None else a * one[..., None]
-            a, b = (xp.reshape(v, (*v.shape[:-3], -1, v.shape[-1])) for v in (a, b))
-            return xp.matmul(T(a), b)
-
         if self.dual:
             pull, squares = apply(T(J), self.q), dot(self.r, self.q)
-            information = product(J, xp.matmul(inverse, J))
-            gain = xp.matmul(T(R), xp.matmul(information, R))  # Z = J·R
+            left, right = J, xp.matmul(inverse, J)
         else:
-            seen = apply(T(self.Z), self.r)
-            pull, squares = apply(T(J), self.r), dot(self.r, self.r) - dot(self.aim, seen)
-            information, gain = product(J, J), xp.sum((eye_of(R) - inverse) * one[..., None], -3)
-            if R.shape[-1]:
-                C = xp.matmul(T(self.Z), J)  # [..., r, d]
-                pull = pull - apply(T(C), self.aim)
-                information = information - product(C, xp.matmul(inverse, C))
-        mass = xp.asarray(self.mass, dtype=J.dtype, device=device(J))
-        totals = (
-            xp.sum(pull * one, axis=-2),
+            C = xp.matmul(T(self.Z), J)  # [B, r, d]
+            pull = apply(T(J), self.r) - apply(T(C), self.aim)
+            squares = dot(self.r, self.r) - dot(self.aim, apply(T(self.Z), self.r))
+            left, right = xp.concat([J, C], axis=-2), xp.concat([J, -xp.matmul(inverse, C)], -2)
+        flat = (left.shape[0] * left.shape[1], dim)
+        information = xp.matmul(T(xp.reshape(left, flat)), xp.reshape(right, flat))
+        return Moments(
+            float(J.shape[0]),
+            float(xp.sum(xp.asarray(self.mass, dtype=J.dtype, device=device(J)))),
+            xp.sum(pull, axis=0),
             information,
-            xp.matmul(T(self.aim * one), self.aim),
-            gain,
-            xp.sum(squares * count, axis=-1),
+            xp.matmul(T(self.aim), self.aim),
+            xp.matmul(T(self.R), xp.matmul(information, self.R)),  # Z = J·R
+            float(xp.sum(squares)),
         )
-        sizes = float(xp.sum(count)), float(xp.sum(mass * count))
-        if squares.ndim == 1:
-            return [Moments(*sizes, *totals[:-1], float(totals[-1]))]
-        return [
-            Moments(*sizes, *(total[k, ...] for total in totals[:-1]), float(totals[-1][k]))
-            for k in range(squares.shape[0])
-        ]
 
     def _single(self) -> Array:
-        """Working rows of a loss with one output, [..., n, d]."""
-        return self.game.X if self.turn is None else self.turn[..., 0, :] * self.game.X
+        """Working rows of a loss with one output, [B, n, d]."""
+        X = self.game.X
+        return X if self.turn is None else self.turn[..., 0, :] * X
 
     def fitted(self) -> Fitted:
         """Where the tasks are, how surely, and how likely their rows were."""
         xp, Z = self.xp, self.Z
-        spread = eye_of(self.R) - xp.matmul(T(Z), xp.matmul(self.inverse, Z)) if self.dual else self.inverse
+        eye = xp.eye(Z.shape[-1], dtype=Z.dtype, device=device(Z))
+        spread = eye - xp.matmul(T(Z), xp.matmul(self.inverse, Z)) if self.dual else self.inverse
         logdet = xp.linalg.slogdet(self.inner)[1]
-        if not self.squared:
+        if not isinstance(self.game.loss, Squared):
             return Fitted(self.u, spread, -self._value(self.u) - logdet / 2)
+        noise = self.gaussian.noise
         squares = dot(self.r, self.r) - dot(self.aim, apply(T(Z), self.r))
         mass = xp.asarray(self.mass, dtype=Z.dtype, device=device(Z))
-        level = mass * math.log(2 * math.pi * self.noise)
-        return Fitted(self.u, spread, -(squares / self.noise + logdet + level) / 2)
+        level = mass * math.log(2 * math.pi * noise)
+        return Fitted(self.u, spread, -(squares / noise + logdet + level) / 2)

@@ -19,12 +19,13 @@ import numpy as np
 
 from fmrl.core.ensemble import kmeans
 from fmrl.core.losses import Logistic, Squared
-from fmrl.core.marginal import check_family, climb, first_guess, nothing, shrunk
+from fmrl.core.marginal import check_family, climb, first_guess, shrunk
 from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Tasks
-from fmrl.core.working import Moments, Stacks, Warm, added, moments, side_by_side, solved, stacked
+from fmrl.core.working import Moments, root_of
 from fmrl.estimators.solving import Posterior
 from fmrl.estimators.solving import solved as all_at_once
+from fmrl.estimators.stacks import Members, Stack, stacks
 
 STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
 MIXING = 20  # steps between centres
@@ -103,9 +104,39 @@ def by_output(tasks: Tasks) -> Iterator[Tasks]:
         yield replace(tasks, loss=Logistic(), target=tasks.target[:, k : k + 1])
 
 
-def _stacks(tasks: Tasks) -> Stacks:
-    """All outputs side by side."""
-    return side_by_side([stacked(view) for view in by_output(tasks)])
+class Sums:
+    """What some tasks say about Gaussians that share covariance and noise: `Moments`, at MAPs that
+    are remembered from one time to the next.
+    """
+
+    def __init__(self, tasks: Tasks):
+        self.squared, self.mass = isinstance(tasks.loss, Squared), tasks.mass
+        self.parts = list(stacks(tasks))
+        self.at: list[np.ndarray | None] = [None] * len(self.parts)
+
+    def __call__(self, found: list[Gaussian], centres: int = 1) -> list[Moments]:
+        """Their sums under Gaussians [centres · outputs].
+
+        Args:
+            found: The Gaussians.
+            centres: How many of them every output has.
+        """
+        told = (one.moments(self.mass[part]) for part, one in self.solved(found, centres))
+        return [reduce(add, some) for some in zip(*told, strict=True)]
+
+    def solved(self, found: list[Gaussian], centres: int = 1) -> list[tuple[Any, Stack]]:
+        """The tasks at their MAPs, stack by stack."""
+        mean = np.stack([g.mean for g in found]).reshape(centres, -1, len(found[0].mean))
+        R, noise = root_of(found[0]), np.full(centres, found[0].noise)
+        H = found[0].covariance / found[0].noise
+        R = R if R.shape[1] else np.zeros((len(H), 1))
+        members = Members(mean, *(np.stack([a] * centres) for a in (H, R)), noise)
+        done = []
+        for i, (part, *rows) in enumerate(self.parts):
+            one = Stack(members, *rows, self.squared, self.at[i])
+            self.at[i] = one.p
+            done.append((part, one))
+        return done
 
 
 def families(width: int, intercept: bool) -> dict[str, Any]:
@@ -130,8 +161,9 @@ def families(width: int, intercept: bool) -> dict[str, Any]:
 
 
 def estimate(
-    tasks: Tasks, family: str, intercept: bool, start: Population | None = None
-) -> Population:
+    tasks: Tasks, family: str, intercept: bool, start: Population | None = None,
+    sums: Sums | None = None,
+) -> Population:  # fmt: skip
     """The population of some tasks around one centre, by marginal likelihood.
 
     Args:
@@ -139,13 +171,11 @@ def estimate(
         family: One of `families`.
         intercept: Whether the last column is one.
         start: What a plainer family found, from which to go on.
+        sums: Of the same tasks, which knows where they were found to be.
     """
-    stacks, width = _stacks(tasks), tasks.X.shape[1]
-    options, fixed = _options(tasks, family, intercept)
+    width, options, fixed = tasks.X.shape[1], *_options(tasks, family, intercept)
     kind = options["family"]
-    one_output = next(by_output(tasks))
-    told = moments(stacked(one_output), nothing(one_output, None))
-    guess = first_guess(one_output, told, kind, few=True)
+    guess = first_guess(next(by_output(tasks)), _first(tasks), kind, few=True)
     guess = replace(guess, covariance=guess.covariance * ~(fixed[:, None] | fixed))
     first = [guess] * tasks.loss.outputs
     if start is not None:
@@ -155,15 +185,19 @@ def estimate(
         elif start.family == "intercept":
             wide = np.where(start.covariance > 0, start.covariance, wide)
         first = [Gaussian(mean, wide, noise) for mean in start.mean[0]]
-    warm = Warm()
-
-    def sums(found: list[Gaussian]) -> list[Moments]:
-        return added(solved(stacks, found, warm))
-
-    found = climb(sums, first, STEPS, TOLERANCE, **options)
+    found = climb(sums or Sums(tasks), first, STEPS, TOLERANCE, **options)
     end = shrunk(found[0], kind, float(width))
     mean = np.stack([g.mean for g in found])[None]
     return Population(family, mean, end.covariance, end.noise, np.ones(1), len(tasks))
+
+
+def _first(tasks: Tasks) -> Moments:
+    """What one output of tasks says before anything is known: how long their columns are."""
+    mass, heavy = tasks.mass, tasks.X if tasks.weight is None else tasks.X.T * tasks.weight
+    length = np.einsum("nw,nw->w", tasks.X, heavy if tasks.weight is None else heavy.T)
+    none = np.zeros(0)
+    return Moments(float(len(mass)), float(mass.sum()), none,
+                   np.diag(tasks.loss.bend * length), none, none, 0.0)  # fmt: skip
 
 
 def _options(tasks: Tasks, family: str, intercept: bool) -> tuple[dict[str, Any], np.ndarray]:
@@ -201,7 +235,7 @@ def around(
         centres: How many.
         start: What a plainer family found around as many, from which to go on.
     """
-    stacks, width, outputs = _stacks(tasks), tasks.X.shape[1], range(tasks.loss.outputs)
+    sums, width, outputs = Sums(tasks), tasks.X.shape[1], range(tasks.loss.outputs)
     options, _ = _options(tasks, one.family, intercept)
     if start is None:
         theta = one.adapt(tasks).theta
@@ -214,17 +248,14 @@ def around(
         found = replace(one, mean=means, covariance=left * one.covariance, shares=shares)
     else:
         found = replace(start, family=one.family)
-    warm = [Warm() for _ in range(centres)]
     for _ in range(MIXING):
-        each = [[found.gaussian(c, k) for k in outputs] for c in range(centres)]
-        at = [solved(stacks, some, w) for some, w in zip(each, warm, strict=True)]
-        likely = np.zeros((centres, len(tasks)))
-        for own, some in zip(likely, at, strict=True):
-            for one_stack in some:
-                own[one_stack.part] = one_stack.fitted().evidence.sum(axis=0)
+        each = [found.gaussian(c, k) for c in range(centres) for k in outputs]
+        at, likely = sums.solved(each, centres), np.empty((centres, len(tasks)))
+        for part, one_stack in at:
+            likely[:, part] = one_stack.likely()
         share = _softmax(likely + np.log(np.maximum(found.shares, 1e-300))[:, None])
-        told = [m for some, own in zip(at, share, strict=True) for m in added(some, own)]
-        each = [g for some in each for g in some]
+        parts = (one_stack.moments(sums.mass[part], share[:, part]) for part, one_stack in at)
+        told = [reduce(add, some) for some in zip(*parts, strict=True)]
         each = climb(lambda _, told=told: told, each, 1, TOLERANCE, **options)
         mean = np.stack([g.mean for g in each]).reshape(found.mean.shape)
         moved = float(np.abs(mean - found.mean).max())
