@@ -111,8 +111,9 @@ class Sums:
 
     def __init__(self, tasks: Tasks):
         self.squared, self.mass = isinstance(tasks.loss, Squared), tasks.mass
+        self.fixed = constant(tasks)
         self.parts = list(stacks(tasks))
-        self.at: list[np.ndarray | None] = [None] * len(self.parts)
+        self.at: dict[tuple[int, int], np.ndarray] = {}  # by the stack, and by what p is
 
     def __call__(self, found: list[Gaussian], centres: int = 1) -> list[Moments]:
         """Their sums under Gaussians [centres · outputs].
@@ -133,8 +134,10 @@ class Sums:
         members = Members(mean, *(np.stack([a] * centres) for a in (H, R)), noise)
         done = []
         for i, (part, *rows) in enumerate(self.parts):
-            one = Stack(members, *rows, self.squared, self.at[i])
-            self.at[i] = one.p
+            key = i, R.shape[1] if R.shape[1] <= rows[0].shape[1] else 0
+            one = Stack(members, *rows, self.squared, self.at.get(key) if R.any() else None)
+            if not (self.squared or one.alike):
+                self.at[key] = one.p
             done.append((part, one))
         return done
 
@@ -173,7 +176,8 @@ def estimate(
         start: What a plainer family found, from which to go on.
         sums: Of the same tasks, which knows where they were found to be.
     """
-    width, options, fixed = tasks.X.shape[1], *_options(tasks, family, intercept)
+    sums, width = sums or Sums(tasks), tasks.X.shape[1]
+    options, fixed = _options(tasks, family, intercept, sums.fixed), sums.fixed
     kind = options["family"]
     guess = first_guess(next(by_output(tasks)), _first(tasks), kind, few=True)
     guess = replace(guess, covariance=guess.covariance * ~(fixed[:, None] | fixed))
@@ -185,7 +189,7 @@ def estimate(
         elif start.family == "intercept":
             wide = np.where(start.covariance > 0, start.covariance, wide)
         first = [Gaussian(mean, wide, noise) for mean in start.mean[0]]
-    found = climb(sums or Sums(tasks), first, STEPS, TOLERANCE, **options)
+    found = climb(sums, first, STEPS, TOLERANCE, **options)
     end = shrunk(found[0], kind, float(width))
     mean = np.stack([g.mean for g in found])[None]
     return Population(family, mean, end.covariance, end.noise, np.ones(1), len(tasks))
@@ -200,15 +204,15 @@ def _first(tasks: Tasks) -> Moments:
                    np.diag(tasks.loss.bend * length), none, none, 0.0)  # fmt: skip
 
 
-def _options(tasks: Tasks, family: str, intercept: bool) -> tuple[dict[str, Any], np.ndarray]:
-    """How `climb` is to go, and which columns all tasks share."""
+def _options(tasks: Tasks, family: str, intercept: bool, fixed: np.ndarray) -> dict[str, Any]:
+    """How `climb` is to go."""
     width = tasks.X.shape[1]
-    kind, fixed = check_family(families(width, intercept)[family], width), constant(tasks)
+    kind = check_family(families(width, intercept)[family], width)
     if isinstance(kind, tuple):
         kind = tuple(-1 if still else label for still, label in zip(fixed, kind, strict=True))
     learns = isinstance(tasks.loss, Squared)
     how = {"family": kind, "learns": learns, "bold": True, "most": FAR**2, "least": LEAST}
-    return how | {"ridge": 1.0 if learns else WIDE**-2}, fixed
+    return how | {"ridge": 1.0 if learns else WIDE**-2}
 
 
 def constant(tasks: Tasks) -> np.ndarray:
@@ -236,7 +240,7 @@ def around(
         start: What a plainer family found around as many, from which to go on.
     """
     sums, width, outputs = Sums(tasks), tasks.X.shape[1], range(tasks.loss.outputs)
-    options, _ = _options(tasks, one.family, intercept)
+    options = _options(tasks, one.family, intercept, sums.fixed)
     if start is None:
         theta = one.adapt(tasks).theta
         points = theta.reshape(len(tasks), -1)

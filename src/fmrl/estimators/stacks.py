@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -81,16 +81,22 @@ class Stack:
             self.F = X @ members.R[:, None]  # Z [P, B, n, w]
         self._solve(start)
 
+    @cached_property
+    def p(self) -> np.ndarray:
+        """a or u, [P, B, K, d]; of squared losses, which do without it until it is asked for."""
+        if self.squared and not self.alike:
+            return self._aim(self.f)
+        return np.zeros((*self.f.shape[:-1], self.F.shape[-1]))
+
     def _solve(self, start: np.ndarray | None) -> None:
-        f = np.zeros(self.under.shape)
-        self.p, steps = np.zeros((*f.shape[:-1], self.F.shape[-1])), NEWTON
-        if start is not None and start.shape == self.p.shape:
+        f, steps = np.zeros(self.under.shape), NEWTON
+        self.alike = not self.members.R.any()  # no task differs from the others
+        if start is not None:
             self.p, steps = start, 1
             f = _times(start, self.F)
         self._bend(f)
-        self.f, self.alike = f, not self.members.R.any()  # no task differs from the others
+        self.f = f
         if self.squared or self.alike:
-            self.p = self.p if self.alike else self._aim(f)
             return
         for _ in range(steps):
             step = self._aim(f) - self.p
@@ -211,13 +217,16 @@ class Stack:
         b = (self.W * self.f - self.slope).swapaxes(1, 2)
         S = np.sqrt(np.broadcast_to(self.W, self.f.shape))
         root = np.ascontiguousarray(S.swapaxes(1, 2))
-        rows = root[..., None] * self.X  # [P, K, B, n, w]
+        if self.squared and not self.dual and shares is None:
+            rows = (np.sqrt(self.weight[:, 0, :, None]) * self.X)[None, None]
+        else:
+            rows = root[..., None] * self.X  # [P, K, B, n, w]
 
         def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
             """Σ leftᵀ·right over tasks and rows, [P, K, w, w]."""
             if shares is not None:
                 left = left * heavy[..., None]
-            flat = (P, K, -1, left.shape[-1])
+            flat = (*left.shape[:2], -1, left.shape[-1])
             return left.reshape(flat).swapaxes(-1, -2) @ right.reshape(flat)
 
         F = self.F[:, None]  # [P, 1, B, n, d]
