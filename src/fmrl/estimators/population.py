@@ -25,9 +25,10 @@ from fmrl.core.tasks import Tasks
 from fmrl.core.working import Moments, root_of
 from fmrl.estimators.solving import Posterior
 from fmrl.estimators.solving import solved as all_at_once
-from fmrl.estimators.stacks import Members, Stack, stacks
+from fmrl.estimators.stacks import Members, Stack, pieces
 
 STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
+CLOSE = 1e-6  # the last step of a MAP: what is left is its square
 MIXING = 20  # steps between centres
 FAR = 10.0  # deviation of coefficients between tasks, at most
 LEAST = 1e-8  # noise of a regression, at least: rows can be fitted exactly, and y has variance 1
@@ -112,7 +113,7 @@ class Sums:
     def __init__(self, tasks: Tasks):
         self.squared, self.mass = isinstance(tasks.loss, Squared), tasks.mass
         self.fixed = constant(tasks)
-        self.parts = list(stacks(tasks))
+        self.parts = list(pieces(tasks, tasks.loss.outputs))
         self.at: dict[tuple[int, int], np.ndarray] = {}  # by the stack, and by what p is
 
     def __call__(self, found: list[Gaussian], centres: int = 1) -> list[Moments]:
@@ -135,7 +136,8 @@ class Sums:
         done = []
         for i, (part, *rows) in enumerate(self.parts):
             key = i, R.shape[1] if R.shape[1] <= rows[0].shape[1] else 0
-            one = Stack(members, *rows, self.squared, self.at.get(key) if R.any() else None)
+            last = self.at.get(key) if R.any() else None
+            one = Stack(members, *rows, self.squared, last, CLOSE)
             if not (self.squared or one.alike):
                 self.at[key] = one.p
             done.append((part, one))
@@ -174,9 +176,10 @@ def estimate(
         family: One of `families`.
         intercept: Whether the last column is one.
         start: What a plainer family found, from which to go on.
-        sums: Of the same tasks, which knows where they were found to be.
+        sums: Of the same tasks, if they were stacked before.
     """
     sums, width = sums or Sums(tasks), tasks.X.shape[1]
+    sums.at.clear()  # under another family tasks may be more than a step away
     options, fixed = _options(tasks, family, intercept, sums.fixed), sums.fixed
     kind = options["family"]
     guess = first_guess(next(by_output(tasks)), _first(tasks), kind, few=True)

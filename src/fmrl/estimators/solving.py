@@ -16,7 +16,7 @@ import numpy as np
 from fmrl.core.losses import Squared
 from fmrl.core.tasks import Tasks
 from fmrl.core.working import root_of
-from fmrl.estimators.stacks import MANY, Members, Stack, stacks
+from fmrl.estimators.stacks import MANY, Members, Stack, pieces, stacks
 
 if TYPE_CHECKING:
     from fmrl.estimators.population import Population
@@ -57,7 +57,7 @@ def asked(
         P, K = beside.mean.shape[:2]
         z, v = np.empty((2, P, len(tasks), K, X.shape[1]))
         share = np.zeros((P, len(tasks)))
-        for part, *rows in stacks(tasks):
+        for part, *rows in pieces(tasks, P * K * (1 + X.shape[1] // max(1, X.shape[2]))):
             found = Stack(beside, *rows, squared)
             z[:, part] = found.theta() @ X[part].swapaxes(-1, -2)
             v[:, part] = found.variance(X[part])

@@ -24,6 +24,7 @@ from fmrl.core.working import NEWTON, Moments, beside
 # (eʳ − 1 − r)/r² < 1, which is r < 1.79. Errors are squared: after CLOSE there is nothing to win.
 SAFE, CLOSE = 1.79, 3e-5
 MANY = 64  # tasks from which on it pays to tell members apart
+NUMBERS = 1 << 21  # that are held for some tasks under all members and outputs, about
 SMALL = 6  # rows up to which many systems are eliminated side by side
 
 
@@ -53,6 +54,18 @@ def stacks(tasks: Tasks) -> Iterator[tuple[Any, np.ndarray, np.ndarray, np.ndarr
         yield part, game.X, game.target[..., :-1], game.target[..., -1]
 
 
+def pieces(tasks: Tasks, times: int) -> Iterator[tuple[Any, np.ndarray, np.ndarray, np.ndarray]]:
+    """`stacks`, cut where ``times`` as many numbers as their rows have would be too many."""
+    for part, *rows in stacks(tasks):
+        size = max(1, NUMBERS // (times * rows[0][0].size or 1))
+        if len(rows[0]) <= size:
+            yield part, *rows
+            continue
+        for first in range(0, len(rows[0]), size):
+            some = slice(first, first + size)
+            yield part[some], *(a[some] for a in rows)
+
+
 class Stack:
     """Tasks of a few lengths under some members, at their minimum.
 
@@ -63,11 +76,12 @@ class Stack:
         weight: [B, n], 0 for padding.
         squared: Whether the loss is, or else logistic.
         start: A ``p`` of the same tasks under other members, near enough for a single step.
+        close: By how much the last step from anywhere else moves a margin, at most.
     """
 
     def __init__(
         self, members: Members, X: np.ndarray, target: np.ndarray, weight: np.ndarray,
-        squared: bool, start: np.ndarray | None = None,
+        squared: bool, start: np.ndarray | None = None, close: float = CLOSE,
     ):  # fmt: skip
         self.X, self.members, self.weight = X, members, weight[:, None]  # [B, 1, n]
         self.dual = X.shape[1] < members.R.shape[2]
@@ -79,18 +93,22 @@ class Stack:
             self.F = self.XH @ across  # G [P, B, n, n]
         else:
             self.F = X @ members.R[:, None]  # Z [P, B, n, w]
-        self._solve(start)
+        self._solve(start, close)
 
     @cached_property
     def p(self) -> np.ndarray:
         """a or u, [P, B, K, d]; of squared losses, which do without it until it is asked for."""
-        if self.squared and not self.alike:
+        if self.squared:
             return self._aim(self.f)
         return np.zeros((*self.f.shape[:-1], self.F.shape[-1]))
 
-    def _solve(self, start: np.ndarray | None) -> None:
+    @cached_property
+    def alike(self) -> bool:
+        """Whether no task differs from the others."""
+        return self.members.R.shape[-1] == 1 and not self.members.R.any()
+
+    def _solve(self, start: np.ndarray | None, close: float) -> None:
         f, steps = np.zeros(self.under.shape), NEWTON
-        self.alike = not self.members.R.any()  # no task differs from the others
         if start is not None:
             self.p, steps = start, 1
             f = _times(start, self.F)
@@ -106,7 +124,7 @@ class Stack:
                 step, along = self._shorter(f, step, along)
             self.p, f = self.p + step, f + along
             self._bend(f)
-            if far <= CLOSE:
+            if far <= close:
                 break
         self.f = f
 
