@@ -52,6 +52,7 @@ def numbers(records: dict[str, dict[str, Any]]) -> dict[str, str]:
         "cells": str(len(cells)),
         "won": str(sum(cell["fmrl − better"][1] > 0 for cell in cells)),
         "fit": f"{fit['ratio']:.0f}×",
+        "run": f"{fit['ratio with the run']:.0f}×",
         "stream": f"{calls / 1000:.0f},000",
         "river": f"{stream['ratio, 4 classes']['predict, learn']:.1f}×",
         "river, binary": f"{stream['ratio, 2 classes']['predict, learn']:.1f}×",
@@ -160,7 +161,8 @@ def _fit(record: dict[str, Any]) -> list[str]:
         "",
         paragraph(
             """One run on a busy 2-core machine; CPU time still depends on what else runs
-            there, and on the peers more than on us. Read the ratios to about a quarter."""
+            there, and on the peers more than on us. Read the ratios to about a quarter. The
+            record of streams was made before the estimators learned a prior across tasks."""
         ),
         "",
         f"Where `fit`'s time goes: {stages}.",
