@@ -39,11 +39,11 @@ def step(algo, tasks, keep, progress):
 
 
 def milliseconds(play, domain, tasks):
-    """Of one task, by rule: for every task the least of five, what `fmrl.run` does for all tasks at
+    """Of one task, by rule: for every task the least of ten, what `fmrl.run` does for all tasks at
     once as a part of the first.
     """
     found = {name: [] for name in RULES}
-    for _ in range(5):
+    for _ in range(10):
         for name, rule in RULES.items():
             algo = fmrl.FMRL(domain, fmrl.OGD(), similarity=rule, lipschitz=1.0)
             ticks = [time.process_time()]

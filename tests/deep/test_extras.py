@@ -163,7 +163,7 @@ def test_maml_leaves_frozen_parameters():
     assert (found - expected).abs().max() < 1e-12
 
 
-@pytest.mark.filterwarnings("ignore:Recurrent is run task by task")
+@pytest.mark.filterwarnings("ignore:the Recurrent at net is run task by task")
 @pytest.mark.parametrize(
     ("call", "says"),
     [

@@ -17,7 +17,9 @@ import sys
 import numpy as np
 from fmrl.deep import SGD, Adam, FLIBatch, Interpolate, Layout, MetaTrainer, Pool
 from fmrl.deep import mini_imagenet_net, omniglot_net
+from fmrl.deep.engines import fused
 rng, pooled = np.random.default_rng(0), sys.argv[1] == "pooled"
+fused.SPLIT = 0 if sys.argv[1] == "whole" else 160
 bits = (rng.random((60, 28, 28)) > 0.3).astype(np.uint8)
 X = rng.random((60, 3, 11, 11), dtype=np.float32) if pooled else bits
 build, size = (mini_imagenet_net, {"side": 11}) if pooled else (omniglot_net, {})
@@ -37,7 +39,7 @@ for within in (Adam(1e-3),) if pooled else (Adam(1e-3), SGD(0.1)):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-@pytest.mark.parametrize("network", ["strided", "pooled"])
+@pytest.mark.parametrize("network", ["split", "whole", "pooled"])
 def test_kernels_in_the_interpreter(network):
     alone = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     subprocess.run([sys.executable, "-c", CODE, network], check=True, env=os.environ | alone)
@@ -107,16 +109,17 @@ def test_kernels_of_any_network_in_the_interpreter():
 
 
 @cuda
+@pytest.mark.parametrize("tasks", [160, 200])  # split between programs, and not
 @pytest.mark.parametrize(("batch", "ways"), [(10, 5), (20, 20), (5, 5)])
 @pytest.mark.parametrize("precision", ["bf16", "tf32", "ieee"])
-def test_kernels_agree_on_cuda(batch, ways, precision):
+def test_kernels_agree_on_cuda(batch, ways, precision, tasks):
     from fmrl.deep import Adam, omniglot_net
     from fmrl.deep.engines.inner import InnerLoop
 
     images = (torch.rand(500, 1, 28, 28) > 0.2).to(torch.uint8).cuda()
     net = omniglot_net(ways, seed=0).cuda()
     loop = InnerLoop(
-        net, Adam(), images, tasks=160, steps=1, batch=batch, path="fused", precision=precision
+        net, Adam(), images, tasks=tasks, steps=1, batch=batch, path="fused", precision=precision
     )
     assert loop.plan is not None
 

@@ -22,6 +22,7 @@ from fmrl.deep import (
     Adam,
     Arrays,
     AverageDeviation,
+    DoG,
     FollowLeader,
     Interpolate,
     Layout,
@@ -35,7 +36,8 @@ from fmrl.deep import (
 )
 from fmrl.deep.checkpoint import _made
 from fmrl.deep.engines import iteration as iteration_module
-from fmrl.deep.engines.by_hand import share
+from fmrl.deep.engines.inner import InnerLoop
+from fmrl.deep.engines.threads import share
 from fmrl.errors import FMRLError
 
 torch.set_num_threads(1)
@@ -260,6 +262,71 @@ def test_the_inner_step_is_the_guess_over_sigma():
         guess, torch.tensor(0.5).double()
     )
     assert torch.allclose(t.eta, guess / (2.0 * math.sqrt(4)), rtol=1e-12)
+
+
+def test_no_helper_of_torch_is_waked_between_tasks(monkeypatch):
+    """It would spin on a core that a task needs. Callbacks have the user's number again."""
+    found, plain, before = [], InnerLoop.play, torch.get_num_threads()
+
+    def play(loop, *begin):
+        found.append((torch.get_num_threads(), loop.threads))
+        plain(loop, *begin)
+
+    monkeypatch.setattr(InnerLoop, "play", play)
+    try:
+        torch.set_num_threads(2)
+        for batch in (1, 3):
+            seen = MetaTrainer(net(), SGD(0.1), meta_batch=batch)
+            seen.fit(arrays(), 2, each=lambda _: found.append(torch.get_num_threads()))
+    finally:
+        torch.set_num_threads(before)
+    assert found == [(2, 1), (2, 1), 2, (1, 2), (1, 2), 2]
+
+
+def test_a_thread_that_is_held_up_takes_fewer_tasks(monkeypatch):
+    order, plain, before = [], InnerLoop._piece, torch.get_num_threads()
+
+    def piece(loop, worker, *rest):
+        order.append(worker)
+        if worker == 0:
+            time.sleep(0.5)
+        return plain(loop, worker, *rest)
+
+    monkeypatch.setattr(InnerLoop, "_piece", piece)
+    try:
+        torch.set_num_threads(2)
+        found = MetaTrainer(net(), SGD(0.1), meta_batch=6, piece=1).fit(arrays(), 1).phi
+    finally:
+        torch.set_num_threads(before)
+    assert len(order) == 6 and order.count(1) > 3
+    assert torch.equal(found, MetaTrainer(net(), SGD(0.1), meta_batch=6).fit(arrays(), 1).phi)
+
+
+@pytest.mark.parametrize("within", [SGD(0.1), Adam(0.01), DoG(0.1)], ids=repr)
+def test_a_task_that_two_threads_share_goes_on_where_it_was(within, monkeypatch):
+    """Of five tasks two threads play two each, and half of the steps of the fifth."""
+    found, calls, plain, before = [], [], InnerLoop._piece, torch.get_num_threads()
+
+    def piece(loop, worker, rows, steps, held):
+        calls.append((rows.start, steps))
+        if len(calls) > 20:
+            raise ArithmeticError
+        return plain(loop, worker, rows, steps, held)
+
+    monkeypatch.setattr(InnerLoop, "_piece", piece)
+    try:
+        for threads in (1, 2):
+            calls.clear()
+            torch.set_num_threads(threads)
+            trained = MetaTrainer(net(), within, meta_batch=5, piece=1).fit(arrays(), 2)
+            found.append(trained.phi)
+        assert calls.count((4, range(2))) == calls.count((4, range(2, 4))) == 2 and len(calls) == 12
+        calls += [None] * 20
+        with pytest.raises(ArithmeticError):  # and nobody waits for the other half
+            trained.fit(arrays(), 3)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*found)
 
 
 def test_threads_that_were_stopped_do_not_go_on(monkeypatch):

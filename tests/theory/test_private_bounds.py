@@ -192,6 +192,61 @@ def test_the_sums_of_the_nodes_against_the_matrix_of_the_tree():
         assert noise_price(T, 2, scale, failure=0.1, moves=moves) == pytest.approx(expected)
 
 
+def four_tasks(epsilon, radius):
+    """The private bound on TAR of four tasks with optima at 0.1, −0.2, 0.3 and 0.2, clipped at
+    ``radius`` in a ball of radius 1, and the noise. The third has four rounds: it weighs 2.
+    """
+    rows = ((0.1, 1), (-0.2, 1), (0.3, 4), (0.2, 1))
+    tasks = [fmrl.Task([[1.0]] * m, [y] * m, loss=fmrl.Squared()) for y, m in rows]
+    tree = fmrl.Tree(epsilon, 1e-3, 4, radius=radius)
+    algo = fmrl.FMRL(fmrl.Ball(1.0), similarity=fmrl.Known(0.5), private=tree, lipschitz=1.0)
+    (found,) = (b for b in fmrl.certify(fmrl.run(algo, tasks)).bounds if "private" in b.name)
+    return found, 2 * radius * tree.noise
+
+
+def test_the_price_of_four_tasks_by_hand():
+    """phi moves by −0.3, 0.35 and 2/15. With this noise it is best to give one task up to the
+    largest B there is, M = 2. The second mean uses the node of tasks 1 and 2, the third that node
+    and the one of task 3.
+    """
+    found, s = four_tasks(9.0, 0.4)
+    x = math.log(200)  # fails once in 100 runs
+    q, line = s**2 * (1 + 2 * math.sqrt(x) + 2 * x), s * math.sqrt(2 * x)
+    none = line * math.sqrt(0.3**2 + (0.35 / 2 + 2 / 45) ** 2 + (2 / 45) ** 2)
+    none += q * (1 + 1 / 4 + 2 / 9) / 2
+    one = 2 + q * (1 / 4 + 2 / 9) / 2 + line * math.hypot(0.35 / 2 + 2 / 45, 2 / 45)
+    two = 4 + q * (2 / 9) / 2 + line * math.hypot(2 / 45, 2 / 45)
+    assert one < 0.95 * min(none, two)
+    assert found.terms["privacy"] == pytest.approx(2 * one / (0.5 * 4), rel=1e-9)
+
+
+def test_the_price_of_four_clipped_tasks_by_hand():
+    """0.3 is clipped to 0.25, so phi moves by −0.3, 0.3 and 0.15; three values of k share the
+    failure, and one task is given up again."""
+    found, s = four_tasks(7.0, 0.25)
+    x = math.log(600)
+    q, c, slow = s**2 * (1 + 2 * math.sqrt(x) + 2 * x), 1 / 4 + 2 / 9, 1 / 2 + 2 / 3
+    far = min(c * (0.3**2 + 0.15**2), slow * (0.3**2 / 2 + 0.15**2 / 3))
+    price = 2 + q * c / 2 + math.sqrt(q * far)
+    comparator = (0.0125**2 + 0.2875**2 + 0.1625**2 + 0.1125**2) / 2
+    plain = 0.1**2 / 2 + comparator + (0.3**2 / 2 + 0.3**2 / 3 + 0.15**2 / 4) / 2
+    apart = math.sqrt(0.05**2 / 2)
+    with_noise, without = ((math.sqrt(A) + apart) ** 2 for A in (plain + price, plain))
+    assert found.terms["privacy"] == pytest.approx(with_noise - without, rel=1e-6)
+
+
+@pytest.mark.parametrize(("moves", "steady"), [((0.3, 0.1, 0.6), False), ((0.3, 0.6, 0.1), True)])
+def test_two_ways_to_sum_moves_that_depend_on_the_noise(moves, steady):
+    """By c·Σ‖move‖² or by c'·Σ‖move‖²/t, whichever is less; k = 1 is best."""
+    x, m = math.log(60), [a**2 for a in moves]
+    q = 0.25 * (1 + 2 * math.sqrt(x) + 2 * x)
+    ways = (1 / 4 + 2 / 9) * (m[1] + m[2]), (1 / 2 + 2 / 3) * (m[1] / 2 + m[2] / 3)
+    assert (ways[0] < ways[1]) == steady
+    given = {"most": 1.3, "failure": 0.1, "moves": moves, "adaptive": True}
+    expected = 1.3 + q * (1 / 4 + 2 / 9) / 2 + math.sqrt(q * min(ways))
+    assert noise_price(4, 1, 0.5, **given) == pytest.approx(expected, rel=1e-12)
+
+
 def tasks_of(rng, count, rounds=5, dim=3):
     truth = rng.normal(size=dim) / 3
     made = []

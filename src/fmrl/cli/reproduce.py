@@ -191,7 +191,7 @@ def geometry_command(
     installed. What is not there is named and left out.
 
     A ratio below 1 says that the shape pays. Leaves results, verdicts and a picture in the
-    folder geometry of --out. The same command goes on after a stop. About 11 minutes of processor
+    folder geometry of --out. The same command goes on after a stop. About 13 minutes of processor
     time.
 
     Example:

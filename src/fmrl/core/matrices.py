@@ -7,7 +7,7 @@ from fmrl.core.arrays import Array, device, dot, full, namespace
 
 def T(matrix: Array) -> Array:
     """The transpose of the last two axes."""
-    return namespace(matrix).matrix_transpose(matrix)
+    return matrix.mT
 
 
 def apply(matrix: Array, v: Array) -> Array:
@@ -61,24 +61,23 @@ def geometric_mean(A: Array, B: Array) -> Array:
     array([[2. , 0. ],
            [0. , 1.5]])
     """
-    half = geometric_root(A, B)[0]
-    return namespace(A).matmul(half, T(half))
+    return geometric_roots(A, B)[0]
 
 
-def geometric_root(A: Array, B: Array) -> tuple[Array, Array, Array]:
-    """R with R·Rᵀ = H = A # B⁻¹, tr(H⁻¹) and r ≥ 0 with Σr = tr(HB) = tr(H⁻¹A).
+def geometric_roots(A: Array, B: Array) -> tuple[Array, Array, Array]:
+    """H = A # B⁻¹, W with W·Wᵀ = H⁻¹, and r ≥ 0 with Σr = tr(HB) = tr(H⁻¹A).
 
     With A = C·Cᵀ, Cᵀ·B·C = V·r²·Vᵀ and L = C·V: H = L·diag(1/r)·Lᵀ, and H⁻¹ = L⁻ᵀ·diag(r)·L⁻¹ with
     L⁻ᵀ = B·L·diag(r⁻²).
     """
-    xp = namespace(A)
+    xp, eps = namespace(A), namespace(A).finfo(A.dtype).eps
     # Room for rounding. Cholesky's own is relative to the diagonal: units do not matter.
-    room = 16 * xp.finfo(A.dtype).eps * xp.linalg.diagonal(A)
+    room = 16 * eps * xp.linalg.diagonal(A)
     C = xp.linalg.cholesky(raised(xp.asarray(A, copy=True), room))
     BC = xp.matmul(B, C)
     values, V = xp.linalg.eigh(xp.matmul(T(C), BC))
-    tiny = xp.finfo(A.dtype).eps ** 2 * values[..., -1:] + 1e-300
-    r = xp.sqrt(xp.maximum(values, tiny))
-    half = V / xp.sqrt(r)[..., None, :]
-    back = xp.matmul(BC, half / r[..., None, :])  # H⁻¹ = back·backᵀ
-    return xp.matmul(C, half), trace_of(back, back), r
+    r = xp.sqrt(xp.maximum(values, eps**2 * values[..., -1:] + 1e-300))
+    V /= xp.sqrt(r)[..., None, :]
+    root = xp.matmul(C, V)
+    V /= r[..., None, :]
+    return xp.matmul(root, T(root)), xp.matmul(BC, V), r

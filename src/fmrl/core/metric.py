@@ -13,7 +13,6 @@ both meet.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -82,7 +81,8 @@ class Metric(ABC):
     @property
     def arrays(self) -> dict[str, Array]:
         """What it is made of, by name."""
-        return {name: getattr(self, name) for name in self.__match_args__}  # type: ignore[attr-defined]
+        made_of = ((n, getattr(self, n)) for n in self.__match_args__)  # type: ignore[attr-defined]
+        return {name: a for name, a in made_of if a is not None}
 
     @property
     def lead(self) -> int:
@@ -245,7 +245,8 @@ class Full(Metric):
     """Any symmetric positive definite matrix.
 
     Args:
-        matrix: [..., d, d].
+        matrix: H, [..., d, d].
+        inverse_root: W with W·Wᵀ = H⁻¹ where one is known, [..., d, d]: nothing is solved then.
 
     >>> import numpy as np
     >>> H = Full(np.array([[2.0, 1.0], [1.0, 2.0]]))
@@ -254,24 +255,16 @@ class Full(Metric):
     """
 
     matrix: Array  # [..., d, d]
+    inverse_root: Array | None = None  # [..., d, d]
     kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
 
     def times(self, v):
         return apply(self.matrix, v)
 
     def solve(self, v):
+        if self.inverse_root is not None:
+            return apply(self.inverse_root, apply(T(self.inverse_root), v))
         return namespace(v).linalg.solve(self.matrix, v[..., None])[..., 0]
-
-    def distance(self, v):
-        # A task's bound and the rule that learns from the task ask for the same one.
-        one = self.matrix.ndim == 2 and math.prod(v.shape) == v.shape[-1]
-        last = self.kept.get("distance") if one else None
-        if last is not None and not anywhere(last[0] != v):
-            return namespace(v).reshape(last[1], v.shape[:-1])
-        found = super().distance(v)
-        if one:
-            self.kept["distance"] = v, found
-        return found
 
     def path(self, v):
         values, vectors = self._eigen
@@ -326,7 +319,8 @@ class Relative(Full):
         return Full(self.matrix / (unit[..., :, None] * unit[..., None, :]))
 
 
-_OWN = {"steps": 1, "factor": 2, "matrix": 2}  # axes of an array that are not leading
+# Axes of an array that are not leading.
+_OWN = {"steps": 1, "factor": 2, "matrix": 2, "inverse_root": 2}
 METRICS = {kind.__name__: kind for kind in (Diagonal, Spiked, Full, Relative)}
 
 

@@ -273,11 +273,10 @@ class MetaLevel:
 
         ends [R, K, P]: moments where the tasks ended, each of which began at ``second`` [R, P].
         """
-        weights = self.weights(ends.shape[1], steps)
-        total = (weights[0] * ends[:, 0]).contiguous()
-        for k in range(1, len(weights)):
-            total.add_(ends[:, k], alpha=weights[k])
-        self.fold(second, total, len(weights), steps)
+        count, decay = ends.shape[1], self.within.beta2**steps
+        later = torch.arange(count - 1, -1, -1, dtype=torch.float64, device=ends.device)
+        total = (decay**later).to(ends.dtype) @ ends  # `weights`, made on the device
+        self.fold(second, total, count, steps)
 
     def fold(self, second: torch.Tensor, total: torch.Tensor, count: int, steps: int) -> None:
         """`carry` from the weighted sum of the tasks' moments [R, P] alone, in place."""

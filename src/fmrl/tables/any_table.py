@@ -180,8 +180,8 @@ def from_array(X: np.ndarray, names: Iterable[str], text: Collection[str] = ()) 
         names: Of its columns.
         text: Columns that are text even where they look like numbers.
 
-    >>> from_array(np.array([["1.5", "a"], ["2", "b"]]), ["x0", "x1"]).schema
-    Schema([('x0', Float64), ('x1', String)])
+    >>> from_array(np.array([["1.5", "a"], ["2", "b"]]), ["x0", "x1"]).dtypes
+    [Float64, String]
     """
     return pl.DataFrame([_array_series(n, X[:, i], n in text) for i, n in enumerate(names)])
 

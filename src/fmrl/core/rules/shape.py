@@ -24,7 +24,7 @@ import numpy as np
 
 from fmrl.core.arrays import Array, device, full, namespace, to_numpy
 from fmrl.core.domains import Domain
-from fmrl.core.matrices import T, geometric_mean, geometric_root, identity, raised, trace_of
+from fmrl.core.matrices import geometric_roots, identity, raised, trace_of
 from fmrl.core.metric import Diagonal, Full, Metric, Spiked
 from fmrl.core.rules.similarity import SimilarityRule, positive
 from fmrl.errors import FMRLError
@@ -154,37 +154,31 @@ class FullMatrix(_Learned):
     observes: ClassVar[str] = "products"
 
     def init(self, domain, phi):
-        """epsilon/zeta times the identity; memory: t, A, B, cost and tr(H⁻¹)."""
+        """epsilon/zeta times the identity."""
         needs_l2(self, domain)
         eye = identity(phi)
         nothing = full(phi.shape[:-1], 0.0, phi)
         near, steep = self.epsilon**2 * eye, self.zeta**2 * eye
-        inverse = nothing + phi.shape[-1] * self.zeta / self.epsilon
-        return Full(self.epsilon / self.zeta * eye), (nothing, near, steep, nothing, inverse)
+        first = self.epsilon / self.zeta
+        return Full(first * eye, eye / first**0.5), (nothing, near, steep, nothing)
 
     def update(self, domain, phi, guess, memory, end):
-        """The geometric mean of two growing sums.
-
-        H·B·H = A, so tr(H⁻¹A) = tr(HB), and F_t(H_t) needs of H_t⁻¹ its trace and one product."""
-        t, near, steep, cost, inverse = memory
+        """The geometric mean of two growing sums."""
+        t, near, before, cost = memory
         xp, t = namespace(phi), t + 1
-        step, fade = end.theta - phi, self._fade(t)
-        paid = guess.distance(step) + self.epsilon**2 * fade * inverse
-        paid = paid + trace_of(guess.matrix, steep)
+        step, fade = end.theta - phi, self._fade(t)[..., None]
         near = near + step[..., :, None] * (step / 2)[..., None, :]
-        steep = steep + xp.reshape(end.seen, near.shape)
-        near, steep = (
-            raised(M, (by**2 * fade)[..., None])
-            for M, by in ((near, self.epsilon), (steep, self.zeta))
-        )
-        paid = paid + trace_of(guess.matrix, steep)
-        half, inverse, roots = geometric_root(near, steep)
-        cost = cost + paid - 2 * xp.sum(roots, axis=-1)
-        return Full(xp.matmul(half, T(half))), (t, near, steep, cost, inverse)
+        near = raised(near, self.epsilon**2 * fade)
+        steep = raised(before + xp.reshape(end.seen, near.shape), self.zeta**2 * fade)
+        # H·B·H = A: tr(H⁻¹A) = tr(HB) before the task.
+        W, paid = guess.inverse_root, trace_of(guess.matrix, before + steep)
+        paid = paid + guess.distance(step) + self.epsilon**2 * fade[..., 0] * trace_of(W, W)
+        H, W, roots = geometric_roots(near, steep)
+        return Full(H, W), (t, near, steep, cost + paid - 2 * xp.sum(roots, axis=-1))
 
     def guess_of(self, domain, phi, memory):
         """The geometric mean."""
-        return Full(geometric_mean(memory[1], memory[2]))
+        return Full(*geometric_roots(memory[1], memory[2])[:2])
 
 
 @dataclass(frozen=True)

@@ -10,17 +10,12 @@ beta:
     dy = gamma·r·(dz − mean(dz) − xhat·mean(dz·xhat)) = a·dz + b·y + c
 
 with a, b, c [T, 1, F] per channel.
-
-On a CPU, threads with tasks of their own (`share`) beat splitting every small product between the
-cores."""
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch import nn
@@ -237,36 +232,6 @@ def _windows(padded: torch.Tensor, b: Block) -> torch.Tensor:
 def _images(x: torch.Tensor) -> torch.Tensor:
     """[T, B, H, W, C] as torch's [T·B, C, H, W], channels last in memory."""
     return x.flatten(0, 1).permute(0, 3, 1, 2)
-
-
-@cache
-def _pool(count: int) -> ThreadPoolExecutor:
-    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
-    list(pool.map(lambda i: torch.zeros(1) + i, range(count)))
-    return pool
-
-
-def share(jobs: Sequence[Callable[[], None]], threads: int) -> None:
-    """Run the jobs, at most ``threads`` at a time, each on one thread; one thread is this one.
-
-    >>> done = []
-    >>> share([lambda: done.append(1), lambda: done.append(2)], 2)
-    >>> sorted(done)
-    [1, 2]
-    """
-    if threads == 1 or len(jobs) == 1:
-        for job in jobs:
-            job()
-        return
-    mine = torch.get_num_threads()
-    futures = [_pool(threads).submit(job) for job in jobs]
-    try:
-        for future in futures:
-            future.result()
-    finally:  # stopped or not, nobody goes on writing to what the caller will use again
-        wait(futures)
-    if torch.get_num_threads() != mine:
-        torch.set_num_threads(mine)
 
 
 def layers(module: nn.Module) -> list[nn.Module] | None:

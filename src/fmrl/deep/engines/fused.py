@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +16,7 @@ from fmrl.deep.engines.by_hand import Block, Plan
 
 PRECISIONS = ("ieee", "tf32", "bf16")
 PROGRAMS = 128  # that a launch should have, about one for each multiprocessor
+SPLIT = 160  # tasks up to which rows are split between programs
 
 
 def available() -> bool:
@@ -81,14 +84,18 @@ class Tiles:
     data: tuple[Tile, Tile, Tile, Tile]
     weight: tuple[Tile, Tile, Tile, Tile]
     first: tuple[int, int] = 128, 4  # rows at a time in the first block, and warps
-    few: tuple[int, int] = 1024, 8  # the same where few tasks leave multiprocessors idle
     sweep: int = 128  # rows at a time where batch norm's backward pass goes over them again
+    part: int = 128  # rows of a program where few tasks are split,
+    few: tuple[int, int] = 256, 4  # in the first block, and its warps,
+    few_sweep: int = 32  # and where batch norm goes over them again
 
-    def of(self, kernel: str, rows: int, tasks: int, filters: int) -> Tile:
-        """The tile of ``kernel``; narrower where few tasks would leave multiprocessors idle."""
+    def of(self, kernel: str, rows: int, programs: int, filters: int) -> Tile:
+        """The tile of ``kernel``; narrower where a launch would leave multiprocessors idle.
+
+        programs: those that it has beside the cut by channels."""
         tile = getattr(self, kernel)[sum(rows > limit for limit in (128, 320, 512))]
         channels = min(tile.channels, filters)
-        while kernel != "weight" and channels > 16 and tasks * filters < channels * PROGRAMS:
+        while kernel != "weight" and channels > 16 and programs * filters < channels * PROGRAMS:
             channels //= 2
         return replace(tile, channels=channels)
 
@@ -105,7 +112,12 @@ HALF = Tiles(
 
 
 class FusedStep:
-    """Launches one inner step of ``tasks`` stacked tasks; holds the activations in between."""
+    """Launches one inner step of ``tasks`` stacked tasks; holds the activations in between.
+
+    A program sees all rows of its channels. Where few tasks would leave multiprocessors idle it
+    sees a part of them, and a second launch does what batch norm can only do after all. Gradients
+    of weights, which nobody waits for, are computed beside the backward pass.
+    """
 
     def __init__(
         self, plan: Plan, tasks: int, batch: int, within: Any, precision: str, device: Any,
@@ -116,6 +128,7 @@ class FusedStep:
         self.low = precision == "bf16"
         self.tiles = tiles or (HALF if self.low else FULL)
         self.wide = wide or tasks  # the stack size that tiles are chosen for
+        self.split = self.wide <= SPLIT
         self.scale = 1.0 / batch if scale is None else scale  # of one sample in the loss
         store = torch.bfloat16 if self.low else torch.float32
         self.precision = "tf32" if self.low else precision
@@ -125,6 +138,24 @@ class FusedStep:
         self.dy = [torch.empty_like(x) for x in self.xhat]
         self.rstd = [torch.empty(tasks, f, device=device) for _ in rows]
         self.small = torch.empty(tasks, 2 * len(rows) * f, device=device)
+        most = 4 * math.ceil(max(rows) / self.tiles.part) if self.split else 0  # parts of a launch
+        self.raw = torch.empty(tasks if self.split else 0, max(rows), f, device=device)
+        self.sums = torch.empty(tasks, most, 2, f, device=device)
+        self.parts = torch.empty(tasks, most, 9 * plan.blocks[0].channels * f, device=device)
+        self.side = None
+        if self.split and self.small.is_cuda:
+            kept = torch.cuda.current_stream(device).priority
+            self.side = torch.cuda.Stream(device, priority=kept)
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """After what was launched so far, beside what is launched next."""
+        if self.side is None:
+            yield
+            return
+        self.side.wait_stream(torch.cuda.current_stream(self.side.device))
+        with torch.cuda.stream(self.side):
+            yield
 
     def __call__(self, inputs, theta, second, average, index, label, eta, bias, loss) -> None:
         """Move theta [T, P] (kernel order) by one step, in place, and write loss [T].
@@ -133,6 +164,7 @@ class FusedStep:
         """
         import triton.language as tl
 
+        from fmrl.deep.kernels import first_block
         from fmrl.deep.kernels import fused as kernels
 
         p, g, n, size = self.plan, self.tiles, self.tasks, len(self.plan.order)
@@ -142,31 +174,48 @@ class FusedStep:
         second, average = theta if second is None else second, theta if average is None else average
         math_ = {"PRECISION": self.precision, "TYPE": tl.bfloat16 if self.low else tl.float32}
         small, first = self.small.shape[1], p.blocks[0]
-        moved = theta, second, average
+        moved, cut = (theta, second, average), {"SPLIT": self.split, "SUMS": self.sums[:1].numel()}
 
         def shape(b: Block) -> dict:
             return {"B": batch, "H": b.side, "OH": b.out, "PAD": b.pads[0], "F": f}
 
-        def tiled(kernel: str, count: int) -> tuple[int, int, Tile, dict]:
-            tile = g.of(kernel, count, self.wide, f)
+        def tiled(kernel: str, count: int) -> tuple[int, int, int, Tile, dict]:
+            """Rows of a program, programs by channels and by rows, the tile, Triton's options."""
+            rows = power(min(count, g.part) if self.split and kernel != "weight" else count)
+            parts = math.ceil(count / rows)
+            tile = g.of(kernel, count, self.wide * parts, f)
             options = {"NB": tile.channels, "num_stages": tile.stages}
-            return power(count), f // tile.channels, tile, options
+            return rows, f // tile.channels, parts, tile, options
 
-        nb = min(32, f)
-        rows, warps = g.few if self.low and self.wide * f < nb * PROGRAMS else g.first
+        def normalise(i: int, made: int) -> None:
+            """The second launch of block i, whose programs have ``made`` rows each."""
+            count, sweep = batch * p.blocks[i].out ** 2, g.few_sweep
+            kernels.normalise[(n, 1, math.ceil(count / sweep))](
+                self.raw, self.sums, theta, self.xhat[i], self.act[i], self.rstd[i], size,
+                2 * i * f, first.eps, M=count, F=f, MB=made, SB=sweep, NB=f, ACT=i < last,
+                SUMS=cut["SUMS"],
+            )  # fmt: skip
+
+        nb, (rows, warps) = (min(16, f), g.few) if self.split else (min(32, f), g.first)
         taps = {"CIN": first.channels, "RB": rows, "KP": power(9 * first.channels), "NB": nb}
         taps["num_warps"] = warps
-        kernels.first_forward[(n, f // nb)](
-            inputs, index, theta, self.xhat[0], self.act[0], self.rstd[0], size, first.weight, 0,
-            first.eps, PRECISION=self.precision, **taps, **shape(first),
+        chunks = math.ceil(batch * first.out**2 / rows) if self.split else 1
+        first_block.first_forward[(n, f // nb, chunks)](
+            inputs, index, theta, self.xhat[0], self.act[0], self.rstd[0], self.raw, self.sums,
+            size, first.weight, 0, first.eps, PRECISION=self.precision, **taps, **shape(first),
+            **cut,
         )  # fmt: skip
+        if self.split:
+            normalise(0, rows)
         for i, b in enumerate(p.blocks[1:], 1):
-            rows, programs, tile, options = tiled("forward", batch * b.out**2)
-            kernels.forward[(n, programs)](
-                self.act[i - 1], theta, self.xhat[i], self.act[i], self.rstd[i], size, b.weight,
-                2 * i * f, first.eps, MB=rows, KB=min(tile.depth, f), ACT=i < last,
-                num_warps=tile.warps(rows), **options, **shape(b), **math_,
+            rows, programs, parts, tile, options = tiled("forward", batch * b.out**2)
+            kernels.forward[(n, programs, parts)](
+                self.act[i - 1], theta, self.xhat[i], self.act[i], self.rstd[i], self.raw,
+                self.sums, size, b.weight, 2 * i * f, first.eps, MB=rows, KB=min(tile.depth, f),
+                ACT=i < last, num_warps=tile.warps(rows), **options, **shape(b), **math_, **cut,
             )  # fmt: skip
+            if self.split:
+                normalise(i, rows)
         kernels.head[(n,)](
             self.xhat[last], self.rstd[last], label, *moved, loss, self.dy[last], self.small, eta,
             bias, size, p.dense, 2 * last * f, beta2, eps, self.scale, B=batch,
@@ -174,26 +223,40 @@ class FusedStep:
             LAYER=last, SMALL=small, num_warps=8 if batch <= 16 else 16, **math_, **rule,
         )  # fmt: skip
         for i in range(last, 0, -1):
-            b = p.blocks[i]
-            rows, programs, tile, options = tiled("data", batch * math.ceil(b.side / 2) ** 2)
-            kernels.backward_data[(n, programs)](
+            b, facts = p.blocks[i], {"LAYER": i - 1, "SMALL": small}
+            rows, programs, parts, tile, options = tiled("data", batch * (-(-b.side // 2)) ** 2)
+            kernels.backward_data[(n, programs, 4 * parts if self.split else 1)](
                 self.dy[i], self.xhat[i - 1], self.rstd[i - 1], theta, self.dy[i - 1], self.small,
-                size, b.weight, 2 * (i - 1) * f, MC=rows, KB=min(tile.depth, f),
-                SB=min(rows, g.sweep), LAYER=i - 1, SMALL=small, num_warps=tile.warps(rows),
-                **options, **shape(b), **math_,
+                self.sums, size, b.weight, 2 * (i - 1) * f, MC=rows, KB=min(tile.depth, f),
+                SB=min(rows, g.sweep), num_warps=tile.warps(rows), **facts, **options, **shape(b),
+                **math_, **cut,
             )  # fmt: skip
-            rows, programs, tile, options = tiled("weight", batch * b.out**2)
-            kernels.backward_weight[(n, 9, programs)](
-                self.dy[i], self.act[i - 1], *moved, eta, bias, size, b.weight, beta2, eps,
-                RB=min(tile.depth, rows), PRECISION=self.precision, num_warps=4, **options,
-                **shape(b), **rule,
-            )  # fmt: skip
-        kernels.first_weight[(n, f // nb)](
-            inputs, index, self.dy[0], *moved, eta, bias, size, first.weight, beta2, eps, **taps,
-            **shape(first), **math_, **rule,
+            if self.split:
+                count = batch * b.side**2
+                kernels.normalise_back[(n, 1, math.ceil(count / g.few_sweep))](
+                    self.xhat[i - 1], self.rstd[i - 1], theta, self.dy[i - 1], self.small,
+                    self.sums, size, 2 * (i - 1) * f, PARTS=4 * parts, M=count, F=f, NB=f,
+                    SB=g.few_sweep, SUMS=cut["SUMS"], **facts,
+                )  # fmt: skip
+            rows, programs, _, tile, options = tiled("weight", batch * b.out**2)
+            with self._aside():
+                kernels.backward_weight[(n, 9, programs)](
+                    self.dy[i], self.act[i - 1], *moved, eta, bias, size, b.weight, beta2, eps,
+                    RB=min(tile.depth, rows), PRECISION=self.precision, num_warps=4, **options,
+                    **shape(b), **rule,
+                )  # fmt: skip
+        first_block.first_weight[(n, f // nb, chunks)](
+            inputs, index, self.dy[0], self.parts, *moved, eta, bias, size, first.weight, beta2,
+            eps, SPLIT=self.split, **taps, **shape(first), **math_, **rule,
         )  # fmt: skip
-        facts = {"SMALL": small, "SP": power(small), "num_warps": 4} | rule
-        kernels.small_step[(n,)](*moved, self.small, eta, bias, size, beta2, eps, **facts)
+        count = 9 * first.channels * f
+        facts = {"SMALL": small, "SP": power(small), "TAPS": count, "TP": power(count)}
+        first_block.small_step[(n,)](
+            *moved, self.small, self.parts, eta, bias, size, first.weight, beta2, eps,
+            PARTS=chunks * self.split, num_warps=4, **facts, **rule,
+        )  # fmt: skip
+        if self.side is not None:
+            torch.cuda.current_stream(self.side.device).wait_stream(self.side)
 
 
 def descend(within, theta, second, average, squares, gradient, frozen, eta, bias) -> None:

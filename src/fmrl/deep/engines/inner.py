@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
@@ -16,9 +15,9 @@ from torch import nn
 
 from fmrl.deep.engines import by_hand, fused, on_cpu, pooled
 from fmrl.deep.engines.agreement import agrees, descend_error, fused_error, pooled_error
-from fmrl.deep.engines.by_hand import share
 from fmrl.deep.engines.functions import mix
 from fmrl.deep.engines.stacked import FORMS, Stacked
+from fmrl.deep.engines.threads import available, each_of, spread
 from fmrl.deep.losses import (
     CLASSIFIES,
     Loss,
@@ -74,8 +73,7 @@ class InnerLoop:
         if device.type == "cpu" and path == "auto":
             # A thread with tasks of its own does not wait for others at every product.
             stacks = not self.plain_cpu or on_cpu.dense(module)
-            each = -(-tasks // torch.get_num_threads())
-            self.piece = min(self.piece, CPU_TASKS if stacks else 1, each)
+            self.piece = min(self.piece, CPU_TASKS if stacks else 1, each_of(tasks))
         elif self.hand is not None and not self.pooled:
             self.piece = min(self.piece, max(1, PATCHES // self.hand.patches(batch)))
         found = self.plan or self.hand
@@ -148,30 +146,37 @@ class InnerLoop:
             outputs = self.apply(theta, self.inputs[rows % len(self.inputs)])
         check_loss(self.loss, outputs, targets)
 
-    def play(self) -> None:
-        """All steps of all tasks, a piece at a time; on a CPU each thread has its own."""
+    def play(self, begin: Callable[[slice], None] | None = None) -> None:
+        """All steps of all tasks, a piece at a time; on a CPU each thread has its own.
+
+        begin: puts the tasks of a slice where they start; without it they are there.
+        """
         starts = range(0, self.tasks, self.piece)
         pieces = [slice(i, min(i + self.piece, self.tasks)) for i in starts]
-        threads = 1 if self.theta.is_cuda else min(torch.get_num_threads(), len(pieces))
-
+        threads = self.threads
         if self.plan is None and self.hand is None:
             for worker in range(threads):  # copied before anyone calls the module
                 for tasks in {len(self.theta[rows]) for rows in pieces} if self.plain_cpu else {0}:
                     self._once(worker, tasks)
+        if begin is not None and threads == 1:
+            begin(slice(0, self.tasks))
+            begin = None
 
-        def job(worker: int) -> None:
-            for rows in pieces[worker::threads]:
-                self._piece(worker, rows)
+        def some(worker: int, rows: slice, steps: range, held: Any) -> Any:
+            if begin is not None and steps.start == 0:  # by the thread that needs them first
+                begin(rows)
+            return self._piece(worker, rows, steps, held)
 
         with _products(self.precision):
-            share([partial(job, worker) for worker in range(threads)], threads)
+            spread(some, pieces, self.steps, threads)
 
-    def _piece(self, worker: int, rows: slice) -> None:
+    def _piece(self, worker: int, rows: slice, steps: range, held: Any) -> Any:
+        """Some steps of the tasks ``rows``; held: what an inner rule with a ``move`` of its own
+        keeps between steps, which is returned."""
         parts = (self.theta, self.second, self.average, self.squares)
         theta, second, average, squares = (None if a is None else a[rows] for a in parts)
         eta = self.eta[rows].view(len(theta), -1)
-        held = None  # what an inner rule with a ``move`` of its own keeps between steps
-        for s in range(self.steps):
+        for s in steps:
             index, label, loss = (v[s, rows] for v in (self.index, self.label, self.losses))
             bias = self.bias[s : s + 1]
             if self.plan is not None:
@@ -188,6 +193,7 @@ class InnerLoop:
                 continue
             facts = self.within, theta, second, average, observed, gradient, self.frozen, eta, bias
             (fused.descend if self.kernels else descend)(*facts)
+        return held
 
     def _gradient(self, worker: int, theta, index, label, key):
         """Losses [T] and gradient [T, P] of one mini-batch; the gradient may be written to."""
@@ -220,6 +226,12 @@ class InnerLoop:
         return self.made[key]
 
     @property
+    def threads(self) -> int:
+        """Those that have tasks of their own."""
+        pieces = -(-self.tasks // self.piece)
+        return 1 if self.theta.is_cuda else min(available(), pieces)
+
+    @property
     def scale(self) -> float:
         """The weight of one sample in the loss."""
         return 1.0 if self.loss is summed_cross_entropy else 1.0 / self.batch
@@ -228,7 +240,7 @@ class InnerLoop:
     def launches(self) -> int:
         """About how many kernels `play` launches on a GPU."""
         plain = 60 * (self.tasks if self.apply.looped else 1)
-        return self.steps * (14 if self.plan is not None else plain)
+        return self.steps * (20 if self.plan is not None else plain)
 
     def bias_at(self, before: int | torch.Tensor) -> torch.Tensor:
         """sqrt(1 − beta2^t) of the loop's steps after ``before`` others, [..., steps]."""
@@ -281,8 +293,10 @@ def _products(precision: str):
         torch.backends.cuda.matmul.allow_tf32 = kept
 
 
-def capture(body: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """``body`` as one CUDA graph, after two plain calls of it.
+def capture(
+    body: Callable[[], None], device: torch.device, tried: bool = False
+) -> Callable[[], None]:
+    """``body`` as one CUDA graph, after two plain calls of it unless it was ``tried`` before.
 
     On a CPU, and where tasks go through a network in turn, it is ``body`` itself.
     """
@@ -291,8 +305,8 @@ def capture(body: Callable[[], None], device: torch.device) -> Callable[[], None
     side = torch.cuda.Stream(device, priority=torch.cuda.current_stream(device).priority)
     side.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(side):
-        body()
-        body()
+        for _ in range(0 if tried else 2):
+            body()
     torch.cuda.current_stream(device).wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     try:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fmrl.deep.engines.inner import InnerLoop, capture
+from fmrl.deep.engines.threads import alone
 from fmrl.deep.meta_level import MetaLevel, MetaState, Played
 from fmrl.deep.ranks import Ranks, shared
 from fmrl.deep.tasks import Tasks
@@ -65,8 +67,14 @@ class MetaIteration:
         self.side = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.memories: list[Any] = []  # the meta-update's counters after each meta-iteration loaded
         self.kept = [t.clone() for t in state.tensors()]
+        # Kernels that wait for each other have little else to wait for than the next graph.
+        few = loop.plan is not None and device.type == "cuda"
+        self.group = max(1, LAUNCHES // (self.turns * loop.launches)) if few else 1
         try:
-            self.once = capture(self.body, device)
+            self.once = self.several = capture(self.body, device)
+            if self.group > 1:
+                several = partial(_repeat, self.body, self.group)
+                self.several = capture(several, device, tried=True)
         finally:  # capturing moved them
             _restore(state.tensors(), self.kept)
 
@@ -102,21 +110,24 @@ class MetaIteration:
         before = torch.arange(count * turns).view(count, turns) * (K // turns * steps)
         before = (self.state.taken + before) * self.carried
         self._send(self.bias, self.loop.bias_at(before[..., None]))
+        if self.level.similarity is None:  # else with every meta-iteration
+            self._step()
         self.at.zero_()
 
     def replay(self, count: int) -> None:
         """Run the next ``count`` of those loaded; whatever stops it, whole ones have been made."""
         group = count if self.at.is_cuda else 1  # on a GPU they take no time: all or none
-        for start in range(0, count, group):
-            self._some(min(group, count - start))
+        with alone() if self.loop.threads > 1 else nullcontext():
+            for start in range(0, count, group):
+                self._some(min(group, count - start))
 
     def _some(self, count: int) -> None:
         state = self.state
         _restore(self.kept, state.tensors())
         before, taken, memory = state.iteration, state.taken, state.meta
         try:
-            for _ in range(count):
-                self.once()
+            _repeat(self.several, count // self.group)
+            _repeat(self.once, count % self.group)
             state.iteration += count
             state.taken += count * self.meta_batch * self.loop.steps
             if self.memories:
@@ -132,34 +143,25 @@ class MetaIteration:
         """One meta-iteration, on buffers alone, so that it can be captured."""
         loop, state, level, R, K = self.loop, self.state, self.level, self.runs, self.own
         per = K // self.turns
-        tables = self.index, self.label, self.bias, self.number
-        index, label, bias, number = (t.index_select(0, self.at)[0] for t in tables)
-        eta = level.eta(state.guess, self.size, self.rates)
-        loop.eta.view(R, per, -1).copy_(eta.view(R, 1, -1).expand(-1, per, -1))
-        if self.carried:
-            loop.second.view(R, per, -1).copy_(state.second[:, None].expand(-1, per, -1))
-        losses = torch.zeros_like(self.losses[0])
+        tables = [(self.index, loop.index), (self.label, loop.label), (self.bias, loop.bias)]
+        tables += [] if loop.number is None else [(self.number, loop.number)]
+        if level.similarity is not None:
+            self._step()
+        losses = None
         for turn in range(self.turns):
-            loop.index.copy_(index[turn])
-            loop.label.copy_(label[turn])
-            loop.bias.copy_(bias[turn])
-            if loop.number is not None:
-                loop.number.copy_(number[turn])
-            loop.theta.view(R, per, -1).copy_(state.phi[:, None].expand(-1, per, -1))
-            if loop.second is not None and not self.carried:
-                loop.second.zero_()
-            for total in (loop.average, loop.squares):
-                if total is not None:
-                    total.zero_()
-            loop.play()
+            for table, buffer in tables:
+                torch.index_select(table[:, turn], 0, self.at, out=buffer[None])
+            loop.play(partial(self._begin, turn == 0))
             average = None if loop.average is None else loop.average / loop.steps
             ends = level.update.vector(Played(loop.theta, average), None).view(R, per, -1)
             if self.ends is not None:
                 self.ends[:, turn : turn + 1].copy_(ends)
-            losses += loop.losses.view(loop.steps, R, per).mean((0, 2))
+            mean = loop.losses.view(loop.steps, R, per).mean((0, 2))
+            losses = mean if losses is None else losses + mean
         scheduled = isinstance(state.meta, int)
         fraction = self.fraction.index_select(0, self.at)[0] if scheduled else None
-        ends, losses = ends if self.ends is None else self.ends, losses / self.turns
+        if self.ends is not None:
+            ends, losses = self.ends, losses / self.turns
         # Adam alone is played in turns, and of its tasks nothing is observed.
         squares = None if loop.squares is None else loop.squares.view(R, K, -1)
         seen = level.seen(squares, loop.theta, state)
@@ -180,6 +182,27 @@ class MetaIteration:
         self.losses.index_copy_(0, self.at, losses[None])
         self.at += 1
 
+    def _step(self) -> None:
+        """The inner step of each run for all its tasks."""
+        eta = self.level.eta(self.state.guess, self.size, self.rates).view(self.runs, 1, -1)
+        per = self.own // self.turns
+        self.loop.eta.view(self.runs, per, -1).copy_(eta.expand(-1, per, -1))
+
+    def _begin(self, first: bool, rows: slice) -> None:
+        """Put tasks ``rows`` where they start, in the first turn or a later one."""
+        loop, state, per = self.loop, self.state, self.loop.tasks // self.runs
+        pairs = [(loop.theta, state.phi)]
+        pairs += [(loop.second, state.second)] if self.carried and first else []
+        for buffer, value in pairs:
+            if len(buffer[rows]) == len(buffer):  # on a GPU one call
+                buffer.view(self.runs, per, -1).copy_(value[:, None].expand(-1, per, -1))
+                continue
+            for task in range(rows.start, rows.stop):
+                buffer[task].copy_(value[task // per])
+        for buffer in (loop.average, loop.squares, None if self.carried else loop.second):
+            if buffer is not None:
+                buffer[rows].zero_()
+
     def _send(self, table: torch.Tensor, values: torch.Tensor) -> None:
         values = values.to(table.dtype).contiguous()
         values = values.pin_memory() if table.is_cuda else values
@@ -194,6 +217,11 @@ class MetaIteration:
         with torch.cuda.stream(self.side):
             yield
         torch.cuda.current_stream(self.at.device).wait_stream(self.side)
+
+
+def _repeat(body: Callable[[], None], times: int) -> None:
+    for _ in range(times):
+        body()
 
 
 def _restore(tensors: Iterable[torch.Tensor], kept: Iterable[torch.Tensor]) -> None:

@@ -32,6 +32,11 @@ CALLS = 4  # on the same inputs, to see whether a network repeats
 CLOSE = 1e-10  # of the largest number, in float64 on a CPU
 SINGLE = 1e-4  # of the largest number, in the network's own dtype on a CPU
 NEAR = 0.05  # of the length of outputs and gradient, in reduced precision on a GPU
+WORDS = {  # for what vmap says
+    "data-dependent control flow": "a branch in it (if, while) depends on the data",
+    ".item()": "it makes a plain number of a tensor (.item(), float, int)",
+    "dynamic shape": "the shape of a tensor in it depends on the data",
+}
 
 
 class Stacked:
@@ -122,7 +127,7 @@ class Stacked:
         self.form = self._own()
         if reason is not None:
             self._repeats(rows)
-            what = " and ".join(self.slow) or self.name
+            what = " and ".join(self.slow) or self._at("")
             what += " is run task by task, which is exact but slow"
             # stacklevel: one place, so that Python shows it once
             warnings.warn(f"{what}: {reason}", RuntimeWarning, stacklevel=2)
@@ -216,7 +221,9 @@ class Stacked:
             except torch.OutOfMemoryError:
                 raise
             except Exception as refusal:
-                return entered[-1] if entered else "", str(refusal).partition("\n")[0]
+                said = str(refusal).partition("\n")[0].removeprefix("vmap: ")
+                said = next((plain for part, plain in WORDS.items() if part in said), said)
+                return entered[-1] if entered else "", said
             if not error < close:
                 return "", f"it differs from the network called alone by {error:.1g} on {device}"
         return "", None

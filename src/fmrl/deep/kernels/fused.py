@@ -16,7 +16,7 @@ from fmrl.deep.kernels import tl, triton
 
 
 @triton.jit
-def _descend(
+def descend_at(
     theta, second, average, eta, bias, t, P, at, mask, grad, beta2, eps,
     ADAM: tl.constexpr, AVERAGE: tl.constexpr,
 ):  # fmt: skip
@@ -38,57 +38,6 @@ def _descend(
 
 
 @triton.jit
-def first_forward(
-    images, index, theta, xhat, act, rstd, P, offset, norms, norm_eps, B: tl.constexpr,
-    H: tl.constexpr, OH: tl.constexpr, PAD: tl.constexpr, CIN: tl.constexpr, F: tl.constexpr,
-    RB: tl.constexpr, KP: tl.constexpr, NB: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """First block, from images by number; its product is cheaper done twice than kept.
-
-    Grid (tasks, F/NB)."""
-    t = tl.program_id(0).to(tl.int64)
-    k, n = tl.arange(0, KP), tl.program_id(1) * NB + tl.arange(0, NB)
-    M: tl.constexpr = B * OH * OH
-    at = theta + t * P + offset + k[:, None] * F + n[None, :]
-    weight = tl.load(at, mask=(k < 9 * CIN)[:, None] & (n >= 0)[None, :], other=0.0)
-    total, square = tl.zeros((NB,), tl.float32), tl.zeros((NB,), tl.float32)
-    for start in range(0, M, RB):  # rows beyond M are zero
-        x = _patches(images, index, t, start + tl.arange(0, RB), k, B, H, OH, PAD, CIN)
-        y = tl.dot(x, weight, input_precision=PRECISION)
-        total += tl.sum(y, 0)
-        square += tl.sum(y * y, 0)
-    mean = total / M
-    scale = 1.0 / tl.sqrt(tl.maximum(square / M - mean * mean, 0.0) + norm_eps)
-    tl.store(rstd + t * F + n, scale)
-    gamma, beta = tl.load(theta + t * P + norms + n), tl.load(theta + t * P + norms + F + n)
-    for start in range(0, M, RB):
-        rows = start + tl.arange(0, RB)
-        x = _patches(images, index, t, rows, k, B, H, OH, PAD, CIN)
-        y = (tl.dot(x, weight, input_precision=PRECISION) - mean[None, :]) * scale[None, :]
-        out = t * (M * F) + rows[:, None] * F + n[None, :]
-        live = (rows < M)[:, None]
-        tl.store(xhat + out, y.to(xhat.dtype.element_ty), mask=live)
-        a = tl.maximum(y * gamma[None, :] + beta[None, :], 0.0)
-        tl.store(act + out, a.to(act.dtype.element_ty), mask=live)
-
-
-@triton.jit
-def _patches(
-    images, index, t, rows, k, B: tl.constexpr, H: tl.constexpr, OH: tl.constexpr,
-    PAD: tl.constexpr, CIN: tl.constexpr,
-):  # fmt: skip
-    """The 3x3 patches [rows, taps·CIN] of images by number, zero outside."""
-    live = rows < B * OH * OH
-    image = tl.load(index + t * B + rows // (OH * OH), mask=live, other=0).to(tl.int64)
-    image *= H * H * CIN
-    oh, ow, tap, ci = (rows % (OH * OH)) // OH, rows % OH, k // CIN, k % CIN
-    h, w = 2 * oh[:, None] + (tap // 3)[None, :] - PAD, 2 * ow[:, None] + (tap % 3)[None, :] - PAD
-    inside = live[:, None] & (k < 9 * CIN)[None, :] & (h >= 0) & (h < H) & (w >= 0) & (w < H)
-    at = image[:, None] + (h * H + w) * CIN + ci[None, :]
-    return tl.load(images + at, mask=inside, other=0).to(tl.float32)
-
-
-@triton.jit
 def _normalise(
     acc, live, norms, xhat, act, rstd, rows, c, M: tl.constexpr, F: tl.constexpr, norm_eps,
     ACT: tl.constexpr,
@@ -107,18 +56,59 @@ def _normalise(
 
 
 @triton.jit
+def leave(
+    acc, raw, sums, rows, live, c, M: tl.constexpr, MB: tl.constexpr, F: tl.constexpr,
+):  # fmt: skip
+    """Leave MB of a block's M rows for `normalise`, with their mean and squared deviations."""
+    part = tl.program_id(2)
+    mean = tl.sum(acc, 0) / tl.minimum(MB, M - part * MB)  # rows that are not live are zero
+    off = tl.where(live[:, None], acc - mean[None, :], 0.0)
+    tl.store(raw + rows[:, None] * F + c[None, :], acc, mask=live[:, None])
+    tl.store(sums + 2 * part * F + c, mean)
+    tl.store(sums + (2 * part + 1) * F + c, tl.sum(off * off, 0))
+
+
+@triton.jit
+def normalise(
+    raw, sums, theta, xhat, act, rstd, P, norms, norm_eps, M: tl.constexpr, F: tl.constexpr,
+    MB: tl.constexpr, SB: tl.constexpr, NB: tl.constexpr, ACT: tl.constexpr, SUMS: tl.constexpr,
+):  # fmt: skip
+    """Batch norm and ReLU of SB of the M rows that `leave` left. Grid (tasks, F/NB, M/SB)."""
+    t = tl.program_id(0).to(tl.int64)
+    c, rows = tl.program_id(1) * NB + tl.arange(0, NB), tl.program_id(2) * SB + tl.arange(0, SB)
+    sums += t * SUMS
+    mean, square = tl.zeros((NB,), tl.float32), tl.zeros((NB,), tl.float32)
+    for part in range((M + MB - 1) // MB):
+        mean += tl.load(sums + 2 * part * F + c) * tl.minimum(MB, M - part * MB) / M
+    for part in range((M + MB - 1) // MB):
+        off = tl.load(sums + 2 * part * F + c) - mean
+        square += tl.load(sums + (2 * part + 1) * F + c)
+        square += off * off * tl.minimum(MB, M - part * MB)
+    scale = 1.0 / tl.sqrt(square / M + norm_eps)
+    at, live = t * (M * F) + rows[:, None] * F + c[None, :], (rows < M)[:, None]
+    x = (tl.load(raw + at, mask=live, other=0.0) - mean[None, :]) * scale[None, :]
+    tl.store(xhat + at, x.to(xhat.dtype.element_ty), mask=live)
+    if ACT:
+        own = theta + t * P + norms
+        z = x * tl.load(own + c)[None, :] + tl.load(own + F + c)[None, :]
+        tl.store(act + at, tl.maximum(z, 0.0).to(act.dtype.element_ty), mask=live)
+    tl.store(rstd + t * F + c, scale)
+
+
+@triton.jit
 def forward(
-    before, theta, xhat, act, rstd, P, offset, norms, norm_eps, B: tl.constexpr, H: tl.constexpr,
-    OH: tl.constexpr, PAD: tl.constexpr, F: tl.constexpr, MB: tl.constexpr, NB: tl.constexpr,
-    KB: tl.constexpr, PRECISION: tl.constexpr, TYPE: tl.constexpr, ACT: tl.constexpr,
+    before, theta, xhat, act, rstd, raw, sums, P, offset, norms, norm_eps, B: tl.constexpr,
+    H: tl.constexpr, OH: tl.constexpr, PAD: tl.constexpr, F: tl.constexpr, MB: tl.constexpr,
+    NB: tl.constexpr, KB: tl.constexpr, PRECISION: tl.constexpr, TYPE: tl.constexpr,
+    ACT: tl.constexpr, SPLIT: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """A later block as an implicit matrix product over the nine taps. ``before``: activation of the
-    block before. Grid (tasks, F/NB).
+    block before. Grid (tasks, F/NB, 1); with SPLIT (tasks, F/NB, M/MB), and `normalise` follows.
     """
     t = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1) * NB + tl.arange(0, NB)
     M: tl.constexpr = B * OH * OH
-    rows = tl.arange(0, MB)
+    rows = tl.program_id(2) * MB + tl.arange(0, MB)
     live = rows < M
     b, oh, ow = rows // (OH * OH), (rows % (OH * OH)) // OH, rows % OH
     before += t * (B * H * H * F)
@@ -132,10 +122,13 @@ def forward(
         a = tl.load(before + pixel[:, None] + k[None, :], mask=inside[:, None], other=0.0)
         weight = tl.load(theta + offset + (tap * F + k[:, None]) * F + n[None, :]).to(TYPE)
         acc = tl.dot(a, weight, acc, input_precision=PRECISION)
-    _normalise(
-        acc, live, theta + norms, xhat + t * M * F, act + t * M * F, rstd + t * F, rows, n, M, F,
-        norm_eps, ACT,
-    )  # fmt: skip
+    if SPLIT:
+        leave(acc, raw + t * M * F, sums + t * SUMS, rows, live, n, M, MB, F)
+    else:
+        _normalise(
+            acc, live, theta + norms, xhat + t * M * F, act + t * M * F, rstd + t * F, rows, n, M,
+            F, norm_eps, ACT,
+        )  # fmt: skip
 
 
 @triton.jit
@@ -172,8 +165,8 @@ def head(
     da = tl.dot(d.to(TYPE), tl.trans(weight).to(TYPE), input_precision=PRECISION)
     dw = tl.dot(tl.trans(a).to(TYPE), d.to(TYPE), input_precision=PRECISION)
     every = known & (k[:, None] < K)
-    _descend(theta, second, average, eta, bias, t, P, where, every, dw, beta2, eps, ADAM, AVERAGE)
-    _descend(
+    descend_at(theta, second, average, eta, bias, t, P, where, every, dw, beta2, eps, ADAM, AVERAGE)
+    descend_at(
         theta, second, average, eta, bias, t, P, offset + K * WAYS + o, o < WAYS, tl.sum(d, 0),
         beta2, eps, ADAM, AVERAGE,
     )  # fmt: skip
@@ -229,17 +222,31 @@ def _parity(
 
 
 @triton.jit
+def _through_norm(
+    dy, before, slope, shifts, scales, start, n, M: tl.constexpr, F: tl.constexpr, SB: tl.constexpr
+):
+    """Rows from ``start`` of a gradient after the ReLU, taken back through batch norm in place."""
+    r = start + tl.arange(0, SB)
+    at, live = r[:, None] * F + n[None, :], (r < M)[:, None]
+    x = tl.load(before + at, mask=live, other=0.0).to(tl.float32)
+    dz = tl.load(dy + at, mask=live, other=0.0).to(tl.float32)
+    dx = slope[None, :] * (dz - (shifts / M)[None, :] - x * (scales / M)[None, :])
+    tl.store(dy + at, dx.to(dy.dtype.element_ty), mask=live)
+
+
+@triton.jit
 def backward_data(
-    dy, before, rstd, theta, out, small, P, offset, norms, B: tl.constexpr, H: tl.constexpr,
+    dy, before, rstd, theta, out, small, sums, P, offset, norms, B: tl.constexpr, H: tl.constexpr,
     OH: tl.constexpr, PAD: tl.constexpr, F: tl.constexpr, MC: tl.constexpr, NB: tl.constexpr,
     KB: tl.constexpr, SB: tl.constexpr, LAYER: tl.constexpr, SMALL: tl.constexpr,
-    PRECISION: tl.constexpr, TYPE: tl.constexpr,
+    PRECISION: tl.constexpr, TYPE: tl.constexpr, SPLIT: tl.constexpr, SUMS: tl.constexpr,
 ):  # fmt: skip
     """From dy of a block to dy of the block before: transposed convolution, ReLU and batch norm
-    backward. Grid (tasks, F/NB).
+    backward.
 
     With stride 2, input pixels of one parity all see the same taps, so the four parities are four
-    dense products."""
+    dense products. Grid (tasks, F/NB, 1); with SPLIT a program does MC rows of one parity up to the
+    ReLU, grid (tasks, F/NB, 4·parts), and `normalise_back` follows."""
     t = tl.program_id(0).to(tl.int64)
     n = tl.program_id(1) * NB + tl.arange(0, NB)
     dy += t * (B * OH * OH * F)
@@ -248,27 +255,48 @@ def backward_data(
     theta += t * P
     gamma, beta = tl.load(theta + norms + n), tl.load(theta + norms + F + n)
     shifts, scales = tl.zeros((NB,), tl.float32), tl.zeros((NB,), tl.float32)
-    rows = tl.arange(0, MC)
+    rows = tl.program_id(2) // 4 * MC + tl.arange(0, MC)
     for parity in tl.static_range(4):
-        more, slope = _parity(
-            dy, before, theta + offset, out, gamma, beta, rows, n, parity // 2, parity % 2, B, H,
-            OH, PAD, F, MC, NB, KB, PRECISION, TYPE,
-        )  # fmt: skip
-        shifts += more
-        scales += slope
+        mine = tl.program_id(2) % 4 if SPLIT else parity
+        if mine == parity:
+            more, slope = _parity(
+                dy, before, theta + offset, out, gamma, beta, rows, n, parity // 2, parity % 2, B,
+                H, OH, PAD, F, MC, NB, KB, PRECISION, TYPE,
+            )  # fmt: skip
+            shifts += more
+            scales += slope
+    if SPLIT:
+        sums += t * SUMS + 2 * tl.program_id(2) * F
+        tl.store(sums + n, shifts)
+        tl.store(sums + F + n, scales)
+    else:
+        tl.store(small + t * SMALL + 2 * LAYER * F + n, scales)
+        tl.store(small + t * SMALL + (2 * LAYER + 1) * F + n, shifts)
+        tl.debug_barrier()  # what follows reads what this program wrote
+        M: tl.constexpr = B * H * H
+        slope = gamma * tl.load(rstd + t * F + n)
+        for start in range(0, M, SB):
+            _through_norm(out, before, slope, shifts, scales, start, n, M, F, SB)
+
+
+@triton.jit
+def normalise_back(
+    before, rstd, theta, out, small, sums, P, norms, PARTS: tl.constexpr, M: tl.constexpr,
+    F: tl.constexpr, NB: tl.constexpr, SB: tl.constexpr, LAYER: tl.constexpr,
+    SMALL: tl.constexpr, SUMS: tl.constexpr,
+):  # fmt: skip
+    """The end of a split `backward_data`: SB rows of its batch norm. Grid (tasks, F/NB, M/SB)."""
+    t = tl.program_id(0).to(tl.int64)
+    n = tl.program_id(1) * NB + tl.arange(0, NB)
+    shifts, scales = tl.zeros((NB,), tl.float32), tl.zeros((NB,), tl.float32)
+    for part in range(PARTS):
+        shifts += tl.load(sums + t * SUMS + 2 * part * F + n)
+        scales += tl.load(sums + t * SUMS + (2 * part + 1) * F + n)
     tl.store(small + t * SMALL + 2 * LAYER * F + n, scales)
     tl.store(small + t * SMALL + (2 * LAYER + 1) * F + n, shifts)
-    tl.debug_barrier()  # what follows reads what this program wrote
-    M: tl.constexpr = B * H * H
-    slope = gamma * tl.load(rstd + t * F + n)
-    for start in range(0, M, SB):
-        r = start + tl.arange(0, SB)
-        at = r[:, None] * F + n[None, :]
-        live = (r < M)[:, None]
-        x = tl.load(before + at, mask=live, other=0.0).to(tl.float32)
-        dz = tl.load(out + at, mask=live, other=0.0).to(tl.float32)
-        dx = slope[None, :] * (dz - (shifts / M)[None, :] - x * (scales / M)[None, :])
-        tl.store(out + at, dx.to(out.dtype.element_ty), mask=live)
+    slope = tl.load(theta + t * P + norms + n) * tl.load(rstd + t * F + n)
+    out, before = out + t * (M * F), before + t * (M * F)
+    _through_norm(out, before, slope, shifts, scales, tl.program_id(2) * SB, n, M, F, SB)
 
 
 @triton.jit
@@ -297,45 +325,6 @@ def backward_weight(
         d = tl.load(dy + rows[:, None] * F + n[None, :], mask=live[:, None], other=0.0)
         acc = tl.dot(tl.trans(a), d, acc, input_precision=PRECISION)
     where = offset + (tap * F + k[:, None]) * F + n[None, :]
-    _descend(
+    descend_at(
         theta, second, average, eta, bias, t, P, where, where >= 0, acc, beta2, eps, ADAM, AVERAGE
-    )
-
-
-@triton.jit
-def first_weight(
-    images, index, dy, theta, second, average, eta, bias, P, offset, beta2, eps, B: tl.constexpr,
-    H: tl.constexpr, OH: tl.constexpr, PAD: tl.constexpr, CIN: tl.constexpr, F: tl.constexpr,
-    RB: tl.constexpr, KP: tl.constexpr, NB: tl.constexpr, PRECISION: tl.constexpr,
-    TYPE: tl.constexpr, ADAM: tl.constexpr, AVERAGE: tl.constexpr,
-):  # fmt: skip
-    """Gradient and optimiser step of the first block's 9·CIN taps. Grid (tasks, F/NB)."""
-    t = tl.program_id(0).to(tl.int64)
-    k, n = tl.arange(0, KP), tl.program_id(1) * NB + tl.arange(0, NB)
-    M: tl.constexpr = B * OH * OH
-    dy += t * (M * F)
-    acc = tl.zeros((KP, NB), tl.float32)
-    for start in range(0, M, RB):
-        rows = start + tl.arange(0, RB)
-        x = _patches(images, index, t, rows, k, B, H, OH, PAD, CIN).to(TYPE)
-        d = tl.load(dy + rows[:, None] * F + n[None, :], mask=(rows < M)[:, None], other=0.0)
-        acc = tl.dot(tl.trans(x), d, acc, input_precision=PRECISION)
-    where = offset + k[:, None] * F + n[None, :]
-    mask = (k < 9 * CIN)[:, None] & (n >= 0)[None, :]
-    _descend(theta, second, average, eta, bias, t, P, where, mask, acc, beta2, eps, ADAM, AVERAGE)
-
-
-@triton.jit
-def small_step(
-    theta, second, average, small, eta, bias, P, beta2, eps,
-    SMALL: tl.constexpr, SP: tl.constexpr, ADAM: tl.constexpr, AVERAGE: tl.constexpr,
-):  # fmt: skip
-    """Optimiser step on every gamma and beta, last of all because the backward pass reads them.
-    Grid (tasks,).
-    """
-    t = tl.program_id(0).to(tl.int64)
-    at = tl.arange(0, SP)
-    grad = tl.load(small + t * SMALL + at, mask=at < SMALL)
-    _descend(
-        theta, second, average, eta, bias, t, P, at, at < SMALL, grad, beta2, eps, ADAM, AVERAGE
     )
