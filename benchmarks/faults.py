@@ -32,7 +32,7 @@ import polars as pl
 
 from fmrl.datasets import training_ids
 from fmrl.errors import FMRLError
-from fmrl.estimators.learning import WINDOW
+from fmrl.estimators.running import WINDOW
 from fmrl.runs import Options, folder, train
 from fmrl.tables.kinds import GAPS
 

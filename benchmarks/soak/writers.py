@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import faults
 
 from fmrl.errors import FMRLError
-from fmrl.estimators.learning import WINDOW
+from fmrl.estimators.running import WINDOW
 from fmrl.runs import Options, Run, train
 from fmrl.runs.models import Models
 

@@ -1,5 +1,7 @@
 """What the estimators promise beyond scikit-learn's contract."""
 
+import copy
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +15,7 @@ from sklearn.preprocessing import StandardScaler
 
 import fmrl
 from fmrl.estimators.inputs import grouped
-from fmrl.estimators.learning import WINDOW
+from fmrl.estimators.running import WINDOW
 from fmrl.estimators.task_models import TaskRegressor
 
 from .data import classification, regression
@@ -31,6 +33,37 @@ def test_fit_is_algorithm_2_as_run_plays_it():
             getattr(clf.history_, name), getattr(history, name), rtol=1e-9, atol=1e-9
         )
     np.testing.assert_allclose(clf.state_.phi, history.state.phi, atol=1e-10)
+
+
+def test_the_run_is_played_when_it_is_asked_for(tmp_path):
+    """Models need none of it; it is that of the rows as they were; whatever needs it has it."""
+    X, y, task = regression(tasks=12)
+    given = X.copy(), y.copy()
+    reg = fmrl.MetaRegressor().fit(*given, task=task)
+    at_once = fmrl.MetaRegressor(update=fmrl.FAL()).fit(X, y, task=task)
+    for part in given:
+        part[:] = 0.0
+    reg.predict(X, task=task)
+    reg.adapt(X[:5], y[:5])
+    reg.update(X[:2], y[:2], task=[0, 0])
+    print(reg.describe(), reg.coef_, reg.environment_)
+    assert reg._waiting is not None
+    assert reg.n_tasks_seen_ == 12
+    others = [pickle.loads(pickle.dumps(reg)), copy.deepcopy(reg)]
+    reg.save(tmp_path / "model")
+    others += [reg, fmrl.MetaRegressor.load(tmp_path / "model")]
+    for one in others:
+        np.testing.assert_array_equal(one.history_.regret, at_once.history_.regret)
+        np.testing.assert_array_equal(one.state_.phi, at_once.state_.phi)
+        assert one._waiting is None
+        assert one.n_tasks_seen_ == 12
+    again = fmrl.MetaRegressor().fit(X, y, task=task)
+    again.forget(3)
+    assert again._waiting is None  # whoever is forgotten leaves no rows behind
+    for one in (again, at_once):
+        one.partial_fit(X[:5], y[:5], task="new")
+        assert len(one.history_) == one.n_tasks_seen_ == 13
+    np.testing.assert_array_equal(again.history_.regret, at_once.history_.regret)
 
 
 @pytest.mark.parametrize("update", [fmrl.FAL(), fmrl.FLIOnline(), fmrl.FLIBatch()])

@@ -7,9 +7,10 @@ import pytest
 
 import fmrl
 from fmrl.core import working
+from fmrl.estimators.averaging import margins
 from fmrl.estimators.inputs import grouped
-from fmrl.estimators.population import by_output
-from fmrl.estimators.solving import Posterior, solved
+from fmrl.estimators.population import Sums, by_output
+from fmrl.estimators.solving import Posterior, asked, solved
 
 from .data import classification, regression
 
@@ -75,3 +76,36 @@ def test_together_is_one_after_another(kind, centres):
                 np.testing.assert_allclose(less.theta, one.theta, atol=1e-12 * size)
                 top = float(np.abs(alone.spread).max())
                 np.testing.assert_allclose(one.spread, alone.spread, atol=1e-5 * max(top, 1e-9))
+                rows = here.X[None, :5] + np.zeros((len(here), 1, 1))
+                z, v = (a[0] for a in asked([m], here, rows))
+                said, wide = margins(rows, one)
+                np.testing.assert_allclose(z, said, atol=1e-9 * max(1.0, np.abs(said).max()))
+                np.testing.assert_allclose(v, wide, atol=1e-6 * max(1e-6, np.abs(wide).max()))
+
+
+@pytest.mark.parametrize("kind", ["regression", "classes"])
+@pytest.mark.parametrize("rows", [3, 12])
+def test_what_tasks_say_about_a_prior_is_the_same_for_all_outputs_at_once(kind, rows):
+    """Sums of `core.working`, an output at a time, with weights and with more and fewer rows than
+    columns.
+    """
+    est, X, y, task = fitted(kind)
+    kept, rng = np.arange(len(y)) % 12 < rows, np.random.default_rng(0)
+    weight = rng.choice([0.5, 1.0, 3.0], kept.sum())
+    for heavy in (None, weight):
+        some = est.prior_.coordinates.tasks(
+            grouped(est.prior_.loss, X[kept], y[kept], heavy, task[kept])
+        )
+        for member in est.prior_.members:
+            each = [member.gaussian(0, k) for k in range(some.loss.outputs)]
+            for view, gaussian, found in zip(by_output(some), each, Sums(some)(each), strict=True):
+                told = working.moments(working.stacked(view), gaussian)
+                for name in ("tasks", "rounds", "pull", "information"):
+                    a, b = getattr(found, name), getattr(told, name)
+                    np.testing.assert_allclose(a, b, atol=1e-6 * np.abs(b).max(), err_msg=name)
+                if told.gain.size:
+                    for name in ("scatter", "gain"):
+                        a, b = getattr(found, name), getattr(told, name)
+                        np.testing.assert_allclose(a, b, atol=1e-6 * np.abs(b).max(), err_msg=name)
+                if kind == "regression":
+                    np.testing.assert_allclose(found.squares, told.squares, rtol=1e-9)

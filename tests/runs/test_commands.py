@@ -20,7 +20,7 @@ from fmrl.cli import train as train_module
 from fmrl.cli.guard import guarded, in_options
 from fmrl.cli.main import app
 from fmrl.errors import FMRLError
-from fmrl.estimators.learning import WINDOW
+from fmrl.estimators.running import WINDOW
 from fmrl.runs import folder
 
 PROGRAM = [sys.executable, "-c", "from fmrl_program import run; run()"]

@@ -3,7 +3,7 @@
 import faults
 import pytest
 
-from fmrl.estimators.learning import WINDOW
+from fmrl.estimators.running import WINDOW
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from faults import digests, write_table
 import fmrl
 from fmrl.core.tasks import Tasks
 from fmrl.datasets import training_ids
-from fmrl.estimators.learning import WINDOW
+from fmrl.estimators.running import WINDOW
 from fmrl.runs import Options, Run, Stopped, folder, train
 from fmrl.runs.evaluate import Heldout
 from fmrl.runs.source import open_source, windows

@@ -48,10 +48,6 @@ class Fitted(NamedTuple):
     evidence: Array  # [B] log-likelihood of the rows without their parameters, Laplace's for others
 
 
-class Warm(dict):
-    """Where the tasks of each stack were last, so that the next MAP is a step away."""
-
-
 def root_of(gaussian: Gaussian) -> Array:
     """R [d, r] with R·Rᵀ = covariance/noise, a column for every parameter in which tasks differ.
 
@@ -81,38 +77,28 @@ def stacked(tasks: Tasks) -> Stacks:
     return [(part, mass[part], game) for part, game in tasks.stacks()]
 
 
-def solved(stacks: Stacks, gaussian: Gaussian, warm: Warm | None = None) -> list[_Stack]:
+def solved(stacks: Stacks, gaussian: Gaussian) -> list[_Stack]:
     """Stacks at their MAP under a Gaussian.
 
     Args:
         stacks: The tasks, as `stacked` gives them.
         gaussian: At which they are looked at.
-        warm: Remembers MAPs between calls, each of which then takes one step towards them.
     """
-    found, R = [], root_of(gaussian)
-    for i, (part, mass, game) in enumerate(stacks):
-        one = _Stack(game, gaussian, R, part, mass)
-        last = None if warm is None else warm.get(i)
-        last = None if last is None or last.shape != one.u.shape else last
-        one.solve(NEWTON if last is None else 1, last)
-        if warm is not None:
-            warm[i] = one.u
-        found.append(one)
+    R = root_of(gaussian)
+    found = [_Stack(game, gaussian, R, part, mass) for part, mass, game in stacks]
+    for one in found:
+        one.solve()
     return found
 
 
-def moments(
-    stacks: Stacks, gaussian: Gaussian, shares: Any = None, warm: Warm | None = None
-) -> Moments:
+def moments(stacks: Stacks, gaussian: Gaussian) -> Moments:
     """Sums over tasks at the present Gaussian.
 
     Args:
         stacks: The tasks, as `stacked` gives them.
         gaussian: At which they are looked at.
-        shares: How much each task counts [T]; default 1.
-        warm: As in `solved`.
     """
-    return reduce(add, (one.moments(shares) for one in solved(stacks, gaussian, warm)))
+    return reduce(add, (one.moments() for one in solved(stacks, gaussian)))
 
 
 def beside(diagonal: Array) -> Array:
@@ -146,16 +132,15 @@ class _Stack:
         split = xp.reshape(R, (k, f, R.shape[-1]))
         return xp.moveaxis(xp.matmul(self.game.X[..., None, :, :], split), -3, -2)
 
-    def solve(self, steps: int, u: Array | None = None) -> None:
-        """Newton's method from u, at most so many steps."""
+    def solve(self) -> None:
+        """Newton's method from the mean."""
         if self.squared:
             self._weigh()
             self._model()
             self.u = self.aim
             return
-        self.u = self.u if u is None else u
         xp, value = self.xp, self._value(self.u)
-        for _ in range(steps):
+        for _ in range(NEWTON):
             self._weigh()
             self._model()
             step = self.aim - self.u
@@ -235,34 +220,30 @@ class _Stack:
         else:
             self.aim = apply(self.inverse, apply(T(Z), self.r))
 
-    def moments(self, shares: Any = None) -> Moments:
-        """Sums over the stack, each task counting as much as its share [T] says."""
+    def moments(self) -> Moments:
+        """Sums over the stack."""
         xp, game, inverse = self.xp, self.game, self.inverse
-        dim, r = self.R.shape
+        dim = self.R.shape[0]
         every = xp.eye(dim, dtype=game.X.dtype, device=device(game.X))
         J = self._working(self._by_output(every)) if game.loss.outputs > 1 else self._single()
         if self.dual:
             pull, squares = apply(T(J), self.q), dot(self.r, self.q)
             left, right = J, xp.matmul(inverse, J)
-            gain = xp.matmul(T(self.Z), xp.matmul(inverse, self.Z))
         else:
             C = xp.matmul(T(self.Z), J)  # [B, r, d]
             pull = apply(T(J), self.r) - apply(T(C), self.aim)
             squares = dot(self.r, self.r) - dot(self.aim, apply(T(self.Z), self.r))
             left, right = xp.concat([J, C], axis=-2), xp.concat([J, -xp.matmul(inverse, C)], -2)
-            gain = xp.eye(r, dtype=J.dtype, device=device(J)) - inverse
-        count = full((J.shape[0],), 1.0, J) if shares is None else xp.asarray(shares)[self.part]
-        one = count[..., None]
         flat = (left.shape[0] * left.shape[1], dim)
-        information = xp.matmul(T(xp.reshape(left * one[..., None], flat)), xp.reshape(right, flat))
+        information = xp.matmul(T(xp.reshape(left, flat)), xp.reshape(right, flat))
         return Moments(
-            float(xp.sum(count)),
-            float(xp.sum(xp.asarray(self.mass, dtype=J.dtype, device=device(J)) * count)),
-            xp.sum(pull * one, axis=0),
+            float(J.shape[0]),
+            float(xp.sum(xp.asarray(self.mass, dtype=J.dtype, device=device(J)))),
+            xp.sum(pull, axis=0),
             information,
-            xp.matmul(T(self.aim * one), self.aim),
-            xp.sum(gain * one[..., None], axis=0),
-            float(xp.sum(squares * count)),
+            xp.matmul(T(self.aim), self.aim),
+            xp.matmul(T(self.R), xp.matmul(information, self.R)),  # Z = J·R
+            float(xp.sum(squares)),
         )
 
     def _single(self) -> Array:

@@ -56,7 +56,10 @@ class Meta(TasksSeen):
     def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self:
         """Learn across tasks, from the beginning: what an earlier fit learned is forgotten.
 
-        Tasks are played in the order in which they first appear, rows of a task in theirs.
+        Models and predictions need what is learned here. The run of Algorithm 2, with tasks in the
+        order in which they first appear and rows of a task in theirs, is played when something of
+        it is first asked for (``history_``, ``state_``, ``certificate_``, `task`, `save`, …); at
+        once where a rule or ``store=`` was given.
 
         Args:
             X: Rows [n, f], as an array or a data frame: numbers, text, categories, dates, gaps.
@@ -75,7 +78,7 @@ class Meta(TasksSeen):
                 warn("every row is a task of its own: is task= the id of a row?")
             self._begin(tasks)
             self._learn(tasks)
-            self._play(tasks)
+            self._play(tasks, later=True)
         return self
 
     def partial_fit(
@@ -95,7 +98,7 @@ class Meta(TasksSeen):
             sample_weight: How much each row counts [n].
         """
         with self._lock:
-            first = not hasattr(self, "history_")
+            first = not self._begun
             X, y, weight, task = self._check(X, y, sample_weight, task, reset=first, one=True)
             weight, X, y = weighed(weight, X, y)
             if first:
@@ -247,7 +250,7 @@ class Meta(TasksSeen):
             classes: All labels, for a classifier that has seen no task.
         """
         with self._lock:
-            if hasattr(self, "history_"):
+            if self._begun:
                 if name is not None:
                     name = self._name(name)
                 if classes is not None:
@@ -302,7 +305,7 @@ class Meta(TasksSeen):
 
     def _start(self) -> tuple[np.ndarray, Any]:
         with self._lock:
-            if not hasattr(self, "history_"):
+            if not self._begun:
                 raise AttributeError("coef_ and intercept_ are there after fit")
             prior = self.prior_
         theta = prior.middle().theta.ravel()

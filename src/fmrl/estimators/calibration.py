@@ -35,7 +35,8 @@ from fmrl.estimators.averaging import (
     moderated,
     quantiles,
 )
-from fmrl.estimators.population import Population, around, estimate, families
+from fmrl.estimators.population import Population, Sums, around, estimate, families
+from fmrl.estimators.solving import asked
 
 HELD = 32  # rows of a task to be scored on, at most
 LEAST = 0.02  # weights below are none
@@ -103,10 +104,11 @@ def members(intercept: bool, extra: int = 0, centres: int = 1, apart: bool = Fal
         for prefix, columns in (("", own), ("common ", np.arange(width)))[: 1 + (extra > 0)]:
             few = tasks if len(columns) == width else replace(tasks, X=tasks.X[:, columns])
             chain: list[Population] = []
+            sums = Sums(few)
             for name in families(len(columns), intercept):
                 if not ((prefix or centres > 1) and name == "columns"):
                     start = chain[-1] if chain else None
-                    chain.append(estimate(few, name, intercept, start))
+                    chain.append(estimate(few, name, intercept, start, sums))
             if apart:
                 chain += [one.without_mean(intercept) for one in chain if one.family in WIDE]
             if centres > 1:
@@ -190,10 +192,11 @@ def ask(tasks: Tasks, group: list[Population], order: list[np.ndarray], n: int) 
         weight[b, : len(rows)] = 1.0 if tasks.weight is None else tasks.weight[rows]
     weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-290)
     X = tasks.X[index]
-    shown = tasks.rows(np.stack([rows[:n] for rows in order])) if n else None
-    said = [m.middle(len(order)) if shown is None else m.adapt(shown, True) for m in group]
-    z, v = zip(*(margins(X, one) for one in said), strict=True)
-    return Answers(np.stack(z), np.stack(v), tasks.target[index], weight)
+    if n:
+        z, v = asked(group, tasks.rows(np.stack([rows[:n] for rows in order])), X)
+    else:
+        z, v = map(np.stack, zip(*(margins(X, one.middle()) for one in group), strict=True))
+    return Answers(z, v, tasks.target[index], weight)
 
 
 def _join(parts: list[Answers]) -> Answers:

@@ -1,25 +1,20 @@
-"""The run behind an estimator: what is chosen from the first tasks, the state that moves, and the
-tasks seen.
+"""What an estimator learns from its tasks: coordinates, a prior from a pilot of them, and the rows
+of all.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import threading
 from collections.abc import Hashable
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
 from fmrl.core.algorithm import FMRL
-from fmrl.core.batched import play_tasks
 from fmrl.core.history import History
-from fmrl.core.metric import mean_step
 from fmrl.core.rules.meta import FollowLeader
 from fmrl.core.rules.private import promises
 from fmrl.core.rules.similarity import AverageDeviation
@@ -33,22 +28,20 @@ from fmrl.estimators.coordinates import coordinates_of
 from fmrl.estimators.environment import Environment, environment_of
 from fmrl.estimators.rows import TaskRows, Thetas, joined
 from fmrl.estimators.rows_sqlite import SQLiteRows
+from fmrl.estimators.running import Running
 from fmrl.estimators.stream import Streams
 from fmrl.estimators.task_models import Prior, loss_of
 
-WINDOW = (
-    1024  # tasks played at once, counted from the first, so that a resumed run has the same bits
-)
 VECTORS = 10_000_000  # numbers of optima that a history may hold; beyond, it keeps scalars only
 PILOT = 1000  # tasks from which the prior is learned, at most …
 ROWS = 20_000  # … or up to four times as many, to have so many rows
 NUMBERS = 1 << 20  # … but beyond 256 no more than so many numbers, over all outputs
 WIDE = 16  # columns from which on tasks may have no mean, where there are no more tasks
 CACHED = 1 << 20  # numbers of models that are kept in memory beside a store
-FITTED = ("history_", "state_", "coordinates_", "lipschitz_", "_prior")
+FITTED = ("_history", "_state", "coordinates_", "lipschitz_", "_prior")
 
 
-class Learning(BaseEstimator):
+class Learning(Running):
     """The run of one estimator; its parameters are those of `MetaClassifier`."""
 
     def __new__(cls, *_: Any, **given: Any):
@@ -74,35 +67,6 @@ class Learning(BaseEstimator):
                     self._learn()
         return self._prior
 
-    @property
-    def guess_(self) -> float:
-        """D, the distance from phi within which tasks are expected."""
-        guess = mean_step(self.state_.guess)
-        if getattr(self.history_.algo.similarity, "absolute", False):
-            guess *= self.lipschitz_  # a step, not a distance: D = eta·G for one row
-        return float(guess)
-
-    @property
-    def n_tasks_seen_(self) -> int:
-        """How many tasks were played, those of streams included."""
-        return self.state_.tasks if hasattr(self, "history_") else 0
-
-    def _fitted(self) -> None:
-        """Refuse an estimator that was not fitted; scikit-learn's own check takes 20 µs to pass."""
-        if "history_" not in vars(self):
-            check_is_fitted(self, "history_")
-
-    @property
-    def _lock(self) -> Any:
-        """Held by whoever changes what is known, and by whoever reads more than one part of it."""
-        return vars(self).setdefault("_guard", threading.RLock())
-
-    def __getstate__(self) -> dict[str, Any]:
-        with self._lock:
-            state = dict(super().__getstate__())
-        del state["_guard"]
-        return state
-
     def _reset(self) -> None:
         for name in FITTED:
             vars(self).pop(name, None)
@@ -110,6 +74,7 @@ class Learning(BaseEstimator):
         self._parts: list[Tasks] = []  # of which the prior is learned, one after another
         self._fresh: list[Tasks] = []  # that have come since
         self._stale = False  # whether it is to be learned when next asked for
+        self._waiting: Tasks | None = None  # that were not played yet
         self._before = getattr(getattr(self, "_rows", None), "id", None)  # of an earlier store
         self._rows: TaskRows | SQLiteRows = TaskRows()
         self._models, self._warned = Thetas(), False
@@ -240,37 +205,6 @@ class Learning(BaseEstimator):
             what = f"a {type(given).__name__} cannot name a task: partial_fit takes one at a time"
             raise FMRLError(what, fix="give one number or text; fit and update take many tasks")
         return given
-
-    def _new(self, names: Any) -> None:
-        """Refuse tasks that were seen before."""
-        twice = next((name for name in names if name in self._rows), None)
-        if twice is not None:
-            fix = "give its new rows to update"
-            raise FMRLError(f"the task {twice!r} was seen before", fix=fix)
-
-    def _play(self, tasks: Tasks, keep: bool = True, rows: Tasks | None = None) -> None:
-        """Play tasks in the user's units and remember their rows; what cannot be played or stored
-        changes nothing.
-
-        Args:
-            tasks: None of them known.
-            keep: Whether rows are remembered.
-            rows: Those to be remembered, if not only of these tasks.
-        """
-        self._new(tasks.names)
-        if self.state_ is not self.history_.state:  # streams moved it: a new history begins
-            self.history_ = History(self.history_.algo, self.state_, self.history_.keep)
-        history, played = self.history_, []
-        state = history.state
-        for first in range(0, len(tasks), WINDOW):
-            window = tasks.take(np.arange(first, min(first + WINDOW, len(tasks))))
-            played += play_tasks(history.algo, state, self.coordinates_.tasks(window))
-            state = played[-1][1]
-        if keep:
-            self._add(tasks if rows is None else rows)
-        for rounds, state in played:
-            history.append(rounds, state)
-        self.state_ = history.state
 
     def _add(self, tasks: Tasks) -> None:
         """Remember more rows of tasks."""

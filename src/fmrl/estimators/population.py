@@ -19,14 +19,16 @@ import numpy as np
 
 from fmrl.core.ensemble import kmeans
 from fmrl.core.losses import Logistic, Squared
-from fmrl.core.marginal import check_family, climb, first_guess, nothing, shrunk
+from fmrl.core.marginal import check_family, climb, first_guess, shrunk
 from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Tasks
-from fmrl.core.working import Moments, Warm, moments, solved, stacked
+from fmrl.core.working import Moments, root_of
 from fmrl.estimators.solving import Posterior
 from fmrl.estimators.solving import solved as all_at_once
+from fmrl.estimators.stacks import Members, Stack, pieces
 
 STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
+CLOSE = 1e-6  # the last step of a MAP: what is left is its square
 MIXING = 20  # steps between centres
 FAR = 10.0  # deviation of coefficients between tasks, at most
 LEAST = 1e-8  # noise of a regression, at least: rows can be fitted exactly, and y has variance 1
@@ -103,6 +105,45 @@ def by_output(tasks: Tasks) -> Iterator[Tasks]:
         yield replace(tasks, loss=Logistic(), target=tasks.target[:, k : k + 1])
 
 
+class Sums:
+    """What some tasks say about Gaussians that share covariance and noise: `Moments`, at MAPs that
+    are remembered from one time to the next.
+    """
+
+    def __init__(self, tasks: Tasks):
+        self.squared, self.mass = isinstance(tasks.loss, Squared), tasks.mass
+        self.fixed = constant(tasks)
+        self.parts = list(pieces(tasks, tasks.loss.outputs))
+        self.at: dict[tuple[int, int], np.ndarray] = {}  # by the stack, and by what p is
+
+    def __call__(self, found: list[Gaussian], centres: int = 1) -> list[Moments]:
+        """Their sums under Gaussians [centres · outputs].
+
+        Args:
+            found: The Gaussians.
+            centres: How many of them every output has.
+        """
+        told = (one.moments(self.mass[part]) for part, one in self.solved(found, centres))
+        return [reduce(add, some) for some in zip(*told, strict=True)]
+
+    def solved(self, found: list[Gaussian], centres: int = 1) -> list[tuple[Any, Stack]]:
+        """The tasks at their MAPs, stack by stack."""
+        mean = np.stack([g.mean for g in found]).reshape(centres, -1, len(found[0].mean))
+        R, noise = root_of(found[0]), np.full(centres, found[0].noise)
+        H = found[0].covariance / found[0].noise
+        R = R if R.shape[1] else np.zeros((len(H), 1))
+        members = Members(mean, *(np.stack([a] * centres) for a in (H, R)), noise)
+        done = []
+        for i, (part, *rows) in enumerate(self.parts):
+            key = i, R.shape[1] if R.shape[1] <= rows[0].shape[1] else 0
+            last = self.at.get(key) if R.any() else None
+            one = Stack(members, *rows, self.squared, last, CLOSE)
+            if not (self.squared or one.alike):
+                self.at[key] = one.p
+            done.append((part, one))
+        return done
+
+
 def families(width: int, intercept: bool) -> dict[str, Any]:
     """In which ways tasks may differ, the plainest first.
 
@@ -125,8 +166,9 @@ def families(width: int, intercept: bool) -> dict[str, Any]:
 
 
 def estimate(
-    tasks: Tasks, family: str, intercept: bool, start: Population | None = None
-) -> Population:
+    tasks: Tasks, family: str, intercept: bool, start: Population | None = None,
+    sums: Sums | None = None,
+) -> Population:  # fmt: skip
     """The population of some tasks around one centre, by marginal likelihood.
 
     Args:
@@ -134,15 +176,15 @@ def estimate(
         family: One of `families`.
         intercept: Whether the last column is one.
         start: What a plainer family found, from which to go on.
+        sums: Of the same tasks, if they were stacked before.
     """
-    views, width = [stacked(view) for view in by_output(tasks)], tasks.X.shape[1]
-    options, fixed = _options(tasks, family, intercept)
+    sums, width = sums or Sums(tasks), tasks.X.shape[1]
+    sums.at.clear()  # under another family tasks may be more than a step away
+    options, fixed = _options(tasks, family, intercept, sums.fixed), sums.fixed
     kind = options["family"]
-    one_output = next(by_output(tasks))
-    told = moments(views[0], nothing(one_output, None))
-    guess = first_guess(one_output, told, kind, few=True)
+    guess = first_guess(next(by_output(tasks)), _first(tasks), kind, few=True)
     guess = replace(guess, covariance=guess.covariance * ~(fixed[:, None] | fixed))
-    first = [guess] * len(views)
+    first = [guess] * tasks.loss.outputs
     if start is not None:
         wide, noise = guess.covariance * start.noise, start.noise
         if start.family in ("alike", "columns", "full"):
@@ -150,26 +192,30 @@ def estimate(
         elif start.family == "intercept":
             wide = np.where(start.covariance > 0, start.covariance, wide)
         first = [Gaussian(mean, wide, noise) for mean in start.mean[0]]
-    warm = [Warm() for _ in views]
-
-    def sums(found: list[Gaussian]) -> list[Moments]:
-        return [moments(v, g, None, w) for v, g, w in zip(views, found, warm, strict=True)]
-
     found = climb(sums, first, STEPS, TOLERANCE, **options)
     end = shrunk(found[0], kind, float(width))
     mean = np.stack([g.mean for g in found])[None]
     return Population(family, mean, end.covariance, end.noise, np.ones(1), len(tasks))
 
 
-def _options(tasks: Tasks, family: str, intercept: bool) -> tuple[dict[str, Any], np.ndarray]:
-    """How `climb` is to go, and which columns all tasks share."""
+def _first(tasks: Tasks) -> Moments:
+    """What one output of tasks says before anything is known: how long their columns are."""
+    mass, heavy = tasks.mass, tasks.X if tasks.weight is None else tasks.X.T * tasks.weight
+    length = np.einsum("nw,nw->w", tasks.X, heavy if tasks.weight is None else heavy.T)
+    none = np.zeros(0)
+    return Moments(float(len(mass)), float(mass.sum()), none,
+                   np.diag(tasks.loss.bend * length), none, none, 0.0)  # fmt: skip
+
+
+def _options(tasks: Tasks, family: str, intercept: bool, fixed: np.ndarray) -> dict[str, Any]:
+    """How `climb` is to go."""
     width = tasks.X.shape[1]
-    kind, fixed = check_family(families(width, intercept)[family], width), constant(tasks)
+    kind = check_family(families(width, intercept)[family], width)
     if isinstance(kind, tuple):
         kind = tuple(-1 if still else label for still, label in zip(fixed, kind, strict=True))
     learns = isinstance(tasks.loss, Squared)
     how = {"family": kind, "learns": learns, "bold": True, "most": FAR**2, "least": LEAST}
-    return how | {"ridge": 1.0 if learns else WIDE**-2}, fixed
+    return how | {"ridge": 1.0 if learns else WIDE**-2}
 
 
 def constant(tasks: Tasks) -> np.ndarray:
@@ -196,8 +242,8 @@ def around(
         centres: How many.
         start: What a plainer family found around as many, from which to go on.
     """
-    views, width = [stacked(view) for view in by_output(tasks)], tasks.X.shape[1]
-    options, _ = _options(tasks, one.family, intercept)
+    sums, width, outputs = Sums(tasks), tasks.X.shape[1], range(tasks.loss.outputs)
+    options = _options(tasks, one.family, intercept, sums.fixed)
     if start is None:
         theta = one.adapt(tasks).theta
         points = theta.reshape(len(tasks), -1)
@@ -209,20 +255,14 @@ def around(
         found = replace(one, mean=means, covariance=left * one.covariance, shares=shares)
     else:
         found = replace(start, family=one.family)
-    places = [(c, k) for c in range(centres) for k in range(len(views))]
-    warm = {place: Warm() for place in places}
     for _ in range(MIXING):
-        each = [found.gaussian(c, k) for c, k in places]
-        stacks = [solved(views[k], g, warm[c, k]) for (c, k), g in zip(places, each, strict=True)]
-        likely = np.zeros((centres, len(tasks)))
-        for (c, _k), some in zip(places, stacks, strict=True):
-            for one_stack in some:
-                likely[c, one_stack.part] += one_stack.fitted().evidence
+        each = [found.gaussian(c, k) for c in range(centres) for k in outputs]
+        at, likely = sums.solved(each, centres), np.empty((centres, len(tasks)))
+        for part, one_stack in at:
+            likely[:, part] = one_stack.likely()
         share = _softmax(likely + np.log(np.maximum(found.shares, 1e-300))[:, None])
-        told = [
-            reduce(add, (one_stack.moments(share[c]) for one_stack in some))
-            for (c, _k), some in zip(places, stacks, strict=True)
-        ]
+        parts = (one_stack.moments(sums.mass[part], share[:, part]) for part, one_stack in at)
+        told = [reduce(add, some) for some in zip(*parts, strict=True)]
         each = climb(lambda _, told=told: told, each, 1, TOLERANCE, **options)
         mean = np.stack([g.mean for g in each]).reshape(found.mean.shape)
         moved = float(np.abs(mean - found.mean).max())

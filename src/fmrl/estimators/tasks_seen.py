@@ -138,7 +138,7 @@ class TasksSeen(Learning):
             sample_weight: How much each row counts [n].
         """
         with self._lock:
-            if not hasattr(self, "history_"):
+            if not self._begun:
                 ids = None if task is None else self._ids(X, task)
                 return self.fit(X, y, task=ids, sample_weight=sample_weight)
             loss, X, y, weight, ids = self._read(X, y, task, sample_weight)
@@ -223,8 +223,9 @@ class TasksSeen(Learning):
                 raise FMRLError(
                     f"the task {name!r} was not seen", fix="tasks_ names those that were"
                 )
+            self._catch_up()  # while there are its rows
             if self._stale:
-                self._learn()  # while there is what it is learned from
+                self._learn()
             kept = []
             for tasks in (self._pilot, *self._fresh):
                 others = np.flatnonzero([n is None or n != name for n in tasks.names])

@@ -1,0 +1,149 @@
+"""The run of Algorithm 2 behind an estimator: the state that moves, and what happened.
+
+Models of tasks need the prior and not the run. So the tasks of `fit` are played when something of
+the run is first asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from fmrl.core.batched import play_tasks
+from fmrl.core.history import History
+from fmrl.core.metric import mean_step
+from fmrl.core.tasks import Tasks
+from fmrl.errors import FMRLError
+
+if TYPE_CHECKING:
+    from fmrl.estimators.coordinates import Coordinates
+    from fmrl.estimators.rows import TaskRows
+    from fmrl.estimators.rows_sqlite import SQLiteRows
+
+# Tasks played at once, counted from the first, so that a resumed run has the same bits.
+WINDOW = 1024
+
+
+class Running(BaseEstimator):
+    """The run of one estimator, which begins with ``history_`` and ``state_``."""
+
+    coordinates_: Coordinates
+    lipschitz_: float
+    _rows: TaskRows | SQLiteRows
+    _waiting: Tasks | None  # that were not played yet
+
+    @property
+    def history_(self) -> History:
+        """What happened in the run of Algorithm 2, which is played when it is first asked for."""
+        self._catch_up()
+        return self._history
+
+    @history_.setter
+    def history_(self, history: History) -> None:
+        self._history = history
+
+    @property
+    def state_(self) -> Any:
+        """Where that run is, and streams after it: phi, and how far tasks are expected from it."""
+        self._catch_up()
+        return self._state
+
+    @state_.setter
+    def state_(self, state: Any) -> None:
+        self._state = state
+
+    def _catch_up(self) -> None:
+        """Play the tasks of `fit`, of which models need no run."""
+        if vars(self).get("_waiting") is None:
+            return
+        with self._lock:
+            if self._waiting is not None:
+                self._run(self._waiting)
+                self._waiting = None
+
+    @property
+    def guess_(self) -> float:
+        """D, the distance from phi within which tasks are expected."""
+        guess = mean_step(self.state_.guess)
+        if getattr(self.history_.algo.similarity, "absolute", False):
+            guess *= self.lipschitz_  # a step, not a distance: D = eta·G for one row
+        return float(guess)
+
+    @property
+    def n_tasks_seen_(self) -> int:
+        """How many tasks were played, those of streams included."""
+        if not self._begun:
+            return 0
+        with self._lock:
+            return self._state.tasks + (0 if self._waiting is None else len(self._waiting))
+
+    @property
+    def _begun(self) -> bool:
+        """Whether a task was seen."""
+        return "_history" in vars(self)
+
+    def _fitted(self) -> None:
+        """Refuse an estimator that was not fitted; scikit-learn's own check takes 20 µs to pass."""
+        if not self._begun:
+            check_is_fitted(self, "_history")
+
+    @property
+    def _lock(self) -> Any:
+        """Held by whoever changes what is known, and by whoever reads more than one part of it."""
+        return vars(self).setdefault("_guard", threading.RLock())
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            self._catch_up()
+            state = dict(super().__getstate__())
+        del state["_guard"]
+        return state
+
+    def _new(self, names: Any) -> None:
+        """Refuse tasks that were seen before."""
+        twice = next((name for name in names if name in self._rows), None)
+        if twice is not None:
+            fix = "give its new rows to update"
+            raise FMRLError(f"the task {twice!r} was seen before", fix=fix)
+
+    def _play(
+        self, tasks: Tasks, keep: bool = True, rows: Tasks | None = None, later: bool = False
+    ) -> None:
+        """Play tasks in the user's units and remember their rows; what cannot be played or stored
+        changes nothing.
+
+        Args:
+            tasks: None of them known.
+            keep: Whether rows are remembered.
+            rows: Those to be remembered, if not only of these tasks.
+            later: Whether the first tasks may be played when somebody asks for the run. Rules that
+                a user chose may refuse them, which he should hear now; and what lies in a store is
+                not held.
+        """
+        self._new(tasks.names)
+        asked = (self.within, vars(self)["update"], self.meta, self.similarity, self.store)
+        if later and all(given is None for given in asked):
+            self._add(tasks)
+            self._waiting = self._rows.take(tasks.names)  # the user may change what he gave
+            return
+        if self.state_ is not self.history_.state:  # streams moved it: a new history begins
+            self.history_ = History(self.history_.algo, self.state_, self.history_.keep)
+        self._run(tasks, (tasks if rows is None else rows) if keep else None)
+
+    def _run(self, tasks: Tasks, rows: Tasks | None = None) -> None:
+        """Play tasks, and remember some rows once that is done."""
+        history, played = self._history, []
+        state = history.state
+        for first in range(0, len(tasks), WINDOW):
+            window = tasks.take(np.arange(first, min(first + WINDOW, len(tasks))))
+            played += play_tasks(history.algo, state, self.coordinates_.tasks(window))
+            state = played[-1][1]
+        if rows is not None:
+            self._add(rows)
+        for rounds, state in played:
+            history.append(rounds, state)
+        self._state = history.state
