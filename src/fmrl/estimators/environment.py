@@ -4,12 +4,14 @@ several centres, decided on later tasks that were held out.
 Tasks have an order, that in which they came. The last part of the pilot is cut into blocks. Every
 block is predicted from the tasks before it: from all of them, from the latest half, quarter, … of
 them, and from all of them around two or more centres. What wins by more than chance is used.
+Chance is that of tasks near in time, which are alike.
 
-What was left behind can come back, as seasons do. So beside the latest tasks some older ones stay,
-a fifth, evenly spaced: tasks then differ by as much as they ever did, a new one is followed more
-readily, and a return costs little. They go where the latest alone are surely better and tasks move
-steadily: those are then so far ahead that a fifth of older ones takes less than a fifth of the
-gain.
+What was left behind can come back, as seasons do. Then the gain of the latest tasks fades from
+block to block, before it turns into a loss. So it is not the mean gain that must be large but the
+one that the next tasks can expect: that of the newest block, less what a fade goes on to take. And
+beside the latest tasks some older ones stay, a fifth, evenly spaced: tasks then differ by as much
+as they ever did, a new one is followed more readily, and a return costs little. They go where the
+latest alone are surely better and tasks move steadily.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ FEW = 16  # tasks of a window, at least
 TASKS = 600  # tried at most, evenly spaced …
 NUMBERS = 1 << 19  # … and no more than so many numbers, over all outputs
 BLOCKS, LATER = 3, 0.4  # the last 40 % of the tasks, in three blocks
-SURE, WORTH = 3.0, 0.01  # standard errors, and the share of the loss, that must be gained
-MANY, RISK = 500, 0.05  # fewer tasks must gain that share, and older ones stay among the latest
+SURE, WORTH = 3.0, 0.01  # standard errors, and the share of the loss, that must be gained …
+LESS = 2.0  # … standard errors, where it is already known that tasks drift
+MANY, RISK = 500, 0.03  # fewer tasks must gain that share, and older ones stay among the latest
 SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # of the tasks before a block, the latest
 OLDER = 0.2  # of the tasks that count, from before the latest
 LAST, MUCH = 32, 0.2  # tasks, predicted from as many before them, and the gain of a sudden switch
@@ -137,7 +140,7 @@ def environment_of(
     found, now = still, trial.plain[-1]
     if not by_a_column(trial.tasks, extra + intercept):
         # Of few tasks nobody knows whether what was before comes back, as seasons do.
-        few = len(trial.tasks) < MANY
+        few, loss = len(trial.tasks) < MANY, float(trial.losses.mean())
         for share in SHARES:
             if share * (1 - LATER) * len(trial.tasks) < FEW:
                 break
@@ -145,13 +148,17 @@ def environment_of(
             losses, last = trial.recent(tried)
             if losses.mean() > trial.best.mean():
                 break  # shorter ones are worse still
-            if (gain := trial.better(losses)) > RISK * few:
-                found, now, trial.best = replace(tried, gain=gain), last, losses
+            gain = trial.losses - losses
+            if surely(gain, loss) and trial.ahead(gain) > max(RISK * few, WORTH) * loss:
+                tried = replace(tried, gain=float(gain.mean() / loss))
+                found, now, trial.best = tried, last, losses
         if found is not still:
             losses, last = trial.recent(tried := replace(found, older=OLDER - found.older))
-            gain = trial.best - losses
-            if surely(gain, trial.losses.mean()) if few else gain.mean() > 0:
-                found, now, trial.best = replace(tried, gain=trial.better(losses)), last, losses
+            gain, more = trial.losses - losses, trial.best - losses
+            steady = surely(more, loss, LESS) and trial.ahead(gain) > gain.mean() / 2
+            if trial.ahead(more) > 0 and (steady or not few):
+                tried = replace(tried, gain=float(gain.mean() / loss))
+                found, now, trial.best = tried, last, losses
         found = switched(tasks, now, intercept, found, seed)
     for centres in range(2, MOST + 1):
         gain = trial.around(centres)
@@ -246,11 +253,14 @@ class _Trial:
         self.best, self.evidence = losses, evidence
         return float(1 - losses.mean() / loss)
 
-    def better(self, losses: np.ndarray) -> float:
-        """The share of the loss that is gained over one place for all, if that is more than chance;
-        else 0.
+    def ahead(self, gain: np.ndarray) -> float:
+        """What the next tasks can expect to gain, of what every later task did: as the newest block
+        did or, where less than the first did, half of that less still.
         """
-        return surely(self.losses - losses, self.losses.mean())
+        whose = np.repeat(np.arange(BLOCKS), [last - first for first, last in self.blocks])
+        whose = whose[self.tasks.lengths[self.blocks[0][0] :] >= 2]
+        first, newest = (gain[whose == b].mean() if (whose == b).any() else 0.0 for b in (0, BLOCKS - 1))
+        return float(newest + min(0.0, newest - first) / 2)
 
     def _evidence(self, found: Population) -> np.ndarray:
         """Log-likelihood of the rows of every later task without its parameters."""
@@ -272,12 +282,15 @@ class _Trial:
         )
 
 
-def surely(gain: np.ndarray, loss: float) -> float:
+def surely(gain: np.ndarray, loss: float, sure: float = SURE) -> float:
     """The mean gain over that loss (or by itself where it is 0), if it is more than chance and more
-    than is negligible; else 0.
+    than is negligible; else 0. Gains are in the order of time.
     """
-    mean, error = gain.mean(), gain.std() / math.sqrt(len(gain))
-    return float(mean / (loss or 1.0)) if mean > max(SURE * error, WORTH * loss) else 0.0
+    mean, off = gain.mean(), gain - gain.mean()
+    near = math.isqrt(len(gain))  # tasks so near may be alike
+    alike = [(1 - lag / near) * (off[lag:] @ off[:-lag]) for lag in range(1, near)]
+    error = math.sqrt(off @ off + 2 * max(sum(alike), 0.0)) / len(gain)
+    return float(mean / (loss or 1.0)) if mean > max(sure * error, WORTH * loss) else 0.0
 
 
 def shuffled(tasks: Tasks, seed: int) -> list[np.ndarray]:
