@@ -29,12 +29,12 @@ from fmrl.core.rules.moving import Window
 from fmrl.core.tasks import Tasks
 from fmrl.core.working import solved, stacked
 from fmrl.errors import FMRLError
-from fmrl.estimators.averaging import Answers, loss_and_slope, moderated
+from fmrl.estimators.averaging import loss_and_slope, moderated
 from fmrl.estimators.calibration import ask, spaced
 from fmrl.estimators.population import Population, around, by_output, estimate, families
 
 LEAST = 40  # tasks; with fewer they are taken to stay where they are
-FEW = 16  # tasks of a window, at least
+FEW = 15  # tasks of a window, at least
 TASKS = 600  # tried at most, evenly spaced …
 NUMBERS = 1 << 19  # … and no more than so many numbers, over all outputs
 BLOCKS, LATER = 3, 0.4  # the last 40 % of the tasks, in three blocks
@@ -48,6 +48,7 @@ SORTED, ALL = 0.9, 0.975  # of pairs of tasks: then a table is in the order of a
 MOST = 5  # centres
 FAMILIES = ("none", "intercept", "alike", "full")  # of which the best is tried in every way
 SIZES = (1, 4)  # rows shown
+ROUGH = 0.05  # tolerance of populations that are only compared
 
 
 @dataclass(frozen=True)
@@ -136,30 +137,10 @@ def environment_of(
     if asked == "stationary" or len(tasks) < LEAST or able < LEAST:
         return still
     most = max(LEAST, min(TASKS, int(NUMBERS * len(tasks) / (tasks.X.size * tasks.loss.outputs))))
-    trial = _Trial(tasks.take(spaced(len(tasks), most)), intercept, seed)
-    found, now = still, trial.plain[-1]
-    if not by_a_column(trial.tasks, extra + intercept):
-        # Of few tasks nobody knows whether what was before comes back, as seasons do.
-        few, loss = len(trial.tasks) < MANY, float(trial.losses.mean())
-        for share in SHARES:
-            if share * (1 - LATER) * len(trial.tasks) < FEW:
-                break
-            tried = Environment("recent", share, tasks=count, older=OLDER * few)
-            losses, last = trial.recent(tried)
-            if losses.mean() > trial.best.mean():
-                break  # shorter ones are worse still
-            gain = trial.losses - losses
-            if surely(gain, loss) and trial.ahead(gain) > max(RISK * few, WORTH) * loss:
-                tried = replace(tried, gain=float(gain.mean() / loss))
-                found, now, trial.best = tried, last, losses
-        if found is not still:
-            losses, last = trial.recent(tried := replace(found, older=OLDER - found.older))
-            gain, more = trial.losses - losses, trial.best - losses
-            steady = surely(more, loss, LESS) and trial.ahead(gain) > gain.mean() / 2
-            if trial.ahead(more) > 0 and (steady or not few):
-                tried = replace(tried, gain=float(gain.mean() / loss))
-                found, now, trial.best = tried, last, losses
-        found = switched(tasks, now, intercept, found, seed)
+    trial, found = _Trial(tasks, most, intercept, seed), still
+    if not by_a_column(tasks.take(spaced(len(tasks), most)), extra + intercept):
+        found = trial.drift(found)
+        found = switched(tasks, trial.now, intercept, found, seed)
     for centres in range(2, MOST + 1):
         gain = trial.around(centres)
         if not gain:
@@ -186,8 +167,12 @@ def switched(
         return found
     few = tasks.take(np.arange(first - LAST, first))
     order = shuffled(tasks, seed)[first:]
-    now = estimate(few, before.family, intercept, before)
-    old, new = (losses_of(tasks, one, order) for one in (before, now))
+    now = estimate(few, before.family, intercept, before, ROUGH)
+    old, new = losses_of(tasks, [before, now], order)
+    if surely(old - new, old.mean()) > MUCH:
+        # Tasks that drift have left that block behind: what they gain without a switch is theirs.
+        known = tasks.take(found.places(first, first))
+        (old,) = losses_of(tasks, [estimate(known, before.family, intercept, before)], order)
     if (gain := surely(old - new, old.mean())) > MUCH:
         return Environment("recent", LAST / len(tasks), 1, gain, found.tasks)
     return found
@@ -213,58 +198,92 @@ def by_a_column(tasks: Tasks, others: int = 0) -> bool:
 class _Trial:
     """Later tasks, each predicted from the tasks before its block."""
 
-    def __init__(self, tasks: Tasks, intercept: bool, seed: int):
-        self.tasks, self.intercept, self.order = tasks, intercept, shuffled(tasks, seed)
-        cuts = np.linspace((1 - LATER) * len(tasks), len(tasks), BLOCKS + 1).astype(int)
-        self.blocks = list(pairwise(cuts.tolist()))
-        self.before = [tasks.take(np.arange(first)) for first, _ in self.blocks]
-        chain: list[Population] = []  # of tasks before the first block, the plainest family first
-        for name in FAMILIES:
+    def __init__(self, tasks: Tasks, most: int, intercept: bool, seed: int):
+        self.tasks, self.intercept = tasks, intercept
+        self.few = (tried := min(len(tasks), most)) < MANY
+        self.most = round((1 - LATER) * tried)  # tasks that a population is estimated from
+        cuts = np.linspace((1 - LATER) * len(tasks), len(tasks), BLOCKS + 1).astype(int).tolist()
+        self.firsts, size = cuts[:-1], -(-(tried - self.most) // BLOCKS)
+        self.blocks = [first + spaced(last - first, size) for first, last in pairwise(cuts)]
+        order = shuffled(tasks, seed)
+        self.order = [[order[i] for i in block] for block in self.blocks]
+        known, chain = self._known(STILL, 0), list[Population]()
+        for name in FAMILIES:  # each from where the plainer one before it ended
             if name in families(tasks.X.shape[1], intercept):
                 start = chain[-1] if chain else None
-                chain.append(estimate(self.before[0], name, intercept, start))
-        one = min(chain, key=lambda one: self._play([one] * BLOCKS).mean())
-        later = (estimate(some, one.family, intercept, one) for some in self.before[1:])
-        self.plain = [one, *later]
-        self.losses = self.best = self._play(self.plain)
-        self.evidence = self._evidence(one)
+                chain.append(estimate(known, name, intercept, start, ROUGH))
+        self.plain = chain[self._later(chain).mean(axis=1).argmin()]
+        self.made = [self.plain] * BLOCKS  # what was last estimated of the tasks before each block
+        self.still = [self._play(0), *(self._try(STILL, b) for b in range(1, BLOCKS))]
+        self.best = self.losses = np.concatenate(self.still)  # of every task that is tried
+        self.now, self.evidence = self.made[-1], self._evidence(self.plain)
 
-    def recent(self, tried: Environment) -> tuple[np.ndarray, Population]:
-        """Loss of every later task when the latest of those before its block count, and the
-        population of the last block.
+    def drift(self, found: Environment) -> Environment:
+        """Of the latest half, quarter, … of the tasks the one that is surely better and will be so
+        for the next ones; what was found before, if there is none.
         """
-        found = []
-        for before, plain in zip(self.before, self.plain, strict=True):
-            few = before.take(tried.places(len(before), len(before)))
-            found.append(estimate(few, plain.family, self.intercept, plain))
-        return self._play(found), found[-1]
+        # Of few tasks nobody knows whether what was before comes back, as seasons do.
+        few, loss = self.few, float(self.losses.mean())
+        least = max(RISK * few, WORTH) * loss
+        for share in SHARES:
+            if share * (1 - LATER) * len(self.tasks) < FEW:
+                break
+            tried = Environment("recent", share, tasks=found.tasks, older=OLDER * few)
+            losses = self.recent(tried, least)
+            if losses is None:
+                continue
+            if losses.mean() > self.best.mean():
+                break  # shorter ones are worse still
+            gain = self.losses - losses
+            if surely(gain, loss) and self.ahead(gain) > least:
+                found = replace(tried, gain=float(gain.mean() / loss))
+                self.best, self.now = losses, self.made[-1]
+        if found.window < 1:
+            tried = replace(found, older=OLDER - found.older)
+            newest = self.best[-len(self.still[-1]) :]
+            losses = self.recent(tried, float((self.still[-1] - newest).mean()))
+            if losses is None:
+                return found
+            gain, more = self.losses - losses, self.best - losses
+            steady = surely(more, loss, LESS) and self.ahead(gain) > gain.mean() / 2
+            if self.ahead(more) > 0 and (steady or not few):
+                found = replace(tried, gain=float(gain.mean() / loss))
+                self.best, self.now = losses, self.made[-1]
+        return found
+
+    def recent(self, tried: Environment, least: float) -> np.ndarray | None:
+        """Loss of every later task when the latest of those before its block count; None where the
+        newest block gains no more than ``least``.
+        """
+        newest = self._try(tried, BLOCKS - 1)
+        if not (self.still[-1] - newest).mean() > least:
+            return None
+        return np.concatenate([*(self._try(tried, b) for b in range(BLOCKS - 1)), newest])
+
+    def ahead(self, gain: np.ndarray) -> float:
+        """What the next tasks can expect to gain, of what every later task did: as the newest block
+        did or, where that is less than the first did, half of the difference less still.
+        """
+        first, newest = gain[: len(self.still[0])].mean(), gain[-len(self.still[-1]) :].mean()
+        return float(newest + min(0.0, newest - first) / 2)
 
     def around(self, centres: int) -> float:
         """What is gained if tasks lie around several centres, as those before the first block say:
         later tasks must surely be likelier so, and better predicted by more than is negligible.
         """
-        found = around(self.plain[0], self.before[0], self.intercept, centres)
+        found = around(self.plain, self._known(STILL, 0), self.intercept, centres)
         evidence = self._evidence(found)
         if not surely(evidence - self.evidence, 0.0):
             return 0.0
-        losses, loss = self._play([found] * BLOCKS), self.losses.mean()
+        (losses,), loss = self._later([found]), self.losses.mean()
         if not (self.best - losses).mean() > WORTH * loss:
             return 0.0
         self.best, self.evidence = losses, evidence
         return float(1 - losses.mean() / loss)
 
-    def ahead(self, gain: np.ndarray) -> float:
-        """What the next tasks can expect to gain, of what every later task did: as the newest block
-        did or, where less than the first did, half of that less still.
-        """
-        whose = np.repeat(np.arange(BLOCKS), [last - first for first, last in self.blocks])
-        whose = whose[self.tasks.lengths[self.blocks[0][0] :] >= 2]
-        first, newest = (gain[whose == b].mean() if (whose == b).any() else 0.0 for b in (0, BLOCKS - 1))
-        return float(newest + min(0.0, newest - first) / 2)
-
     def _evidence(self, found: Population) -> np.ndarray:
         """Log-likelihood of the rows of every later task without its parameters."""
-        later = self.tasks.take(np.arange(self.blocks[0][0], len(self.tasks)))
+        later = self.tasks.take(np.concatenate(self.blocks))
         likely = np.zeros((len(found.mean), len(later)))
         for k, view in enumerate(by_output(later)):
             stacks = stacked(view)
@@ -274,12 +293,24 @@ class _Trial:
         shares = np.log(np.maximum(found.shares, 1e-300))
         return np.logaddexp.reduce(likely + shares[:, None], axis=0)
 
-    def _play(self, populations: list[Population]) -> np.ndarray:
-        """Loss of every later task, predicted by the population of its block."""
-        pairs = zip(self.blocks, populations, strict=True)
-        return np.concatenate(
-            [losses_of(self.tasks, one, self.order[first:last]) for (first, last), one in pairs]
-        )
+    def _later(self, found: list[Population]) -> np.ndarray:
+        """Loss of every later task as each of some populations predicts it, [populations, P]."""
+        return losses_of(self.tasks, found, [rows for block in self.order for rows in block])
+
+    def _known(self, tried: Environment, block: int) -> Tasks:
+        """The tasks before a block that count, or a share of them."""
+        places = tried.places(first := self.firsts[block], first)
+        return self.tasks.take(places[spaced(len(places), self.most)])
+
+    def _try(self, tried: Environment, block: int) -> np.ndarray:
+        """Loss of every task of a block, predicted from the tasks before it that count."""
+        known, start = self._known(tried, block), self.made[block]
+        self.made[block] = estimate(known, self.plain.family, self.intercept, start, ROUGH)
+        return self._play(block)
+
+    def _play(self, block: int) -> np.ndarray:
+        """Loss of every task of a block, predicted by what was last estimated for it."""
+        return losses_of(self.tasks, [self.made[block]], self.order[block])[0]
 
 
 def surely(gain: np.ndarray, loss: float, sure: float = SURE) -> float:
@@ -300,23 +331,18 @@ def shuffled(tasks: Tasks, seed: int) -> list[np.ndarray]:
     return [first + rng.permutation(size) for first, size in starts]
 
 
-def losses_of(tasks: Tasks, found: Population, order: list[np.ndarray]) -> np.ndarray:
-    """Loss of some tasks of two rows and more, as a population predicts them from the first rows of
-    each.
+def losses_of(tasks: Tasks, found: list[Population], order: list[np.ndarray]) -> np.ndarray:
+    """Loss of some tasks of two rows and more, as each population predicts them from the first rows
+    of each, [populations, P].
     """
     own = [rows for rows in order if len(rows) >= 2]
-    total, seen = np.zeros(len(own)), np.zeros(len(own))
+    total, seen = np.zeros((len(found), len(own))), np.zeros(len(own))
     squared = isinstance(tasks.loss, Squared)
     for n in SIZES:
         able = [i for i, rows in enumerate(own) if len(rows) >= n + max(1, n // 3)]
         if able:
-            said = ask(tasks, [found], [own[i] for i in able], n)
-            total[able] += _losses(said, squared)
+            said = ask(tasks, found, [own[i] for i in able], n)
+            z = said.margins if squared else moderated(said.margins, said.variance, 0.5)
+            total[:, able] += (loss_and_slope(z, said.target, squared)[0] * said.weight).sum(axis=2)
             seen[able] += 1
     return total / np.maximum(seen, 1)
-
-
-def _losses(said: Answers, squared: bool) -> np.ndarray:
-    """Loss of every task, [P]."""
-    z = said.margins[0] if squared else moderated(said.margins[0], said.variance[0], 0.5)
-    return (loss_and_slope(z, said.target, squared)[0] * said.weight).sum(axis=1)

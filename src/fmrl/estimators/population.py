@@ -125,8 +125,9 @@ def families(width: int, intercept: bool) -> dict[str, Any]:
 
 
 def estimate(
-    tasks: Tasks, family: str, intercept: bool, start: Population | None = None
-) -> Population:
+    tasks: Tasks, family: str, intercept: bool, start: Population | None = None,
+    tolerance: float = TOLERANCE,
+) -> Population:  # fmt: skip
     """The population of some tasks around one centre, by marginal likelihood.
 
     Args:
@@ -134,28 +135,30 @@ def estimate(
         family: One of `families`.
         intercept: Whether the last column is one.
         start: What a plainer family found, from which to go on.
+        tolerance: Of the relative change of variances in a step, with which it ends.
     """
     views, width = [stacked(view) for view in by_output(tasks)], tasks.X.shape[1]
     options, fixed = _options(tasks, family, intercept)
     kind = options["family"]
-    one_output = next(by_output(tasks))
-    told = moments(views[0], nothing(one_output, None))
-    guess = first_guess(one_output, told, kind, few=True)
-    guess = replace(guess, covariance=guess.covariance * ~(fixed[:, None] | fixed))
-    first = [guess] * len(views)
-    if start is not None:
-        wide, noise = guess.covariance * start.noise, start.noise
-        if start.family in ("alike", "columns", "full"):
-            wide = start.covariance
-        elif start.family == "intercept":
-            wide = np.where(start.covariance > 0, start.covariance, wide)
-        first = [Gaussian(mean, wide, noise) for mean in start.mean[0]]
+    if start is not None and start.family in ("alike", "columns", "full"):
+        first = [Gaussian(mean, start.covariance, start.noise) for mean in start.mean[0]]
+    else:
+        one_output = next(by_output(tasks))
+        told = moments(views[0], nothing(one_output, None))
+        guess = first_guess(one_output, told, kind, few=True)
+        guess = replace(guess, covariance=guess.covariance * ~(fixed[:, None] | fixed))
+        first = [guess] * len(views)
+        if start is not None:
+            wide = guess.covariance * start.noise
+            if start.family == "intercept":
+                wide = np.where(start.covariance > 0, start.covariance, wide)
+            first = [Gaussian(mean, wide, start.noise) for mean in start.mean[0]]
     warm = [Warm() for _ in views]
 
     def sums(found: list[Gaussian]) -> list[Moments]:
         return [moments(v, g, None, w) for v, g, w in zip(views, found, warm, strict=True)]
 
-    found = climb(sums, first, STEPS, TOLERANCE, **options)
+    found = climb(sums, first, STEPS, tolerance, **options)
     end = shrunk(found[0], kind, float(width))
     mean = np.stack([g.mean for g in found])[None]
     return Population(family, mean, end.covariance, end.noise, np.ones(1), len(tasks))
