@@ -30,7 +30,8 @@ from fmrl.errors import FMRLError
 from fmrl.estimators.calibration import calibrate, members, spaced
 from fmrl.estimators.common import with_common
 from fmrl.estimators.coordinates import coordinates_of
-from fmrl.estimators.environment import Environment, environment_of
+from fmrl.estimators.environment import Environment
+from fmrl.estimators.environment_choice import environment_of
 from fmrl.estimators.rows import TaskRows, Thetas, joined
 from fmrl.estimators.rows_sqlite import SQLiteRows
 from fmrl.estimators.stream import Streams
