@@ -264,17 +264,20 @@ def surely(gain: np.ndarray, loss: float, sure: float = SURE) -> float:
     Args:
         gain: Of every task, in the order of time.
         loss: Of which it is a share.
-        sure: How many standard errors from 0 chance ends. They are those of the roots of gains,
-            because a few tasks gain or lose far more than all others, and of tasks of which those
-            near in time are alike.
+        sure: How many standard errors from 0 chance ends, for gains or, because a few tasks may
+            gain or lose far more than all others, for their roots.
     """
-    mean, root = gain.mean(), np.copysign(np.sqrt(np.abs(gain)), gain)
-    off, near = root - root.mean(), math.isqrt(len(gain))
+    mean = float(gain.mean())
+    chance = all(_errors(some) <= sure for some in (gain, np.copysign(np.sqrt(abs(gain)), gain)))
+    return 0.0 if chance or mean <= WORTH * loss else mean / (loss or 1.0)
+
+
+def _errors(gain: np.ndarray) -> float:
+    """How many standard errors the mean is from 0, where tasks near in time are alike."""
+    off, near = gain - gain.mean(), math.isqrt(len(gain))
     alike = sum((1 - lag / near) * (off[lag:] @ off[:-lag]) for lag in range(1, near))
     error = math.sqrt(off @ off + 2 * max(alike, 0.0)) / len(gain)
-    if root.mean() <= sure * error or mean <= WORTH * loss:
-        return 0.0
-    return float(mean / (loss or 1.0))
+    return float(gain.mean() / max(error, 1e-300))
 
 
 def shuffled(tasks: Tasks, seed: int) -> list[np.ndarray]:
