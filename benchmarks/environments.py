@@ -1,6 +1,7 @@
 """What the automatic choice of an environment is worth, and what it costs.
 
     python benchmarks/environments.py real         # real streams, in their order and shuffled
+    python benchmarks/environments.py others       # more of them, on which nothing was tuned
     python benchmarks/environments.py synthetic    # known truth: still, drift, switch, two clusters
     python benchmarks/environments.py cost         # processor time over that of a stationary fit
 
@@ -30,6 +31,20 @@ from fmrl.reproduce.environments.tasks import STREAMS, stream
 CENTRE, SPREAD = np.array([1.5, -1.0, 0.5]), 0.4
 GIVEN, AHEAD, ROWS = 420, 300, 12
 SEEDS = range(3)
+LATEST = 600  # tasks of a stream, at most
+REAL = tuple(STREAMS)
+OTHERS = {
+    "baseball by year": ("plyr", "baseball", ("year",), ("year",), "log r", ("ab", "h", "bb")),
+    "exchange rates, 20 days": ("Ecdat", "Garch", (), 20, "dm", ("bp", "cd", "sf")),
+    "pitches, 25": (
+        "Stat2Data", "Kershaw", (), 25, "StartSpeed", ("HPos", "VPos", "HDev", "VDev"),
+    ),
+    "temperatures by 30 days": ("stevedata", "clemson_temps", (), 30, "tmax", ("tmin",)),
+    "tweets, 20": (
+        "dslabs", "trump_tweets", (), 20, "log retweet_count", ("log favorite_count",),
+    ),
+}  # fmt: skip
+STREAMS |= OTHERS
 
 
 def errors(tasks: list, environment: str) -> tuple[np.ndarray, set[str]]:
@@ -50,11 +65,11 @@ def errors(tasks: list, environment: str) -> tuple[np.ndarray, set[str]]:
     return np.array(found), kinds
 
 
-def real() -> None:
+def real(names: Any = REAL) -> None:
     """Print one line a stream."""
     print(f"{'stream':28s}{'tasks':>6s}  in order: ratio (2 s.e.), found | shuffled: the same")
-    for name in STREAMS:
-        tasks, line = stream(name), ""
+    for name in names:
+        tasks, line = stream(name)[-LATEST:], ""
         for order in (np.arange(len(tasks)), np.random.default_rng(0).permutation(len(tasks))):
             these = [tasks[i] for i in order]
             (auto, kinds), (still, _) = (errors(these, e) for e in ("auto", "stationary"))
@@ -223,6 +238,6 @@ def synthetic() -> None:
 
 
 if __name__ == "__main__":
-    parts = {"real": real, "synthetic": synthetic, "cost": cost}
+    parts = {"real": real, "others": lambda: real(OTHERS), "synthetic": synthetic, "cost": cost}
     for name in sys.argv[1:] or parts:
         parts[name]()

@@ -133,6 +133,28 @@ def test_a_season_that_ends_costs_little():
     assert lost < 0.7 * (later(alone, *ahead) / later(still, *ahead) - 1)
 
 
+def test_a_season_that_is_ending_is_not_followed():
+    """The latest tasks said more, by far and surely, but less and less: the next ones are as those
+    long ago.
+    """
+    turn = np.interp(np.arange(300), [0, 90, 130, 170, 240, 300], [0, 0, 1, 1, 0, 0])[:, None]
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(300, 12, 3))
+        w = 1.5 * turn * np.array([1.0, -0.7, 0.4]) + 0.4 * rng.normal(size=(300, 3))
+        y = (X * w[:, None]).sum(axis=-1) + rng.normal(size=(300, 12))
+        assert fitted(X[:240], y[:240], binary=False).environment_.kind == "stationary"
+
+
+def test_steady_drift_is_no_switch():
+    """The last tasks are compared with a window of those just before them, as it will be used, not
+    with one that steady drift has left behind.
+    """
+    X, y, _ = stream("drift", tasks=300, binary=False)
+    found = fitted(X, y, binary=False).environment_
+    assert found.kind == "recent" and 1 / found.window in (2, 4, 8, 16) and found.gain > 0.3
+
+
 @pytest.mark.parametrize("binary", [True, False])
 @pytest.mark.parametrize(("first", "way"), [(150, "partial_fit"), (420, "update")])
 def test_a_switch_after_fit_is_made_good_within_100_tasks(first, way, binary):

@@ -19,7 +19,7 @@ from sklearn.preprocessing import PolynomialFeatures
 
 import fmrl
 
-from .ways import SHAPED, STATED, WAYS, Case, start_ray
+from .ways import SHAPED, STATED, WAYS, Case, fitted, start_ray
 
 TASKS, ROWS = 6, 6
 COMMANDS = ("fmrl train, adapt, predict", "fmrl train --engine ray", *STATED)
@@ -244,6 +244,55 @@ def features_by_a_transformer_or_by_hand():
         names = (*"abcdefghi",)
         hand = rows(case, lambda X: squares.fit_transform(X), names=names)
         yield hand, replace(case, features=squares), same
+
+
+@cache
+def moving():
+    """Tasks whose slopes drift."""
+    rng, count = np.random.default_rng(1), 90
+    task, X = np.repeat(np.arange(count), ROWS), rng.normal(size=(count * ROWS, 3)) * [1, 5, 20]
+    slope = np.linspace(-3, 3, count)[:, None] * [1.0, -0.16, 0.03]
+    y = (X * slope[task]).sum(axis=1) + 0.3 * rng.normal(size=len(X))
+    old, new = task < count - 2, np.flatnonzero(task == count - 2)[:3]
+    return Case(X[old], y[old], task[old], X[new], y[new], X[task == count - 1])
+
+
+def other_words(case):
+    """Other units of a column, where tables scale them; columns and tasks in other words."""
+    yield rows(case, lambda X: X * [1e3, 1.0, 1e-3])
+    yield rows(case, lambda X: X[:, [2, 0, 1]], names=("c", "a", "b"))
+    yield replace(case, task=np.array([f"{97 * t % 101:03d}" for t in case.task]), new="a")
+
+
+@relation(("They take no environment=.", *CORE, FRAME, *NETWORKS),
+          ("It is given three tasks.", "partial_fit + adapt"),
+          ("Their prior is that of the other commands.", *STATED))
+def drift_that_is_found():
+    assert fitted(moving()).environment_.kind == "recent"
+    for other in other_words(moving()):
+        yield moving(), other, same
+
+
+@relation(("They take no environment=.", *CORE, FRAME, *NETWORKS),
+          ("The command takes no window.", *COMMANDS))
+def drift_that_is_asked_for():
+    case = replace(base(2, even=False), environment=fmrl.Window(4))
+    for other in other_words(case):
+        yield case, other, same
+
+
+@relation(("They have rules of their own.", *ENSEMBLES, PRIOR, *SHAPES, *NETWORKS),
+          ("Their phi is that of the other commands.", *STATED))
+def a_rule_that_forgets():
+    case = replace(base(0), meta=fmrl.Discounted(0.2))
+    _, columns, names = other_words(case)
+    yield from ((case, other, same) for other in (columns, names))
+
+
+@pytest.mark.parametrize("way", ["save + load + adapt", "adapt_many"])
+def test_drift_saved_and_loaded_or_together_is_the_same(way):
+    one, other = answers("fit + adapt", moving())[""], answers(way, moving())[""]
+    np.testing.assert_allclose(other, one, rtol=0, atol=1e-9 * np.abs(one).max())
 
 
 @relation()

@@ -35,6 +35,8 @@ class Case:
     intercept: bool = True
     library: str = "numpy"  # of the tables
     features: Any = None  # what an estimator makes of its rows
+    environment: Any = "auto"  # of an estimator
+    meta: Any = None  # the rule by which phi moves
     radius: float = 2.0  # of the core's ball
     step: float = 0.1  # of a network's SGD
 
@@ -110,7 +112,8 @@ def write(case, path, columns):
 
 def fresh(case):
     """An estimator of the right kind, and what its first call has to be told."""
-    given = {"fit_intercept": case.intercept, "features": case.features}
+    given = {"fit_intercept": case.intercept, "features": case.features,
+             "environment": case.environment, "meta": case.meta}
     if case.classes is None:
         return fmrl.MetaRegressor(**given), {}
     return fmrl.MetaClassifier(**given), {"classes": case.classes.tolist()}
@@ -267,7 +270,8 @@ def commands(case, scratch, *options):
     few = write(case, scratch / "few", named(case, case.few, case.new) | {"y": case.labels})
     query = write(case, scratch / "query", named(case, case.query, case.new))
     run, out = scratch / "run", scratch / "said.parquet"
-    options = [*options, "--holdout", 0, *([] if case.intercept else ["--no-intercept"])]
+    options = [*options, "--holdout", 0, *([] if case.intercept else ["--no-intercept"]),
+               *([] if case.meta is None else ["--meta", repr(case.meta)])]
     command("train", every, "--task", "who", "--target", "y", "--out", run, *options)
     command("adapt", run, few)
     command("predict", run, query, "--out", out)
@@ -313,6 +317,7 @@ def tasks_of(case):
 
 
 def compose(case, **parts):
+    parts = parts if case.meta is None else {"meta": case.meta, **parts}
     return fmrl.FMRL(fmrl.Ball(case.radius), similarity=fmrl.AverageDeviation(), **parts)
 
 

@@ -166,6 +166,19 @@ def test_drift_and_groups_are_shown_and_old_facts_still_render(real):
     assert real["similarity"]["environment"]["sentence"] == "No drift and no groups found."
 
 
+def test_the_diagnosis_and_the_model_are_told_apart():
+    """Optima fall into two groups; a model around one place says why it does not follow."""
+    optima = np.random.default_rng(0).normal(size=(300, 3))
+    optima[::2] += 6
+    found = {"title": "t", "similarity": report.similarity_map(optima, ball=False)}
+    learned = report.coefficients(np.ones((1, 3)), ["a", "b", "c"])
+    for kind, said in (("stationary", "The model is learned otherwise: one place. There"),
+                       ("centres", "So is the model: one place. There")):  # fmt: skip
+        learned |= {"environment": "one place", "kind": kind}
+        words = Seen(report.render(json.loads(json.dumps(found | {"learned": learned})))).words
+        assert "fall into 2 groups" in words and said in words
+
+
 def test_one_task():
     task = fmrl.Task(np.eye(3), [0.1, 0.2, 0.3], loss=fmrl.Squared(), name="only")
     history = fmrl.run(fmrl.presets.paper(), [task])

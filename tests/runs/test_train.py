@@ -190,6 +190,30 @@ def test_the_prior_is_learned_from_tasks_of_all_windows(long):
     assert run.prior.members[0].tasks == len(pilot) and np.diff(place).min() > 0
 
 
+def test_a_long_run_that_drifts_ends_with_its_newest_tasks(tmp_path):
+    """Counts are those of the run, not of its pilot; what is scored on is as new as what counts."""
+    rng, count, rows = np.random.default_rng(0), 2600, 12
+    slope = np.linspace(-2, 2, count)[:, None] + 0.3 * rng.normal(size=(count, 2))
+    x = rng.normal(size=(count, rows, 2))
+    y = (x * slope[:, None]).sum(axis=-1) + 0.3 * rng.normal(size=(count, rows))
+    table = pl.DataFrame({"a": x[..., 0].ravel(), "b": x[..., 1].ravel(), "y": y.ravel()})
+    table = table.with_columns(who=pl.Series(np.repeat(np.arange(count), rows)))
+    table.write_parquet(tmp_path / "table.parquet")
+    options = Options(str(tmp_path / "table.parquet"), "who", "y", common="linear")
+    record = train(options, tmp_path / "run", keep_models=False)
+    prior = Run.load(tmp_path / "run").prior
+    found = prior.environment
+    assert found.kind == "recent" and found.tasks == record["tasks"] > 2000
+    last = round(found.window * found.tasks)
+    assert f"the last {last:,} say more than all {found.tasks:,}" in str(found)
+    assert found.older or prior.members[0].tasks == last
+    now = prior.members[-1].mean[0, 0][:2] / prior.coordinates.scale * prior.coordinates.unit
+    assert (now > 1.5).all()  # on average over all it is 0
+    heldout = record["heldout"]
+    assert "the last" in heldout["protocol"]
+    assert min(map(int, heldout["names"])) > (1 - 2 * found.window) * count
+
+
 def test_a_stop_while_a_window_is_played_keeps_the_checkpoint_before(long, tmp_path, monkeypatch):
     options, home = long
     real, calls = Session.play_window, []
@@ -289,8 +313,8 @@ def test_held_out_scores_are_those_of_the_estimator(run, table):
     for window in source.windows():
         drawn.add(window.held)
     heldout, k, found, sure = run.record["heldout"], 2, [], []
-    assert [t.name for t in drawn.tasks] == heldout["names"]
-    for task in drawn.tasks:
+    assert [t.name for t in drawn.tasks(run.prior.environment)] == heldout["names"]
+    for task in drawn.tasks(run.prior.environment):
         n, y = len(task.X) // 3, run.estimator.classes_[task.target[:, 0].astype(int)]
         model = run.estimator.adapt(task.X[:k], y[:k])
         p, truth = model.predict_proba(task.X[-n:]), y[-n:]

@@ -18,6 +18,7 @@ from fmrl.estimators.encoding import as_numpy, by_task, ready
 from fmrl.estimators.features import expanded, with_features
 from fmrl.estimators.first_stream import FirstTask
 from fmrl.estimators.inputs import grouped, task_ids, weighed
+from fmrl.estimators.rows import joined
 from fmrl.estimators.stream import OpenTask
 from fmrl.estimators.tasks_seen import TasksSeen
 from fmrl.tables.encoder import Column, Encoder
@@ -163,17 +164,21 @@ class Meta(TasksSeen):
             self._play(self._widened(tasks), keep)
         return self
 
-    def relearn(self, tasks: Tasks) -> Self:
+    def relearn(self, tasks: Tasks, latest: Tasks) -> Self:
         """Learn again how tasks differ, after a run too long to be held: coordinates and the run
         stay as they are.
 
         Args:
             tasks: Some tasks, spread over the run, as in `begin`.
+            latest: The last ones, which count where tasks drift.
         """
         with self._lock:
             self._fitted()
             self._pilot, self._fresh = self._widened(tasks), []
-            self._learn()
+            last = set(latest.names)
+            older = [i for i, name in enumerate(tasks.names) if name not in last]
+            known = [tasks.take(np.array(older))] if older else []
+            self._learn(self._widened(joined([*known, latest])), self.n_tasks_seen_)
         return self
 
     def _widened(self, tasks: Tasks) -> Tasks:

@@ -25,7 +25,8 @@ from fmrl.errors import FMRLError
 from fmrl.estimators.calibration import calibrate, members, spaced
 from fmrl.estimators.common import with_common
 from fmrl.estimators.coordinates import coordinates_of
-from fmrl.estimators.environment import Environment, environment_of
+from fmrl.estimators.environment import Environment
+from fmrl.estimators.environment_choice import environment_of
 from fmrl.estimators.rows import TaskRows, Thetas, joined
 from fmrl.estimators.rows_sqlite import SQLiteRows
 from fmrl.estimators.running import Running
@@ -112,22 +113,27 @@ class Learning(Running):
         self.history_ = History(algo, self.state_, keep)
         self._open()
 
-    def _learn(self, tasks: Tasks | None = None) -> None:
+    def _learn(self, tasks: Tasks | None = None, count: int | None = None) -> None:
         """Learn the prior from the pilot, or from the latest tasks where they say more.
 
         Args:
             tasks: All that there are, of which the pilot is a part (default: the pilot).
+            count: How many they stand for, where only the latest are all there.
         """
         classes, intercept = getattr(self, "classes_", None), self._even.constant > 0
         tasks, seed = tasks or self._pilot, self._seed()
+        count = count or len(tasks)
         pilot, here, common = with_common(self._pilot, self._even, self.common, classes)
         extra = pilot.X.shape[1] - self._even.centre.size
         asked = self.environment
-        found = environment_of(here.tasks(pilot), intercept, asked, len(tasks), seed, extra)
+        found = environment_of(here.tasks(pilot), intercept, asked, count, seed, extra)
+        share = min(1.0, found.window * count / len(tasks))
+        places = replace(found, window=share).places(len(tasks), pilot_size(tasks))
         if found.kind == "recent" and found.older:
-            pilot = _latest(tasks, pilot, common, found)
+            whole = len(tasks) == len(pilot)
+            pilot = pilot.take(places) if whole else _latest(tasks.take(places), pilot, common)
         elif found.kind == "recent":  # what all tasks share has moved as well
-            pilot = tasks.take(found.places(len(tasks), pilot_size(tasks)))
+            pilot = tasks.take(places)
             pilot, here, common = with_common(pilot, self._even, self.common, classes)
             extra = pilot.X.shape[1] - self._even.centre.size
         # Too few tasks for a mean in every one of many directions.
@@ -254,17 +260,14 @@ def _not_private() -> FMRLError:
     return FMRLError(what, fix="for privacy use fmrl.run(fmrl.FMRL(private=…), tasks)")
 
 
-def _latest(tasks: Tasks, pilot: Tasks, common: Any, found: Environment) -> Tasks:
+def _latest(few: Tasks, pilot: Tasks, common: Any) -> Tasks:
     """The tasks that count where they drift; a common part answered the pilot's without them."""
-    some = found.places(len(tasks), pilot_size(tasks))
-    if len(tasks) == len(pilot):
-        return pilot.take(some)
-    few = tasks.take(some)
     if common is None:
         return few
-    X, at = np.hstack([few.X, common(few.X)]), spaced(len(tasks), len(pilot))
-    known = np.isin(some, at)
-    X[np.repeat(known, few.lengths)] = pilot.take(np.searchsorted(at, some[known])).X
+    X, at = np.hstack([few.X, common(few.X)]), {name: i for i, name in enumerate(pilot.names)}
+    known = np.array([name in at for name in few.names])
+    some = np.array([at[name] for name in few.names if name in at], dtype=int)
+    X[np.repeat(known, few.lengths)] = pilot.take(some).X
     return replace(few, X=X)
 
 

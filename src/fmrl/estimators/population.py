@@ -167,7 +167,7 @@ def families(width: int, intercept: bool) -> dict[str, Any]:
 
 def estimate(
     tasks: Tasks, family: str, intercept: bool, start: Population | None = None,
-    sums: Sums | None = None,
+    sums: Sums | None = None, tolerance: float = TOLERANCE,
 ) -> Population:  # fmt: skip
     """The population of some tasks around one centre, by marginal likelihood.
 
@@ -177,22 +177,24 @@ def estimate(
         intercept: Whether the last column is one.
         start: What a plainer family found, from which to go on.
         sums: Of the same tasks, if they were stacked before.
+        tolerance: Of the relative change of variances in a step, with which it ends.
     """
     sums, width = sums or Sums(tasks), tasks.X.shape[1]
     sums.at.clear()  # under another family tasks may be more than a step away
     options, fixed = _options(tasks, family, intercept, sums.fixed), sums.fixed
     kind = options["family"]
-    guess = first_guess(next(by_output(tasks)), _first(tasks), kind, few=True)
-    guess = replace(guess, covariance=guess.covariance * ~(fixed[:, None] | fixed))
-    first = [guess] * tasks.loss.outputs
-    if start is not None:
-        wide, noise = guess.covariance * start.noise, start.noise
-        if start.family in ("alike", "columns", "full"):
-            wide = start.covariance
-        elif start.family == "intercept":
-            wide = np.where(start.covariance > 0, start.covariance, wide)
-        first = [Gaussian(mean, wide, noise) for mean in start.mean[0]]
-    found = climb(sums, first, STEPS, TOLERANCE, **options)
+    if start is not None and start.family in ("alike", "columns", "full"):
+        first = [Gaussian(mean, start.covariance, start.noise) for mean in start.mean[0]]
+    else:
+        guess = first_guess(next(by_output(tasks)), _first(tasks), kind, few=True)
+        guess = replace(guess, covariance=guess.covariance * ~(fixed[:, None] | fixed))
+        first = [guess] * tasks.loss.outputs
+        if start is not None:
+            wide = guess.covariance * start.noise
+            if start.family == "intercept":
+                wide = np.where(start.covariance > 0, start.covariance, wide)
+            first = [Gaussian(mean, wide, start.noise) for mean in start.mean[0]]
+    found = climb(sums, first, STEPS, tolerance, **options)
     end = shrunk(found[0], kind, float(width))
     mean = np.stack([g.mean for g in found])[None]
     return Population(family, mean, end.covariance, end.noise, np.ones(1), len(tasks))

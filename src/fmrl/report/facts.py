@@ -91,6 +91,7 @@ class Learned(TypedDict, total=False):
     note: str  # the units, e.g. "of features scaled to unit deviation"
     families: list[Families]
     environment: str  # whether tasks stay around one place, drift, or lie around several centres
+    kind: str  # of that: stationary, recent or centres
 
 
 class Curves(TypedDict, total=False):

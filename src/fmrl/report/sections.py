@@ -188,7 +188,8 @@ def similarity(facts: Facts) -> str:
         below = f'<div class="narrow">{table(head, rows[:8], [1], caption)}{more}</div>'
     drawn = figure("similarity", "Map of the tasks' optima", note, ball, shown)
     drawn += _playground(facts) + below
-    return drawn + (_environment(found["environment"]) if "environment" in found else "")
+    where = facts.get("learned", {})
+    return drawn + (_environment(found["environment"], where) if "environment" in found else "")
 
 
 def _playground(facts: Facts) -> str:
@@ -199,8 +200,10 @@ def _playground(facts: Facts) -> str:
     return f'<p><a href="{escape(to, None)}">Drag these tasks and watch what it changes</a></p>'
 
 
-def _environment(found: dict[str, Any]) -> str:
-    """Drift and groups: in words, as a curve over the tasks, and the tests behind the words."""
+def _environment(found: dict[str, Any], learned: Any) -> str:
+    """Drift and groups: in words, beside those of the model, as a curve over the tasks, and the
+    tests behind the words.
+    """
     drift, groups = found["drift"], found["groups"]
     note = "How far optima lie from where their tasks would start. If the start that forgets is "
     note += "closer, old tasks mislead."
@@ -225,6 +228,11 @@ def _environment(found: dict[str, Any]) -> str:
     firsts = [name(c["name"]) for c in drift["changes"] if c.get("name") is not None]
     new = f" The first task after a change: {', '.join(firsts)}." if firsts else ""
     said = f"<p>{escape(found['sentence'], 1000)}{new}</p>"
+    kinds, kind = found.get("kinds"), learned.get("kind")
+    if kinds is not None and "kind" in learned and (kinds or kind != "stationary"):
+        so = "So is the model" if kind in kinds else "The model is learned otherwise"
+        why = "There the loss on later tasks decides, here where the best models of tasks lie."
+        said += f"<p>{so}: {escape(learned.get('environment', ''), 500)}. {why}</p>"
     return said + drawn + details("Tests and worth", body)
 
 

@@ -25,10 +25,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fmrl.core.tasks import Tasks
+from fmrl.estimators.environment import Environment
 from fmrl.report import held_out
 
 ROWS = 20_000  # of training tasks, for the pooled baseline
 LONGEST = 1024  # rows of a held-out task
+LATEST = 20  # held-out tasks, at least, where tasks drift
 SHOTS = (1, 2, 4, 8, 16, 32)
 STRENGTHS = np.logspace(-2, 2, 5)  # of the baselines' regularisation, chosen by cross-validation
 INTERVAL = 0.9  # the share of rows that intervals are to cover
@@ -81,28 +83,43 @@ class Held(NamedTuple):
 
 @dataclass
 class Heldout:
-    """At most ``most`` of the held-out tasks that were added: those whose name hashes lowest."""
+    """At most ``most`` of the held-out tasks that were added: those whose name hashes lowest; and
+    as many of the last.
+    """
 
     most: int = 100
     seed: int = 0
     seen: int = 0
     kept: list[tuple[int, Held]] = field(default_factory=list)
+    last: list[tuple[Tasks, int]] = field(default_factory=list)
 
     def add(self, tasks: Tasks | None) -> None:
-        self.seen += 0 if tasks is None else len(tasks)
-        for i, name in enumerate([] if tasks is None else tasks.names):
-            key = int.from_bytes(hashlib.sha256(f"{self.seed}/{name}".encode()).digest()[:8])
-            if len(self.kept) >= self.most and not any(key < other for other, _ in self.kept[-1:]):
-                continue
-            task = tasks.task(i)  # type: ignore[union-attr]
-            order = np.random.default_rng([self.seed, key]).permutation(task.rounds)[:LONGEST]
-            held = Held(name, task.X[order], task.open().target[order])
-            self.kept.append((key, held))
-            self.kept = sorted(self.kept, key=lambda pair: pair[0])[: self.most]
+        if tasks is None:
+            return
+        self.seen += len(tasks)
+        self.last = [*self.last, *((tasks, i) for i in range(len(tasks)))][-self.most :]
+        for i, name in enumerate(tasks.names):
+            key = self._key(name)
+            if len(self.kept) < self.most or any(key < other for other, _ in self.kept[-1:]):
+                self.kept.append((key, self._held(tasks, i)))
+                self.kept = sorted(self.kept, key=lambda pair: pair[0])[: self.most]
 
-    @property
-    def tasks(self) -> list[Held]:
-        return [held for _, held in self.kept]
+    def _key(self, name: Any) -> int:
+        return int.from_bytes(hashlib.sha256(f"{self.seed}/{name}".encode()).digest()[:8])
+
+    def _held(self, tasks: Tasks, i: int) -> Held:
+        task, key = tasks.task(i), self._key(tasks.names[i])
+        order = np.random.default_rng([self.seed, key]).permutation(task.rounds)[:LONGEST]
+        return Held(tasks.names[i], task.X[order], task.open().target[order])
+
+    def tasks(self, found: Environment) -> list[Held]:
+        """Those to be scored on: of all times or, where tasks drift, as new as those that count,
+        because a model of today is for the tasks to come.
+        """
+        if found.kind != "recent":
+            return [held for _, held in self.kept]
+        size = max(LATEST, round(found.window * self.seen))
+        return [self._held(*place) for place in self.last[-size:]]
 
 
 class Sheet(NamedTuple):

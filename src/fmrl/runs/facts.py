@@ -155,4 +155,5 @@ def _learned(run: Run) -> Any:
         {"rows": c.rounds, "weights": dict(zip(names, c.weights, strict=True))}
         for c in run.prior.rule.choices
     ]
-    return found | {"families": families, "environment": str(run.prior.environment)}
+    where = run.prior.environment
+    return found | {"families": families, "environment": str(where), "kind": where.kind}

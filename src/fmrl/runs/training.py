@@ -176,6 +176,7 @@ class Session:
         seed = self.settings.options.seed
         self.pooled, self.heldout = Reservoir(seed), Heldout(self.most, seed)
         self.pilot: list[Tasks] = []  # tasks spread over all windows
+        self.latest: list[Tasks] = []  # and all of the last windows
 
     def windows(self) -> Iterator[Window]:
         """The windows that have training tasks; what the evaluation needs of all is kept."""
@@ -189,12 +190,17 @@ class Session:
                 yield window
 
     def _spread(self, tasks: Tasks) -> None:
-        """Keep some tasks of a window, as many of each window, for the prior."""
+        """Keep some tasks of a window, as many of each window, for the prior; and the last windows,
+        in which there are as many.
+        """
         expected, most = self.source.expected, pilot_size(tasks)
         if expected > WINDOW:
             place = (np.arange(len(tasks) + 1) + len(self.names)) * most // expected
             if len(some := np.flatnonzero(np.diff(place))):
                 self.pilot.append(tasks.take(some))
+            self.latest.append(tasks)
+            while sum(map(len, self.latest[1:])) >= most:
+                del self.latest[0]
 
     def play(self, every: int, stop: Callable[[], bool]) -> None:
         """Play what no session before has played."""
@@ -258,12 +264,15 @@ class Session:
         """Evaluate, write everything, and say what came out."""
         if self.pilot:
             self.progress("learning how tasks differ", 0, None)
-            self.estimator.relearn(joined(self.pilot))
+            self.estimator.relearn(joined(self.pilot), joined(self.latest))
         estimator, history, out = self.estimator, self.estimator.history_, self.out
-        prior, held, encoder = estimator.prior_, self.heldout.tasks, self.settings.encoder
+        prior, encoder = estimator.prior_, self.settings.encoder
+        held = self.heldout.tasks(prior.environment)
         self.progress("evaluating", 0, len(held))
         shown = lambda done: self.progress("evaluating", done, len(held))  # noqa: E731
         found = evaluate(estimator, held, self.pooled, shown)
+        if prior.environment.kind == "recent":
+            found["protocol"] += f"; tasks drift, so these are the last {len(held)} held-out tasks"
         estimator.save(out / folder.MODEL)
         save_history(history, out / folder.HISTORY)
         columns = {

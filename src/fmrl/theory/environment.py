@@ -68,13 +68,19 @@ class Environment:
     curve: dict[str, list[float]] = field(repr=False)  # the same in stretches of tasks
 
     @property
+    def kinds(self) -> list[str]:
+        """What would pay, in the words of an estimator's ``environment_.kind``."""
+        drifts = self.drift.found and self.worth_drift < PAYS
+        return ["recent"] * drifts + ["centres"] * (self.groups.k > 1)
+
+    @property
     def sentence(self) -> str:
         """What was found, in plain words."""
         if self.tasks < FEW:
             return f"{self.tasks} tasks are too few to see drift or groups."
         order, group, T, m = self.drift, self.groups, self.tasks, self.memory
         times = [f"{c.after:,} ({c.low:,} to {c.high:,})" for c in order.changes]
-        forgets, said, worth = order.found and self.worth_drift < PAYS, [], []
+        forgets, said, worth = "recent" in self.kinds, [], []
         if times:
             said.append(f"tasks change suddenly, after {_listed(times)} tasks")
         elif forgets:
@@ -97,7 +103,7 @@ class Environment:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, lists and strings, for a record; without the label of every task."""
-        found = asdict(self) | {"sentence": self.sentence}
+        found = asdict(self) | {"sentence": self.sentence, "kinds": self.kinds}
         del found["groups"]["labels"]
         found["groups"]["k"], found["drift"]["found"] = self.groups.k, self.drift.found
         found["drift"]["changes"] = [change._asdict() for change in self.drift.changes]

@@ -1,0 +1,306 @@
+"""Which environment tasks come from: whether they stay around one place, drift, or lie around
+several centres, decided on later tasks that were held out.
+
+Tasks have an order, that in which they came. The last part of the pilot is cut into blocks. Every
+block is predicted from the tasks before it: from all of them, from the latest half, quarter, … of
+them, and from all of them around two or more centres. What wins by more than chance is used.
+Chance is that of tasks near in time, which are alike.
+
+What was left behind can come back, as seasons do. Then the gain of the latest tasks fades from
+block to block, before it turns into a loss. So it is not the mean gain that must be large but the
+one that the next tasks can expect: that of the newest block, less what a fade goes on to take. And
+beside the latest tasks some older ones stay, a fifth, evenly spaced: tasks then differ by as much
+as they ever did, a new one is followed more readily, and a return costs little. They go where the
+latest alone are surely better and tasks move steadily.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import pairwise
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from fmrl.core.losses import Squared
+from fmrl.core.rules.moving import Window
+from fmrl.core.tasks import Tasks
+from fmrl.core.working import solved, stacked
+from fmrl.errors import FMRLError
+from fmrl.estimators.averaging import loss_and_slope, moderated
+from fmrl.estimators.calibration import ask, spaced
+from fmrl.estimators.environment import STILL, Environment
+from fmrl.estimators.population import Population, around, by_output, estimate, families
+
+LEAST = 40  # tasks; with fewer they are taken to stay where they are
+FEW = 15  # tasks of a window, at least
+TASKS = 600  # tried at most, evenly spaced …
+NUMBERS = 1 << 19  # … and no more than so many numbers, over all outputs
+BLOCKS, LATER = 3, 0.4  # the last 40 % of the tasks, in three blocks
+SURE, WORTH = 3.0, 0.01  # standard errors, and the share of the loss, that must be gained …
+LESS = 2.0  # … standard errors, where it is already known that tasks drift
+MANY, RISK = 500, 0.03  # fewer tasks must gain that share, and older ones stay among the latest
+SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # of the tasks before a block, the latest
+OLDER = 0.2  # of the tasks that count, from before the latest
+LAST, MUCH = 32, 0.2  # tasks, predicted from as many before them, and the gain of a sudden switch
+SORTED, ALL = 0.9, 0.975  # of pairs of tasks: then a table is in the order of a column, of y
+MOST = 5  # centres
+FAMILIES = ("none", "intercept", "alike", "full")  # of which the best is tried in every way
+SIZES = (1, 4)  # rows shown
+ROUGH = 0.05  # tolerance of populations that are only compared
+
+
+def environment_of(
+    tasks: Tasks, intercept: bool, asked: Any, count: int, seed: int, extra: int = 0
+) -> Environment:
+    """The environment of tasks in their order.
+
+    Args:
+        tasks: The pilot, in coordinates of deviation 1.
+        intercept: Whether the last column is one.
+        asked: "auto", "stationary", a `Window` of tasks, or a number of centres.
+        count: How many tasks the pilot stands for.
+        seed: Of the order in which rows are shown.
+        extra: How many columns before the intercept are the answer of a common part.
+    """
+    if isinstance(asked, Window):
+        share = min(1.0, asked.size / max(count, 1))
+        return Environment("recent", share, tasks=count, chosen=False)
+    if isinstance(asked, Integral) and not isinstance(asked, bool) and 2 <= asked <= len(tasks):
+        return Environment("centres", centres=int(asked), tasks=count, chosen=False)
+    if not (isinstance(asked, str) and asked in ("auto", "stationary")):
+        what = f"environment={asked!r} is not known"
+        fix = (
+            "'auto', 'stationary', fmrl.Window(400) for the last 400 tasks, or a number of centres"
+        )
+        raise FMRLError(what, fix=fix)
+    still = Environment(tasks=count, chosen=asked == "auto")
+    able = (tasks.lengths >= 2).sum()
+    if asked == "stationary" or len(tasks) < LEAST or able < LEAST:
+        return still
+    most = max(LEAST, min(TASKS, int(NUMBERS * len(tasks) / (tasks.X.size * tasks.loss.outputs))))
+    trial, found = _Trial(tasks, most, intercept, seed), still
+    if not by_a_column(tasks.take(spaced(len(tasks), most)), extra + intercept):
+        found = trial.drift(found)
+        found = switched(tasks, trial.now, intercept, found, seed)
+    for centres in range(2, MOST + 1):
+        gain = trial.around(centres)
+        if not gain:
+            break
+        found = Environment("centres", 1.0, centres, gain, count)
+    return found
+
+
+def switched(
+    tasks: Tasks, before: Population, intercept: bool, found: Environment, seed: int
+) -> Environment:
+    """Whether the last tasks are far better predicted from as few before them: a sudden switch, of
+    which there are too few tasks yet for a block.
+
+    Args:
+        tasks: The pilot.
+        before: The population as found from the tasks before the last block.
+        intercept: Whether the last column is one.
+        found: What holds if there was none.
+        seed: Of the order in which rows are shown.
+    """
+    first = len(tasks) - LAST
+    if first < 2 * LAST or (tasks.lengths[first:] < 2).all():
+        return found
+    few = tasks.take(np.arange(first - LAST, first))
+    order = shuffled(tasks, seed)[first:]
+    now = estimate(few, before.family, intercept, before, tolerance=ROUGH)
+    old, new = losses_of(tasks, [before, now], order)
+    if surely(old - new, old.mean()) > MUCH:
+        # Tasks that drift have left that block behind: what they gain without a switch is theirs.
+        known = tasks.take(found.places(first, first))
+        (old,) = losses_of(tasks, [estimate(known, before.family, intercept, before)], order)
+    if (gain := surely(old - new, old.mean())) > MUCH:
+        return Environment("recent", LAST / len(tasks), 1, gain, found.tasks)
+    return found
+
+
+def by_a_column(tasks: Tasks, others: int = 0) -> bool:
+    """Whether tasks are in the order of some column, so that drift could as well be that column:
+    in nine of ten pairs of an earlier and a later task, the later one has more of it, or less; or
+    in the order of what is to be predicted, in all but 2.5 % of pairs. The last ``others`` columns
+    are not the user's.
+    """
+    own = tasks.X[:, : tasks.X.shape[1] - others]
+    mean = np.add.reduceat(own, tasks.starts[:-1], axis=0) / tasks.lengths[:, None]
+    cut = int((1 - LATER) * len(tasks))
+    early, late = mean[:cut, None], mean[None, cut:]
+    more = ((late > early) + 0.5 * (late == early)).mean(axis=(0, 1))
+    level = np.add.reduceat(tasks.target[:, 0], tasks.starts[:-1]) / tasks.lengths
+    above = float((level[None, cut:] > level[:cut, None]).mean())
+    by_target = isinstance(tasks.loss, Squared) and abs(above - 0.5) > ALL - 0.5
+    return bool((np.abs(more - 0.5) > SORTED - 0.5).any()) or by_target
+
+
+class _Trial:
+    """Later tasks, each predicted from the tasks before its block."""
+
+    def __init__(self, tasks: Tasks, most: int, intercept: bool, seed: int):
+        self.tasks, self.intercept = tasks, intercept
+        self.few = (tried := min(len(tasks), most)) < MANY
+        self.most = round((1 - LATER) * tried)  # tasks that a population is estimated from
+        cuts = np.linspace((1 - LATER) * len(tasks), len(tasks), BLOCKS + 1).astype(int).tolist()
+        self.firsts, size = cuts[:-1], -(-(tried - self.most) // BLOCKS)
+        self.blocks = [first + spaced(last - first, size) for first, last in pairwise(cuts)]
+        order = shuffled(tasks, seed)
+        self.order = [[order[i] for i in block] for block in self.blocks]
+        known, chain = self._known(STILL, 0), list[Population]()
+        for name in FAMILIES:  # each from where the plainer one before it ended
+            if name in families(tasks.X.shape[1], intercept):
+                start = chain[-1] if chain else None
+                chain.append(estimate(known, name, intercept, start, tolerance=ROUGH))
+        self.plain = chain[self._later(chain).mean(axis=1).argmin()]
+        self.made = [self.plain] * BLOCKS  # what was last estimated of the tasks before each block
+        self.still = [self._play(0), *(self._try(STILL, b) for b in range(1, BLOCKS))]
+        self.best = self.losses = np.concatenate(self.still)  # of every task that is tried
+        self.now, self.evidence = self.made[-1], self._evidence(self.plain)
+
+    def drift(self, found: Environment) -> Environment:
+        """Of the latest half, quarter, … of the tasks the one that is surely better and will be so
+        for the next ones; what was found before, if there is none.
+        """
+        # Of few tasks nobody knows whether what was before comes back, as seasons do.
+        few, loss = self.few, float(self.losses.mean())
+        least = max(RISK * few, WORTH) * loss
+        for share in SHARES:
+            if share * (1 - LATER) * len(self.tasks) < FEW:
+                break
+            tried = Environment("recent", share, tasks=found.tasks, older=OLDER * few)
+            losses = self.recent(tried, least)
+            if losses is None:
+                continue
+            if losses.mean() > self.best.mean():
+                break  # shorter ones are worse still
+            gain = self.losses - losses
+            if surely(gain, loss) and self.ahead(gain) > least:
+                found = replace(tried, gain=float(gain.mean() / loss))
+                self.best, self.now = losses, self.made[-1]
+        if found.window < 1:
+            tried = replace(found, older=OLDER - found.older)
+            newest = self.best[-len(self.still[-1]) :]
+            losses = self.recent(tried, float((self.still[-1] - newest).mean()))
+            if losses is None:
+                return found
+            gain, more = self.losses - losses, self.best - losses
+            steady = surely(more, loss, LESS) and self.ahead(gain) > gain.mean() / 2
+            if self.ahead(more) > 0 and (steady or not few):
+                found = replace(tried, gain=float(gain.mean() / loss))
+                self.best, self.now = losses, self.made[-1]
+        return found
+
+    def recent(self, tried: Environment, least: float) -> np.ndarray | None:
+        """Loss of every later task when the latest of those before its block count; None where the
+        newest block gains no more than ``least``.
+        """
+        newest = self._try(tried, BLOCKS - 1)
+        if not (self.still[-1] - newest).mean() > least:
+            return None
+        return np.concatenate([*(self._try(tried, b) for b in range(BLOCKS - 1)), newest])
+
+    def ahead(self, gain: np.ndarray) -> float:
+        """What the next tasks can expect to gain, of what every later task did: as the newest block
+        did or, where that is less than the first did, half of the difference less still.
+        """
+        first, newest = gain[: len(self.still[0])].mean(), gain[-len(self.still[-1]) :].mean()
+        return float(newest + min(0.0, newest - first) / 2)
+
+    def around(self, centres: int) -> float:
+        """What is gained if tasks lie around several centres, as those before the first block say:
+        later tasks must surely be likelier so, and better predicted by more than is negligible.
+        """
+        found = around(self.plain, self._known(STILL, 0), self.intercept, centres)
+        evidence = self._evidence(found)
+        if not surely(evidence - self.evidence, 0.0):
+            return 0.0
+        (losses,), loss = self._later([found]), self.losses.mean()
+        if not (self.best - losses).mean() > WORTH * loss:
+            return 0.0
+        self.best, self.evidence = losses, evidence
+        return float(1 - losses.mean() / loss)
+
+    def _evidence(self, found: Population) -> np.ndarray:
+        """Log-likelihood of the rows of every later task without its parameters."""
+        later = self.tasks.take(np.concatenate(self.blocks))
+        likely = np.zeros((len(found.mean), len(later)))
+        for k, view in enumerate(by_output(later)):
+            stacks = stacked(view)
+            for c, own in enumerate(likely):
+                for one in solved(stacks, found.gaussian(c, k)):
+                    own[one.part] += one.fitted().evidence
+        shares = np.log(np.maximum(found.shares, 1e-300))
+        return np.logaddexp.reduce(likely + shares[:, None], axis=0)
+
+    def _later(self, found: list[Population]) -> np.ndarray:
+        """Loss of every later task as each of some populations predicts it, [populations, P]."""
+        return losses_of(self.tasks, found, [rows for block in self.order for rows in block])
+
+    def _known(self, tried: Environment, block: int) -> Tasks:
+        """The tasks before a block that count, or a share of them."""
+        places = tried.places(first := self.firsts[block], first)
+        return self.tasks.take(places[spaced(len(places), self.most)])
+
+    def _try(self, tried: Environment, block: int) -> np.ndarray:
+        """Loss of every task of a block, predicted from the tasks before it that count."""
+        known, start = self._known(tried, block), self.made[block]
+        self.made[block] = estimate(
+            known, self.plain.family, self.intercept, start, tolerance=ROUGH
+        )
+        return self._play(block)
+
+    def _play(self, block: int) -> np.ndarray:
+        """Loss of every task of a block, predicted by what was last estimated for it."""
+        return losses_of(self.tasks, [self.made[block]], self.order[block])[0]
+
+
+def surely(gain: np.ndarray, loss: float, sure: float = SURE) -> float:
+    """The mean gain over that loss (or by itself where it is 0), if it is more than chance and more
+    than is negligible; else 0.
+
+    Args:
+        gain: Of every task, in the order of time.
+        loss: Of which it is a share.
+        sure: How many standard errors from 0 chance ends, for gains or, because a few tasks may
+            gain or lose far more than all others, for their roots.
+    """
+    mean = float(gain.mean())
+    chance = all(_errors(some) <= sure for some in (gain, np.copysign(np.sqrt(abs(gain)), gain)))
+    return 0.0 if chance or mean <= WORTH * loss else mean / (loss or 1.0)
+
+
+def _errors(gain: np.ndarray) -> float:
+    """How many standard errors the mean is from 0, where tasks near in time are alike."""
+    off, near = gain - gain.mean(), math.isqrt(len(gain))
+    alike = sum((1 - lag / near) * (off[lag:] @ off[:-lag]) for lag in range(1, near))
+    error = math.sqrt(off @ off + 2 * max(alike, 0.0)) / len(gain)
+    return float(gain.mean() / max(error, 1e-300))
+
+
+def shuffled(tasks: Tasks, seed: int) -> list[np.ndarray]:
+    """The rows of each task in the order in which they are shown."""
+    rng = np.random.default_rng(seed)
+    starts = zip(tasks.starts[:-1], tasks.lengths, strict=True)
+    return [first + rng.permutation(size) for first, size in starts]
+
+
+def losses_of(tasks: Tasks, found: list[Population], order: list[np.ndarray]) -> np.ndarray:
+    """Loss of some tasks of two rows and more, as each population predicts them from the first rows
+    of each, [populations, P].
+    """
+    own = [rows for rows in order if len(rows) >= 2]
+    total, seen = np.zeros((len(found), len(own))), np.zeros(len(own))
+    squared = isinstance(tasks.loss, Squared)
+    for n in SIZES:
+        able = [i for i, rows in enumerate(own) if len(rows) >= n + max(1, n // 3)]
+        if able:
+            said = ask(tasks, found, [own[i] for i in able], n)
+            z = said.margins if squared else moderated(said.margins, said.variance, 0.5)
+            total[:, able] += (loss_and_slope(z, said.target, squared)[0] * said.weight).sum(axis=2)
+            seen[able] += 1
+    return total / np.maximum(seen, 1)
