@@ -5,9 +5,9 @@ import pytest
 
 import fmrl
 from fmrl.core.marginal import estimate_prior
+from fmrl.core.posterior import moments, stacked
 from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Tasks
-from fmrl.core.working import moments, stacked
 
 
 def mixed(tasks=200, rows=5, d=3, seed=0, noise=1.0, omega=None, mean=None, loss="squared"):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import fmrl
-from fmrl.core import working
 from fmrl.estimators.averaging import margins
 from fmrl.estimators.inputs import grouped
 from fmrl.estimators.population import Sums, by_output

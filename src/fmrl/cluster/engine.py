@@ -27,8 +27,8 @@ from fmrl.core.history import KEEP, OBSERVED, History
 from fmrl.core.losses import Loss
 from fmrl.core.marginal import estimate_prior
 from fmrl.core.meta_level import State
+from fmrl.core.posterior import Moments
 from fmrl.core.prior import Gaussian
-from fmrl.core.working import Moments
 from fmrl.errors import FMRLError
 from fmrl.files import scratch, sweep
 from fmrl.records import record, write_json

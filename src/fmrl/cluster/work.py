@@ -24,13 +24,13 @@ from fmrl.core.checkpoint import load_state, save_state
 from fmrl.core.ensemble import Ensemble
 from fmrl.core.history import KEEP, OBSERVED, SCALARS
 from fmrl.core.meta_level import State, begun, looked, starts_of, together
+from fmrl.core.posterior import moments as moments_of
+from fmrl.core.posterior import stacked
 from fmrl.core.prior import Gaussian
 from fmrl.core.rules.meta import End, MetaUpdate
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Tasks
 from fmrl.core.values import shortcut
-from fmrl.core.working import moments as moments_of
-from fmrl.core.working import stacked
 from fmrl.errors import FMRLError, TableError
 
 OPTIMA = ("optimum", "value", "gap", "sigma")

@@ -17,9 +17,9 @@ from fmrl.core.arrays import Array, device, dot, full, namespace
 from fmrl.core.losses import Squared
 from fmrl.core.matrices import geometric_mean
 from fmrl.core.metric import T, apply
+from fmrl.core.posterior import Moments, moments, root_of, stacked
 from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Task, Tasks
-from fmrl.core.working import Moments, moments, root_of, stacked
 from fmrl.errors import FMRLError
 
 FAMILIES = ("isotropic", "diagonal", "full")

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from fmrl.core.losses import Squared
+from fmrl.core.posterior import solved, stacked
 from fmrl.core.rules.moving import Window
 from fmrl.core.tasks import Tasks
-from fmrl.core.working import solved, stacked
 from fmrl.errors import FMRLError
 from fmrl.estimators.averaging import loss_and_slope, moderated
 from fmrl.estimators.calibration import ask, spaced

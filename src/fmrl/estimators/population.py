@@ -20,9 +20,9 @@ import numpy as np
 from fmrl.core.ensemble import kmeans
 from fmrl.core.losses import Logistic, Squared
 from fmrl.core.marginal import check_family, climb, first_guess, shrunk
+from fmrl.core.posterior import Moments, root_of
 from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Tasks
-from fmrl.core.working import Moments, root_of
 from fmrl.estimators.solving import Posterior
 from fmrl.estimators.solving import solved as all_at_once
 from fmrl.estimators.stacks import Members, Stack, pieces

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fmrl.core.losses import Squared
+from fmrl.core.posterior import root_of
 from fmrl.core.tasks import Tasks
-from fmrl.core.working import root_of
 from fmrl.estimators.stacks import MANY, Members, Stack, pieces, stacks
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit
 
+from fmrl.core.posterior import NEWTON, Moments, beside
 from fmrl.core.tasks import Tasks
-from fmrl.core.working import NEWTON, Moments, beside
 
 # The third derivative of the logistic loss is at most its second. So a Newton step that moves no
 # margin by more than r multiplies curvatures by at most eʳ, and lowers the value where
