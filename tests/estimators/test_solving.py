@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import fmrl
+from fmrl.core import posterior
 from fmrl.estimators.averaging import margins
 from fmrl.estimators.inputs import grouped
 from fmrl.estimators.population import Sums, by_output
@@ -29,7 +30,7 @@ def one_by_one(member, tasks):
     wide = np.empty((*shape, shape[-1]))
     for k, view in enumerate(by_output(tasks)):
         for c in range(len(member.mean)):
-            for stack in working.solved(working.stacked(view), member.gaussian(c, k)):
+            for stack in posterior.solved(posterior.stacked(view), member.gaussian(c, k)):
                 found, R = stack.fitted(), stack.R
                 theta[c, stack.part, k] = member.mean[c, k] + found.u @ R.T
                 wide[c, stack.part, k] = member.noise * (R @ found.spread @ R.T)
@@ -98,7 +99,7 @@ def test_what_tasks_say_about_a_prior_is_the_same_for_all_outputs_at_once(kind, 
         for member in est.prior_.members:
             each = [member.gaussian(0, k) for k in range(some.loss.outputs)]
             for view, gaussian, found in zip(by_output(some), each, Sums(some)(each), strict=True):
-                told = working.moments(working.stacked(view), gaussian)
+                told = posterior.moments(posterior.stacked(view), gaussian)
                 for name in ("tasks", "rounds", "pull", "information"):
                     a, b = getattr(found, name), getattr(told, name)
                     np.testing.assert_allclose(a, b, atol=1e-6 * np.abs(b).max(), err_msg=name)
