@@ -161,8 +161,7 @@ def _fit(record: dict[str, Any]) -> list[str]:
         "",
         paragraph(
             """One run on a busy 2-core machine; CPU time still depends on what else runs
-            there, and on the peers more than on us. Read the ratios to about a quarter. The
-            record of streams was made before the estimators learned a prior across tasks."""
+            there, and on the peers more than on us. Read the ratios to about a quarter."""
         ),
         "",
         f"Where `fit`'s time goes: {stages}.",
