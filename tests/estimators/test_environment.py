@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 import fmrl
 
@@ -137,11 +138,11 @@ def test_a_season_that_is_ending_is_not_followed():
     """The latest tasks said more, by far and surely, but less and less: the next ones are as those
     long ago.
     """
-    turn = np.interp(np.arange(300), [0, 90, 130, 170, 240, 300], [0, 0, 1, 1, 0, 0])[:, None]
-    for seed in range(3):
+    turn = np.interp(np.arange(300), [0, 90, 120, 190, 250, 300], [0, 0, 1, 1, 0.3, 0])[:, None]
+    for seed in range(3):  # with the second, the mean gain alone would be followed
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(300, 12, 3))
-        w = 1.5 * turn * np.array([1.0, -0.7, 0.4]) + 0.4 * rng.normal(size=(300, 3))
+        w = 3 * turn * np.array([1.0, -0.7, 0.4]) + 0.4 * rng.normal(size=(300, 3))
         y = (X * w[:, None]).sum(axis=-1) + rng.normal(size=(300, 12))
         assert fitted(X[:240], y[:240], binary=False).environment_.kind == "stationary"
 
@@ -209,3 +210,10 @@ def test_a_sorted_table_does_not_drift():
     y = X[..., 0] * np.sign(level)[:, None] + 0.3 * rng.normal(size=(200, 8))
     est = fmrl.MetaRegressor(common="linear").fit(X.reshape(-1, 2), y.ravel(), task=task)
     assert est.environment_.kind != "recent"
+    assert est.environment_.sorted and "not looked for" in str(est.environment_)
+
+
+@pytest.mark.parametrize("name", ["history_", "state_", "prior_", "environment_", "certificate_"])
+def test_nothing_is_told_before_fit(name):
+    with pytest.raises(NotFittedError, match="not fitted"):
+        getattr(fmrl.MetaRegressor(), name)

@@ -66,6 +66,46 @@ def test_the_run_is_played_when_it_is_asked_for(tmp_path):
     np.testing.assert_array_equal(again.history_.regret, at_once.history_.regret)
 
 
+@pytest.mark.parametrize("way", ["partial_fit", "update"])
+def test_arrays_may_be_used_again_once_they_were_given(way):
+    """Also where the prior is learned again from tasks that came before."""
+    X, y, task = regression(tasks=30)
+    new, answers, which = regression(tasks=70, seed=5)
+    found = []
+    for reuse in (True, False):
+        given = X.copy(), y.copy()
+        reg = fmrl.MetaRegressor(common="linear", environment="stationary").fit(*given, task=task)
+        for part in given:
+            part[:] = 7.0 if reuse else part
+        rows, labels = np.empty((len(new) // 70, new.shape[1])), np.empty(len(new) // 70)
+        for k in range(70):
+            if not reuse:
+                rows, labels = rows.copy(), labels.copy()
+            rows[:], labels[:] = new[which == k], answers[which == k]
+            getattr(reg, way)(rows, labels, task=f"new {k}")
+        found.append(reg.coef_)
+    np.testing.assert_array_equal(*found)
+
+
+def test_what_no_run_can_play_is_refused_by_fit():
+    X, y, task = regression(tasks=12)
+    with pytest.raises(fmrl.FMRLError, match="too large"):
+        fmrl.MetaRegressor().fit(1e90 * X, 1e90 * y, task=task)
+
+
+def test_a_state_of_another_form_is_refused_by_load(tmp_path):
+    X, y, task = regression(tasks=12)
+    rules = {"within": fmrl.OGD(), "similarity": fmrl.FullMatrix(0.5, 1.0)}
+    reg = fmrl.MetaRegressor(**rules).fit(X, y, task=task)
+    reg.save(tmp_path / "model")
+    fmrl.MetaRegressor.load(tmp_path / "model")
+    other = reg.state_._replace(similarity=(*reg.state_.similarity, reg.state_.similarity[0]))
+    reg.history_.state = reg.state_ = other
+    reg.save(tmp_path / "other")
+    with pytest.raises(fmrl.FMRLError, match="made by another similarity"):
+        fmrl.MetaRegressor.load(tmp_path / "other")
+
+
 @pytest.mark.parametrize("update", [fmrl.FAL(), fmrl.FLIOnline(), fmrl.FLIBatch()])
 def test_partial_fit_is_one_more_task(update):
     X, y, task = regression(tasks=6)

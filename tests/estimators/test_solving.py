@@ -86,7 +86,7 @@ def test_together_is_one_after_another(kind, centres):
 @pytest.mark.parametrize("kind", ["regression", "classes"])
 @pytest.mark.parametrize("rows", [3, 12])
 def test_what_tasks_say_about_a_prior_is_the_same_for_all_outputs_at_once(kind, rows):
-    """Sums of `core.working`, an output at a time, with weights and with more and fewer rows than
+    """Sums of `core.posterior`, an output at a time, with weights and with more and fewer rows than
     columns.
     """
     est, X, y, task = fitted(kind)

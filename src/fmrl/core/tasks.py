@@ -248,6 +248,11 @@ class Tasks:
         taken = names[places] if isinstance(names, np.ndarray) else [names[i] for i in places]  # type: ignore[index]
         return self._rows(rows, starts, taken)
 
+    def copied(self) -> Tasks:
+        """The same tasks in memory of their own, whatever happens to that which was given."""
+        weight = None if self.weight is None else self.weight + 0
+        return replace(self, X=self.X + 0, target=self.target + 0, weight=weight)
+
     def rows(self, rows: np.ndarray) -> Tasks:
         """Tasks of row numbers [n, m], m rows each."""
         starts = np.arange(rows.shape[0] + 1) * rows.shape[1]

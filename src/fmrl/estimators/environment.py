@@ -23,6 +23,8 @@ class Environment:
         tasks: How many tasks there were.
         chosen: Whether it was found, not asked for.
         older: The share of tasks from before the latest among those that count.
+        sorted: Whether tasks are in the order of a column, or of what is predicted, so that drift
+            was not looked for.
     """
 
     kind: str = "stationary"
@@ -32,26 +34,38 @@ class Environment:
     tasks: int = 0
     chosen: bool = True
     older: float = 0.0
+    sorted: bool = False
 
     def __str__(self) -> str:
         """In plain words.
 
         >>> print(Environment("recent", 0.1, 1, 0.2, 4000))
         tasks drift: the last 400 say more than all 4,000 (loss on later tasks 20 % lower)
+        >>> print(Environment("recent", 0.1, tasks=4000, chosen=False))
+        the last 400 of 4,000 tasks count (as asked for)
         """
         if not self.chosen:
-            return f"{self._what()} (as asked for)"
+            last = f"the last {self._last():,} of {self.tasks:,} tasks count"
+            return f"{last if self.kind == 'recent' else self._what()} (as asked for)"
+        if self.sorted and self.kind == "stationary":
+            return (
+                f"{self._what()}; drift was not looked for, because tasks are sorted by a column: "
+                "leave that column out, or give environment=fmrl.Window(…)"
+            )
         if self.kind == "stationary":
             return f"{self._what()}: nothing else was better on later tasks"
         return f"{self._what()} (loss on later tasks {100 * self.gain:.2g} % lower)"
 
     def _what(self) -> str:
         if self.kind == "recent":
-            last = max(1, round(self.window * self.tasks))
-            return f"tasks drift: the last {last:,} say more than all {self.tasks:,}"
+            return f"tasks drift: the last {self._last():,} say more than all {self.tasks:,}"
         if self.kind == "centres":
             return f"tasks lie around {self.centres} centres"
         return "tasks stay around one place"
+
+    def _last(self) -> int:
+        """Of how many tasks the latest are those that say most."""
+        return max(1, round(self.window * self.tasks))
 
     def places(self, count: int, most: int) -> np.ndarray:
         """Which of ``count`` tasks count, at most ``most``: the latest, and older ones, evenly

@@ -82,7 +82,9 @@ def environment_of(
         return still
     most = max(LEAST, min(TASKS, int(NUMBERS * len(tasks) / (tasks.X.size * tasks.loss.outputs))))
     trial, found = _Trial(tasks, most, intercept, seed), still
-    if not by_a_column(tasks.take(spaced(len(tasks), most)), extra + intercept):
+    if by_a_column(tasks.take(spaced(len(tasks), most)), extra + intercept):
+        found = replace(still, sorted=True)
+    else:
         found = trial.drift(found)
         found = switched(tasks, trial.now, intercept, found, seed)
     for centres in range(2, MOST + 1):

@@ -62,6 +62,8 @@ class Learning(Running):
     @property
     def prior_(self) -> Prior:
         """What was learned across tasks: from it new tasks are adapted to."""
+        if "_prior" not in vars(self) and not vars(self).get("_stale"):
+            self._fitted()
         if self._stale:
             with self._lock:
                 if self._stale:
@@ -94,7 +96,7 @@ class Learning(Running):
         here = self.coordinates_.tasks(few)
         parts = [game.lipschitz(self.coordinates_.domain) for _, game in here.stacks()]
         self.lipschitz_ = max(float(np.sqrt(np.mean(np.concatenate(parts) ** 2))), 1e-290)
-        self._pilot = tasks.take(spaced(len(tasks), pilot_size(tasks)))
+        self._pilot = tasks.take(spaced(len(tasks), pilot_size(tasks))).copied()
         self._stale = True
         algo = FMRL(
             domain=self.coordinates_.domain,
@@ -171,7 +173,8 @@ class Learning(Running):
             due = due_after(min(held, most)) - sum(map(len, self._fresh))
             last = min(first + max(due, 1), len(tasks))
             whole = last - first == len(tasks)
-            self._fresh.append(tasks if whole else tasks.take(np.arange(first, last)))
+            part = tasks if whole else tasks.take(np.arange(first, last))
+            self._fresh.append(part.copied())  # the user may write to what he gave
             if last - first >= due:
                 parts = [*self._parts, joined(self._fresh)]
                 while (over := sum(map(len, parts)) - most) > 0:

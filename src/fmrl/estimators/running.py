@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # Tasks played at once, counted from the first, so that a resumed run has the same bits.
 WINDOW = 1024
+ORDINARY = 1e12  # below, no number can be too large for the solver, in whichever units
 
 
 class Running(BaseEstimator):
@@ -58,6 +59,8 @@ class Running(BaseEstimator):
 
     def _catch_up(self) -> None:
         """Play the tasks of `fit`, of which models need no run."""
+        if "_state" not in vars(self):
+            self._fitted()
         if vars(self).get("_waiting") is None:
             return
         with self._lock:
@@ -121,12 +124,12 @@ class Running(BaseEstimator):
             keep: Whether rows are remembered.
             rows: Those to be remembered, if not only of these tasks.
             later: Whether the first tasks may be played when somebody asks for the run. Rules that
-                a user chose may refuse them, which he should hear now; and what lies in a store is
-                not held.
+                a user chose, or huge numbers, may make that impossible, which he should hear now;
+                and what lies in a store is not held.
         """
         self._new(tasks.names)
         asked = (self.within, vars(self)["update"], self.meta, self.similarity, self.store)
-        if later and all(given is None for given in asked):
+        if later and all(given is None for given in asked) and _ordinary(tasks):
             self._add(tasks)
             self._waiting = self._rows.take(tasks.names)  # the user may change what he gave
             return
@@ -147,3 +150,8 @@ class Running(BaseEstimator):
         for rounds, state in played:
             history.append(rounds, state)
         self._state = history.state
+
+
+def _ordinary(tasks: Tasks) -> bool:
+    """Whether all numbers are far from those that a run would refuse."""
+    return all(max(a.max(), -a.min()) < ORDINARY for a in (tasks.X, tasks.target) if a.size)

@@ -1,6 +1,6 @@
 """The models of tasks under all members of a prior at once, in plain NumPy.
 
-This is the MAP of `core.working` (a test holds them together) without the cost of going through
+This is the MAP of `core.posterior` (a test holds them together) without the cost of going through
 the members, outputs and centres one after another: a service asks for one task at a time, or for
 thousands with a few rows each.
 """

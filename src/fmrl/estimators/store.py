@@ -264,6 +264,7 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
         history.state = unflatten(layout["end"], arrays)
     est.history_ = history
     est.state_ = history.state if layout["same"] else unflatten(layout["state"], arrays)
+    history.algo.check(est._state)
     if layout["classes"] is not None:
         est.classes_ = np.array(
             layout["classes"]["labels"], dtype=np.dtype(layout["classes"]["dtype"])

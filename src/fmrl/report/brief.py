@@ -180,6 +180,8 @@ def _leans_on(facts: Facts) -> str:
             does = f"speaks {'for' if up else 'against'} {name(who)}"
         named.append(f"{name(c['feature'])} {does} ({number(c['value'])})")
     said = "In a typical task,"
+    if learned.get("bent"):
+        said = "Beside a common part that is not linear, and has most to say,"
     return f'<p class="quiet">{said} {", ".join(named)}.</p>' if named else ""
 
 

@@ -92,6 +92,7 @@ class Learned(TypedDict, total=False):
     families: list[Families]
     environment: str  # whether tasks stay around one place, drift, or lie around several centres
     kind: str  # of that: stationary, recent or centres
+    bent: bool  # whether a common part that is not linear says more than the coefficients
 
 
 class Curves(TypedDict, total=False):

@@ -142,6 +142,9 @@ def _learned(run: Run) -> Any:
     coef, _ = run.start
     unit = {"standard": "standard deviation", "range": "range", "none": "unit"}
     note = f"per {unit[run.encoder.policy.scale]} of a feature"
+    used = {m for c in run.prior.rule.choices for m, w in enumerate(c.weights) if w > 0}
+    bent = any(run.prior.members[m].family.startswith("common ") for m in used)
+    note += ", of what is left to lines beside a common part that is not linear" * bent
     outputs = None if len(coef) == 1 else [str(c) for c in run.prior.classes]  # type: ignore[union-attr]
     found = report.coefficients(coef, run.encoder.names, outputs, note=note)
     if outputs is None and len(run.record["classes"] or ()) == 2:
@@ -156,4 +159,9 @@ def _learned(run: Run) -> Any:
         for c in run.prior.rule.choices
     ]
     where = run.prior.environment
-    return found | {"families": families, "environment": str(where), "kind": where.kind}
+    return found | {
+        "families": families,
+        "environment": str(where),
+        "kind": where.kind,
+        "bent": bent,
+    }

@@ -273,6 +273,13 @@ class Session:
         found = evaluate(estimator, held, self.pooled, shown)
         if prior.environment.kind == "recent":
             found["protocol"] += f"; tasks drift, so these are the last {len(held)} held-out tasks"
+            seen, followed = self.heldout.seen, prior.environment.window * len(self.names)
+            if len(held) * len(self.names) / max(seen, 1) > 1.5 * followed:
+                found["protocol"] += (
+                    f", most of them older than the {followed:,.0f} that the model follows: the "
+                    "next tasks are likely to be predicted better (more are held out, and newer, "
+                    "with --holdout 0.3)"
+                )
         estimator.save(out / folder.MODEL)
         save_history(history, out / folder.HISTORY)
         columns = {

@@ -164,7 +164,8 @@ class TaskStream:
         y, where = clean(block[self.target]), f"the target {self.target!r}"
         if y.null_count():
             what = f"{where} has no value in row {block[self.row][y.is_null().arg_max()]}"
-            raise TableError(what, fix="drop the row: a label cannot be filled in")
+            fix = "drop the row: a label cannot be filled in; missing 'drop' drops all with gaps"
+            raise TableError(what, fix=fix)
         if y.dtype in TEXT:
             return np.array(y.cast(pl.String).to_list())
         if not (y.dtype.is_numeric() or y.dtype == pl.Boolean):

@@ -5,8 +5,8 @@ Forward pass, dense layer, backward pass and optimiser. No patches are ever writ
 A block is [3x3 convolution with stride 2, batch norm on batch statistics, ReLU]. Stored between
 blocks are the normalised value ``xhat`` and the activation a = relu(gamma·xhat + beta), which the
 next block's products copy straight into shared memory. Every program sees all rows of its channels,
-so batch statistics and their backward pass need no second launch, and the optimiser's step is taken
-where a gradient is born.
+so batch statistics and their backward pass need no second launch, unless few tasks are SPLIT among
+programs. The optimiser's step is taken where a gradient is born.
 
 Layouts, per task t: images by index, rows (sample, row, column), channels last: xhat, a and dy [t,
 M, F]. Theta [t, P] is (gamma, beta) of every block, then convolutions as [tap, channel in, channel
