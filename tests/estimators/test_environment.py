@@ -5,6 +5,9 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import fmrl
+from fmrl.estimators.environment import Environment
+from fmrl.estimators.environment_choice import switched
+from fmrl.estimators.population import estimate
 
 
 def stream(kind, tasks=500, rows=12, features=3, seed=0, binary=True):
@@ -154,6 +157,12 @@ def test_steady_drift_is_no_switch():
     X, y, _ = stream("drift", tasks=300, binary=False)
     found = fitted(X, y, binary=False).environment_
     assert found.kind == "recent" and 1 / found.window in (2, 4, 8, 16) and found.gain > 0.3
+    est = fitted(X, y, "stationary", binary=False)
+    tasks = est._even.tasks(est._pilot)
+    stale = estimate(tasks.take(np.arange(60)), "full", True)
+    window = Environment("recent", 1 / 8, tasks=300)
+    assert switched(tasks, stale, True, window, 0) is window
+    assert switched(tasks, stale, True, Environment(tasks=300), 0).kind == "recent"
 
 
 @pytest.mark.parametrize("binary", [True, False])
