@@ -249,7 +249,9 @@ def ours(build, pool, device, seconds, stack, precision):
     rules = Adam(1e-3), FLIOnline(), Interpolate(1.0, 0.0, 10**6)
     how = {"meta_batch": stack, "precision": precision}
     trainer = MetaTrainer(build(WAYS, seed=0).to(device), *rules, **how)
-    chunk = max(1, 40 // stack) if device == "cpu" else 8 if build is mini_imagenet_net else 128
+    chunk = max(1, 40 // stack)
+    if device != "cpu":  # there a training is a few long calls
+        chunk = 8 if build is mini_imagenet_net else max(128, 10_240 // stack)
     trainer.fit(tasks, 2)
     loop = trainer.loop
     path = "in turn" if loop.plain_cpu else "plain"

@@ -118,3 +118,18 @@ def check_loss(loss: Loss, outputs: torch.Tensor, targets: torch.Tensor) -> None
         raise FMRLError(what, fix=f"{CONTRACT}; torch.func.vmap makes one of torch's")
     if not torch.allclose(values[:1], alone, rtol=1e-3, atol=1e-6, equal_nan=True):
         raise FMRLError("the loss of a task depends on the tasks beside it", fix=CONTRACT)
+
+
+def ask_finite(values: torch.Tensor) -> Callable[[], bool]:
+    """Whether all are finite: asked of the device now, and waited for when it is called."""
+    answer, done = torch.isfinite(values).all().to("cpu", non_blocking=True), None
+    if values.is_cuda:
+        done = torch.cuda.Event()
+        done.record()
+
+    def answered() -> bool:
+        if done is not None:
+            done.synchronize()
+        return bool(answer)
+
+    return answered

@@ -18,7 +18,7 @@ from fmrl.deep.engines.fused import PRECISIONS
 from fmrl.deep.engines.inner import PATHS, InnerLoop, in_module_order
 from fmrl.deep.engines.iteration import STRETCH, MetaIteration
 from fmrl.deep.evaluation import Variety
-from fmrl.deep.losses import Loss, cross_entropy
+from fmrl.deep.losses import Loss, ask_finite, cross_entropy
 from fmrl.deep.meta_level import MetaLevel, mapped
 from fmrl.deep.networks import Layout, present
 from fmrl.deep.ranks import Ranks, shared
@@ -172,14 +172,17 @@ class MetaTrainer:
         kind = targets.dtype, targets.shape[3:]
         if hasattr(self.update, "longer"):
             sources = self.update.longer(sources)
-        deadline = None if seconds is None else time.monotonic() + seconds
-        late = False
+        deadline, late = None if seconds is None else time.monotonic() + seconds, False
         while self.iteration < iterations and not late:
             self._prepare(sources, rounds, kind)
             due = iterations if every is None else (self.iteration // every + 1) * every
             stop = min(iterations, due)
+            asked = None
             while self.iteration < stop and not late:
                 late = self._chunk(sources, min(self.engine.chunk, stop - self.iteration), deadline)
+                before, asked = asked, ask_finite(self.losses[-1])
+                if before is not None and not before():  # meanwhile the device has the next chunk
+                    self._finite(-2)
             if calls:
                 self._finite(-1)
                 for call in calls:
@@ -196,8 +199,7 @@ class MetaTrainer:
         for source in sources:
             sequence(source, self.module, self.loop)
         if len(sources) != self.runs or any(s.inputs is not sources[0].inputs for s in sources):
-            need = f"{self.runs} runs need {self.runs} task sequences"
-            raise FMRLError(f"{need} over one table of inputs")
+            raise FMRLError(f"{self.runs} runs need as many task sequences over one table")
         if len({(s.steps, s.batch) for s in sources}) > 1:
             what = "runs side by side need tasks with the same steps and batch"
             raise FMRLError(what, fix="train them one after the other")
@@ -219,8 +221,6 @@ class MetaTrainer:
                 late = self._late(deadline)
         finally:
             self.losses.append(self.engine.losses[: self.iteration - first].clone())
-        if len(self.losses) > 1:  # the chunk before, so that the device is not waited for
-            self._finite(-2)
         return late
 
     def _finite(self, chunk: int) -> None:

@@ -142,7 +142,7 @@ class FusedStep:
         self.raw = torch.empty(tasks if self.split else 0, max(rows), f, device=device)
         self.sums = torch.empty(tasks, most, 2, f, device=device)
         self.parts = torch.empty(tasks, most, 9 * plan.blocks[0].channels * f, device=device)
-        self.side = None
+        self.side, self.compiled = None, False
         if self.split and self.small.is_cuda:
             kept = torch.cuda.current_stream(device).priority
             self.side = torch.cuda.Stream(device, priority=kept)
@@ -157,11 +157,22 @@ class FusedStep:
         with torch.cuda.stream(self.side):
             yield
 
-    def __call__(self, inputs, theta, second, average, index, label, eta, bias, loss) -> None:
+    def __call__(self, *buffers: torch.Tensor | None) -> None:
         """Move theta [T, P] (kernel order) by one step, in place, and write loss [T].
 
-        index, label [T, B]; eta [T]; bias [1].
+        buffers: inputs, theta, second, average; index, label [T, B]; eta [T]; bias [1]; loss.
         """
+        from fmrl.deep.kernels import compiling, launch
+
+        if not self.compiled and self.small.is_cuda:
+            with compiling() as compile_only:
+                self._launch(compile_only, *buffers)
+        self.compiled = True
+        self._launch(launch, *buffers)
+
+    def _launch(
+        self, launch, inputs, theta, second, average, index, label, eta, bias, loss
+    ) -> None:
         import triton.language as tl
 
         from fmrl.deep.kernels import first_block
@@ -190,7 +201,7 @@ class FusedStep:
         def normalise(i: int, made: int) -> None:
             """The second launch of block i, whose programs have ``made`` rows each."""
             count, sweep = batch * p.blocks[i].out ** 2, g.few_sweep
-            kernels.normalise[(n, 1, math.ceil(count / sweep))](
+            launch(kernels.normalise, (n, 1, math.ceil(count / sweep)))(
                 self.raw, self.sums, theta, self.xhat[i], self.act[i], self.rstd[i], size,
                 2 * i * f, first.eps, M=count, F=f, MB=made, SB=sweep, NB=f, ACT=i < last,
                 SUMS=cut["SUMS"],
@@ -200,7 +211,7 @@ class FusedStep:
         taps = {"CIN": first.channels, "RB": rows, "KP": power(9 * first.channels), "NB": nb}
         taps["num_warps"] = warps
         chunks = math.ceil(batch * first.out**2 / rows) if self.split else 1
-        first_block.first_forward[(n, f // nb, chunks)](
+        launch(first_block.first_forward, (n, f // nb, chunks))(
             inputs, index, theta, self.xhat[0], self.act[0], self.rstd[0], self.raw, self.sums,
             size, first.weight, 0, first.eps, PRECISION=self.precision, **taps, **shape(first),
             **cut,
@@ -209,14 +220,14 @@ class FusedStep:
             normalise(0, rows)
         for i, b in enumerate(p.blocks[1:], 1):
             rows, programs, parts, tile, options = tiled("forward", batch * b.out**2)
-            kernels.forward[(n, programs, parts)](
+            launch(kernels.forward, (n, programs, parts))(
                 self.act[i - 1], theta, self.xhat[i], self.act[i], self.rstd[i], self.raw,
                 self.sums, size, b.weight, 2 * i * f, first.eps, MB=rows, KB=min(tile.depth, f),
                 ACT=i < last, num_warps=tile.warps(rows), **options, **shape(b), **math_, **cut,
             )  # fmt: skip
             if self.split:
                 normalise(i, rows)
-        kernels.head[(n,)](
+        launch(kernels.head, (n,))(
             self.xhat[last], self.rstd[last], label, *moved, loss, self.dy[last], self.small, eta,
             bias, size, p.dense, 2 * last * f, beta2, eps, self.scale, B=batch,
             HW=p.blocks[last].out ** 2, F=f, WAYS=p.ways, BP=power(batch), WP=power(p.ways),
@@ -225,7 +236,7 @@ class FusedStep:
         for i in range(last, 0, -1):
             b, facts = p.blocks[i], {"LAYER": i - 1, "SMALL": small}
             rows, programs, parts, tile, options = tiled("data", batch * (-(-b.side // 2)) ** 2)
-            kernels.backward_data[(n, programs, 4 * parts if self.split else 1)](
+            launch(kernels.backward_data, (n, programs, 4 * parts if self.split else 1))(
                 self.dy[i], self.xhat[i - 1], self.rstd[i - 1], theta, self.dy[i - 1], self.small,
                 self.sums, size, b.weight, 2 * (i - 1) * f, MC=rows, KB=min(tile.depth, f),
                 SB=min(rows, g.sweep), num_warps=tile.warps(rows), **facts, **options, **shape(b),
@@ -233,25 +244,25 @@ class FusedStep:
             )  # fmt: skip
             if self.split:
                 count = batch * b.side**2
-                kernels.normalise_back[(n, 1, math.ceil(count / g.few_sweep))](
+                launch(kernels.normalise_back, (n, 1, math.ceil(count / g.few_sweep)))(
                     self.xhat[i - 1], self.rstd[i - 1], theta, self.dy[i - 1], self.small,
                     self.sums, size, 2 * (i - 1) * f, PARTS=4 * parts, M=count, F=f, NB=f,
                     SB=g.few_sweep, SUMS=cut["SUMS"], **facts,
                 )  # fmt: skip
             rows, programs, _, tile, options = tiled("weight", batch * b.out**2)
             with self._aside():
-                kernels.backward_weight[(n, 9, programs)](
+                launch(kernels.backward_weight, (n, 9, programs))(
                     self.dy[i], self.act[i - 1], *moved, eta, bias, size, b.weight, beta2, eps,
                     RB=min(tile.depth, rows), PRECISION=self.precision, num_warps=4, **options,
                     **shape(b), **rule,
                 )  # fmt: skip
-        first_block.first_weight[(n, f // nb, chunks)](
+        launch(first_block.first_weight, (n, f // nb, chunks))(
             inputs, index, self.dy[0], self.parts, *moved, eta, bias, size, first.weight, beta2,
             eps, SPLIT=self.split, **taps, **shape(first), **math_, **rule,
         )  # fmt: skip
         count = 9 * first.channels * f
         facts = {"SMALL": small, "SP": power(small), "TAPS": count, "TP": power(count)}
-        first_block.small_step[(n,)](
+        launch(first_block.small_step, (n,))(
             *moved, self.small, self.parts, eta, bias, size, first.weight, beta2, eps,
             PARTS=chunks * self.split, num_warps=4, **facts, **rule,
         )  # fmt: skip

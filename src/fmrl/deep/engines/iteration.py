@@ -24,10 +24,12 @@ from fmrl.deep.tasks import Tasks
 if TYPE_CHECKING:
     from fmrl.deep.trainer import MetaTrainer
 
-CHUNK = 256  # meta-iterations whose tasks are drawn at once, or fewer where that takes more than
-TABLES = 2**28  # bytes
+CHUNK = 1024  # meta-iterations whose tasks are drawn at once, or fewer where that takes more than
+TABLES = 2**28  # bytes, or makes more than
+WORK = 2**16  # steps of tasks: a fraction of a second on a GPU, which is lost with Ctrl-C
 STRETCH = 2**32  # task numbers between the first tasks of two seeds
-AHEAD = 2  # slices a training may have waiting
+AHEAD = 3.0  # seconds of work a training may have waiting, for the time others are evaluated
+LEAD = 0.1  # of its meta-iterations that a training may be ahead of the others
 LAUNCHES = 512  # kernels in a slice: a longer queue would block the host and the other trainings
 
 
@@ -51,7 +53,9 @@ class MetaIteration:
         self.carried = bool(level.within.carry)
         self.turns = self.runs * self.own // loop.tasks  # 1, or meta_batch if played in turn
         device, dtype = loop.theta.device, loop.theta.dtype
-        self.chunk = chunk = max(1, min(CHUNK, TABLES // (16 * self.turns * loop.index.numel())))
+        drawn = self.turns * loop.index.numel()  # samples of a meta-iteration
+        most = min(TABLES // (16 * drawn), WORK * loop.batch // drawn)
+        self.chunk = chunk = max(1, min(CHUNK, most))
 
         def table(*shape, dtype=dtype):
             return torch.zeros(chunk, *shape, dtype=dtype, device=device)
@@ -239,6 +243,8 @@ class Job:
     every: int
     each: Callable[[MetaTrainer], None]
     waiting: deque = field(default_factory=deque)
+    began: float = field(default_factory=time.monotonic)
+    ended: int = 0  # slices that the device has finished
     stream: Any = None
     loaded: int = 0  # meta-iterations drawn and not yet replayed
     chunk: int = 0  # meta-iterations drawn last
@@ -249,11 +255,18 @@ class Job:
         """Whether all meta-iterations were enqueued and looked at."""
         return self.trainer.iteration >= self.iterations and not self.due
 
+    @property
+    def share(self) -> float:
+        """How much of it was enqueued."""
+        return self.trainer.iteration / self.iterations
+
     def ready(self) -> bool:
         """Whether the device has nearly finished what it was given."""
         while self.waiting and self.waiting[0].query():
             self.waiting.popleft()
-        return len(self.waiting) < AHEAD
+            self.ended += 1
+        pace = self.ended / (time.monotonic() - self.began + 1e-9)  # slices a second so far
+        return len(self.waiting) < max(2, AHEAD * pace)
 
     def advance(self) -> None:
         """One slice of a chunk, and what is due after it."""
@@ -298,11 +311,12 @@ def train_together(
             with torch.cuda.stream(job.stream):
                 job.trainer._prepare(job.tasks)
     while unfinished := [job for job in jobs if not job.done]:
+        last = min(job.share for job in unfinished)
         if seconds is not None and time.monotonic() - started > seconds:
             return False
         moved = False
         for job in unfinished:
-            if job.stream is not None and not job.ready():
+            if job.stream is not None and not (job.share <= last + LEAD and job.ready()):
                 continue
             before, moved = job.trainer.iteration, True
             with torch.cuda.stream(job.stream):  # None: nothing

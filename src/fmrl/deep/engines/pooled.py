@@ -64,6 +64,7 @@ class Gradient:
     ):  # fmt: skip
         self.plan, self.tasks, self.batch, self.scale = plan, tasks, batch, scale
         self.tiles = tiles = tiles or Tiles()
+        self.compiled = False
         low = precision == "bf16"
         self.precision = "tf32" if low else precision
         kind, back = (torch.float16, torch.bfloat16) if low else (torch.float32, torch.float32)
@@ -84,6 +85,15 @@ class Gradient:
         self.grad, self.loss = empty(size), empty()
 
     def __call__(self, theta, x, label) -> tuple[torch.Tensor, torch.Tensor]:
+        from fmrl.deep.kernels import compiling, launch
+
+        if not self.compiled and theta.is_cuda:
+            with compiling() as compile_only:
+                self._launch(compile_only, theta, x, label)
+        self.compiled = True
+        return self._launch(launch, theta, x, label)
+
+    def _launch(self, launch, theta, x, label) -> tuple[torch.Tensor, torch.Tensor]:
         import triton.language as tl
 
         from fmrl.deep.kernels import pooled as kernels
@@ -106,14 +116,14 @@ class Gradient:
         for i, b in enumerate(p.blocks):
             m, part, tile = self.rows[i][0], self.parts[i], g.convolve[i > 0]
             count = part.shape[1]
-            kernels.convolve[(tasks, count)](
+            launch(kernels.convolve, (tasks, count))(
                 inputs[i], theta, self.y[i], part, size, b.weight, m, count, TYPE=forward,
                 **taps(i), **tile.facts,
             )  # fmt: skip
             torch.sum(part, 1, out=self.sums[i])
             grid, facts, sizes = pixels(i)
-            kernels.pool[grid](self.y[i], theta, self.sums[i], self.act[i], *facts, **sizes)
-        kernels.classify[(tasks,)](
+            launch(kernels.pool, grid)(self.y[i], theta, self.sums[i], self.act[i], *facts, **sizes)
+        launch(kernels.classify, (tasks,))(
             self.act[last], label, theta, self.split, self.loss, self.da[last], size, SPLITS,
             p.dense, self.scale, B=self.batch, K=p.inputs, WAYS=p.ways, BP=power(self.batch),
             WP=power(p.ways), KB=64, TYPE=forward, BACK=backward, num_warps=4, num_stages=1, **math,
@@ -122,18 +132,20 @@ class Gradient:
             b, m, part, tile = p.blocks[i], self.rows[i][0], self.back_parts[i], g.weigh[i > 0]
             y, dy, sums, back, da = (v[i] for v in (self.y, self.dy, self.sums, self.back, self.da))
             grid, facts, sizes = pixels(i)
-            kernels.unpool_sums[grid](y, theta, sums, da, part, *facts, part.shape[1], **sizes)
+            launch(kernels.unpool_sums, grid)(
+                y, theta, sums, da, part, *facts, part.shape[1], **sizes
+            )
             torch.sum(part, 1, out=back)
             norms = self.split[:, 0, b.gamma : b.gamma + 2 * f].unflatten(1, (2, f))
             norms.copy_(back.flip(1))
-            kernels.unpool[grid](y, dy, theta, sums, back, da, *facts, **sizes)
+            launch(kernels.unpool, grid)(y, dy, theta, sums, back, da, *facts, **sizes)
             length = -(-m // (SPLITS * tile.rows)) * tile.rows
-            kernels.weigh[(tasks, SPLITS, 9 if i else 1)](
+            launch(kernels.weigh, (tasks, SPLITS, 9 if i else 1))(
                 dy, inputs[i], self.split, size, b.weight, m, SPLITS, LENGTH=length, TYPE=backward,
                 **taps(i), **tile.facts,
             )  # fmt: skip
             if i:
-                kernels.back[(tasks, g.back.over(m))](
+                launch(kernels.back, (tasks, g.back.over(m)))(
                     dy, theta, self.da[i - 1], size, b.weight, m, H=b.out, C=f, F=f, TYPE=backward,
                     **g.back.facts, **math,
                 )  # fmt: skip

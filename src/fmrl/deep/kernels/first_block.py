@@ -2,7 +2,7 @@
 number, and the optimiser's step on all that is small. Layouts as in `fmrl.deep.kernels.fused`.
 """
 
-from fmrl.deep.kernels import tl, triton
+from fmrl.deep.kernels import stepped, tl, triton
 from fmrl.deep.kernels.fused import descend_at, leave
 
 
@@ -22,7 +22,7 @@ def _patches(
     return tl.load(images + at, mask=inside, other=0).to(tl.float32)
 
 
-@triton.jit
+@stepped
 def first_forward(
     images, index, theta, xhat, act, rstd, raw, sums, P, offset, norms, norm_eps, B: tl.constexpr,
     H: tl.constexpr, OH: tl.constexpr, PAD: tl.constexpr, CIN: tl.constexpr, F: tl.constexpr,
@@ -63,7 +63,7 @@ def first_forward(
             tl.store(act + out, a.to(act.dtype.element_ty), mask=live)
 
 
-@triton.jit
+@stepped
 def first_weight(
     images, index, dy, parts, theta, second, average, eta, bias, P, offset, beta2, eps,
     B: tl.constexpr, H: tl.constexpr, OH: tl.constexpr, PAD: tl.constexpr, CIN: tl.constexpr,
@@ -95,7 +95,7 @@ def first_weight(
         )  # fmt: skip
 
 
-@triton.jit
+@stepped
 def small_step(
     theta, second, average, small, parts, eta, bias, P, offset, beta2, eps, SMALL: tl.constexpr,
     SP: tl.constexpr, TAPS: tl.constexpr, TP: tl.constexpr, PARTS: tl.constexpr,

@@ -12,7 +12,7 @@ Layouts, per task t: images by index, rows (sample, row, column), channels last:
 M, F]. Theta [t, P] is (gamma, beta) of every block, then convolutions as [tap, channel in, channel
 out], then the dense layer as [in, out] and its bias."""
 
-from fmrl.deep.kernels import tl, triton
+from fmrl.deep.kernels import stepped, tl, triton
 
 
 @triton.jit
@@ -131,7 +131,7 @@ def forward(
         )  # fmt: skip
 
 
-@triton.jit
+@stepped
 def head(
     xhat, rstd, label, theta, second, average, loss, dy, small, eta, bias, P, offset, norms, beta2,
     eps, scale, B: tl.constexpr, HW: tl.constexpr, F: tl.constexpr, WAYS: tl.constexpr,
@@ -299,7 +299,7 @@ def normalise_back(
     _through_norm(out, before, slope, shifts, scales, tl.program_id(2) * SB, n, M, F, SB)
 
 
-@triton.jit
+@stepped
 def backward_weight(
     dy, before, theta, second, average, eta, bias, P, offset, beta2, eps, B: tl.constexpr,
     H: tl.constexpr, OH: tl.constexpr, PAD: tl.constexpr, F: tl.constexpr, RB: tl.constexpr,
