@@ -161,3 +161,30 @@ def test_graph_replay_equals_eager():
     eager.engine.once = eager.engine.body
     eager._chunk([tasks], 3)
     assert torch.equal(replayed.phi, eager.phi)
+
+
+@cuda
+def test_side_by_side_and_in_chunks_equals_alone(monkeypatch):
+    """Two trainings on streams of their own, with chunks of four, give the numbers of one `fit`."""
+    import numpy as np
+
+    from fmrl.deep import Adam, MetaTrainer, Pool, omniglot_net
+    from fmrl.deep.engines import iteration
+    from fmrl.deep.engines.iteration import Job, train_together
+
+    images = (np.random.default_rng(0).random((200, 28, 28)) > 0.2).astype(np.uint8)
+    pool, seen = Pool.of(images, np.repeat(np.arange(10), 20), "cuda"), []
+    sources = [pool.tasks(5, 10, batch=10, steps=steps) for steps in (2, 7)]
+
+    def trainer():
+        return MetaTrainer(omniglot_net(5, seed=0).cuda(), Adam(carry=True), meta_batch=3)
+
+    alone = [trainer().fit(tasks, 23).phi for tasks in sources]
+    monkeypatch.setattr(iteration, "CHUNK", 4)
+    pairs = [(trainer(), tasks) for tasks in sources]
+    looks = [Job(t, [tasks], 23, 10, lambda t: seen.append(t.iteration)) for t, tasks in pairs]
+    assert train_together(looks)
+    assert sorted(seen) == [10, 10, 20, 20, 23, 23]
+    for (together, tasks), phi in zip(pairs, alone, strict=True):
+        assert torch.equal(together.phi, phi)
+        assert torch.equal(trainer().fit(tasks, 23).phi, phi)
