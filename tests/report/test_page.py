@@ -528,6 +528,8 @@ def test_the_first_screen_says_what_to_do(lists, said):
         assert (f">{word}</span>" in report.render(heldout_of(*lists))) == (ends in lists[1:])
     assert "with care" not in first and "TAR" not in first and "regret" not in first
     few = Seen(report.render(heldout_of(*lists, tasks=9))).words
+    away = Seen(report.render(heldout_of(*lists, tasks=9) | {"data": {"heldout_tasks": 12}})).words
+    assert "Of 12 tasks held out, 9 had rows enough." in away and "rows enough" not in few
     assert "Read lines for 0, 1 rows with care" in few
 
 

@@ -30,7 +30,7 @@ def summary(facts: Facts) -> str:
     if reasons:
         body += details("In numbers", "".join(f"<p>{escape(r, 1000)}</p>" for r in reasons))
     said = f'<div class="verdict {tone}">{body}</div>'
-    said += _by_size(heldout) + _how_sure(heldout)
+    said += _by_size(heldout) + _how_sure(heldout, facts.get("data", {}))
     steps = "".join(f"<li>{step}</li>" for step in next_steps(facts))
     said += f"<h3>What to do next</h3><ul>{steps}</ul>"
     return said + "<h3>What was learned from</h3>" + _sizes(facts) + _leans_on(facts)
@@ -106,11 +106,15 @@ def _by_size(heldout: HeldOut | None) -> str:
     )
 
 
-def _how_sure(heldout: HeldOut | None) -> str:
+def _how_sure(heldout: HeldOut | None, data: Data) -> str:
     gains = _gains(heldout)
     if heldout is None or not gains:
         return ""
-    tasks = plural(heldout.get("tasks"), "task")
+    tasks, away = plural(heldout.get("tasks"), "task"), data.get("heldout_tasks", 0)
+    if away > heldout.get("tasks", away):
+        tasks = (
+            f"Of {plural(away, 'task')} held out, {count(heldout['tasks'])} had rows enough. These"
+        )
     said = f"<p>{tasks} in all were kept away from learning and predicted afterwards, by every "
     said += "method from the same rows. “Better” and “worse” are said where the 95&nbsp;% interval "
     said += "of the difference, task by task, lies on one side of zero; “as good” where all of it "
