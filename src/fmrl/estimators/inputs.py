@@ -42,7 +42,10 @@ def weights(given: Any, X: np.ndarray) -> np.ndarray | None:
     """Sample weights [n], or None where there are none."""
     if given is None:
         return None
-    return _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
+    found = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
+    if not found.any():  # newer versions of scikit-learn say so themselves
+        raise FMRLError("sample weights must contain at least one non-zero number")
+    return found
 
 
 def weighed(weight: np.ndarray | None, *columns: np.ndarray | None) -> tuple[Any, ...]:
