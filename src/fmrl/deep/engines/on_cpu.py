@@ -160,8 +160,8 @@ class InTurn:
                 for parameter, value in zip(self.parameters, self._parts(own), strict=True):
                     parameter.data = value
                 self.at = own.data_ptr()
-            mode = Replacing(None if key is None else key[t], stacked=False)
-            with mode if self.replaced else nullcontext():
+            own_key = None if key is None else key[t]
+            with Replacing(own_key, stacked=False) if self.replaced else nullcontext():
                 out = self.module(x[t])
             value, slope = _slope(self.loss, out.detach()[None], label[t : t + 1])
             found = torch.autograd.grad(out, self.live, slope[0], materialize_grads=True)
