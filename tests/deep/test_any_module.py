@@ -12,7 +12,18 @@ from torch import nn
 from torch.nn import functional as F
 
 from fmrl.core.rules.meta import Interpolate
-from fmrl.deep import SGD, Adam, Arrays, MetaTrainer, adapt, evaluate, load, save
+from fmrl.deep import (
+    SGD,
+    Adam,
+    Arrays,
+    FLIBatch,
+    FLIOnline,
+    MetaTrainer,
+    adapt,
+    evaluate,
+    load,
+    save,
+)
 from fmrl.deep.engines import on_cpu, recurrent
 from fmrl.deep.engines.functions import mix, uniform
 from fmrl.deep.engines.inner import InnerLoop, descend
@@ -265,6 +276,22 @@ def test_gradients_on_a_cpu_are_those_of_the_stack(name, monkeypatch):
         assert (type(loop._once(0, 3)) is on_cpu.Dense) == (path == "auto" and name in DENSE)
     for mine, stacked in zip(*found, strict=True):
         assert (mine - stacked).abs().max() < 1e-12 * (1 + stacked.abs().max())
+
+
+@pytest.mark.parametrize("update", [FLIOnline(), FLIBatch()])
+def test_adam_layer_by_layer_is_adam(update, monkeypatch):
+    """In pieces of two tasks and one, with other steps in other runs."""
+    found, tasks = [], sequence_of(SEQUENCE)
+    for one_pass in (on_cpu.FUSED, None):
+        monkeypatch.setattr(on_cpu, "FUSED", one_pass)
+        torch.manual_seed(0)
+        nets, rules = [DENSE["nested"]().double() for _ in range(2)], (Adam(0.01), Adam(0.03))
+        trainer = MetaTrainer(nets, list(rules), update, meta_batch=3, piece=2).fit(tasks, 3)
+        steps = [made for key, made in trainer.loop.made.items() if len(key) == 3]
+        assert bool(steps) == (one_pass is not None)
+        assert all(len(own.parts) == 3 for own in steps)
+        found.append(torch.stack([trainer.phi, trainer.second]))
+    assert (found[0] - found[1]).abs().max() < 1e-12
 
 
 def test_large_networks_are_called_task_by_task():

@@ -4,6 +4,9 @@ done can be gone on with.
 # ruff: noqa: E402
 
 import math
+import os
+import subprocess
+import sys
 import time
 from functools import partial
 from importlib import import_module
@@ -551,3 +554,25 @@ def test_an_update_rule_that_asks_for_more_is_refused():
 
     with pytest.raises(FMRLError, match="asks for the play's losses"):
         MetaTrainer(net(), update=Losses())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no process can be forked here")
+def test_a_forked_process_trains_and_waits_for_no_thread_of_its_parent(tmp_path):
+    script = tmp_path / "forked.py"
+    script.write_text(
+        "import os, torch\n"
+        "from fmrl.deep import Adam, Arrays, MetaTrainer\n"
+        "torch.set_num_threads(2)\n"
+        "tasks = Arrays([(torch.eye(4), [0, 1, 2, 0])] * 5, batch=2, steps=3)\n"
+        "def ends():\n"
+        "    net = torch.nn.Linear(4, 3)\n"
+        "    torch.nn.init.ones_(net.weight), torch.nn.init.zeros_(net.bias)\n"
+        "    return MetaTrainer(net, Adam(0.1), meta_batch=5).fit(tasks, 2).phi\n"
+        "found = ends()\n"
+        "torch.ones(2_000, 2_000).exp()  # wakes torch's own threads\n"
+        "if os.fork() == 0:\n"
+        "    torch.ones(2_000, 2_000).exp()\n"
+        "    os._exit(0 if torch.equal(ends(), found) else 1)\n"
+        "raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))\n"
+    )
+    assert subprocess.run([sys.executable, script], timeout=100).returncode == 0

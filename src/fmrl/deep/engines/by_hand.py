@@ -14,6 +14,7 @@ with a, b, c [T, 1, F] per channel.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -124,92 +125,129 @@ class Gradient:
 
     Call with theta [T, P] in the plan's order, images [T, B, H, W, C] and labels [T, B]; it returns
     the losses [T] (each sample weighs ``scale``) and the gradient [T, P], a buffer that the next
-    call overwrites."""
+    call overwrites. ``done``, if given, is called with the number of every part between ``edges``
+    of theta once its gradient is known and the part is no longer needed. All views are made once:
+    threads share the interpreter, and wait for it."""
 
     def __init__(self, plan: Plan, tasks: int, batch: int, scale: float, device, dtype):
-        self.plan, self.tasks, self.batch, self.scale = plan, tasks, batch, scale
+        self.plan, self.scale = plan, scale
+        # torch's own batch norm passes over y less often, but knows one task.
+        self.alone = tasks == 1 and torch.device(device).type == "cpu"
 
         def floats(*shape):
             return torch.zeros(tasks, *shape, dtype=dtype, device=device)
 
-        self.grad = floats(len(plan.order))
-        self.padded, self.patches, self.y, self.spread = [], [], [], []
-        for b in plan.blocks:
+        self.grad, last = floats(len(plan.order)), plan.blocks[-1]
+        self.edges = [*(b.weight for b in plan.blocks), plan.dense, len(plan.order)]
+        self.slopes, self.met, self.theta = self._parts(self.grad), {}, []
+        self.patches, self.views, self.rows, self.y = [], [], [], []
+        self.back, self.taps, inside = [], [], []
+        for i, b in enumerate(plan.blocks):
             left, right, top, bottom = b.pads
-            sides = b.side + top + bottom, b.side + left + right
-            self.padded.append(floats(batch, *sides, b.channels))
-            self.patches.append(floats(batch * b.out**2, 9 * b.channels))
-            self.y.append(floats(batch * b.out**2, b.filters))
-            self.spread.append(torch.zeros_like(self.padded[-1]) if len(self.spread) else None)
-        last = plan.blocks[-1]
-        self.flat = floats(batch, last.after, last.after, last.filters)
-        self.inside = [_inside(p, b) for p, b in zip(self.padded, plan.blocks, strict=True)]
-        self.outputs = [*self.inside[1:], self.flat]  # where each block writes
-        self.views = [_windows(p, b) for p, b in zip(self.padded, plan.blocks, strict=True)]
+            padded = floats(batch, b.side + top + bottom, b.side + left + right, b.channels)
+            patches = floats(batch * b.out**2, 9 * b.channels)
+            y = floats(batch, b.out, b.out, b.filters)
+            windows, spread = _windows(padded, b), torch.zeros_like(padded) if i else padded
+            self.patches.append((patches, patches.mT))
+            self.views.append((patches.view(windows.shape), windows))
+            self.rows.append(y.flatten(1, 3))
+            self.y.append(_images(y))
+            self.back.append(_images(_inside(spread, b)))
+            self.taps.append(_taps(spread, patches, b))
+            inside.append(_inside(padded, b))
+        self.inside, self.flat = inside[0], floats(batch, last.after**2 * last.filters)
+        flat = self.flat.view(tasks, batch, last.after, last.after, last.filters)
+        self.outputs = [_images(x) for x in (*inside[1:], flat)]  # where each block writes
 
-    def __call__(self, theta, x, label) -> tuple[torch.Tensor, torch.Tensor]:
-        kept = [self._forward(i, b, theta, x) for i, b in enumerate(self.plan.blocks)]
-        loss, upstream = self._head(theta, label)
-        for i in range(len(kept) - 1, -1, -1):
-            upstream = self._backward(i, self.plan.blocks[i], theta, upstream, kept[i])
+    def __call__(self, theta, x, label, done=None) -> tuple[torch.Tensor, torch.Tensor]:
+        if (at := theta.data_ptr()) not in self.met:
+            self.met[at] = self._parts(theta.data)
+        self.theta = self.met[at]
+        self.inside.copy_(x)
+        kept = [self._forward(i, b) for i, b in enumerate(self.plan.blocks)]
+        loss, upstream = self._head(label)
+        for i in range(len(kept), -1, -1):
+            if i < len(kept):
+                upstream = self._backward(i, self.plan.blocks[i], upstream, kept[i])
+            if done is not None:
+                done(i)
         return loss, self.grad
 
-    def _forward(self, i: int, b: Block, theta, x):
-        if i == 0:
-            self.inside[0].copy_(x)
-        self.patches[i].view(self.views[i].shape).copy_(self.views[i])
-        weight = _part(theta, b.weight, 9 * b.channels, b.filters)
-        y = torch.bmm(self.patches[i], weight, out=self.y[i])
-        y.sub_(y.mean(1, keepdim=True))  # var_mean is many times slower along this axis
-        r = (y * y).mean(1, keepdim=True).add_(b.eps).rsqrt_()
-        gamma, beta = _part(theta, b.gamma, 2, b.filters).split(1, 1)
-        slope = gamma * r
-        z = torch.addcmul(beta, y, slope).view(self.tasks, self.batch, b.out, b.out, b.filters)
-        where = None
-        if b.after != b.out:
-            z, where = aten.max_pool2d_with_indices(_images(z), *POOL, 2 * b.after > b.out)
-            z = z.permute(0, 2, 3, 1).view(self.outputs[i].shape)
-        torch.clamp_min(z, 0, out=self.outputs[i])
-        return r, slope, where
+    def _parts(self, flat) -> list[tuple[torch.Tensor, ...]]:
+        """Views of flat [T, P]: weight, its transpose, gamma and beta of every block; the dense
+        layer's weight, its transpose and bias."""
+        p, end = self.plan, self.plan.dense + self.plan.inputs * self.plan.ways
+        found = []
+        for b in p.blocks:
+            weight = _part(flat, b.weight, 9 * b.channels, b.filters)
+            norm = _part(flat, b.gamma, 2, b.filters)
+            norm = norm[0].unbind(0) if self.alone else norm.split(1, 1)
+            found.append((weight, weight.mT, *norm))
+        weight = _part(flat, p.dense, p.inputs, p.ways)
+        return [*found, (weight, weight.mT, _part(flat, end, 1, p.ways))]
 
-    def _head(self, theta, label):
+    def _forward(self, i: int, b: Block) -> tuple:
+        """Writes a block's output; what is kept of it."""
+        (patches, windows), (weight, _, gamma, beta) = self.views[i], self.theta[i]
+        patches.copy_(windows)
+        y, where = torch.bmm(self.patches[i][0], weight, out=self.rows[i]), None
+        if self.alone:
+            z, *kept = torch.native_batch_norm(self.y[i], gamma, beta, None, None, True, 0.0, b.eps)
+        else:
+            y.sub_(y.mean(1, keepdim=True))  # var_mean is many times slower along this axis
+            r = (y * y).mean(1, keepdim=True).add_(b.eps).rsqrt_()
+            kept = r, gamma * r
+            z = torch.addcmul(beta, y, kept[1]).view(-1, b.out, b.out, b.filters)
+            z = z.permute(0, 3, 1, 2)
+        if b.after != b.out:
+            z, where = aten.max_pool2d_with_indices(z, *POOL, 2 * b.after > b.out)
+        torch.clamp_min(z, 0, out=self.outputs[i])
+        return *kept, where
+
+    def _head(self, label):
         """Softmax cross-entropy: losses, and the gradient at the last block's output."""
-        p, h = self.plan, self.flat.view(self.tasks, self.batch, -1)
-        weight, end = _part(theta, p.dense, p.inputs, p.ways), p.dense + p.inputs * p.ways
-        logs = torch.baddbmm(_part(theta, end, 1, p.ways), h, weight).log_softmax(-1)
+        (weight, across, bias), slopes = self.theta[-1], self.slopes[-1]
+        logs = torch.baddbmm(bias, self.flat, weight).log_softmax(-1)
         label, minus = label[..., None], torch.full_like(logs[..., :1], -1.0)
         loss = logs.gather(2, label).sum((1, 2)).mul_(-self.scale)
         d = logs.exp_().scatter_add_(2, label, minus).mul_(self.scale)
-        _part(self.grad, p.dense, p.inputs, p.ways).copy_(torch.bmm(h.mT, d))
-        _part(self.grad, end, 1, p.ways).copy_(d.sum(1, keepdim=True))
-        return loss, torch.bmm(d, weight.mT).view(self.flat.shape)
+        torch.bmm(self.flat.mT, d, out=slopes[0])
+        torch.sum(d, 1, keepdim=True, out=slopes[2])
+        images = self.outputs[-1].permute(0, 2, 3, 1).shape
+        return loss, torch.bmm(d, across).view(images).permute(0, 3, 1, 2)
 
-    def _backward(self, i: int, b: Block, theta, upstream, kept):
-        r, slope, where = kept
-        y, rows = self.y[i], self.batch * b.out**2
+    def _backward(self, i: int, b: Block, upstream, kept) -> torch.Tensor:
+        """The gradient at a block's input (none at the images), from that at its output."""
+        (_, across, gamma, _), (for_weight, _, *for_norm) = self.theta[i], self.slopes[i]
+        (first, second, where), y = kept, self.rows[i]
         dz = aten.threshold_backward(upstream, self.outputs[i], 0)
         if where is not None:
-            before = _images(y.view(self.tasks, self.batch, b.out, b.out, -1))
-            facts = _images(dz.contiguous()), before, *POOL, 2 * b.after > b.out, where
-            dz = aten.max_pool2d_with_indices_backward(*facts).permute(0, 2, 3, 1)
-        dz = dz.reshape(y.shape)
-        shifts = dz.sum(1, keepdim=True)
-        scales = (dz * y).sum(1, keepdim=True).mul_(r)  # sum of dz·xhat
-        _part(self.grad, b.gamma, 1, b.filters).copy_(scales)
-        _part(self.grad, b.gamma + b.filters, 1, b.filters).copy_(shifts)
-        bend = slope * r * scales / -rows
-        dy = torch.addcmul(slope * shifts / -rows, y, bend).addcmul_(dz, slope)
-        where = b.weight, 9 * b.channels, b.filters
-        _part(self.grad, *where).copy_(torch.bmm(self.patches[i].mT, dy))
+            dz = dz.contiguous(memory_format=torch.channels_last)
+            facts = dz, self.y[i], *POOL, 2 * b.after > b.out, where
+            dz = aten.max_pool2d_with_indices_backward(*facts)
+        if self.alone:
+            facts = gamma, None, None, first, second, True, b.eps, [True] * 3
+            dy, *found = aten.native_batch_norm_backward(dz, self.y[i], *facts)
+            dy = dy.permute(0, 2, 3, 1).reshape(y.shape)
+        else:
+            r, slope, dz = first, second, dz.permute(0, 2, 3, 1).reshape(y.shape)
+            shifts = dz.sum(1, keepdim=True)
+            scales = (dz * y).sum(1, keepdim=True).mul_(r)  # sum of dz·xhat
+            found, bend = (scales, shifts), slope * r * scales / -y.shape[1]
+            dy = torch.addcmul(slope * shifts / -y.shape[1], y, bend).addcmul_(dz, slope)
+        torch.bmm(self.patches[i][1], dy, out=for_weight)
+        for target, value in zip(for_norm, found, strict=True):
+            target.copy_(value)
         if i == 0:
-            return None
-        taps = torch.bmm(dy, _part(theta, *where).mT, out=self.patches[i])
-        taps = taps.view(self.tasks, self.batch, b.out, b.out, 3, 3, b.channels)
-        out, reach = self.spread[i].zero_(), b.stride * (b.out - 1) + 1
-        for h in range(3):
-            for w in range(3):
-                out[:, :, h : h + reach : b.stride, w : w + reach : b.stride] += taps[..., h, w, :]
-        return _inside(out, b)
+            return dy
+        torch.bmm(dy, across, out=self.patches[i][0])
+        (target, value), *others = self.taps[i]
+        if not _covers(b):
+            self.back[i].zero_()
+        target.copy_(value)
+        for target, value in others:
+            target.add_(value)
+        return self.back[i]
 
 
 def _part(flat: torch.Tensor, start: int, rows: int, columns: int) -> torch.Tensor:
@@ -227,6 +265,25 @@ def _windows(padded: torch.Tensor, b: Block) -> torch.Tensor:
     t, n, h, w, c = padded.stride()
     size = (*padded.shape[:2], b.out, b.out, 3, 3 * b.channels)
     return padded.as_strided(size, (t, n, h * b.stride, w * b.stride, h, c))
+
+
+def _taps(spread: torch.Tensor, patches: torch.Tensor, b: Block) -> list[tuple]:
+    """Views (of padded images, of patches) of equal shape: added up, patches become images. Taps
+    that lie within one stride of each other meet no pixel twice and go together."""
+    (t, n, h, w, c), s = spread.stride(), b.stride
+    patches = patches.view(*spread.shape[:2], b.out, b.out, 3, 3, b.channels)
+    found = []
+    for top, left in itertools.product(range(0, 3, s), range(0, 3, s)):
+        part = patches[..., top : top + s, left : left + s, :]
+        found.append((spread.as_strided(
+            part.shape, (t, n, h * s, w * s, h, w, c), top * h + left * w), part))  # fmt: skip
+    return found
+
+
+def _covers(b: Block) -> bool:
+    """Whether the first of `_taps` meets every pixel of the image, so that no zeros are needed."""
+    left, _, top, _ = b.pads
+    return max(left, top) + b.side <= b.stride * b.out
 
 
 def _images(x: torch.Tensor) -> torch.Tensor:

@@ -31,6 +31,7 @@ from fmrl.errors import FMRLError
 
 PATHS = (*FORMS, "fused", "by hand")
 CPU_TASKS = 5  # that the caches hold
+CPU_PATCHES = 2**18  # numbers in a task's patches, above which each goes alone
 PATCHES = 2**30  # numbers that the patches of a piece may take on a GPU
 
 
@@ -70,10 +71,14 @@ class InnerLoop:
         self._choose(device, dtype, frozen, average)
         self.plain_cpu = device.type == "cpu" and path == "auto" and self.hand is None
         self.plain_cpu = self.plain_cpu and on_cpu.suits(self.apply, inputs[:batch])
+        dense = self.plain_cpu and on_cpu.dense(module)
+        # Passes by hand say when they are done with a layer.
+        self.layered = device.type == "cpu" and (dense or self.hand is not None)
         if device.type == "cpu" and path == "auto":
             # A thread with tasks of its own does not wait for others at every product.
-            stacks = not self.plain_cpu or on_cpu.dense(module)
-            self.piece = min(self.piece, CPU_TASKS if stacks else 1, each_of(tasks))
+            large = self.plain_cpu and not dense
+            large = large or (self.hand is not None and self.hand.patches(batch) > CPU_PATCHES)
+            self.piece = min(self.piece, 1 if large else CPU_TASKS, each_of(tasks))
         elif self.hand is not None and not self.pooled:
             self.piece = min(self.piece, max(1, PATCHES // self.hand.patches(batch)))
         found = self.plan or self.hand
@@ -176,16 +181,23 @@ class InnerLoop:
         parts = (self.theta, self.second, self.average, self.squares)
         theta, second, average, squares = (None if a is None else a[rows] for a in parts)
         eta = self.eta[rows].view(len(theta), -1)
+        tables = [v[:, rows].unbind() for v in (self.index, self.label, self.losses)]
+        done = self._by_layer(worker, rows, theta, second, eta)
         for s in steps:
-            index, label, loss = (v[s, rows] for v in (self.index, self.label, self.losses))
+            index, label, loss = (table[s] for table in tables)
             bias = self.bias[s : s + 1]
             if self.plan is not None:
                 step = self._once(worker, len(theta))
                 step(self.inputs, theta, second, average, index, label, self.eta[rows], bias, loss)
                 continue
             key = None if self.number is None else mix(self.number[rows]) + s
-            values, gradient = self._gradient(worker, theta, index, label, key)
+            if done is not None:
+                note(theta, average, None, None, None)
+                done.bias = float(bias)
+            values, gradient = self._gradient(worker, theta, index, label, key, done)
             loss.copy_(values)
+            if done is not None:
+                continue
             observed = squares if s < self.observe else None
             if hasattr(self.within, "move"):
                 note(theta, average, observed, gradient, self.frozen)
@@ -195,12 +207,25 @@ class InnerLoop:
             (fused.descend if self.kernels else descend)(*facts)
         return held
 
-    def _gradient(self, worker: int, theta, index, label, key):
+    def _by_layer(self, worker: int, rows: slice, theta, second, eta) -> on_cpu.Steps | None:
+        """Adam's steps layer by layer, where nothing else is done with the gradient."""
+        plain = self.layered and second is not None and not hasattr(self.within, "move")
+        plain = plain and self.squares is None and self.frozen is None
+        if not plain or not on_cpu.steps_once(theta, eta):
+            return None
+        if (key := (worker, rows.start, rows.stop)) not in self.made:
+            form = self._once(worker, len(theta))
+            self.made[key] = on_cpu.Steps(self.within, theta, second, form.grad, form.edges)
+        self.made[key].etas = eta[:, 0].tolist()
+        return self.made[key]
+
+    def _gradient(self, worker: int, theta, index, label, key, done=None):
         """Losses [T] and gradient [T, P] of one mini-batch; the gradient may be written to."""
+        last = () if done is None else (done,)
         if self.hand is not None:
-            return self._once(worker, len(theta))(theta, self.images[index], label)
+            return self._once(worker, len(theta))(theta, self.images[index], label, *last)
         if self.plain_cpu:
-            return self._once(worker, len(theta))(theta, self.inputs[index], label, key)
+            return self._once(worker, len(theta))(theta, self.inputs[index], label, key, *last)
         leaf = (
             theta.data.requires_grad_()
         )  # not detach: other threads move their own rows meanwhile

@@ -4,6 +4,7 @@ the cores: threads that share a product wait for each other, and most where neig
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,6 +23,16 @@ def _pool(count: int) -> ThreadPoolExecutor:
     pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
     list(pool.map(lambda i: torch.zeros(1) + i, range(count)))
     return pool
+
+
+def _forked() -> None:
+    """A forked process has none of the threads that torch and `_pool` would wait for."""
+    _pool.cache_clear()
+    torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def available() -> int:
