@@ -354,7 +354,7 @@ def test_a_refused_task_changes_nothing():
 def test_asking_does_not_change_answers():
     X, y, task = classification(spread=2.0)
     asked, silent = (
-        fmrl.MetaClassifier().fit(X[task < 20], y[task < 20], task=task[task < 20])
+        fmrl.MetaClassifier(common="linear").fit(X[task < 20], y[task < 20], task=task[task < 20])
         for _ in range(2)
     )
     asked.predict(X[task < 20], task=task[task < 20])
