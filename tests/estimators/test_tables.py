@@ -371,9 +371,10 @@ def test_pandas_without_names_and_categories_of_numbers():
     reg = Regressor().fit(bare, y, task=frame["shop"])
     assert not hasattr(reg, "feature_names_in_") and len(reg.get_feature_names_out()) == 7
     kinds = pd.DataFrame({"a": pd.Categorical(np.arange(300) % 3), "x": np.arange(300) % 7})
-    assert Regressor().fit(kinds, y, task=frame["shop"]).get_feature_names_out()[
-        :2
-    ].tolist() == ["a=0", "a=1"]
+    assert Regressor().fit(kinds, y, task=frame["shop"]).get_feature_names_out()[:2].tolist() == [
+        "a=0",
+        "a=1",
+    ]
 
 
 def test_arrow_columns_serve_as_targets_and_tasks():
