@@ -35,7 +35,7 @@ import fmrl
 @pytest.mark.parametrize("within", WITHIN, ids=repr)
 def test_run_is_step_in_a_loop(domain_kind, kind, within):
     rng = np.random.default_rng([BOUNDED.index(domain_kind), LOSSES.index(kind)])
-    tasks = make_tasks(kind, 4, 2, rng, most=5)
+    tasks = make_tasks(kind, 3, 2, rng, most=5)
     domain, phi = make_domain(domain_kind, width(kind, 2), rng), np.zeros(width(kind, 2))
     algo = fmrl.FMRL(domain, within, fmrl.FAL(), similarity=similarity(domain_kind))
     same(fmrl.run(algo, tasks), loop(algo, tasks, domain.middle(phi)))

@@ -107,7 +107,7 @@ def test_float32_stays_float32(kind, other, domain_kind):
     domain = make_domain(domain_kind, width(kind, 2), np.random.default_rng(1))
     exact = fmrl.run(fmrl.FMRL(domain), streams(kind, np.asarray))
     tasks = streams(kind, convert, np.float32)
-    for update in (fmrl.FLIOnline(), fmrl.FAL())[other == "strict" :]:
+    for update in (fmrl.FLIOnline(), fmrl.FAL())[other != "numpy" :]:
         found = fmrl.run(fmrl.FMRL(domain, update=update), tasks)
         for name in ("regret", "gap", "guess", "eta", "lipschitz", "theta", "optimum"):
             assert alike(getattr(found, name), tasks[0].X), name

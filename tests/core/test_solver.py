@@ -167,7 +167,7 @@ def test_least_norm_of_softmax_ignores_the_common_part(domain_kind, shape):
 @pytest.mark.parametrize("domain_kind", BOUNDED)
 @pytest.mark.parametrize("kind", LOSSES)
 @given(seed=seeds)
-@settings(max_examples=3)
+@settings(max_examples=2)
 def test_gap_is_an_upper_bound_anywhere(domain_kind, kind, seed):
     """The certificate of a poor action is still true: its value minus the minimum never exceeds
     the gap.
