@@ -56,12 +56,20 @@ def alike(a, like):
     return type(a) is type(like) and a.dtype == like.dtype and device(a) == device(like)
 
 
-@pytest.mark.parametrize("kind", LOSSES)
-@pytest.mark.parametrize("domain_kind", ["ball", "shifted ball", "box", "floored simplex"])
-@pytest.mark.parametrize("other", OTHERS)
+def pairwise(others, domains):
+    """Every pair of a loss, a domain and a namespace, without all triples of them."""
+    for i, kind in enumerate(LOSSES):
+        for j, domain_kind in enumerate(domains):
+            yield kind, domain_kind, others[(i + j) % len(others)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "domain_kind", "other"),
+    pairwise([*OTHERS], ["ball", "shifted ball", "box", "floored simplex"]),
+)
 def test_every_namespace_gives_the_same(kind, domain_kind, other):
     domain = make_domain(domain_kind, width(kind, 2), np.random.default_rng(1))
-    for within in WITHIN if domain_kind == "ball" else WITHIN[:1]:
+    for within in WITHIN if "ball" in domain_kind else WITHIN[:1]:
         algo = fmrl.FMRL(domain, within, similarity=similarity(domain_kind))
         expected, found = (
             fmrl.run(algo, streams(kind, convert)) for convert in (np.asarray, OTHERS[other])
@@ -99,15 +107,16 @@ def test_orders_in_every_namespace(other, update):
     assert alike(found.state.phi, streams("softmax", OTHERS[other])[0].X)
 
 
-@pytest.mark.parametrize("kind", LOSSES)
-@pytest.mark.parametrize("other", ["numpy", "torch", "strict"])
-@pytest.mark.parametrize("domain_kind", ["ball", "box", "floored simplex"])
-def test_float32_stays_float32(kind, other, domain_kind):
+@pytest.mark.parametrize(
+    ("kind", "domain_kind", "other"),
+    pairwise(["numpy", *OTHERS], ["ball", "box", "floored simplex"]),
+)
+def test_float32_stays_float32(kind, domain_kind, other):
     convert = OTHERS.get(other, np.asarray)
     domain = make_domain(domain_kind, width(kind, 2), np.random.default_rng(1))
     exact = fmrl.run(fmrl.FMRL(domain), streams(kind, np.asarray))
     tasks = streams(kind, convert, np.float32)
-    for update in (fmrl.FLIOnline(), fmrl.FAL())[other != "numpy" :]:
+    for update in (fmrl.FLIOnline(), fmrl.FAL()):
         found = fmrl.run(fmrl.FMRL(domain, update=update), tasks)
         for name in ("regret", "gap", "guess", "eta", "lipschitz", "theta", "optimum"):
             assert alike(getattr(found, name), tasks[0].X), name
