@@ -166,9 +166,9 @@ def test_it_is_stored_and_can_be_asked_for(tmp_path):
 
 def test_one_task_after_another_keeps_adapting():
     """A switch is followed by partial fits as the tasks after it come."""
-    X, y, _ = stream("switch", tasks=300)
+    X, y, _ = stream("switch", tasks=200)
     est = fmrl.MetaClassifier(common="linear")
-    for t in range(300):
+    for t in range(200):
         est.partial_fit(X[t], y[t], classes=[0, 1] if t == 0 else None)
     late = stream("switch", tasks=400, seed=1)
     now = (late[0][300:], late[1][300:])
