@@ -65,7 +65,7 @@ def pairwise(others, domains):
 
 @pytest.mark.parametrize(
     ("kind", "domain_kind", "other"),
-    pairwise([*OTHERS], ["ball", "shifted ball", "box", "floored simplex"]),
+    [*pairwise([*OTHERS], ["ball", "shifted ball", "box", "floored simplex"])],
 )
 def test_every_namespace_gives_the_same(kind, domain_kind, other):
     domain = make_domain(domain_kind, width(kind, 2), np.random.default_rng(1))
@@ -109,7 +109,7 @@ def test_orders_in_every_namespace(other, update):
 
 @pytest.mark.parametrize(
     ("kind", "domain_kind", "other"),
-    pairwise(["numpy", *OTHERS], ["ball", "box", "floored simplex"]),
+    [*pairwise(["numpy", *OTHERS], ["ball", "box", "floored simplex"])],
 )
 def test_float32_stays_float32(kind, domain_kind, other):
     convert = OTHERS.get(other, np.asarray)
