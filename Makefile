@@ -4,6 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport PYTHONDONTWRITEBYTECODE # tests start processes, and each would compile the package again
 
 .PHONY: demo check test lint docs bench federated lowest soak clean
 

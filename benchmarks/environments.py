@@ -44,7 +44,6 @@ OTHERS = {
         "dslabs", "trump_tweets", (), 20, "log retweet_count", ("log favorite_count",),
     ),
 }  # fmt: skip
-STREAMS |= OTHERS
 
 
 def errors(tasks: list, environment: str) -> tuple[np.ndarray, set[str]]:
@@ -88,7 +87,7 @@ def drawn(place: np.ndarray, spread: float, binary: bool, rng: Any) -> tuple[Any
     return X, (z + noise > 0).astype(int) if binary else z + noise
 
 
-def fitted(X: Any, y: Any, environment: Any, binary: bool) -> Any:
+def fitted(X: Any, y: Any, environment: Any = "auto", binary: bool = True) -> Any:
     """An estimator of linear models, fitted to tasks in their order."""
     kind = fmrl.MetaClassifier if binary else fmrl.MetaRegressor
     task = np.repeat(np.arange(len(X)), X.shape[1])
@@ -239,5 +238,6 @@ def synthetic() -> None:
 
 if __name__ == "__main__":
     parts = {"real": real, "others": lambda: real(OTHERS), "synthetic": synthetic, "cost": cost}
+    STREAMS |= OTHERS
     for name in sys.argv[1:] or parts:
         parts[name]()

@@ -34,7 +34,7 @@ import fmrl
 from fmrl.cluster.plan import _manifest
 from fmrl.core.values import parse
 from fmrl.estimators import store
-from fmrl.report.__main__ import main as report
+from fmrl.files import read_json
 from fmrl.runs import Options, Run, folder, train
 from fmrl.runs.facts import facts
 from fmrl.runs.models import Models
@@ -183,6 +183,14 @@ def _tasks(path: Path) -> Any:
     return list(fmrl.tasks_from_frame(path, task="user", target="liked", apart="gather"))
 
 
+def _page(path: Path, out: Path) -> None:
+    try:
+        given = read_json(path)
+    except ValueError:  # it is no JSON
+        return
+    fmrl.report.write(given, out)
+
+
 def kinds(home: Path) -> dict[str, tuple[Path, Callable, Callable]]:
     """The file, how it is forged, and how it is loaded, by name."""
     run, out = home / "run", home / "page.html"
@@ -200,7 +208,7 @@ def kinds(home: Path) -> dict[str, tuple[Path, Callable, Callable]]:
         "certificate": (
             home / "certificate.json", plain, lambda p: Certificate.from_json(text(p)),
         ),
-        "facts": (home / "facts.json", plain, lambda p: report([str(p), str(out)])),
+        "facts": (home / "facts.json", plain, lambda p: _page(p, out)),
         "manifest": (home / "run.json", plain, _manifest),
         "value": (home / "value", _text, lambda p: parse(text(p))),
         "parquet": (home / "table.parquet", lambda p, r: mutate_bytes(p.read_bytes(), r), _tasks),

@@ -69,7 +69,7 @@ def test_three_nodes(cluster, tmp_path):
     dataset = ray.data.from_arrow([table.slice(0, 1500), table.slice(1500)])
     same(fmrl.run(algo, Tables(dataset, loss=fmrl.Squared()), engine=Ray(block=100)), expected)
 
-    killer = Killer(cluster, 4)
+    killer = Killer(cluster, 3)
     killer.start()
     played = play(algo, folder, out=tmp_path / "killed", block=10, keep="all")
     killer.over.set()

@@ -33,10 +33,9 @@ import fmrl
     [(d, k) for d in BOUNDED for k in LOSSES if (d, k) != ("simplex", "linear")],
 )
 @pytest.mark.parametrize("within", WITHIN, ids=repr)
-@pytest.mark.parametrize("seed", range(2))
-def test_run_is_step_in_a_loop(domain_kind, kind, within, seed):
-    rng = np.random.default_rng(seed)
-    tasks = make_tasks(kind, 5, 2, rng, most=5)
+def test_run_is_step_in_a_loop(domain_kind, kind, within):
+    rng = np.random.default_rng([BOUNDED.index(domain_kind), LOSSES.index(kind)])
+    tasks = make_tasks(kind, 3, 2, rng, most=5)
     domain, phi = make_domain(domain_kind, width(kind, 2), rng), np.zeros(width(kind, 2))
     algo = fmrl.FMRL(domain, within, fmrl.FAL(), similarity=similarity(domain_kind))
     same(fmrl.run(algo, tasks), loop(algo, tasks, domain.middle(phi)))
@@ -87,12 +86,12 @@ def test_mixed_losses_and_lengths_in_one_run():
 @pytest.mark.parametrize("domain_kind", ["ball", "box", "floored simplex"])
 def test_orders_are_separate_runs(update, within, domain_kind):
     rng = np.random.default_rng(10)
-    tasks = make_tasks("one-vs-all", 6, 2, rng, most=5)
+    tasks = make_tasks("one-vs-all", 5, 2, rng, most=4)
     algo = fmrl.FMRL(make_domain(domain_kind, 6, rng), within, update)
-    orders = np.stack([rng.permutation(6) for _ in range(3)] + [rng.integers(0, 6, size=6)])
+    orders = np.array([[2, 0, 4, 1, 3], [3, 1, 3, 4, 0]])  # and tasks may come twice
     together = fmrl.run(algo, tasks, orders=orders)
     shapes = together.regret.shape, together.theta.shape, together.tar.shape
-    assert shapes == ((4, 6), (4, 6, 6), (4,))
+    assert shapes == ((2, 5), (2, 5, 6), (2,))
     for run, order in enumerate(orders):
         alone = fmrl.run(algo, [tasks[i] for i in order])
         for name in SCALARS:

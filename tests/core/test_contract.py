@@ -60,12 +60,12 @@ def test_a_value_is_frozen_hashable_and_prints_itself(value):
 @pytest.mark.parametrize("kind", LOSSES)
 def test_every_composition(domain_kind, kind):
     """domain × loss × learner × update × meta × similarity: shapes, membership, records, and the
-    theorem on each task.
+    theorem on each task. A domain and a loss see half of the similarity rules together.
     """
     rng = np.random.default_rng(0)
     dim = width(kind, 2)
     domain = make_domain(domain_kind, dim, rng)
-    tasks = make_tasks(kind, 3, 2, rng, most=4)
+    tasks = make_tasks(kind, 2, 2, rng, most=4)
     if domain_kind == "euclidean" and kind not in ("hinge", "squared"):
         with pytest.raises(fmrl.FMRLError, match=r"no finite optimum|no minimum"):
             fmrl.run(fmrl.FMRL(domain, similarity=SIMILARITIES[0]), [*tasks, tasks[0]])
@@ -73,9 +73,13 @@ def test_every_composition(domain_kind, kind):
     lipschitz = 2.0 if domain_kind == "euclidean" else None
     tasks = [Remembered(task, domain) for task in tasks]
     heavy = domain_kind not in ("ball", "shifted ball", "euclidean") or kind == "hinge"
+    half = (DOMAINS.index(domain_kind) + LOSSES.index(kind)) % 2
     for number, (within, update, meta, similarity) in enumerate(combinations()):
-        if isinstance(within, fmrl.FTRL) and heavy and number % 20:
-            continue  # each of its actions is an interior-point solve: one in twenty is enough
+        if isinstance(within, fmrl.FTRL) and heavy:
+            if number % 20:
+                continue  # each of its actions is an interior-point solve: one in twenty is enough
+        elif number % 2 == half:
+            continue
         algo = fmrl.FMRL(domain, within, update, meta, similarity, lipschitz)
         if domain.norm == "l1" and isinstance(meta, fmrl.AdaptiveOGD):
             with pytest.raises(fmrl.FMRLError, match="FollowLeader"):

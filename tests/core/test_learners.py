@@ -96,7 +96,7 @@ def test_entropic_omd_is_exponential_weights_with_prior_phi(seed, rounds, eta, e
 @pytest.mark.parametrize("domain_kind", DOMAINS)
 @pytest.mark.parametrize("kind", LOSSES)
 @given(seed=seeds, rounds=st.integers(1, 12), eta=etas)
-@settings(max_examples=5)
+@settings(max_examples=3)
 def test_regret_bound(domain_kind, kind, seed, rounds, eta):
     """Theorem A.1: regret against any θ* of the domain ≤ B_R(θ*‖phi)/eta + eta·G²·m."""
     rng, domain, phi, game = setting(domain_kind, kind, seed, rounds)

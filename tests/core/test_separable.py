@@ -80,7 +80,7 @@ def test_agrees_with_cvxpy_where_that_resolves_it(domain, kind):
 @pytest.mark.parametrize("domain", DOMAINS[:3], ids=repr)
 def test_run_is_step_in_a_loop(domain, kind, within):
     # Sorted, so that blocks hold several.
-    tasks = sorted((separable(kind, seed) for seed in range(8)), key=lambda task: task.rounds)
+    tasks = sorted((separable(kind, seed) for seed in range(4)), key=lambda task: task.rounds)
     algo = fmrl.FMRL(domain, within, fmrl.FAL())
     same(fmrl.run(algo, tasks), loop(algo, tasks, np.zeros(tasks[0].dim)))
 

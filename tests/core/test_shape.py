@@ -232,10 +232,13 @@ def test_geometric_means_solve_their_equation():
             assert cost(H + 1e-3 * (E @ E.T)) >= cost(H) - 1e-10
 
 
-@pytest.mark.parametrize("loss", ["squared", "logistic", "softmax"])
+@pytest.mark.parametrize(
+    ("loss", "update"),
+    [("squared", fmrl.FAL()), ("logistic", fmrl.FLIOnline()), ("softmax", fmrl.FAL())],
+    ids=["squared-FAL", "logistic-FLIOnline", "softmax-FAL"],
+)
 @pytest.mark.parametrize("rule", RULES, ids=repr)
 @pytest.mark.parametrize("within", WITHIN, ids=repr)
-@pytest.mark.parametrize("update", [fmrl.FAL(), fmrl.FLIOnline()], ids=repr)
 def test_run_is_step_in_a_loop(rule, within, update, loss):
     """Sequentially, in windows, in orders: the same numbers."""
     algo = compose(rule, within, update=update)
@@ -402,7 +405,7 @@ def test_aruba_written_out():
 
 def test_theorem_a1_holds_in_the_metric_that_was_played():
     """Every task, whatever the rule, the learner and the domain."""
-    for seed in range(5):
+    for seed in range(2):
         for rule in RULES[:5]:
             for within in WITHIN:
                 for domain in DOMAINS:

@@ -29,7 +29,7 @@ def certified(found, game):
 @pytest.mark.parametrize("domain_kind", BOUNDED)
 @pytest.mark.parametrize("kind", LOSSES)
 @given(shape=shapes, seed=seeds, separable=st.booleans())
-@settings(max_examples=4)
+@settings(max_examples=3)
 def test_optimum_agrees_with_cvxpy(domain_kind, kind, shape, seed, separable):
     _, loss, X, y, domain, game = problem(domain_kind, kind, shape, seed, separable)
     found = fmrl.minimise(game, domain)
@@ -48,7 +48,7 @@ def test_optimum_agrees_with_cvxpy(domain_kind, kind, shape, seed, separable):
 @pytest.mark.parametrize("domain_kind", DOMAINS)
 @pytest.mark.parametrize("kind", LOSSES)
 @given(shape=shapes, seed=seeds, eta=st.sampled_from([0.01, 0.3, 3.0, 30.0]))
-@settings(max_examples=4)
+@settings(max_examples=3)
 def test_ftrl_objective_agrees_with_cvxpy(domain_kind, kind, shape, seed, eta):
     rng, loss, X, y, domain, game = problem(domain_kind, kind, shape, seed)
     phi = points(domain, game.dim, rng)[0]
@@ -167,7 +167,7 @@ def test_least_norm_of_softmax_ignores_the_common_part(domain_kind, shape):
 @pytest.mark.parametrize("domain_kind", BOUNDED)
 @pytest.mark.parametrize("kind", LOSSES)
 @given(seed=seeds)
-@settings(max_examples=3)
+@settings(max_examples=2)
 def test_gap_is_an_upper_bound_anywhere(domain_kind, kind, seed):
     """The certificate of a poor action is still true: its value minus the minimum never exceeds
     the gap.

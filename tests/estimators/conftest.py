@@ -1,6 +1,9 @@
-"""threads.py runs operations against each other, for the tests here and for the soak."""
+"""threads.py runs operations against each other, for the tests here and for the soak;
+environments.py scores later tasks, for the tests here and for the benchmark.
+"""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks" / "soak"))
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path += [str(BENCHMARKS), str(BENCHMARKS / "soak")]

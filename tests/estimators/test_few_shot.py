@@ -3,6 +3,7 @@ loops, and to the end of a pipeline.
 """
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,10 @@ import fmrl
 
 from .data import classification, regression
 
+# Without trees: what is tested is which rows are revealed and scored.
+Regressor = partial(fmrl.MetaRegressor, common="linear")
+Classifier = partial(fmrl.MetaClassifier, common="linear")
+
 
 @pytest.fixture
 def routed():
@@ -28,17 +33,18 @@ def routed():
 
 
 def by_hand(make, X, y, task, shots, loss, split):
-    """What the scores are, in a loop: the first rows of each task are revealed."""
-    out = []
+    """What the scores are at each number of shots, in a loop: a task's first rows are revealed."""
+    out = {k: [] for k in shots}
     for train, test in split.split(X, y, task):
         estimator = make().fit(X[train], y[train], task=task[train])
-        said, true = [], []
-        for name in np.unique(task[test]):
-            rows = test[task[test] == name]
-            model = estimator.adapt(X[rows[:shots]], y[rows[:shots]])
-            said.append(getattr(model, loss[0])(X[rows[shots:]]))
-            true.append(y[rows[shots:]])
-        out.append(-loss[1](np.concatenate(true), np.concatenate(said)))
+        for k, scores in out.items():
+            said, true = [], []
+            for name in np.unique(task[test]):
+                rows = test[task[test] == name]
+                model = estimator.adapt(X[rows[:k]], y[rows[:k]])
+                said.append(getattr(model, loss[0])(X[rows[k:]]))
+                true.append(y[rows[k:]])
+            scores.append(-loss[1](np.concatenate(true), np.concatenate(said)))
     return out
 
 
@@ -46,8 +52,9 @@ def by_hand(make, X, y, task, shots, loss, split):
     ("make", "data", "loss"),
     [
         (fmrl.MetaRegressor, regression, ("predict", mean_squared_error)),
-        (fmrl.MetaClassifier, classification, ("predict_proba", log_loss)),
+        (Classifier, classification, ("predict_proba", log_loss)),
     ],
+    ids=["MetaRegressor", "MetaClassifier"],
 )
 def test_the_score_is_that_of_a_plain_loop(make, data, loss, routed):
     X, y, task = data(tasks=15, features=2)
@@ -55,12 +62,12 @@ def test_the_score_is_that_of_a_plain_loop(make, data, loss, routed):
     found = fmrl.few_shot_score(
         make(), X, y, task=task, shots=(1, 4), n_splits=3, random_state=None
     )
-    for shots in (1, 4):
-        wanted = by_hand(make, X, y, task, shots, loss, split)
-        np.testing.assert_allclose(found[shots], wanted)
-        scorer = fmrl.FewShotScorer(shots, random_state=None)
-        one = cross_val_score(make(), X, y, cv=split, scoring=scorer, params={"task": task})
-        np.testing.assert_allclose(one, wanted)
+    wanted = by_hand(make, X, y, task, (1, 4), loss, split)
+    scoring = {str(k): fmrl.FewShotScorer(k, random_state=None) for k in wanted}
+    each = cross_validate(make(), X, y, cv=split, scoring=scoring, params={"task": task})
+    for k, scores in wanted.items():
+        np.testing.assert_allclose(found[k], scores)
+        np.testing.assert_allclose(each[f"test_{k}"], scores)
 
 
 def test_every_task_is_held_out_whole_and_once():
@@ -122,10 +129,10 @@ def test_k_rows_of_each_task_are_revealed_and_none_of_them_is_scored():
 
 def test_more_rows_help_and_adapting_beats_one_model_for_all():
     X, y, task = regression(tasks=60, spread=1.0)
-    ours = fmrl.few_shot_score(fmrl.MetaRegressor(), X, y, task=task, shots=(1, 8))
+    ours = fmrl.few_shot_score(Regressor(), X, y, task=task, shots=(1, 8))
     pooled = fmrl.few_shot_score(Ridge(), X, y, task=task, shots=(1, 8))
     assert ours[8].mean() > ours[1].mean() and ours[8].mean() > pooled[8].mean()
-    r2 = fmrl.few_shot_score(fmrl.MetaRegressor(), X, y, task=task, shots=8, scoring="r2")[8]
+    r2 = fmrl.few_shot_score(Regressor(), X, y, task=task, shots=8, scoring="r2")[8]
     assert (r2 < 1).all() and r2.mean() > 0.5
 
 
@@ -134,7 +141,7 @@ def test_a_grid_is_searched_by_what_new_tasks_get(routed):
     y = y + 5.0
     grid = {"fit_intercept": [False, True], "similarity": [None, fmrl.Known(0.5)]}
     scorer, split = fmrl.FewShotScorer(8), fmrl.FewShotSplit(8, n_splits=3)
-    search = GridSearchCV(fmrl.MetaRegressor(), grid, scoring=scorer, cv=split, error_score="raise")
+    search = GridSearchCV(Regressor(), grid, scoring=scorer, cv=split, error_score="raise")
     search.fit(X, y, task=task)
     assert search.best_params_["fit_intercept"]  # y lies around 5
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
@@ -148,16 +155,16 @@ def test_a_grid_is_searched_by_what_new_tasks_get(routed):
 def test_a_column_names_the_tasks_with_and_without_routing():
     X, y, task = classification(tasks=15, classes=2)
     frame = pd.DataFrame(X, columns=list("abcd")).assign(shop=task)
-    wanted = fmrl.few_shot_score(fmrl.MetaClassifier(), X, y, task=task, shots=4, n_splits=2)[4]
+    wanted = fmrl.few_shot_score(Classifier(), X, y, task=task, shots=4, n_splits=2)[4]
     np.testing.assert_allclose(
-        fmrl.few_shot_score(fmrl.MetaClassifier(), frame, y, task="shop", shots=4, n_splits=2)[4],
+        fmrl.few_shot_score(Classifier(), frame, y, task="shop", shots=4, n_splits=2)[4],
         wanted,
     )
     split, scorer = fmrl.FewShotSplit(4, 2), fmrl.FewShotScorer(4)
     given = {"cv": split, "scoring": scorer, "params": {"task": "shop"}, "error_score": "raise"}
-    legacy = cross_validate(fmrl.MetaClassifier(), frame, y, groups=frame["shop"], **given)
+    legacy = cross_validate(Classifier(), frame, y, groups=frame["shop"], **given)
     with sklearn.config_context(enable_metadata_routing=True):
-        now = cross_validate(fmrl.MetaClassifier(), frame, y, **given)
+        now = cross_validate(Classifier(), frame, y, **given)
     np.testing.assert_allclose(now["test_score"], wanted)
     assert np.isfinite(legacy["test_score"]).all()
 
@@ -206,15 +213,15 @@ def test_a_pipeline_with_transformed_columns_adapts():
     frame, y, task = mixed()
     kinds = OneHotEncoder(sparse_output=False, handle_unknown="ignore")
     columns = [("numbers", StandardScaler(), list("abc")), ("kinds", kinds, ["kind"])]
-    pipe = Pipeline([("prep", ColumnTransformer(columns)), ("meta", fmrl.MetaClassifier())])
+    pipe = Pipeline([("prep", ColumnTransformer(columns)), ("meta", Classifier())])
     pipe.fit(frame, y, meta__task=task)
     model = fmrl.adapt(pipe, frame[:4], y[:4])
     rows = pipe["prep"].transform(frame)
     wanted = pipe["meta"].adapt(rows[:4], y[:4]).predict_proba(rows)
     np.testing.assert_array_equal(model.predict_proba(frame), wanted)
     with sklearn.config_context(enable_metadata_routing=True):
-        last = fmrl.MetaClassifier().set_fit_request(task=True)
-        for meta in (last, fmrl.MetaClassifier()):  # asked for, or as it comes
+        last = Classifier().set_fit_request(task=True)
+        for meta in (last, Classifier()):  # asked for, or as it comes
             again = Pipeline([("prep", ColumnTransformer(columns)), ("meta", meta)])
             again.fit(frame, y, task=task)
             said = fmrl.adapt(again, frame[:4], y[:4]).predict_proba(frame)
@@ -232,11 +239,11 @@ def test_a_pipeline_with_transformed_columns_adapts():
 
 def test_a_table_needs_no_pipeline():
     frame, y, task = mixed()
-    ours = fmrl.few_shot_score(fmrl.MetaClassifier(), frame, y, task=task, shots=4, n_splits=2)[4]
+    ours = fmrl.few_shot_score(Classifier(), frame, y, task=task, shots=4, n_splits=2)[4]
     kinds = OneHotEncoder(sparse_output=False)
     prepared = make_pipeline(
         ColumnTransformer([("kinds", kinds, ["kind"])], remainder="passthrough"),
-        fmrl.MetaClassifier(),
+        Classifier(),
     )
     by_steps = fmrl.few_shot_score(prepared, frame, y, task=task, shots=4, n_splits=2)[4]
     np.testing.assert_allclose(ours, by_steps, rtol=0.02)

@@ -31,7 +31,7 @@ def table(kind):
 def test_every_way_in(kind, rule, tmp_path):
     X, y, task = table(kind)
     within = fmrl.FTRL() if isinstance(rule, fmrl.Covariance) else None
-    model = kind(similarity=rule, within=within).fit(X, y, task=task)
+    model = kind(similarity=rule, within=within, common="linear").fit(X, y, task=task)
     history = model.history_
     alone = fmrl.run(history.algo, _tasks(model, X, y, task))
     np.testing.assert_allclose(history.regret, alone.regret, atol=1e-9)

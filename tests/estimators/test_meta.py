@@ -229,7 +229,7 @@ def test_a_mean_of_few_tasks_in_many_columns_is_not_believed():
 def test_seen_tasks_have_their_own_models():
     X, y, task = classification(spread=2.0)
     names = np.array([f"user {t}" for t in task])
-    clf = fmrl.MetaClassifier().fit(X, y, task=names)
+    clf = fmrl.MetaClassifier(common="linear").fit(X, y, task=names)
     assert clf.score(X, y, task=names) > clf.score(X, y) + 0.05
     np.testing.assert_allclose(clf.predict_proba(X, task=names).sum(axis=1), 1)
     one = clf.model("user 3")
@@ -247,7 +247,7 @@ def test_labels_of_any_kind_and_tasks_that_lack_some():
     X, y, task = classification(classes=4)
     y = np.array(["a", "b", "c", "d"])[y]
     y[(task % 5 == 0) & (y == "d")] = "a"
-    clf = fmrl.MetaClassifier().fit(X, y, task=task)
+    clf = fmrl.MetaClassifier(common="linear").fit(X, y, task=task)
     assert clf.classes_.tolist() == ["a", "b", "c", "d"]
     only = clf.adapt(X[:3], np.array(["a", "a", "a"]))
     assert only.predict_proba(X).shape == (len(y), 4) and set(only.predict(X)) <= set("abcd")
@@ -354,7 +354,7 @@ def test_a_refused_task_changes_nothing():
 def test_asking_does_not_change_answers():
     X, y, task = classification(spread=2.0)
     asked, silent = (
-        fmrl.MetaClassifier().fit(X[task < 20], y[task < 20], task=task[task < 20])
+        fmrl.MetaClassifier(common="linear").fit(X[task < 20], y[task < 20], task=task[task < 20])
         for _ in range(2)
     )
     asked.predict(X[task < 20], task=task[task < 20])

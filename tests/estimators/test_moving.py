@@ -20,9 +20,9 @@ def test_every_way_in(meta, tmp_path):
     task, X = np.repeat(np.arange(20), 6), rng.normal(size=(120, 3))
     X[:, 1] = (np.arange(20) / 10 - 1)[task]  # known before a task begins
     y = X[:, 0] * (1 + X[:, 1]) + 0.1 * rng.normal(size=120)
-    model = fmrl.MetaRegressor(meta=meta).fit(X, y, task=task)
+    model = fmrl.MetaRegressor(meta=meta, common="linear").fit(X, y, task=task)
     assert model.history_.algo.meta == meta
-    parts = fmrl.MetaRegressor(meta=meta).fit(X[:60], y[:60], task=task[:60])
+    parts = fmrl.MetaRegressor(meta=meta, common="linear").fit(X[:60], y[:60], task=task[:60])
     for t in range(10, 20):
         parts.partial_fit(X[task == t], y[task == t], task=t)
     model.save(tmp_path / "model")

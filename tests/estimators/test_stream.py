@@ -118,10 +118,17 @@ def test_an_exception_inside_leaves_no_trace():
     assert clf.state_ is before
 
 
+@pytest.fixture(scope="module")
+def learned():
+    """A classifier and a regressor that no stream has changed yet."""
+    made = {fmrl.MetaClassifier: classification(), fmrl.MetaRegressor: regression()}
+    return [kind().fit(X, y, task=task) for kind, (X, y, task) in made.items()]
+
+
 @pytest.mark.parametrize("row", [[1.0, 2.0], [np.nan] * 4, "text", [[1.0] * 4], 3.0, [np.inf] * 4])
-def test_bad_rows_are_refused_and_change_nothing(row):
-    X, y, task = classification()
-    t = fmrl.MetaClassifier().fit(X, y, task=task).task()
+def test_bad_rows_are_refused_and_change_nothing(row, learned):
+    X, y, _ = classification()
+    t = learned[0].task()
     t.learn(X[0], y[0])
     theta = t.theta
     with pytest.raises(fmrl.FMRLError):
@@ -196,10 +203,7 @@ def test_threads_lose_no_task():
 
 
 @pytest.mark.parametrize("label", [[1, 2], np.array([1, 2]), None])
-def test_labels_that_are_none(label):
-    X, y, task = classification()
-    with pytest.raises(fmrl.FMRLError):
-        fmrl.MetaClassifier().fit(X, y, task=task).task().learn(X[0], label)
-    X, y, task = regression()
-    with pytest.raises(fmrl.FMRLError):
-        fmrl.MetaRegressor().fit(X, y, task=task).task().learn(X[0], label)
+def test_labels_that_are_none(label, learned):
+    for est in learned:
+        with pytest.raises(fmrl.FMRLError):
+            est.task().learn(np.zeros(4), label)

@@ -2,6 +2,7 @@
 
 import datetime
 import warnings
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from fmrl.tables.kinds import as_number
 
 from .data import regression
 
+Regressor = partial(fmrl.MetaRegressor, common="linear")  # no trees: columns are what is tested
 ENCODED = ["size", "size is missing", "colour=blue", "colour=green", "colour=red", "new", "day"]
 
 
@@ -68,8 +70,8 @@ KINDS = {
 def test_every_library_gives_the_same_model(kind):
     frame, y = table()
     first, some = KINDS[kind](frame), KINDS[kind](frame[:5])
-    one = fmrl.MetaRegressor().fit(frame, y, task="shop")
-    reg = fmrl.MetaRegressor().fit(first, y, task="shop")
+    one = Regressor().fit(frame, y, task="shop")
+    reg = Regressor().fit(first, y, task="shop")
     assert reg.feature_names_in_.tolist() == ["size", "colour", "new", "day"]
     assert reg.n_features_in_ == 4 and reg.get_feature_names_out().tolist() == ENCODED
     np.testing.assert_array_equal(reg.predict(first), one.predict(frame))
@@ -81,9 +83,9 @@ def test_every_library_gives_the_same_model(kind):
 
 def test_arrays_and_lists_of_objects_are_tables_too():
     frame, y = table()
-    shop, one = frame["shop"], fmrl.MetaRegressor().fit(frame, y, task="shop")
+    shop, one = frame["shop"], Regressor().fit(frame, y, task="shop")
     for rows in (in_numpy(frame), in_numpy(frame).tolist()):
-        reg = fmrl.MetaRegressor().fit(rows, y, task=shop)
+        reg = Regressor().fit(rows, y, task=shop)
         assert reg.get_feature_names_out()[:2].tolist() == ["x0", "x0 is missing"]
         np.testing.assert_array_equal(reg.predict(rows, task=shop), one.predict(frame))
 
@@ -91,13 +93,13 @@ def test_arrays_and_lists_of_objects_are_tables_too():
 def test_an_array_of_text_keeps_its_numbers():
     frame, y = table()
     texts = np.array([[f"{s or 0.0:.17g}", c] for s, c in frame.select("size", "colour").rows()])
-    reg = fmrl.MetaRegressor().fit(texts, y, task=frame["shop"])
+    reg = Regressor().fit(texts, y, task=frame["shop"])
     assert reg.get_feature_names_out().tolist() == ["x0", *(f"x1={c}" for c in ENCODED_COLOURS)]
     same = np.column_stack(
         [texts[:, 0].astype(float), *(texts[:, 1] == c for c in ENCODED_COLOURS)]
     )
     np.testing.assert_allclose(
-        reg.predict(texts), fmrl.MetaRegressor().fit(same, y, task=frame["shop"]).predict(same)
+        reg.predict(texts), Regressor().fit(same, y, task=frame["shop"]).predict(same)
     )
     reg.predict(np.array([["1", "7"]]))  # a level that looks like a number is still a level
 
@@ -107,7 +109,7 @@ ENCODED_COLOURS = ("blue", "green", "red")
 
 def test_a_level_never_seen_counts_as_none_and_a_gap_as_the_mean():
     frame, y = table()
-    reg = fmrl.MetaRegressor().fit(frame.drop("shop"), y, task=frame["shop"])
+    reg = Regressor().fit(frame.drop("shop"), y, task=frame["shop"])
     row = frame[:1].drop("shop")
     code = {n: i for i, n in enumerate(ENCODED)}
     for method in (reg, reg.adapt(frame[:4].drop("shop"), y[:4])):
@@ -124,7 +126,7 @@ def test_a_gap_that_training_never_had_is_filled_with_the_mean():
     X, y, task = regression()
     frame = pd.DataFrame(X, columns=list("abcd"))
     for rows in (X, frame):
-        reg = fmrl.MetaRegressor().fit(rows, y, task=task)
+        reg = Regressor().fit(rows, y, task=task)
         gap, mean = X[:3].copy(), X[:3].copy()
         gap[1, 2], mean[1, 2] = np.nan, X[:, 2].mean()
         kind = (lambda a: pd.DataFrame(a, columns=list("abcd"))) if rows is frame else np.asarray
@@ -137,14 +139,14 @@ def test_gaps_in_numbers_have_a_column_of_their_own():
     X, y, task = regression()
     X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
     X[:, 0] = np.nan_to_num(X[:, 0])
-    reg = fmrl.MetaRegressor().fit(X, y, task=task)
+    reg = Regressor().fit(X, y, task=task)
     names = reg.get_feature_names_out().tolist()
     assert names[:3] == ["x0", "x1", "x1 is missing"] and len(names) == 7
     filled = np.where(np.isnan(X), np.nanmean(X, axis=0), X)
     by_hand = np.column_stack(
         [filled[:, 0], *(c for i in (1, 2, 3) for c in (filled[:, i], np.isnan(X[:, i])))]
     )
-    other = fmrl.MetaRegressor().fit(by_hand, y, task=task)
+    other = Regressor().fit(by_hand, y, task=task)
     np.testing.assert_allclose(reg.predict(X, task=task), other.predict(by_hand, task=task))
 
 
@@ -152,8 +154,8 @@ def test_numbers_without_gaps_are_left_as_they_are():
     X, y, task = regression()
     frame = pl.DataFrame(X.round(2), schema=list("abcd")).with_columns(pl.col("d") > 0)
     plain = frame.to_numpy().astype(float)
-    reg = fmrl.MetaRegressor().fit(frame, y, task=task)
-    other = fmrl.MetaRegressor().fit(plain, y, task=task)
+    reg = Regressor().fit(frame, y, task=task)
+    other = Regressor().fit(plain, y, task=task)
     np.testing.assert_allclose(reg.coef_, other.coef_, rtol=1e-12)
     assert reg.encoder_.plain and not hasattr(other, "feature_names_in_")
 
@@ -162,9 +164,9 @@ def test_dates_do_not_depend_on_where_a_calendar_begins():
     frame, y = table()
     later = frame.with_columns(pl.col("day").dt.offset_by("31y"))
     hours = frame.with_columns(pl.col("day").cast(pl.Datetime("ms")))
-    one = fmrl.MetaRegressor().fit(frame, y, task="shop")
+    one = Regressor().fit(frame, y, task="shop")
     for other in (later, hours):
-        said = fmrl.MetaRegressor().fit(other, y, task="shop").predict(other)
+        said = Regressor().fit(other, y, task="shop").predict(other)
         np.testing.assert_allclose(said, one.predict(frame), atol=0.02)
     np.testing.assert_array_equal(one.predict(hours), one.predict(frame))
     day = one.encoder_.transform(frame)[:, -1]
@@ -187,7 +189,7 @@ def test_dates_as_text_are_dates():
             pl.when(pl.int_range(300) == 7).then(pl.lit(odd)).otherwise("day").alias("day")
         )
         with pytest.raises(TableError, match="'day' holds dates as text.*" + odd.replace("+", ".")):
-            fmrl.MetaRegressor().fit(wrong, y, task="shop")
+            Regressor().fit(wrong, y, task="shop")
         with pytest.raises(TableError, match="in row 7, which is no date"):
             one.predict(wrong)
     hour = pl.Series(["2024-01-01T01:30:00+01:30", "2024-01-01 12:00:30.5", None])
@@ -207,7 +209,7 @@ def test_dates_as_text_are_dates():
 )
 def test_errors_name_the_column(change, message):
     frame, y = table()
-    reg = fmrl.MetaRegressor().fit(frame, y, task="shop")
+    reg = Regressor().fit(frame, y, task="shop")
     for ask in (lambda f: reg.predict(f), lambda f: reg.adapt(f[:1], y[:1])):
         with pytest.raises(TableError, match=message):
             ask(frame.with_columns(change))
@@ -215,7 +217,7 @@ def test_errors_name_the_column(change, message):
 
 def test_rows_of_several_tasks_are_no_one_task():
     frame, y = table()
-    reg = fmrl.MetaRegressor().fit(frame, y, task="shop")
+    reg = Regressor().fit(frame, y, task="shop")
     with pytest.raises(fmrl.FMRLError, match="several tasks"):
         reg.adapt(frame, y)
     assert len(reg.adapt_many(frame, y)) == frame["shop"].n_unique()
@@ -234,20 +236,20 @@ def test_rows_of_several_tasks_are_no_one_task():
 def test_columns_that_cannot_be_learned_from_are_named(column, message):
     frame, y = table()
     with pytest.raises(TableError, match=message):
-        fmrl.MetaRegressor().fit(frame.with_columns(column), y, task="shop")
+        Regressor().fit(frame.with_columns(column), y, task="shop")
 
 
 def test_an_object_that_mixes_kinds_is_named():
     rows = np.array([[1.0, "a"], [2.0, 3]] * 15, dtype=object)
     with pytest.raises(TableError, match="'x1' mixes int and str"):
-        fmrl.MetaRegressor().fit(rows, np.arange(30.0), task=np.arange(30) // 5)
+        Regressor().fit(rows, np.arange(30.0), task=np.arange(30) // 5)
 
 
 def test_the_column_of_tasks_is_no_feature_anywhere():
     frame, y = table()
     rows, shop = frame.drop("shop"), frame["shop"].to_numpy()
-    one = fmrl.MetaRegressor().fit(rows, y, task=shop)
-    two = fmrl.MetaRegressor().fit(frame, y, task="shop")
+    one = Regressor().fit(rows, y, task=shop)
+    two = Regressor().fit(frame, y, task="shop")
     np.testing.assert_array_equal(one.predict(rows, task=shop), two.predict(frame))
     np.testing.assert_array_equal(two.predict(frame, task="shop"), two.predict(frame))
     np.testing.assert_array_equal(one.predict(rows), two.predict(rows))  # no column: the start
@@ -256,21 +258,21 @@ def test_the_column_of_tasks_is_no_feature_anywhere():
     model = two.model("shop 3")
     np.testing.assert_allclose(model.predict(frame[30:40]), two.predict(frame[30:40]))
     with pytest.raises(TableError, match="no column 'store'; the columns are 'shop', 'size'"):
-        fmrl.MetaRegressor().fit(frame, y, task="store")
+        Regressor().fit(frame, y, task="store")
     with pytest.raises(fmrl.FMRLError, match="X has no names"):
-        fmrl.MetaRegressor().fit(in_numpy(frame), y, task="shop")
+        Regressor().fit(in_numpy(frame), y, task="shop")
 
 
 def test_one_more_task_is_named_by_its_column():
     frame, y = table()
-    reg = fmrl.MetaRegressor().fit(frame[:280], y[:280], task="shop")
+    reg = Regressor().fit(frame[:280], y[:280], task="shop")
     other = clone(reg).fit(frame[:280], y[:280], task="shop")
     reg.partial_fit(frame[280:290], y[280:290])
     other.partial_fit(frame[280:290].drop("shop"), y[280:290], task="shop 28")
     np.testing.assert_array_equal(reg.predict(frame[:290]), other.predict(frame[:290]))
     with pytest.raises(fmrl.FMRLError, match="'shop' names 2 tasks"):
         reg.partial_fit(frame[285:295], y[285:295])
-    first = fmrl.MetaRegressor().partial_fit(frame[:10], y[:10], task="shop")
+    first = Regressor().partial_fit(frame[:10], y[:10], task="shop")
     first.partial_fit(frame[10:20], y[10:20])
     assert first.n_tasks_seen_ == 2 and len(first.predict(frame[:20])) == 20
 
@@ -289,9 +291,9 @@ def test_saved_and_refitted_models_read_tables_as_before(tmp_path):
 
 def test_streams_take_rows_of_a_table():
     frame, y = table()
-    reg = fmrl.MetaRegressor().fit(frame, y, task="shop")
+    reg = Regressor().fit(frame, y, task="shop")
     rows = frame.drop("shop")
-    plain = fmrl.MetaRegressor().fit(reg.encoder_.transform(rows), y, task=frame["shop"])
+    plain = Regressor().fit(reg.encoder_.transform(rows), y, task=frame["shop"])
     by_name, in_order, encoded = reg.task(), reg.task(), plain.task()
     for i, row in enumerate(rows[:8].iter_rows(named=True)):
         x = reg.encoder_.transform(rows[i : i + 1])[0]
@@ -310,15 +312,15 @@ def test_streams_take_rows_of_a_table():
 def test_forgetting_the_tasks_is_said_once():
     X, y, task = regression()
     with pytest.warns(fmrl.InputWarning, match="without task=") as caught:
-        fmrl.MetaRegressor().fit(X, y)
+        Regressor().fit(X, y)
     assert len(caught) == 1
     with pytest.warns(fmrl.InputWarning, match="every row is a task of its own"):
-        fmrl.MetaRegressor().fit(X, y, task=np.arange(len(y)))
+        Regressor().fit(X, y, task=np.arange(len(y)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        fmrl.MetaRegressor().fit(X, y, task=task).adapt(X[:3], y[:3])
+        Regressor().fit(X, y, task=task).adapt(X[:3], y[:3])
         frame, y = table()
-        fmrl.MetaRegressor().fit(frame, y, task="shop").adapt(frame[:3], y[:3])
+        Regressor().fit(frame, y, task="shop").adapt(frame[:3], y[:3])
 
 
 def test_columns_that_look_like_ids_are_named():
@@ -339,7 +341,7 @@ def test_columns_that_look_like_ids_are_named():
         given = rest.with_columns(task.alias("number") if column is None else column)
         for kind in (given, in_pandas(given)):
             with pytest.warns(fmrl.InputWarning, match=message):
-                reg = fmrl.MetaRegressor().fit(kind, y, task=task)
+                reg = Regressor().fit(kind, y, task=task)
             if "ticket" in message:
                 assert reg.get_feature_names_out().tolist() == ENCODED
 
@@ -350,36 +352,37 @@ def test_of_too_many_levels_the_most_frequent_count():
     frame = pl.DataFrame({"x": rng.normal(size=len(place)), "place": rng.permutation(place)})
     y, task = frame["x"].to_numpy(), np.arange(len(place)) // 10
     with pytest.warns(fmrl.InputWarning, match="'place' has 556 levels; the 256 most frequent"):
-        reg = fmrl.MetaRegressor().fit(frame, y, task=task)
+        reg = Regressor().fit(frame, y, task=task)
     assert set(reg.get_feature_names_out()[1:]) == {f"place={i}" for i in range(256)}
 
 
 def test_columns_may_come_in_other_units_and_levels_in_other_names():
     frame, y = table()
-    one = fmrl.MetaRegressor().fit(frame, y, task="shop")
+    one = Regressor().fit(frame, y, task="shop")
     names = {"red": "zinnober", "green": "grass", "blue": "azure"}
     other = frame.with_columns(pl.col("colour").replace(names), pl.col("shop") + "!")
-    two = fmrl.MetaRegressor().fit(other, y, task="shop")
+    two = Regressor().fit(other, y, task="shop")
     np.testing.assert_allclose(two.predict(other), one.predict(frame), atol=1e-6)
 
 
 def test_pandas_without_names_and_categories_of_numbers():
     frame, y = table()
     bare = pd.DataFrame(in_numpy(frame))
-    reg = fmrl.MetaRegressor().fit(bare, y, task=frame["shop"])
+    reg = Regressor().fit(bare, y, task=frame["shop"])
     assert not hasattr(reg, "feature_names_in_") and len(reg.get_feature_names_out()) == 7
     kinds = pd.DataFrame({"a": pd.Categorical(np.arange(300) % 3), "x": np.arange(300) % 7})
-    assert fmrl.MetaRegressor().fit(kinds, y, task=frame["shop"]).get_feature_names_out()[
-        :2
-    ].tolist() == ["a=0", "a=1"]
+    assert Regressor().fit(kinds, y, task=frame["shop"]).get_feature_names_out()[:2].tolist() == [
+        "a=0",
+        "a=1",
+    ]
 
 
 def test_arrow_columns_serve_as_targets_and_tasks():
     frame, y = table()
     rows = frame.drop("shop").to_arrow()
     ids, target = frame["shop"].to_arrow(), pa.chunked_array([pa.array(y)])
-    reg = fmrl.MetaRegressor().fit(rows, target, task=ids)
-    same = fmrl.MetaRegressor().fit(frame, y, task="shop")
+    reg = Regressor().fit(rows, target, task=ids)
+    same = Regressor().fit(frame, y, task="shop")
     np.testing.assert_array_equal(reg.predict(rows, task=ids), same.predict(frame))
 
 
@@ -393,7 +396,7 @@ def test_marks_of_gaps_among_dates_are_gaps():
     for mark in (None, "NA", "", "?"):
         given = dates.copy()
         given[5] = mark
-        model = fmrl.MetaRegressor().fit(pd.DataFrame({"when": given}), y, task=task)
+        model = Regressor().fit(pd.DataFrame({"when": given}), y, task=task)
         found.append(model.adapt(last[:0], []).predict(last))
     assert all(np.allclose(f, found[0]) for f in found[1:]) and abs(found[0][0] - 8.81) < 0.5
 
@@ -417,7 +420,7 @@ def test_all_levels_of_a_text_are_as_good_as_all_but_one(seed):
     for columns in (texts, {k: v.astype(float) for k, v in numbers.items()}):
         X = pd.DataFrame({"x": x} | columns)
         known, new = task < tasks, range(tasks, len(sizes))
-        model = fmrl.MetaRegressor().fit(X[known], y[known], task=task[known])
+        model = Regressor().fit(X[known], y[known], task=task[known])
         assert model.environment_.kind == "stationary"
         rows = [np.flatnonzero(task == t) for t in new]
         found = [model.adapt(X.iloc[r[:4]], y[r[:4]]).predict(X.iloc[r[4:]]) for r in rows]

@@ -37,7 +37,7 @@ def table(kind, tasks=30, rows=12, seed=0):
         return fmrl.MetaRegressor(), *regression(tasks, rows, seed=seed)
     classes = 2 if kind == "binary" else 3
     X, y, task = classification(tasks, rows, classes=classes, size=1.0, seed=seed)
-    return fmrl.MetaClassifier(), X, NAMES[y], task
+    return fmrl.MetaClassifier(common="linear"), X, NAMES[y], task
 
 
 KINDS = pytest.mark.parametrize("kind", ["regression", "binary", "classes"])
@@ -401,15 +401,15 @@ def test_memory_is_flat_in_the_number_of_tasks(tmp_path, monkeypatch):
     for name, small in {"CACHED": 2000, "PILOT": 100, "ROWS": 400}.items():
         monkeypatch.setattr(learning, name, small)
     X, y, task = regression(tasks=50, rows=6)
-    est = fmrl.MetaRegressor(store=tmp_path / "rows").fit(X, y, task=task)
+    est = fmrl.MetaRegressor(store=tmp_path / "rows", common="linear").fit(X, y, task=task)
     rng, used = np.random.default_rng(0), []
     tracemalloc.start()
-    for i in range(1, 17):
-        ids = np.repeat(np.arange(i * 400, (i + 1) * 400), 4)
-        rows = rng.normal(size=(1600, 4))
-        est.learn_many(rows, rows.sum(axis=1) + rng.normal(size=1600), ids)
+    for i in range(1, 5):
+        ids = np.repeat(np.arange(i * 1600, (i + 1) * 1600), 4)
+        rows = rng.normal(size=(6400, 4))
+        est.learn_many(rows, rows.sum(axis=1) + rng.normal(size=6400), ids)
         est.predict_many(rows, ids)
-        if i % 8 == 0:
+        if i % 2 == 0:
             gc.collect()
             used.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()

@@ -94,8 +94,7 @@ def bent(path):
 
 
 @pytest.mark.parametrize("target", ["y", "kind", "liked"])
-@pytest.mark.parametrize("suffix", [".json", ".safetensors"])
-def test_the_command_line_predicts_what_python_predicts(target, suffix, table, tmp_path):
+def test_the_command_line_predicts_what_python_predicts(target, table, tmp_path):
     """Probabilities and intervals too, of tasks adapted to, of tasks seen and of the start; with a
     common part that is not linear and without one."""
     path, task = (table, "user") if target == "liked" else (bent(tmp_path / "bent.csv"), "shop")
@@ -111,10 +110,13 @@ def test_the_command_line_predicts_what_python_predicts(target, suffix, table, t
     held = sorted(set(frame[task]) - set(run.models.ids))
     few = frame.filter(pl.col(task).is_in(held[:3])).group_by(task, maintain_order=True).head(4)
     few.write_csv(tmp_path / "few.csv")
-    adapt(run, str(tmp_path / "few.csv")).save(tmp_path / f"models{suffix}")
-    models = Models.load(tmp_path / f"models{suffix}")
-    predict(run, str(path), tmp_path / "said.parquet", models)
-    said = pl.read_parquet(tmp_path / "said.parquet")
+    adapted = adapt(run, str(tmp_path / "few.csv"))
+    for suffix in (".json", ".safetensors"):
+        adapted.save(tmp_path / f"models{suffix}")
+        models = Models.load(tmp_path / f"models{suffix}")
+        predict(run, str(path), tmp_path / f"{suffix[1:]}.parquet", models)
+    said = pl.read_parquet(tmp_path / "json.parquet")
+    assert said.equals(pl.read_parquet(tmp_path / "safetensors.parquet"))
     assert set(said["model"]) == {"adapted", "seen", "start"}
     for name in (held[0], held[3], run.models.ids[0], run.models.ids[7]):
         rows, own = frame.filter(pl.col(task) == name), said.filter(pl.col(task) == name)

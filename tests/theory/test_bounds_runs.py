@@ -27,7 +27,7 @@ learners = st.sampled_from(["omd", "omd", "ogd", "ogd", "ftrl"])
 guesses = st.tuples(
     st.floats(-3, 1), st.sampled_from([1.0, 1.05, 1.5, 3.0])
 )  # log10 of epsilon over the diameter, gamma
-examples = settings(max_examples=20, derandomize=True, deadline=None, database=None)
+examples = settings(max_examples=18, derandomize=True, deadline=None, database=None)
 
 
 def play(seed, where, loss, learner, rule, update=None, *, ragged=True, level=False, length=None):

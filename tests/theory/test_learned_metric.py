@@ -15,7 +15,7 @@ import fmrl
 from fmrl import bounds
 from fmrl.theory.certificate import certify
 
-STREAMS, POOL, POOLS = 56, 10, 20
+STREAMS, POOL, POOLS = 56, 10, 18
 LEARNERS = (fmrl.OMD(), fmrl.OGD(), fmrl.FTRL())
 OBSERVED, METRIC, GUESS = "per-task sum, observed", "learned metric", "exponentially weighted guess"
 LEARNED = {

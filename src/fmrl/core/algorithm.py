@@ -196,8 +196,13 @@ class FMRL(Value):
             The state for the next task, and the record of this one.
         """
         game = task.open()
-        state = self.starting(state, game)
-        round, end = self.play(state, game)
+        return self.step_solved(self.starting(state, game), game)
+
+    def step_solved(
+        self, state: State, game: Game, best: Solution | None = None
+    ) -> tuple[State, Round]:
+        """Play one opened task, whose optimum may be known."""
+        round, end = self.play(state, game, best)
         return self.advance(state, end), round
 
     def adapt(self, state: State, task: Any) -> Array:

@@ -87,6 +87,8 @@ def zeros(shape: tuple[int, ...], like: Array) -> Array:
 
 def full(shape: tuple[int, ...], value: float, like: Array) -> Array:
     """A constant array with the dtype and device of ``like``."""
+    if type(like) is np.ndarray:  # asking for its device would cost more than the array
+        return np.full(shape, value, like.dtype) if shape else np.array(value, like.dtype)
     return namespace(like).full(shape, value, dtype=like.dtype, device=device(like))
 
 

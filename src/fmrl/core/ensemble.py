@@ -14,7 +14,7 @@ from typing import Any
 
 from fmrl.core.adahedge import Weights
 from fmrl.core.algorithm import FMRL, Round
-from fmrl.core.arrays import Array, full, namespace
+from fmrl.core.arrays import Array, dot, full, namespace
 from fmrl.core.meta_level import State, looked
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
@@ -316,26 +316,27 @@ def kmeans(points: Array, k: int, steps: int = 50) -> tuple[Array, Array, float]
     (array([0.1, 5.1]), array([0, 0, 1, 1]), 0.01)
     """
     xp = namespace(points)
-    chosen = [xp.mean(points, axis=0)]
-    near = xp.sum((points - chosen[0]) ** 2, axis=-1)
-    for j in range(k):  # the farthest from those chosen; the mean itself is not kept
-        far = points[int(xp.argmax(near)), :]
+    middle = xp.mean(points, axis=0)
+    chosen, inner = [], points - middle
+    near = xp.sum(inner**2, axis=-1)
+    for j in range(k):  # the farthest from those chosen; the mean itself does not count
+        far = inner[int(xp.argmax(near)), :]
         chosen.append(far)
-        distance = xp.sum((points - far) ** 2, axis=-1)
+        distance = xp.sum((inner - far) ** 2, axis=-1)
         near = distance if j == 0 else xp.minimum(near, distance)
-    centres, label = xp.stack(chosen[1:]), None
+    centres, label = xp.stack(chosen), None
     for _ in range(steps):
-        distance = xp.sum((points[:, None, :] - centres) ** 2, axis=-1)
-        new = xp.argmin(distance, axis=-1)
+        half = dot(centres, centres) / 2  # ½‖x − c‖² is this, less ⟨x, c⟩, and ½‖x‖²
+        new = xp.argmin(half - xp.matmul(inner, xp.matrix_transpose(centres)), axis=-1)
         if label is not None and bool(xp.all(new == label)):
             break
         label = new
         member = xp.astype(label[:, None] == xp.arange(k), points.dtype)  # [n, k]
         size = xp.sum(member, axis=0)[:, None]
-        total = xp.matmul(xp.matrix_transpose(member), points)
+        total = xp.matmul(xp.matrix_transpose(member), inner)
         mean = total / xp.maximum(size, full((), 1.0, size))
         centres = xp.where(size > 0, mean, centres)
     order = xp.argsort(centres[:, 0])
-    centres = xp.take(centres, order, axis=0)
+    centres = middle + xp.take(centres, order, axis=0)
     distance = xp.sum((points[:, None, :] - centres) ** 2, axis=-1)
     return centres, xp.argmin(distance, axis=-1), float(xp.mean(xp.min(distance, axis=-1)))

@@ -18,10 +18,10 @@ from fmrl.core.losses import Squared
 from fmrl.core.metric import T, apply
 from fmrl.core.prior import Gaussian
 from fmrl.core.samples import Samples
+from fmrl.core.solve.newton import newton
 from fmrl.core.tasks import Tasks
 
 NEWTON = 30  # steps of a MAP at most; a handful is usual
-TIGHT = 1e-12  # of the value, where it stops
 FLAT = 1e-9  # the least curvature of a working row
 
 
@@ -133,33 +133,18 @@ class _Stack:
         return xp.moveaxis(xp.matmul(self.game.X[..., None, :, :], split), -3, -2)
 
     def solve(self) -> None:
-        """Newton's method from the mean."""
+        """Newton's method from the mean, which reaches the minimum of squared losses in a step."""
+        if not self.squared:
+            self.u = newton(self.u, self._value, self._step, NEWTON)
+        self._model(self.u)
         if self.squared:
-            self._weigh()
-            self._model()
             self.u = self.aim
-            return
-        xp, value = self.xp, self._value(self.u)
-        for _ in range(NEWTON):
-            self._weigh()
-            self._model()
-            step = self.aim - self.u
-            fall = dot(step, step) + self._fall(step)
-            new = self._value(self.u + step)
-            length, best = full(value.shape, 1.0, value), value + 1e-12 * xp.abs(value)
-            for _ in range(30):
-                short = ~(new <= best)
-                if not bool(xp.any(short)):
-                    break
-                length = xp.where(short, length / 2, length)
-                new = self._value(self.u + length[..., None] * step)
-            better = new <= best
-            self.u = xp.where(better[..., None], self.u + length[..., None] * step, self.u)
-            value = xp.where(better, new, value)
-            if bool(xp.all(fall <= TIGHT * (1 + xp.abs(value)))):
-                break
-        self._weigh()
-        self._model()
+
+    def _step(self, u: Array) -> tuple[Array, Array]:
+        self._model(u)
+        step = self.aim - u
+        along = apply(self.Z, step)
+        return step, dot(step, step) + dot(along, along)
 
     def _margins(self, u: Array) -> Array:
         moved = self.xp.matmul(self.flat, u[..., None])
@@ -169,12 +154,7 @@ class _Stack:
         losses = self.game.loss.value(self._margins(u), self.game.target) * self.game.weight
         return self.xp.sum(losses, axis=-1) + dot(u, u) / 2
 
-    def _fall(self, step: Array) -> Array:
-        """What the rows add to the curvature along a step, [B]."""
-        along = apply(self.Z, step)
-        return dot(along, along)
-
-    def _weigh(self) -> None:
+    def _weigh(self, u: Array) -> None:
         """What turns rows into working rows, and working residuals [B, N] about the mean."""
         xp, game = self.xp, self.game
         shape = (game.X.shape[0], game.X.shape[1] * game.loss.outputs)
@@ -182,7 +162,7 @@ class _Stack:
         if self.squared:
             self.r = xp.reshape((game.target - self.under_mean) * game.weight[..., None], shape)
             return
-        z = self._margins(self.u)
+        z = self._margins(u)
         slope = game.loss.slope(z, game.target) * game.weight[..., None]
         bend, moved = game.loss.curvature(z, game.target), z - self.under_mean
         if game.loss.coupled:  # W = L·Lᵀ over the outputs of a round
@@ -204,8 +184,9 @@ class _Stack:
             rows = xp.matmul(turn, rows) if self.game.loss.coupled else turn * rows
         return xp.reshape(rows, (rows.shape[0], rows.shape[1] * rows.shape[2], rows.shape[3]))
 
-    def _model(self) -> None:
-        """The minimiser of the quadratic model: ``aim`` [B, r] and what it took."""
+    def _model(self, u: Array) -> None:
+        """The minimiser of the quadratic model at u: ``aim`` [B, r] and what it took."""
+        self._weigh(u)
         xp = self.xp
         self.Z = Z = self._working(self.rows)
         n, r = Z.shape[-2:]

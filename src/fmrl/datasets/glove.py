@@ -145,7 +145,7 @@ class Glove:
         known = total = 0
         for tokens in texts:
             total += len(tokens)
-            known += sum(t.lower() in self.rows for t in tokens)
+            known += sum(map(self.rows.__contains__, map(str.lower, tokens)))
         return known / total if total else 0.0
 
 

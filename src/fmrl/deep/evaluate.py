@@ -112,7 +112,7 @@ def evaluate(
                 for group, each in itertools.product(groups, asked):
                     outputs = _outputs(loop.apply, theta[group.at], inputs, group, each)
                     found.put(name, each, at + group.at, _judge(outputs, group, measured, begin))
-            if compare and without.readable(inputs, begin.module):
+            if compare and without.readable(begin.module):
                 outputs = loop.apply.outputs[-1] if loop.apply.outputs else 1
                 for group in groups:
                     facts = measured, begin.loss, outputs

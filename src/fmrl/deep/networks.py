@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -234,7 +233,9 @@ def mini_imagenet_net(
 
 def _network(ways, filters, side, channels, seed, stride: int) -> nn.Sequential:
     """Four blocks that halve the side each, by their stride or by pooling, and a dense layer."""
-    with _seeded(seed):
+    with torch.random.fork_rng([], enabled=seed is not None):
+        if seed is not None:
+            torch.random.default_generator.manual_seed(seed)
         layers: list[nn.Module] = []
         for before in (channels, filters, filters, filters):
             norm = nn.BatchNorm2d(filters, eps=1e-3, track_running_stats=False)
@@ -245,16 +246,3 @@ def _network(ways, filters, side, channels, seed, stride: int) -> nn.Sequential:
         nn.init.xavier_uniform_(dense.weight)
         nn.init.zeros_(dense.bias)
         return nn.Sequential(*layers, nn.Flatten(), dense)
-
-
-@contextmanager
-def _seeded(seed: int | None):
-    """Torch's global generator at ``seed`` inside the block and as it was after it."""
-    kept = torch.random.get_rng_state()
-    if seed is not None:
-        torch.random.default_generator.manual_seed(seed)
-    try:
-        yield
-    finally:
-        if seed is not None:
-            torch.random.set_rng_state(kept)

@@ -15,8 +15,20 @@ import torch
 from fmrl.errors import FMRLError
 
 
+class _Plain:
+    """A rule without moments, which its own task begins and ends."""
+
+    adaptive: ClassVar[bool] = False  # whether it keeps second moments
+    carry: ClassVar[bool] = False
+    beta2: ClassVar[float] = 0.0
+    eps: ClassVar[float] = 0.0
+
+    def __post_init__(self):
+        _check(self)
+
+
 @dataclass(frozen=True)
-class SGD:
+class SGD(_Plain):
     """theta ← theta − eta·gradient.
 
     Args:
@@ -27,13 +39,6 @@ class SGD:
 
     step: float | None = None
     lipschitz: float | None = None
-    adaptive: ClassVar[bool] = False  # whether it keeps second moments
-    carry: ClassVar[bool] = False
-    beta2: ClassVar[float] = 0.0
-    eps: ClassVar[float] = 0.0
-
-    def __post_init__(self):
-        _check(self)
 
     def gradient_bound(self, size: int) -> float | None:
         """G for a network of ``size`` parameters; None when it is not known."""
@@ -41,7 +46,7 @@ class SGD:
 
 
 @dataclass(frozen=True)
-class DoG:
+class DoG(_Plain):
     """Distance over gradients: theta ← theta − r_i/√(Σ_{s≤i}‖∇_s‖²)·∇_i inside a task.
 
     r_i is the largest distance from phi so far in this task, and at first the radius that earlier
@@ -56,13 +61,6 @@ class DoG:
 
     step: float | None = None
     lipschitz: ClassVar[None] = None
-    adaptive: ClassVar[bool] = False
-    carry: ClassVar[bool] = False
-    beta2: ClassVar[float] = 0.0
-    eps: ClassVar[float] = 0.0
-
-    def __post_init__(self):
-        _check(self)
 
     def gradient_bound(self, size: int) -> float | None:
         """1: gradients are observed, so all tasks weigh alike."""
@@ -85,7 +83,7 @@ class DoG:
 
 
 @dataclass(frozen=True)
-class Fading:
+class Fading(_Plain):
     """ARUBA++, at test time: the learned step falls with the gradients of the test task itself,
     eta_i = √(b/(g + weight·Σ_{s<i}∇_s²)), by coordinate or, after `Isotropic`, as one number.
 
@@ -99,9 +97,6 @@ class Fading:
     weight: float = 1.0
     step: ClassVar[None] = None
     adaptive: ClassVar[bool] = True  # ``second`` holds g
-    carry: ClassVar[bool] = False
-    beta2: ClassVar[float] = 0.0
-    eps: ClassVar[float] = 0.0
 
     def __post_init__(self):
         if not (isinstance(self.weight, Real) and 0 <= self.weight < float("inf")):

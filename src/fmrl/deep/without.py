@@ -137,7 +137,7 @@ def scores(
     return {name: torch.cat([p[name] for p in pieces]) for name in pieces[0]}
 
 
-def drawn_anew(module: nn.Module, seed: int = 0) -> nn.Module | None:
+def drawn_anew(module: nn.Module) -> nn.Module | None:
     """A copy with its parameters drawn again by their layers' ``reset_parameters``; what is frozen
     stays. None where a parameter has no layer that can draw it.
     """
@@ -145,7 +145,7 @@ def drawn_anew(module: nn.Module, seed: int = 0) -> nn.Module | None:
     held = {n: p.detach().clone() for n, p in other.named_parameters() if not p.requires_grad}
     drawn = {id(p) for p in other.parameters() if not p.requires_grad}
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         for layer in other.modules():
             if callable(reset := getattr(layer, "reset_parameters", None)):
                 reset()
@@ -157,6 +157,6 @@ def drawn_anew(module: nn.Module, seed: int = 0) -> nn.Module | None:
     return other if all(id(p) in drawn for p in other.parameters()) else None
 
 
-def readable(inputs: torch.Tensor, module: nn.Module) -> bool:
+def readable(module: nn.Module) -> bool:
     """Whether a model of the inputs' numbers makes sense: not where they name words."""
     return not any(isinstance(layer, nn.Embedding) for layer in module.modules())

@@ -7,8 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from fmrl.errors import FMRLError
-from fmrl.federated.scores import spread
-from fmrl.federated.server import Form, Reply, Server
+from fmrl.federated.server import Form, Reply, Server, spread
 
 _FLOWER = {
     "FedFMRL": "strategy",

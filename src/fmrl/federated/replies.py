@@ -14,8 +14,7 @@ from flwr.app import Message, MetricRecord, RecordDict
 from flwr.supercore import log
 
 from fmrl.federated import records
-from fmrl.federated.scores import less_is_better, spread
-from fmrl.federated.server import Reply, numbers_of
+from fmrl.federated.server import Reply, less_is_better, numbers_of, spread
 
 Average = Callable[[list[RecordDict], str], MetricRecord]
 

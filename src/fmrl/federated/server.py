@@ -1,4 +1,5 @@
-"""One federated round above the clients: which replies are used, and how phi and the guess move.
+"""One federated round above the clients: which replies are used, how phi and the guess move, and
+what the mean of many clients' scores hides.
 
 All rules are the core's. The clients of a round are one meta-batch: they start from the same phi
 and the same guess, and `fmrl.core.meta_level.together` moves both, as in
@@ -28,6 +29,7 @@ REASONS = (
     "failed", "no-reply", "stale-round", "twice", "wrong-keys", "wrong-shapes", "not-finite",
     "no-weight", "no-gradients", "outside-domain",
 )  # fmt: skip
+BAD = ("loss", "error", "perplexity")  # in a name: less is better
 
 
 class Reply(NamedTuple):
@@ -247,3 +249,35 @@ def _finite(state: State) -> bool:
 def numbers_of(metrics: Mapping[str, Any]) -> np.ndarray:
     """All numbers of a client's metrics, which hold numbers and lists of them."""
     return np.concatenate([np.zeros(0), *(np.ravel(v).astype(float) for v in metrics.values())])
+
+
+def less_is_better(name: str) -> bool:
+    """Whether a score of that name is a loss.
+
+    >>> less_is_better("test-loss"), less_is_better("accuracy")
+    (True, False)
+    """
+    return any(word in name for word in BAD)
+
+
+def spread(values: Sequence[float], less: bool = False) -> dict[str, float]:
+    """Mean, standard deviation and worst decile of one score over clients, each counted once.
+
+    The worst decile is the mean of the worst tenth of the clients, at least of one.
+
+    Args:
+        values: One for each client.
+        less: Whether less is better.
+
+    >>> spread([0.5, 0.6, 0.7, 0.9], less=False)["worst-decile"]
+    0.5
+    """
+    found = np.sort(np.asarray(values, dtype=float))
+    if not found.size:
+        raise FMRLError("there are no clients to score")
+    worst = (found[::-1] if less else found)[: max(1, math.floor(len(found) / 10))]
+    return {
+        "mean": float(found.mean()),
+        "spread": float(found.std(ddof=1)) if len(found) > 1 else 0.0,
+        "worst-decile": float(worst.mean()),
+    }

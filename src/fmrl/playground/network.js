@@ -50,47 +50,39 @@ function randomStart(layout, seed) {
   return theta;
 }
 
-// Every 3×3 neighbourhood as a row [image·out·out, inside·9], in the order of a filter's weights.
-function patchesOf(x, images, b) {
-  const { inside, side, out, pad } = b;
-  const width = inside * 9;
-  const rows = new Float64Array(images * out * out * width);
+// Visit what every 3×3 neighbourhood holds: where a place's channels begin in an image [n, y, x,
+// channel], and in the neighbourhood's row of the patches, channels nine apart.
+function neighbourhoods(images, { inside, side, out, pad }, visit) {
   let row = 0;
   for (let n = 0; n < images; n++)
     for (let oy = 0; oy < out; oy++)
-      for (let ox = 0; ox < out; ox++, row += width)
+      for (let ox = 0; ox < out; ox++, row += inside * 9)
         for (let ky = 0; ky < 3; ky++) {
           const y = 2 * oy + ky - pad;
           if (y < 0 || y >= side) continue;
           for (let kx = 0; kx < 3; kx++) {
             const c = 2 * ox + kx - pad;
             if (c < 0 || c >= side) continue;
-            const from = ((n * side + y) * side + c) * inside;
-            for (let i = 0, to = row + ky * 3 + kx; i < inside; i++, to += 9) rows[to] = x[from + i];
+            visit(((n * side + y) * side + c) * inside, row + ky * 3 + kx);
           }
         }
+}
+
+// Every 3×3 neighbourhood as a row [image·out·out, inside·9], in the order of a filter's weights.
+function patchesOf(x, images, b) {
+  const rows = new Float64Array(images * b.out * b.out * b.inside * 9);
+  neighbourhoods(images, b, (from, to) => {
+    for (let i = 0; i < b.inside; i++, to += 9) rows[to] = x[from + i];
+  });
   return rows;
 }
 
 // The same backwards: gradients of neighbourhoods are added up where they overlap.
 function unpatch(rows, images, b) {
-  const { inside, side, out, pad } = b;
-  const width = inside * 9;
-  const x = new Float64Array(images * side * side * inside);
-  let row = 0;
-  for (let n = 0; n < images; n++)
-    for (let oy = 0; oy < out; oy++)
-      for (let ox = 0; ox < out; ox++, row += width)
-        for (let ky = 0; ky < 3; ky++) {
-          const y = 2 * oy + ky - pad;
-          if (y < 0 || y >= side) continue;
-          for (let kx = 0; kx < 3; kx++) {
-            const c = 2 * ox + kx - pad;
-            if (c < 0 || c >= side) continue;
-            const to = ((n * side + y) * side + c) * inside;
-            for (let i = 0, from = row + ky * 3 + kx; i < inside; i++, from += 9) x[to + i] += rows[from];
-          }
-        }
+  const x = new Float64Array(images * b.side * b.side * b.inside);
+  neighbourhoods(images, b, (to, from) => {
+    for (let i = 0; i < b.inside; i++, from += 9) x[to + i] += rows[from];
+  });
   return x;
 }
 

@@ -71,7 +71,7 @@ def save(pictures: dict[str, Figure], out: Path, suffixes: tuple[str, ...], dpi:
             paths.append(out / f"{name}.{suffix}")
             with rc_context({"svg.hashsalt": name}):
                 picture.savefig(paths[-1], dpi=dpi, metadata=metadata)
-            picture.set_layout_engine("none")  # laid out once is enough
+            picture.set_layout_engine(None)  # laid out once is enough
     return paths
 
 

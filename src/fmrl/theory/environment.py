@@ -82,7 +82,7 @@ class Environment:
         times = [f"{c.after:,} ({c.low:,} to {c.high:,})" for c in order.changes]
         forgets, said, worth = "recent" in self.kinds, [], []
         if times:
-            said.append(f"tasks change suddenly, after {_listed(times)} tasks")
+            said.append(f"tasks change suddenly, after {listed(times)} tasks")
         elif forgets:
             said.append(f"tasks drift: the last {m:,} say more than the first {T - m:,}")
         elif order.found:
@@ -90,7 +90,7 @@ class Environment:
         if forgets:
             worth.append(f"to {self.worth_drift:.0%} with one that forgets old tasks")
         if group.k > 1:
-            sizes = _listed(f"{size:,}" for size in group.sizes)
+            sizes = listed(f"{size:,}" for size in group.sizes)
             said.append(f"tasks fall into {group.k} groups of {sizes}")
             if np.mean(group.labels[1:] == group.labels[:-1]) > 0.9:
                 said[-1] += ", one after the other in time"
@@ -99,7 +99,7 @@ class Environment:
         text = "; ".join(said) or "no drift and no groups found"
         text = f"{text[0].upper()}{text[1:]}."
         against = " Against one start for all the bound on regret would fall"
-        return f"{text}{against} {_listed(worth)}." if worth else text
+        return f"{text}{against} {listed(worth)}." if worth else text
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, lists and strings, for a record; without the label of every task."""
@@ -236,6 +236,11 @@ def _root(far: np.ndarray, w: np.ndarray) -> float:
     return math.sqrt(w @ far / w.sum()) if w.sum() > 0 else 0.0
 
 
-def _listed(words: Any) -> str:
-    *some, last = words
+def listed(words: Any) -> str:
+    """Words as a sentence lists them.
+
+    >>> listed("abc")
+    'a, b and c'
+    """
+    *some, last = map(str, words)
     return f"{', '.join(some)} and {last}" if some else last

@@ -75,7 +75,7 @@ def test_a_regression_is_never_called_separable():
 @pytest.mark.parametrize(
     "domain_kind", ["ball", "shifted ball", "box", "simplex", "floored simplex", "euclidean"]
 )
-@pytest.mark.parametrize("size", [1e20, 1e100, 1e300])
+@pytest.mark.parametrize("size", [1e20, 1e300])
 def test_huge_features_are_refused_or_solved_honestly(domain_kind, kind, size):
     rng, loss = np.random.default_rng(0), make_loss(kind)
     X, y = make_data(loss, 5, 3, rng)

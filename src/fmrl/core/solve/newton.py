@@ -14,6 +14,7 @@ taken by a projection in the metric of that step, with a square R.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +27,40 @@ from fmrl.errors import FMRLError
 
 MOST = 60  # Newton steps; a handful is usual
 TIGHT = 1e-12  # of the value, where Newton's method stops
+
+
+def newton(
+    u: Array,
+    value: Callable[[Array], Array],
+    model: Callable[[Array], tuple[Array, Array]],
+    most: int = MOST,
+) -> Array:
+    """The minimisers of convex functions side by side, [..., k].
+
+    Args:
+        u: Where to begin.
+        value: What is minimised at u, [...].
+        model: The step [..., k] from u to the minimum of a quadratic model, and its slope there
+            downwards, [...]: at least how much is left to win, where the step is free.
+        most: Steps.
+    """
+    xp, now = namespace(u), value(u)
+    tight = max(TIGHT, 100 * float(xp.finfo(u.dtype).eps))
+    for _ in range(most):
+        step, fall = model(u)
+        if not anywhere(fall > tight * (1 + xp.abs(now))):
+            return u + step  # which squares what is left
+        length = full(now.shape, 1.0, now)
+        for _ in range(40):  # halve the step until it pays
+            new = value(u + length[..., None] * step)
+            short = ~(new <= now - 1e-4 * length * fall + 1e-14 * xp.abs(now))
+            if not anywhere(short):
+                break
+            length = xp.where(short, length / 2, length)
+        better = new <= now
+        u = xp.where(better[..., None], u + length[..., None] * step, u)
+        now = xp.where(better, new, now)
+    return u
 
 
 class MetricLeaders:
@@ -140,19 +175,14 @@ class MetricLeaders:
     def _newton(self, i: int) -> None:
         xp, u = self.xp, self.u + self.xp.zeros_like(self.rows[..., 0, 0, :])
         eye = xp.eye(u.shape[-1], dtype=u.dtype, device=device(u))
-        value = self.value(i, u)
-        tight = max(TIGHT, 100 * float(xp.finfo(u.dtype).eps))
-        for _ in range(MOST):
-            gradient = self._gradient(i, u)
-            bend = self.curvature(i, u) + eye
+
+        def model(u: Array) -> tuple[Array, Array]:
+            gradient, bend = self._gradient(i, u), self.curvature(i, u) + eye
             step = -xp.linalg.solve(bend, gradient[..., None])[..., 0]
             step = self._inside(u, step, bend)
-            fall = -dot(gradient, step)  # ≥ 0, and at least F − min F where the step is free
-            if bool(xp.all(fall <= tight * (1 + xp.abs(value)))):
-                u = u + step  # which squares what is left
-                break
-            u, value = self._search(i, u, step, value, fall)
-        self.u = u
+            return step, -dot(gradient, step)
+
+        self.u = newton(u, lambda u: self.value(i, u), model)
 
     def _inside(self, u: Array, step: Array, bend: Array) -> Array:
         """The step to the minimiser of the quadratic model over the domain."""
@@ -167,20 +197,6 @@ class MetricLeaders:
         aim = Full((model + T(model)) / 2).project(self.domain, aim)
         inner = xp.linalg.solve(self.root, (aim - self.phi)[..., None])[..., 0]
         return xp.where(out[..., None], inner - u, step)
-
-    def _search(self, i: int, u: Array, step: Array, value: Array, fall: Array) -> Any:
-        """Halve the step until F falls enough."""
-        xp = self.xp
-        length = full(value.shape, 1.0, value)
-        for _ in range(40):
-            new = self.value(i, u + length[..., None] * step)
-            short = new > value - 1e-4 * length * fall + 1e-14 * xp.abs(value)
-            if not bool(xp.any(short)):
-                break
-            length = xp.where(short, length / 2, length)
-        better = new <= value
-        u = xp.where(better[..., None], u + length[..., None] * step, u)
-        return u, xp.where(better, new, value)
 
     def gap(self, i: int) -> Array:
         """An upper bound on F − min F at the last action, [...]."""

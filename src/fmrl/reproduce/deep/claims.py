@@ -15,6 +15,7 @@ from fmrl.reproduce import verdict
 from fmrl.reproduce.deep import settings
 from fmrl.reproduce.deep.settings import FAMILIES, FEWEST, SWEEPS, Run, reference
 from fmrl.reproduce.verdict import Verdict
+from fmrl.theory.environment import listed
 
 OURS, LOGGED = "ours", "authors' log"
 
@@ -129,9 +130,9 @@ def _samples(runs: dict[int, Run]) -> Claims:
     yield "samples.sooner", f"{claim}last meta-iteration", [few, enough], sooner
     r, beyond = runs[enough], [v for v in values if v >= enough]
     drawn = [min(v, r.batch * r.steps // r.ways) for v in beyond]
-    several = f"of which {_listed(drawn)} are drawn"
+    several = f"of which {listed(drawn)} are drawn"
     which = several if len(set(drawn)) > 1 else "which draw equally many samples"
-    yield "samples.beyond", f"{_listed(beyond)} a class, {which}, end alike", beyond, level
+    yield "samples.beyond", f"{listed(beyond)} a class, {which}, end alike", beyond, level
 
 
 def _omniglot_steps(runs: dict[int, Run]) -> Claims:
@@ -145,11 +146,6 @@ def _mini_imagenet_steps(runs: dict[int, Run]) -> Claims:
     """The paper: more than 8 steps reduce performance, and a benefit of more is not clear."""
     few, middle, *more = runs
     yield "steps", f"{middle} inner steps beat {few}", [few, middle], rises
-    yield "steps.more", f"{_listed(more)} inner steps end below {middle}", [middle, *more], first
+    yield "steps.more", f"{listed(more)} inner steps end below {middle}", [middle, *more], first
     claim = f"{more[-1]} inner steps beat {few} (the paper: not clear)"
     yield "steps.most", claim, [few, more[-1]], rises
-
-
-def _listed(values: Sequence[int]) -> str:
-    *before, end = map(str, values)
-    return f"{', '.join(before)} and {end}"

@@ -74,10 +74,14 @@ def rules(radius: float, dim: int, side: tuple[int, ...]) -> dict[str, Any]:
     return made
 
 
-def play(algo: Any, tasks: list[Task], begin: int, cluster: Any = None) -> dict[str, Any]:
+def play(
+    algo: Any, tasks: list[Task], begin: int, cluster: Any = None, best: Any = None
+) -> dict[str, Any]:
     """Regret by task, and from the task ``begin`` on the mean loss on its other rows after a few of
-    them, by their number. With ``cluster`` every task is told which state is its own.
+    them, by their number. With ``cluster`` every task is told which state is its own; ``best`` are
+    the tasks' optima, which all rules share.
     """
+    best = optima(algo, tasks) if best is None else best
     start = algo.init(np.zeros(tasks[0].dim))
     states: dict[int, Any] = {}
     regret, held = [], {k: [] for k in SHOTS}
@@ -87,9 +91,14 @@ def play(algo: Any, tasks: list[Task], begin: int, cluster: Any = None) -> dict[
         for k in SHOTS if t >= begin else ():
             few = Task(task.X[:k], game.target[:k, 0], loss=task.loss)
             held[k].append(float(game.losses(algo.adapt(state, few))[k:].mean()))
-        states[own], round = algo.step(state, task)
+        states[own], round = algo.step_solved(algo.starting(state, game), game, best[t])
         regret.append(float(round.regret))
     return {"regret": regret, "held": held}
+
+
+def optima(algo: Any, tasks: list[Task]) -> list[Any]:
+    """In hindsight, of every task."""
+    return [task.open().hindsight(algo.domain) for task in tasks]
 
 
 def synthetic(
@@ -103,9 +112,10 @@ def synthetic(
     made, cluster = regressions(kind, tasks, rounds, dim=dim, seed=seed)
     side = tuple(range(dim, dim + SIDES))
     algos = rules(2.0, dim, side)
-    found = {name: play(algo, made, recover) for name, algo in algos.items()}
+    best = optima(algos[LEADER], made)
+    found = {name: play(algo, made, recover, None, best) for name, algo in algos.items()}
     if kind in CLUSTERS:
-        found[KNOWN] = play(algos[LEADER], made, recover, cluster)
+        found[KNOWN] = play(algos[LEADER], made, recover, cluster, best)
     half = tasks // 2
     return {
         name: {
@@ -123,7 +133,8 @@ def real(data: Data, name: str, shuffled: int | None = None) -> dict[str, Any]:
     tasks = data.sets[name]
     algos = rules(10.0, tasks[0].dim, (tasks[0].dim - 1,))
     if shuffled is None:
-        return {rule: play(algo, tasks, len(tasks) // 4) for rule, algo in algos.items()}
+        given = tasks, len(tasks) // 4, None, optima(algos[LEADER], tasks)
+        return {rule: play(algo, *given) for rule, algo in algos.items()}
     order = np.random.default_rng(shuffled).permutation(len(tasks))
     tasks = [tasks[i] for i in order]
     return {

@@ -20,7 +20,7 @@ from fmrl.core.rules.meta import Interpolate, LastUpdate
 from fmrl.core.rules.shape import Isotropic, KnownStep, PerCoordinate
 from fmrl.datasets.shakespeare import ALPHABET
 from fmrl.deep.engines.inner import InnerLoop, capture
-from fmrl.deep.networks import Layout, _seeded
+from fmrl.deep.networks import Layout
 from fmrl.deep.within import SGD
 from fmrl.federated.server import Form, Server, advance
 from fmrl.reproduce.federated.claims import (
@@ -55,7 +55,8 @@ class NextCharacter(nn.Module):
 
 def network(config: Config, seed: int) -> nn.Module:
     """The network of a seed."""
-    with _seeded(seed):
+    with torch.random.fork_rng([]):
+        torch.random.default_generator.manual_seed(seed)
         return NextCharacter(config)
 
 
