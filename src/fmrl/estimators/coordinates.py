@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,15 +57,15 @@ class Coordinates:
         size = self.centre.size if self.basis is None else self.basis.shape[1]
         return size + (self.constant > 0)
 
-    @property
+    @cached_property
     def domain(self) -> Ball:
         """The ball of models that are worth considering."""
         return Ball(MARGIN / self.length if self.radius is None else self.radius)
 
     def features(self, X: Any, out: np.ndarray) -> np.ndarray:
         """Rows X [..., f] centred and scaled into ``out``: the one place where that is done."""
-        np.subtract(X, self.centre, out=out)
-        return out if self._plain else np.divide(out, self.scale, out=out)
+        np.subtract(X, self.centre, out)
+        return out if self._plain else np.divide(out, self.scale, out)
 
     def rows(self, X: Any) -> np.ndarray:
         """Rows X [..., f] in these coordinates, [..., width]."""
