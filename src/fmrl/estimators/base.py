@@ -277,7 +277,7 @@ class Meta(TasksSeen):
             self.streams_ = self.streams_.with_task(task.rounds, task.loss, task.regret)
             if known:
                 return
-            self._observe(rows)
+            self._observe(rows, own=task.name is None)
             state = self.state_
             if end.side is not None:
                 state = state._replace(phi=task.phi)

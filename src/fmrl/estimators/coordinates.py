@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -57,10 +56,15 @@ class Coordinates:
         size = self.centre.size if self.basis is None else self.basis.shape[1]
         return size + (self.constant > 0)
 
-    @cached_property
+    @property
+    def reach(self) -> float:
+        """How far from 0 models are worth considering."""
+        return MARGIN / self.length if self.radius is None else float(self.radius)
+
+    @property
     def domain(self) -> Ball:
-        """The ball of models that are worth considering."""
-        return Ball(MARGIN / self.length if self.radius is None else self.radius)
+        """The ball of those models."""
+        return Ball(self.reach)
 
     def features(self, X: Any, out: np.ndarray) -> np.ndarray:
         """Rows X [..., f] centred and scaled into ``out``: the one place where that is done."""

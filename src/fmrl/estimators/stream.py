@@ -17,6 +17,7 @@ from math import exp, log1p, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
+from numpy import ndarray
 from scipy.linalg.blas import daxpy, ddot
 
 from fmrl.core.meta_level import looked
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 DOUBLE = np.dtype(np.float64)
 FAR = 1e100  # of a row or a margin: beyond, its square and what is summed of it could overflow
+FAR2 = FAR * FAR
 KEPT = 4096  # rows of an open task, the latest, of which its model is made when it is closed
 
 
@@ -45,8 +47,8 @@ class Streams(NamedTuple):
 
     def with_task(self, rounds: int, loss: float, regret: tuple[float, float]) -> Streams:
         """One more closed stream."""
-        low, high = (a + b for a, b in zip(self.regret, regret, strict=True))
-        return Streams(self.tasks + 1, self.rounds + rounds, self.loss + loss, (low, high))
+        both = self.regret[0] + regret[0], self.regret[1] + regret[1]
+        return Streams(self.tasks + 1, self.rounds + rounds, self.loss + loss, both)
 
 
 class OpenTask:
@@ -64,8 +66,8 @@ class OpenTask:
         "__weakref__", "_all", "_change", "_classes", "_coordinates", "_cross", "_eta", "_fixed",
         "_found", "_guard", "_head", "_kept", "_labels", "_names", "_outputs", "_owner", "_phi",
         "_phi2", "_place", "_plain", "_played", "_radius", "_rate", "_raw", "_row", "_shape",
-        "_shrink", "_side", "_squares", "_sum", "_total", "_total2", "_waits", "loss",
-        "loss_of_phi", "name", "open", "rounds",
+        "_shrink", "_side", "_squares", "_start", "_sum", "_targets", "_total", "_total2", "_waits",
+        "_z", "loss", "loss_of_phi", "name", "open", "rounds",
     )  # fmt: skip
 
     def __init__(self, owner: Meta, rounds: int | None, name: Any):
@@ -88,8 +90,9 @@ class OpenTask:
         self._all = np.zeros((2 * k + 1, here.width))  # phi, total and the row looked at last
         self._phi, self._total, self._row = self._all[:k], self._all[k:-1], self._all[-1]
         self._phi[:], self._row[-1] = phi.reshape(k, -1), here.constant
-        self._head, self._sum = self._row[: here.centre.size], self._total[0]
-        self._radius, self._rate = float(here.domain.radius), owner.guess_ / owner.lipschitz_
+        self._head = self._row[: here.centre.size]
+        self._start, self._sum = self._phi[0], self._total[0]  # all, where there is one output
+        self._radius, self._rate = here.reach, owner.guess_ / owner.lipschitz_
         self._fixed = 0.0 if rounds is None else self._rate / math.sqrt(rounds)
         self._eta, self._shrink = 0.0, 1.0
         self._played = 0.0  # Σ ⟨∇_i, θ_i⟩
@@ -102,7 +105,8 @@ class OpenTask:
         # something was learned.
         self._raw: bytes | None = None
         self._found: Sequence[float] = ()
-        self._kept: deque[tuple[bytes, float]] = deque(maxlen=KEPT)
+        self._kept: deque[bytes] = deque(maxlen=KEPT)
+        self._targets: deque[float] = deque(maxlen=KEPT)
 
     def __enter__(self) -> Self:
         return self
@@ -116,7 +120,7 @@ class OpenTask:
         """Products of a row with phi and with total, an output after another, and with itself."""
         if not self.open:
             raise FMRLError("this task is closed", fix="open another: estimator.task()")
-        plain = type(x) is np.ndarray and x.dtype is DOUBLE and x.shape == self._shape
+        plain = type(x) is ndarray and x.dtype is DOUBLE and x.shape == self._shape
         if not (plain and self._plain):
             x = self._read(x)
         raw = x.tobytes()  # a copy: the user may use one buffer for all rows
@@ -126,11 +130,16 @@ class OpenTask:
         self._change(x, self._head)
         if self._waits and not self.rounds:
             self._begin()
-        found = self._products()
-        if not found[-1] < FAR * FAR:  # NaN is not
+        if self._outputs > 1:
+            found = self._products()
+        else:  # here and not in a method, of which the call would cost as much as two products
+            row = self._row
+            found = ddot(self._start, row), ddot(self._sum, row), ddot(row, row)
+        if not found[-1] < FAR2:  # NaN is not
             what, fix = f"a row is a vector of {x.size} finite numbers", "drop or impute it"
             if np.isfinite(x).all():
-                what, fix = f"a row is more than {FAR:g} of fit's units away", "scale x as in fit"
+                what = f"a row is more than {FAR:g} of fit's units away"
+                fix = "scale x and y as in fit"
             raise FMRLError(what, round=self.rounds, fix=fix)
         self._raw, self._found = raw, found
         return found
@@ -142,13 +151,14 @@ class OpenTask:
             fix = f"give the columns in the order {', '.join(map(repr, self._names[:10]))}"
             raise FMRLError("a row has other columns than fit", round=self.rounds, fix=fix)
         x = x if self._plain else read_row(self._owner, x)
+        row = np.empty(self._shape)
         try:
-            row = np.asarray(x, dtype=np.float64)
+            if np.shape(x) == self._shape:
+                np.subtract(x, 0.0, row)  # which text and complex numbers are no part of
+                return row
         except (TypeError, ValueError):
-            row = None
-        if row is None or row.shape != self._shape:
-            raise FMRLError(f"a row is a vector of {self._shape[0]} numbers", round=self.rounds)
-        return row
+            pass
+        raise FMRLError(f"a row is a vector of {row.size} numbers", round=self.rounds) from None
 
     def _begin(self) -> None:
         """Start where the meta-update puts a task with this first row."""
@@ -188,10 +198,6 @@ class OpenTask:
 
     # A round of two classes; `stream_kinds` has the others.
 
-    def _products(self) -> Sequence[float]:
-        row = self._row
-        return ddot(self._phi[0], row), ddot(self._sum, row), ddot(row, row)
-
     def _margins(self, found: Sequence[float]) -> list[float]:
         """Margins of θ."""
         return [self._shrink * (found[0] - self._eta * found[1])]
@@ -200,16 +206,16 @@ class OpenTask:
         """The prediction."""
         return self._labels[self._shrink * (found[0] - self._eta * found[1]) > 0]
 
-    def _place_of(self, y: Any) -> int:
-        try:
-            return self._place[y]
-        except (KeyError, TypeError):  # an array or a list has no hash
-            what = f"the label {y!r} is not one of the classes {list(self._place)[:10]}"
-            raise FMRLError(what, round=self.rounds) from None
+    def _unknown(self, y: Any) -> FMRLError:
+        what = f"the label {y!r} is not one of the classes {list(self._place)[:10]}"
+        return FMRLError(what, round=self.rounds)
 
     def _move(self, found: Sequence[float], y: Any) -> float:
         """Suffer, and move against the gradient."""
-        place = self._place_of(y)
+        try:
+            place = self._place[y]
+        except (KeyError, TypeError):  # an array or a list has no hash
+            raise self._unknown(y) from None
         under_phi, under_total, square = found
         z = self._shrink * (under_phi - self._eta * under_total)
         if z >= 0:  # sigmoid and softplus of one margin from one exponential
@@ -221,7 +227,8 @@ class OpenTask:
         base = under_phi + log1p(exp(-under_phi)) if under_phi >= 0 else log1p(exp(under_phi))
         self.loss_of_phi += base - place * under_phi
         self.loss += loss
-        self._kept.append((self._raw, place))  # type: ignore[arg-type]
+        self._kept.append(self._raw)  # type: ignore[arg-type]
+        self._targets.append(place)
         daxpy(self._row, self._sum, self._row.size, g)  # total += g·row, in place
         if self._squares is not None:
             self._squares += (g * self._row) ** 2
@@ -244,9 +251,8 @@ class OpenTask:
     @property
     def rows(self) -> Tasks:
         """Its latest rows as a task in the user's units."""
-        raw, y = zip(*self._kept, strict=True)
-        X = np.frombuffer(bytearray().join(raw)).reshape(len(raw), -1)
-        one = grouped(self._owner._loss(), X, np.array(y), None, None)
+        X = np.frombuffer(bytearray().join(self._kept)).reshape(len(self._kept), -1)
+        one = grouped(self._owner._loss(), X, np.array(self._targets), None, None)
         one.names[0] = self.name  # type: ignore[index]
         return one
 

@@ -22,24 +22,26 @@ class ManyClasses(OpenTask):
     __slots__ = ()
 
     def _products(self):
-        return self._all.dot(self._row).tolist()
+        found, eta, shrink = self._all.dot(self._row).tolist(), self._eta, self._shrink
+        pairs = zip(found, found[self._outputs : -1], strict=False)
+        self._z = [shrink * (under_phi - eta * under_total) for under_phi, under_total in pairs]
+        return found
 
     def _margins(self, found):
-        k, eta, shrink = self._outputs, self._eta, self._shrink
-        return [shrink * (found[c] - eta * found[k + c]) for c in range(k)]
+        return self._z
 
     def _answer(self, found):
-        z = self._margins(found)
-        return self._labels[z.index(max(z))]
+        return self._labels[self._z.index(max(self._z))]
 
     def _move(self, found, y):
         """As for two classes, in one loop over the outputs, because this is where the time goes."""
-        place = self._place_of(y)
-        k, eta, shrink = self._outputs, self._eta, self._shrink
+        try:
+            place = self._place[y]
+        except (KeyError, TypeError):
+            raise self._unknown(y) from None
         slopes, loss, base, played, cross, change, square = [], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        for c in range(k):
-            under_phi, under_total = found[c], found[k + c]
-            z = shrink * (under_phi - eta * under_total)
+        each = zip(found, found[self._outputs : -1], self._z, strict=False)
+        for c, (under_phi, under_total, z) in enumerate(each):
             if z >= 0:
                 e = exp(-z)
                 g = 1 / (1 + e)
@@ -60,8 +62,11 @@ class ManyClasses(OpenTask):
             square += g * g
         self.loss_of_phi += base
         self.loss += loss
-        self._kept.append((self._raw, place))
-        dger(1.0, self._row, slopes, a=self._total.T, overwrite_a=1)  # total += slopes ⊗ row
+        self._kept.append(self._raw)
+        self._targets.append(place)
+        dger(
+            1.0, self._row, slopes, 1, 1, self._total.T, 1, 1, 1
+        )  # total += slopes ⊗ row, in place
         if self._squares is not None:
             self._squares += np.outer(slopes, self._row) ** 2
         self._follow(played, cross, 2 * change + square * found[-1])
@@ -93,7 +98,8 @@ class Numbers(OpenTask):
             raise FMRLError(what, round=self.rounds, fix="scale x and y as in fit")
         self.loss_of_phi += off * off / 2
         self.loss += g * g / 2
-        self._kept.append((self._raw, float(y)))
+        self._kept.append(self._raw)
+        self._targets.append(float(y))
         daxpy(self._row, self._sum, self._row.size, g)
         if self._squares is not None:
             self._squares += (g * self._row) ** 2

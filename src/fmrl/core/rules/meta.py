@@ -150,9 +150,7 @@ def _mean(moment: Array, total: Array, phi: Array) -> tuple[Array, Array]:
     """moment/total, or phi where nothing weighs anything; and the total."""
     xp = namespace(phi)
     known = (total > 0)[..., None]
-    return xp.where(
-        known, moment / xp.where(known, total[..., None], xp.ones_like(moment)), phi
-    ), total
+    return xp.where(known, moment / xp.where(known, total[..., None], 1.0), phi), total
 
 
 @dataclass(frozen=True)

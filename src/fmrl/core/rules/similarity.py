@@ -268,7 +268,7 @@ class AverageDeviation(Measured):
         An optimum where phi has no mass is infinitely far. No finite step helps it, so it has no
         say in the step."""
         xp, far = namespace(phi), domain.divergence(end.theta, phi)
-        return xp.where(xp.isfinite(far), far, xp.zeros_like(far))
+        return xp.where(xp.isfinite(far), far, 0.0)
 
     def follow(self, guess, memory, measured, sigma):
         """The roots of growing sums."""
@@ -281,5 +281,5 @@ class AverageDeviation(Measured):
     def _root(self, guess: Array, total: Array, spread: Array) -> Array:
         # D = 0 would mean eta = 0, a step from which no update vector ever deviates again.
         xp, known = namespace(guess), spread > 0
-        mean = spread / xp.where(known, total, xp.ones_like(total))
+        mean = spread / xp.where(known, total, 1.0)
         return xp.where(known, xp.sqrt(mean), guess)
