@@ -69,8 +69,8 @@ class Rule:
         """
         if not rounds > 0 or len(self.choices) == 1:
             return self.choices[0]
-        size = math.log(max(rounds, 1e-9))
-        return min(self.choices[1:], key=lambda c: abs(size - math.log(c.rounds)))
+        ratios = [max(rounds / c.rounds, c.rounds / rounds) for c in self.choices[1:]]
+        return self.choices[1 + ratios.index(min(ratios))]
 
     def places(self, rounds: np.ndarray) -> np.ndarray:
         """Which of the choices is for so many rows, [T]."""

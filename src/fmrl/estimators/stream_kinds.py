@@ -109,6 +109,7 @@ class Numbers(OpenTask):
 
 def open_task(owner: Meta, rounds: int | None, name: Any) -> OpenTask:
     """A task of an estimator that has seen some."""
-    if getattr(owner, "classes_", None) is None:
+    classes = getattr(owner, "classes_", None)
+    if classes is None:
         return Numbers(owner, rounds, name)
-    return (ManyClasses if owner._loss().outputs > 1 else OpenTask)(owner, rounds, name)
+    return (ManyClasses if len(classes) > 2 else OpenTask)(owner, rounds, name)
