@@ -64,9 +64,8 @@ class ManyClasses(OpenTask):
         self.loss += loss
         self._kept.append(self._raw)
         self._targets.append(place)
-        dger(
-            1.0, self._row, slopes, 1, 1, self._total.T, 1, 1, 1
-        )  # total += slopes ⊗ row, in place
+        # total += slopes ⊗ row, in place (the last 1).
+        dger(1.0, self._row, slopes, 1, 1, self._total.T, 1, 1, 1)
         if self._squares is not None:
             self._squares += np.outer(slopes, self._row) ** 2
         self._follow(played, cross, 2 * change + square * found[-1])
