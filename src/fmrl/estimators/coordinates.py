@@ -10,7 +10,9 @@ in size by more than ``UNEVEN``, each is divided by its deviation."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -70,6 +72,10 @@ class Coordinates:
         """Rows X [..., f] centred and scaled into ``out``: the one place where that is done."""
         np.subtract(X, self.centre, out)
         return out if self._plain else np.divide(out, self.scale, out)
+
+    def one_by_one(self) -> Callable[[Any, np.ndarray], Any]:
+        """`features` without a call of Python in between, where there is only a centre."""
+        return partial(np.add, -self.centre) if self._plain else self.features
 
     def rows(self, X: Any) -> np.ndarray:
         """Rows X [..., f] in these coordinates, [..., width]."""

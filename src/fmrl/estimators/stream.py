@@ -67,7 +67,7 @@ class OpenTask:
         "_found", "_guard", "_head", "_kept", "_labels", "_names", "_outputs", "_owner", "_phi",
         "_phi2", "_place", "_plain", "_played", "_radius", "_rate", "_raw", "_row", "_shape",
         "_shrink", "_side", "_squares", "_start", "_sum", "_targets", "_total", "_total2", "_waits",
-        "_z", "loss", "loss_of_phi", "name", "open", "rounds",
+        "_width", "_z", "loss", "loss_of_phi", "name", "open", "rounds",
     )  # fmt: skip
 
     def __init__(self, owner: Meta, rounds: int | None, name: Any):
@@ -75,19 +75,21 @@ class OpenTask:
             what = f"rounds must be a positive integer, not {rounds!r}"
             raise FMRLError(what, fix="or leave it out")
         here, algo, phi = owner.coordinates_, owner.history_.algo, owner.state_.phi
-        self._outputs = k = phi.size // here.width
+        self._width = here.width
+        self._outputs = k = phi.size // self._width
         self.name, self.rounds, self.open = name, 0, True
         self._guard = threading.RLock()
         self.loss = self.loss_of_phi = 0.0
-        self._owner, self._coordinates, self._change = owner, here, here.features
+        self._owner, self._coordinates, self._change = owner, here, here.one_by_one()
         names, encoder = getattr(owner, "feature_names_in_", None), getattr(owner, "encoder_", None)
         self._names = None if names is None else names.tolist()
-        self._plain, self._shape = encoder is None or encoder.plain, here.centre.shape
+        self._shape = here.centre.shape
+        self._plain = self._shape if encoder is None or encoder.plain else None  # of plain rows
         self._classes = classes = getattr(owner, "classes_", None)
         if classes is not None:
             self._labels = tuple(classes)  # as they are given back
             self._place = {label: i for i, label in enumerate(classes.tolist())}
-        self._all = np.zeros((2 * k + 1, here.width))  # phi, total and the row looked at last
+        self._all = np.zeros((2 * k + 1, self._width))  # phi, total and the row looked at last
         self._phi, self._total, self._row = self._all[:k], self._all[k:-1], self._all[-1]
         self._phi[:], self._row[-1] = phi.reshape(k, -1), here.constant
         self._head = self._row[: here.centre.size]
@@ -120,8 +122,7 @@ class OpenTask:
         """Products of a row with phi and with total, an output after another, and with itself."""
         if not self.open:
             raise FMRLError("this task is closed", fix="open another: estimator.task()")
-        plain = type(x) is ndarray and x.dtype is DOUBLE and x.shape == self._shape
-        if not (plain and self._plain):
+        if not (type(x) is ndarray and x.dtype is DOUBLE and x.shape == self._plain):
             x = self._read(x)
         raw = x.tobytes()  # a copy: the user may use one buffer for all rows
         if raw == self._raw:
@@ -150,7 +151,7 @@ class OpenTask:
         if named and list(x.index) != self._names:
             fix = f"give the columns in the order {', '.join(map(repr, self._names[:10]))}"
             raise FMRLError("a row has other columns than fit", round=self.rounds, fix=fix)
-        x = x if self._plain else read_row(self._owner, x)
+        x = read_row(self._owner, x) if self._plain is None else x
         row = np.empty(self._shape)
         try:
             if np.shape(x) == self._shape:
@@ -172,8 +173,11 @@ class OpenTask:
 
     def predict(self, x: Any) -> Any:
         """The prediction for one row x [f], from what this task has taught so far."""
-        with self._guard:
+        self._guard.acquire()  # quicker than ``with``
+        try:
             return self._answer(self._look(x))
+        finally:
+            self._guard.release()
 
     def predict_proba(self, x: Any) -> np.ndarray:
         """Class probabilities [classes] for one row."""
@@ -185,8 +189,11 @@ class OpenTask:
 
     def learn(self, x: Any, y: Any) -> float:
         """Play one round: suffer the loss of the present action on (x, y), return it, and move."""
-        with self._guard:
+        self._guard.acquire()
+        try:
             return self._move(self._look(x), y)
+        finally:
+            self._guard.release()
 
     def play(self, x: Any, y: Any) -> Any:
         """One whole round: the prediction for x, made before y is looked at; then learn from y."""
@@ -229,7 +236,7 @@ class OpenTask:
         self.loss += loss
         self._kept.append(self._raw)  # type: ignore[arg-type]
         self._targets.append(place)
-        daxpy(self._row, self._sum, self._row.size, g)  # total += g·row, in place
+        daxpy(self._row, self._sum, self._width, g)  # total += g·row, in place
         if self._squares is not None:
             self._squares += (g * self._row) ** 2
         self._follow(g * z, g * under_phi, g * (2 * under_total + g * square))

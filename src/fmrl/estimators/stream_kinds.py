@@ -99,7 +99,7 @@ class Numbers(OpenTask):
         self.loss += g * g / 2
         self._kept.append(self._raw)
         self._targets.append(float(y))
-        daxpy(self._row, self._sum, self._row.size, g)
+        daxpy(self._row, self._sum, self._width, g)
         if self._squares is not None:
             self._squares += (g * self._row) ** 2
         self._follow(g * z, g * under_phi, g * (2 * under_total + g * square))
