@@ -225,14 +225,16 @@ class OpenTask:
             raise self._unknown(y) from None
         under_phi, under_total, square = found
         z = self._shrink * (under_phi - self._eta * under_total)
-        if z >= 0:  # sigmoid and softplus of one margin from one exponential
-            e = exp(-z)
-            g, loss = 1 / (1 + e) - place, z + log1p(e) - place * z
+        right, base = (z, under_phi) if place else (-z, -under_phi)  # the label's own margins
+        if right >= 0:  # sigmoid and softplus of one margin from one exponential
+            e = exp(-right)
+            g, loss = e / (1 + e), log1p(e)
         else:
-            e = exp(z)
-            g, loss = e / (1 + e) - place, log1p(e) - place * z
-        base = under_phi + log1p(exp(-under_phi)) if under_phi >= 0 else log1p(exp(under_phi))
-        self.loss_of_phi += base - place * under_phi
+            e = exp(right)
+            g, loss = 1 / (1 + e), log1p(e) - right
+        if place:
+            g = -g
+        self.loss_of_phi += log1p(exp(-base)) if base >= 0 else log1p(exp(base)) - base
         self.loss += loss
         self._kept.append(self._raw)  # type: ignore[arg-type]
         self._targets.append(place)
