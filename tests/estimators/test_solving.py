@@ -120,3 +120,15 @@ def test_what_tasks_say_about_a_prior_is_the_same_for_all_outputs_at_once(kind, 
                         np.testing.assert_allclose(a, b, atol=1e-6 * np.abs(b).max(), err_msg=name)
                 if kind == "regression":
                     np.testing.assert_allclose(found.squares, told.squares, rtol=1e-9)
+
+
+@pytest.mark.parametrize("far", [1e2, 1e4, 1e6, 1e8])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_rows_far_away_are_fitted_as_others_are(far, rows):
+    """Fewer rows than columns, so far from all others that 1 is little beside what they say."""
+    reg, X, y, _ = fitted("regression")
+    model = reg.adapt(far * X[:rows], y[:rows])
+    np.testing.assert_allclose(model.predict(far * X[:rows]), y[:rows], atol=1e-2)
+    here = reg.prior_.coordinates.tasks(grouped(reg.prior_.loss, far * X[:3], y[:3], None, None))
+    for member in reg.prior_.members[2:]:
+        near(solved([member], [1.0], here, True), one_by_one(member, here))

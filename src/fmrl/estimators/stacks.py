@@ -167,10 +167,7 @@ class Stack:
         b = self.W * f - self.slope
         if not self.dual:
             return _solve(self._inner(None), (b[..., None, :] @ self.F[:, :, None])[..., 0, :])
-        if self.tame:
-            return _solve(self._outer(), b)
-        S = np.sqrt(self.W)
-        return b - S * _solve(self._inner(S), S * _times(b, self.F))
+        return _solve(self._outer(), b)
 
     @cached_property
     def tame(self) -> bool:
@@ -178,10 +175,12 @@ class Stack:
         return (self.weight[:, 0] * self.F.diagonal(axis1=-2, axis2=-1)).max(initial=0.0) <= HUGE
 
     def _outer(self) -> np.ndarray:
-        """I + W·G, [P, B, K, n, n]: less work than I + √W·G·√W, and as good where it is tame."""
+        """I + W·G, [P, B, K, n, n]: less work than I + √W·G·√W, and nothing cancels."""
         outer = self.W[..., None] * self.F[:, :, None]
-        outer += _eye(outer.shape[-1])
-        return outer
+        if self.tame:
+            outer += _eye(outer.shape[-1])
+            return outer
+        return _with_one(outer)
 
     def _inner(self, S: np.ndarray | None) -> np.ndarray:
         """I + √W·G·√W, or I + ZᵀWZ, [P, B, K, d, d]."""
@@ -190,12 +189,7 @@ class Stack:
         else:
             Z = self.F[:, :, None]
             inner = (self.W[..., None] * Z).swapaxes(-1, -2) @ Z
-        diagonal, one = inner.diagonal(axis1=-2, axis2=-1), _eye(self.F.shape[-1])
-        if diagonal.max(initial=0.0) <= HUGE:  # `beside` is 1, and most of a small task's time
-            inner += one
-        else:
-            inner += beside(diagonal)[..., None, None] * one
-        return inner
+        return _with_one(inner)
 
     def theta(self) -> np.ndarray:
         """Models [P, B, K, w]."""
@@ -207,14 +201,9 @@ class Stack:
     def spread(self) -> np.ndarray:
         """Their covariances [P, B, K, w, w]."""
         noise = self.members.noise[:, None, None, None, None]
-        if self.dual and self.tame:
+        if self.dual:
             rows = self.XH[:, :, None]
             told = rows.swapaxes(-1, -2) @ np.linalg.solve(self._outer(), self.W[..., None] * rows)
-            return noise * (self.members.H[:, None, None] - told)
-        if self.dual:
-            S = np.sqrt(self.W)
-            rows = S[..., None] * self.XH[:, :, None]
-            told = rows.swapaxes(-1, -2) @ (np.linalg.inv(self._inner(S)) @ rows)
             return noise * (self.members.H[:, None, None] - told)
         R = self.members.R[:, None, None]
         return noise * (R @ np.linalg.inv(self._inner(None)) @ R.swapaxes(-1, -2))
@@ -277,8 +266,12 @@ class Stack:
             pull, information = (b[..., None, :] @ self.X)[..., 0, :], product(rows, rows)
             gain = np.zeros((P, K, *R.shape[-1:] * 2))
         elif self.dual:
-            told = (inverse @ (root * _times(b, F, True))[..., None])[..., 0]
-            aim, fitted = b - root * told, 0.0
+            if self.tame:
+                told = (inverse @ (root * _times(b, F, True))[..., None])[..., 0]
+                aim = b - root * told
+            else:  # where the difference would be rounding
+                aim = self._aim(self.f).swapaxes(1, 2)
+            fitted = 0.0
             pull = (aim[..., None, :] @ self.X)[..., 0, :]  # [P, K, B, w]
             information = product(rows, inverse @ rows)
             gain, u = R.swapaxes(-1, -2) @ information @ R, pull @ R
@@ -306,6 +299,16 @@ class Stack:
 @lru_cache(maxsize=8)
 def _eye(d: int) -> np.ndarray:
     return np.eye(d)
+
+
+def _with_one(A: np.ndarray) -> np.ndarray:
+    """A + I, in place; more than I where that would be lost in rounding."""
+    diagonal, one = A.diagonal(axis1=-2, axis2=-1), _eye(A.shape[-1])
+    if diagonal.max(initial=0.0) <= HUGE:  # `beside` is 1, and most of a small task's time
+        A += one
+    else:
+        A += beside(diagonal)[..., None, None] * one
+    return A
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
