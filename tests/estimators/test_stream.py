@@ -178,6 +178,9 @@ def test_a_row_is_the_same_row_in_any_kind_of_array(classes):
         np.testing.assert_array_equal(plain.theta, other.theta)
         np.testing.assert_array_equal(plain.rows.X, X[:8])
         np.testing.assert_array_equal(other.rows.X, X[:8])
+    again = est.task(rounds=3)
+    losses = [again.learn(X[0], y[0]) for _ in range(3)]
+    assert losses[0] > losses[1] > losses[2]  # what was learned counts for the same row too
 
 
 def test_named_streams_are_tasks_seen():
