@@ -30,6 +30,7 @@ import pstats
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -403,10 +404,10 @@ def stream(quick: bool) -> dict[str, Any]:
         theirs = np.array([*speeds.values()][-1])
         return {how: float(np.median(np.array(mine) / theirs)) for how, mine in speeds.items()}
 
-    def ours(clf: fmrl.MetaClassifier, labels: list, whole: bool) -> int:
-        right = 0
+    def ours(clf: fmrl.MetaClassifier, labels: list, whole: bool, one: bool = False) -> int:
+        right, throughout = 0, clf.task() if one else None
         for (X, _), y in zip(stream_, labels, strict=True):
-            with clf.task(rounds=ROUNDS) as task:
+            with nullcontext(throughout) if one else clf.task(rounds=ROUNDS) as task:
                 if whole:
                     right += sum(task.play(*row) == row[1] for row in zip(X, y, strict=True))
                     continue
@@ -435,11 +436,17 @@ def stream(quick: bool) -> dict[str, Any]:
         runners = {
             "fmrl: t.predict(x), t.learn(x, y)": (clf, partial(ours, labels=labels, whole=False)),
             "fmrl: t.play(x, y)": (clf, partial(ours, labels=labels, whole=True)),
+            "fmrl: t.predict(x), t.learn(x, y), one task": (
+                clf,
+                partial(ours, labels=labels, whole=False, one=True),
+            ),
             f"river: {one}": (peer, partial(theirs, labels=labels)),
         }
-        calls, whole, _ = race(classes, runners).values()
-        found[f"ratio, {classes} classes"] = {"predict, learn": calls, "play": whole}
-        print(f"  {classes} classes: {calls:.2f} times river, {whole:.2f} with play")
+        calls, whole, one, _ = race(classes, runners).values()
+        ratios = {"predict, learn": calls, "play": whole, "one task": one}
+        found[f"ratio, {classes} classes"] = ratios
+        said = f"{calls:.2f} times river, {whole:.2f} with play, {one:.2f} in one task throughout"
+        print(f"  {classes} classes: {said}")
     return found
 
 

@@ -1,5 +1,6 @@
 """All members of a prior at once say what each says by itself."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -43,6 +44,13 @@ def one_by_one(member, tasks):
     return Posterior(mean, (share[..., None] * wide).sum(axis=0))
 
 
+def near(found, right):
+    size = max(1.0, float(np.abs(right.theta).max()))
+    np.testing.assert_allclose(found.theta, right.theta, atol=1e-7 * size)
+    top = max(float(np.abs(right.spread).max()), 1e-9)
+    np.testing.assert_allclose(found.spread, right.spread, atol=1e-5 * top)
+
+
 @pytest.mark.parametrize("centres", [1, 2])
 @pytest.mark.parametrize("kind", ["regression", "binary", "classes"])
 def test_together_is_one_after_another(kind, centres):
@@ -57,25 +65,29 @@ def test_together_is_one_after_another(kind, centres):
             mean = np.concatenate([m.mean - 0.5, m.mean + 1.0])
             members[i] = replace(m, mean=mean, shares=np.array([0.3, 0.7]))
     members.append(replace(members[-1], covariance=100 * members[-1].covariance))
-    weights = [1.0, 0.0, *[1.0] * (len(members) - 2)]
+    weights = np.array([0.3, 0.0, *[1.0] * (len(members) - 2)])
+    weights /= weights.sum()
     for tasks, most in ((1, 12), (1, 2), (90, 3), (90, 12)):
         kept = (task < tasks) & (rng.random(len(y)) < rng.random(90)[task] + 0.3)
         kept &= (np.arange(len(y)) % 12 < most) | (np.arange(len(y)) % 12 == 0)
         for weight in (None, rng.choice([0.5, 1.0, 3.0], kept.sum())):
             some = grouped(prior.loss, X[kept], y[kept], weight, task[kept])
             here = prior.coordinates.tasks(some)
-            found = solved(members, weights, here, True)
+            alone = {m: one_by_one(m, here) for m, w in zip(members, weights, strict=True) if w}
+            share = weights[weights > 0]
+            theta = np.tensordot(share, np.stack([a.theta for a in alone.values()]), 1)
+            wide = np.zeros((*theta.shape, theta.shape[-1]))
+            for w, a in zip(share, alone.values(), strict=True):
+                off = a.theta - theta
+                wide += w * (a.spread + off[..., :, None] * off[..., None, :])
+            near(solved(members, weights, here, True), Posterior(theta, wide))
             quick = solved(members, weights, here, False)
-            assert found[1] is None
-            for m, one, less, w in zip(members, found, quick, weights, strict=True):
-                if not w:
-                    continue
-                alone = one_by_one(m, here)
-                size = max(1.0, float(np.abs(alone.theta).max()))
-                np.testing.assert_allclose(one.theta, alone.theta, atol=1e-7 * size)
-                np.testing.assert_allclose(less.theta, one.theta, atol=1e-12 * size)
-                top = float(np.abs(alone.spread).max())
-                np.testing.assert_allclose(one.spread, alone.spread, atol=1e-5 * max(top, 1e-9))
+            assert quick.spread is None
+            size = max(1.0, float(np.abs(theta).max()))
+            np.testing.assert_allclose(quick.theta, theta, atol=1e-7 * size)
+            for m, its in alone.items():
+                one = solved([m], [1.0], here, True)
+                near(one, its)
                 rows = here.X[None, :5] + np.zeros((len(here), 1, 1))
                 z, v = (a[0] for a in asked([m], here, rows))
                 said, wide = margins(rows, one)
@@ -109,3 +121,16 @@ def test_what_tasks_say_about_a_prior_is_the_same_for_all_outputs_at_once(kind, 
                         np.testing.assert_allclose(a, b, atol=1e-6 * np.abs(b).max(), err_msg=name)
                 if kind == "regression":
                     np.testing.assert_allclose(found.squares, told.squares, rtol=1e-9)
+
+
+def test_rows_far_away_are_fitted_as_others_are():
+    """Fewer rows than columns, so far from all others that 1 is little beside what they say."""
+    reg, X, y, _ = fitted("regression")
+    prior = reg.prior_
+    for far, rows in itertools.product((1e2, 1e4, 1e6, 1e8), (1, 3)):
+        some = far * X[:rows], y[:rows]
+        model = reg.adapt(*some)
+        np.testing.assert_allclose(model.predict(some[0]), some[1], atol=1e-2)
+        here = prior.coordinates.tasks(grouped(prior.loss, *some, None, None))
+        for member in prior.members[2:]:
+            near(solved([member], [1.0], here, True), one_by_one(member, here))

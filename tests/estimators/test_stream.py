@@ -125,7 +125,10 @@ def learned():
     return [kind().fit(X, y, task=task) for kind, (X, y, task) in made.items()]
 
 
-@pytest.mark.parametrize("row", [[1.0, 2.0], [np.nan] * 4, "text", [[1.0] * 4], 3.0, [np.inf] * 4])
+BAD = [[1.0, 2.0], [np.nan] * 4, "text", ["1"] * 4, [1j] * 4, [[1.0] * 4], 3.0, [np.inf] * 4]
+
+
+@pytest.mark.parametrize("row", [*BAD, np.full(4, 1e120), np.ones((4, 1)), np.ones(5)])
 def test_bad_rows_are_refused_and_change_nothing(row, learned):
     X, y, _ = classification()
     t = learned[0].task()
@@ -156,6 +159,35 @@ def test_learning_what_was_just_predicted_is_learning_it():
         asked.predict(row)
         asked.close()
         asked.learn(row, y[0])
+
+
+@pytest.mark.parametrize("classes", [0, 2, 3])
+def test_a_row_is_the_same_row_in_any_kind_of_array(classes):
+    """Integers, float32, a stride, the other order of bytes, a list, a tensor, a series."""
+    X, y, task = regression() if classes == 0 else classification(classes=classes)
+    X = np.round(4 * X) * np.array([1.0, 100.0, 1.0, 1.0])  # columns of uneven size are scaled
+    est = (fmrl.MetaClassifier if classes else fmrl.MetaRegressor)().fit(X, y, task=task)
+    stride = np.repeat(X, 2, axis=1)
+    kinds = [
+        lambda i: X[i].astype(int),
+        lambda i: X[i].astype(np.float32),
+        lambda i: stride[i, ::2],
+        lambda i: X[i].astype(">f8"),
+        lambda i: X[i].tolist(),
+        lambda i: pytest.importorskip("torch").tensor(X[i]),
+        lambda i: pytest.importorskip("pandas").Series(X[i]),
+    ]
+    for kind in kinds:
+        plain, other = est.task(), est.task()
+        for i in range(8):
+            assert plain.predict(X[i]) == other.predict(kind(i))
+            assert plain.learn(X[i], y[i]) == other.learn(kind(i), y[i])
+        np.testing.assert_array_equal(plain.theta, other.theta)
+        np.testing.assert_array_equal(plain.rows.X, X[:8])
+        np.testing.assert_array_equal(other.rows.X, X[:8])
+    again = est.task(rounds=3)
+    losses = [again.learn(X[0], y[0]) for _ in range(3)]
+    assert losses[0] > losses[1] > losses[2]  # what was learned counts for the same row too
 
 
 def test_named_streams_are_tasks_seen():

@@ -115,6 +115,15 @@ def anywhere(mask: Array) -> bool:
     return bool(namespace(mask).any(mask))
 
 
+def certain(mask: Array) -> bool:
+    """Whether ``mask`` is one NumPy truth value, and true: then `where` has nothing to choose.
+
+    Asked before work that a stream does whenever a task ends; other arrays, whose values may lie on
+    a device, are not looked at.
+    """
+    return type(mask) is np.bool_ and bool(mask)
+
+
 def floats(x: Array) -> list[float]:
     """The numbers of a vector, for a loop over them."""
     return x.tolist() if hasattr(x, "tolist") else [float(x[i]) for i in range(x.shape[0])]

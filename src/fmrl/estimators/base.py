@@ -20,6 +20,7 @@ from fmrl.estimators.first_stream import FirstTask
 from fmrl.estimators.inputs import grouped, task_ids, weighed
 from fmrl.estimators.rows import joined
 from fmrl.estimators.stream import OpenTask
+from fmrl.estimators.stream_kinds import open_task
 from fmrl.estimators.tasks_seen import TasksSeen
 from fmrl.tables.encoder import Column, Encoder
 from fmrl.theory.certificate import Certificate, certify
@@ -260,7 +261,7 @@ class Meta(TasksSeen):
                     name = self._name(name)
                 if classes is not None:
                     self._target(np.asarray(classes), classes, first=False)
-                return OpenTask(self, rounds, name)
+                return open_task(self, rounds, name)
         if classes is None and isinstance(self, ClassifierMixin):
             fix = "name all labels: task(classes=[…])"
             raise FMRLError("this classifier has seen no task", fix=fix)
@@ -276,7 +277,7 @@ class Meta(TasksSeen):
             self.streams_ = self.streams_.with_task(task.rounds, task.loss, task.regret)
             if known:
                 return
-            self._observe(rows)
+            self._observe(rows, own=task.name is None)
             state = self.state_
             if end.side is not None:
                 state = state._replace(phi=task.phi)

@@ -67,7 +67,10 @@ class Rule:
         >>> rule.at(5).rounds, rule.at(0).rounds
         (8, 0)
         """
-        return self.choices[int(self.places(np.array([rounds]))[0])]
+        if not rounds > 0 or len(self.choices) == 1:
+            return self.choices[0]
+        ratios = [max(rounds / c.rounds, c.rounds / rounds) for c in self.choices[1:]]
+        return self.choices[1 + ratios.index(min(ratios))]
 
     def places(self, rounds: np.ndarray) -> np.ndarray:
         """Which of the choices is for so many rows, [T]."""

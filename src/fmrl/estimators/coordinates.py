@@ -10,7 +10,9 @@ in size by more than ``UNEVEN``, each is divided by its deviation."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,14 +59,23 @@ class Coordinates:
         return size + (self.constant > 0)
 
     @property
+    def reach(self) -> float:
+        """How far from 0 models are worth considering."""
+        return MARGIN / self.length if self.radius is None else float(self.radius)
+
+    @property
     def domain(self) -> Ball:
-        """The ball of models that are worth considering."""
-        return Ball(MARGIN / self.length if self.radius is None else self.radius)
+        """The ball of those models."""
+        return Ball(self.reach)
 
     def features(self, X: Any, out: np.ndarray) -> np.ndarray:
         """Rows X [..., f] centred and scaled into ``out``: the one place where that is done."""
-        np.subtract(X, self.centre, out=out)
-        return out if self._plain else np.divide(out, self.scale, out=out)
+        np.subtract(X, self.centre, out)
+        return out if self._plain else np.divide(out, self.scale, out)
+
+    def one_by_one(self) -> Callable[[Any, np.ndarray], Any]:
+        """`features` without a call of Python in between, where there is only a centre."""
+        return partial(np.add, -self.centre) if self._plain else self.features
 
     def rows(self, X: Any) -> np.ndarray:
         """Rows X [..., f] in these coordinates, [..., width]."""

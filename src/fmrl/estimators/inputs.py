@@ -74,7 +74,7 @@ def grouped(
     >>> tasks.names, tasks.X.ravel().tolist(), tasks.starts.tolist()
     (['b', 'a'], [0.0, 2.0, 1.0, 3.0], [0, 2, 4])
     """
-    names, sizes = [None], np.array([len(y)])
+    names, starts = [None], np.array([0, len(y)])
     if ids is not None:
         found, first, which, sizes = np.unique(
             ids, return_index=True, return_inverse=True, return_counts=True
@@ -86,7 +86,7 @@ def grouped(
         if (np.diff(which) < 0).any():
             rows = np.argsort(which, kind="stable")
             X, y, weight = X[rows], y[rows], None if weight is None else weight[rows]
-    starts = np.concatenate([[0], np.cumsum(sizes)])
+        starts = np.concatenate([[0], np.cumsum(sizes)])
     heaviest = 1.0 if weight is None else float(weight.max())
     return Tasks(loss, X, encode(y, loss), starts, names, weight, heaviest)
 

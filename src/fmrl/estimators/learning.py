@@ -163,18 +163,31 @@ class Learning(Running):
         """Whether tasks stay around one place, drift, or lie around several centres; print it."""
         return self.prior_.environment
 
-    def _observe(self, tasks: Tasks) -> None:
+    def _held(self) -> tuple[int, int]:
+        """From how many tasks the prior is learned, and from how many at most."""
+        parts, sizes = vars(self).get("_sizes", (None, (0, 0)))
+        if parts is not self._parts:  # lists are never changed; streams ask whenever one closes
+            sizes = sum(map(len, self._parts)), pilot_size(*self._parts)
+            self._sizes = self._parts, sizes
+        return sizes
+
+    def _observe(self, tasks: Tasks, own: bool = False) -> None:
         """Keep more tasks for the prior, which is learned again now and then (`due_after`) from the
         latest of them, with all the rows they have by then.
+
+        Args:
+            tasks: Some.
+            own: Whether nobody else holds their memory.
         """
         first = 0
         while first < len(tasks):
-            held, most = sum(map(len, self._parts)), pilot_size(*self._parts)
-            due = due_after(min(held, most)) - sum(map(len, self._fresh))
+            held, most = self._held()
+            fresh = sum([part.starts.size for part in self._fresh]) - len(self._fresh)
+            due = due_after(min(held, most)) - fresh
             last = min(first + max(due, 1), len(tasks))
             whole = last - first == len(tasks)
             part = tasks if whole else tasks.take(np.arange(first, last))
-            self._fresh.append(part.copied())  # the user may write to what he gave
+            self._fresh.append(part if own else part.copied())  # the user may write to his
             if last - first >= due:
                 parts = [*self._parts, joined(self._fresh)]
                 while (over := sum(map(len, parts)) - most) > 0:

@@ -75,9 +75,7 @@ class Population:
             tasks: In these coordinates.
             spread: Whether their covariances are wanted too.
         """
-        (found,) = all_at_once((self,), (1.0,), tasks, spread)
-        assert found is not None
-        return found
+        return all_at_once((self,), (1.0,), tasks, spread)
 
     def without_mean(self, intercept: bool) -> Population:
         """Slopes around 0: what was their mean is one more direction in which they differ."""

@@ -97,7 +97,8 @@ class Running(BaseEstimator):
     @property
     def _lock(self) -> Any:
         """Held by whoever changes what is known, and by whoever reads more than one part of it."""
-        return vars(self).setdefault("_guard", threading.RLock())
+        guard = vars(self).get("_guard")
+        return vars(self).setdefault("_guard", threading.RLock()) if guard is None else guard
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:

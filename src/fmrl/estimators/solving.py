@@ -7,9 +7,9 @@ thousands with a few rows each.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -31,13 +31,41 @@ class Posterior(NamedTuple):
 
 def solved(
     members: Sequence[Population], weights: Sequence[float], tasks: Tasks, spread: bool
-) -> list[Posterior | None]:
-    """What each member says of some tasks in its coordinates; None where its weight is 0."""
-    used = tuple(m for m, weight in zip(members, weights, strict=True) if weight)
-    said: dict[Population, Posterior] = {}
-    for group in _groups(used, len(tasks)):
-        said.update(zip(group, _solved(group, tasks, spread), strict=True))
-    return [said.get(m) for m in members]
+) -> Posterior:
+    """The weighted average of the models that members have of some tasks."""
+    used = {m: weight for m, weight in zip(members, weights, strict=True) if weight}
+    parts = [_solved(group, used, tasks, spread) for group in _groups(tuple(used), len(tasks))]
+    if len(parts) == 1:
+        return averaged(*parts[0])
+    share, theta, wide = zip(*parts, strict=True)
+    return averaged(
+        np.concatenate(share), np.concatenate(theta), np.concatenate(wide) if spread else None
+    )
+
+
+def averaged(share: np.ndarray, theta: np.ndarray, wide: np.ndarray | None) -> Posterior:
+    """Models averaged; covariances with their disagreement.
+
+    Args:
+        share: How much each counts, [P] or for each task [P, T].
+        theta: [P, T, outputs, width].
+        wide: Covariances, [P, T, outputs, width, width].
+    """
+    if len(share) == 1:
+        return Posterior(theta[0], None if wide is None else wide[0])
+    mean = _weighed(share, theta)
+    if wide is None:
+        return Posterior(mean, None)
+    off = (theta - mean).transpose(1, 2, 3, 0)  # [T, outputs, width, P]
+    heavy = off * (share if share.ndim == 1 else share.T[:, None, None])
+    return Posterior(mean, _weighed(share, wide) + heavy @ off.swapaxes(-1, -2))
+
+
+def _weighed(share: np.ndarray, each: np.ndarray) -> np.ndarray:
+    """Σ share·each."""
+    if share.ndim == 2:
+        return np.einsum("pt,pt...->t...", share, each)
+    return (share @ each.reshape(len(each), -1)).reshape(each.shape[1:])
 
 
 def asked(
@@ -93,21 +121,36 @@ def _shares(member: Population, likely: np.ndarray) -> np.ndarray:
     return share / share.sum(axis=0)
 
 
-def _solved(members: tuple[Population, ...], tasks: Tasks, spread: bool) -> Iterator[Posterior]:
+def _solved(
+    members: tuple[Population, ...], weights: dict[Population, float], tasks: Tasks, spread: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """What `averaged` takes, with a model for every member and centre: a task's rows say to which
+    it belongs.
+    """
     beside = _beside(members)
     P, (K, w) = len(beside.noise), beside.mean.shape[1:]
+    squared, centred = isinstance(tasks.loss, Squared), len(members) < P
+    share = np.array([weights[m] for m in members])
+    if len(tasks) == 1 and not centred:
+        (found,) = (Stack(beside, *rows, squared) for _, *rows in stacks(tasks))
+        return share, found.theta(), found.spread() if spread else None
     theta = np.empty((P, len(tasks), K, w))
     wide = np.empty((P, len(tasks), K, w, w)) if spread else None
-    likely = np.empty((P, len(tasks))) if len(members) < P else None
-    squared = isinstance(tasks.loss, Squared)
-    for part, X, target, weight in stacks(tasks):
-        found = Stack(beside, X, target, weight, squared)
+    likely = np.empty((P, len(tasks)))
+    for part, *rows in stacks(tasks):
+        found = Stack(beside, *rows, squared)
         theta[:, part] = found.theta()
         if wide is not None:
             wide[:, part] = found.spread()
-        if likely is not None:
+        if centred:
             likely[:, part] = found.likely()
-    return _each(members, theta, wide, likely)
+    if centred:
+        first, each = 0, []
+        for member in members:
+            own = slice(first, first := first + len(member.mean))
+            each.append(weights[member] * _shares(member, likely[own]))
+        share = np.concatenate(each)
+    return share, theta, wide
 
 
 @lru_cache(maxsize=8)  # a prior has a handful of choices, and members do not change
@@ -120,24 +163,3 @@ def _beside(members: tuple[Population, ...]) -> Members:
     for whole, root in zip(R, roots, strict=True):
         whole[:, : root.shape[1]] = root
     return Members(np.stack([m.mean[c] for m, c in pairs]), H, R, noise)
-
-
-def _each(
-    members: tuple[Population, ...], theta: np.ndarray, wide: Any, likely: Any
-) -> Iterator[Posterior]:
-    """Members around several centres as one: a task's rows say to which it belongs."""
-    first = 0
-    for member in members:
-        own = slice(first, first + len(member.mean))
-        first = own.stop
-        if len(member.mean) == 1:
-            yield Posterior(theta[own.start], None if wide is None else wide[own.start])
-            continue
-        share = _shares(member, likely[own])
-        mean = np.einsum("ct,ctkw->tkw", share, theta[own])
-        if wide is None:
-            yield Posterior(mean, None)
-            continue
-        off = theta[own] - mean
-        between = np.einsum("ct,ctkv,ctkw->tkvw", share, off, off)
-        yield Posterior(mean, np.einsum("ct,ctkvw->tkvw", share, wide[own]) + between)

@@ -25,6 +25,7 @@ from fmrl.core.tasks import Tasks
 SAFE, CLOSE = 1.79, 3e-5
 MANY = 64  # tasks from which on it pays to tell members apart
 NUMBERS = 1 << 21  # that are held for some tasks under all members and outputs, about
+HUGE = 1e10  # beyond, `beside` is more than 1
 SMALL = 6  # rows up to which many systems are eliminated side by side
 
 
@@ -88,6 +89,7 @@ class Stack:
         across = X.swapaxes(-1, -2)
         self.under = members.mean[:, None] @ across  # [P, B, K, n]
         self.target, self.squared = target.swapaxes(-1, -2), squared
+        self.weighed = self.weight * self.target
         if self.dual:
             self.XH = X @ members.H[:, None]  # [P, B, n, w]
             self.F = self.XH @ across  # G [P, B, n, n]
@@ -117,19 +119,20 @@ class Stack:
         if self.squared or self.alike:
             return
         for _ in range(steps):
-            step = self._aim(f) - self.p
-            along = _times(step, self.F)
-            far = np.abs(along).max(initial=0.0)
+            aim = self._aim(f)
+            there = _times(aim, self.F)
+            far = np.maximum.reduce(np.abs(there - f), axis=None, initial=0.0)
             if far > SAFE:
-                step, along = self._shorter(f, step, along)
-            self.p, f = self.p + step, f + along
+                aim, there = self._shorter(f, aim, there)
+            self.p, f = aim, there
             self._bend(f)
             if far <= close:
                 break
         self.f = f
 
-    def _shorter(self, f: Any, step: Any, along: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _shorter(self, f: Any, aim: Any, there: Any) -> tuple[np.ndarray, np.ndarray]:
         """Halve steps until none makes a task worse; where that does not help, stay."""
+        step, along = aim - self.p, there - f
         best = self._value(f, self.p) * (1 + 1e-12)
         length = np.ones((*best.shape, 1))
         for i in range(31):
@@ -137,7 +140,7 @@ class Stack:
             if not worse.any():
                 break
             length[worse] = length[worse] / 2 if i < 29 else 0.0
-        return length * step, length * along
+        return self.p + length * step, f + length * along
 
     def _size(self, p: np.ndarray, f: np.ndarray) -> np.ndarray:
         """|u|²."""
@@ -156,16 +159,28 @@ class Stack:
             self.slope, self.W = self.weight * (z - self.target), self.weight
             return
         chance = expit(z)
-        self.slope = self.weight * (chance - self.target)
-        self.W = self.weight * (chance * (1 - chance))
+        heavy = self.weight * chance
+        self.slope, self.W = heavy - self.weighed, heavy * (1 - chance)
 
     def _aim(self, f: np.ndarray) -> np.ndarray:
         """Where the quadratic model has its minimum."""
         b = self.W * f - self.slope
-        if self.dual:
-            S = np.sqrt(self.W)
-            return b - S * _solve(self._inner(S), S * _times(b, self.F))
-        return _solve(self._inner(None), (b[..., None, :] @ self.F[:, :, None])[..., 0, :])
+        if not self.dual:
+            return _solve(self._inner(None), (b[..., None, :] @ self.F[:, :, None])[..., 0, :])
+        return _solve(self._outer(), b)
+
+    @cached_property
+    def tame(self) -> bool:
+        """Whether 1 is not lost beside W·G, which is so but for huge numbers."""
+        return (self.weight[:, 0] * self.F.diagonal(axis1=-2, axis2=-1)).max(initial=0.0) <= HUGE
+
+    def _outer(self) -> np.ndarray:
+        """I + W·G, [P, B, K, n, n]: less work than I + √W·G·√W, and nothing cancels."""
+        outer = self.W[..., None] * self.F[:, :, None]
+        if self.tame:
+            outer += _eye(outer.shape[-1])
+            return outer
+        return _with_one(outer)
 
     def _inner(self, S: np.ndarray | None) -> np.ndarray:
         """I + √W·G·√W, or I + ZᵀWZ, [P, B, K, d, d]."""
@@ -174,12 +189,7 @@ class Stack:
         else:
             Z = self.F[:, :, None]
             inner = (self.W[..., None] * Z).swapaxes(-1, -2) @ Z
-        diagonal, one = inner.diagonal(axis1=-2, axis2=-1), _eye(self.F.shape[-1])
-        if diagonal.max(initial=0.0) <= 1e10:  # `beside` is 1, and most of a small task's time
-            inner += one
-        else:
-            inner += beside(diagonal)[..., None, None] * one
-        return inner
+        return _with_one(inner)
 
     def theta(self) -> np.ndarray:
         """Models [P, B, K, w]."""
@@ -192,9 +202,8 @@ class Stack:
         """Their covariances [P, B, K, w, w]."""
         noise = self.members.noise[:, None, None, None, None]
         if self.dual:
-            S = np.sqrt(self.W)
-            rows = S[..., None] * self.XH[:, :, None]
-            told = rows.swapaxes(-1, -2) @ (np.linalg.inv(self._inner(S)) @ rows)
+            rows = self.XH[:, :, None]
+            told = rows.swapaxes(-1, -2) @ np.linalg.solve(self._outer(), self.W[..., None] * rows)
             return noise * (self.members.H[:, None, None] - told)
         R = self.members.R[:, None, None]
         return noise * (R @ np.linalg.inv(self._inner(None)) @ R.swapaxes(-1, -2))
@@ -257,8 +266,12 @@ class Stack:
             pull, information = (b[..., None, :] @ self.X)[..., 0, :], product(rows, rows)
             gain = np.zeros((P, K, *R.shape[-1:] * 2))
         elif self.dual:
-            told = (inverse @ (root * _times(b, F, True))[..., None])[..., 0]
-            aim, fitted = b - root * told, 0.0
+            if self.tame:
+                told = (inverse @ (root * _times(b, F, True))[..., None])[..., 0]
+                aim = b - root * told
+            else:  # where the difference would be rounding
+                aim = self._aim(self.f).swapaxes(1, 2)
+            fitted = 0.0
             pull = (aim[..., None, :] @ self.X)[..., 0, :]  # [P, K, B, w]
             information = product(rows, inverse @ rows)
             gain, u = R.swapaxes(-1, -2) @ information @ R, pull @ R
@@ -288,6 +301,16 @@ def _eye(d: int) -> np.ndarray:
     return np.eye(d)
 
 
+def _with_one(A: np.ndarray) -> np.ndarray:
+    """A + I, in place; more than I where that would be lost in rounding."""
+    diagonal, one = A.diagonal(axis1=-2, axis2=-1), _eye(A.shape[-1])
+    if diagonal.max(initial=0.0) <= HUGE:  # `beside` is 1, and most of a small task's time
+        A += one
+    else:
+        A += beside(diagonal)[..., None, None] * one
+    return A
+
+
 def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.add.reduce(a * b, axis=-1)
 
@@ -300,7 +323,7 @@ def _times(p: np.ndarray, F: np.ndarray, apart: bool = False) -> np.ndarray:
 
 
 def _solve(A: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """A⁻¹·b of positive definite A [..., d, d], b [..., d]."""
+    """A⁻¹·b of A [..., d, d] with positive minors, b [..., d]."""
     d = A.shape[-1]
     if d > SMALL or b[..., 0].size < MANY:
         return np.linalg.solve(A, b[..., None])[..., 0]
@@ -310,8 +333,8 @@ def _solve(A: np.ndarray, b: np.ndarray) -> np.ndarray:
     x = np.moveaxis(b, -1, 0).copy()
     for i in range(d):
         for j in range(i + 1, d):
-            factor = U[i, j] / U[i, i]  # symmetric: the upper half is enough
-            U[j, j:] -= factor * U[i, j:]
+            factor = U[j, i] / U[i, i]
+            U[j, i + 1 :] -= factor * U[i, i + 1 :]
             x[j] -= factor * x[i]
     for i in reversed(range(d)):
         for j in range(i + 1, d):

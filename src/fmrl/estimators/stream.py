@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
+from collections.abc import Sequence
 from math import exp, log1p, sqrt
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
+from numpy import ndarray
 from scipy.linalg.blas import daxpy, ddot
 
 from fmrl.core.meta_level import looked
@@ -29,7 +31,9 @@ from fmrl.estimators.task_models import probabilities
 if TYPE_CHECKING:
     from fmrl.estimators.base import Meta
 
-FAR = 1e100  # of a margin: beyond, its square and what is summed of it could overflow
+DOUBLE = np.dtype(np.float64)
+FAR = 1e100  # of a row or a margin: beyond, its square and what is summed of it could overflow
+FAR2 = FAR * FAR
 KEPT = 4096  # rows of an open task, the latest, of which its model is made when it is closed
 
 
@@ -43,8 +47,8 @@ class Streams(NamedTuple):
 
     def with_task(self, rounds: int, loss: float, regret: tuple[float, float]) -> Streams:
         """One more closed stream."""
-        low, high = (a + b for a, b in zip(self.regret, regret, strict=True))
-        return Streams(self.tasks + 1, self.rounds + rounds, self.loss + loss, (low, high))
+        both = self.regret[0] + regret[0], self.regret[1] + regret[1]
+        return Streams(self.tasks + 1, self.rounds + rounds, self.loss + loss, both)
 
 
 class OpenTask:
@@ -55,45 +59,56 @@ class OpenTask:
     round i.
 
     The action is θ = s·(phi − eta·total), total the sum of gradients and s what keeps it in the
-    ball. One product of the row with phi and total gives the margins of θ and of phi, and all
+    ball. Products of the row with phi, total and itself give the margins of θ and of phi, and all
     that ‖θ‖ needs to follow. Rounds from several threads are played one after another."""
+
+    __slots__ = (
+        "__weakref__", "_all", "_change", "_classes", "_coordinates", "_cross", "_eta", "_fixed",
+        "_found", "_guard", "_head", "_kept", "_labels", "_names", "_outputs", "_owner", "_phi",
+        "_phi2", "_place", "_plain", "_played", "_radius", "_rate", "_raw", "_row", "_shape",
+        "_shrink", "_side", "_squares", "_start", "_sum", "_targets", "_total", "_total2", "_waits",
+        "_width", "_z", "loss", "loss_of_phi", "name", "open", "rounds",
+    )  # fmt: skip
 
     def __init__(self, owner: Meta, rounds: int | None, name: Any):
         if rounds is not None and not (isinstance(rounds, (int, np.integer)) and rounds >= 1):
             what = f"rounds must be a positive integer, not {rounds!r}"
             raise FMRLError(what, fix="or leave it out")
-        here, loss, phi = owner.coordinates_, owner._loss(), owner.state_.phi
-        k, classes = loss.outputs, getattr(owner, "classes_", None)
+        here, algo, phi = owner.coordinates_, owner.history_.algo, owner.state_.phi
+        self._width = here.width
+        self._outputs = k = phi.size // self._width
         self.name, self.rounds, self.open = name, 0, True
         self._guard = threading.RLock()
-        self.loss, self.loss_of_phi = 0.0, 0.0
-        self._owner, self._coordinates, self._outputs = owner, here, k
-        self._classes, self._features = classes, here.centre.size
-        names = getattr(owner, "feature_names_in_", None)
+        self.loss = self.loss_of_phi = 0.0
+        self._owner, self._coordinates, self._change = owner, here, here.one_by_one()
+        names, encoder = getattr(owner, "feature_names_in_", None), getattr(owner, "encoder_", None)
         self._names = None if names is None else names.tolist()
-        encoder = getattr(owner, "encoder_", None)
-        self._plain = encoder is None or encoder.plain
-        labels = None if classes is None else classes.tolist()
-        self._place = None if labels is None else {label: i for i, label in enumerate(labels)}
-        self._both = np.zeros((2 * k, here.width))  # phi above, total below
-        self._both[:k] = phi.reshape(k, here.width)
-        self._total = self._both[k:]
-        self._radius, self._rate = float(here.domain.radius), owner.guess_ / owner.lipschitz_
+        self._shape = here.centre.shape
+        self._plain = self._shape if encoder is None or encoder.plain else None  # of plain rows
+        self._classes = classes = getattr(owner, "classes_", None)
+        if classes is not None:
+            self._labels = tuple(classes)  # as they are given back
+            self._place = {label: i for i, label in enumerate(classes.tolist())}
+        self._all = np.zeros((2 * k + 1, self._width))  # phi, total and the row looked at last
+        self._phi, self._total, self._row = self._all[:k], self._all[k:-1], self._all[-1]
+        self._phi[:], self._row[-1] = phi.reshape(k, -1), here.constant
+        self._head = self._row[: here.centre.size]
+        self._start, self._sum = self._phi[0], self._total[0]  # all, where there is one output
+        self._radius, self._rate = here.reach, owner.guess_ / owner.lipschitz_
         self._fixed = 0.0 if rounds is None else self._rate / math.sqrt(rounds)
         self._eta, self._shrink = 0.0, 1.0
         self._played = 0.0  # Σ ⟨∇_i, θ_i⟩
         # ‖phi‖², ⟨phi, total⟩, ‖total‖²
-        self._phi2, self._cross, self._total2 = float(phi @ phi), 0.0, 0.0
-        self._row = np.full(here.width, here.constant)
-        self._head = self._row[: self._features]
-        self._sums = tuple(self._total)  # a vector an output, in the same memory
-        self._squares = _squares(owner.history_.algo.similarity, self._total)
+        self._phi2, self._cross, self._total2 = ddot(phi, phi), 0.0, 0.0
+        self._squares = _squares(algo.similarity, self._total)
         self._side: np.ndarray | None = None  # what is known of the task since its first row
-        self._waits = looked(owner.history_.algo, self._row) is not None
-        self._given: Any = None  # the row looked at last, in the user's units
-        # The row predicted last, and what was found of it.
-        self._seen: tuple[Any, bytes, list[float]] | None = None
-        self._kept: deque[tuple[np.ndarray, float]] = deque(maxlen=KEPT)
+        self._waits = looked(algo, self._row) is not None
+        # The row looked at last, in the user's units, and what was found of it: neither after
+        # something was learned.
+        self._raw: bytes | None = None
+        self._found: Sequence[float] = ()
+        self._kept: deque[bytes] = deque(maxlen=KEPT)
+        self._targets: deque[float] = deque(maxlen=KEPT)
 
     def __enter__(self) -> Self:
         return self
@@ -103,29 +118,48 @@ class OpenTask:
             self.close()
         self.open = False
 
-    def _look(self, x: Any) -> list[float]:
-        """Margins of a row under phi, and its products with total."""
+    def _look(self, x: Any) -> Sequence[float]:
+        """Products of a row with phi and with total, an output after another, and with itself."""
         if not self.open:
             raise FMRLError("this task is closed", fix="open another: estimator.task()")
-        self._seen = None
+        if not (type(x) is ndarray and x.dtype is DOUBLE and x.shape == self._plain):
+            x = self._read(x)
+        raw = x.tobytes()  # a copy: the user may use one buffer for all rows
+        if raw == self._raw:
+            return self._found
+        self._raw = None
+        self._change(x, self._head)
+        if self._waits and not self.rounds:
+            self._begin()
+        if self._outputs > 1:
+            found = self._products()
+        else:  # here and not in a method, of which the call would cost as much as two products
+            row = self._row
+            found = ddot(self._start, row), ddot(self._sum, row), ddot(row, row)
+        if not found[-1] < FAR2:  # NaN is not
+            what, fix = f"a row is a vector of {x.size} finite numbers", "drop or impute it"
+            if np.isfinite(x).all():
+                what = f"a row is more than {FAR:g} of fit's units away"
+                fix = "scale x and y as in fit"
+            raise FMRLError(what, round=self.rounds, fix=fix)
+        self._raw, self._found = raw, found
+        return found
+
+    def _read(self, x: Any) -> np.ndarray:
+        """A row of any kind as numbers."""
         named = type(x) is not np.ndarray and self._names is not None and hasattr(x, "iloc")
         if named and list(x.index) != self._names:
             fix = f"give the columns in the order {', '.join(map(repr, self._names[:10]))}"
             raise FMRLError("a row has other columns than fit", round=self.rounds, fix=fix)
-        self._given = x = x if self._plain else read_row(self._owner, x)
+        x = read_row(self._owner, x) if self._plain is None else x
+        row = np.empty(self._shape)
         try:
-            fits = len(x) == self._features
-            self._coordinates.features(x, self._head)
+            if np.shape(x) == self._shape:
+                np.subtract(x, 0.0, row)  # which text and complex numbers are no part of
+                return row
         except (TypeError, ValueError):
-            what = f"a row is a vector of {self._features} numbers"
-            raise FMRLError(what, round=self.rounds) from None
-        if self._waits and fits and not self.rounds:
-            self._begin()
-        found = self._both.dot(self._row).tolist()
-        if not (fits and math.isfinite(sum(found))):
-            what = f"a row is a vector of {self._features} finite numbers"
-            raise FMRLError(what, round=self.rounds, fix="drop or impute it")
-        return found
+            pass
+        raise FMRLError(f"a row is a vector of {row.size} numbers", round=self.rounds) from None
 
     def _begin(self) -> None:
         """Start where the meta-update puts a task with this first row."""
@@ -134,26 +168,16 @@ class OpenTask:
         if not np.isfinite(self._side).all():
             return
         phi = algo.meta.begin(algo.domain, state.phi, state.meta, self._side)
-        self._both[: self._outputs] = phi.reshape(self._outputs, -1)
+        self._phi[:] = phi.reshape(self._outputs, -1)
         self._phi2 = float(phi @ phi)
-
-    def _margins(self, found: list[float]) -> list[float]:
-        """Margins of θ."""
-        k, eta, shrink = self._outputs, self._eta, self._shrink
-        return [shrink * (found[c] - eta * found[k + c]) for c in range(k)]
 
     def predict(self, x: Any) -> Any:
         """The prediction for one row x [f], from what this task has taught so far."""
-        with self._guard:
-            found = self._look(x)
-            if type(x) is np.ndarray:
-                self._seen = (x, x.tobytes(), found)
-            return self._answer(self._margins(found))
-
-    def _answer(self, z: list[float]) -> Any:
-        if self._classes is None:
-            return self._coordinates.prediction(z[0])
-        return self._classes[z.index(max(z)) if len(z) > 1 else int(z[0] > 0)]
+        self._guard.acquire()  # quicker than ``with``
+        try:
+            return self._answer(self._look(x))
+        finally:
+            self._guard.release()
 
     def predict_proba(self, x: Any) -> np.ndarray:
         """Class probabilities [classes] for one row."""
@@ -165,124 +189,92 @@ class OpenTask:
 
     def learn(self, x: Any, y: Any) -> float:
         """Play one round: suffer the loss of the present action on (x, y), return it, and move."""
-        with self._guard:
-            seen = self._seen
-            if seen is not None and seen[0] is x and self.open and seen[1] == x.tobytes():
-                return self._move(seen[2], y)  # predicted just now, and the same numbers still
+        self._guard.acquire()
+        try:
             return self._move(self._look(x), y)
+        finally:
+            self._guard.release()
 
     def play(self, x: Any, y: Any) -> Any:
         """One whole round: the prediction for x, made before y is looked at; then learn from y."""
         with self._guard:
             found = self._look(x)
-            answer = self._answer(self._margins(found))
+            answer = self._answer(found)
             self._move(found, y)
             return answer
 
-    def _move(self, found: list[float], y: Any) -> float:
-        """Suffer, and move against the gradient slope ⊗ row. One loop over the outputs, because
-        this is where the time goes.
-        """
-        if self._place is None:
-            return self._regress(found, y)
+    # A round of two classes; `stream_kinds` has the others.
+
+    def _margins(self, found: Sequence[float]) -> list[float]:
+        """Margins of θ."""
+        return [self._shrink * (found[0] - self._eta * found[1])]
+
+    def _answer(self, found: Sequence[float]) -> Any:
+        """The prediction."""
+        return self._labels[self._shrink * (found[0] - self._eta * found[1]) > 0]
+
+    def _unknown(self, y: Any) -> FMRLError:
+        what = f"the label {y!r} is not one of the classes {list(self._place)[:10]}"
+        return FMRLError(what, round=self.rounds)
+
+    def _move(self, found: Sequence[float], y: Any) -> float:
+        """Suffer, and move against the gradient."""
         try:
-            place = self._place.get(y)
-        except TypeError:  # an array or a list
-            place = None
-        if place is None:
-            known = list(self._place)[:10]
-            raise FMRLError(f"the label {y!r} is not one of the classes {known}", round=self.rounds)
-        self._kept.append((np.array(self._given, dtype=np.float64), place))
-        k, eta, shrink = self._outputs, self._eta, self._shrink
-        own = 0 if k == 1 else place
-        truth = place if k == 1 else 1  # of output ``own``; the others have 0
-        slopes, loss, base, played, cross, change, square = [], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        for c in range(k):
-            under_phi, under_total = found[c], found[k + c]
-            z = shrink * (under_phi - eta * under_total)
-            if z >= 0:  # sigmoid and softplus of one margin from one exponential
-                e = exp(-z)
-                g = 1 / (1 + e)
-                loss += z + log1p(e)
-            else:
-                e = exp(z)
-                g = e / (1 + e)
-                loss += log1p(e)
-            base += under_phi + log1p(exp(-under_phi)) if under_phi >= 0 else log1p(exp(under_phi))
-            if c == own:
-                g -= truth
-                loss -= truth * z
-                base -= truth * under_phi
-            slopes.append(g)
-            played += g * z
-            cross += g * under_phi
-            change += g * under_total
-            square += g * g
-        self.loss_of_phi += base
-        self._follow(slopes, loss, played, cross, 2 * change, square)
+            place = self._place[y]
+        except (KeyError, TypeError):  # an array or a list has no hash
+            raise self._unknown(y) from None
+        under_phi, under_total, square = found
+        z = self._shrink * (under_phi - self._eta * under_total)
+        right, base = (z, under_phi) if place else (-z, -under_phi)  # the label's own margins
+        if right >= 0:  # sigmoid and softplus of one margin from one exponential
+            e = exp(-right)
+            g, loss = e / (1 + e), log1p(e)
+        else:
+            e = exp(right)
+            g, loss = 1 / (1 + e), log1p(e) - right
+        if place:
+            g = -g
+        self.loss_of_phi += log1p(exp(-base)) if base >= 0 else log1p(exp(base)) - base
+        self.loss += loss
+        self._kept.append(self._raw)  # type: ignore[arg-type]
+        self._targets.append(place)
+        daxpy(self._row, self._sum, self._width, g)  # total += g·row, in place
+        if self._squares is not None:
+            self._squares += (g * self._row) ** 2
+        self._follow(g * z, g * under_phi, g * (2 * under_total + g * square))
         return loss
 
-    def _regress(self, found: list[float], y: Any) -> float:
-        """``_move`` for the squared loss."""
-        try:
-            target = self._coordinates.target(float(y))
-        except (TypeError, ValueError):
-            raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number") from None
-        z = self._shrink * (found[0] - self._eta * found[1])
-        g, off = z - target, found[0] - target
-        # A NaN is between no two numbers.
-        near = -FAR < g < FAR and -FAR < off < FAR
-        if not (near and -FAR < found[0] < FAR and -FAR < found[1] < FAR):
-            if not math.isfinite(target):
-                raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number")
-            what = f"a prediction or y is more than {FAR:g} of fit's units away"
-            raise FMRLError(what, round=self.rounds, fix="scale x and y as in fit")
-        self._kept.append((np.array(self._given, dtype=np.float64), float(y)))
-        self.loss_of_phi += off * off / 2
-        self._follow([g], g * g / 2, g * z, g * found[0], 2 * g * found[1], g * g)
-        return g * g / 2
-
-    def _follow(
-        self, slopes: list[float], loss: float, played: float, cross: float, change: float,
-        square: float,
-    ) -> None:  # fmt: skip
-        """Add the gradient to total, and keep ‖θ‖ = ‖phi − eta·total‖ in the ball by numbers
+    def _follow(self, played: float, cross: float, change: float) -> None:
+        """After a gradient was added to total: keep ‖θ‖ = ‖phi − eta·total‖ in the ball, by numbers
         already at hand.
         """
-        row = self._row
-        self.loss += loss
+        self._raw = None
         self.rounds += 1
         self._played += played
         self._cross += cross
-        self._total2 += change + square * ddot(row, row)
-        for total, slope in zip(self._sums, slopes, strict=True):
-            daxpy(row, total, a=slope)  # total += slope·row, in place
-        if self._squares is not None:
-            self._squares += np.outer(slopes, row) ** 2
-        self._seen = None
+        self._total2 += change
         self._eta = eta = self._fixed or self._rate / sqrt(self.rounds)
-        size = sqrt(max(self._phi2 - 2 * eta * self._cross + eta * eta * self._total2, 0.0))
-        self._shrink = self._radius / size if size > self._radius else 1.0
+        size, radius = self._phi2 + eta * (eta * self._total2 - 2 * self._cross), self._radius
+        self._shrink = 1.0 if size <= radius * radius else radius / sqrt(size)
 
     @property
     def rows(self) -> Tasks:
         """Its latest rows as a task in the user's units."""
-        rows, y = zip(*self._kept, strict=True)
-        X, y = np.concatenate(rows).reshape(len(rows), -1), np.array(y)
-        one = grouped(self._owner._loss(), X, y, None, None)
+        X = np.frombuffer(bytearray().join(self._kept)).reshape(len(self._kept), -1)
+        one = grouped(self._owner._loss(), X, np.array(self._targets), None, None)
         one.names[0] = self.name  # type: ignore[index]
         return one
 
     @property
     def phi(self) -> np.ndarray:
         """Where the task started [d], in the estimator's coordinates."""
-        return self._both[: self._outputs].ravel()
+        return self._phi.ravel()
 
     @property
     def theta(self) -> np.ndarray:
         """The present action [d], in the estimator's coordinates."""
-        theta = (self._both[: self._outputs] - self._eta * self._total).ravel()
-        size = float(np.sqrt(theta @ theta))
+        theta = (self._phi - self._eta * self._total).ravel()
+        size = sqrt(ddot(theta, theta))
         return theta * (self._radius / size) if size > self._radius else theta
 
     @property
@@ -291,7 +283,8 @@ class OpenTask:
         model of the ball.
         """
         low = self.loss - self.loss_of_phi
-        return low, max(low, self._played + self._radius * float(np.sqrt((self._total**2).sum())))
+        total = self._total.ravel()
+        return low, max(low, self._played + self._radius * sqrt(ddot(total, total)))
 
     def close(self) -> None:
         """End the task: its last action moves phi and the guess. A task without rounds leaves no

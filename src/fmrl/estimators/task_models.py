@@ -25,7 +25,7 @@ from fmrl.estimators.environment import STILL, Environment
 from fmrl.estimators.features import Expanded
 from fmrl.estimators.inputs import back, grouped, positions, weighed, weights
 from fmrl.estimators.population import Population, Posterior
-from fmrl.estimators.solving import solved
+from fmrl.estimators.solving import averaged, solved
 from fmrl.tables.encoder import Encoder
 
 HUGE = 1e100  # numbers beyond cannot be squared
@@ -101,13 +101,13 @@ class Prior:
         """How far tasks' coefficients [outputs, f] and intercepts [outputs] lie apart: standard
         deviations in the user's units, as adapting to many rows takes them.
         """
-        spread = self._average(self.rule.choices[-1], [m.middle() for m in self.members]).spread
+        spread = self._average(self.rule.choices[-1]).spread
         slopes, levels = deviations(self.coordinates, spread[0])  # type: ignore[index]
         return slopes[..., : self.features], levels
 
     def middle(self) -> Posterior:
         """What is known of a task without rows."""
-        return self._average(self.rule.at(0), [m.middle() for m in self.members])
+        return self._average(self.rule.at(0))
 
     def adapt(self, tasks: Tasks, spread: bool = False) -> Posterior:
         """The models of some tasks in the user's units, as `Posterior` in the prior's coordinates.
@@ -118,7 +118,11 @@ class Prior:
         """
         if tasks.X.size and np.abs(tasks.X).max() > HUGE:
             raise FMRLError(f"a number is beyond {HUGE:g}", fix="scale X as in fit")
-        here = self.coordinates.tasks(replace(tasks, X=self._wide(tasks.X)))
+        wider = tasks if self.common is None else replace(tasks, X=self._wide(tasks.X))
+        here = self.coordinates.tasks(wider)
+        if len(here) == 1:
+            choice = self.rule.at(float(tasks.mass[0]))
+            return solved(self.members, choice.weights, here, spread)
         places = self.rule.places(tasks.mass)
         shape = (len(here), here.loss.outputs, here.X.shape[1])
         theta = np.empty(shape)
@@ -126,26 +130,17 @@ class Prior:
         for place in np.unique(places):
             choice, alike = self.rule.choices[place], np.flatnonzero(places == place)
             some = here if len(alike) == len(here) else here.take(alike)
-            found = self._average(choice, solved(self.members, choice.weights, some, spread))
+            found = solved(self.members, choice.weights, some, spread)
             theta[alike] = found.theta
             if wide is not None:
                 wide[alike] = found.spread
         return Posterior(theta, wide)
 
-    @staticmethod
-    def _average(choice: Choice, said: list[Posterior | None]) -> Posterior:
-        """The weighted average of the members' models; covariances with their disagreement."""
-        pairs = [(w, s) for w, s in zip(choice.weights, said, strict=True) if w and s is not None]
-        if len(pairs) == 1:
-            return pairs[0][1]
-        theta = sum(w * s.theta for w, s in pairs)
-        if pairs[0][1].spread is None:
-            return Posterior(theta, None)  # type: ignore[arg-type]
-        spread = 0.0
-        for w, s in pairs:
-            off = s.theta - theta
-            spread = spread + w * (s.spread + off[..., :, None] * off[..., None, :])
-        return Posterior(theta, spread)  # type: ignore[arg-type]
+    def _average(self, choice: Choice) -> Posterior:
+        """What a choice takes a task without rows for."""
+        said = [m.middle() for m in self.members]
+        theta, wide = (np.stack(a) for a in zip(*said, strict=True))
+        return averaged(np.array(choice.weights), theta, wide)
 
     def models(self, tasks: Tasks) -> tuple[np.ndarray, np.ndarray]:
         """Coefficients [T, outputs, f] and intercepts [T, outputs] of some tasks, in the user's
@@ -219,7 +214,8 @@ class _Linear(BaseEstimator):
         """Take the model of one task, theta [outputs, width], which saw so many rows."""
         here, outputs = self.prior.coordinates, self.prior.loss.outputs
         coef, intercept = here.model(model.theta.ravel(), outputs)
-        coef, self.common_coef_ = np.split(coef, [self.prior.features], axis=1)
+        own = self.prior.features
+        coef, self.common_coef_ = coef[:, :own], coef[:, own:]
         self.coef_, self.intercept_, self._theta = coef, intercept, model.theta
         encoder = self.encoder_
         self.n_features_in_ = len(encoder.columns) if encoder else coef.shape[1]

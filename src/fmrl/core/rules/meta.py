@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from fmrl.core.arrays import Array, constant, floats, full, namespace, to_numpy
+from fmrl.core.arrays import Array, certain, constant, floats, full, namespace, to_numpy
 from fmrl.core.domains import Domain
 from fmrl.core.values import Value
 from fmrl.errors import FMRLError
@@ -148,11 +148,11 @@ def running(memory: Array, values: Array) -> Array:
 
 def _mean(moment: Array, total: Array, phi: Array) -> tuple[Array, Array]:
     """moment/total, or phi where nothing weighs anything; and the total."""
-    xp = namespace(phi)
-    known = (total > 0)[..., None]
-    return xp.where(
-        known, moment / xp.where(known, total[..., None], xp.ones_like(moment)), phi
-    ), total
+    xp, known = namespace(phi), total > 0
+    if certain(known):
+        return moment / total, total
+    known = known[..., None]
+    return xp.where(known, moment / xp.where(known, total[..., None], 1.0), phi), total
 
 
 @dataclass(frozen=True)

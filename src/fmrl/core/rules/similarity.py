@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
-from fmrl.core.arrays import Array, full, namespace, norm, stacked
+from fmrl.core.arrays import Array, certain, full, namespace, norm, stacked
 from fmrl.core.domains import Domain
 from fmrl.core.rules.meta import End, running
 from fmrl.core.values import Value
@@ -268,7 +268,8 @@ class AverageDeviation(Measured):
         An optimum where phi has no mass is infinitely far. No finite step helps it, so it has no
         say in the step."""
         xp, far = namespace(phi), domain.divergence(end.theta, phi)
-        return xp.where(xp.isfinite(far), far, xp.zeros_like(far))
+        near = xp.isfinite(far)
+        return far if certain(near) else xp.where(near, far, 0.0)
 
     def follow(self, guess, memory, measured, sigma):
         """The roots of growing sums."""
@@ -281,5 +282,7 @@ class AverageDeviation(Measured):
     def _root(self, guess: Array, total: Array, spread: Array) -> Array:
         # D = 0 would mean eta = 0, a step from which no update vector ever deviates again.
         xp, known = namespace(guess), spread > 0
-        mean = spread / xp.where(known, total, xp.ones_like(total))
+        if certain(known):
+            return xp.asarray(xp.sqrt(spread / total))
+        mean = spread / xp.where(known, total, 1.0)
         return xp.where(known, xp.sqrt(mean), guess)
