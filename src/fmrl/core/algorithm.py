@@ -72,9 +72,7 @@ class Round(NamedTuple):
 
 
 def bound(divergence: Array, eta: Array, lipschitz: Array, rounds: Array) -> Array:
-    """B_R(θ*‖phi)/eta + eta·G²·m; with eta = 0 there was nothing to learn and the bound is 0 or
-    infinite.
-    """
+    """B_R(θ*‖phi)/eta + eta·G²·m; with eta = 0 nothing was to be learned: 0 or infinite."""
     xp = namespace(eta)
     moving = eta > 0
     first = divergence / xp.where(moving, eta, xp.ones_like(eta))
@@ -198,10 +196,8 @@ class FMRL(Value):
         game = task.open()
         return self.step_solved(self.starting(state, game), game)
 
-    def step_solved(
-        self, state: State, game: Game, best: Solution | None = None
-    ) -> tuple[State, Round]:
-        """Play one opened task, whose optimum may be known."""
+    def step_solved(self, state: State, game: Game, best: Any = None) -> tuple[State, Round]:
+        """`step` on an opened task; best: its optimum, where it is known."""
         round, end = self.play(state, game, best)
         return self.advance(state, end), round
 
