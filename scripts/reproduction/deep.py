@@ -110,7 +110,8 @@ def _again(record: dict | None, before: list[dict]) -> str:
     moved = stdev(r["ours"] - first[r["run"]] for r in rows if r["run"] in first)
     outside = [f"`{r['run']}` {100 * r['difference']:+.2f}" for r in rows if not r["within"]]
     return flow(f"""The same settings and seed once more, with the engine as it is now, in one
-        command of {record["training seconds"]:.0f} seconds (`{record["command"]}`):
+        command, {record["training seconds"]:.0f} seconds of training and evaluation and
+        {record["seconds from start to end"]:.0f} from its start to its end (`{record["command"]}`):
         {len(rows) - len(outside)} of {len(rows)} within (outside, in points:
         {", ".join(outside)}). Between the two, a setting moves by {100 * moved:.1f} points
         (standard deviation).""")
