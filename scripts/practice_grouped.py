@@ -25,6 +25,7 @@ from groups.summary import (  # noqa: E402
     coverage,
     coverage_error,
     nonlinear,
+    outside_by_chance,
     tally,
 )
 from reproduction import markdown  # noqa: E402
@@ -177,7 +178,8 @@ def _intervals(data: dict[str, Any]) -> list[str]:
     about = f"Share of scored rows inside, on the regressions with at least {COVER} groups: mean "
     about += "over sets at 1 / 2 / 4 / 8 rows, the lowest and the highest of all columns, how many "
     about += "lie outside 87–93 %, and how many further from 90 % than two standard errors, with "
-    about += "whole groups as what is drawn: one in twenty by chance."
+    about += "whole groups as what is drawn: one in twenty by chance. Exact intervals whose "
+    about += "coverage has the standard errors of `fmrl`'s would lie outside in "
     rows = []
     for method in (OURS, *PEERS):
         given = [
@@ -189,6 +191,8 @@ def _intervals(data: dict[str, Any]) -> list[str]:
             continue
         cover = [coverage(*one) for one in given]
         errors = [v for one in given for v in coverage_error(*one).values()]
+        if method == OURS:
+            about += f"{outside_by_chance(errors):.1f} columns."
         every = [v for c in cover for v in c.values()]
         means = [f"{np.mean([c[k] for c in cover if k in c]):.3f}" for k in SHOTS]
         outside = sum(not 0.87 <= v <= 0.93 for v in every)

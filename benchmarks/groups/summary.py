@@ -143,6 +143,16 @@ def coverage_error(record: Record, shape: Record) -> dict[int, float]:
     return found
 
 
+def outside_by_chance(errors: list[float]) -> float:
+    """How many columns of exact 90 % intervals would lie outside 87–93 %, given the standard errors
+    of their coverage.
+
+    >>> round(outside_by_chance([0.03, 0.01]), 2)
+    0.32
+    """
+    return sum(math.erfc(0.03 / max(e, 1e-12) / math.sqrt(2)) for e in errors)
+
+
 def calibration_error(bins: np.ndarray) -> float:
     """Expected calibration error: rows fall into bins by probability of class 1; the mean distance
     of the bins' mean probability from their rate, weighted by rows.

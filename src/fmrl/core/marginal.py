@@ -313,14 +313,17 @@ def _of_rank(H: Array, family: Any) -> Array:
 
 
 def _change(old: Gaussian, new: Gaussian, told: Moments) -> float:
-    """How far a step moved what a task's rows are weighed against: variances, relatively and by how
-    much of them the rows can tell, and the mean in units of its own uncertainty.
+    """How far a step moved what a task's rows are weighed against: variances and correlations,
+    relatively and by how much of them the rows can tell, and the mean in units of its own
+    uncertainty.
     """
     xp = namespace(new.mean)
-    a, b = (xp.linalg.diagonal(g.covariance) / g.noise for g in (old, new))
-    some = xp.nonzero(a > 0)[0]
-    told_share = xp.linalg.diagonal(told.gain) / told.tasks
-    change = xp.abs(xp.take(b, some) / xp.take(a, some) - 1) * told_share
+    size = xp.linalg.diagonal(old.covariance) / old.noise
+    some = xp.nonzero(size > 0)[0]
+    step = new.covariance / new.noise - old.covariance / old.noise
+    step = xp.take(xp.take(step, some, axis=0), some, axis=1)
+    share = xp.sqrt(xp.linalg.diagonal(told.gain) / told.tasks / xp.take(size, some))
+    change = xp.abs(step) * share[:, None] * share
     move = new.mean - old.mean
     sure = dot(move, apply(new.information, move)) / new.noise / move.shape[-1]
     most = xp.max(change) if change.shape[0] else xp.zeros_like(sure)

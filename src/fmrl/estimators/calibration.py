@@ -238,6 +238,16 @@ def _choice(
     errors: tuple[float, ...] = ()
     if squared:
         noise = sum(w * m.noise for w, m in zip(weights, group, strict=True))
-        ratio = np.abs(z - own.target)[..., 0] / np.sqrt(variance[..., 0] + noise)
-        errors = tuple(quantiles(ratio[own.weight > 0], own.weight[own.weight > 0]))
+        some = zip(*(_widths(s, weights, noise) for s in near), strict=True)
+        errors = tuple(quantiles(*map(np.concatenate, some)))
     return Choice(n, tuple(weights.tolist()), moderation, score, errors)
+
+
+def _widths(s: Answers, weights: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
+    """Errors of held-out rows in predicted deviations, and how much each counts: rows, not tasks,
+    are to be covered.
+    """
+    z, variance = averaged(s, weights)
+    ratio = np.abs(z - s.target)[..., 0] / np.sqrt(variance[..., 0] + noise)
+    there = s.weight > 0
+    return ratio[there], (s.weight * there.sum(axis=1, keepdims=True))[there]

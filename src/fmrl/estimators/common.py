@@ -31,7 +31,7 @@ ROWS, TASKS = 60, 6  # below, "auto" does not try trees
 HOPELESS = {False: (1.4, 1.0, 1.0), True: (1.08, 1.0, 1.0)}  # times it, above which none larger is
 NEAR = 1.02  # times the loss of a linear model, above which trees are not worth a column
 FAR = 8.0  # log-odds beyond are cut: a leaf of one class is not certain of it
-SIZES = ((50, 4, 3), (100, 8, 4), (100, 16, 6))  # steps, leaves and depth of boosted trees
+SIZES = ((50, 4, 3), (100, 8, 4), (200, 16, 6))  # steps, leaves and depth of boosted trees
 
 Answer = Callable[[np.ndarray], np.ndarray]  # rows [n, f] to columns [n, k]
 Fit = Callable[[np.ndarray, np.ndarray, Any, int], Answer]  # X, y, weights, number of classes
