@@ -57,6 +57,12 @@ AGAIN = {
         "estimator/3/small",
         "command/3",
     ],
+    "correlations rest before an estimate of a covariance ends; up to 200 trees": [
+        "estimator",
+        "online",
+        "command/3",
+        "command/regression",
+    ],
 }
 CLOSE = {"solver": 1e-9, "torch": 1e-9}  # of the scale of the array; "exact" is bit for bit
 
