@@ -87,12 +87,12 @@ def by_loop(net, tasks, steps, count, protocol, step, loss, score):
 @pytest.mark.parametrize("protocol", ["transductive", "inductive"])
 def test_own_tasks_with_queries(protocol):
     tasks, net = Arrays(ragged(outputs=0), batch=3, steps=1), make_net()
-    found = evaluate(net, tasks, 6, protocol=protocol, count=9, within=SGD(0.3))
+    found = evaluate(net, tasks, 6, protocol=protocol, count=4, within=SGD(0.3))
     loop = by_loop(
         net,
         tasks,
         6,
-        9,
+        4,
         protocol,
         0.3,
         F.cross_entropy,
@@ -100,8 +100,8 @@ def test_own_tasks_with_queries(protocol):
     )
     assert found.what == "accuracy" and found.tasks.tolist() == pytest.approx(loop, abs=1e-12)
     assert len(set(loop)) > 2
-    losses = evaluate(net, tasks, 6, protocol=protocol, count=9, within=SGD(0.3), what="loss")
-    expected = by_loop(net, tasks, 6, 9, protocol, 0.3, F.cross_entropy, F.cross_entropy)
+    losses = evaluate(net, tasks, 6, protocol=protocol, count=4, within=SGD(0.3), what="loss")
+    expected = by_loop(net, tasks, 6, 4, protocol, 0.3, F.cross_entropy, F.cross_entropy)
     assert losses.tasks.tolist() == pytest.approx(
         expected, abs=1e-12
     ) and losses.loss == pytest.approx(np.mean(expected))
@@ -115,11 +115,11 @@ def test_regression_is_judged_by_its_loss(outputs):
         return F.mse_loss(out if y.ndim == 2 else out[:, 0], y)
 
     found = evaluate(
-        net, tasks, 6, protocol="inductive", count=9, within=SGD(0.1), loss=squared_error
+        net, tasks, 6, protocol="inductive", count=4, within=SGD(0.1), loss=squared_error
     )
     assert found.what == "loss"
     assert found.tasks.tolist() == pytest.approx(
-        by_loop(net, tasks, 6, 9, "inductive", 0.1, loss, loss), abs=1e-12
+        by_loop(net, tasks, 6, 4, "inductive", 0.1, loss, loss), abs=1e-12
     )
     with pytest.raises(FMRLError, match="measured the loss"):
         _ = found.accuracy
@@ -136,7 +136,7 @@ def test_regression_is_judged_by_its_loss(outputs):
     trainer = MetaTrainer(
         net, SGD(0.1), loss=squared_error, meta_batch=2, meta=Interpolate(1.0, 1.0, 1)
     ).fit(tasks, 3)
-    assert evaluate(trainer, tasks, 6, protocol="inductive", count=9) != found
+    assert evaluate(trainer, tasks, 6, protocol="inductive", count=4) != found
     X, y, _, _ = ragged(outputs=outputs)[1]
     one = adapt(net, X, y, 1, within=SGD(0.1), loss=squared_error)
     plain = copy.deepcopy(net)
@@ -365,3 +365,28 @@ def test_test_classes_that_were_trained_on_are_named(recwarn):
         (pool, again, [0, 1], [0, 1]),
     ):
         assert said(*quiet) == []
+
+
+def test_tasks_of_a_list_are_judged_once():
+    """A task judged twice says nothing new, and made the interval too narrow."""
+    rng = np.random.default_rng(0)
+    made = [(rng.normal(size=(4, 2)), [0, 1, 0, 1], rng.normal(size=(6, 2)), [0, 1] * 3)] * 7
+    tasks, net = Arrays(made, batch=4, steps=2), torch.nn.Linear(2, 2)
+    how = {"protocol": "inductive", "within": SGD(0.1), "compare": False}
+    found = evaluate(net, tasks, 2, **how)
+    assert len(found.tasks) == 7
+    with pytest.warns(RuntimeWarning, match="there are 7 test tasks"):
+        assert evaluate(net, tasks, 2, count=20, **how) == found
+    assert len(evaluate(net, tasks, 2, count=3, **how).tasks) == 3
+
+
+def test_numbers_that_are_not_finite_are_refused():
+    X, y = np.ones((4, 2)), np.zeros(4)
+    net, how = torch.nn.Linear(2, 1), {"within": SGD(0.1), "loss": squared_error}
+    bad = np.where(np.arange(4) == 2, np.nan, 1.0)
+    for rows, targets in ((X * bad[:, None], y), (X, bad)):
+        with pytest.raises(FMRLError, match="not finite"):
+            adapt(net, rows, targets, 3, **how)
+        tasks = Arrays([(rows, targets, X, y)], batch=4, steps=3)
+        with pytest.raises(FMRLError, match="1 of 1 test tasks is not a finite number"):
+            evaluate(net, tasks, 3, protocol="inductive", compare=False, **how)

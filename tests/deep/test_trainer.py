@@ -30,9 +30,11 @@ from fmrl.deep import (
     Interpolate,
     Layout,
     MetaTrainer,
+    Pool,
     SameConv2d,
     cross_entropy,
     load,
+    omniglot_net,
     save,
     squared_error,
     summed_cross_entropy,
@@ -576,3 +578,31 @@ def test_a_forked_process_trains_and_waits_for_no_thread_of_its_parent(tmp_path)
         "raise SystemExit(os.waitstatus_to_exitcode(os.wait()[1]))\n"
     )
     assert subprocess.run([sys.executable, script], timeout=100).returncode == 0
+
+
+def test_a_loss_that_is_not_finite_ends_the_fit_soon():
+    """At the chunk after, whether or not there are pauses, and with the number of the first."""
+    rng = np.random.default_rng(0)
+    pool = Pool.of(rng.normal(size=(60, 3)), np.repeat(np.arange(6), 10))
+    tasks = pool.tasks(2, 3, batch=3, steps=2)
+    trainer = MetaTrainer(
+        nn.Linear(3, 2).double(), SGD(1e300), loss=lambda o, y: o.square().sum((1, 2)), meta_batch=3
+    )
+    with pytest.raises(FMRLError, match=r"not a finite number at meta-iteration [12];"):
+        trainer.fit(tasks, 400, every=10)
+    assert trainer.iteration <= 20
+
+
+def test_passes_by_hand_do_not_depend_on_the_number_of_threads():
+    """Five tasks are one piece, or pieces of two and one: the one left over is no other way."""
+    rng = np.random.default_rng(0)
+    pool = Pool.of(rng.normal(size=(60, 12, 12)), np.repeat(np.arange(6), 10))
+    tasks, found = pool.tasks(3, 4, batch=4, steps=6), []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        try:
+            small = omniglot_net(3, filters=8, side=12, seed=0).double()
+            found.append(MetaTrainer(small, Adam(0.01), meta_batch=5).fit(tasks, 7).phi)
+        finally:
+            torch.set_num_threads(1)
+    assert (found[0] - found[1]).abs().max() < 1e-12

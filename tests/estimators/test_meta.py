@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from sklearn import config_context
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -418,3 +419,22 @@ def test_members_are_scored_on_tasks_they_have_not_seen():
     for name in range(10):
         assert sum(name not in s for s in seen) == 1
     assert len(sheet.weight) == 10 * 4  # tasks, repeats
+
+
+@pytest.mark.parametrize("stopped", [KeyboardInterrupt, ValueError])
+def test_a_fit_that_is_stopped_leaves_what_was_there(stopped, monkeypatch):
+    X, y, task = regression()
+    est = fmrl.MetaRegressor(common="linear").fit(X, y, task=task)
+    before, names = est.predict(X[:9], task=task[:9]), list(est.tasks_)
+    new = fmrl.MetaRegressor(common="linear")
+
+    def stop(*_, **__):
+        raise stopped
+
+    monkeypatch.setattr("fmrl.estimators.learning.calibrate", stop)
+    for one in (est, new):
+        with pytest.raises(stopped):
+            one.fit(X + 1, 2 * y, task=task)
+    assert np.array_equal(est.predict(X[:9], task=task[:9]), before) and list(est.tasks_) == names
+    with pytest.raises(NotFittedError):
+        new.predict(X)

@@ -120,25 +120,37 @@ def test_an_exception_inside_leaves_no_trace():
 
 @pytest.fixture(scope="module")
 def learned():
-    """A classifier and a regressor that no stream has changed yet."""
-    made = {fmrl.MetaClassifier: classification(), fmrl.MetaRegressor: regression()}
-    return [kind().fit(X, y, task=task) for kind, (X, y, task) in made.items()]
+    """A classifier, a regressor and a classifier of two, which no stream has changed yet."""
+    X, y, task = classification()
+    two = fmrl.MetaClassifier().fit(X, y % 2, task=task)
+    made = {fmrl.MetaClassifier: (X, y, task), fmrl.MetaRegressor: regression()}
+    return [*(kind().fit(X, y, task=task) for kind, (X, y, task) in made.items()), two]
 
 
 BAD = [[1.0, 2.0], [np.nan] * 4, "text", ["1"] * 4, [1j] * 4, [[1.0] * 4], 3.0, [np.inf] * 4]
 
 
+@pytest.mark.parametrize("kind", ["classes", "numbers", "two classes"])
 @pytest.mark.parametrize("row", [*BAD, np.full(4, 1e120), np.ones((4, 1)), np.ones(5)])
-def test_bad_rows_are_refused_and_change_nothing(row, learned):
-    X, y, _ = classification()
-    t = learned[0].task()
-    t.learn(X[0], y[0])
+def test_bad_rows_are_refused_and_change_nothing(row, kind, learned):
+    X, y, _ = regression() if kind == "numbers" else classification()
+    y = y % 2 if kind == "two classes" else y
+    t, fresh = (learned[["classes", "numbers", "two classes"].index(kind)].task() for _ in "12")
+    for one in (t, fresh):
+        one.learn(X[0], y[0])
     theta = t.theta
+    t.predict(X[1])
     with pytest.raises(fmrl.FMRLError):
         t.learn(row, y[0])
-    with pytest.raises(fmrl.FMRLError, match="not one of the classes"):
-        t.learn(X[0], "nobody")
-    np.testing.assert_array_equal(t.theta, theta)
+    with pytest.raises(fmrl.FMRLError):
+        t.predict(row)
+    if kind != "numbers":
+        with pytest.raises(fmrl.FMRLError, match="not one of the classes"):
+            t.learn(X[0], "nobody")
+    assert np.array_equal(t.theta, theta) and t.rounds == 1
+    for one in (t, fresh):
+        one.learn(X[1], y[1])
+    assert np.array_equal(t.theta, fresh.theta)
 
 
 def test_learning_what_was_just_predicted_is_learning_it():
@@ -239,3 +251,26 @@ def test_labels_that_are_none(label, learned):
     for est in learned:
         with pytest.raises(fmrl.FMRLError):
             est.task().learn(np.zeros(4), label)
+
+
+def test_a_table_is_no_row_and_a_stream_says_what_it_is(learned):
+    pd = pytest.importorskip("pandas")
+    pl = pytest.importorskip("polars")
+    X, y, _ = classification()
+    t = learned[0].task(name="ann")
+    for table in (pd.DataFrame(X[:1]), pl.DataFrame(X[:1])):
+        with pytest.raises(fmrl.FMRLError, match="takes a row, not a table"):
+            t.predict(table)
+    t.learn(X[0], y[0])
+    assert repr(t) == "OpenTask(name='ann', open, 1 rounds)"
+
+
+def test_rows_of_a_frame_with_columns_of_several_kinds(learned):
+    pd = pytest.importorskip("pandas")
+    X, y, _ = classification()
+    frame = pd.DataFrame({"a": X[:3, 0], "b": [1, 2, 3], "c": [True, False, True], "d": X[:3, 1]})
+    plain, mixed = learned[0].task(), learned[0].task()
+    for i in range(3):
+        row = frame.iloc[i]
+        assert row.dtype == object
+        assert mixed.learn(row, y[i]) == plain.learn(frame.to_numpy(float)[i], y[i])

@@ -170,7 +170,11 @@ def adapt(
         loop.number.fill_(seed)
     start.put(loop, torch.zeros(1, dtype=torch.int64, device=start.phi.device))
     loop.play()
-    return _to_predict(Layout.of(start.module).module(start.module, ends(loop)[0]))
+    theta = ends(loop)[0]
+    if not bool(torch.isfinite(theta).all()):
+        fix = "take a smaller step, and look for NaN among X and y"
+        raise FMRLError("the adapted network holds numbers that are not finite", fix=fix)
+    return _to_predict(Layout.of(start.module).module(start.module, theta))
 
 
 def _to_predict(module: nn.Module) -> nn.Module:

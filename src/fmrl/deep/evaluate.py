@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -18,7 +19,7 @@ from fmrl.deep.engines.inner import InnerLoop, capture
 from fmrl.deep.evaluation import BothProtocols, Evaluation, Variety, warn_of_shared
 from fmrl.deep.losses import Loss, squared_error
 from fmrl.deep.networks import present
-from fmrl.deep.tasks import Queried, TasksWithQueries
+from fmrl.deep.tasks import Arrays, Queried, TasksWithQueries
 from fmrl.deep.trainer import MetaTrainer
 from fmrl.errors import FMRLError
 
@@ -33,7 +34,7 @@ ADAPTED = "adapted"
 def evaluate(
     learner: MetaTrainer | nn.Module | Start,
     episodes: TasksWithQueries | Sequence[TasksWithQueries], steps: int = 50, *, protocol: str,
-    count: int = 1000, start: int = 0,
+    count: int | None = None, start: int = 0,
     within: Any = None, runs: Sequence[int] | None = None, loss: Loss | None = None,
     what: str | None = None, compare: bool = True, progress: bool = True,
 ) -> Evaluation | BothProtocols | list[Evaluation] | list[BothProtocols]:  # fmt: skip
@@ -56,7 +57,7 @@ def evaluate(
             them together; "inductive" gives each query alone, in one batch with the task's samples;
             "both" judges the same adapted networks under both. There is no default: the two differ
             by points.
-        count: Test tasks.
+        count: Test tasks. Left out, all of `Arrays`, and 1,000 of a pool's.
         start: Number of the first of them.
         within: `SGD`, `Adam` or `DoG`, for a module (default ``Adam()``); `Fading`, for a trainer
             that has learned its step.
@@ -72,17 +73,17 @@ def evaluate(
         sequences or a trainer with several runs.
 
     >>> from fmrl.deep import SGD, Arrays
-    >>> tasks = Arrays([(torch.eye(2), [0, 1], torch.eye(2), [0, 1])], batch=2, steps=1)
-    >>> evaluate(nn.Linear(2, 2), tasks, 100, protocol="inductive", count=2, within=SGD(0.5))
+    >>> tasks = Arrays([(torch.eye(2), [0, 1], torch.eye(2), [0, 1])] * 2, batch=2, steps=1)
+    >>> evaluate(nn.Linear(2, 2), tasks, 100, protocol="inductive", within=SGD(0.5))
     Evaluation(accuracy 1.0000 [1.0000, 1.0000], inductive, 2 tasks, 100 steps)
     """
     _one_of((*PROTOCOLS, "both"), protocol=protocol)
-    whole(1, count=count)
     whole(0, steps=steps, start=start)
     begin = Start.of(learner, runs, within, loss)
     chosen, listed = len(begin.phi), isinstance(episodes, (list, tuple))
     sources = list(episodes) if listed else [episodes] * chosen
     _check(sources, chosen, begin)
+    count = _count(count, sources)
     if isinstance(learner, MetaTrainer):
         warn_of_shared(learner.played.values(), sources)
     sources = [s.with_steps(steps) for s in sources]
@@ -130,6 +131,17 @@ def evaluate(
     return results if several else results[0]
 
 
+def _count(asked: int | None, sources: list[Any]) -> int:
+    """Test tasks: those asked for, but none twice, which would say how sure it is and be wrong."""
+    whole(1, count=1 if asked is None else asked)
+    there = min([len(s.sizes) for s in sources if isinstance(s, Arrays)], default=None)
+    if there is not None and (asked or 0) > there:
+        what = f"there are {there} test tasks, and each is judged once, not {asked} in all"
+        warnings.warn(what, RuntimeWarning, stacklevel=3)
+    most = asked or 1000
+    return most if there is None else min(most, there)
+
+
 class Scores:
     """Scores of tasks by who made them and under which protocol."""
 
@@ -147,6 +159,9 @@ class Scores:
         """Of the tasks ``own``; a way that could not be tried on all of them is left out."""
         rows = {name: scores[own].clone() for name, scores in self.held[protocol].items()}
         adapted = rows.pop(ADAPTED)
+        if bad := int((~adapted.isfinite()).sum()):
+            what = f"the {what} of {bad} of {len(adapted)} test tasks is not a finite number"
+            raise FMRLError(what, fix="take a smaller step, and look for NaN among the inputs")
         beside = {name: row for name, row in rows.items() if not bool(row.isnan().any())}
         return Evaluation(adapted, protocol, steps, what, beside, variety)
 

@@ -173,11 +173,11 @@ class MetaTrainer:
         if hasattr(self.update, "longer"):
             sources = self.update.longer(sources)
         deadline, late = None if seconds is None else time.monotonic() + seconds, False
+        asked = None  # whether the last losses are finite
         while self.iteration < iterations and not late:
             self._prepare(sources, rounds, kind)
             due = iterations if every is None else (self.iteration // every + 1) * every
             stop = min(iterations, due)
-            asked = None
             while self.iteration < stop and not late:
                 late = self._chunk(sources, min(self.engine.chunk, stop - self.iteration), deadline)
                 before, asked = asked, ask_finite(self.losses[-1])
@@ -229,7 +229,7 @@ class MetaTrainer:
         if len(bad):
             at = self.iteration - sum(map(len, self.losses[chunk:])) + int(bad[0, 0]) + 1
             what = f"the loss of run {int(bad[0, 1])} is not a finite number at meta-iteration {at}"
-            fix = "take a smaller step (or first guess), and look for NaN among the inputs"
+            fix = "look for NaN among the inputs, or take a smaller step or first guess; begin anew"
             raise FMRLError(what, fix=fix)
 
     def firsts(self, sources: Sequence[Tasks]) -> list[int]:

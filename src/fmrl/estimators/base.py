@@ -70,7 +70,7 @@ class Meta(TasksSeen):
                 is then no feature; without it all rows are one task.
             sample_weight: How much each row counts [n].
         """
-        with self._lock:
+        with self._lock, self._kept():
             X, y, weight, task = self._check(X, y, sample_weight, task, reset=True)
             weight, X, y, ids = weighed(weight, X, y, task_ids(task, len(y)))
             self._reset()

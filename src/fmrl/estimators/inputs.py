@@ -14,6 +14,8 @@ from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators.encoding import as_numpy
 
+LARGE = 1e100  # of a weight: what is multiplied by more could overflow
+
 
 def back(values: np.ndarray, like: Any) -> Any:
     """Numbers go back as the kind of array that came in; labels that are not numbers stay NumPy."""
@@ -45,6 +47,10 @@ def weights(given: Any, X: np.ndarray) -> np.ndarray | None:
     found = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
     if not found.any():  # newer versions of scikit-learn say so themselves
         raise FMRLError("sample weights must contain at least one non-zero number")
+    if found.max() > LARGE:
+        raise FMRLError(
+            f"a sample weight is above {LARGE:g}", fix="divide all of them by the largest"
+        )
     return found
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
@@ -69,6 +70,18 @@ class Learning(Running):
                 if self._stale:
                     self._learn()
         return self._prior
+
+    @contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Whatever stops a `fit`, the estimator stays what it was before."""
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            for name in vars(self).keys() - before.keys():
+                del vars(self)[name]
+            vars(self).update(before)
+            raise
 
     def _reset(self) -> None:
         for name in FITTED:

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Sequence
 from math import exp, log1p, sqrt
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
@@ -110,6 +111,10 @@ class OpenTask:
         self._kept: deque[bytes] = deque(maxlen=KEPT)
         self._targets: deque[float] = deque(maxlen=KEPT)
 
+    def __repr__(self) -> str:
+        state = "open" if self.open else "closed"
+        return f"OpenTask(name={self.name!r}, {state}, {self.rounds} rounds)"
+
     def __enter__(self) -> Self:
         return self
 
@@ -147,11 +152,16 @@ class OpenTask:
 
     def _read(self, x: Any) -> np.ndarray:
         """A row of any kind as numbers."""
+        if hasattr(x, "columns"):
+            fix = "give frame.iloc[0] or frame.row(0), or many rows to learn_many"
+            raise FMRLError("a stream takes a row, not a table", round=self.rounds, fix=fix)
         named = type(x) is not np.ndarray and self._names is not None and hasattr(x, "iloc")
         if named and list(x.index) != self._names:
             fix = f"give the columns in the order {', '.join(map(repr, self._names[:10]))}"
             raise FMRLError("a row has other columns than fit", round=self.rounds, fix=fix)
         x = read_row(self._owner, x) if self._plain is None else x
+        if getattr(x, "dtype", None) == object and all(isinstance(v, Real) for v in x):
+            x = np.array([float(v) for v in x])  # a row of a frame with columns of several kinds
         row = np.empty(self._shape)
         try:
             if np.shape(x) == self._shape:

@@ -83,7 +83,7 @@ class Numbers(OpenTask):
     def _move(self, found, y):
         try:
             target = self._coordinates.target(float(y))
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number") from None
         under_phi, under_total, square = found
         z = self._shrink * (under_phi - self._eta * under_total)

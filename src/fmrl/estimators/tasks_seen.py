@@ -116,7 +116,7 @@ class TasksSeen(Learning):
             lines.append(f"  rows around their task's model: {prior.noise**0.5:.3g}")
         if prior.common is not None:
             lines.append(
-                "all tasks share a part that is not linear, which coef_ does not show; "
+                "all tasks share a part that need not be linear, which coef_ does not show; "
                 "common='linear' leaves it out"
             )
         return "\n".join([*lines, str(prior.environment)])

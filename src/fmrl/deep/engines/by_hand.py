@@ -24,6 +24,7 @@ from torch import nn
 from fmrl.deep.networks import HOOKS, Layout, SameConv2d
 
 aten = torch.ops.aten
+LARGE = 2**18  # numbers in a task's patches, above which each task goes alone on a CPU
 POOL = ([2, 2], [2, 2], [0, 0], [1, 1])  # kernel, stride, padding, dilation
 
 
@@ -132,7 +133,8 @@ class Gradient:
     def __init__(self, plan: Plan, tasks: int, batch: int, scale: float, device, dtype):
         self.plan, self.scale = plan, scale
         # torch's own batch norm passes over y less often, but knows one task.
-        self.alone = tasks == 1 and torch.device(device).type == "cpu"
+        large = torch.device(device).type == "cpu" and plan.patches(batch) > LARGE
+        self.alone = tasks == 1 and large  # small ones would differ by how many are left over
 
         def floats(*shape):
             return torch.zeros(tasks, *shape, dtype=dtype, device=device)

@@ -31,7 +31,6 @@ from fmrl.errors import FMRLError
 
 PATHS = (*FORMS, "fused", "by hand")
 CPU_TASKS = 5  # that the caches hold
-CPU_PATCHES = 2**18  # numbers in a task's patches, above which each goes alone
 PATCHES = 2**30  # numbers that the patches of a piece may take on a GPU
 
 
@@ -77,7 +76,7 @@ class InnerLoop:
         if device.type == "cpu" and path == "auto":
             # A thread with tasks of its own does not wait for others at every product.
             large = self.plain_cpu and not dense
-            large = large or (self.hand is not None and self.hand.patches(batch) > CPU_PATCHES)
+            large = large or (self.hand is not None and self.hand.patches(batch) > by_hand.LARGE)
             self.piece = min(self.piece, 1 if large else CPU_TASKS, each_of(tasks))
         elif self.hand is not None and not self.pooled:
             self.piece = min(self.piece, max(1, PATCHES // self.hand.patches(batch)))
