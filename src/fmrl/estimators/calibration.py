@@ -64,8 +64,10 @@ class Rule:
 
         >>> none, two = Choice(0, (1.0,), 0.0, -1.0), Choice(2, (1.0,), 0.0, -0.5)
         >>> rule = Rule((none, two, Choice(8, (1.0,), 0.0, -0.2)))
-        >>> rule.at(5).rounds, rule.at(0).rounds
-        (8, 0)
+        >>> rule.at(5).rounds, rule.at(0).rounds, rule.at(4).rounds
+        (8, 0, 2)
+        >>> rule.places(np.array([5, 0, 4])).tolist()
+        [2, 0, 1]
         """
         if not rounds > 0 or len(self.choices) == 1:
             return self.choices[0]
@@ -76,8 +78,8 @@ class Rule:
         """Which of the choices is for so many rows, [T]."""
         if len(self.choices) == 1:
             return np.zeros(len(rounds), dtype=int)
-        sizes = np.log([c.rounds for c in self.choices[1:]])
-        near = np.abs(np.log(np.maximum(rounds, 1e-9))[:, None] - sizes).argmin(axis=1)
+        sizes, some = np.array([c.rounds for c in self.choices[1:]]), np.maximum(rounds, 1e-9)
+        near = np.maximum(some[:, None] / sizes, sizes / some[:, None]).argmin(axis=1)
         return np.where(rounds > 0, 1 + near, 0)
 
 

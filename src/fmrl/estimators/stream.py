@@ -160,8 +160,8 @@ class OpenTask:
             fix = f"give the columns in the order {', '.join(map(repr, self._names[:10]))}"
             raise FMRLError("a row has other columns than fit", round=self.rounds, fix=fix)
         x = read_row(self._owner, x) if self._plain is None else x
-        if getattr(x, "dtype", None) == object and all(isinstance(v, Real) for v in x):
-            x = np.array([float(v) for v in x])  # a row of a frame with columns of several kinds
+        if getattr(getattr(x, "dtype", None), "kind", "") == "O" and all(map(_real, x)):
+            x = np.array([*map(float, x)])  # a row of a frame with columns of several kinds
         row = np.empty(self._shape)
         try:
             if np.shape(x) == self._shape:
@@ -318,6 +318,10 @@ class OpenTask:
             if getattr(self._owner.history_.algo.similarity, "observes", None) == "norms":
                 seen = seen.sum(keepdims=True)  # type: ignore[union-attr]
             self._owner._close(self, End(theta, theta, sigma, seen, self._side))
+
+
+def _real(value: Any) -> bool:
+    return isinstance(value, Real)
 
 
 def _squares(rule: Any, like: np.ndarray) -> np.ndarray | None:
