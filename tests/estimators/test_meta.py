@@ -438,3 +438,14 @@ def test_a_fit_that_is_stopped_leaves_what_was_there(stopped, monkeypatch):
     assert np.array_equal(est.predict(X[:9], task=task[:9]), before) and list(est.tasks_) == names
     with pytest.raises(NotFittedError):
         new.predict(X)
+
+
+def test_a_state_that_is_pickled_does_not_change_with_the_estimator():
+    """A pickle is written after `__getstate__` has returned, while other threads may go on."""
+    X, y, task = regression()
+    est = fmrl.MetaRegressor(common="linear").fit(X, y, task=task)
+    state, tasks = est.__getstate__(), len(est.tasks_)
+    est.partial_fit(X[:9], y[:9], task="new").forget(task[0])
+    again = fmrl.MetaRegressor.__new__(fmrl.MetaRegressor)
+    again.__setstate__(state)
+    assert len(again.tasks_) == tasks and task[0] in again.tasks_ and "new" not in again.tasks_

@@ -6,6 +6,7 @@ the run is first asked for.
 
 from __future__ import annotations
 
+import copy
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -101,11 +102,17 @@ class Running(BaseEstimator):
         return vars(self).setdefault("_guard", threading.RLock()) if guard is None else guard
 
     def __getstate__(self) -> dict[str, Any]:
+        """A copy, made while no other thread writes: who pickles it reads it later."""
         with self._lock:
             self._catch_up()
             state = dict(super().__getstate__())
-        del state["_guard"]
-        return state
+            del state["_guard"]
+            return copy.deepcopy(state)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        new = memo[id(self)] = type(self).__new__(type(self))
+        new.__setstate__(self.__getstate__())
+        return new
 
     def _new(self, names: Any) -> None:
         """Refuse tasks that were seen before."""
