@@ -23,7 +23,10 @@ from fmrl.files import atomic, from_json
 
 FORMAT = 1
 # What reading a file raises whose parts are there but do not fit together.
-WRONG = (AttributeError, AssertionError, IndexError, KeyError, TypeError, ValueError, OverflowError)
+WRONG = (
+    AttributeError, AssertionError, IndexError, KeyError, TypeError, ValueError, OverflowError,
+    SyntaxError,  # NumPy reads a dtype by Python's own parser
+)  # fmt: skip
 
 
 def save_state(state: State, path: str | os.PathLike) -> None:

@@ -18,10 +18,11 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, device, dot, full, namespace, norm
-from fmrl.core.domains import Domain, Euclidean
+from fmrl.core.domains import Domain, Euclidean, Simplex
 from fmrl.core.samples import Samples
 
 RELATIVE, ABSOLUTE = 1e-10, 1e-13  # the promise: of the value, and of the loss at the start
+FAINT = 1e-12  # of the value, above which a gap includes what rounding of Xᵀu can hide
 
 
 class Method(IntEnum):
@@ -159,6 +160,17 @@ class Objective(NamedTuple):
         if not bool(xp.all(self.kept(theta, value, gap))):
             gap = xp.minimum(gap, self.gap(theta, z, slopes))
         return Found(theta, value, self.least(value, gap), slopes, method)
+
+    def hidden(self, u: Array) -> Array:
+        """What rounding of q = Xᵀu can hide of a gap: ⟨δ, θ − v⟩, |δ| ≤ n·eps/2·|X|ᵀ|u| in every
+        place, for any θ and v of a bounded domain; [B].
+        """
+        xp, samples, n = namespace(u), self.samples, u.shape[-2]
+        simplex = isinstance(self.domain, Simplex)  # whose own diameter may be infinite
+        wide = math.sqrt(2) * (1.0 if simplex else self.domain.diameter(samples.dim))
+        size = norm(replace(samples, X=xp.abs(samples.X)).gather(xp.abs(u)))
+        most = (n + 2) * xp.finfo(u.dtype).eps / 2 * (wide if math.isfinite(wide) else 0.0) * size
+        return most if self.eta is None else self.eta * most
 
     def rounding(self, theta: Array, z: Array, u: Array) -> Array:
         """What the value changes by when the margins' terms are rounded: no gap below it means
