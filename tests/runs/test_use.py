@@ -168,7 +168,14 @@ def test_blocks_and_kinds_of_files_say_the_same(suffix, run, table, tmp_path, mo
         ".arrow": pl.read_ipc,
     }
     whole = pl.read_parquet(tmp_path / "whole.parquet")
-    assert read[suffix](tmp_path / f"said{suffix}").equals(whole)
+    found = read[suffix](tmp_path / f"said{suffix}")
+    assert found.columns == whole.columns
+    for name in whole.columns:  # tasks that are solved side by side may differ in the last bit
+        one, other = found[name].to_numpy(), whole[name].to_numpy()
+        if other.dtype.kind == "f":
+            np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+        else:
+            assert (one == other).all()
 
 
 def test_files_of_models_come_back_and_damage_is_refused(run, adapted, tmp_path):

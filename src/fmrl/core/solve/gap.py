@@ -17,7 +17,9 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from fmrl.core.arrays import Array, device, dot, full, namespace, norm
+import numpy as np
+
+from fmrl.core.arrays import Array, device, dot, full, namespace, norm, to_numpy
 from fmrl.core.domains import Domain, Euclidean, Simplex
 from fmrl.core.samples import Samples
 
@@ -161,16 +163,38 @@ class Objective(NamedTuple):
             gap = xp.minimum(gap, self.gap(theta, z, slopes))
         return Found(theta, value, self.least(value, gap), slopes, method)
 
-    def hidden(self, u: Array) -> Array:
-        """What rounding of q = Xᵀu can hide of a gap: ⟨δ, θ − v⟩, |δ| ≤ n·eps/2·|X|ᵀ|u| in every
-        place, for any θ and v of a bounded domain; [B].
+    def surely(self, theta: Array, value: Array, gap: Array, slopes: Array) -> Array:
+        """The gap, proved again where rounding of q = Xᵀu could hide part of it: ⟨δ, θ − v⟩ with
+        |δ| ≤ n·eps/2·|X|ᵀ|u| in every place, for any θ and v of a bounded domain; [B].
         """
-        xp, samples, n = namespace(u), self.samples, u.shape[-2]
+        xp, samples = namespace(slopes), self.samples
         simplex = isinstance(self.domain, Simplex)  # whose own diameter may be infinite
         wide = math.sqrt(2) * (1.0 if simplex else self.domain.diameter(samples.dim))
-        size = norm(replace(samples, X=xp.abs(samples.X)).gather(xp.abs(u)))
-        most = (n + 2) * xp.finfo(u.dtype).eps / 2 * (wide if math.isfinite(wide) else 0.0) * size
-        return most if self.eta is None else self.eta * most
+        if not math.isfinite(wide):
+            return gap
+        size = norm(replace(samples, X=xp.abs(samples.X)).gather(xp.abs(slopes)))
+        size = (slopes.shape[-2] + 2) * wide * (size if self.eta is None else self.eta * size)
+        least = xp.maximum(FAINT * xp.abs(value), ABSOLUTE * self.start(theta))
+        doubtful = float(xp.finfo(slopes.dtype).eps) * size > least
+        if not bool(xp.any(doubtful)):
+            return gap
+        z = samples.margins(theta)
+        sure = self._sure(theta, slopes, wide) + self._excess(z, slopes)
+        if samples.loss.bend < math.inf:
+            own = self._sure(theta, samples.loss.slope(z, samples.target), wide)
+            sure = xp.minimum(sure, own)
+        return xp.where(doubtful, sure + float(np.finfo(np.longdouble).eps) * size, gap)
+
+    def _sure(self, theta: Array, u: Array, wide: float) -> Array:
+        """The second bracket with q in NumPy's longest numbers, and what rounding q leaves; [B]."""
+        long = [np.asarray(to_numpy(a), dtype=np.longdouble) for a in (u, self.samples.X)]
+        q = np.asarray(long[0].swapaxes(-1, -2) @ long[1], dtype=np.float64)
+        xp = namespace(theta)
+        q = xp.reshape(xp.asarray(q, dtype=theta.dtype, device=device(theta)), theta.shape)
+        rest = self._rest(theta, q)
+        left = float(xp.finfo(q.dtype).eps) * wide * norm(q)
+        left = left if self.eta is None else self.eta * left
+        return xp.maximum(rest, xp.zeros_like(rest)) + left
 
     def rounding(self, theta: Array, z: Array, u: Array) -> Array:
         """What the value changes by when the margins' terms are rounded: no gap below it means

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from fmrl.core.arrays import Array, constant, dot, full, namespace, to_numpy, zeros
 from fmrl.core.domains import Ball, Domain, Euclidean
 from fmrl.core.samples import Samples
-from fmrl.core.solve.gap import FAINT, Columns, Found, Method, Objective
+from fmrl.core.solve.gap import Columns, Found, Method, Objective
 from fmrl.core.solve.interior import interior, shortest
 from fmrl.core.solve.majorise import Rotation, descend, majorise
 from fmrl.core.solve.unbounded import prove
@@ -281,12 +281,11 @@ def _honest(problem: Objective, found: Found) -> tuple[Found, Array]:
         theta = xp.where(sound[..., None], theta, problem.domain.middle(theta))
         value = xp.where(sound, value, problem.value(theta, samples.margins(theta)))
         gap = xp.where(sound, gap, full((), math.inf, gap))
-    hidden = problem.hidden(samples.loss.slope(samples.margins(theta), samples.target))
-    gap = problem.least(value, xp.where(hidden > FAINT * xp.abs(value), gap + hidden, gap))
+    gap = problem.least(value, problem.surely(theta, value, gap, slopes))
     reason = xp.zeros_like(found.method)
     proved = problem.kept(theta, value, gap)
     if not bool(xp.all(proved)):
-        floor = 16 * problem.rounding(theta, samples.margins(theta), slopes) + 2 * hidden
+        floor = 16 * problem.rounding(theta, samples.margins(theta), slopes)
         rounding, limit, none = (xp.full_like(reason, int(code)) for code in list(Reason)[1:])
         why = xp.where(gap <= floor, rounding, xp.where(xp.isfinite(gap), limit, none))
         reason = xp.where(proved, reason, why)
