@@ -10,6 +10,8 @@ a new one to adapt to, the others scored. One thread.
         --variant "flat=fmrl.MetaRegressor(fit_intercept=False)"
     # the table alone, of one method against all others; --scores lists every score of every set
     python benchmarks/grouped.py --table --ours fmrl --scores
+    # the same on 28 sets that came later, records in results/practice/others
+    python benchmarks/grouped.py --others
     # fit and adapt against gpboost and the mixed model with slopes; two minutes
     python benchmarks/grouped.py --speed
 """
@@ -91,7 +93,8 @@ def main() -> None:
     parser.add_argument("--variant", action="append", default=[], metavar="NAME=EXPRESSION")
     parser.add_argument("--sets", default="", help="part of the names of the sets, | for several")
     parser.add_argument("--kind", choices=("regression", "binary"), help="one kind of sets")
-    parser.add_argument("--out", type=Path, default=store.FOLDER, help="folder of new records")
+    parser.add_argument("--out", type=Path, help="folder of new records")
+    parser.add_argument("--others", action="store_true", help="the sets of groups/others.py")
     parser.add_argument("--resume", action="store_true", help="with --only: keep what is there")
     parser.add_argument("--table", action="store_true", help="print the tables of the records only")
     parser.add_argument("--speed", action="store_true", help="measure speeds instead")
@@ -100,6 +103,8 @@ def main() -> None:
     parser.add_argument("--ours", help="the method of the table (default: the last that was run)")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
+    kept, all_sets = (store.OTHERS, sets.OTHERS) if args.others else (store.FOLDER, sets.NAMES)
+    args.out = args.out or kept
     if args.speed:
         with record("practice-grouped-speed", quick=args.quick) as entry:
             entry["results"] = speed.measured(args.quick)
@@ -108,9 +113,9 @@ def main() -> None:
         return
     names = [
         name
-        for name in sets.NAMES
+        for name in all_sets
         if any(part in name for part in args.sets.split("|"))
-        and args.kind in (None, "binary" if name in sets.BINARIES else "regression")
+        and args.kind in (None, "binary" if sets.is_binary(name) else "regression")
     ]
     methods = {"fmrl": ours.default} | PEERS
     variants = dict(text.split("=", 1) for text in args.variant)
@@ -124,10 +129,10 @@ def main() -> None:
         for method, expression in variants.items():
             run(method, ours.variant(expression), names, args.out, not args.resume)
     shapes = {name: shape(sets.load(name)) for name in names}
-    if len(names) == len(sets.NAMES) and not args.table:
+    if len(names) == len(all_sets) and not args.table:
         about = {"method": store.SHAPES, "described": {n: sets.describe(n) for n in names}}
         store.save(store.SHAPES, shapes, about, args.out)
-    folders = dict.fromkeys((store.FOLDER, args.out))
+    folders = dict.fromkeys((kept, args.out))
     records = {}
     for folder in folders:
         for method in store.methods(folder):

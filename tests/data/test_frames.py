@@ -2,11 +2,13 @@ import json
 import subprocess
 import sys
 import warnings
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 
 import narwhals as nw
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -92,6 +94,10 @@ def test_several_files_are_one_table(tmp_path):
         (["x", "x"], "classification", "only the class"),
         (range(2000), "regression", Squared()),
         ([0.0, 1.0], "regression", Squared()),
+        (["x", "y"], "regression", "is of type String; convert it to numbers$"),
+        ([date(2024, 1, 2), date(2024, 1, 3)], "regression", "is of type Date; convert"),
+        (["2024-01-02", "2024-01-03"], "auto", "dates as text .'2024-01-02'.; make it a number"),
+        (["2024-01-02", "x"], "auto", Logistic(("2024-01-02", "x"))),
     ],
 )
 def test_one_rule_finds_the_loss(values, kind, expected):
@@ -109,6 +115,24 @@ def test_one_rule_finds_the_loss(values, kind, expected):
             both()
     else:
         assert both() == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "said"),
+    [
+        ([0, 3, 8], "auto", ["from 0 to 8, which are taken for classes"]),
+        ([0, 3, 8], "classification", []),
+        ([0, 3, 8], "regression", []),
+        ([0, 1, 1], "auto", []),
+        (["a", "b", "c"], "auto", []),
+    ],
+)
+def test_counts_taken_for_classes_are_said_to_be(values, kind, said):
+    with warnings.catch_warnings(record=True) as log:
+        warnings.simplefilter("always")
+        infer_loss(pl.LazyFrame({"y": values}), "y", kind)
+    assert len(log) == len(said)
+    assert all(words in str(w.message) for words, w in zip(said, log, strict=True))
 
 
 def test_a_loss_can_be_given():
@@ -258,7 +282,7 @@ def test_missing_values():
     assert [t.X.tolist() for t in stream] == [[[0.0], [1.0]]]  # nor do they count for the scale
     with pytest.raises(TableError, match="the task 1 is empty"):
         arrays(HOLES[1:], missing="drop")
-    with pytest.raises(TableError, match="the target 'y' has no value in row 2"):
+    with pytest.raises(TableError, match=r"the target 'y' has no value in row 2 \(task 2\)"):
         arrays(HOLES.with_columns(y=pl.Series([1.0, 2.0, None, 3.0])), missing="mean")
     with pytest.raises(TableError, match="row 3 has no task id"):
         arrays(HOLES.with_columns(t=pl.Series([1, 1, 2, None])), missing="mean")
@@ -291,12 +315,38 @@ def test_a_column_of_nothing(hole):
 def test_categories():
     with pytest.raises(TableError, match="column 'c' holds text"):
         arrays(HOLES, categorical="error")
+    many = pl.DataFrame({"t": [1] * 300, "c": [str(i) for i in range(300)], "y": [0.5] * 300})
     with pytest.raises(TableError, match="has 300 levels"):
-        arrays(pl.DataFrame({"t": [1] * 300, "c": [str(i) for i in range(300)], "y": [0.5] * 300}))
+        arrays(many, many="error")
     with pytest.raises(TableError, match="is of type"):
         arrays(HOLES.with_columns(c=pl.lit(b"1")))
     with pytest.raises(TableError, match="infinite"):
         arrays(HOLES.with_columns(x=pl.lit(float("inf"))), missing="mean")
+
+
+def test_texts_that_name_rows_are_left_out_and_of_many_levels_the_most_frequent_count():
+    place = [f"p{i}" for i in range(10) for _ in range(3)] + ["rare", "seldom"]
+    frame = pl.DataFrame({"t": [1] * 32, "place": place, "y": [0.5] * 32})
+    named = frame.with_columns(code=pl.Series([f"r{i}" if i else None for i in range(32)]))
+    given = {"task": "t", "target": "y"}
+    with pytest.warns(InputWarning, match="'code' looks like an id: 31 texts in 32 rows; it is"):
+        stream = tasks_from_frame(named, **given)
+    assert stream.encoder.inputs == ["place"]  # a later table needs no code
+    assert next(iter(stream)).X.shape == (32, 12)
+    with pytest.warns(InputWarning, match="'place' has 12 levels; the 10 most frequent count"):
+        few = tasks_from_frame(frame, **given, policy=Policy(levels=10))
+    assert few.encoder.names == [f"place=p{i}" for i in range(10)]
+    with (
+        pytest.warns(InputWarning, match="left out"),
+        pytest.raises(TableError, match="no column is left for features"),
+    ):
+        tasks_from_frame(named, **given, ignore="place")
+
+
+def test_two_columns_of_one_name_are_named():
+    frame = pd.DataFrame([[1, 1.0, 2.0]] * 2, columns=["t", "x", "x"])
+    with pytest.raises(TableError, match="two columns are called 'x'; give every column its own"):
+        tasks_from_frame(frame, task="t")
 
 
 def test_scaling_is_learned_from_training_tasks_only():

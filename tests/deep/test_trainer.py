@@ -580,6 +580,16 @@ def test_a_forked_process_trains_and_waits_for_no_thread_of_its_parent(tmp_path)
     assert subprocess.run([sys.executable, script], timeout=100).returncode == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no process can be forked here")
+def test_a_forked_process_has_no_pool_of_its_parent():
+    """Its threads did not come along, and whoever asked it for work would wait for ever."""
+    pool = import_module("fmrl.deep.engines.threads")._pool
+    pool(2)
+    if not (child := os.fork()):
+        os._exit(pool.cache_info().currsize)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
 def test_a_loss_that_is_not_finite_ends_the_fit_soon():
     """At the chunk after, whether or not there are pauses, and with the number of the first."""
     rng = np.random.default_rng(0)

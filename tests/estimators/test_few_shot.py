@@ -190,13 +190,15 @@ def test_requests_that_make_no_sense_are_refused():
         ({"shots": 3, "n_splits": 1}, task, "make no 1 folds"),
         ({"shots": -1}, task, "is not a number of rows"),
         ({"shots": ()}, task, "is not a number of rows"),
-        ({"shots": 3}, None, "needs the task of every row"),
+        ({"shots": 3}, None, "every row; .*only .*metadata_routing=True.*params={'task': task}"),
     ]:
         with pytest.raises(fmrl.FMRLError, match=message):
             list(split(**given).split(X, y, groups))
     reg = fmrl.MetaRegressor().fit(X, y, task=task)
-    with pytest.raises(fmrl.FMRLError, match="enable_metadata_routing"):
+    with pytest.raises(fmrl.FMRLError, match=r"enable_metadata_routing.*; groups= does not"):
         fmrl.FewShotScorer()(reg, X, y)
+    with pytest.warns(fmrl.InputWarning, match="FewShotSplit only holds tasks out.*FewShotScorer"):
+        reg.predict(X[:1], task=["new"])
     with pytest.raises(fmrl.FMRLError, match="no task has more than 6 rows"):
         fmrl.FewShotScorer(6)(reg, X, y, task=task)
     with pytest.raises(fmrl.FMRLError, match="Ridge cannot adapt"):

@@ -15,7 +15,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import fmrl
+from fmrl.estimators import calibration, stacks
+from fmrl.estimators.averaging import Answers
 from fmrl.estimators.inputs import grouped
+from fmrl.estimators.rows_sqlite import SQLiteRows
 from fmrl.estimators.running import WINDOW
 from fmrl.estimators.task_models import TaskRegressor
 
@@ -147,9 +150,10 @@ def test_more_than_one_window_gives_the_same_as_run():
 
 
 @pytest.mark.parametrize("make", [classification, regression])
-def test_adapting_is_ftrl_in_the_learned_metric(make):
+def test_adapting_is_ftrl_in_the_learned_metric(make, monkeypatch):
     """Every member's model is the MAP under its Gaussian, which an independent solver finds, and
-    the adapted model their average."""
+    the adapted model their average; of classes, if losses are not averaged."""
+    monkeypatch.setattr(stacks, "OVER", 0)
     X, y, task = make()
     kind = fmrl.MetaClassifier if make is classification else fmrl.MetaRegressor
     est = kind(common="linear")
@@ -222,7 +226,8 @@ def test_a_mean_of_few_tasks_in_many_columns_is_not_believed():
         return np.mean((said - y[hidden]) ** 2)
 
     full = np.array([m.family == "full" for m in prior.members])
-    assert error(np.roll(full, 2)) < error(full)
+    assert error(np.roll(full, 2)) <= error(full)
+    assert np.abs(prior.members[full.argmax()].mean[..., :16]).max() < 0.01
     many = reg.fit(X, y, task=task).prior_  # more tasks than columns
     assert not any(m.family.startswith("apart") for m in many.members)
 
@@ -306,6 +311,18 @@ def test_torch_in_torch_out():
     np.testing.assert_allclose(
         model.to_torch()(torch.tensor(X)).detach().numpy(), model.decision_function(X), atol=1e-12
     )
+
+
+def test_what_a_store_leaves_out_is_said_in_words_of_an_estimator(tmp_path, monkeypatch):
+    X, y, task = regression()
+    reg = fmrl.MetaRegressor(common="linear", store=tmp_path / "rows").fit(X, y, task=task)
+    assert "leave out an estimator's store=" in reg.certificate_.reading
+    with pytest.raises(fmrl.FMRLError, match="leave out an estimator's store="):
+        reg.similarity_report_  # noqa: B018
+    monkeypatch.setattr("fmrl.estimators.learning.VECTORS", 0)  # as with very many tasks
+    reg = fmrl.MetaRegressor(common="linear").fit(X, y, task=task)
+    why = [why for _, why in reg.certificate_.refused if "were not kept" in why]
+    assert why and all("an estimator keeps ten million numbers" in w for w in why)
 
 
 def test_certificate_and_similarity_of_the_run():
@@ -402,7 +419,6 @@ def test_ids_of_different_kinds_and_numbers_beyond_squaring_are_refused():
 
 def test_members_are_scored_on_tasks_they_have_not_seen():
     """Every task is asked about once a repeat, by members that were estimated without it."""
-    from fmrl.estimators import calibration
     from fmrl.estimators.population import estimate
 
     X, y, task = regression(tasks=10)
@@ -421,23 +437,47 @@ def test_members_are_scored_on_tasks_they_have_not_seen():
     assert len(sheet.weight) == 10 * 4  # tasks, repeats
 
 
+def test_every_row_counts_alike_in_an_interval_whoever_has_more_of_them():
+    weight = np.array([[1.0, 0.0, 0.0], [1 / 3] * 3])  # of tasks with one row and with three
+    z = np.array([[2.0, 0.0, 0.0], [1.0, -3.0, 4.0]])[..., None]
+    sheet = Answers(z[None], np.ones((1, *z.shape)), np.zeros(z.shape), weight)
+    ratio, counts = calibration._widths(sheet, np.ones(1), 3.0)  # √(variance + noise) is 2
+    np.testing.assert_allclose(ratio, [1.0, 0.5, 1.5, 2.0])
+    np.testing.assert_allclose(counts, 1.0)
+
+
+@pytest.mark.parametrize("stored", [None, True])
+@pytest.mark.parametrize("where", ["learning.calibrate", "running.play_tasks"])
 @pytest.mark.parametrize("stopped", [KeyboardInterrupt, ValueError])
-def test_a_fit_that_is_stopped_leaves_what_was_there(stopped, monkeypatch):
+def test_a_fit_that_is_stopped_leaves_what_was_there(stopped, where, stored, monkeypatch, tmp_path):
+    if where == "running.play_tasks" and not stored:
+        pytest.skip("tasks are played when somebody asks")
     X, y, task = regression()
-    est = fmrl.MetaRegressor(common="linear").fit(X, y, task=task)
+    est = fmrl.MetaRegressor(common="linear", store=stored and tmp_path / "rows")
+    est.fit(X, y, task=task)
+    assert isinstance(est._rows, SQLiteRows) == bool(stored)
     before, names = est.predict(X[:9], task=task[:9]), list(est.tasks_)
-    new = fmrl.MetaRegressor(common="linear")
+    new = fmrl.MetaRegressor(common="linear", store=stored and tmp_path / "others")
 
     def stop(*_, **__):
         raise stopped
 
-    monkeypatch.setattr("fmrl.estimators.learning.calibrate", stop)
+    monkeypatch.setattr(f"fmrl.estimators.{where}", stop)
     for one in (est, new):
         with pytest.raises(stopped):
             one.fit(X + 1, 2 * y, task=task)
     assert np.array_equal(est.predict(X[:9], task=task[:9]), before) and list(est.tasks_) == names
     with pytest.raises(NotFittedError):
         new.predict(X)
+    monkeypatch.undo()
+    np.testing.assert_allclose(est.fit(X, y, task=task).predict(X[:9], task=task[:9]), before)
+
+
+@pytest.mark.parametrize("make", [fmrl.MetaRegressor, fmrl.MetaClassifier])
+def test_an_estimator_that_was_not_fitted_can_be_copied(make):
+    """As searches with n_jobs do."""
+    for same in (pickle.loads(pickle.dumps(make(radius=2.0))), copy.deepcopy(make(radius=2.0))):
+        assert same.get_params() == make(radius=2.0).get_params() and not same._begun
 
 
 def test_a_state_that_is_pickled_does_not_change_with_the_estimator():

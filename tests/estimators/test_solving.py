@@ -8,9 +8,10 @@ import pytest
 
 import fmrl
 from fmrl.core import posterior
-from fmrl.estimators.averaging import margins
+from fmrl.estimators import stacks
+from fmrl.estimators.averaging import margins, moderated
 from fmrl.estimators.inputs import grouped
-from fmrl.estimators.population import Sums, by_output
+from fmrl.estimators.population import Population, Sums, by_output, estimate
 from fmrl.estimators.solving import Posterior, asked, solved
 
 from .data import classification, regression
@@ -44,6 +45,13 @@ def one_by_one(member, tasks):
     return Posterior(mean, (share[..., None] * wide).sum(axis=0))
 
 
+@pytest.fixture
+def at_the_mode(monkeypatch):
+    """Where `core.posterior` is, and as near to it."""
+    monkeypatch.setattr(stacks, "OVER", 0)
+    monkeypatch.setattr(stacks, "CLOSE", 1e-5)
+
+
 def near(found, right):
     size = max(1.0, float(np.abs(right.theta).max()))
     np.testing.assert_allclose(found.theta, right.theta, atol=1e-7 * size)
@@ -53,7 +61,7 @@ def near(found, right):
 
 @pytest.mark.parametrize("centres", [1, 2])
 @pytest.mark.parametrize("kind", ["regression", "binary", "classes"])
-def test_together_is_one_after_another(kind, centres):
+def test_together_is_one_after_another(kind, centres, at_the_mode):
     """With more and fewer rows than columns, ragged, weighted, one task or many, around one centre
     or two, and where a full Newton step would go too far.
     """
@@ -97,7 +105,7 @@ def test_together_is_one_after_another(kind, centres):
 
 @pytest.mark.parametrize("kind", ["regression", "classes"])
 @pytest.mark.parametrize("rows", [3, 12])
-def test_what_tasks_say_about_a_prior_is_the_same_for_all_outputs_at_once(kind, rows):
+def test_what_tasks_say_about_a_prior_is_the_same_for_all_outputs_at_once(kind, rows, at_the_mode):
     """Sums of `core.posterior`, an output at a time, with weights and with more and fewer rows than
     columns.
     """
@@ -134,3 +142,125 @@ def test_rows_far_away_are_fitted_as_others_are():
         here = prior.coordinates.tasks(grouped(prior.loss, *some, None, None))
         for member in prior.members[2:]:
             near(solved([member], [1.0], here, True), one_by_one(member, here))
+
+
+@pytest.mark.parametrize("far", [1e8, 1e10])
+def test_a_far_row_that_comes_three_times_is_fitted_by_the_mean(far):
+    """Fewer rows than columns, alike, beside which 1 would be lost in rounding."""
+    reg, X, y, _ = fitted("regression")
+    model = reg.adapt(far * X[[0, 0, 0]], y[:3])
+    np.testing.assert_allclose(model.predict(far * X[:1]), y[:3].mean(), atol=1e-2)
+
+
+def quadrature(deviation, y, weight):
+    """Mean of the posterior and chance of class 1 for tasks that differ by a constant."""
+    grid = np.linspace(-12 * deviation, 12 * deviation, 20_001)
+    log = -0.5 * (grid / deviation) ** 2
+    log += weight * sum(t * grid - np.logaddexp(0, grid) for t in y)
+    share = np.exp(log - log.max())
+    share /= share.sum()
+    return share @ grid, share @ (1 / (1 + np.exp(-grid)))
+
+
+@pytest.mark.parametrize("deviation", [0.5, 1.5, 3.0])
+@pytest.mark.parametrize("right", [(1,), (1, 1), (1, 1, 1, 0), (1,) * 8, (1, 0) * 4])
+@pytest.mark.parametrize("weight", [1.0, 2.0])
+def test_few_rows_of_two_classes_give_the_mean_of_the_posterior(deviation, right, weight):
+    """The mode is up to 2 away from it. Rows of weight 2 are rows that come twice. Columns without
+    variance ask for the other way to solve.
+    """
+    mean, chance = quadrature(deviation, right, weight)
+    for width in (1, 12):  # more rows than directions, and fewer
+        X = np.zeros((len(right), width))
+        X[:, -1] = 1.0
+        covariance = np.diag([1e-12] * (width - 1) + [deviation**2])
+        prior = Population("full", np.zeros((1, 1, width)), covariance, 1.0, np.ones(1), 9)
+        heavy = np.full(len(right), weight)
+        some = grouped(fmrl.Logistic(), X, np.array(right, float), heavy, None)
+        z, v = (a[0, 0, :1] for a in asked([prior], some, X[None, :1]))
+        assert abs(z[0, 0] - mean) < 0.02 + 0.05 * abs(mean)
+        assert abs(1 / (1 + np.exp(-moderated(z, v, 1.0)[0, 0])) - chance) < 0.015
+        np.testing.assert_allclose(prior.adapt(some).theta[0, 0, -1], z[0, 0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("rows", [3, 12])
+def test_a_task_is_the_gaussian_nearest_to_its_posterior(rows, monkeypatch):
+    """Where E[Σ loss] + KL to the prior is least: by quadrature, no small change of mean or root
+    lowers it once v has come to rest, and a few steps are near that.
+    """
+    rng, width = np.random.default_rng(0), 5
+    A = rng.normal(size=(width, width))
+    H, mean = A @ A.T / 2, rng.normal(size=width)
+    X, y = rng.normal(size=(rows, width)), (rng.random(rows) < 0.5).astype(float)
+    prior = Population("full", mean[None, None], H, 1.0, np.ones(1), 9)
+    some = grouped(fmrl.Logistic(), X, y, None, None)
+    quick = prior.adapt(some, spread=True)
+    monkeypatch.setattr(stacks, "OVER", 25)
+    found = prior.adapt(some, spread=True)
+    nodes, shares = np.polynomial.hermite_e.hermegauss(60)
+
+    def cost(m, S):
+        z = (X @ m)[:, None] + np.sqrt(np.einsum("ni,ij,nj->n", X, S, X))[:, None] * nodes
+        loss = ((np.logaddexp(0, z) - y[:, None] * z) @ shares).sum() / shares.sum()
+        far = np.linalg.solve(H, np.outer(m - mean, m - mean) + S)
+        return loss + (np.trace(far) - np.linalg.slogdet(S)[1]) / 2
+
+    m, S = found.theta[0, 0], found.spread[0, 0]
+    least = cost(m, S)
+    for _ in range(50):
+        B = np.eye(width) + 0.05 * rng.normal(size=(width, width))
+        assert cost(m + 0.05 * np.sqrt(np.diag(S)) * rng.normal(size=width), S) > least - 1e-4
+        assert cost(m, B @ S @ B.T) > least - 1e-4
+    assert cost(quick.theta[0, 0], quick.spread[0, 0]) < least + 0.01
+
+
+def test_a_task_does_not_depend_on_those_beside_it():
+    """Solved with 200 others, and alone."""
+    X, y, task = classification(tasks=200, classes=2, size=3.0)
+    est = fmrl.MetaClassifier().fit(X, y, task=task)
+    some = est.prior_.coordinates.tasks(grouped(est.prior_.loss, X, y.astype(float), None, task))
+    together = est.prior_.members[-1].adapt(some).theta
+    for t in (0, 7, 199):
+        alone = est.prior_.members[-1].adapt(some.take(np.array([t]))).theta[0]
+        np.testing.assert_allclose(together[t], alone, atol=1e-6 * np.abs(alone).max())
+
+
+def test_how_far_tasks_of_two_classes_lie_apart_is_found_from_four_rows_each():
+    """Estimates at the modes of tasks say 1.2 where 2 is true."""
+    rng = np.random.default_rng(0)
+    level, task = 2 * rng.normal(size=1500), np.repeat(np.arange(1500), 4)
+    y = (rng.random(6000) < 1 / (1 + np.exp(-level[task]))).astype(float)
+    some = grouped(fmrl.Logistic(), np.ones((6000, 1)), y, None, task)
+    assert abs(float(estimate(some, "intercept", True).covariance[0, 0]) ** 0.5 - 2) < 0.3
+
+
+@pytest.mark.parametrize("rows", [1, 6, 30])
+def test_the_regret_of_playing_nearest_gaussians_is_bounded(rows, monkeypatch):
+    """Each row predicted from those before it, against any u: ½‖u − m‖² + Σ (⅛ + ½s²)‖x‖², all in
+    the prior's metric; a fifth of that would not do.
+    """
+    monkeypatch.setattr(stacks, "OVER", 25)
+    rng, width, share = np.random.default_rng(rows), 3, []
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    for _ in range(30):
+        A = rng.normal(size=(width, width))
+        H, mean = A @ A.T * rng.choice([0.1, 1.0]), rng.normal(size=width)
+        X = rng.normal(size=(rows, width))
+        y = (rng.random(rows) < rng.choice([0.0, 0.5, 1.0])).astype(float)
+        prior = Population("full", mean[None, None], H, 1.0, np.ones(1), 9)
+        suffered, told = 0.0, 0.0
+        for i in range(rows):
+            at = prior.middle()
+            if i:
+                at = prior.adapt(grouped(fmrl.Logistic(), X[:i], y[:i], None, None), spread=True)
+            z, v = X[i] @ at.theta[0, 0], X[i] @ at.spread[0, 0] @ X[i]
+            slope = 1 / (1 + np.exp(-(z + np.sqrt(v) * nodes))) - y[i]
+            suffered += np.logaddexp(0, z) - y[i] * z
+            told += (1 / 8 + slope**2 @ weights / weights.sum() / 2) * (X[i] @ H @ X[i])
+        for scale in (0.3, 1.0, 3.0):
+            u = mean + scale * A @ rng.normal(size=width)
+            regret = suffered - np.sum(np.logaddexp(0, X @ u) - y * (X @ u))
+            bound = (u - mean) @ np.linalg.solve(H, u - mean) / 2 + told
+            assert regret <= bound + 1e-9
+            share.append(regret / bound)
+    assert max(share) > 0.2

@@ -1,5 +1,7 @@
 """Rows one at a time."""
 
+import copy
+import pickle
 import sys
 import threading
 
@@ -127,7 +129,16 @@ def learned():
     return [*(kind().fit(X, y, task=task) for kind, (X, y, task) in made.items()), two]
 
 
-BAD = [[1.0, 2.0], [np.nan] * 4, "text", ["1"] * 4, [1j] * 4, [[1.0] * 4], 3.0, [np.inf] * 4]
+BAD = [
+    [1.0, 2.0],
+    [np.nan, np.inf, 0.0, 0.0],
+    "text",
+    ["1"] * 4,
+    [1j] * 4,
+    [[1.0] * 4],
+    3.0,
+    [np.inf] * 4,
+]
 
 
 @pytest.mark.parametrize("kind", ["classes", "numbers", "two classes"])
@@ -274,3 +285,198 @@ def test_rows_of_a_frame_with_columns_of_several_kinds(learned):
         row = frame.iloc[i]
         assert row.dtype == object
         assert mixed.learn(row, y[i]) == plain.learn(frame.to_numpy(float)[i], y[i])
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("kind", [fmrl.MetaClassifier, fmrl.MetaRegressor])
+def test_a_gap_is_the_same_gap_in_every_way_in(kind, seen):
+    """Rows with gaps, where fit had some or had none: predict, adapt, update, learn_many and
+    streams, whose rows may be arrays, lists with None or rows of a frame."""
+    pd = pytest.importorskip("pandas")
+    X, y, task = classification() if kind is fmrl.MetaClassifier else regression()
+    rows, targets, mean = X[:6].copy(), y[:6], X.mean(axis=0)
+    rows[[0, 2, 4], [1, 3, 0]], rows[5] = np.nan, np.nan
+    if seen:
+        X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
+    est = kind(common="linear").fit(X, y, task=task)
+    assert est.encoder_.plain is not seen
+    frame = pd.DataFrame(rows)
+    ways = {
+        "array": list(rows),
+        "list": [[None if np.isnan(v) else v for v in row] for row in rows.tolist()],
+        "frame": [frame.iloc[i] for i in range(len(rows))],
+    }
+    streams, said = {way: est.task(name=way) for way in ways}, []
+    for way, each in ways.items():
+        stream, answers = streams[way], []
+        for x, target in zip(each, targets.tolist(), strict=True):
+            answers.append(stream.predict(x))
+            assert stream.play(x, target) == answers[-1]
+        said.append((answers, stream.regret))
+    assert said[0] == said[1] == said[2]
+    for stream in streams.values():
+        stream.close()
+    est.update(rows, targets, task="update")
+    est.learn_many(rows, targets, task=["many"] * 6)
+    model = est.adapt(rows, targets)
+    for name in (*ways, "update", "many"):
+        np.testing.assert_allclose(est.model(name).coef_, model.coef_, rtol=1e-9)
+        np.testing.assert_allclose(est.predict(rows, task=[name] * 6), model.predict(rows))
+    if not seen:
+        filled, one, two = np.where(np.isnan(rows), mean, rows), est.task(), est.task()
+        for x, full, target in zip(rows, filled, targets, strict=True):
+            assert one.learn(x, target) == pytest.approx(two.learn(full, target), rel=1e-9)
+
+
+def test_a_first_task_takes_gaps_too():
+    X, y, _ = classification()
+    X[::5, 1] = np.nan
+    one, two = fmrl.MetaClassifier(), fmrl.MetaClassifier().partial_fit(X[:12], y[:12], [0, 1, 2])
+    with one.task(classes=[0, 1, 2]) as stream:
+        for x, label in zip(X[:12].tolist(), y[:12], strict=True):
+            stream.learn([None if np.isnan(v) else v for v in x], label)
+        for row in ("text", ["1"] * 4, [np.inf] * 4, [1.0]):
+            with pytest.raises(fmrl.FMRLError, match="finite numbers"):
+                stream.learn(row, 0)
+        with pytest.raises(fmrl.FMRLError, match="first task"):
+            _ = stream.rows
+    np.testing.assert_array_equal(one.predict(X[12:24]), two.predict(X[12:24]))
+
+
+def test_a_stream_without_rounds_has_no_rows_and_none_is_pickled(learned):
+    for est in learned:
+        stream = est.task(name="ann")
+        assert stream.rows.X.shape == (0, 4) and stream.rows.lengths.tolist() == [0]
+        for way in (pickle.dumps, copy.deepcopy):
+            with pytest.raises(fmrl.FMRLError, match="pickled") as e:
+                way(stream)
+            assert e.value.fix == "close it first"
+
+
+@pytest.mark.parametrize("far", [1e5, 1e9, 1e11, 1e20, 1e99])
+def test_a_stream_that_has_met_far_rows_goes_on(far, learned):
+    """Such rows are refused, or what comes after them still counts."""
+    for est in learned:
+        X, y, _ = regression() if isinstance(est, fmrl.MetaRegressor) else classification()
+        y = y % 2 if est is learned[2] else y
+        stream, plain, refused = est.task(), est.task(), 0
+        for i in range(6):
+            if i % 2:
+                try:
+                    stream.learn(far * X[i], y[i])
+                except fmrl.FMRLError:
+                    refused += 1
+            stream.learn(X[i], y[i])
+            plain.learn(X[i], y[i])
+        assert refused in (0, 3) and (refused or far < 1e12) and (not refused or far > 1e5)
+        assert np.isfinite([*stream.regret, stream.loss, *stream.theta]).all()
+        if refused:
+            np.testing.assert_array_equal(stream.theta, plain.theta)
+        else:
+            before = stream._total.copy()
+            stream.learn(X[6], y[6])
+            assert (stream._total != before).all()
+
+
+def test_units_do_not_change_which_rows_are_far():
+    X, y, task = classification()
+    for unit in (1e-20, 1.0, 1e20):
+        stream = fmrl.MetaClassifier().fit(unit * X, y, task=task).task()
+        stream.learn(1e10 * unit * X[0], y[0])
+        with pytest.raises(fmrl.FMRLError, match="fit's units"):
+            stream.learn(1e14 * unit * X[0], y[0])
+
+
+def test_a_stream_of_one_class():
+    X, _, task = classification()
+    with fmrl.MetaClassifier().fit(X, np.zeros(len(X)), task=task).task() as stream:
+        assert {stream.play(x, 0.0) for x in X[:20]} == {0.0}
+        assert np.isfinite(stream.regret).all()
+
+
+@pytest.mark.parametrize("ahead", [1, 40])
+def test_streams_that_wait_to_be_observed_are_saved_with_all_others(tmp_path, ahead):
+    X, y, task = classification()
+    clf = fmrl.MetaClassifier(common="linear").fit(X, y, task=task)
+    for k in range(ahead):
+        with clf.task() as stream:
+            for i in range(3):
+                stream.learn(X[3 * k + i], y[3 * k + i])
+    copied = copy.deepcopy(clf)
+    clf.save(tmp_path / "clf")
+    loaded = fmrl.MetaClassifier.load(tmp_path / "clf")
+    assert [len(e._fresh[0]) for e in (clf, copied, loaded)] == [ahead % 30] * 3
+    for est in (clf, copied, loaded):
+        np.testing.assert_allclose(est.coef_, clf.coef_, rtol=1e-9)
+        est.forget(0)
+        assert sum(map(len, (est._pilot, *est._fresh))) == 29 + ahead
+
+
+def test_a_masked_value_of_a_row_is_a_gap_and_text_is_no_number():
+    X, y, task = regression(tasks=20)
+    reg = fmrl.MetaRegressor().fit(X, y, task=task)
+    row = np.ma.array(X[0].copy(), mask=[True] + [False] * (X.shape[1] - 1))
+    gap = X[0].copy()
+    gap[0] = np.nan
+    assert reg.task().predict(row) == reg.task().predict(gap) != reg.task().predict(X[0])
+    with pytest.raises(fmrl.FMRLError, match="finite number"):
+        reg.task().learn(X[0], "1.0")
+
+
+@pytest.mark.parametrize("classes", [0, 2, 3])
+def test_a_round_that_is_stopped_leaves_a_stream_whole(classes, monkeypatch):
+    """Ctrl-C between the sum of gradients and what follows from it; and a row without its y."""
+    X, y, task = regression() if not classes else classification(classes=classes)
+    est = (fmrl.MetaClassifier if classes else fmrl.MetaRegressor)().fit(X, y, task=task)
+    stream = est.task(name="new")
+    for i in range(5):
+        stream.learn(X[i], y[i])
+
+    class Stops(type(stream._kept)):
+        def append(self, item):
+            raise KeyboardInterrupt
+
+    before, stream._kept = stream._kept, Stops(stream._kept, maxlen=stream._kept.maxlen)
+    with pytest.raises(KeyboardInterrupt):
+        stream.learn(X[5], y[5])
+    stream._kept = before
+    assert stream._total2 == pytest.approx(stream._total @ stream._total, rel=1e-12)
+    assert stream._cross == pytest.approx(stream._phi @ stream._total, rel=1e-12)
+    stream.learn(X[6], y[6])
+    stream.close()
+    np.testing.assert_array_equal(est._rows.take(["new"]).X, X[[0, 1, 2, 3, 4, 6]])
+
+
+def test_rows_are_asked_for_between_rounds():
+    """Not in the middle of another thread's: rows came with the y of another."""
+    X, y, task = regression(features=2)
+    est, seen = fmrl.MetaRegressor().fit(X, y, task=task), []
+    stream = est.task()
+    done = threading.Event()
+
+    def ask():
+        while not done.is_set():
+            rows = stream.rows
+            seen.append(bool((rows.X[:, 0] == rows.target[:, 0]).all()))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    for i in range(4000):
+        a = float(i % 7)
+        stream.learn(np.array([a, 1.0]), a)
+    done.set()
+    asking.join()
+    assert len(seen) > 3 and all(seen)
+
+
+def test_the_first_stream_is_as_strict_as_the_others():
+    stream = fmrl.MetaRegressor().task()
+    with pytest.raises(fmrl.FMRLError, match="no model"):
+        stream.theta  # noqa: B018
+    stream.learn([1.0, 2.0], 1.0)
+    stream.close()
+    with pytest.raises(fmrl.FMRLError, match="closed"):
+        stream.learn([1.0, 2.0], 1.0)
+    stream = fmrl.MetaClassifier().task(classes=np.array([0, 1]))
+    with pytest.raises(fmrl.FMRLError, match="not one of the classes"):
+        stream.learn([1.0, 2.0], np.array([0, 1]))

@@ -20,7 +20,7 @@ from sklearn.base import clone
 import fmrl
 from fmrl.core.losses import Squared
 from fmrl.core.tasks import Tasks
-from fmrl.estimators import learning
+from fmrl.estimators import learning, pilot
 from fmrl.estimators.rows import TaskRows, Thetas
 from fmrl.estimators.rows_sqlite import SQLiteRows
 
@@ -353,7 +353,7 @@ def test_a_store_belongs_to_one_estimator(tmp_path):
     with pytest.raises(fmrl.FMRLError, match="rows of another estimator"):
         fmrl.MetaRegressor.load(tmp_path / "model")
     est.save(tmp_path / "model")
-    SQLiteRows(str(tmp_path / "two"), KIND)
+    SQLiteRows(str(tmp_path / "two"), KIND).add(est._rows.take([0]))
     with pytest.raises(fmrl.FMRLError, match=r"whose columns is \['a', 'b'\], not \['a', 'c'\]"):
         SQLiteRows(str(tmp_path / "two"), KIND | {"columns": ["a", "c"]}, "another")
     est._rows.close()
@@ -398,8 +398,9 @@ for i in range(10**6):
 
 def test_memory_is_flat_in_the_number_of_tasks(tmp_path, monkeypatch):
     """What is bounded is full early: models kept, and tasks from which it learns across them."""
-    for name, small in {"CACHED": 2000, "PILOT": 100, "ROWS": 400}.items():
-        monkeypatch.setattr(learning, name, small)
+    monkeypatch.setattr(learning, "CACHED", 2000)
+    monkeypatch.setattr(pilot, "PILOT", 100)
+    monkeypatch.setattr(pilot, "ROWS", 400)
     X, y, task = regression(tasks=50, rows=6)
     est = fmrl.MetaRegressor(store=tmp_path / "rows", common="linear").fit(X, y, task=task)
     rng, used = np.random.default_rng(0), []
@@ -506,10 +507,14 @@ def test_how_tasks_differ_is_said_in_the_users_units():
     y = y - X[:, 2:] @ np.linalg.lstsq(X, y, rcond=None)[0][2:]
     est = fmrl.MetaRegressor(common="linear").fit(frame, y, task=task)
     said = dict(line.strip().split(": ") for line in est.describe().splitlines()[1:5])
-    assert list(said) == ["intercept", "price", "stock", "rows around their task's model"]
+    assert list(said) == ["a typical row", "price", "stock", "rows around their task's model"]
     assert 3.5 < float(said["price"]) < 7 and 0.35 < float(said["stock"]) < 0.7
     np.testing.assert_allclose(float(said["price"]), est.prior_.coef_std[0][0, 0], rtol=1e-2)
     assert str(est.environment_) in est.describe() and "not linear" not in est.describe()
+    far = fmrl.MetaRegressor(common="linear").fit(X[:, :2] + 100, y, task=task)
+    same = float(far.describe().splitlines()[1].split(": ")[1])
+    np.testing.assert_allclose(same, float(said["a typical row"]), rtol=1e-2)  # not at 0
+    assert "two rows or more" in est.fit(frame, y, task=np.zeros(len(y))).describe()
 
 
 @pytest.mark.parametrize("way", ["update", "partial_fit", "stream"])

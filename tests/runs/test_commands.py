@@ -157,6 +157,48 @@ def test_train_warns_of_ids_and_says_when_held_out_tasks_are_few(shop, monkeypat
     assert "warning: " not in told and "are few" not in told
 
 
+def test_train_leaves_out_texts_that_name_rows_as_the_estimators_do(shop, monkeypatch):
+    monkeypatch.chdir(shop)
+    frame = pl.read_csv("visits.csv")
+    code = pl.Series("code", [f"r{i}" for i in range(400)])
+    place = pl.Series("place", [f"p{i % 300 // 30}" for i in range(399)] + ["rare"])
+    frame.with_columns(code, place).write_csv("codes.csv")
+    words = TRAIN.replace("visits", "codes").replace("--out x", "--holdout 0 --levels 10 --out")
+    ended, told = invoke(*words.split(), "codes")
+    assert ended == 0, told
+    assert [line for line in told.splitlines() if "warning: " in line] == [
+        "warning: column 'code' looks like an id: 400 texts in 400 rows; it is left out",
+        "warning: column 'place' has 11 levels; the 10 most frequent count",
+    ]
+    used = json.loads((shop / "codes" / "encoder.json").read_text())["columns"]
+    assert [c["name"] for c in used] == ["day", "price", "amount", "place"]
+    assert used[-1]["levels"] == [f"p{i}" for i in range(10)]
+    rows = frame.with_columns(place).drop("sold")  # nobody knows the code of a new row
+    rows.write_csv("rows.csv")
+    assert invoke("predict", "codes", "rows.csv", "--out", "said.csv")[0] == 0
+    ended, told = invoke(*words.split(), "kept", "--ignore", "code", "--ignore", "place")
+    assert ended == 0 and "warning: " not in told
+
+
+def test_train_says_what_it_takes_whole_numbers_for(shop, monkeypatch):
+    monkeypatch.chdir(shop)
+    frame = pl.read_csv("visits.csv").with_row_index("row")
+    frame.with_columns(sold=pl.col("row") % 9).drop("row").write_csv("counts.csv")
+    words = TRAIN.replace("visits", "counts").replace("--out x", "--common linear --out")
+    told = invoke(*words.split(), "counts", "--holdout", 0)[1]
+    warned = "holds 9 whole numbers from 0 to 8, which are taken for classes and not for counts; "
+    warned += "give --kind regression for a quantity, or --kind classification for classes"
+    assert warned in told and "classification of 9 classes" in told
+    for kind in ("regression", "classification"):
+        told = invoke(*words.split(), kind, "--kind", kind, "--holdout", 0)[1]
+        assert "warning: " not in told and f", {kind}" in told
+    frame.with_columns(sold=pl.lit("2024-01-") + (pl.col("row") % 9 + 10).cast(str)).drop(
+        "row"
+    ).write_csv("counts.csv")
+    code, told = invoke(*words.split(), "days")[:2]
+    assert code == 2 and "dates as text" in told and "pass --kind classification" in told
+
+
 def test_the_program_runs_as_a_module():
     found = subprocess.run([sys.executable, "-m", "fmrl", "--version"], capture_output=True)
     assert found.stdout.decode().startswith("fmrl ") and not found.returncode

@@ -218,7 +218,9 @@ def table(
     ] = "error",
     unknown: Annotated[str, Option(help="A level no training task had: zero or error.")] = "zero",
     scale: Annotated[str, Option(help="none, standard or range, of the training tasks.")] = "none",
-    levels: Annotated[int, Option(help="Most levels a text column may have.")] = 256,
+    levels: Annotated[
+        int, Option(help="Most levels a text column may have; of more the most frequent count.")
+    ] = 256,
     train: Annotated[
         float | None, Option(help="Share of the tasks the encoding is learned from (default: all).")
     ] = None,

@@ -36,6 +36,7 @@ _WORDS = (
     (r"policy=Policy\((\w+)='(\w+)'\)", r"--\1 \2"),
     (r"policy=Policy\((\w+)=\.\.\.\)", r"--\1"),
     (r"\b(kind|apart|engine)='(\w+)'", r"--\1 \2"),
+    (r"\bloss='(\w+)'", r"--kind \1"),
     (r"\bskip_bad_tasks\b", "--skip-bad-tasks"),
     (r"\bmeta_batch\b", "--meta-batch"),
     (r"\bone_class='(\w+)'", r"--one-class \1"),

@@ -190,8 +190,6 @@ def _summary(record: dict[str, Any], out: Path) -> None:
     kind = record["kind"] + (f" of {len(classes):,} classes" if classes is not None else "")
     counts = f"{record['rows']:,} rows, {len(record['features'])} features"
     say(f"[bold]{record['tasks']:,}[/] tasks, {counts}, {kind}")
-    if len(classes or ()) > 20 and all(isinstance(c, (int, float)) for c in classes):
-        say("the target is whole numbers: for a quantity train with [bold]--kind regression[/]")
     if (engine := record.get("engine", {})).get("name") == "ray":
         batch = "" if engine["meta_batch"] == 1 else f", meta-batches of {engine['meta_batch']:,}"
         say(f"played on Ray: {engine['nodes']:,} nodes, {engine['workers']:,} workers{batch}")

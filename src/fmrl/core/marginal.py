@@ -92,7 +92,8 @@ def estimate_prior(
 def climb(
     sums: Callable[[list[Gaussian]], list[Moments]], found: list[Gaussian], steps: int,
     tolerance: float, *, family: Any, learns: bool, before: Gaussian | None = None,
-    ridge: float = 0.0, bold: bool = False, most: float = math.inf, least: float | None = None,
+    ridge: float = 0.0, drawn: Array | None = None, bold: bool = False, most: float = math.inf,
+    least: float | None = None, stride: float = math.inf,
     progress: Callable[[int], None] | None = None,
 ) -> list[Gaussian]:  # fmt: skip
     """Steps of `improved` until none changes much.
@@ -106,16 +107,24 @@ def climb(
         learns: Whether the noise is learned.
         before: What earlier windows said.
         ridge: Draws means towards 0 like one over the variance of a prior.
+        drawn: Entries [d] of the means for which that variance is learned, one for all of them;
+            it is at most that of ``ridge``.
         bold: Whether steps are twice as long: faster, but some may lower the likelihood.
         most: The largest variance, where tasks that are fitted without error ask for any.
         least: The least noise (default: 1e-10 of what is left at the start).
+        stride: By how much a mean moves in a step, at most: classes that can be told apart without
+            error say little about how far.
         progress: Called with 1 after every step.
     """
+    pulled = ridge
     for _ in range(steps):
         told = sums(found)
         if least is None:  # rows can be fitted exactly
             least = 1e-10 * told[0].squares / max(told[0].rounds, 1.0)
-        after = improved(told, found, family, before, least if learns else None, ridge, bold)
+        noise = least if learns else None
+        after = improved(told, found, family, before, noise, pulled, bold, stride)
+        if drawn is not None:
+            pulled = _learned_ridge(after, pulled, drawn, ridge)
         change = max(map(_change, found, after, told))
         if not math.isfinite(change):
             break
@@ -125,6 +134,19 @@ def climb(
         if change < tolerance:
             break
     return found
+
+
+def _learned_ridge(found: Sequence[Gaussian], ridge: Any, drawn: Array, least: float) -> Array:
+    """One over the variance of some entries of the means, [d]: how many of them are known, of which
+    noise is none, over their squares (MacKay's fixed point).
+    """
+    xp, known, squares = namespace(drawn), 0.0, 0.0
+    for g in found:
+        chance = ridge * g.noise * xp.linalg.diagonal(xp.linalg.inv(g.information))
+        known += float(xp.sum((1 - chance)[drawn]))
+        squares += float(xp.sum(g.mean[drawn] ** 2))
+    one = max(known / max(squares, 1e-290), least)
+    return xp.where(drawn, full((), one, found[0].mean), full((), least, found[0].mean))
 
 
 def _capped(gaussian: Gaussian, most: float) -> Gaussian:
@@ -209,8 +231,8 @@ def _as_tasks(tasks: Any) -> Tasks:
 
 def improved(
     sums: Sequence[Moments], old: Sequence[Gaussian], family: Any,
-    before: Gaussian | None = None, least: float | None = None, ridge: float = 0.0,
-    bold: bool = False,
+    before: Gaussian | None = None, least: float | None = None, ridge: Any = 0.0,
+    bold: bool = False, stride: float = math.inf,
 ) -> list[Gaussian]:  # fmt: skip
     """One step for Gaussians that share covariance and noise: means, noise and H from the sums at
     the old ones.
@@ -223,6 +245,7 @@ def improved(
         least: The least noise; None where it is known.
         ridge: As in `climb`.
         bold: As in `climb`.
+        stride: As in `climb`.
     """
     first, dim = old[0], old[0].mean.shape[-1]
     root, noise = root_of(first), first.noise
@@ -242,20 +265,19 @@ def improved(
         H, count = _of_rank(H, family), count + seen
     found = []
     for s, g in zip(sums, old, strict=True):
-        mean, known = _mean(s, g, before, ridge)
+        mean, known = _mean(s, g, before, ridge, stride)
         found.append(Gaussian(mean, noise * (H + T(H)) / 2, noise, int(count), known))
     return found
 
 
 def _mean(
-    sums: Moments, old: Gaussian, before: Gaussian | None, ridge: float
+    sums: Moments, old: Gaussian, before: Gaussian | None, ridge: Any, stride: float
 ) -> tuple[Array, Array]:
     """The generalised least-squares estimate, and how well it is known."""
     xp, known, pull = namespace(old.mean), sums.information, sums.pull
-    if ridge:
-        eye = xp.eye(old.mean.shape[-1], dtype=old.mean.dtype, device=device(old.mean))
-        known = known + ridge * old.noise * eye
-        pull = pull - ridge * old.noise * old.mean
+    eye = xp.eye(old.mean.shape[-1], dtype=old.mean.dtype, device=device(old.mean))
+    known = known + ridge * old.noise * eye
+    pull = pull - ridge * old.noise * old.mean
     if before is not None and before.information is not None:
         known = known + before.information
         pull = pull + apply(before.information, before.mean - old.mean)
@@ -264,9 +286,10 @@ def _mean(
     size = xp.where(size > 0, size, xp.ones_like(size))
     unit = 1 / xp.sqrt(size)
     scaled = known * unit[:, None] * unit
-    eye = xp.eye(unit.shape[0], dtype=unit.dtype, device=device(unit))
-    move = xp.linalg.solve(scaled + 1e-6 * eye, (unit * pull)[:, None])[:, 0]
-    return old.mean + unit * move, known
+    move = unit * xp.linalg.solve(scaled + 1e-6 * eye, (unit * pull)[:, None])[:, 0]
+    if stride < math.inf:
+        move = move * min(1.0, stride / max(math.sqrt(float(dot(move, move))), 1e-290))
+    return old.mean + move, known
 
 
 def _step(root: Array, A: Array, B: Array, count: float, family: Any, bold: bool) -> Array:

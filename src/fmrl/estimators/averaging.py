@@ -8,13 +8,16 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.utils.extmath import softmax
 
 from fmrl.errors import FMRLError
 from fmrl.estimators.population import Posterior
 
 DRAWN = 2.0  # tasks' worth of equal weights
 SCORES = {True: ("neg_mean_absolute_error",), False: ("accuracy",)}  # of regressions, of classes
-MODERATION = (0.0, 0.25, 0.5, 1.0)
+LESS = (0.5, 0.25, 0.0)  # of what uncertainty asks for, by which margins may be drawn to 0
+SHARP = (0.8, 0.5, 0.6, 0.7, 0.9, 1.0, 1.2, 1.5)  # that softmax of several margins may be, by turns
+HUGE = 1e100  # numbers beyond cannot be squared
 LEVELS = np.linspace(0.0, 1.0, 201)
 
 
@@ -50,11 +53,43 @@ def _drawn(variance: np.ndarray, moderation: Any) -> np.ndarray:
     return 1 / np.sqrt(1 + moderation * math.pi / 8 * variance.mean(axis=-1, keepdims=True))
 
 
-def loss_and_slope(z: np.ndarray, target: np.ndarray, squared: bool) -> tuple[Any, Any]:
-    """Squared error or log-loss [..., n] of margins [..., n, outputs], and its slope."""
+def probabilities(z: np.ndarray, classes: int, sharpness: Any = 0.0) -> np.ndarray:
+    """Class probabilities [n, classes] from margins [n, outputs]: the sigmoid; where there are more
+    than two classes softmax of ``sharpness``, a number or [n, 1], times the margins, or with 0 the
+    sigmoids, normalised.
+    """
+    if classes == 1:
+        return np.ones((len(z), 1))
+    p = 1 / (1 + np.exp(-np.clip(z, -500, 500)))
+    if classes == 2:
+        return np.concatenate([1 - p, p], axis=1)
+    total, z = p.sum(axis=1, keepdims=True), np.clip(z, -HUGE, HUGE)
+    # Where every class is all but excluded the sigmoids are their margins' exponentials.
+    plain = (total > 1e-100) & (np.asarray(sharpness) == 0)
+    soft = softmax(np.where(np.asarray(sharpness) == 0, 1.0, sharpness) * z)
+    return np.where(plain, p / np.maximum(total, 1e-100), soft)
+
+
+def loss_and_slope(
+    z: np.ndarray, target: np.ndarray, squared: bool, sharpness: float = 0.0
+) -> tuple[Any, Any]:
+    """Squared error or log-loss [..., n] of margins [..., n, outputs], and its slope.
+
+    Args:
+        z: The margins; of several classes, each against the rest.
+        target: Numbers, or 1 for the class and 0 for the others.
+        squared: Whether the loss is.
+        sharpness: As in `probabilities`.
+    """
     if squared:
         off = z - target
         return (off**2)[..., 0], 2 * off
+    if sharpness:
+        z = sharpness * (z - z.max(axis=-1, keepdims=True))
+        e = np.exp(z)
+        total = e.sum(axis=-1, keepdims=True)
+        value = np.log(total[..., 0]) - (target * z).sum(axis=-1)
+        return value, sharpness * (e / total - target)
     soft, p = np.logaddexp(0, z), 1 / (1 + np.exp(-np.clip(z, -500, 500)))
     if z.shape[-1] == 1:
         return (soft - target * z)[..., 0], p - target
@@ -99,31 +134,57 @@ def by_score(sheets: list[Answers], weights: np.ndarray, score: str) -> np.ndarr
     return max([weights, *np.eye(len(weights))], key=value)
 
 
-def best_moderation(sheets: list[Answers], weights: np.ndarray) -> float:
-    """How far probabilities are best drawn to the middle."""
+def beyond_error(gain: np.ndarray) -> bool:
+    """Whether tasks gain something, by more than a standard error."""
+    return bool(gain.mean() > gain.std() / math.sqrt(len(gain)))
 
-    def loss(moderation: float) -> float:
-        total = 0.0
-        for s in sheets:
-            z = moderated(*averaged(s, weights), moderation)
-            total += float((loss_and_slope(z, s.target, False)[0] * s.weight).sum())
-        return total
 
-    return min(MODERATION, key=loss)
+def best_sharpness(sheets: list[Answers], weights: np.ndarray, moderation: float) -> float:
+    """How sharp the softmax of several margins is best: the first of `SHARP`, or another with less
+    loss. 0 for two classes, which need none.
+    """
+    if sheets[0].target.shape[-1] == 1:
+        return 0.0
+
+    told = [(moderated(*averaged(s, weights), moderation), s) for s in sheets]
+
+    def loss(sharpness: float) -> float:
+        each = (loss_and_slope(z, s.target, False, sharpness)[0] * s.weight for z, s in told)
+        return sum(float(losses.sum()) for losses in each)
+
+    return min(SHARP, key=loss)
+
+
+def best_moderation(sheets: list[Answers], weights: np.ndarray, sharpness: float) -> float:
+    """How far probabilities are drawn to the middle: as far as their uncertainty asks for, or less
+    where that lowers the loss by more than a standard error.
+    """
+
+    def losses(moderation: float) -> np.ndarray:
+        each = (task_losses(s, weights, moderation, False, sharpness)[0] for s in sheets)
+        return np.concatenate(list(each))
+
+    best, least = 1.0, losses(1.0)
+    for moderation in LESS:
+        found = losses(moderation)
+        if beyond_error(least - found):
+            best, least = moderation, found
+    return best
 
 
 def best_weights(
-    sheets: list[Answers], first: np.ndarray, moderation: float, squared: bool
-) -> np.ndarray:
+    sheets: list[Answers], first: np.ndarray, moderation: float, squared: bool,
+    sharpness: float = 0.0,
+) -> np.ndarray:  # fmt: skip
     """The weights with the least loss, drawn towards ``first``: exponentiated gradient."""
-    count = sum(len(s.weight) for s in sheets)
-    start = sum(float((_loss(s, first, moderation, squared)[0]).sum()) for s in sheets) / count
+    count, how = sum(len(s.weight) for s in sheets), (moderation, squared, sharpness)
+    start = sum(float((task_losses(s, first, *how)[0]).sum()) for s in sheets) / count
     unit = max(start, 1e-300) if squared else 1.0
 
     def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
         value, slope = 0.0, np.zeros_like(w)
         for s in sheets:
-            losses, slopes = _loss(s, w, moderation, squared)
+            losses, slopes = task_losses(s, w, *how)
             value += float(losses.sum())
             slope += slopes
         far = np.log(w / first)
@@ -149,13 +210,13 @@ def best_weights(
     return w
 
 
-def _loss(
-    s: Answers, w: np.ndarray, moderation: float, squared: bool
+def task_losses(
+    s: Answers, w: np.ndarray, moderation: float, squared: bool, sharpness: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Loss of every task [P], and the slope of their sum in the weights."""
     z, variance = averaged(s, w)
     shrink = 1.0 if squared else _drawn(variance, moderation)
-    value, slope = loss_and_slope(z * shrink, s.target, squared)
+    value, slope = loss_and_slope(z * shrink, s.target, squared, sharpness)
     slope = slope * shrink * s.weight[..., None]
     return (value * s.weight).sum(axis=1), np.tensordot(s.margins, slope, 3)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
@@ -14,13 +15,15 @@ from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, warn
 from fmrl.estimators import store
-from fmrl.estimators.encoding import as_numpy, by_task, ready
+from fmrl.estimators.encoding import by_task, ready
 from fmrl.estimators.features import expanded, with_features
 from fmrl.estimators.first_stream import FirstTask
 from fmrl.estimators.inputs import grouped, task_ids, weighed
 from fmrl.estimators.rows import joined
-from fmrl.estimators.stream import OpenTask
+from fmrl.estimators.running import Unbroken
+from fmrl.estimators.stream import OpenTask, rows_of
 from fmrl.estimators.stream_kinds import open_task
+from fmrl.estimators.task_models import not_huge
 from fmrl.estimators.tasks_seen import TasksSeen
 from fmrl.tables.encoder import Column, Encoder
 from fmrl.theory.certificate import Certificate, certify
@@ -99,7 +102,7 @@ class Meta(TasksSeen):
             task: The task's name, or the column of X that holds it (default: a number).
             sample_weight: How much each row counts [n].
         """
-        with self._lock:
+        with self._lock, self._kept(begun=True):
             first = not self._begun
             X, y, weight, task = self._check(X, y, sample_weight, task, reset=first, one=True)
             weight, X, y = weighed(weight, X, y)
@@ -107,16 +110,17 @@ class Meta(TasksSeen):
                 self._reset()
             name = self._name(task)
             y = self._target(y, classes, first=first)
+            if not first:
+                not_huge(X, y)
             one = grouped(self._loss(), X, y, weight, None)
             one.names[0] = name  # type: ignore[index]
             if not first and name in self._rows:
-                self._add(one)
+                with Unbroken():
+                    self._add(one)
                 return self
             if first:
                 self._begin(one)
-            self._play(one)
-            if not first:
-                self._observe(one)
+            self._play(one, observe=not first)
         return self
 
     def begin(
@@ -208,7 +212,7 @@ class Meta(TasksSeen):
                 # The features must be those of fit.
                 validate_data(self, X, reset=False, skip_check_array=True)
             prior = self.prior_
-        return self._task_model(prior).fit(X, as_numpy(y), sample_weight)
+        return self._task_model(prior).fit(X, y, sample_weight)
 
     @property
     def _task_column(self) -> str | None:
@@ -268,20 +272,23 @@ class Meta(TasksSeen):
         return FirstTask(self, name, classes)
 
     def _close(self, task: OpenTask, end: End) -> None:
-        """A stream has ended: move the meta-level, and remember what it cost."""
-        with self._lock:
-            rows = task.rows
-            known = task.name is not None and task.name in self._rows
-            if task.name is not None:
-                self._add(rows)
-            self.streams_ = self.streams_.with_task(task.rounds, task.loss, task.regret)
-            if known:
-                return
-            self._observe(rows, own=task.name is None)
-            state = self.state_
-            if end.side is not None:
-                state = state._replace(phi=task.phi)
-            self.state_ = self.history_.algo.advance(state, end)
+        """A stream has ended: move the meta-level, and remember what it cost. The caller holds the
+        lock.
+        """
+        named = task.name is not None
+        with Unbroken() if named else nullcontext():
+            known, state = named and task.name in self._rows, self._state
+            if not known:
+                own = state if end.side is None else state._replace(phi=task.phi)
+                state = self._history.algo.advance(own, end)
+            streams = self.streams_.with_task(task.rounds, task.loss, task._bracket())
+            if not named:
+                self._ended(task)
+            else:
+                self._add(rows := rows_of([task]))
+                if not known:
+                    self._observe(rows)
+            self.streams_, self._state = streams, state
 
     @property
     def certificate_(self) -> Certificate:

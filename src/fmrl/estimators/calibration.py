@@ -27,19 +27,21 @@ from fmrl.estimators.averaging import (
     Answers,
     averaged,
     best_moderation,
+    best_sharpness,
     best_weights,
+    beyond_error,
     by_score,
     check_scoring,
-    loss_and_slope,
     margins,
-    moderated,
     quantiles,
+    task_losses,
 )
 from fmrl.estimators.population import Population, Sums, around, estimate, families
 from fmrl.estimators.solving import asked
 
 HELD = 32  # rows of a task to be scored on, at most
 LEAST = 0.02  # weights below are none
+COMMON = "common "  # begins the names of members with the column of a common part
 WIDE = ("alike", "full")  # families that are also tried around several centres
 
 
@@ -51,6 +53,7 @@ class Choice(NamedTuple):
     moderation: float  # how far probabilities are drawn to the middle, 0 to 1
     score: float  # on the pilot: minus the log-loss or the squared error, by task
     errors: tuple[float, ...] = ()  # quantiles at LEVELS of |error| over its predicted deviation
+    sharpness: float = 0.0  # of softmax over several classes; 0: of sigmoids, normalised
 
 
 @dataclass(frozen=True)
@@ -104,16 +107,17 @@ def members(intercept: bool, extra: int = 0, centres: int = 1, apart: bool = Fal
 
     def learn(tasks: Tasks) -> list[Population]:
         width = tasks.X.shape[1]
-        own = np.delete(np.arange(width), np.arange(width - intercept - extra, width - intercept))
+        own = _own(width, intercept, extra)
         found: list[Population] = []
-        for prefix, columns in (("", own), ("common ", np.arange(width)))[: 1 + (extra > 0)]:
+        for prefix, columns in (("", own), (COMMON, np.arange(width)))[: 1 + (extra > 0)]:
             few = tasks if len(columns) == width else replace(tasks, X=tasks.X[:, columns])
             chain: list[Population] = []
             sums = Sums(few)
             for name in families(len(columns), intercept):
                 if not ((prefix or centres > 1) and name == "columns"):
                     start = chain[-1] if chain else None
-                    chain.append(estimate(few, name, intercept, start, sums))
+                    free = extra if prefix else 0
+                    chain.append(estimate(few, name, intercept, start, sums, free=free))
             if apart:
                 chain += [one.without_mean(intercept) for one in chain if one.family in WIDE]
             if centres > 1:
@@ -127,6 +131,30 @@ def members(intercept: bool, extra: int = 0, centres: int = 1, apart: bool = Fal
         return found
 
     return learn
+
+
+def without_common(
+    group: list[Population], rule: Rule, intercept: bool, extra: int
+) -> tuple[list[Population], Rule] | None:
+    """The same where no choice uses a common part: its columns and members go; None where one does.
+
+    Args:
+        group: The members.
+        rule: How they are averaged.
+        intercept: Whether the last column is one.
+        extra: How many columns before it are the answer of the common part.
+    """
+    plain = [i for i, m in enumerate(group) if not m.family.startswith(COMMON)]
+    if any(sum(c.weights[i] for i in plain) < 1 - 1e-9 for c in rule.choices):
+        return None
+    own = _own(group[0].mean.shape[-1], intercept, extra)
+    few = (c._replace(weights=tuple(c.weights[i] for i in plain)) for c in rule.choices)
+    return [group[i].among(own) for i in plain], Rule(tuple(few))
+
+
+def _own(width: int, intercept: bool, extra: int) -> np.ndarray:
+    """The columns that are not the answer of a common part."""
+    return np.delete(np.arange(width), np.arange(width - intercept - extra, width - intercept))
 
 
 def calibrate(
@@ -151,11 +179,12 @@ def calibrate(
         return every, Rule((Choice(0, alone, 1.0, math.nan),))
     sheets = answers(tasks, learn, seed)
     found, sizes = [], sorted(sheets)
+    favour = _favour(sheets[sizes[min(1, len(sizes) - 1)]], every, squared)
     # Rows count as much as their weights say, here and where a task looks its choice up.
     unit = 1.0 if tasks.weight is None else float(np.mean(tasks.weight))
     for n in sizes:
         near = [sheets[k] for k in {n // 2, n, 2 * n} & set(sizes) if (k > 0) == (n > 0)]
-        one = _choice(n, sheets[n], near, squared, every, score)
+        one = _choice(n, sheets[n], near, squared, every, score, favour)
         found.append(one if unit == 1 else one._replace(rounds=n * unit))
     return every, Rule(tuple(found))
 
@@ -195,7 +224,7 @@ def ask(tasks: Tasks, group: list[Population], order: list[np.ndarray], n: int) 
     for b, rows in enumerate(after):
         index[b, : len(rows)] = rows
         weight[b, : len(rows)] = 1.0 if tasks.weight is None else tasks.weight[rows]
-    weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-290)
+    weight /= max(float(weight.sum(axis=1).mean()), 1e-290)
     X = tasks.X[index]
     if n:
         z, v = asked(group, tasks.rows(np.stack([rows[:n] for rows in order])), X)
@@ -218,31 +247,50 @@ def _join(parts: list[Answers]) -> Answers:
                    padded("weight", 1))  # fmt: skip
 
 
+def _favour(sheet: Answers, group: list[Population], squared: bool) -> np.ndarray:
+    """How much each member is thought of beforehand: with classes those with a common part only
+    where they lower the loss of the others' average by more than a standard error.
+    """
+    plain = np.array([not m.family.startswith(COMMON) for m in group])
+    if squared or plain.all():
+        return np.ones(len(group))
+    losses = []
+    for some in (plain, np.ones_like(plain)):
+        one = sheet._replace(margins=sheet.margins[some], variance=sheet.variance[some])
+        first = np.full(some.sum(), 1 / some.sum())
+        sharpness = best_sharpness([one], first, 1.0)
+        how = best_moderation([one], first, sharpness), False, sharpness
+        losses.append(task_losses(one, best_weights([one], first, *how), *how)[0])
+    return np.where(plain | beyond_error(losses[0] - losses[1]), 1.0, LEAST)
+
+
 def _choice(
     n: int, own: Answers, near: list[Answers], squared: bool, group: list[Population],
-    scoring: str | None,
+    scoring: str | None, favour: np.ndarray,
 ) -> Choice:  # fmt: skip
     """Weights, moderation and widths for n rows."""
     first = np.array([0.2 if m.family.endswith("none") and n else 1.0 for m in group])
-    weights, moderation = first / first.sum(), 0.0
+    first *= favour
+    weights, moderation, sharpness = first / first.sum(), 0.0, 0.0
     if not squared:
-        moderation = best_moderation(near, weights)
-    weights = best_weights(near, weights, moderation, squared)
+        sharpness = best_sharpness(near, weights, 1.0)
+        moderation = best_moderation(near, weights, sharpness)
+    weights = best_weights(near, weights, moderation, squared, sharpness)
     weights[weights < LEAST] = 0.0
     weights /= weights.sum()
     if scoring is not None:
         weights = by_score(near, weights, scoring)
     if not squared:
-        moderation = best_moderation(near, weights)
-    z, variance = averaged(own, weights)
-    told = z if squared else moderated(z, variance, moderation)
-    score = -float((loss_and_slope(told, own.target, squared)[0] * own.weight).sum(axis=1).mean())
+        moderation = best_moderation(near, weights, sharpness)
+        sharpness = best_sharpness(near, weights, moderation)
+    losses, _ = task_losses(own, weights, moderation, squared, sharpness)
+    score = -float(losses.mean())
     errors: tuple[float, ...] = ()
     if squared:
         noise = sum(w * m.noise for w, m in zip(weights, group, strict=True))
         some = zip(*(_widths(s, weights, noise) for s in near), strict=True)
         errors = tuple(quantiles(*map(np.concatenate, some)))
-    return Choice(n, tuple(weights.tolist()), moderation, score, errors)
+    return Choice(n, tuple(weights.tolist()), moderation, score, errors, sharpness)
 
 
 def _widths(s: Answers, weights: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:

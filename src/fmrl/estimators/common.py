@@ -31,9 +31,10 @@ ROWS, TASKS = 60, 6  # below, "auto" does not try trees
 HOPELESS = {False: (1.4, 1.0, 1.0), True: (1.08, 1.0, 1.0)}  # times it, above which none larger is
 NEAR = 1.02  # times the loss of a linear model, above which trees are not worth a column
 FAR = 8.0  # log-odds beyond are cut: a leaf of one class is not certain of it
-SIZES = ((50, 4, 3), (100, 8, 4), (200, 16, 6))  # steps, leaves and depth of boosted trees
+SIZES = ((50, 4), (200, 8), (200, 24))  # steps and leaves of boosted trees …
+STAGE = 50  # … of which the first are taken, so many at a time, as long as they answer better
 
-Answer = Callable[[np.ndarray], np.ndarray]  # rows [n, f] to columns [n, k]
+Answer = Any  # `Trees` or `Answers`: called, they give rows [n, f] their columns [n, k]
 Fit = Callable[[np.ndarray, np.ndarray, Any, int], Answer]  # X, y, weights, number of classes
 
 
@@ -65,9 +66,25 @@ class Trees:
 
     def __call__(self, X: np.ndarray) -> np.ndarray:
         """Their answers [n, k] to rows X [n, f]."""
+        return self._sums(X, np.full(1, len(self.output)))[0]
+
+    def staged(self, X: np.ndarray) -> np.ndarray:
+        """Their answers after every STAGE steps, [stages, n, k]."""
+        each = STAGE * len(self.base)
+        return self._sums(X, np.arange(each, len(self.output) + each, each))
+
+    def cut(self, stage: int) -> Trees:
+        """The first of them, of stages 0 … ``stage``."""
+        kept = slice((stage + 1) * STAGE * len(self.base))
+        names = ("feature", "threshold", "left", "right", "value", "output")
+        return replace(self, **{name: getattr(self, name)[kept] for name in names})
+
+    def _sums(self, X: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        """Answers of the trees before each of some ends, [ends, n, k]."""
         trees = np.arange(len(self.feature))
-        out, most = np.empty((len(X), len(self.base))), max(1, (1 << 20) // len(trees))
-        adds = (self.output[:, None] == np.arange(len(self.base))).astype(float)
+        out = np.empty((len(ends), len(X), len(self.base)))
+        most = max(1, (1 << 20) // len(trees))
+        adds = self.output[:, None] == np.arange(len(self.base))
         for first in range(0, len(X), most):
             rows = X[first : first + most]
             at = np.zeros((len(rows), len(trees)), dtype=np.intp)
@@ -75,7 +92,10 @@ class Trees:
             for _ in range(self.depth):
                 low = rows[index, self.feature[trees, at]] <= self.threshold[trees, at]
                 at = np.where(low, self.left[trees, at], self.right[trees, at])
-            out[first : first + most] = self.base + self.value[trees, at] @ adds
+            said, before, total = self.value[trees, at], 0, self.base
+            for place, end in enumerate(ends):
+                total = total + said[:, before:end] @ adds[before:end].astype(float)
+                out[place, first : first + most], before = total, end
         return np.clip(out, -self.most, self.most)
 
     @classmethod
@@ -115,8 +135,16 @@ class Answers:
         odds = np.clip(np.log(p) - np.log1p(-p), -FAR, FAR)
         return odds[:, 1:] if odds.shape[1] == 2 else odds
 
+    def staged(self, X: np.ndarray) -> np.ndarray:
+        """Its answers, of which there is one stage, [1, n, k]."""
+        return self(X)[None]
 
-def boosted(steps: int, leaves: int, depth: int) -> Fit:
+    def cut(self, stage: int) -> Answers:
+        """Itself."""
+        return self
+
+
+def boosted(steps: int, leaves: int) -> Fit:
     """How to fit boosted trees of one size."""
 
     def fit(X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, classes: int) -> Answer:
@@ -124,10 +152,12 @@ def boosted(steps: int, leaves: int, depth: int) -> Fit:
 
         kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
         model = kind(
-            max_iter=steps, learning_rate=0.1, max_leaf_nodes=leaves, max_depth=depth,
+            max_iter=steps, learning_rate=0.1, max_leaf_nodes=leaves,
             min_samples_leaf=_leaf(len(X)), l2_regularization=1.0, early_stopping=False,
         )  # fmt: skip
-        return Trees.of(model.fit(X, y, sample_weight=weight), FAR if classes else math.inf)
+        with np.errstate(over="ignore", invalid="ignore"):  # of huge numbers, refused later
+            model.fit(X, y, sample_weight=weight)
+        return Trees.of(model, FAR if classes else math.inf)
 
     return fit
 
@@ -154,12 +184,11 @@ def makers(common: Any, classes: int) -> list[Fit]:
 
 
 def cross_fitted(
-    makes: list[Fit], tasks: Tasks, classes: int, most: float = math.inf, first: float = math.inf
+    makes: list[Fit], tasks: Tasks, classes: int, most: np.ndarray | None = None
 ) -> tuple[np.ndarray, Answer] | None:
     """Columns [n, k] for the rows of some tasks, each answered without its own task, and the
-    answer that all rows give; None where some fold lacks a class or the loss is above ``most``, or
-    on the first fold plainly above ``first``. Of several ways the next is taken as long as it
-    answers better.
+    answer that all rows give; None where some fold lacks a class or losses are above ``most`` [T],
+    of the tasks' rows summed. Of several ways the next is taken as long as it answers better.
     """
     y = tasks.target.argmax(axis=1) if tasks.target.shape[1] > 1 else tasks.target[:, 0]
     y = y.astype(int) if classes else y
@@ -168,31 +197,41 @@ def cross_fitted(
         return None
     weight, best = tasks.weight, None
     for make, hopeless in zip(makes, HOPELESS[bool(classes)], strict=False):
-        found: np.ndarray | None = None
+        found = None
         for f in range(FOLDS):
             others, own = fold != f, fold == f
             heavy = None if weight is None else weight[others]
-            said = make(tasks.X[others], y[others], heavy, classes)(tasks.X[own])
-            found = np.empty((len(y), said.shape[1])) if found is None else found
-            found[own] = said
-            if best is None and f == 0:
-                losses, _ = loss_and_slope(said, tasks.target[own], not classes)
-                heavy = None if weight is None else weight[own]
-                sure = 1 + 4 / math.sqrt(len(losses))  # the other folds will not make up for it
-                if np.average(losses, weights=heavy) > sure * hopeless * first:
-                    return None
-        assert found is not None
-        losses, _ = loss_and_slope(found, tasks.target, not classes)
-        loss = float(np.average(losses, weights=weight))
-        if best is not None and loss >= best[0]:
+            said = make(tasks.X[others], y[others], heavy, classes).staged(tasks.X[own])
+            found = np.empty((len(said), len(y), said.shape[2])) if found is None else found
+            found[:, own] = said
+            if f == 0 and most is not None:  # the other folds would not make up for it
+                here = np.arange(0, len(tasks), FOLDS)
+                unit = max(float(most[here].max()), 1e-290)  # squares of losses can overflow
+                off = _sums(said, tasks.take(here)) / unit - hopeless * (most[here] / unit)
+                best_off = off[off.mean(axis=1).argmin()]
+                if best_off.mean() > 2 * best_off.std() / math.sqrt(len(here)):
+                    found = None
+                    break
+        if found is None:
             break
-        best = loss, found, make
-        if loss > hopeless * most:
+        losses = _sums(found, tasks).sum(axis=1)
+        stage = int(losses.argmin())
+        if best is not None and losses[stage] >= best[0]:
             break
-    if best is None or best[0] > most:
+        best = float(losses[stage]), found[stage], make, stage
+        if most is not None and best[0] > hopeless * most.sum():
+            break
+    if best is None or (most is not None and best[0] > most.sum()):
         return None
-    _, found, make = best
-    return found, make(tasks.X, y, weight, classes)
+    _, column, make, stage = best
+    return column, make(tasks.X, y, weight, classes).cut(stage)
+
+
+def _sums(said: np.ndarray, tasks: Tasks) -> np.ndarray:
+    """Summed losses of each task under some answers [..., n, k] to its rows, [..., T]."""
+    losses, _ = loss_and_slope(said, tasks.target, isinstance(tasks.loss, Squared))
+    losses = losses if tasks.weight is None else losses * tasks.weight
+    return np.add.reduceat(losses, tasks.starts[:-1], axis=-1)
 
 
 def with_common(
@@ -216,8 +255,7 @@ def with_common(
     auto = isinstance(common, str)
     if auto and (len(tasks.X) < ROWS or len(tasks) < TASKS):
         return tasks, here, None
-    most = [NEAR * loss for loss in _linear(tasks, here)] if auto else []
-    found = cross_fitted(makes, tasks, count, *most)
+    found = cross_fitted(makes, tasks, count, NEAR * _linear(tasks, here) if auto else None)
     if found is None:
         return tasks, here, None
     g, answer = found
@@ -228,20 +266,14 @@ def with_common(
     return replace(tasks, X=np.hstack([tasks.X, g])), wide, answer
 
 
-def _linear(tasks: Tasks, here: Coordinates) -> tuple[float, float]:
-    """Loss of one linear model for all tasks, on tasks it was not fitted to: on all of them, and on
-    those of the first fold.
-    """
+def _linear(tasks: Tasks, here: Coordinates) -> np.ndarray:
+    """Summed losses of each task under one linear model for all, fitted without it, [T]."""
     even, squared = here.tasks(tasks), isinstance(tasks.loss, Squared)
-    fold, sums = np.arange(len(tasks)) % FOLDS, []
+    fold, found = np.arange(len(tasks)) % FOLDS, np.empty(len(tasks))
     # Newton's method ends in the same place from anywhere, so all begin where all tasks end.
     whole = None if squared else estimate(even, "none", here.constant > 0)
     for f in range(FOLDS):
         plain = estimate(even.take(np.flatnonzero(fold != f)), "none", here.constant > 0, whole)
         own = even.take(np.flatnonzero(fold == f))
-        losses, _ = loss_and_slope(own.X @ plain.middle().theta[0].T, own.target, squared)
-        heavy = np.ones(len(losses)) if own.weight is None else own.weight
-        sums.append((float(losses @ heavy), float(heavy.sum())))
-    unit = here.unit**2 if squared else 1.0
-    total, mass = np.sum(sums, axis=0)
-    return unit * total / mass, unit * sums[0][0] / sums[0][1]
+        found[fold == f] = _sums(own.X @ plain.middle().theta[0].T, own)
+    return (here.unit**2 if squared else 1.0) * found

@@ -10,9 +10,7 @@ in size by more than ``UNEVEN``, each is divided by its deviation."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,7 +48,8 @@ class Coordinates:
     basis: np.ndarray | None = None  # [f, r] directions, where there are more columns than that
 
     def __post_init__(self):
-        object.__setattr__(self, "_plain", bool((self.scale == 1).all()))  # rows come one by one
+        # Asked for every row of a stream.
+        object.__setattr__(self, "only_centred", bool((self.scale == 1).all()))
 
     @property
     def width(self) -> int:
@@ -71,11 +70,7 @@ class Coordinates:
     def features(self, X: Any, out: np.ndarray) -> np.ndarray:
         """Rows X [..., f] centred and scaled into ``out``: the one place where that is done."""
         np.subtract(X, self.centre, out)
-        return out if self._plain else np.divide(out, self.scale, out)
-
-    def one_by_one(self) -> Callable[[Any, np.ndarray], Any]:
-        """`features` without a call of Python in between, where there is only a centre."""
-        return partial(np.add, -self.centre) if self._plain else self.features
+        return out if self.only_centred else np.divide(out, self.scale, out)
 
     def rows(self, X: Any) -> np.ndarray:
         """Rows X [..., f] in these coordinates, [..., width]."""
@@ -132,7 +127,7 @@ def coordinates_of(
         fix = "leave those rows out"
         raise FMRLError("all sample weights of the first tasks are zero", fix=fix)
     shift, unit = 0.0, 1.0
-    with np.errstate(over="ignore"):  # what overflows is refused below
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
         centre = np.average(X, axis=0, weights=weight) if intercept else np.zeros(X.shape[1])
         spread = _deviation(X - centre, weight)
         if isinstance(tasks.loss, Squared):

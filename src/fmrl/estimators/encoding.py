@@ -19,17 +19,14 @@ from sklearn.utils.validation import validate_data
 
 from fmrl.errors import FMRLError, warn
 from fmrl.estimators.features import expanded, table_of, with_features
-from fmrl.tables.any_table import FEWEST, SHARE, as_polars, from_array, looks_like_id, no_column
+from fmrl.estimators.inputs import as_numpy, one_column, targets
+from fmrl.tables.any_table import as_polars, check_names, from_array, no_column
 from fmrl.tables.encoder import Column, Encoder, Policy, fit_encoder
+from fmrl.tables.kinds import FEWEST, looks_like_id
 
-POLICY = Policy(missing="impute", dates="number", many="frequent")
+POLICY = Policy(missing="impute", dates="number")
 _OTHERS = (str, datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
 _NOTHING = object()
-
-
-def as_numpy(x: Any) -> Any:
-    """Tensors as NumPy arrays; everything else as it is."""
-    return x.detach().cpu().numpy() if hasattr(x, "detach") else x
 
 
 def by_task(X: Any, task: Any, known: str | None = None, *, one: bool = False) -> Any:
@@ -49,7 +46,7 @@ def by_task(X: Any, task: Any, known: str | None = None, *, one: bool = False) -
     >>> X.columns, ids.tolist(), name
     (['price'], ['a', 'b'], 'shop')
     """
-    X = _table(X)
+    X, task = _table(X), one_column(task)
     if known is None and not isinstance(task, str):
         return X, task, None
     frame = frame_of(X)
@@ -98,13 +95,19 @@ def checked(
     X, task, column = by_task(X, task, encoder.task if encoder else None, one=one)
     if learn and not one and task is None:
         warn("fit without task= takes all rows as one task and learns nothing across tasks")
-    given = X, as_numpy(y), reset, table_of(encoder), learn, options
+    if learn and column is not None and not columns_of(X):
+        fix = "give another column; one of zeros makes models of an intercept alone"
+        raise FMRLError(f"there is no feature beside the task {column!r}", fix=fix)
+    if options.get("ensure_min_samples") and getattr(X, "shape", ())[:1] == (0,):
+        raise FMRLError("there are no rows", fix="give at least one")
+    y = targets(y, numeric, task)
+    given = X, y, reset, table_of(encoder), learn, options
     rows, y, found = _numbers(model, *given)
     if learn:
         found = replace(found, task=column)
         model.encoder_ = encoder = with_features(found, model.features, rows, y)
         if not one:
-            _warn_of_ids(X, task)
+            _warn_of_ids(X, task, y)
     return expanded(encoder, rows), y, task
 
 
@@ -123,7 +126,7 @@ def ready(model: Any, X: Any) -> bool:
         and encoder.plain
         and X.shape[1] == len(encoder.columns)
         and not hasattr(model, "feature_names_in_")
-        and bool(np.isfinite(X.sum()))
+        and bool(np.isfinite(X).all())
     )
 
 
@@ -132,7 +135,7 @@ def _plain_target(y: Any, rows: int, numeric: bool) -> bool:
     if type(y) is not np.ndarray or y.shape != (rows,):
         return False
     if numeric:
-        return y.dtype == np.float64 and bool(np.isfinite(y.sum()))
+        return y.dtype == np.float64 and bool(np.isfinite(y).all())
     return y.dtype.kind in "iubU"
 
 
@@ -177,9 +180,10 @@ def _numbers(
         # What is infinite in a frame is refused below, by the name of its column.
         options["ensure_all_finite"] = "allow-nan" if frame is None else False
         given = (X,) if y is _NOTHING else (X, y)
-        found = validate_data(model, *given, reset=reset, **options)
+        with np.errstate(over="ignore", invalid="ignore"):  # of a sum that is only looked at
+            found = validate_data(model, *given, reset=reset, **options)
         rows, target = (found, None) if y is _NOTHING else found
-        if np.isfinite(rows.sum()) or np.isfinite(rows).all():
+        if np.isfinite(rows).all():
             return rows, target, _plain(_names(model, rows), rows) if learn else encoder
         X = rows if frame is None else X
     else:
@@ -190,7 +194,9 @@ def _numbers(
         encoder = Encoder(tuple(map(Column, names)))
     table = _polars(X, frame, encoder, names)
     if encoder is None:
-        encoder = _learned(table)
+        encoder = fit_encoder(table.lazy(), table.columns, POLICY)
+        if not encoder.names:
+            raise FMRLError("no feature is left: all are ids", fix="give another column")
     rows = encoder.transform(table)
     if y is _NOTHING:
         return check_array(rows, **options), None, encoder
@@ -200,7 +206,12 @@ def _numbers(
 def _table(X: Any) -> Any:
     """Tensors as NumPy, Arrow as polars, lists that hold text as arrays of objects."""
     X = as_numpy(X)
+    if hasattr(X, "to_numpy") and len(getattr(X, "shape", ())) == 1:
+        fix = "give a table, also of one row or column: frame.iloc[[0]], frame[['price']]"
+        raise FMRLError(f"X is a {type(X).__name__}, one row or column", fix=fix)
     if isinstance(X, (list, tuple)):
+        if not X:
+            raise FMRLError("X is an empty list", fix="no rows are X[:0] of a table with columns")
         try:
             kind, dimensions = (found := np.asarray(X)).dtype.kind, found.ndim
         except ValueError:  # rows of different lengths, which scikit-learn refuses
@@ -218,6 +229,7 @@ def frame_of(X: Any) -> nw.DataFrame | None:
     """A data frame of any library, or None for arrays."""
     if isinstance(X, np.ndarray):
         return None
+    check_names(X)
     held = nw.from_native(X, eager_only=True, pass_through=True)
     return held if isinstance(held, nw.DataFrame) else None
 
@@ -276,35 +288,24 @@ def _polars(
     return table.with_columns(pl.col(declared).cast(pl.String))
 
 
-def _learned(table: pl.DataFrame) -> Encoder:
-    """The encoding of a table; columns of text that name rows become nothing."""
-    encoder, columns = fit_encoder(table.lazy(), table.columns, POLICY), []
-    for c in encoder.columns:
-        kinds = 0 if c.levels is None else table[c.name].n_unique()
-        if len(table) >= FEWEST and kinds > SHARE * len(table):
-            warn(f"column {c.name!r} looks like an id: {kinds:,} texts in {len(table):,} rows; it "
-                 "is left out")  # fmt: skip
-            c = replace(c, levels=(), indicator=False)
-        elif kinds > POLICY.levels:
-            warn(f"column {c.name!r} has {kinds:,} levels; the {POLICY.levels} most frequent count")
-        columns.append(c)
-    return replace(encoder, columns=tuple(columns))
-
-
-def _warn_of_ids(X: Any, task: Any) -> None:
-    """Name features that are ids of rows or tasks."""
+def _warn_of_ids(X: Any, task: Any, y: np.ndarray) -> None:
+    """Name features that are ids of rows or tasks, or the target."""
     frame = frame_of(X)
     if frame is None or len(frame) < FEWEST:
         return
     ids = None if task is None else np.asarray(as_numpy(task))
     for column in frame.iter_columns():
         name, dtype = column.name, column.dtype
-        if not (dtype.is_integer() or dtype in (nw.String, nw.Object, nw.Categorical, nw.Enum)):
-            continue
         if column.is_null().any():
-            continue  # an id has no gaps
+            continue  # neither a target nor an id has gaps
         values = column.to_numpy()
-        if ids is not None and np.array_equal(ids, values):
-            warn(f"column {name!r} is the task itself: leave it out, a new task has another")
+        if np.array_equal(values, y):
+            warn(f"column {name!r} is the target itself: leave it out of X, where it counts as a "
+                 "feature; a new row has none")  # fmt: skip
+        elif not (dtype.is_integer() or dtype in (nw.String, nw.Object, nw.Categorical, nw.Enum)):
+            continue
+        elif ids is not None and np.array_equal(ids, values):
+            warn(f"column {name!r} is the task itself: leave it out of X, where it counts as a "
+                 f"feature that says nothing of a new task, or give task={name!r}")  # fmt: skip
         elif dtype.is_integer() and (why := looks_like_id(pl.Series(name, values))):
-            warn(f"{why}; leave it out if so")
+            warn(f"{why}; it counts as a number: leave it out if so")

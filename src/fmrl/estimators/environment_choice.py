@@ -38,6 +38,7 @@ LEAST = 40  # tasks; with fewer they are taken to stay where they are
 FEW = 15  # tasks of a window, at least
 TASKS = 600  # tried at most, evenly spaced …
 NUMBERS = 1 << 19  # … and no more than so many numbers, over all outputs
+FOLDS = 5  # of tasks, where a sum of columns is asked for their order
 BLOCKS, LATER = 3, 0.4  # the last 40 % of the tasks, in three blocks
 SURE, WORTH = 3.0, 0.01  # standard errors, and the share of the loss, that must be gained …
 LESS = 2.0  # … standard errors, where it is already known that tasks drift
@@ -45,7 +46,8 @@ MANY, RISK = 500, 0.03  # fewer tasks must gain that share, and older ones stay 
 SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # of the tasks before a block, the latest
 OLDER = 0.2  # of the tasks that count, from before the latest
 LAST, MUCH = 32, 0.2  # tasks, predicted from as many before them, and the gain of a sudden switch
-SORTED, ALL = 0.9, 0.975  # of pairs of tasks: then a table is in the order of a column, of y
+SORTED, ALL = 0.9, 0.975  # of pairs of tasks: then a table is in the order of a column, of y …
+JOINT = 0.99  # … and of several columns, such as indicators of a season
 MOST = 5  # centres
 FAMILIES = ("none", "intercept", "alike", "full")  # of which the best is tried in every way
 SIZES = (1, 4)  # rows shown
@@ -113,32 +115,51 @@ def switched(
         return found
     few = tasks.take(np.arange(first - LAST, first))
     order = shuffled(tasks, seed)[first:]
-    now = estimate(few, before.family, intercept, before, tolerance=ROUGH)
+    now = rough(few, before.family, intercept, before)
     old, new = losses_of(tasks, [before, now], order)
     if surely(old - new, old.mean()) > MUCH:
         # Tasks that drift have left that block behind: what they gain without a switch is theirs.
         known = tasks.take(found.places(first, first))
-        (old,) = losses_of(tasks, [estimate(known, before.family, intercept, before)], order)
+        (old,) = losses_of(tasks, [rough(known, before.family, intercept, before)], order)
     if (gain := surely(old - new, old.mean())) > MUCH:
         return Environment("recent", LAST / len(tasks), 1, gain, found.tasks)
     return found
 
 
+def rough(
+    tasks: Tasks, family: str, intercept: bool, start: Population | None = None
+) -> Population:
+    """A population that is only compared. Its mean is not drawn to 0: where tasks drift that says
+    where to, though it may be small beside what they differ by.
+    """
+    return estimate(tasks, family, intercept, start, tolerance=ROUGH, free=tasks.X.shape[1])
+
+
 def by_a_column(tasks: Tasks, others: int = 0) -> bool:
     """Whether tasks are in the order of some column, so that drift could as well be that column:
     in nine of ten pairs of an earlier and a later task, the later one has more of it, or less; or
-    in the order of what is to be predicted, in all but 2.5 % of pairs. The last ``others`` columns
-    are not the user's.
+    in the order of a sum of columns, in 99 %, as one finds it from other tasks; or in the order of
+    what is to be predicted, in all but 2.5 %. The last ``others`` columns are not the user's.
     """
     own = tasks.X[:, : tasks.X.shape[1] - others]
     mean = np.add.reduceat(own, tasks.starts[:-1], axis=0) / tasks.lengths[:, None]
     cut = int((1 - LATER) * len(tasks))
-    early, late = mean[:cut, None], mean[None, cut:]
-    more = ((late > early) + 0.5 * (late == early)).mean(axis=(0, 1))
-    level = np.add.reduceat(tasks.target[:, 0], tasks.starts[:-1]) / tasks.lengths
-    above = float((level[None, cut:] > level[:cut, None]).mean())
-    by_target = isinstance(tasks.loss, Squared) and abs(above - 0.5) > ALL - 0.5
-    return bool((np.abs(more - 0.5) > SORTED - 0.5).any()) or by_target
+
+    def later(values: np.ndarray) -> np.ndarray:
+        """In how many pairs the later task has more, of values [T, columns]."""
+        early, late = values[:cut, None], values[None, cut:]
+        return ((late > early) + 0.5 * (late == early)).mean(axis=(0, 1))
+
+    when, fold = np.linspace(-1.0, 1.0, len(tasks)), np.arange(len(tasks)) % FOLDS
+    off, joint = mean - mean.mean(axis=0), np.empty((len(tasks), 1))
+    for f in range(FOLDS):
+        some = off[fold != f]
+        slopes = np.linalg.solve(some.T @ some + np.eye(off.shape[1]), some.T @ when[fold != f])
+        joint[fold == f, 0] = off[fold == f] @ slopes
+    level = np.add.reduceat(tasks.target[:, :1], tasks.starts[:-1], axis=0) / tasks.lengths[:, None]
+    by_target = isinstance(tasks.loss, Squared) and abs(later(level)[0] - 0.5) > ALL - 0.5
+    by_one = (np.abs(later(mean) - 0.5) > SORTED - 0.5).any()
+    return bool(by_one or by_target or later(joint)[0] > JOINT)
 
 
 class _Trial:
@@ -157,8 +178,11 @@ class _Trial:
         for name in FAMILIES:  # each from where the plainer one before it ended
             if name in families(tasks.X.shape[1], intercept):
                 start = chain[-1] if chain else None
-                chain.append(estimate(known, name, intercept, start, tolerance=ROUGH))
-        self.plain = chain[self._later(chain).mean(axis=1).argmin()]
+                chain.append(rough(known, name, intercept, start))
+        later = self._later(chain)
+        best = later.mean(axis=1).argmin()
+        # Of one centre from as many tasks as several are found from: those before the first block.
+        self.plain, self.alone = chain[best], later[best]
         self.made = [self.plain] * BLOCKS  # what was last estimated of the tasks before each block
         self.still = [self._play(0), *(self._try(STILL, b) for b in range(1, BLOCKS))]
         self.best = self.losses = np.concatenate(self.still)  # of every task that is tried
@@ -221,8 +245,8 @@ class _Trial:
         evidence = self._evidence(found)
         if not surely(evidence - self.evidence, 0.0):
             return 0.0
-        (losses,), loss = self._later([found]), self.losses.mean()
-        if not (self.best - losses).mean() > WORTH * loss:
+        (losses,), loss = self._later([found]), self.alone.mean()
+        if not min((self.best - losses).mean(), (self.alone - losses).mean()) > WORTH * loss:
             return 0.0
         self.best, self.evidence = losses, evidence
         return float(1 - losses.mean() / loss)
@@ -251,9 +275,7 @@ class _Trial:
     def _try(self, tried: Environment, block: int) -> np.ndarray:
         """Loss of every task of a block, predicted from the tasks before it that count."""
         known, start = self._known(tried, block), self.made[block]
-        self.made[block] = estimate(
-            known, self.plain.family, self.intercept, start, tolerance=ROUGH
-        )
+        self.made[block] = rough(known, self.plain.family, self.intercept, start)
         return self._play(block)
 
     def _play(self, block: int) -> np.ndarray:
@@ -302,7 +324,7 @@ def losses_of(tasks: Tasks, found: list[Population], order: list[np.ndarray]) ->
         able = [i for i, rows in enumerate(own) if len(rows) >= n + max(1, n // 3)]
         if able:
             said = ask(tasks, found, [own[i] for i in able], n)
-            z = said.margins if squared else moderated(said.margins, said.variance, 0.5)
+            z = said.margins if squared else moderated(said.margins, said.variance, 1.0)
             total[:, able] += (loss_and_slope(z, said.target, squared)[0] * said.weight).sum(axis=2)
             seen[able] += 1
     return total / np.maximum(seen, 1)

@@ -9,11 +9,11 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 
 from fmrl.errors import FMRLError
-from fmrl.estimators.averaging import moderated
+from fmrl.estimators.averaging import probabilities
 from fmrl.estimators.base import Meta
-from fmrl.estimators.encoding import as_numpy, checked
-from fmrl.estimators.inputs import back, positions, weights
-from fmrl.estimators.task_models import TaskClassifier, TaskRegressor, probabilities
+from fmrl.estimators.encoding import checked
+from fmrl.estimators.inputs import as_numpy, back, positions, targets, weights
+from fmrl.estimators.task_models import TaskClassifier, TaskRegressor
 from fmrl.estimators.tasks_seen import Asked
 
 
@@ -60,7 +60,8 @@ class MetaClassifier(ClassifierMixin, Meta):
     __metadata_request__decision_function: ClassVar = {"task": True}
 
     def _check(self, X, y, sample_weight, task, reset, one=False):
-        X, y, task = checked(self, X, y, task, reset=reset, one=one)
+        least = {"ensure_min_samples": int(reset or one)}
+        X, y, task = checked(self, X, y, task, reset=reset, one=one, **least)
         if reset:  # later ones must be among the first ones
             check_classification_targets(y)
         return X, y, weights(sample_weight, X), task
@@ -87,8 +88,7 @@ class MetaClassifier(ClassifierMixin, Meta):
                 nothing is known.
         """
         z, variance, place, prior = self._asked(X, task, spread=True)
-        moderation = np.array([c.moderation for c in prior.rule.choices])[place, None]
-        return back(probabilities(moderated(z, variance, moderation), len(prior.classes)), X)
+        return back(prior.chances(z, variance, place), X)
 
     def predict(self, X: Any, task: Any = None) -> Any:
         """The most probable class [n] under the model of each row's task; arguments as in
@@ -98,11 +98,12 @@ class MetaClassifier(ClassifierMixin, Meta):
 
     def _said(self, asked: Asked, X: Any) -> Any:
         classes = asked.prior.classes  # those of the estimator may be others by now
-        return back(classes[probabilities(asked.margins, len(classes)).argmax(axis=1)], X)
+        return back(classes[probabilities(asked.margins, len(classes), 1.0).argmax(axis=1)], X)
 
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:
         """Accuracy."""
-        right = np.asarray(as_numpy(self.predict(X, task))) == np.asarray(as_numpy(y))
+        y = np.asarray(targets(y, False, task))
+        right = np.asarray(as_numpy(self.predict(X, task))) == y
         return float(np.average(right, weights=sample_weight))
 
 
@@ -136,7 +137,8 @@ class MetaRegressor(RegressorMixin, Meta):
     _task_model = TaskRegressor
 
     def _check(self, X, y, sample_weight, task, reset, one=False):
-        X, y, task = checked(self, X, y, task, reset=reset, one=one, y_numeric=True)
+        options = {"y_numeric": True, "ensure_min_samples": int(reset or one)}
+        X, y, task = checked(self, X, y, task, reset=reset, one=one, **options)
         return X, np.asarray(y, dtype=float), weights(sample_weight, X), task
 
     def _target(self, y, classes, first):
@@ -177,5 +179,5 @@ class MetaRegressor(RegressorMixin, Meta):
         """R²."""
         from sklearn.metrics import r2_score
 
-        said = as_numpy(self.predict(X, task))
-        return float(r2_score(as_numpy(y), said, sample_weight=sample_weight))
+        y, said = targets(y, True, task), as_numpy(self.predict(X, task))
+        return float(r2_score(y, said, sample_weight=sample_weight))

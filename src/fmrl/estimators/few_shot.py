@@ -21,9 +21,14 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import UNUSED
 
 from fmrl.errors import FMRLError, warn
-from fmrl.estimators.encoding import as_numpy, by_task
-from fmrl.estimators.inputs import task_ids
+from fmrl.estimators.encoding import by_task
+from fmrl.estimators.inputs import as_numpy, targets, task_ids
 from fmrl.estimators.reveal import Groups
+
+_ROUTED = (
+    "in cross_val_score and GridSearchCV only sklearn.set_config(enable_metadata_routing=True) "
+    "and params={'task': task} give the tasks to FewShotScorer, too; groups= does not"
+)
 
 
 def adapt(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> Any:
@@ -52,6 +57,11 @@ def adapt(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> Any:
 
 class FewShotSplit(BaseCrossValidator):
     """Folds of whole tasks: every task that has rows enough is held out once.
+
+    It only holds tasks out: a plain ``scoring=`` then predicts them as tasks of which nothing is
+    known. `FewShotScorer` reveals ``shots`` of their rows and scores the others; `few_shot_score`
+    does both. Loops of scikit-learn give the scorer its tasks as ``params={"task": task}``, with
+    ``sklearn.set_config(enable_metadata_routing=True)``; ``groups=`` reaches the split alone.
 
     Tasks with too few rows to reveal ``shots`` and score another are always learned from and never
     scored; a warning counts them.
@@ -94,7 +104,7 @@ class FewShotSplit(BaseCrossValidator):
         most = max(_shots(self.shots))
         X, groups, _ = by_task(X, groups)
         if groups is None:
-            fix = "pass groups=, or params={'task': task} with metadata routing"
+            fix = f"give split(X, y, groups) a third argument; {_ROUTED}"
             raise FMRLError("FewShotSplit needs the task of every row", fix=fix)
         tasks = Groups(X, y, groups, self.random_state)
         enough = [t for t in tasks.order if len(tasks.rows[t]) > most]
@@ -145,9 +155,8 @@ class FewShotScorer(BaseEstimator):
         known = getattr(getattr(estimator, "encoder_", None), "task", None)
         X, task, _ = by_task(X, task, known)
         if task is None:
-            fix = "sklearn.set_config(enable_metadata_routing=True), then pass params={'task': …}"
-            raise FMRLError("FewShotScorer needs the task of every row", fix=fix)
-        y = np.asarray(as_numpy(y))
+            raise FMRLError("FewShotScorer needs the task of every row", fix=_ROUTED)
+        y = np.asarray(targets(y, not is_classifier(estimator), task))
         tasks = Groups(X, y, task, self.random_state)
         found = [self._one(estimator, X, y, tasks, shots) for shots in _shots(self.shots)]
         return float(np.mean(found))
@@ -202,6 +211,7 @@ def few_shot_score(
     """
     every = _shots(shots)
     X, task, _ = by_task(X, task)
+    y = targets(y, not is_classifier(estimator), task)
     task = task_ids(task, len(y))
     scorers = {str(k): FewShotScorer(k, scoring, random_state) for k in every}
     split = FewShotSplit(every, n_splits, random_state)

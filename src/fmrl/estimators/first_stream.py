@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators.stream import OpenTask
+from fmrl.estimators.stream_setting import numbers
 
 if TYPE_CHECKING:
     from fmrl.estimators.base import Meta
@@ -46,12 +48,14 @@ class FirstTask(OpenTask):
 
     def learn(self, x: Any, y: Any) -> float:
         """Keep the row; nothing is suffered before there is a model."""
-        row = np.asarray(x, dtype=np.float64)
-        other = bool(self._rows) and len(row) != len(self._rows[0])
-        if row.ndim != 1 or not np.isfinite(row).all() or other:
+        if not self.open:
+            raise FMRLError("this task is closed", fix="open another: estimator.task()")
+        row = numbers(x)
+        good = row is not None and row.ndim == 1 and not np.isinf(row).any()
+        if not good or (self._rows and row.shape != self._rows[0].shape):
             what = "a row must be a vector of finite numbers, as many as before"
             raise FMRLError(what, round=self.rounds)
-        if self._given is not None and y not in self._given:
+        if self._given is not None and not any(np.ndim(y) == 0 and y == c for c in self._given):
             what = f"the label {y!r} is not one of the classes {list(self._given)[:10]}"
             raise FMRLError(what, round=self.rounds)
         if self._given is None and not (isinstance(y, Real) and math.isfinite(y)):
@@ -66,6 +70,17 @@ class FirstTask(OpenTask):
         answer = self.predict(x)
         self.learn(x, y)
         return answer
+
+    @property
+    def rows(self) -> Tasks:
+        """Not there before the end."""
+        what = "nothing is known of the classes' or the target's scale in the first task"
+        raise FMRLError(what, fix="close it first")
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Not there before the end."""
+        raise FMRLError("there is no model in the first task", fix="close it first")
 
     @property
     def regret(self) -> tuple[float, float]:

@@ -4,6 +4,8 @@ task.
 
 from __future__ import annotations
 
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,87 @@ from sklearn.utils.validation import _check_sample_weight
 from fmrl.core.losses import Loss
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.encoding import as_numpy
+from fmrl.tables.any_table import is_gap
 
+_NUMBER = (Real, Decimal, np.bool_)
 LARGE = 1e100  # of a weight: what is multiplied by more could overflow
+
+
+def as_numpy(x: Any) -> Any:
+    """Tensors as NumPy arrays, masked values as gaps; everything else as it is."""
+    if not isinstance(x, np.ma.MaskedArray):
+        return x.detach().cpu().numpy() if hasattr(x, "detach") else x
+    hidden, kind = np.ma.getmaskarray(x), x.dtype.kind
+    if not hidden.any():
+        return x.data
+    found = x.data.astype(float if kind in "biuf" else x.dtype if kind in "Mmc" else object)
+    found[hidden] = "NaT" if kind in "Mm" else np.nan
+    return found
+
+
+def one_column(task: Any) -> Any:
+    """Ids of tasks as a vector, where they are the one column of a frame or an array."""
+    shape = getattr(task, "shape", ())
+    return np.asarray(as_numpy(task))[:, 0] if len(shape) == 2 and shape[1] == 1 else task
+
+
+def answered(z: np.ndarray, variance: np.ndarray | None) -> tuple[np.ndarray, Any]:
+    """Margins and their variances [n, outputs]; a row so large that they overflow is named."""
+    good = np.isfinite(z if variance is None else z + variance)
+    if not good.all():
+        what = f"row {int(good.all(axis=-1).argmin())} has numbers too large for an answer"
+        raise FMRLError(what, fix="scale X as in fit")
+    return z, variance
+
+
+def targets(y: Any, numeric: bool, task: Any = None) -> Any:
+    """Targets as NumPy has them, checked: none is missing, and those of a regression are finite
+    numbers. The first that is not is named, by its row and its task.
+
+    Args:
+        y: Labels or numbers [n].
+        numeric: Whether they must be numbers.
+        task: The ids of their tasks [n], or the name of the one task they are of.
+    """
+    if isinstance(y, str):
+        what = f"y is the text {y!r}, and not the target of every row"
+        raise FMRLError(what, fix=f"give the column: y=table[{y!r}], and leave it out of X")
+    y = as_numpy(y)
+    found = np.asarray(y)
+    shape = found.shape
+    found = found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
+    kind = found.dtype.kind
+    if found.ndim != 1 or kind in ("biuc" if numeric else "biucUS"):
+        return found.reshape(shape) if found.ndim == 1 else y
+    if kind in "fMm":
+        wrong = ~np.isfinite(found) | (numeric and kind != "f")
+    else:
+        odd = [is_gap(v) or (numeric and not isinstance(v, _NUMBER)) for v in found.tolist()]
+        wrong = np.array(odd, dtype=bool)
+        if numeric and not wrong.any():
+            wrong = ~np.isfinite(found.astype(float))
+    if not wrong.any():
+        return _of_one_kind(found).reshape(shape)
+    row = int(wrong.argmax())
+    value = found[row].item() if kind in "US" else found[row]
+    ids = np.asarray(as_numpy(one_column(task)))
+    name = ids[row : row + 1].tolist()[0] if ids.shape == found.shape else task
+    where = f"y of row {row}" + ("" if task is None else f" (task {name!r})")
+    if is_gap(value):
+        raise FMRLError(f"{where} is missing", fix="drop the row, or fill it in")
+    if isinstance(value, _NUMBER):
+        raise FMRLError(f"{where} is {value}", fix="give finite numbers")
+    what = f"{where} is {str(value)!r} ({type(value).__name__}), and a regressor predicts numbers"
+    raise FMRLError(what, fix="convert y to numbers, or use MetaClassifier for classes")
+
+
+def _of_one_kind(y: np.ndarray) -> np.ndarray:
+    """Truth values and whole numbers that came as objects, such as pandas' own kinds: scikit-learn
+    would refuse them, or make real numbers of them.
+    """
+    kinds = {type(v) for v in y.tolist()} if y.dtype == object else set()
+    plain = len(kinds) == 1 and issubclass(kinds.pop(), (bool, int, np.bool_, np.integer))
+    return np.array(y.tolist()) if plain else y
 
 
 def back(values: np.ndarray, like: Any) -> Any:
@@ -28,8 +108,12 @@ def back(values: np.ndarray, like: Any) -> Any:
 
 def positions(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """The position of every label among the sorted ``classes``."""
-    found = np.searchsorted(classes, y)
-    wrong = np.asarray(classes[np.minimum(found, len(classes) - 1)] != y)
+    try:
+        found = np.searchsorted(classes, y)
+        wrong = np.asarray(classes[np.minimum(found, len(classes) - 1)] != y)
+    except TypeError:  # labels of another kind, which cannot be sorted among these
+        found, known = None, set(classes.tolist())
+        wrong = np.array([label not in known for label in y.tolist()])
     if wrong.any():
         row = int(wrong.argmax())
         label = y[row].item() if hasattr(y[row], "item") else y[row]
@@ -44,7 +128,7 @@ def weights(given: Any, X: np.ndarray) -> np.ndarray | None:
     """Sample weights [n], or None where there are none."""
     if given is None:
         return None
-    found = _check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
+    found = _check_sample_weight(as_numpy(given), X, dtype=np.float64, ensure_non_negative=True)
     if not found.any():  # newer versions of scikit-learn say so themselves
         raise FMRLError("sample weights must contain at least one non-zero number")
     if found.max() > LARGE:
@@ -101,21 +185,28 @@ def task_ids(task: Any, rows: int) -> np.ndarray | None:
     """Task ids [n] of any kind that can be sorted: numbers, text, dates."""
     if task is None:
         return None
-    if isinstance(task, (list, tuple)) and len({isinstance(v, str) for v in task}) > 1:
-        raise FMRLError("task ids are of different kinds", fix="convert them to text")
-    ids = np.asarray(as_numpy(task))
+    if isinstance(task, (list, tuple)):  # NumPy would make text of a gap, or of a number
+        _no_gaps([is_gap(v) for v in task])
+        if len({isinstance(v, str) for v in task}) > 1:
+            raise FMRLError("task ids are of different kinds", fix="convert them to text")
+    ids = np.asarray(as_numpy(one_column(task)))
     if ids.ndim != 1:
         what = f"task must hold one id for every row, not be of shape {ids.shape}"
-        raise FMRLError(what, fix="give a vector of ids")
+        raise FMRLError(what, fix="join the keys into one name: [f'{a} {b}' for a, b in task]")
     if len(ids) != rows:
         what = f"task has {len(ids)} ids but X has {rows} rows"
         raise FMRLError(what, fix="give the id of every row's task")
-    plain = ids.dtype != object
-    missing = np.isnan(ids) if ids.dtype.kind == "f" else np.zeros(len(ids), bool)
-    missing = missing if plain else np.array([v is None or v != v for v in ids])
-    if missing.any():
-        what = f"row {int(missing.argmax())} has no task id"
-        raise FMRLError(what, fix="drop it or name its task")
-    if not plain and len({type(v) for v in ids}) > 1:
-        raise FMRLError("task ids are of different kinds", fix="convert them to text")
+    if ids.dtype.kind in "fMm":
+        _no_gaps(np.isnan(ids))
+    if ids.dtype == object:
+        _no_gaps([is_gap(v) for v in ids])
+        if len({type(v) for v in ids}) > 1:
+            raise FMRLError("task ids are of different kinds", fix="convert them to text")
     return ids
+
+
+def _no_gaps(missing: Any) -> None:
+    """Name the first row whose task is missing."""
+    if np.any(missing):
+        what = f"row {int(np.argmax(missing))} has no task id"
+        raise FMRLError(what, fix="drop it or name its task")

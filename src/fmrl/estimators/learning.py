@@ -23,28 +23,27 @@ from fmrl.core.rules.update import FAL
 from fmrl.core.rules.within import OMD
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.calibration import calibrate, members, spaced
+from fmrl.estimators.calibration import calibrate, members, spaced, without_common
 from fmrl.estimators.common import with_common
 from fmrl.estimators.coordinates import coordinates_of
 from fmrl.estimators.environment import Environment
 from fmrl.estimators.environment_choice import environment_of
-from fmrl.estimators.rows import TaskRows, Thetas, joined
+from fmrl.estimators.pilot import Piloted, pilot_size
+from fmrl.estimators.rows import TaskRows, Thetas
 from fmrl.estimators.rows_sqlite import SQLiteRows
-from fmrl.estimators.running import Running
 from fmrl.estimators.stream import Streams
 from fmrl.estimators.task_models import Prior, loss_of
 
 VECTORS = 10_000_000  # numbers of optima that a history may hold; beyond, it keeps scalars only
-PILOT = 1000  # tasks from which the prior is learned, at most …
-ROWS = 20_000  # … or up to four times as many, to have so many rows
-NUMBERS = 1 << 20  # … but beyond 256 no more than so many numbers, over all outputs
 WIDE = 16  # columns from which on tasks may have no mean, where there are no more tasks
 CACHED = 1 << 20  # numbers of models that are kept in memory beside a store
 FITTED = ("_history", "_state", "coordinates_", "lipschitz_", "_prior")
 
 
-class Learning(Running):
+class Learning(Piloted):
     """The run of one estimator; its parameters are those of `MetaClassifier`."""
+
+    _opening: SQLiteRows | None = None  # a store that begins with the first rows
 
     def __new__(cls, *_: Any, **given: Any):
         """A new estimator; ``private=``, which is of the core, is refused in words."""
@@ -72,12 +71,20 @@ class Learning(Running):
         return self._prior
 
     @contextmanager
-    def _kept(self) -> Iterator[None]:
-        """Whatever stops a `fit`, the estimator stays what it was before."""
+    def _kept(self, begun: bool = False) -> Iterator[None]:
+        """Whatever stops a `fit`, the estimator stays what it was before; one that has ``begun`` is
+        only changed in a moment (`Unbroken`).
+        """
+        if begun and self._begun:
+            yield
+            return
         before = dict(vars(self))
         try:
             yield
         except BaseException:
+            rows = vars(self).get("_rows")
+            if isinstance(rows, SQLiteRows) and rows is not before.get("_rows"):
+                raise  # those before are gone, and all of the new is there
             for name in vars(self).keys() - before.keys():
                 del vars(self)[name]
             vars(self).update(before)
@@ -87,12 +94,13 @@ class Learning(Running):
         for name in FITTED:
             vars(self).pop(name, None)
         self.streams_ = Streams()
-        self._parts: list[Tasks] = []  # of which the prior is learned, one after another
-        self._fresh: list[Tasks] = []  # that have come since
-        self._stale = False  # whether it is to be learned when next asked for
+        self._parts = []
+        self._fresh = []
+        self._stale = False
         self._waiting: Tasks | None = None  # that were not played yet
         self._before = getattr(getattr(self, "_rows", None), "id", None)  # of an earlier store
-        self._rows: TaskRows | SQLiteRows = TaskRows()
+        self._rows = TaskRows()
+        self._opening = None
         self._models, self._warned = Thetas(), False
 
     def _begin(self, tasks: Tasks, expected: int | None = None) -> None:
@@ -156,73 +164,16 @@ class Learning(Running):
         group, rule = calibrate(
             here.tasks(pilot), members(intercept, extra, found.centres, apart), seed, self.scoring
         )
+        if common is not None and (plain := without_common(group, rule, intercept, extra)):
+            (group, rule), here, common = plain, self._even, None
         known = classes, getattr(self, "encoder_", None), common, found
         self._prior = Prior(here, tuple(group), rule, *known)
         self._models, self._stale = Thetas(self._models.most), False
 
     @property
-    def _pilot(self) -> Tasks:
-        """The tasks of which the prior is learned."""
-        if len(self._parts) > 1:
-            self._parts = [joined(self._parts)]
-        return self._parts[0]
-
-    @_pilot.setter
-    def _pilot(self, tasks: Tasks) -> None:
-        self._parts = [tasks]
-
-    @property
     def environment_(self) -> Environment:
         """Whether tasks stay around one place, drift, or lie around several centres; print it."""
         return self.prior_.environment
-
-    def _held(self) -> tuple[int, int]:
-        """From how many tasks the prior is learned, and from how many at most."""
-        parts, sizes = vars(self).get("_sizes", (None, (0, 0)))
-        if parts is not self._parts:  # lists are never changed; streams ask whenever one closes
-            sizes = sum(map(len, self._parts)), pilot_size(*self._parts)
-            self._sizes = self._parts, sizes
-        return sizes
-
-    def _observe(self, tasks: Tasks, own: bool = False) -> None:
-        """Keep more tasks for the prior, which is learned again now and then (`due_after`) from the
-        latest of them, with all the rows they have by then.
-
-        Args:
-            tasks: Some.
-            own: Whether nobody else holds their memory.
-        """
-        first = 0
-        while first < len(tasks):
-            held, most = self._held()
-            fresh = sum([part.starts.size for part in self._fresh]) - len(self._fresh)
-            due = due_after(min(held, most)) - fresh
-            last = min(first + max(due, 1), len(tasks))
-            whole = last - first == len(tasks)
-            part = tasks if whole else tasks.take(np.arange(first, last))
-            self._fresh.append(part if own else part.copied())  # the user may write to his
-            if last - first >= due:
-                parts = [*self._parts, joined(self._fresh)]
-                while (over := sum(map(len, parts)) - most) > 0:
-                    kept = np.arange(min(over, len(parts[0])), len(parts[0]))
-                    parts[:1] = [parts[0].take(kept)] if len(kept) else []
-                self._parts, self._fresh, self._stale = self._grown(parts), [], True
-            first = last
-
-    def _grown(self, parts: list[Tasks]) -> list[Tasks]:
-        """The same tasks with the rows that have come since, where they are known by name."""
-        every, lengths = [n for p in parts for n in p.names], [p.lengths for p in parts]
-        known = self._rows.known(every) & [n is not None for n in every]
-        names = [name for name, there in zip(every, known, strict=True) if there]
-        if not names or (self._rows.counts(names) == np.concatenate(lengths)[known]).all():
-            return parts
-        tasks = joined(parts)
-        now = self._rows.take(names)
-        whole = now if known.all() else joined([tasks.take(np.flatnonzero(~known)), now])
-        place = {name: i for i, name in enumerate(names, len(whole) - len(names))}
-        others = iter(range(len(whole) - len(names)))
-        pairs = zip(tasks.names, known, strict=True)
-        return [whole.take(np.array([place[n] if there else next(others) for n, there in pairs]))]
 
     def _seed(self) -> int:
         if isinstance(self.random_state, np.random.RandomState):
@@ -243,8 +194,10 @@ class Learning(Running):
 
     def _add(self, tasks: Tasks) -> None:
         """Remember more rows of tasks."""
-        self._rows.add(tasks)
         self._models.drop(tasks.names)
+        rows = self._rows if self._opening is None else self._opening
+        rows.add(tasks)
+        self._rows, self._opening = rows, None
 
     def _thetas(self, names: list[Any]) -> np.ndarray:
         """Models [T, outputs, width] of tasks seen, solved when somebody first asks."""
@@ -264,9 +217,11 @@ class Learning(Running):
         return theta
 
     def _open(self) -> None:
-        """Begin the store, if rows are to lie in one; rows of an earlier fit go."""
+        """Open the store, if rows are to lie in one; rows of an earlier fit go when there are
+        others.
+        """
         if self.store is not None:
-            self._rows = SQLiteRows(os.fspath(self.store), self._kind(), old=self._before)
+            self._opening = SQLiteRows(os.fspath(self.store), self._kind(), old=self._before)
             self._models = Thetas(CACHED)
 
     def _kind(self) -> dict[str, Any]:
@@ -298,17 +253,3 @@ def _latest(few: Tasks, pilot: Tasks, common: Any) -> Tasks:
     some = np.array([at[name] for name in few.names if name in at], dtype=int)
     X[np.repeat(known, few.lengths)] = pilot.take(some).X
     return replace(few, X=X)
-
-
-def due_after(learned: int) -> int:
-    """After how many more tasks a prior that was learned from so many is learned again: as many,
-    up to 64, and then 32 to 48, so that a change of the environment is seen before 100.
-    """
-    return learned if learned < 64 else min(max(32, learned // 10), 48)
-
-
-def pilot_size(*parts: Tasks) -> int:
-    """From how many tasks of this kind the prior is learned."""
-    rows = max(sum(len(p.X) for p in parts) / max(sum(map(len, parts)), 1), 1.0)
-    size = rows * parts[0].X.shape[1] * parts[0].loss.outputs
-    return int(max(min(max(PILOT, min(ROWS / rows, 4 * PILOT)), NUMBERS / size), 256))

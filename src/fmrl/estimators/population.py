@@ -28,11 +28,13 @@ from fmrl.estimators.solving import solved as all_at_once
 from fmrl.estimators.stacks import Members, Stack, pieces
 
 STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
-CLOSE = 1e-6  # the last step of a MAP: what is left is its square
+FEW = 12  # steps of all correlations of classes, at most: what more would find is noise
+CLOSE = 0.03  # the last step of a task on the way: what is left is about its square
 MIXING = 20  # steps between centres
 FAR = 10.0  # deviation of coefficients between tasks, at most
 LEAST = 1e-8  # noise of a regression, at least: rows can be fitted exactly, and y has variance 1
 WIDE = 2.5  # deviation of a class's coefficients before anything is known; 1 in a regression
+STRIDE = 2.0  # of a class's mean in a step of its estimate, at most
 FULL, RANK = 48, 8  # columns at most with all correlations; beyond, so many directions
 MANY = 128  # columns beyond which all differ alike
 
@@ -69,7 +71,8 @@ class Population:
         return Posterior(np.tile(theta, (count, 1, 1)), np.tile(spread, (count, 1, 1, 1)))
 
     def adapt(self, tasks: Tasks, spread: bool = False) -> Posterior:
-        """The models of tasks from their rows: posterior means, or modes for classes.
+        """The models of tasks from their rows: posterior means; of classes, means of the Gaussians
+        nearest to the posteriors.
 
         Args:
             tasks: In these coordinates.
@@ -84,6 +87,11 @@ class Population:
         off = (self.mean - mean).reshape(-1, mean.shape[-1])
         covariance = self.covariance + off.T @ off / len(off)
         return replace(self, family=f"apart {self.family}", mean=mean, covariance=covariance)
+
+    def among(self, columns: np.ndarray) -> Population:
+        """The same without the other columns, which it does not use: `placed` taken back."""
+        few = self.covariance[np.ix_(columns, columns)]
+        return replace(self, mean=self.mean[..., columns], covariance=few)
 
     def placed(self, columns: np.ndarray, width: int) -> Population:
         """The same among more columns, which it does not use."""
@@ -104,15 +112,15 @@ def by_output(tasks: Tasks) -> Iterator[Tasks]:
 
 
 class Sums:
-    """What some tasks say about Gaussians that share covariance and noise: `Moments`, at MAPs that
-    are remembered from one time to the next.
+    """What some tasks say about Gaussians that share covariance and noise: `Moments`, at models
+    that are remembered from one time to the next.
     """
 
     def __init__(self, tasks: Tasks):
         self.squared, self.mass = isinstance(tasks.loss, Squared), tasks.mass
         self.fixed = constant(tasks)
         self.parts = list(pieces(tasks, tasks.loss.outputs))
-        self.at: dict[tuple[int, int], np.ndarray] = {}  # by the stack, and by what p is
+        self.at: dict[tuple[int, int], Any] = {}  # by the stack, and by what p is
 
     def __call__(self, found: list[Gaussian], centres: int = 1) -> list[Moments]:
         """Their sums under Gaussians [centres · outputs].
@@ -125,7 +133,7 @@ class Sums:
         return [reduce(add, some) for some in zip(*told, strict=True)]
 
     def solved(self, found: list[Gaussian], centres: int = 1) -> list[tuple[Any, Stack]]:
-        """The tasks at their MAPs, stack by stack."""
+        """The tasks at their models, stack by stack."""
         mean = np.stack([g.mean for g in found]).reshape(centres, -1, len(found[0].mean))
         R, noise = root_of(found[0]), np.full(centres, found[0].noise)
         H = found[0].covariance / found[0].noise
@@ -137,7 +145,7 @@ class Sums:
             last = self.at.get(key) if R.any() else None
             one = Stack(members, *rows, self.squared, last, CLOSE)
             if not (self.squared or one.alike):
-                self.at[key] = one.p
+                self.at[key] = one.at
             done.append((part, one))
         return done
 
@@ -165,7 +173,7 @@ def families(width: int, intercept: bool) -> dict[str, Any]:
 
 def estimate(
     tasks: Tasks, family: str, intercept: bool, start: Population | None = None,
-    sums: Sums | None = None, tolerance: float = TOLERANCE,
+    sums: Sums | None = None, tolerance: float = TOLERANCE, free: int = 0,
 ) -> Population:  # fmt: skip
     """The population of some tasks around one centre, by marginal likelihood.
 
@@ -176,6 +184,8 @@ def estimate(
         start: What a plainer family found, from which to go on.
         sums: Of the same tasks, if they were stacked before.
         tolerance: Of the relative change of variances in a step, with which it ends.
+        free: How many columns before the intercept answer for themselves: their mean is not drawn
+            to 0 with the others'.
     """
     sums, width = sums or Sums(tasks), tasks.X.shape[1]
     sums.at.clear()  # under another family tasks may be more than a step away
@@ -192,7 +202,10 @@ def estimate(
             if start.family == "intercept":
                 wide = np.where(start.covariance > 0, start.covariance, wide)
             first = [Gaussian(mean, wide, start.noise) for mean in start.mean[0]]
-    found = climb(sums, first, STEPS, tolerance, **options)
+    steps = STEPS if sums.squared or family != "full" else FEW
+    options["drawn"] = np.arange(width) < width - intercept - free
+    with np.errstate(invalid="ignore"):  # of a direction of which rows say nothing
+        found = climb(sums, first, steps, tolerance, **options)
     end = shrunk(found[0], kind, float(width))
     mean = np.stack([g.mean for g in found])[None]
     return Population(family, mean, end.covariance, end.noise, np.ones(1), len(tasks))
@@ -215,18 +228,18 @@ def _options(tasks: Tasks, family: str, intercept: bool, fixed: np.ndarray) -> d
         kind = tuple(-1 if still else label for still, label in zip(fixed, kind, strict=True))
     learns = isinstance(tasks.loss, Squared)
     how = {"family": kind, "learns": learns, "bold": True, "most": FAR**2, "least": LEAST}
-    return how | {"ridge": 1.0 if learns else WIDE**-2}
+    return how | ({"ridge": 1.0} if learns else {"ridge": WIDE**-2, "stride": STRIDE})
 
 
 def constant(tasks: Tasks) -> np.ndarray:
     """Which columns have one value within every task, [width]: no task says how their slope differs
-    from the others'. Not the intercept's.
+    from the others'. Not the intercept's; one that is 0 everywhere is a column without a value.
     """
     starts, lengths = tasks.starts[:-1], tasks.lengths[:, None]
     mean = np.add.reduceat(tasks.X, starts, axis=0) / lengths
     within = ((tasks.X - np.repeat(mean, tasks.lengths, axis=0)) ** 2).sum(axis=0)
     total = ((tasks.X - tasks.X.mean(axis=0)) ** 2).sum(axis=0)
-    return (within <= 1e-9 * total) & (total > 0)
+    return (within <= 1e-9 * total) & ((total > 0) | ~tasks.X.any(axis=0))
 
 
 def around(

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.estimators.encoding import as_numpy, frame_of
-from fmrl.estimators.inputs import task_ids
+from fmrl.estimators.encoding import frame_of
+from fmrl.estimators.inputs import as_numpy, task_ids
 
 
 class Groups:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fmrl.core.tasks import Tasks
+from fmrl.estimators.running import Unbroken
 
 LARGE = 1 << 26  # bytes of a table that is copied as one block, without room to grow
 WAITING = 1 << 20  # numbers of rows that wait to be sorted into the blocks, at most: 8 MB
@@ -45,6 +46,7 @@ class TaskRows:
         # New rows, number and columns, and how many numbers they have.
         self._waiting: list[tuple[np.ndarray, ...]] = []
         self._count, self._weighted = 0, False
+        self._grew = True
 
     def __contains__(self, name: Any) -> bool:
         return name in self._numbers
@@ -70,8 +72,14 @@ class TaskRows:
         self._settle()
         return self._places[_lookup(self._numbers, names), 2]
 
+    def grew(self) -> bool:
+        """Whether there may be more rows than when this was last asked."""
+        grew, self._grew = self._grew, False
+        return grew
+
     def add(self, tasks: Tasks) -> None:
         """More rows, of tasks known or new; each task at most once."""
+        self._grew = True
         self._kind = self._kind or replace(tasks, weight=None, heaviest=1.0)
         numbers, lengths = _lookup(self._numbers, tasks.names), tasks.lengths
         columns, fresh = (tasks.X, tasks.target, tasks.weight), np.flatnonzero(numbers < 0)
@@ -94,15 +102,17 @@ class TaskRows:
         numbers = _lookup(self._numbers, names)
         if numbers.min() < 0:
             return False
+        self._grew = True
         self._wait(numbers, X, target, weight)
         return True
 
     def _wait(self, owner: np.ndarray, *given: Any) -> None:
         """Take rows [n] of tasks by number, to be sorted in later."""
         columns = self._columns(*given)
-        self._count += sum(a.size for a in columns)
-        now = self._count >= WAITING
+        more = sum(a.size for a in columns)
+        now = self._count + more >= WAITING
         self._waiting.append((owner, *(columns if now else map(np.array, columns))))
+        self._count += more
         if now:
             self._settle()
 
@@ -118,8 +128,11 @@ class TaskRows:
 
     def _settle(self) -> None:
         """Sort the rows that wait into the blocks."""
-        if not self._waiting:
-            return
+        if self._waiting:
+            with Unbroken():  # else they would be lost
+                self._sort_in()
+
+    def _sort_in(self) -> None:
         parts, self._waiting, self._count = self._waiting, [], 0
         whole = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
         owner, *columns = whole

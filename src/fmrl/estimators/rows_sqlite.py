@@ -43,7 +43,7 @@ class SQLiteRows:
         path: Of the file.
         kind: What the rows must agree in: estimator, columns, classes, loss.
         id: Of the rows to open; None to begin with none.
-        old: Of rows that may be thrown away to begin.
+        old: Of rows that may be thrown away to begin, which the first `add` does.
     """
 
     def __init__(
@@ -51,8 +51,9 @@ class SQLiteRows:
     ):
         self.path, self.kind = os.path.abspath(path), kind
         self.id, self._file, self._version = id or uuid.uuid4().hex, None, -1
-        if id is None:
-            self._begin(old)
+        self._anew, self._old = id is None, old
+        if self._anew:
+            self._begin()
         else:
             self._connect()
 
@@ -80,6 +81,10 @@ class SQLiteRows:
         """What the rows take in the file."""
         with self._asking() as ask:
             return ask("SELECT coalesce(sum(length(body)), 0) FROM tasks").fetchone()[0]
+
+    def grew(self) -> bool:
+        """Perhaps: other processes may add rows."""
+        return True
 
     @property
     def changed(self) -> bool:
@@ -109,8 +114,14 @@ class SQLiteRows:
         whole = np.concatenate([tasks.X, tasks.target, weight[:, None]], axis=1).astype("<f8")
         places, names = tasks.starts.tolist(), [_key(name) for name in tasks.names]
         bodies = (whole[a:b].tobytes() for a, b in pairwise(places))
-        with self._writing() as file:
+        with self._writing(check=not self._anew) as file:
+            if self._anew:
+                self._vacant(file)
+                file.execute("DELETE FROM tasks")
+                said = {"format": FORMAT, "id": self.id, "kind": json.dumps(self.kind)}
+                file.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", said.items())
             file.executemany(ADD, zip(names, bodies, strict=True))
+        self._anew = False
 
     def more(self, *_: Any) -> bool:
         """Nothing: rows are written task by task, by `add`."""
@@ -158,22 +169,23 @@ class SQLiteRows:
                 found += ask(f"SELECT {what} FROM tasks WHERE name IN ({marks})", some).fetchall()
         return iter(found)
 
-    def _begin(self, old: str | None) -> None:
-        """Begin with no rows; rows of others are not touched."""
+    def _begin(self) -> None:
+        """Make the file; rows of others are not touched."""
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         with self._said():
             file = self._open_file()
             file.executescript(TABLES)
         with self._writing(check=False) as file:
-            about = dict(file.execute("SELECT name, value FROM about").fetchall())
-            tasks = file.execute("SELECT count(*) FROM tasks").fetchone()[0]
-            if tasks and about.get("id") != old:
-                what = f"the store {self.path} holds {tasks:,} tasks of another estimator"
-                fix = "load that estimator, give another path, or delete the file"
-                raise FMRLError(what, fix=fix)
-            file.execute("DELETE FROM tasks")
-            said = {"format": FORMAT, "id": self.id, "kind": json.dumps(self.kind)}
-            file.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", said.items())
+            self._vacant(file)
+
+    def _vacant(self, file: sqlite3.Connection) -> None:
+        """Refuse a file with tasks of another estimator."""
+        about = dict(file.execute("SELECT name, value FROM about").fetchall())
+        tasks = file.execute("SELECT count(*) FROM tasks").fetchone()[0]
+        if tasks and about.get("id") != self._old:
+            what = f"the store {self.path} holds {tasks:,} tasks of another estimator"
+            fix = "load that estimator, give another path, or delete the file"
+            raise FMRLError(what, fix=fix)
 
     def _connect(self) -> sqlite3.Connection:
         """The connection of this process; one that was inherited is left alone."""

@@ -7,6 +7,7 @@ the run is first asked for.
 from __future__ import annotations
 
 import copy
+import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,33 @@ if TYPE_CHECKING:
 # Tasks played at once, counted from the first, so that a resumed run has the same bits.
 WINDOW = 1024
 ORDINARY = 1e12  # below, no number can be too large for the solver, in whichever units
+
+
+class Unbroken:
+    """Ctrl-C waits for the end of the block, which takes a moment, so that what is changed inside
+    is changed as a whole. Signals reach the main thread only.
+    """
+
+    __slots__ = ("asked", "before")
+
+    def __enter__(self) -> None:
+        self.asked, self.before = None, None
+        if threading.current_thread() is threading.main_thread():
+            self.before = signal.getsignal(signal.SIGINT)
+            try:
+                if callable(self.before):
+                    signal.signal(signal.SIGINT, self._wait)
+            except ValueError:  # in an interpreter that is not the first, signals are not ours
+                self.before = None
+
+    def _wait(self, *given: Any) -> None:
+        self.asked = given
+
+    def __exit__(self, *_: Any) -> None:
+        if callable(self.before):
+            signal.signal(signal.SIGINT, self.before)
+            if self.asked:
+                self.before(*self.asked)
 
 
 class Running(BaseEstimator):
@@ -66,8 +94,7 @@ class Running(BaseEstimator):
             return
         with self._lock:
             if self._waiting is not None:
-                self._run(self._waiting)
-                self._waiting = None
+                self._run(self._history, self._waiting)
 
     @property
     def guess_(self) -> float:
@@ -98,15 +125,19 @@ class Running(BaseEstimator):
     @property
     def _lock(self) -> Any:
         """Held by whoever changes what is known, and by whoever reads more than one part of it."""
-        guard = vars(self).get("_guard")
-        return vars(self).setdefault("_guard", threading.RLock()) if guard is None else guard
+        try:
+            return self._guard
+        except AttributeError:
+            return vars(self).setdefault("_guard", threading.RLock())
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, made while no other thread writes: who pickles it reads it later."""
         with self._lock:
-            self._catch_up()
+            if self._begun:  # searches with n_jobs pickle one that was not fitted
+                self._catch_up()
             state = dict(super().__getstate__())
-            del state["_guard"]
+            for name in ("_guard", "_setting"):  # which are made again when needed
+                state.pop(name, None)
             return copy.deepcopy(state)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -122,8 +153,9 @@ class Running(BaseEstimator):
             raise FMRLError(f"the task {twice!r} was seen before", fix=fix)
 
     def _play(
-        self, tasks: Tasks, keep: bool = True, rows: Tasks | None = None, later: bool = False
-    ) -> None:
+        self, tasks: Tasks, keep: bool = True, rows: Tasks | None = None, later: bool = False,
+        observe: bool = False,
+    ) -> None:  # fmt: skip
         """Play tasks in the user's units and remember their rows; what cannot be played or stored
         changes nothing.
 
@@ -134,6 +166,7 @@ class Running(BaseEstimator):
             later: Whether the first tasks may be played when somebody asks for the run. Rules that
                 a user chose, or huge numbers, may make that impossible, which he should hear now;
                 and what lies in a store is not held.
+            observe: Whether the prior is to be learned from them, too.
         """
         self._new(tasks.names)
         asked = (self.within, vars(self)["update"], self.meta, self.similarity, self.store)
@@ -141,23 +174,28 @@ class Running(BaseEstimator):
             self._add(tasks)
             self._waiting = self._rows.take(tasks.names)  # the user may change what he gave
             return
-        if self.state_ is not self.history_.state:  # streams moved it: a new history begins
-            self.history_ = History(self.history_.algo, self.state_, self.history_.keep)
-        self._run(tasks, (tasks if rows is None else rows) if keep else None)
+        history = self.history_
+        if self.state_ is not history.state:  # streams moved it: a new history begins
+            history = History(history.algo, self.state_, history.keep)
+        self._run(history, tasks, (tasks if rows is None else rows) if keep else None, observe)
 
-    def _run(self, tasks: Tasks, rows: Tasks | None = None) -> None:
-        """Play tasks, and remember some rows once that is done."""
-        history, played = self._history, []
-        state = history.state
+    def _run(
+        self, history: History, tasks: Tasks, rows: Tasks | None = None, observe: bool = False
+    ) -> None:
+        """Play tasks, and remember them and some rows once that is done."""
+        state, played = history.state, []
         for first in range(0, len(tasks), WINDOW):
             window = tasks.take(np.arange(first, min(first + WINDOW, len(tasks))))
             played += play_tasks(history.algo, state, self.coordinates_.tasks(window))
             state = played[-1][1]
-        if rows is not None:
-            self._add(rows)
-        for rounds, state in played:
-            history.append(rounds, state)
-        self._state = history.state
+        with Unbroken():
+            if rows is not None:
+                self._add(rows)
+            for rounds, state in played:
+                history.append(rounds, state)
+            self._history, self._state, self._waiting = history, history.state, None
+            if observe:
+                self._observe(tasks)
 
 
 def _ordinary(tasks: Tasks) -> bool:

@@ -1,8 +1,9 @@
 """The models of tasks under all members of a prior at once, in plain NumPy.
 
-This is the MAP of `core.posterior` (a test holds them together) without the cost of going through
-the members, outputs and centres one after another: a service asks for one task at a time, or for
-thousands with a few rows each.
+For a squared loss this is the MAP of `core.posterior` (a test holds them together) without the cost
+of going through the members, outputs and centres one after another: a service asks for one task at
+a time, or for thousands with a few rows each. Classes are solved at the mean of the nearest
+Gaussian instead (`stacks`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy as np
 from fmrl.core.losses import Squared
 from fmrl.core.posterior import root_of
 from fmrl.core.tasks import Tasks
-from fmrl.estimators.stacks import MANY, Members, Stack, pieces, stacks
+from fmrl.estimators.stacks import Members, Stack, pieces, stacks
+from fmrl.estimators.systems import MANY
 
 if TYPE_CHECKING:
     from fmrl.estimators.population import Population

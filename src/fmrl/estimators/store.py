@@ -283,7 +283,8 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
         parts = (arrays[f"member.{i}.{name}"] for name in ("mean", "covariance", "shares"))
         mean, covariance, shares = parts
         group.append(Population(family, mean, covariance, noise, shares, tasks))
-    rule = Rule(tuple(Choice(n, tuple(w), *rest, tuple(e)) for n, w, *rest, e in layout["rule"]))
+    parts = ((n, tuple(w), m, s, tuple(e), *k) for n, w, m, s, e, *k in layout["rule"])
+    rule = Rule(tuple(Choice(*part) for part in parts))
     known = getattr(est, "classes_", None), getattr(est, "encoder_", None)
     common, wide = None, even
     if layout["common"] is not None:

@@ -9,32 +9,32 @@ say about the prior. Regret is bracketed without an optimum: convexity gives
 
 from __future__ import annotations
 
-import math
-import threading
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import accumulate, chain
 from math import exp, log1p, sqrt
-from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy import ndarray
-from scipy.linalg.blas import daxpy, ddot
+from scipy.linalg.blas import daxpy, dcopy, ddot
 
 from fmrl.core.meta_level import looked
+from fmrl.core.metric import mean_step
 from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.encoding import read_row
-from fmrl.estimators.inputs import grouped
-from fmrl.estimators.task_models import probabilities
+from fmrl.estimators.averaging import probabilities
+from fmrl.estimators.inputs import encode
+from fmrl.estimators.stream_setting import Setting
 
 if TYPE_CHECKING:
     from fmrl.estimators.base import Meta
 
 DOUBLE = np.dtype(np.float64)
-FAR = 1e100  # of a row or a margin: beyond, its square and what is summed of it could overflow
-FAR2 = FAR * FAR
+HIGH = 700.0  # of a margin: beyond, its exponential could overflow, and softplus is linear
 KEPT = 4096  # rows of an open task, the latest, of which its model is made when it is closed
 
 
@@ -64,56 +64,50 @@ class OpenTask:
     that ‖θ‖ needs to follow. Rounds from several threads are played one after another."""
 
     __slots__ = (
-        "__weakref__", "_all", "_change", "_classes", "_coordinates", "_cross", "_eta", "_fixed",
-        "_found", "_guard", "_head", "_kept", "_labels", "_names", "_outputs", "_owner", "_phi",
-        "_phi2", "_place", "_plain", "_played", "_radius", "_rate", "_raw", "_row", "_shape",
-        "_shrink", "_side", "_squares", "_start", "_sum", "_targets", "_total", "_total2", "_waits",
-        "_width", "_z", "loss", "loss_of_phi", "name", "open", "rounds",
+        "__weakref__", "_binary", "_cross", "_eta", "_far2", "_fixed", "_found", "_given",
+        "_kept", "_labels", "_origin", "_owner", "_phi", "_phi2", "_place", "_plain", "_played",
+        "_radius2", "_rate", "_raw", "_row", "_scaled", "_setting", "_shrink", "_side", "_single",
+        "_squares", "_total", "_total2", "_turn", "_waits", "loss", "loss_of_phi",
+        "name", "open", "rounds",
     )  # fmt: skip
 
-    def __init__(self, owner: Meta, rounds: int | None, name: Any):
+    def __init__(self, owner: Meta, setting: Setting, rounds: int | None, name: Any):
         if rounds is not None and not (isinstance(rounds, (int, np.integer)) and rounds >= 1):
             what = f"rounds must be a positive integer, not {rounds!r}"
             raise FMRLError(what, fix="or leave it out")
-        here, algo, phi = owner.coordinates_, owner.history_.algo, owner.state_.phi
-        self._width = here.width
-        self._outputs = k = phi.size // self._width
         self.name, self.rounds, self.open = name, 0, True
-        self._guard = threading.RLock()
-        self.loss = self.loss_of_phi = 0.0
-        self._owner, self._coordinates, self._change = owner, here, here.one_by_one()
-        names, encoder = getattr(owner, "feature_names_in_", None), getattr(owner, "encoder_", None)
-        self._names = None if names is None else names.tolist()
-        self._shape = here.centre.shape
-        self._plain = self._shape if encoder is None or encoder.plain else None  # of plain rows
-        self._classes = classes = getattr(owner, "classes_", None)
-        if classes is not None:
-            self._labels = tuple(classes)  # as they are given back
-            self._place = {label: i for i, label in enumerate(classes.tolist())}
-        self._all = np.zeros((2 * k + 1, self._width))  # phi, total and the row looked at last
-        self._phi, self._total, self._row = self._all[:k], self._all[k:-1], self._all[-1]
-        self._phi[:], self._row[-1] = phi.reshape(k, -1), here.constant
-        self._head = self._row[: here.centre.size]
-        self._start, self._sum = self._phi[0], self._total[0]  # all, where there is one output
-        self._radius, self._rate = here.reach, owner.guess_ / owner.lipschitz_
-        self._fixed = 0.0 if rounds is None else self._rate / math.sqrt(rounds)
-        self._eta, self._shrink = 0.0, 1.0
-        self._played = 0.0  # Σ ⟨∇_i, θ_i⟩
-        # ‖phi‖², ⟨phi, total⟩, ‖total‖²
-        self._phi2, self._cross, self._total2 = ddot(phi, phi), 0.0, 0.0
-        self._squares = _squares(algo.similarity, self._total)
+        self._owner, self._setting, self._turn = owner, setting, [True]
+        self._plain, self._origin, self._scaled = setting.plain, setting.origin, setting.scaled
+        self._far2, self._radius2, self._waits = setting.far2, setting.radius2, setting.waits
+        self._binary, self._labels, self._place = setting.binary, setting.labels, setting.place
+        self._single = setting.single
+        state = owner.state_
+        self._rate = mean_step(state.guess) / setting.per_step
+        self._eta = self._fixed = 0.0 if rounds is None else self._rate / sqrt(rounds)
+        self._shrink = 1.0
+        self._row = setting.origin.copy()  # that was looked at last
+        # Σ ⟨∇_i, θ_i⟩, ⟨phi, total⟩ and ‖total‖²
+        self.loss = self.loss_of_phi = self._played = self._cross = self._total2 = 0.0
+        self._start(state.phi)
+        self._squares = None if setting.observes is None else np.zeros_like(self._total)
         self._side: np.ndarray | None = None  # what is known of the task since its first row
-        self._waits = looked(algo, self._row) is not None
-        # The row looked at last, in the user's units, and what was found of it: neither after
-        # something was learned.
+        # The row looked at last, as it was given and in the user's units (what was found of it is
+        # in ``_found``): neither after something was learned.
+        self._given: ndarray | None = None
         self._raw: bytes | None = None
-        self._found: Sequence[float] = ()
-        self._kept: deque[bytes] = deque(maxlen=KEPT)
-        self._targets: deque[float] = deque(maxlen=KEPT)
+        self._kept: deque[tuple[Any, float]] = deque(maxlen=KEPT)  # rows, and their targets
+
+    def _start(self, phi: np.ndarray) -> None:
+        """Begin at phi [d]."""
+        self._phi, self._phi2, self._total = phi, ddot(phi, phi), np.zeros(phi.size)
 
     def __repr__(self) -> str:
         state = "open" if self.open else "closed"
         return f"OpenTask(name={self.name!r}, {state}, {self.rounds} rounds)"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        fix = "close it first" if self.open else "what it taught is in its estimator: pickle that"
+        raise FMRLError("a stream cannot be pickled or copied", fix=fix)
 
     def __enter__(self) -> Self:
         return self
@@ -123,211 +117,235 @@ class OpenTask:
             self.close()
         self.open = False
 
-    def _look(self, x: Any) -> Sequence[float]:
-        """Products of a row with phi and with total, an output after another, and with itself."""
+    def _look(self, x: Any) -> Sequence[Any]:
+        """What a round needs of a row: margins of θ, products with phi and with total, and the
+        row's square.
+        """
         if not self.open:
             raise FMRLError("this task is closed", fix="open another: estimator.task()")
+        given = x
         if not (type(x) is ndarray and x.dtype is DOUBLE and x.shape == self._plain):
-            x = self._read(x)
+            given, x = None, self._setting.read(self._owner, x, self.rounds)
         raw = x.tobytes()  # a copy: the user may use one buffer for all rows
         if raw == self._raw:
             return self._found
         self._raw = None
-        self._change(x, self._head)
+        row = self._row
+        if self._scaled is None:  # x − centre, by the quickest calls there are
+            dcopy(self._origin, row)
+            daxpy(x, row)
+        else:
+            self._scaled(x, row[: x.size])
         if self._waits and not self.rounds:
             self._begin()
-        if self._outputs > 1:
+        if self._single:  # here and not in a method, of which the call would cost as much
+            under_phi, under_total = ddot(self._phi, row), ddot(self._total, row)
+            z = self._shrink * (under_phi - self._eta * under_total)
+            found = z, under_phi, under_total, ddot(row, row)
+        else:
             found = self._products()
-        else:  # here and not in a method, of which the call would cost as much as two products
-            row = self._row
-            found = ddot(self._start, row), ddot(self._sum, row), ddot(row, row)
-        if not found[-1] < FAR2:  # NaN is not
-            what, fix = f"a row is a vector of {x.size} finite numbers", "drop or impute it"
-            if np.isfinite(x).all():
-                what = f"a row is more than {FAR:g} of fit's units away"
-                fix = "scale x and y as in fit"
-            raise FMRLError(what, round=self.rounds, fix=fix)
-        self._raw, self._found = raw, found
+        if not found[3] < self._far2:  # NaN is not
+            return self._look(self._setting.filled(x, self.rounds))
+        self._given, self._raw, self._found = given, raw, found
         return found
-
-    def _read(self, x: Any) -> np.ndarray:
-        """A row of any kind as numbers."""
-        if hasattr(x, "columns"):
-            fix = "give frame.iloc[0] or frame.row(0), or many rows to learn_many"
-            raise FMRLError("a stream takes a row, not a table", round=self.rounds, fix=fix)
-        named = type(x) is not np.ndarray and self._names is not None and hasattr(x, "iloc")
-        if named and list(x.index) != self._names:
-            fix = f"give the columns in the order {', '.join(map(repr, self._names[:10]))}"
-            raise FMRLError("a row has other columns than fit", round=self.rounds, fix=fix)
-        x = read_row(self._owner, x) if self._plain is None else x
-        if getattr(getattr(x, "dtype", None), "kind", "") == "O" and all(map(_real, x)):
-            x = np.array([*map(float, x)])  # a row of a frame with columns of several kinds
-        row = np.empty(self._shape)
-        try:
-            if np.shape(x) == self._shape:
-                np.subtract(x, 0.0, row)  # which text and complex numbers are no part of
-                return row
-        except (TypeError, ValueError):
-            pass
-        raise FMRLError(f"a row is a vector of {row.size} numbers", round=self.rounds) from None
 
     def _begin(self) -> None:
         """Start where the meta-update puts a task with this first row."""
-        algo, state = self._owner.history_.algo, self._owner.state_
+        algo, state = self._setting.algo, self._owner._state  # nobody may wait for a lock here
         self._side = looked(algo, self._row)
-        if not np.isfinite(self._side).all():
-            return
-        phi = algo.meta.begin(algo.domain, state.phi, state.meta, self._side)
-        self._phi[:] = phi.reshape(self._outputs, -1)
-        self._phi2 = float(phi @ phi)
+        if np.isfinite(self._side).all():
+            self._start(algo.meta.begin(algo.domain, state.phi, state.meta, self._side))
+
+    # Threads take turns: it is that of the thread which took the one entry out of ``_turn``. Alone,
+    # that takes a fifth of the time of a lock; and ``del`` cannot be interrupted as a call can.
 
     def predict(self, x: Any) -> Any:
         """The prediction for one row x [f], from what this task has taught so far."""
-        self._guard.acquire()  # quicker than ``with``
+        turn = self._turn
         try:
-            return self._answer(self._look(x))
+            del turn[0]
+        except IndexError:
+            _wait(turn)
+        try:
+            z = self._look(x)[0]
+            return self._labels[z > 0] if self._binary else self._answer(z)
         finally:
-            self._guard.release()
+            turn.append(True)
 
     def predict_proba(self, x: Any) -> np.ndarray:
         """Class probabilities [classes] for one row."""
-        if self._classes is None:
+        if not self._labels:
             raise FMRLError("a regressor has no probabilities", fix="use predict")
-        with self._guard:
-            z = self._margins(self._look(x))
-        return probabilities(np.array([z]), len(self._classes))[0]
+        z = np.array(self._alone(partial(self._look, x))[0]).reshape(1, -1)
+        return probabilities(z, len(self._labels))[0]
 
     def learn(self, x: Any, y: Any) -> float:
         """Play one round: suffer the loss of the present action on (x, y), return it, and move."""
-        self._guard.acquire()
+        turn = self._turn
         try:
-            return self._move(self._look(x), y)
+            del turn[0]
+        except IndexError:
+            _wait(turn)
+        try:
+            same = x is self._given and self.open and x.tobytes() == self._raw  # after `predict`
+            return self._move(self._found if same else self._look(x), y)
+        except BaseException:
+            self._mend()
+            raise
         finally:
-            self._guard.release()
+            turn.append(True)
 
     def play(self, x: Any, y: Any) -> Any:
         """One whole round: the prediction for x, made before y is looked at; then learn from y."""
-        with self._guard:
+        turn = self._turn
+        try:
+            del turn[0]
+        except IndexError:
+            _wait(turn)
+        try:
             found = self._look(x)
-            answer = self._answer(found)
+            z = found[0]
+            answer = self._labels[z > 0] if self._binary else self._answer(z)
             self._move(found, y)
             return answer
+        except BaseException:
+            self._mend()
+            raise
+        finally:
+            turn.append(True)
 
-    # A round of two classes; `stream_kinds` has the others.
+    def _move(self, found: Sequence[Any], y: Any) -> float:
+        """Suffer, move against the gradient, and keep ‖θ‖ = ‖phi − eta·total‖ in the ball by
+        numbers already at hand.
+        """
+        if self._binary:  # `stream_kinds` has the others
+            try:
+                target = self._place[y]
+            except (KeyError, TypeError):
+                raise self._unknown(y) from None
+            z, under_phi, under_total, square = found
+            right, base = target * z, target * under_phi  # the label's own margins
+            if right > -HIGH:  # sigmoid and softplus from one exponential
+                e = exp(-right)
+                g, loss = -target * e / (1 + e), log1p(e)
+            else:
+                g, loss = -target, -right
+            base = log1p(exp(-base)) if base > -HIGH else -base
+            played, cross, change = g * z, g * under_phi, g * (2 * under_total + g * square)
+            daxpy(self._row, self._total, None, g)  # total += g·row, in place
+            if self._squares is not None:
+                self._squares += (g * self._row) ** 2
+        else:
+            target, loss, base, played, cross, change = self._suffer(found, y)
+        self._kept.append((self._raw, target))
+        self._raw = None
+        self.rounds = rounds = self.rounds + 1
+        self.loss += loss
+        self.loss_of_phi += base
+        self._played += played
+        self._cross = cross = self._cross + cross
+        self._total2 = total2 = self._total2 + change
+        eta = self._fixed
+        if not eta:
+            self._eta = eta = self._rate / sqrt(rounds)
+        size = self._phi2 + eta * (eta * total2 - 2 * cross)
+        self._shrink = 1.0 if size <= self._radius2 else sqrt(self._radius2 / size)
+        return loss
 
-    def _margins(self, found: Sequence[float]) -> list[float]:
-        """Margins of θ."""
-        return [self._shrink * (found[0] - self._eta * found[1])]
+    def _mend(self) -> None:
+        """What follows from the sum of gradients, after a round that Ctrl-C may have stopped."""
+        self._cross, self._total2 = ddot(self._phi, self._total), ddot(self._total, self._total)
+        size = self._phi2 + self._eta * (self._eta * self._total2 - 2 * self._cross)
+        self._shrink = 1.0 if size <= self._radius2 else sqrt(self._radius2 / size)
+        self._raw = None
 
-    def _answer(self, found: Sequence[float]) -> Any:
-        """The prediction."""
-        return self._labels[self._shrink * (found[0] - self._eta * found[1]) > 0]
+    def _alone(self, call: Callable[[], Any]) -> Any:
+        """Something that must not be asked in the middle of another thread's round."""
+        _wait(self._turn)
+        try:
+            return call()
+        finally:
+            self._turn.append(True)
 
     def _unknown(self, y: Any) -> FMRLError:
         what = f"the label {y!r} is not one of the classes {list(self._place)[:10]}"
         return FMRLError(what, round=self.rounds)
 
-    def _move(self, found: Sequence[float], y: Any) -> float:
-        """Suffer, and move against the gradient."""
-        try:
-            place = self._place[y]
-        except (KeyError, TypeError):  # an array or a list has no hash
-            raise self._unknown(y) from None
-        under_phi, under_total, square = found
-        z = self._shrink * (under_phi - self._eta * under_total)
-        right, base = (z, under_phi) if place else (-z, -under_phi)  # the label's own margins
-        if right >= 0:  # sigmoid and softplus of one margin from one exponential
-            e = exp(-right)
-            g, loss = e / (1 + e), log1p(e)
-        else:
-            e = exp(right)
-            g, loss = 1 / (1 + e), log1p(e) - right
-        if place:
-            g = -g
-        self.loss_of_phi += log1p(exp(-base)) if base >= 0 else log1p(exp(base)) - base
-        self.loss += loss
-        self._kept.append(self._raw)  # type: ignore[arg-type]
-        self._targets.append(place)
-        daxpy(self._row, self._sum, self._width, g)  # total += g·row, in place
-        if self._squares is not None:
-            self._squares += (g * self._row) ** 2
-        self._follow(g * z, g * under_phi, g * (2 * under_total + g * square))
-        return loss
-
-    def _follow(self, played: float, cross: float, change: float) -> None:
-        """After a gradient was added to total: keep ‖θ‖ = ‖phi − eta·total‖ in the ball, by numbers
-        already at hand.
-        """
-        self._raw = None
-        self.rounds += 1
-        self._played += played
-        self._cross += cross
-        self._total2 += change
-        self._eta = eta = self._fixed or self._rate / sqrt(self.rounds)
-        size, radius = self._phi2 + eta * (eta * self._total2 - 2 * self._cross), self._radius
-        self._shrink = 1.0 if size <= radius * radius else radius / sqrt(size)
-
     @property
     def rows(self) -> Tasks:
         """Its latest rows as a task in the user's units."""
-        X = np.frombuffer(bytearray().join(self._kept)).reshape(len(self._kept), -1)
-        one = grouped(self._owner._loss(), X, np.array(self._targets), None, None)
-        one.names[0] = self.name  # type: ignore[index]
-        return one
+        return self._alone(partial(rows_of, [self]))
 
     @property
     def phi(self) -> np.ndarray:
         """Where the task started [d], in the estimator's coordinates."""
-        return self._phi.ravel()
+        return self._phi.copy()  # the estimator's own, which nobody may write to
 
     @property
     def theta(self) -> np.ndarray:
         """The present action [d], in the estimator's coordinates."""
-        theta = (self._phi - self._eta * self._total).ravel()
-        size = sqrt(ddot(theta, theta))
-        return theta * (self._radius / size) if size > self._radius else theta
+        return self._alone(self._action)
+
+    def _action(self) -> np.ndarray:
+        theta = daxpy(self._total, self._phi.copy(), None, -self._eta)
+        size, radius = sqrt(ddot(theta, theta)), self._setting.coordinates.reach
+        return theta * (radius / size) if size > radius else theta
 
     @property
     def regret(self) -> tuple[float, float]:
         """An interval that holds the regret of predict-then-learn so far, against the best fixed
         model of the ball.
         """
-        low = self.loss - self.loss_of_phi
-        total = self._total.ravel()
-        return low, max(low, self._played + self._radius * sqrt(ddot(total, total)))
+        return self._alone(self._bracket)
+
+    def _bracket(self) -> tuple[float, float]:
+        low, total = self.loss - self.loss_of_phi, self._total
+        return low, max(low, self._played + sqrt(self._radius2 * ddot(total, total)))
 
     def close(self) -> None:
         """End the task: its last action moves phi and the guess. A task without rounds leaves no
         trace.
         """
-        # The owner's lock first: its `_close` takes it too, and two orders could wait for ever.
-        with self._owner._lock, self._guard:
+        # The owner's lock first: its `_close` needs it too, and two orders could wait for ever.
+        with self._owner._lock:
+            _wait(self._turn)
             try:
                 self._end()
             finally:
                 self.open = False
+                self._turn.append(True)
 
     def _end(self) -> None:
-        if self.open and getattr(self._owner, "coordinates_", None) is not self._coordinates:
+        if not self.open:
+            return
+        setting = self._setting
+        if getattr(self._owner, "coordinates_", None) is not setting.coordinates:
             what = "the estimator was fitted anew while this task was open"
             raise FMRLError(what, fix="open it again")
-        if self.open and self.rounds:
-            theta, G = self.theta, self._owner.lipschitz_
-            sigma = np.asarray(G * math.sqrt(self.rounds))
-            seen = None if self._squares is None else self._squares.ravel()
-            if getattr(self._owner.history_.algo.similarity, "observes", None) == "norms":
+        if self.rounds:
+            theta, sigma = self._action(), np.float64(setting.lipschitz * sqrt(self.rounds))
+            seen = self._squares
+            if setting.observes == "norms":
                 seen = seen.sum(keepdims=True)  # type: ignore[union-attr]
             self._owner._close(self, End(theta, theta, sigma, seen, self._side))
 
 
-def _real(value: Any) -> bool:
-    return isinstance(value, Real)
+def rows_of(streams: Sequence[OpenTask]) -> Tasks:
+    """The latest rows of streams of one estimator, as tasks in the user's units."""
+    setting, loss = streams[0]._setting, streams[0]._owner._loss()
+    kept = list(chain.from_iterable([stream._kept for stream in streams]))
+    X = np.frombuffer(bytearray().join([raw for raw, _ in kept])).reshape(-1, setting.shape[0])
+    y = np.array([target for _, target in kept], dtype=float)
+    starts = np.array([0, *accumulate([len(stream._kept) for stream in streams])])
+    y = encode(y > 0 if setting.binary else y, loss)
+    return Tasks(loss, X, y, starts, [stream.name for stream in streams])
 
 
-def _squares(rule: Any, like: np.ndarray) -> np.ndarray | None:
-    """Where a stream adds up squared gradients, if the similarity rule asks for them."""
-    observes = getattr(rule, "observes", None)
-    if observes not in (None, "norms", "squares"):
-        what = f"a stream keeps no more than sums of squares, and {rule!r} asks for more"
-        raise FMRLError(what, fix="give whole tasks to partial_fit, or use PerCoordinate")
-    return None if observes is None else np.zeros_like(like)
+def _wait(turn: list[bool]) -> None:
+    """Take a turn when there is one."""
+    while True:
+        try:
+            del turn[0]
+            return
+        except IndexError:
+            time.sleep(0)  # lets the thread run that has it

@@ -10,7 +10,8 @@ import numpy as np
 from scipy.linalg.blas import daxpy, dger
 
 from fmrl.errors import FMRLError
-from fmrl.estimators.stream import FAR, OpenTask
+from fmrl.estimators.stream import OpenTask
+from fmrl.estimators.stream_setting import FAR, Setting
 
 if TYPE_CHECKING:
     from fmrl.estimators.base import Meta
@@ -19,29 +20,34 @@ if TYPE_CHECKING:
 class ManyClasses(OpenTask):
     """One-vs-all: an output a class."""
 
-    __slots__ = ()
+    __slots__ = ("_all", "_sums")
+
+    def _start(self, phi):
+        super()._start(phi)
+        k = self._setting.outputs
+        # phi, total and the row looked at last, so that one product gives all of them.
+        self._all = np.concatenate([phi, self._total, self._row]).reshape(2 * k + 1, -1)
+        self._row, self._sums = self._all[-1], self._all[k:-1]
+        self._total = self._sums.reshape(-1)
 
     def _products(self):
         found, eta, shrink = self._all.dot(self._row).tolist(), self._eta, self._shrink
-        pairs = zip(found, found[self._outputs : -1], strict=False)
-        self._z = [shrink * (under_phi - eta * under_total) for under_phi, under_total in pairs]
-        return found
+        k = self._setting.outputs
+        under_phi, under_total = found[:k], found[k:-1]
+        z = [shrink * (a - eta * b) for a, b in zip(under_phi, under_total, strict=True)]
+        return z, under_phi, under_total, found[-1]
 
-    def _margins(self, found):
-        return self._z
+    def _answer(self, z):
+        return self._labels[z.index(max(z))]
 
-    def _answer(self, found):
-        return self._labels[self._z.index(max(self._z))]
-
-    def _move(self, found, y):
+    def _suffer(self, found, y):
         """As for two classes, in one loop over the outputs, because this is where the time goes."""
         try:
             place = self._place[y]
         except (KeyError, TypeError):
             raise self._unknown(y) from None
         slopes, loss, base, played, cross, change, square = [], 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        each = zip(found, found[self._outputs : -1], self._z, strict=False)
-        for c, (under_phi, under_total, z) in enumerate(each):
+        for c, (z, under_phi, under_total) in enumerate(zip(*found[:-1], strict=True)):
             if z >= 0:
                 e = exp(-z)
                 g = 1 / (1 + e)
@@ -60,16 +66,11 @@ class ManyClasses(OpenTask):
             cross += g * under_phi
             change += g * under_total
             square += g * g
-        self.loss_of_phi += base
-        self.loss += loss
-        self._kept.append(self._raw)
-        self._targets.append(place)
         # total += slopes ⊗ row, in place (the last 1).
-        dger(1.0, self._row, slopes, 1, 1, self._total.T, 1, 1, 1)
+        dger(1.0, self._row, slopes, 1, 1, self._sums.T, 1, 1, 1)
         if self._squares is not None:
-            self._squares += np.outer(slopes, self._row) ** 2
-        self._follow(played, cross, 2 * change + square * found[-1])
-        return loss
+            self._squares += np.outer(slopes, self._row).ravel() ** 2
+        return place, loss, base, played, cross, 2 * change + square * found[-1]
 
 
 class Numbers(OpenTask):
@@ -77,38 +78,34 @@ class Numbers(OpenTask):
 
     __slots__ = ()
 
-    def _answer(self, found):
-        return self._coordinates.prediction(self._margins(found)[0])
+    def _answer(self, z):
+        return self._setting.coordinates.prediction(z)
 
-    def _move(self, found, y):
+    def _suffer(self, found, y):
+        setting = self._setting
         try:
-            target = self._coordinates.target(float(y))
+            given = float(y) if not isinstance(y, str) else math.nan
+            target = setting.coordinates.target(given)
         except (TypeError, ValueError, OverflowError):
             raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number") from None
-        under_phi, under_total, square = found
-        z = self._shrink * (under_phi - self._eta * under_total)
+        z, under_phi, under_total, square = found
         g, off = z - target, under_phi - target
-        # A NaN is between no two numbers.
-        near = -FAR < g < FAR and -FAR < off < FAR
-        if not (near and -FAR < under_phi < FAR and -FAR < under_total < FAR):
+        if not (g * g * square < setting.far2 and -FAR < off < FAR):  # NaN is not
             if not math.isfinite(target):
                 raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number")
             what = f"a prediction or y is more than {FAR:g} of fit's units away"
             raise FMRLError(what, round=self.rounds, fix="scale x and y as in fit")
-        self.loss_of_phi += off * off / 2
-        self.loss += g * g / 2
-        self._kept.append(self._raw)
-        self._targets.append(float(y))
-        daxpy(self._row, self._sum, self._width, g)
+        daxpy(self._row, self._total, None, g)
         if self._squares is not None:
             self._squares += (g * self._row) ** 2
-        self._follow(g * z, g * under_phi, g * (2 * under_total + g * square))
-        return g * g / 2
+        change = g * (2 * under_total + g * square)
+        return given, g * g / 2, off * off / 2, g * z, g * under_phi, change
 
 
 def open_task(owner: Meta, rounds: int | None, name: Any) -> OpenTask:
     """A task of an estimator that has seen some."""
-    classes = getattr(owner, "classes_", None)
-    if classes is None:
-        return Numbers(owner, rounds, name)
-    return (ManyClasses if len(classes) > 2 else OpenTask)(owner, rounds, name)
+    setting = vars(owner).get("_setting")
+    if setting is None or setting.coordinates is not owner.coordinates_:
+        setting = owner._setting = Setting(owner)
+        setting.kind = {0: Numbers, 2: OpenTask}.get(len(setting.labels), ManyClasses)
+    return setting.kind(owner, setting, rounds, name)

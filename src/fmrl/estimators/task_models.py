@@ -10,25 +10,22 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.extmath import softmax
 from sklearn.utils.validation import check_is_fitted
 
 from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.averaging import LEVELS, margins, moderated
+from fmrl.estimators.averaging import HUGE, LEVELS, margins, moderated, probabilities
 from fmrl.estimators.calibration import Choice, Rule
 from fmrl.estimators.common import Answer
 from fmrl.estimators.coordinates import Coordinates
-from fmrl.estimators.encoding import as_numpy, checked, read
+from fmrl.estimators.encoding import checked, read
 from fmrl.estimators.environment import STILL, Environment
 from fmrl.estimators.features import Expanded
-from fmrl.estimators.inputs import back, grouped, positions, weighed, weights
+from fmrl.estimators.inputs import answered, as_numpy, back, grouped, positions, weighed, weights
 from fmrl.estimators.population import Population, Posterior
 from fmrl.estimators.solving import averaged, solved
 from fmrl.tables.encoder import Encoder
-
-HUGE = 1e100  # numbers beyond cannot be squared
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,6 +93,19 @@ class Prior:
         noise = np.array([self._noise(c) for c in choices])[place]
         return wide * self.coordinates.unit * np.sqrt(variance + noise)
 
+    def chances(self, z: np.ndarray, variance: np.ndarray, place: Any) -> np.ndarray:
+        """Class probabilities [n, classes]; what draws margins to the middle changes no class.
+
+        Args:
+            z: Margins, [n, outputs].
+            variance: Theirs; 0 where it is not known.
+            place: Which choice of the rule each row is by, [n] or one number.
+        """
+        both = [(c.moderation, c.sharpness) for c in self.rule.choices]
+        moderation, sharpness = np.moveaxis(np.array(both)[place], -1, 0)[..., None]
+        told = moderated(z, variance, moderation)
+        return probabilities(told, len(self.classes), sharpness)  # type: ignore[arg-type]
+
     @property
     def coef_std(self) -> tuple[np.ndarray, np.ndarray]:
         """How far tasks' coefficients [outputs, f] and intercepts [outputs] lie apart: standard
@@ -104,6 +114,12 @@ class Prior:
         spread = self._average(self.rule.choices[-1]).spread
         slopes, levels = deviations(self.coordinates, spread[0])  # type: ignore[index]
         return slopes[..., : self.features], levels
+
+    @property
+    def level_std(self) -> np.ndarray:
+        """How far tasks' answers for a typical row lie apart, [outputs]: as ``coef_std``."""
+        here, known = self.coordinates, self._average(self.rule.choices[-1])
+        return here.unit * here.constant * np.sqrt(known.spread[0, :, -1, -1])  # type: ignore[index]
 
     def middle(self) -> Posterior:
         """What is known of a task without rows."""
@@ -116,8 +132,7 @@ class Prior:
             tasks: With at least one row each.
             spread: Whether their covariances are wanted too.
         """
-        if tasks.X.size and np.abs(tasks.X).max() > HUGE:
-            raise FMRLError(f"a number is beyond {HUGE:g}", fix="scale X as in fit")
+        not_huge(tasks.X, tasks.target)
         wider = tasks if self.common is None else replace(tasks, X=self._wide(tasks.X))
         here = self.coordinates.tasks(wider)
         if len(here) == 1:
@@ -147,7 +162,14 @@ class Prior:
         units; those of the common part come after the user's columns.
         """
         theta = self.adapt(tasks).theta
-        return self.coordinates.model(theta.reshape(len(theta), -1), self.loss.outputs)
+        flat = theta.reshape(len(theta), math.prod(theta.shape[1:]))  # also of no task
+        return self.coordinates.model(flat, self.loss.outputs)
+
+
+def not_huge(*given: np.ndarray) -> None:
+    """Refuse rows and targets whose squares would overflow."""
+    if any(a.size and a.dtype.kind == "f" and np.abs(a).max() > HUGE for a in given):
+        raise FMRLError(f"a number is beyond {HUGE:g}", fix="scale X and y as in fit")
 
 
 def deviations(here: Coordinates, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -173,13 +195,6 @@ def loss_of(classes: np.ndarray | None) -> Loss:
     if classes is None:
         return Squared()
     return Logistic() if len(classes) == 2 else OneVsAll(max(len(classes), 1))
-
-
-def check_level(level: float) -> float:
-    """A level of confidence between 0 and 1."""
-    if not (isinstance(level, (int, float, np.floating)) and 0 < level < 1):
-        raise FMRLError(f"level must lie between 0 and 1, not {level!r}", fix="0.9 is usual")
-    return float(level)
 
 
 class _Linear(BaseEstimator):
@@ -234,8 +249,9 @@ class _Linear(BaseEstimator):
         """Margins of rows [n, outputs] in the prior's coordinates, and their variances."""
         check_is_fitted(self, "coef_")
         rows = self.prior.rows(read(self, X))
-        z, v = margins(rows[None], Posterior(self._theta[None], self._spread[None]))
-        return z[0], v[0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            z, v = margins(rows[None], Posterior(self._theta[None], self._spread[None]))
+            return answered(z[0], v[0])
 
     @property
     def encoder_(self) -> Encoder | None:
@@ -262,20 +278,6 @@ class _Linear(BaseEstimator):
         return layer
 
 
-def probabilities(z: np.ndarray, classes: int) -> np.ndarray:
-    """Class probabilities [n, classes] from margins: the sigmoid, normalised over the classes
-    where there are more than two.
-    """
-    if classes == 1:
-        return np.ones((len(z), 1))
-    p = 1 / (1 + np.exp(-np.clip(z, -500, 500)))
-    if classes == 2:
-        return np.concatenate([1 - p, p], axis=1)
-    total = p.sum(axis=1, keepdims=True)
-    # Where every class is all but excluded the sigmoids are their margins' exponentials.
-    return np.where(total > 1e-100, p / np.maximum(total, 1e-100), softmax(z))
-
-
 class TaskClassifier(ClassifierMixin, _Linear):
     """The classifier of one task: ``coef_`` [classes or 1, f], ``intercept_``, ``classes_``."""
 
@@ -292,8 +294,8 @@ class TaskClassifier(ClassifierMixin, _Linear):
         """Class probabilities, [n, classes]; the less is known of the task, the nearer to the
         middle.
         """
-        z = moderated(*self._said(X), self._choice.moderation)
-        return back(probabilities(z, len(self.classes_)), X)
+        z, variance = self._said(X)
+        return back(self.prior.chances(z, variance, self.prior.rule.choices.index(self._choice)), X)
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Their logarithms."""
@@ -335,7 +337,8 @@ def width(choice: Choice, level: float) -> float:
     A conformal quantile would be 1/tasks higher. Errors on tasks held out are larger by about that
     much already, because they are those of models that were learned from fewer tasks.
     """
-    level = check_level(level)
+    if not (isinstance(level, (int, float, np.floating)) and 0 < level < 1):
+        raise FMRLError(f"level must lie between 0 and 1, not {level!r}", fix="0.9 is usual")
     if not choice.errors:
         from statistics import NormalDist
 

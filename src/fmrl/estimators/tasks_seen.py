@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 from sklearn.utils.validation import _num_samples
 
 from fmrl.core.tasks import Tasks
-from fmrl.errors import FMRLError
+from fmrl.errors import FMRLError, warn
 from fmrl.estimators.averaging import margins
 from fmrl.estimators.encoding import by_task, columns_of, read
-from fmrl.estimators.inputs import encode, grouped, task_ids, weighed
+from fmrl.estimators.inputs import answered, encode, grouped, task_ids, weighed
 from fmrl.estimators.learning import Learning
 from fmrl.estimators.population import Posterior
-from fmrl.estimators.task_models import HUGE, Prior
+from fmrl.estimators.running import Unbroken
+from fmrl.estimators.task_models import Prior, not_huge
 
 
 class Asked(NamedTuple):
@@ -104,13 +104,15 @@ class TasksSeen(Learning):
     def _words(self) -> str:
         self._fitted()
         prior = self.prior_
-        slopes, level = prior.coef_std
+        slopes, level = prior.coef_std[0], prior.level_std
         names = self.get_feature_names_out().tolist()
         seen = f"{self.n_tasks_seen_:,} task{'s' if self.n_tasks_seen_ != 1 else ''} seen"
+        if len(prior.rule.choices) == 1:
+            return f"{seen}: how tasks differ is known from two on, with two rows or more"
         lines = [f"{seen}; one task differs from another by (deviation)"]
         if len(level) > 1:
             lines.append(f"  classes: {', '.join(map(str, self.classes_.tolist()))}")  # type: ignore[attr-defined]
-        pairs = [("intercept", level), *zip(names, slopes.T, strict=True)]
+        pairs = [("a typical row", level), *zip(names, slopes.T, strict=True)]
         lines += [f"  {name}: {', '.join(f'{v:.3g}' for v in stds)}" for name, stds in pairs]
         if prior.classes is None:
             lines.append(f"  rows around their task's model: {prior.noise**0.5:.3g}")
@@ -145,38 +147,40 @@ class TasksSeen(Learning):
             if not len(y):
                 return self
             names = ids.tolist()
+            self._models.drop(names)  # first: a model must not outlive its rows
             if self._rows.more(names, X, encode(y, loss), weight):
-                self._models.drop(names)
                 return self
             tasks = grouped(loss, X, y, weight, ids)
             known = self._rows.known(tasks.names)
             if not known.all():
                 new = tasks if not known.any() else tasks.take(np.flatnonzero(~known))
-                self._play(new, rows=tasks)
-                self._observe(new)
+                self._play(new, rows=tasks, observe=True)
             else:
-                self._add(tasks)
+                with Unbroken():
+                    self._add(tasks)
         return self
 
-    def learn_many(self, X: Any, y: Any, task: Any) -> Self:
+    def learn_many(self, X: Any, y: Any, task: Any = None) -> Self:
         """Learn rows of many tasks at once: `update`, which for known tasks is the same as one row
         after another. Models are solved when they are asked for.
 
         Args:
             X: Rows [n, f].
             y: Their labels or numbers [n].
-            task: Which task a row belongs to [n], or the name of the column that says so.
+            task: Which task a row belongs to [n], or the name of the column that says so (default:
+                the column of `fit`).
         """
         return self.update(X, y, task=task)
 
-    def predict_many(self, X: Any, task: Any) -> Any:
+    def predict_many(self, X: Any, task: Any = None) -> Any:
         """What `predict` says of rows of many tasks, known or not, without a warning.
 
         Args:
             X: Rows [n, f].
-            task: Which task a row belongs to [n], or the name of the column that says so.
+            task: Which task a row belongs to [n], or the name of the column that says so (default:
+                the column of `fit`).
         """
-        return self._said(self._asked(X, task, spread=False, warn=False), X)
+        return self._said(self._asked(X, task, spread=False, many=True), X)
 
     def adapt_many(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> TaskModels:
         """Models of many new tasks from a few rows of each, solved together; this estimator stays
@@ -194,10 +198,7 @@ class TasksSeen(Learning):
         """
         with self._lock:
             self._fitted()
-            rows = self._read(X, y, task, sample_weight)
-            if not len(rows[1]):
-                raise FMRLError("there is no row that counts", fix="give rows, or use adapt")
-            return TaskModels(self, grouped(*rows))
+            return TaskModels(self, grouped(*self._read(X, y, task, sample_weight, every=True)))
 
     def model(self, task: Any) -> Any:
         """The model of a task seen, by its id."""
@@ -216,6 +217,8 @@ class TasksSeen(Learning):
         Args:
             task: Its name.
         """
+        if not isinstance(task, Hashable):
+            raise FMRLError("forget takes one name", fix="call it for each of them")
         with self._lock:
             self._fitted()
             name = self._name(task)
@@ -234,9 +237,10 @@ class TasksSeen(Learning):
             if not kept:
                 what = f"{name!r} is the only task there is"
                 raise FMRLError(what, fix="begin anew with another estimator")
-            self._rows.forget(name)
-            self._models.drop([name])
-            self._pilot, self._fresh = kept[0], kept[1:]
+            with Unbroken():
+                self._rows.forget(name)
+                self._models.drop([name])
+                self._pilot, self._fresh = kept[0], kept[1:]
         return self
 
     def _ids(self, X: Any, task: Any) -> Any:
@@ -247,16 +251,18 @@ class TasksSeen(Learning):
         name[:] = task.item() if isinstance(task, np.generic) else task
         return name
 
-    def _read(self, X: Any, y: Any, task: Any, sample_weight: Any) -> tuple[Any, ...]:
-        """Rows that count, all checked: what `grouped` takes."""
+    def _read(
+        self, X: Any, y: Any, task: Any, sample_weight: Any, every: bool = False
+    ) -> tuple[Any, ...]:
+        """Rows that count, all checked: what `grouped` takes. ``every`` task must have some."""
         X, y, weight, ids = self._check(X, y, sample_weight, self._ids(X, task), reset=False)
-        if ids is None:
-            what = "rows of which task?"
-            raise FMRLError(what, fix="give task=: ids, a column, or one name for all rows")
-        weight, X, y, ids = weighed(weight, X, y, task_ids(ids, len(y)))
+        given = task_ids(_told(ids), len(y))
+        weight, X, y, ids = weighed(weight, X, y, given)
+        if every and (lost := {*given.tolist()} - {*ids.tolist()}):
+            what = f"no row of the task {min(lost)!r} counts: all weigh 0"
+            raise FMRLError(what, fix="leave its rows out; adapt(X[:0], y[:0]) needs none")
         y = self._target(y, None, first=False)
-        if len(y) and max(np.abs(X).max(), np.abs(y).max() if y.dtype.kind == "f" else 0) > HUGE:
-            raise FMRLError(f"a number is beyond {HUGE:g}", fix="scale X and y as in fit")
+        not_huge(X, y)
         return self._loss(), X, y, weight, ids
 
     def _model_of(self, rows: Tasks, prior: Prior) -> Any:
@@ -267,15 +273,16 @@ class TasksSeen(Learning):
             model.feature_names_in_ = self.feature_names_in_
         return model
 
-    def _asked(self, X: Any, task: Any, spread: bool, warn: bool = True) -> Asked:
+    def _asked(self, X: Any, task: Any, spread: bool, many: bool = False) -> Asked:
         """What is predicted for rows under the models of their tasks; of the population, where no
-        task is given or the task is unknown.
+        task is given or the task is unknown. Of ``many``, a task must be given, and none is warned
+        of.
         """
-        with self._lock:
+        with self._lock, np.errstate(over="ignore", invalid="ignore"):
             self._fitted()
             X, task, _ = by_task(X, self._ids(X, task), self._task_column)
-            X = read(self, X)
-            return self._answers(X, task_ids(task, len(X)), spread, warn)
+            X, task = read(self, X), _told(task) if many else task
+            return self._answers(X, task_ids(task, len(X)), spread, warn=not many)
 
     def _answers(self, X: np.ndarray, ids: np.ndarray | None, spread: bool, warn: bool) -> Asked:
         prior, rows = self.prior_, self.prior_.rows(X)
@@ -303,7 +310,7 @@ class TasksSeen(Learning):
                 z[part] = said[:, 0]
                 if variance is not None:
                     variance[part] = v[:, 0]
-        return Asked(z, variance, place[which], prior)
+        return Asked(*answered(z, variance), place[which], prior)
 
     def _models_of(
         self, names: list, known: np.ndarray, middle: Posterior, spread: bool, place: np.ndarray
@@ -330,7 +337,14 @@ class TasksSeen(Learning):
             what = f"the task {unknown[0]!r} was not seen"
             if len(unknown) > 1:
                 what += f", nor were {len(unknown) - 1} others"
-            text = (
-                f"{what}: predicted as a task of which nothing is known; adapt(X, y) uses its rows"
-            )
-            warnings.warn(text, stacklevel=5)
+            how = "adapt(X, y) uses its rows; in cross-validation FewShotSplit only holds tasks out"
+            how += ", and FewShotScorer (or few_shot_score) reveals rows of them"
+            warn(f"{what}: predicted as a task of which nothing is known; {how}")
+
+
+def _told(task: Any) -> Any:
+    """Ids of tasks, which must be there."""
+    if task is None:
+        fix = "give task=: ids, a column, or one name for all rows"
+        raise FMRLError("rows of which task?", fix=fix)
+    return task

@@ -56,7 +56,8 @@ class Options:
         "Column that sorts the rows of a task, e.g. a date; several allowed.", ()
     )
     kind: str = _asked(
-        "classification, regression, or auto: told from the target.",
+        "classification, regression, or auto: text, truth values and up to 50 whole numbers are "
+        "classes (give regression for counts), real numbers a quantity.",
         "auto",
         allowed=("auto", "classification", "regression"),
     )
@@ -68,7 +69,7 @@ class Options:
     )
     unknown: str = _asked("A level no training task had: zero or error.", "zero")
     scale: str = _asked("Numbers: standard (mean 0, deviation 1), range or none.", "standard")
-    levels: int = _asked("Most levels a text column may have.", 256)
+    levels: int = _asked("Levels of a text column; of more the most frequent count.", 256)
     apart: str = _asked(
         "Rows of a task that lie apart: gather or error (faster, for sorted files).",
         "gather",

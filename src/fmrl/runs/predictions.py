@@ -14,8 +14,7 @@ import polars as pl
 
 from fmrl.datasets import TableError
 from fmrl.errors import FMRLError
-from fmrl.estimators.averaging import moderated
-from fmrl.estimators.task_models import probabilities
+from fmrl.estimators.averaging import probabilities
 from fmrl.files import atomic, scratch
 from fmrl.runs.evaluate import INTERVAL
 from fmrl.runs.folder import MODEL, Run
@@ -163,7 +162,7 @@ class _AllModels:
             raise TableError(f"{what} is not finite", fix="look for absurd values in it")
         said, kind = free_names([self.task], "prediction", "model")
         columns: dict[str, Any] = {self.task: ids}
-        variance, choices = self._variance(prior.coordinates.rows(X), at), prior.rule.choices
+        variance = self._variance(prior.coordinates.rows(X), at)
         if prior.classes is None:
             half = prior.half(variance[:, 0], self.choice[at], INTERVAL)
             columns[said] = middle = z[:, 0]
@@ -171,13 +170,11 @@ class _AllModels:
             ends = (pl.Series(e).fill_nan(None) for e in (middle - half, middle + half))
             columns |= dict(zip(names, ends, strict=True))
         else:
-            # Drawing to the middle changes no class. A spread that is not known draws nothing.
-            moderation = np.array([c.moderation for c in choices])[self.choice[at], None]
-            told = np.where(np.isnan(variance), z, moderated(z, variance, moderation))
-            columns[said] = prior.classes[probabilities(z, len(prior.classes)).argmax(axis=1)]
+            columns[said] = prior.classes[probabilities(z, len(prior.classes), 1.0).argmax(axis=1)]
             names = (f"p_{label}" for label in prior.classes.tolist())
             names = free_names([*columns, kind], *names)
-            columns |= dict(zip(names, probabilities(told, len(prior.classes)).T, strict=True))
+            told = prior.chances(z, np.nan_to_num(variance), self.choice[at])
+            columns |= dict(zip(names, told.T, strict=True))
         return pl.DataFrame(columns | {kind: self.kinds[at]})
 
     def _variance(self, X: np.ndarray, at: np.ndarray) -> np.ndarray:

@@ -20,7 +20,7 @@ from fmrl.core.checkpoint import save_history
 from fmrl.core.metric import mean_step
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.learning import pilot_size
+from fmrl.estimators.pilot import pilot_size
 from fmrl.estimators.rows import joined
 from fmrl.estimators.running import WINDOW
 from fmrl.files import atomic, sha256, write

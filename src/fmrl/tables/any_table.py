@@ -17,8 +17,6 @@ from fmrl.errors import FMRLError, TableError
 from fmrl.tables.kinds import GAPS
 
 _LOOK = 100_000  # lines of a CSV file that decide what is a number
-FEWEST = 20  # rows from which on a column can be told to be an id
-SHARE = 0.9  # of the rows, whose values all differ
 _SCANS = dict.fromkeys((".parquet", ".pq"), pl.scan_parquet)
 _SCANS |= dict.fromkeys((".arrow", ".ipc", ".feather"), pl.scan_ipc)
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -37,6 +35,7 @@ def as_polars(frame: Any, kinds: Mapping[str, Any] | None = None) -> pl.LazyFram
         return frame
     if isinstance(frame, str | os.PathLike):
         return _scan(Path(frame), kinds or {})
+    check_names(frame)
     try:
         held = nw.from_native(frame)
         held = held.collect() if isinstance(held, nw.LazyFrame) else held
@@ -51,7 +50,7 @@ def as_polars(frame: Any, kinds: Mapping[str, Any] | None = None) -> pl.LazyFram
         if not isinstance(name, str):
             raise TableError(f"the column name {name!r} is not text", fix="rename the columns")
     if len(set(names)) < len(names):
-        raise _same_name(next(n for n in names if names.count(n) > 1))
+        raise same_name(next(n for n in names if names.count(n) > 1))
     # Column by column: converting the frame at once would need pyarrow for pandas.
     return pl.DataFrame([_series(c, held[c]) for c in names])
 
@@ -72,6 +71,18 @@ def readable() -> Iterator[None]:
         first = (str(e).splitlines() or [type(e).__name__])[0]
         what = f"the table cannot be read: {first}"
         raise TableError(what, fix="check the file and its encoding") from e
+
+
+def same_name(name: Any) -> TableError:
+    """The error for two columns of one name."""
+    return TableError(f"two columns are called {name!r}", fix="give every column its own name")
+
+
+def check_names(frame: Any) -> None:
+    """Raise TableError where two columns of a pandas frame, which allows it, have one name."""
+    columns: Any = getattr(frame, "columns", None)
+    if hasattr(columns, "duplicated") and (twice := columns.duplicated()).any():
+        raise same_name(columns[twice][0])
 
 
 def no_column(name: str, columns: Iterable[str]) -> TableError:
@@ -119,25 +130,6 @@ def is_complete(columns: Iterable[str], schema: Mapping[str, pl.DataType]) -> pl
     return pl.all_horizontal([~is_missing(c, schema) for c in columns])
 
 
-def looks_like_id(values: pl.Series) -> str | None:
-    """Why whole numbers are more likely names than a quantity; None where they are not.
-
-    >>> looks_like_id(pl.Series("visit", range(1000, 1050)))
-    "column 'visit' looks like an id: 50 different whole numbers in 50 rows"
-    >>> looks_like_id(pl.Series("age", [30, 31] * 25))
-    """
-    rows, kinds = len(values), values.n_unique()
-    called = re.search(r"(^|[_ ])id$", values.name, re.IGNORECASE) is not None
-    if rows < FEWEST or not (called or kinds > SHARE * rows):
-        return None
-    seen = f"{kinds:,} different whole numbers in {rows:,} rows"
-    return f"column {values.name!r} looks like an id: {seen}"
-
-
-def _same_name(name: str) -> TableError:
-    return TableError(f"two columns are called {name!r}", fix="give every column its own name")
-
-
 def _scan(path: Path, kinds: Mapping[str, Any]) -> pl.LazyFrame:
     suffix = path.suffix.lower()
     if suffix not in _SCANS and suffix not in _SEPARATORS:
@@ -150,11 +142,11 @@ def _scan(path: Path, kinds: Mapping[str, Any]) -> pl.LazyFrame:
     separator = _SEPARATORS[suffix]
     header = pl.scan_csv(path, separator=separator, infer_schema=False).collect_schema()
     if twice := [m[1] for name in header if (m := _TWICE.fullmatch(name)) and m[1] in header]:
-        raise _same_name(twice[0])
+        raise same_name(twice[0])
     # A quoted name keeps its doubled quotes in polars; they stand for one.
     names = {name: name.replace('""', '"') for name in header}
     if len({*names.values()}) < len(names):
-        raise _same_name(next(n for n in names.values() if n not in names))
+        raise same_name(next(n for n in names.values() if n not in names))
     known = {name: kinds[own] for name, own in names.items() if own in kinds}
     given = {"separator": separator, "infer_schema_length": _LOOK}
     asis = pl.scan_csv(path, **given).collect_schema()
@@ -212,10 +204,10 @@ def _array_series(name: str, x: np.ndarray, text: bool) -> pl.Series:
         return pl.Series(name, x.astype(str) if x.dtype.kind == "S" else x)
     if x.dtype.kind != "O":
         return pl.Series(name, x)
-    return _of_one_kind(name, [None if _is_gap(v) else v for v in x.tolist()])
+    return _of_one_kind(name, [None if is_gap(v) else v for v in x.tolist()])
 
 
-def _is_gap(value: Any) -> bool:
+def is_gap(value: Any) -> bool:
     """None, NaN, NaT or pandas' NA, which answers no question."""
     return value is None or type(value).__name__ == "NAType" or bool(value != value)
 

@@ -12,7 +12,15 @@ import polars as pl
 from fmrl.errors import TableError, warn
 from fmrl.files import from_json
 from fmrl.tables.any_table import clean, is_complete, is_missing
-from fmrl.tables.kinds import DATE_FIX, TEXT, as_number, dates_as_text, kind_of, without_gaps
+from fmrl.tables.kinds import (
+    DATE_FIX,
+    TEXT,
+    as_number,
+    dates_as_text,
+    kind_of,
+    levels_of,
+    without_gaps,
+)  # fmt: skip
 
 _CHOICES = {
     "categorical": ("onehot", "error"),
@@ -52,8 +60,9 @@ class Policy:
         dates: Dates and times, also as text with the year first: 'error', or 'number': days, always
             scaled ('standard' where scale is 'none'), because a day since 1970 is no unit of
             anybody's.
-        many: A text column with more than ``levels``: 'error', or 'frequent': the most frequent
-            ones are kept, and the others are as one that no training task had.
+        many: A text column with more than ``levels``: 'frequent' keeps the most frequent ones, and
+            the others are as one that no training task had; a column whose texts nearly all differ
+            names rows and is left out; both with a warning. 'error' refuses more than ``levels``.
     """
 
     categorical: str = "onehot"
@@ -62,7 +71,7 @@ class Policy:
     scale: str = "none"
     levels: int = 256
     dates: str = "error"
-    many: str = "error"
+    many: str = "frequent"
 
     def __post_init__(self):
         one_of(_CHOICES, vars(self))
@@ -263,11 +272,13 @@ def fit_encoder(
             mine |= asked.collect(engine="streaming").row(0, named=True)
             kinds[f], held[f] = "date", "Date as text"
         if kinds[f] == "category":
-            fitted: dict[str, Any] = _levels(f, mine, policy, learned)
+            levels = levels_of(f, mine["levels"], policy, learned, got["rows"])
+            fitted: dict[str, Any] = {"levels": levels}
         else:
             standard = policy.scale == "none" and kinds[f] != "number"
             fitted = _scales(f, mine, "standard" if standard else policy.scale)
-        flag = policy.missing in ("indicator", "impute") and mine["missing"] > 0
+        gaps = mine["missing"] > 0 and fitted.get("levels") != ()
+        flag = policy.missing in ("indicator", "impute") and gaps
         columns.append(Column(f, **fitted, indicator=flag, dtype=held[f]))
     return Encoder(tuple(columns), policy)
 
@@ -315,33 +326,5 @@ def _scales(name: str, got: Mapping[str, Any], scale: str) -> dict[str, float]:
     return {"fill": mean, "centre": centre, "spread": spread}
 
 
-def _levels(
-    name: str, got: Mapping[str, Any], policy: Policy, rows: pl.LazyFrame
-) -> dict[str, tuple[str, ...]]:
-    levels = got["levels"]
-    # Before the levels are counted: a column of numbers with one NA has as many as it has numbers.
-    words = [level for level in levels if not _is_number(level)]
-    if 0 < len(words) <= len(levels) / 2 and len(levels) - len(words) > 1:
-        fix = "leave missing values empty, or convert the column, or leave it out of features"
-        raise TableError(f"column {name!r} looks like numbers but holds {words[0]!r}", fix=fix)
-    if len(levels) > policy.levels and policy.many == "frequent":
-        level = pl.col(name).cast(pl.String).alias("level")
-        counted = rows.select(level).drop_nulls().group_by("level").len()
-        first = counted.sort("len", "level", descending=[True, False]).head(policy.levels)
-        levels = sorted(first.collect(engine="streaming")["level"].to_list())
-    if len(levels) > policy.levels:
-        fix = f"leave it out of features, or use policy=Policy(levels=...) above {policy.levels}"
-        raise TableError(f"column {name!r} has {len(levels):,} levels", fix=fix)
-    return {"levels": tuple(levels)}
-
-
 def _moments(c: pl.Expr) -> dict[str, pl.Expr]:
     return dict(zip(_MOMENTS, (c.mean(), c.std(ddof=0), c.min(), c.max()), strict=True))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,11 @@ from fmrl.tables.any_table import (
     free_names,
     is_complete,
     is_seekable,
-    looks_like_id,
     no_column,
     readable,
 )  # fmt: skip
 from fmrl.tables.encoder import Encoder, Policy, fit_encoder, one_of, same_kind
-from fmrl.tables.kinds import TEXT
+from fmrl.tables.kinds import TEXT, dates_as_text, looks_like_id
 from fmrl.tables.stream import TaskStream
 
 KINDS = ("auto", "classification", "regression")
@@ -101,7 +101,7 @@ def tasks_from_frame(
             known = lazy if trained is None else lazy.filter(pl.col(task).is_in(trained.implode()))
             if target and policy is not None and policy.missing == "drop":
                 known = known.filter(is_complete([target], schema))
-            encoder = fit_encoder(known, features, policy)
+            encoder = _used(fit_encoder(known, features, policy))
             whole = [f for f in features if schema[f].is_integer()]
             for values in known.select(whole).head(LOOKED).drop_nulls().collect() if whole else ():
                 if why := looks_like_id(values):
@@ -124,18 +124,19 @@ def infer_loss(rows: pl.LazyFrame, target: str | None, kind: str = "auto") -> Lo
     """The loss that fits a target column: the only place where it is guessed.
 
     Regression is `Squared`; classification is `Logistic` for two classes and `OneVsAll` for more,
-    the classes sorted. With 'auto' text, truth values and whole numbers are classes and real
-    numbers are a quantity. What could be either is an error: real numbers that are only 0 and 1
-    (classes become real when a table has holes), and whole numbers of more than 50 values.
+    the classes sorted. With 'auto' text, truth values and whole numbers are classes (a warning says
+    so of more than two whole numbers, which may be counts) and real numbers are a quantity. What
+    could be either is an error: real numbers that are only 0 and 1 (classes become real when a
+    table has holes), whole numbers of more than 50 values, and dates as text.
 
     Args:
         rows: The rows that are used.
         target: The column of labels or numbers.
         kind: 'auto', 'classification' (any column of at least two values; numbers of at most 1,000)
-            or 'regression'.
+            or 'regression' (numbers).
 
-    >>> infer_loss(pl.LazyFrame({"sold": [3, 1, 2]}), "sold")
-    OneVsAll(classes=(1, 2, 3))
+    >>> infer_loss(pl.LazyFrame({"sold": ["no", "yes", "no"]}), "sold")
+    Logistic(classes=('no', 'yes'))
     >>> infer_loss(pl.LazyFrame({"sold": [3, 1, 2]}), "sold", "regression")
     Squared()
     """
@@ -144,6 +145,10 @@ def infer_loss(rows: pl.LazyFrame, target: str | None, kind: str = "auto") -> Lo
         raise FMRLError("neither target nor loss is given", fix=fix)
     dtype, y, where = rows.collect_schema()[target], pl.col(target), f"the target {target!r}"
     y = (y.fill_nan(None) if dtype.is_float() else y).drop_nulls()
+    number = dtype.is_numeric() or dtype == pl.Boolean
+    if not number and (kind == "regression" or dtype not in TEXT):
+        fix = "convert it to numbers" + " or to class names" * (kind != "regression")
+        raise TableError(f"{where} is of type {dtype}", fix=fix)
     if kind == "regression":
         return Squared()
     if kind == "auto" and (dtype.is_float() or dtype.is_decimal()):
@@ -152,16 +157,18 @@ def infer_loss(rows: pl.LazyFrame, target: str | None, kind: str = "auto") -> Lo
             fix = "pass loss=fmrl.Squared() for a quantity, or loss=fmrl.Logistic() for two classes"
             raise TableError(f"{where} is a real number but holds only 0 and 1", fix=fix)
         return Squared()
-    number = dtype.is_numeric() or dtype == pl.Boolean
-    if not (number or dtype in TEXT):
-        fix = "convert it to numbers or to class names"
-        raise TableError(f"{where} is of type {dtype}", fix=fix)
     found = rows.select(y.unique().sort()).collect(engine="streaming").to_series()
     labels = tuple(sorted((found if number else found.cast(pl.String)).to_list()))
+    fix = "pass loss=fmrl.Squared() for a quantity, or loss=fmrl.OneVsAll(classes) for classes"
     if number and len(labels) > (_FEW if kind == "auto" else _MOST):
         what = f"{where} has {len(labels):,} {'whole-number ' * dtype.is_integer()}values"
-        fix = "pass loss=fmrl.Squared() for a quantity, or loss=fmrl.OneVsAll(classes) for classes"
         raise TableError(what, fix=fix)
+    if kind == "auto" and not number and dates_as_text(target, labels, True):
+        fix = "make it a number, as days since some day; for classes pass loss='classification'"
+        raise TableError(f"{where} holds dates as text ({labels[0]!r})", fix=fix)
+    if kind == "auto" and dtype.is_integer() and len(labels) > 2:
+        seen = f"{len(labels)} whole numbers from {labels[0]} to {labels[-1]}"
+        warn(f"{where} holds {seen}, which are taken for classes and not for counts; {fix}")
     if len(labels) < 2:
         fix = "classification needs at least two classes"
         raise TableError(f"{where} has only the class {list(labels)}", fix=fix)
@@ -271,7 +278,7 @@ def _check_columns(schema: Any, names: list[str], sort: tuple, inputs: tuple) ->
     if absent := [c for c in (*names, *sort, *inputs) if c not in schema]:
         raise no_column(absent[0], schema)
     if not inputs:
-        raise TableError("no column is left for features", fix="name them in features")
+        raise _no_features()
     if target and target[0] in inputs:
         fix = "a label cannot be a feature: leave it out"
         raise TableError(f"features include the target {target[0]!r}", fix=fix)
@@ -281,6 +288,18 @@ def _check_columns(schema: Any, names: list[str], sort: tuple, inputs: tuple) ->
         if schema[c].is_nested() or schema[c] in (pl.Binary, pl.Object):
             fix = "tasks and order need plain values"
             raise TableError(f"column {c!r} is of type {schema[c]}", fix=fix)
+
+
+def _no_features() -> TableError:
+    return TableError("no column is left for features", fix="name them in features")
+
+
+def _used(encoder: Encoder) -> Encoder:
+    """An encoding without the columns that are left out, which later tables need not have."""
+    columns = tuple(c for c in encoder.columns if c.outputs)
+    if not columns:
+        raise _no_features()
+    return replace(encoder, columns=columns)
 
 
 def _known_types(task: str, target: str | None, loss: Any, encoder: Encoder | None) -> dict:

@@ -1,12 +1,15 @@
-"""What a column holds: numbers, categories, or dates and times."""
+"""What a column holds: numbers, categories, ids, or dates and times."""
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from fmrl.errors import TableError
+from fmrl.errors import TableError, warn
+
+if TYPE_CHECKING:
+    from fmrl.tables.encoder import Policy
 
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 TIMES = {pl.Date: "date", pl.Datetime: "date", pl.Duration: "duration", pl.Time: "time of day"}
@@ -19,6 +22,8 @@ _HOUR = rf"(?:[T ]{_TIME}\s*(Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d)?)?\s*$"
 _WRITTEN = re.compile(_DAY + _HOUR)  # a date as text, the year first
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([T ].*)?")
 DATE_FIX = "name it in order= to sort by it, leave it out of features, or make it a number"
+FEWEST = 20  # rows from which on a column can be told to be an id
+SHARE = 0.9  # of the rows, whose values all differ
 _A_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
@@ -92,3 +97,60 @@ def dates_as_text(name: str, levels: Sequence[str], allowed: bool) -> bool:
     fix = "write them as 2024-12-31, or convert them to dates, or leave the column out"
     what = f"column {name!r} holds dates as text ({odd[0]!r})"
     raise TableError(what, fix=fix if allowed else DATE_FIX)
+
+
+def looks_like_id(values: pl.Series) -> str | None:
+    """Why whole numbers are more likely names than a quantity; None where they are not.
+
+    >>> looks_like_id(pl.Series("visit", range(1000, 1050)))
+    "column 'visit' looks like an id: 50 different whole numbers in 50 rows"
+    >>> looks_like_id(pl.Series("age", [30, 31] * 25))
+    """
+    rows, kinds = len(values), values.n_unique()
+    called = re.search(r"(^|[_ ])id$", values.name, re.IGNORECASE) is not None
+    if rows < FEWEST or not (called or kinds > SHARE * rows):
+        return None
+    seen = f"{kinds:,} different whole numbers in {rows:,} rows"
+    return f"column {values.name!r} looks like an id: {seen}"
+
+
+def levels_of(
+    name: str, texts: list[str], policy: "Policy", rows: pl.LazyFrame, count: int
+) -> tuple[str, ...]:
+    """The levels of a column of text that count; none, where it names rows.
+
+    Args:
+        name: Of the column.
+        texts: What it holds, each once and sorted.
+        policy: How many levels it may have, and what to do with more.
+        rows: The table.
+        count: Its rows.
+    """
+    # Before the levels are counted: a column of numbers with one NA has as many as it has numbers.
+    words = [text for text in texts if not _is_number(text)]
+    if 0 < len(words) <= len(texts) / 2 and len(texts) - len(words) > 1:
+        fix = "leave missing values empty, or convert the column, or leave it out of features"
+        raise TableError(f"column {name!r} looks like numbers but holds {words[0]!r}", fix=fix)
+    many = f"column {name!r} has {len(texts):,} levels"
+    if policy.many == "error" and len(texts) > policy.levels:
+        fix = f"leave it out of features, or use policy=Policy(levels=...) above {policy.levels}"
+        raise TableError(many, fix=fix)
+    if policy.many == "frequent" and count >= FEWEST and len(texts) > SHARE * count:
+        seen = f"{len(texts):,} texts in {count:,} rows"
+        warn(f"column {name!r} looks like an id: {seen}; it is left out")
+        return ()
+    if len(texts) > policy.levels:
+        warn(f"{many}; the {policy.levels} most frequent count")
+        level = pl.col(name).cast(pl.String).alias("level")
+        counted = rows.select(level).drop_nulls().group_by("level").len()
+        first = counted.sort("len", "level", descending=[True, False]).head(policy.levels)
+        texts = sorted(first.collect(engine="streaming")["level"].to_list())
+    return tuple(texts)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -163,8 +163,11 @@ class TaskStream:
             return None
         y, where = clean(block[self.target]), f"the target {self.target!r}"
         if y.null_count():
-            what = f"{where} has no value in row {block[self.row][y.is_null().arg_max()]}"
-            fix = "drop the row: a label cannot be filled in; missing 'drop' drops all with gaps"
+            row, name = block[y.is_null().arg_max()].select(self.row, self.task).row(0)
+            what = f"{where} has no value in row {row} (task {name!r})"
+            fix = (
+                "drop the row: a label cannot be filled in; policy=Policy(missing='drop') drops all"
+            )
             raise TableError(what, fix=fix)
         if y.dtype in TEXT:
             return np.array(y.cast(pl.String).to_list())

@@ -266,7 +266,7 @@ def _read(
     weight = np.zeros(0)
     if isinstance(data, History):
         if data.keep not in ("all", "vectors") or data.regret.ndim != 1:
-            fix = "run one order, with keep='vectors' or 'all'"
+            fix = "leave out an estimator's store=, give fmrl.run one order and keep='vectors'"
             raise FMRLError("the report needs one run with its optima", fix=fix)
         domain = data.algo.domain if domain is None else domain
         start = data.start.phi if start is None else start

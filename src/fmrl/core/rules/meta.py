@@ -121,8 +121,11 @@ class FollowLeader(MetaUpdate):
 
     def update(self, domain, phi, memory, end):
         """The weighted mean moves towards θ_t by its share of the weight."""
-        moment = memory[..., None] * phi + end.sigma[..., None] * end.theta
-        return _mean(moment, memory + end.sigma, phi)
+        sigma = end.sigma
+        if phi.ndim == 1:  # one run: numbers times vectors
+            return _mean(memory * phi + sigma * end.theta, memory + sigma, phi)
+        moment = memory[..., None] * phi + sigma[..., None] * end.theta
+        return _mean(moment, memory + sigma, phi)
 
     def scan(self, domain, phi, memory, ends):
         """The same recursion to the last bit, without what `update` looks up for every task."""
@@ -148,10 +151,10 @@ def running(memory: Array, values: Array) -> Array:
 
 def _mean(moment: Array, total: Array, phi: Array) -> tuple[Array, Array]:
     """moment/total, or phi where nothing weighs anything; and the total."""
-    xp, known = namespace(phi), total > 0
+    known = total > 0
     if certain(known):
         return moment / total, total
-    known = known[..., None]
+    xp, known = namespace(phi), known[..., None]
     return xp.where(known, moment / xp.where(known, total[..., None], 1.0), phi), total
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
+import numpy as np
+
 from fmrl.core.arrays import Array, certain, full, namespace, norm, stacked
 from fmrl.core.domains import Domain
 from fmrl.core.rules.meta import End, running
@@ -267,7 +269,10 @@ class AverageDeviation(Measured):
 
         An optimum where phi has no mass is infinitely far. No finite step helps it, so it has no
         say in the step."""
-        xp, far = namespace(phi), domain.divergence(end.theta, phi)
+        far = domain.divergence(end.theta, phi)
+        if isinstance(far, float) and math.isfinite(far):  # of one task, quickly
+            return far
+        xp = namespace(phi)
         near = xp.isfinite(far)
         return far if certain(near) else xp.where(near, far, 0.0)
 
@@ -281,8 +286,9 @@ class AverageDeviation(Measured):
 
     def _root(self, guess: Array, total: Array, spread: Array) -> Array:
         # D = 0 would mean eta = 0, a step from which no update vector ever deviates again.
-        xp, known = namespace(guess), spread > 0
+        known = spread > 0
         if certain(known):
-            return xp.asarray(xp.sqrt(spread / total))
+            return np.asarray(np.sqrt(spread / total))
+        xp = namespace(guess)
         mean = spread / xp.where(known, total, 1.0)
         return xp.where(known, xp.sqrt(mean), guess)

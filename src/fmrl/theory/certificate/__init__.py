@@ -232,7 +232,7 @@ def _measured(
     order: int | None,
 ) -> Certificate:  # fmt: skip
     if history.keep == "totals":
-        reason = "only totals were kept; run with keep='scalars' or 'all'"
+        reason = "only totals were kept; leave out an estimator's store=, give fmrl.run keep='all'"
         return Certificate(repr(history.algo), reason=reason)
     facts = read(history, tasks, order, loss)
     if isinstance(history.algo, Ensemble):

@@ -55,7 +55,8 @@ def choose(facts: Facts, growth: float | None) -> tuple[list, list, Spread | Non
 def _spreads(facts: Facts) -> tuple[Spread | None, Spread | None, str]:
     """The constants of the optima and of the update vectors, or why there are none."""
     if facts.optimum is None:
-        return None, None, "the optima were not kept; run with keep='all'"
+        many = "an estimator keeps ten million numbers of them, fmrl.run all with keep='all'"
+        return None, None, f"the optima were not kept: {many}"
     domain, exact = facts.algo.domain, facts.algo.update.exact
     try:
         optima = library.spread(domain, facts.optimum, facts.sigma)
