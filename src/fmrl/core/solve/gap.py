@@ -164,8 +164,8 @@ class Objective(NamedTuple):
         return Found(theta, value, self.least(value, gap), slopes, method)
 
     def surely(self, theta: Array, value: Array, gap: Array, slopes: Array) -> Array:
-        """The gap, proved again where rounding of q = Xᵀu could hide part of it: ⟨δ, θ − v⟩ with
-        |δ| ≤ n·eps/2·|X|ᵀ|u| in every place, for any θ and v of a bounded domain; [B].
+        """The gap with what rounding of q = Xᵀu could hide: ⟨δ, θ − v⟩ with |δ| ≤ n·eps/2·|X|ᵀ|u|
+        in every place, for any θ and v of a bounded domain; proved again where that is much; [B].
         """
         xp, samples = namespace(slopes), self.samples
         simplex = isinstance(self.domain, Simplex)  # whose own diameter may be infinite
@@ -174,8 +174,12 @@ class Objective(NamedTuple):
             return gap
         size = norm(replace(samples, X=xp.abs(samples.X)).gather(xp.abs(slopes)))
         size = (slopes.shape[-2] + 2) * wide * (size if self.eta is None else self.eta * size)
-        least = xp.maximum(FAINT * xp.abs(value), ABSOLUTE * self.start(theta))
-        doubtful = float(xp.finfo(slopes.dtype).eps) * size > least
+        hidden = float(xp.finfo(slopes.dtype).eps) * size
+        matters = hidden > FAINT * xp.abs(value)
+        if not bool(xp.any(matters)):
+            return gap
+        gap = xp.where(matters, gap + hidden, gap)
+        doubtful = matters & (gap > ABSOLUTE * self.start(theta))
         if not bool(xp.any(doubtful)):
             return gap
         z = samples.margins(theta)
