@@ -166,6 +166,7 @@ class Objective(NamedTuple):
     def surely(self, theta: Array, value: Array, gap: Array, slopes: Array) -> Array:
         """The gap with what rounding of q = Xᵀu could hide: ⟨δ, θ − v⟩ with |δ| ≤ n·eps/2·|X|ᵀ|u|
         in every place, for any θ and v of a bounded domain; proved again where that is much; [B].
+        n are the task's own rows, without the padding of its stack.
         """
         xp, samples = namespace(slopes), self.samples
         simplex = isinstance(self.domain, Simplex)  # whose own diameter may be infinite
@@ -173,13 +174,14 @@ class Objective(NamedTuple):
         if not math.isfinite(wide):
             return gap
         size = norm(replace(samples, X=xp.abs(samples.X)).gather(xp.abs(slopes)))
-        size = (slopes.shape[-2] + 2) * wide * (size if self.eta is None else self.eta * size)
+        rows = xp.sum(xp.astype(samples.weight > 0, slopes.dtype), axis=-1)
+        size = (rows + 2) * wide * (size if self.eta is None else self.eta * size)
         hidden = float(xp.finfo(slopes.dtype).eps) * size
         matters = hidden > FAINT * xp.abs(value)
         if not bool(xp.any(matters)):
             return gap
         gap = xp.where(matters, gap + hidden, gap)
-        doubtful = matters & (gap > ABSOLUTE * self.start(theta))
+        doubtful = matters & (gap > ABSOLUTE / 10 * self.start(theta))
         if not bool(xp.any(doubtful)):
             return gap
         z = samples.margins(theta)
