@@ -192,18 +192,35 @@ def test_one_task_after_another_keeps_adapting():
 
 
 def test_a_sorted_table_does_not_drift():
-    """In the order of a column, or of what is to be predicted."""
+    """By a column, by the means of what is to be predicted, or by its rows."""
     rng = np.random.default_rng(0)
     level = np.sort(rng.normal(size=200))
     X, task = rng.normal(size=(200, 8, 2)), np.repeat(np.arange(200), 8)
     y = X.sum(axis=-1) + 2 * level[:, None] + 0.3 * rng.normal(size=(200, 8))
-    est = fmrl.MetaRegressor(common="linear").fit(X.reshape(-1, 2), y.ravel(), task=task)
-    assert est.environment_.kind != "recent"
+    means, ends = np.argsort(y.mean(axis=1)), np.argsort(-y.max(axis=1))
+    for order in (means, means[::-1], ends):
+        rows, targets = X[order].reshape(-1, 2), y[order].ravel()
+        est = fmrl.MetaRegressor(common="linear").fit(rows, targets, task=task)
+        assert est.environment_.kind != "recent" and est.environment_.sorted
     X[..., 1] = level[:, None] + 0.01 * X[..., 1]
     y = X[..., 0] * np.sign(level)[:, None] + 0.3 * rng.normal(size=(200, 8))
     est = fmrl.MetaRegressor(common="linear").fit(X.reshape(-1, 2), y.ravel(), task=task)
     assert est.environment_.kind != "recent"
     assert est.environment_.sorted and "not looked for" in str(est.environment_)
+
+
+def test_a_trend_of_y_is_drift_however_steep():
+    """Neighbours tell it from a sorted table; a task without rows is predicted from the latest."""
+    rng = np.random.default_rng(0)
+    X, task = rng.normal(size=(240, 10, 2)), np.repeat(np.arange(200), 10)
+    level = np.linspace(0, 10, 240) + 0.5 * rng.normal(size=240)
+    y = level[:, None] + X[..., 0] + rng.normal(size=(240, 10))
+    est = fmrl.MetaRegressor(common="linear").fit(
+        X[:200].reshape(-1, 2), y[:200].ravel(), task=task
+    )
+    assert est.environment_.kind == "recent"
+    off = est.adapt(X[0, :0], y[0, :0]).predict(X[200:210].reshape(-1, 2)) - y[200:210].ravel()
+    assert np.mean(off**2) < 3  # of all tasks: 21
 
 
 def test_a_table_in_the_order_of_a_season_does_not_drift():

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import fmrl
-from fmrl.estimators.averaging import SHARP, probabilities
+from fmrl.estimators.averaging import SHARP, Answers, best_sharpness, probabilities
+from fmrl.estimators.environment_choice import rough
 from fmrl.estimators.inputs import grouped
 from fmrl.estimators.population import estimate
 from fmrl.estimators.task_models import loss_of
@@ -41,6 +42,42 @@ def test_slopes_of_columns_that_say_nothing_are_drawn_to_0(binary):
     assert loss(drawn) - best < 0.85 * (loss(free) - best)
     others = [np.abs(found.mean[0, 0, 1:25]).mean() for found in (drawn, free)]
     assert others[0] < 0.97 * others[1]
+
+
+@pytest.mark.parametrize("columns", [150, 200])
+def test_noise_pays_for_what_the_mean_takes_from_rows(columns):
+    """Not for every column where the mean is drawn to 0: noise came out at ten times and more."""
+    tasks, (X, y) = noisy(False, tasks=40, rows=7, columns=columns)
+    found = estimate(tasks, "none", True)
+    assert 0.4 < found.noise < 1.6
+    assert ((X @ found.mean[0, 0] - y) ** 2).mean() < 0.75 * y.var()
+
+
+def test_intervals_of_more_columns_than_rows_have_ends():
+    """Rounding left variances below 0."""
+    rng, task = np.random.default_rng(0), np.repeat(np.arange(30), 8)
+    X = rng.normal(size=(240, 300))
+    y = X[:, 0] + rng.normal(size=30)[task] + 0.3 * rng.normal(size=240)
+    reg = fmrl.MetaRegressor(common="linear").fit(X, y, task=task)
+    ends = reg.adapt(X[:4], y[:4]).predict_interval(X), reg.predict_interval(X, task=task)
+    assert np.isfinite(ends).all() and (np.diff(ends, axis=-1) > 0).all()
+
+
+def test_what_is_only_compared_is_not_drawn_to_0():
+    """A mean that is small beside the spread of tasks still says where drift goes."""
+    tasks, _ = noisy(False)
+    free, found = estimate(tasks, "none", True, free=25), rough(tasks, "none", True)
+    np.testing.assert_allclose(found.mean, free.mean, atol=1e-3)
+    assert np.abs(estimate(tasks, "none", True).mean - found.mean).max() > 0.01
+
+
+def test_softmax_is_as_sharp_as_labels_say():
+    rng = np.random.default_rng(0)
+    z = 2 * rng.normal(size=(1, 400, 6, 3))
+    target = np.eye(3)[(z[0] + rng.gumbel(size=z[0].shape)).argmax(axis=-1)]
+    for times, sharp in ((1.0, 1.0), (2.0, 0.5)):
+        sheet = Answers(times * z, np.zeros(z.shape), target, np.full((400, 6), 1 / 6))
+        assert best_sharpness([sheet], np.ones(1), 1.0) == sharp
 
 
 @pytest.mark.parametrize("binary", [True, False])

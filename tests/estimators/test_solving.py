@@ -63,13 +63,13 @@ def near(found, right):
 @pytest.mark.parametrize("kind", ["regression", "binary", "classes"])
 def test_together_is_one_after_another(kind, centres, at_the_mode):
     """With more and fewer rows than columns, ragged, weighted, one task or many, around one centre
-    or two, and where a full Newton step would go too far.
+    or two beside a member with one, and where a full Newton step would go too far.
     """
     est, X, y, task = fitted(kind)
     prior, rng = est.prior_, np.random.default_rng(0)
     members = list(prior.members)
     if centres == 2:
-        for i, m in enumerate(members):
+        for i, m in enumerate(members[1:], 1):
             mean = np.concatenate([m.mean - 0.5, m.mean + 1.0])
             members[i] = replace(m, mean=mean, shares=np.array([0.3, 0.7]))
     members.append(replace(members[-1], covariance=100 * members[-1].covariance))
@@ -184,18 +184,20 @@ def test_few_rows_of_two_classes_give_the_mean_of_the_posterior(deviation, right
 
 
 @pytest.mark.parametrize("rows", [3, 12])
-def test_a_task_is_the_gaussian_nearest_to_its_posterior(rows, monkeypatch):
+@pytest.mark.parametrize(("deviation", "off"), [(1.0, 0.01), (2.0, 0.02), (4.0, 0.1)])
+def test_a_task_is_the_gaussian_nearest_to_its_posterior(rows, deviation, off, monkeypatch):
     """Where E[Σ loss] + KL to the prior is least: by quadrature, no small change of mean or root
-    lowers it once v has come to rest, and a few steps are near that.
+    lowers it once v has come to rest, and a few steps are near that, the less the farther tasks lie
+    apart.
     """
     rng, width = np.random.default_rng(0), 5
-    A = rng.normal(size=(width, width))
+    A = deviation * rng.normal(size=(width, width))
     H, mean = A @ A.T / 2, rng.normal(size=width)
     X, y = rng.normal(size=(rows, width)), (rng.random(rows) < 0.5).astype(float)
     prior = Population("full", mean[None, None], H, 1.0, np.ones(1), 9)
     some = grouped(fmrl.Logistic(), X, y, None, None)
     quick = prior.adapt(some, spread=True)
-    monkeypatch.setattr(stacks, "OVER", 25)
+    monkeypatch.setattr(stacks, "OVER", 50)
     found = prior.adapt(some, spread=True)
     nodes, shares = np.polynomial.hermite_e.hermegauss(60)
 
@@ -211,7 +213,24 @@ def test_a_task_is_the_gaussian_nearest_to_its_posterior(rows, monkeypatch):
         B = np.eye(width) + 0.05 * rng.normal(size=(width, width))
         assert cost(m + 0.05 * np.sqrt(np.diag(S)) * rng.normal(size=width), S) > least - 1e-4
         assert cost(m, B @ S @ B.T) > least - 1e-4
-    assert cost(quick.theta[0, 0], quick.spread[0, 0]) < least + 0.01
+    assert cost(quick.theta[0, 0], quick.spread[0, 0]) < least + off
+
+
+@pytest.mark.parametrize("deviation", [0.5, 2.0])
+@pytest.mark.parametrize("right", [(1,), (1, 1, 1, 0), (1,) * 8])
+def test_how_likely_rows_are_is_bounded_from_below(deviation, right):
+    """Which a centre's share is made of. Twelve columns are the other way to solve."""
+    grid = np.linspace(-12 * deviation, 12 * deviation, 20_001)
+    log = sum(t * grid - np.logaddexp(0, grid) for t in right) - 0.5 * (grid / deviation) ** 2
+    exact = np.log(np.exp(log).sum() * (grid[1] - grid[0]) / deviation / np.sqrt(2 * np.pi))
+    for width in (1, 12):
+        X = np.zeros((len(right), width))
+        X[:, -1] = 1.0
+        covariance = np.diag([1e-12] * (width - 1) + [deviation**2])
+        one = Population("full", np.zeros((1, 1, width)), covariance, 1.0, np.ones(1), 9)
+        some = grouped(fmrl.Logistic(), X, np.array(right, float), None, None)
+        ((_, found),) = Sums(some).solved([one.gaussian(0, 0)])
+        assert exact - 0.1 < found.likely()[0, 0] < exact + 2e-3 * len(right)
 
 
 def test_a_task_does_not_depend_on_those_beside_it():

@@ -15,7 +15,7 @@ from typing import Any
 
 from fmrl.core.arrays import Array, device, dot, full, namespace
 from fmrl.core.losses import Squared
-from fmrl.core.matrices import geometric_mean
+from fmrl.core.matrices import eigh, geometric_mean
 from fmrl.core.metric import T, apply
 from fmrl.core.posterior import Moments, moments, root_of, stacked
 from fmrl.core.prior import Gaussian
@@ -142,11 +142,22 @@ def _learned_ridge(found: Sequence[Gaussian], ridge: Any, drawn: Array, least: f
     """
     xp, known, squares = namespace(drawn), 0.0, 0.0
     for g in found:
-        chance = ridge * g.noise * xp.linalg.diagonal(xp.linalg.inv(g.information))
-        known += float(xp.sum((1 - chance)[drawn]))
+        known += float(xp.sum(_told(g.information, ridge * g.noise)[drawn]))
         squares += float(xp.sum(g.mean[drawn] ** 2))
     one = max(known / max(squares, 1e-290), least)
     return xp.where(drawn, full((), one, found[0].mean), full((), least, found[0].mean))
+
+
+def _told(information: Array, drawn: Array) -> Array:
+    """How much of each entry of a mean is known from rows, 0 to 1, [d]; the rest is a prior's.
+
+    Args:
+        information: Of rows and prior together, [d, d].
+        drawn: The prior's, [d].
+    """
+    xp = namespace(information)
+    chance = drawn * xp.linalg.diagonal(xp.linalg.inv(information))
+    return 1 - xp.clip(chance, 0.0, 1.0)
 
 
 def _capped(gaussian: Gaussian, most: float) -> Gaussian:
@@ -247,11 +258,10 @@ def improved(
         bold: As in `climb`.
         stride: As in `climb`.
     """
-    first, dim = old[0], old[0].mean.shape[-1]
-    root, noise = root_of(first), first.noise
+    root, noise = root_of(old[0]), old[0].noise
     seen = float(before.tasks) if before is not None else 0.0
     if least is not None:
-        spent = 0 if seen else dim * len(old)
+        spent = 0.0 if seen else sum(_spent(s, ridge * noise) for s in sums)
         rounds = sum(s.rounds for s in sums)
         noise = max(sum(s.squares for s in sums) / max(rounds - spent, rounds / 10), least, 1e-300)
         if before is not None:
@@ -268,6 +278,16 @@ def improved(
         mean, known = _mean(s, g, before, ridge, stride)
         found.append(Gaussian(mean, noise * (H + T(H)) / 2, noise, int(count), known))
     return found
+
+
+def _spent(sums: Moments, drawn: Any) -> float:
+    """How many numbers of a mean are taken from the rows: all, where it is not drawn to 0."""
+    xp, dim = namespace(sums.information), sums.information.shape[-1]
+    drawn = drawn + full((dim,), 0.0, sums.information)
+    if not bool(xp.any(drawn > 0)):
+        return float(dim)
+    eye = xp.eye(dim, dtype=drawn.dtype, device=device(drawn))
+    return float(xp.sum(_told(sums.information + drawn * eye, drawn)))
 
 
 def _mean(
@@ -329,7 +349,7 @@ def _of_rank(H: Array, family: Any) -> Array:
     if not isinstance(family, int) or family >= dim:
         return H
     xp = namespace(H)
-    values, vectors = xp.linalg.eigh(H)
+    values, vectors = eigh(H)
     rest = xp.mean(values[: dim - family])
     top = xp.where(xp.arange(dim) >= dim - family, values, rest)
     return xp.matmul(vectors * top, xp.matrix_transpose(vectors))

@@ -30,6 +30,21 @@ def basis_of(columns: Array) -> Array:
     return namespace(columns).linalg.qr(columns)[0]
 
 
+def eigh(matrix: Array) -> tuple[Array, Array]:
+    """Eigenvalues [..., d] and eigenvectors of symmetric matrices [..., d, d].
+
+    LAPACK's quickest method now and then gives up on a harmless matrix, and not on the same one
+    with its rows and columns in reverse order.
+    """
+    xp = namespace(matrix)
+    try:
+        values, vectors = xp.linalg.eigh(matrix)
+    except (ValueError, RuntimeError):  # NumPy's LinAlgError, and torch's
+        values, vectors = xp.linalg.eigh(xp.flip(matrix, axis=(-2, -1)))
+        vectors = xp.flip(vectors, axis=-2)
+    return values, vectors
+
+
 def trace_of(A: Array, B: Array) -> Array:
     """tr(A·B) of symmetric matrices, [...]."""
     return dot(_flat(A), _flat(B))
@@ -75,7 +90,7 @@ def geometric_roots(A: Array, B: Array) -> tuple[Array, Array, Array]:
     room = 16 * eps * xp.linalg.diagonal(A)
     C = xp.linalg.cholesky(raised(xp.asarray(A, copy=True), room))
     BC = xp.matmul(B, C)
-    values, V = xp.linalg.eigh(xp.matmul(T(C), BC))
+    values, V = eigh(xp.matmul(T(C), BC))
     r = xp.sqrt(xp.maximum(values, eps**2 * values[..., -1:] + 1e-300))
     V /= xp.sqrt(r)[..., None, :]
     root = xp.matmul(C, V)

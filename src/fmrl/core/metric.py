@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from fmrl.core.arrays import Array, anywhere, device, dot, namespace
 from fmrl.core.domains import Ball, Box, Domain, Euclidean
-from fmrl.core.matrices import T, apply, basis_of
+from fmrl.core.matrices import T, apply, basis_of, eigh
 from fmrl.core.projection import onto_ball, onto_box
 from fmrl.errors import FMRLError
 
@@ -61,7 +61,7 @@ class Metric(ABC):
         """R with R·Rᵀ = H, [..., d, d]."""
         H = self.dense()
         xp = namespace(H)
-        values, vectors = xp.linalg.eigh(H)
+        values, vectors = eigh(H)
         return vectors * xp.sqrt(xp.maximum(values, xp.zeros_like(values)))[..., None, :]
 
     def within(self, rows: Array) -> Array:
@@ -275,7 +275,7 @@ class Full(Metric):
     def _eigen(self) -> tuple[Array, Array]:
         """Eigenvalues [..., d] and eigenvectors [..., d, d], found once."""
         if "eigen" not in self.kept:
-            self.kept["eigen"] = tuple(namespace(self.matrix).linalg.eigh(self.matrix))
+            self.kept["eigen"] = tuple(eigh(self.matrix))
         return self.kept["eigen"]
 
     @property

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, device, dot, full, namespace
 from fmrl.core.losses import Squared
-from fmrl.core.metric import T, apply
+from fmrl.core.matrices import T, apply, eigh
 from fmrl.core.prior import Gaussian
 from fmrl.core.samples import Samples
 from fmrl.core.solve.newton import newton
@@ -63,7 +63,7 @@ def root_of(gaussian: Gaussian) -> Array:
     eye = xp.take(eye, some, axis=1)
     if not bool(xp.any(xp.abs(H) * (1 - xp.take(eye, some, axis=0)) > 0)):
         return eye * unit
-    values, vectors = xp.linalg.eigh(H)  # of correlations: units of columns do not matter
+    values, vectors = eigh(H)  # of correlations: units of columns do not matter
     half = xp.sqrt(xp.maximum(values, xp.zeros_like(values)))
     return xp.matmul(eye, unit[:, None] * xp.matmul(vectors * half, T(vectors)))
 
@@ -166,7 +166,7 @@ class _Stack:
         slope = game.loss.slope(z, game.target) * game.weight[..., None]
         bend, moved = game.loss.curvature(z, game.target), z - self.under_mean
         if game.loss.coupled:  # W = L·Lᵀ over the outputs of a round
-            values, vectors = xp.linalg.eigh(bend * game.weight[..., None, None])
+            values, vectors = eigh(bend * game.weight[..., None, None])
             root = xp.sqrt(xp.maximum(values, full((), FLAT, values)))
             along = xp.matrix_transpose(vectors)
             moved, slope = (apply(along, v) for v in (moved, slope))

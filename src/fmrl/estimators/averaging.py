@@ -38,7 +38,8 @@ def margins(X: np.ndarray, models: Posterior) -> tuple[np.ndarray, np.ndarray]:
     if models.spread is None:
         return z, np.zeros_like(z)
     wide = X[:, None] @ models.spread  # [P, outputs, H, width]
-    return z, np.moveaxis((wide * X[:, None]).sum(axis=-1), 1, -1)
+    known = (wide * X[:, None]).sum(axis=-1)  # rounding may leave it below 0
+    return z, np.moveaxis(np.maximum(known, 0.0), 1, -1)
 
 
 def moderated(z: np.ndarray, variance: np.ndarray, moderation: Any) -> np.ndarray:

@@ -49,8 +49,10 @@ class Environment:
             return f"{last if self.kind == 'recent' else self._what()} (as asked for)"
         if self.sorted and self.kind == "stationary":
             return (
-                f"{self._what()}; drift was not looked for, because tasks are in the order of "
-                "some columns: leave those out, or give environment=fmrl.Window(…)"
+                f"{self._what()}; drift was not looked for, because tasks are in the order of some "
+                "columns or sorted by y, and nothing tells the one from the other: leave such "
+                "columns out, give tasks in the order in which they came, or "
+                "environment=fmrl.Window(…)"
             )
         if self.kind == "stationary":
             return f"{self._what()}: nothing else was better on later tasks"

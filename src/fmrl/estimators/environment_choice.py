@@ -46,11 +46,12 @@ MANY, RISK = 500, 0.03  # fewer tasks must gain that share, and older ones stay 
 SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # of the tasks before a block, the latest
 OLDER = 0.2  # of the tasks that count, from before the latest
 LAST, MUCH = 32, 0.2  # tasks, predicted from as many before them, and the gain of a sudden switch
-SORTED, ALL = 0.9, 0.975  # of pairs of tasks: then a table is in the order of a column, of y …
+SORTED = 0.9  # of pairs of tasks: then a table is in the order of a column …
 JOINT = 0.99  # … and of several columns, such as indicators of a season
+EACH = 0.975  # of neighbours: then a table was sorted by y
 MOST = 5  # centres
 FAMILIES = ("none", "intercept", "alike", "full")  # of which the best is tried in every way
-SIZES = (1, 4)  # rows shown
+SIZES = (0, 1, 4)  # rows shown
 ROUGH = 0.05  # tolerance of populations that are only compared
 
 
@@ -138,8 +139,9 @@ def rough(
 def by_a_column(tasks: Tasks, others: int = 0) -> bool:
     """Whether tasks are in the order of some column, so that drift could as well be that column:
     in nine of ten pairs of an earlier and a later task, the later one has more of it, or less; or
-    in the order of a sum of columns, in 99 %, as one finds it from other tasks; or in the order of
-    what is to be predicted, in all but 2.5 %. The last ``others`` columns are not the user's.
+    in the order of a sum of columns, in 99 %, as one finds it from other tasks; or sorted by what
+    is to be predicted, which neighbours tell from a trend. The last ``others`` columns are not the
+    user's.
     """
     own = tasks.X[:, : tasks.X.shape[1] - others]
     mean = np.add.reduceat(own, tasks.starts[:-1], axis=0) / tasks.lengths[:, None]
@@ -156,10 +158,23 @@ def by_a_column(tasks: Tasks, others: int = 0) -> bool:
         some = off[fold != f]
         slopes = np.linalg.solve(some.T @ some + np.eye(off.shape[1]), some.T @ when[fold != f])
         joint[fold == f, 0] = off[fold == f] @ slopes
-    level = np.add.reduceat(tasks.target[:, :1], tasks.starts[:-1], axis=0) / tasks.lengths[:, None]
-    by_target = isinstance(tasks.loss, Squared) and abs(later(level)[0] - 0.5) > ALL - 0.5
     by_one = (np.abs(later(mean) - 0.5) > SORTED - 0.5).any()
-    return bool(by_one or by_target or later(joint)[0] > JOINT)
+    return bool(by_one or later(joint)[0] > JOINT or _by_target(tasks))
+
+
+def _by_target(tasks: Tasks) -> bool:
+    """Whether tasks of a regression were sorted by their mean, or their rows by y, so that tasks
+    are in the order of their least or greatest.
+    """
+    if not isinstance(tasks.loss, Squared):
+        return False
+    y, starts = tasks.target[:, 0], tasks.starts[:-1]
+    levels = (
+        np.add.reduceat(y, starts) / tasks.lengths,
+        *(f.reduceat(y, starts) for f in (np.minimum, np.maximum)),
+    )
+    steps = np.diff(levels, axis=1)
+    return bool(max((steps >= 0).mean(axis=1).max(), (steps <= 0).mean(axis=1).max()) > EACH)
 
 
 class _Trial:

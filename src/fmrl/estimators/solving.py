@@ -40,6 +40,8 @@ def solved(
     if len(parts) == 1:
         return averaged(*parts[0])
     share, theta, wide = zip(*parts, strict=True)
+    if any(s.ndim == 2 for s in share):  # some members have several centres, and others one
+        share = [s if s.ndim == 2 else np.tile(s[:, None], len(tasks)) for s in share]
     return averaged(
         np.concatenate(share), np.concatenate(theta), np.concatenate(wide) if spread else None
     )

@@ -129,18 +129,23 @@ class Stack:
             self.p, f = again * self.p, again * f
         elif over:
             v = self._known(None)
-        self.f = f
+        self.f, wild = f, None
         self._bend(f, v)
         for i in range(steps):
-            aim = self._aim(f, i < over)
+            aim = self._aim(f, i < over or wild is not None)
             v = self._known(self.inverse) if i < over else self.v
+            if wild is not None:
+                v, wild = np.where(wild, self._known(self.inverse), v), None
             there = _times(aim, self.F)
-            far = np.maximum.reduce(np.abs(there - f), axis=None, initial=0.0)
+            moved = np.abs(there - f)
+            far = np.maximum.reduce(moved, axis=None, initial=0.0)
+            if i + 1 == over and far > SAFE:  # where tasks lie far apart, v is not near its end
+                wild = np.maximum.reduce(moved, axis=-1, keepdims=True) > SAFE
             if far > SAFE and i:  # from wherever the first step leads, the others go down
                 aim, there = self._shorter(f, aim, there)
             self.p, f = aim, there
             self._bend(f, v)
-            if far <= close and i >= over:
+            if far <= close and i >= over and wild is None:
                 break
         self.f = f
 
@@ -265,11 +270,11 @@ class Stack:
         noise = self.members.noise[:, None, None, None]
         if not self.dual:
             Z = (X @ self.members.R[:, None])[:, :, None]  # [P, B, 1, H, d]
-            return noise * dot(Z @ self.inverse, Z)
+            return noise * np.maximum(dot(Z @ self.inverse, Z), 0.0)
         XH = X @ self.members.H[:, None]
         rows = (XH @ self.X.swapaxes(-1, -2))[:, :, None]  # [P, B, 1, H, n]
         told = dot((rows @ self.inverse) * self.W[..., None, :], rows)
-        return noise * (dot(XH, X)[:, :, None] - told)
+        return noise * np.maximum(dot(XH, X)[:, :, None] - told, 0.0)
 
     def likely(self) -> np.ndarray:
         """How likely the rows are without their parameters, but for what all centres of a member

@@ -24,7 +24,7 @@ import numpy as np
 
 from fmrl.core.arrays import Array, device, full, namespace, to_numpy
 from fmrl.core.domains import Domain
-from fmrl.core.matrices import geometric_roots, identity, raised, trace_of
+from fmrl.core.matrices import eigh, geometric_roots, identity, raised, trace_of
 from fmrl.core.metric import Diagonal, Full, Metric, Spiked
 from fmrl.core.rules.similarity import SimilarityRule, positive
 from fmrl.errors import FMRLError
@@ -229,7 +229,7 @@ class LowRank(SimilarityRule):
         near = near + step**2 / 2 + self.epsilon**2 * fade
         steep = steep + end.seen + self.zeta**2 * fade
         wide = xp.concat([directions, step[..., None] / 2**0.5], axis=-1)
-        _, basis = xp.linalg.eigh(xp.matmul(xp.matrix_transpose(wide), wide))
+        _, basis = eigh(xp.matmul(xp.matrix_transpose(wide), wide))
         directions = xp.matmul(wide, basis[..., 1:])  # eigh's values ascend: the least is given up
         return self._metric(near, steep, directions), (t, near, steep, directions)
 
@@ -242,7 +242,7 @@ class LowRank(SimilarityRule):
         rest = near - xp.sum(directions**2, axis=-1)
         rest = xp.maximum(rest, 1e-12 * near)
         seen = directions * y[..., None]
-        lam, basis = xp.linalg.eigh(xp.matmul(xp.matrix_transpose(seen), seen))
+        lam, basis = eigh(xp.matmul(xp.matrix_transpose(seen), seen))
         lam = xp.maximum(lam, xp.zeros_like(lam))
         known = lam > 1e-14 * xp.max(lam, axis=-1, keepdims=True) + 1e-300
         size = xp.where(known, xp.sqrt(lam), xp.ones_like(lam))

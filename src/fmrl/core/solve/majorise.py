@@ -18,6 +18,7 @@ from typing import Any
 
 from fmrl.core.arrays import Array, dot, full, namespace, norm, zeros
 from fmrl.core.domains import Ball, Domain, Euclidean
+from fmrl.core.matrices import eigh
 from fmrl.core.samples import Samples
 from fmrl.core.solve.gap import Found, Method, Objective
 
@@ -137,15 +138,15 @@ def _eigenbasis(X: Array) -> tuple[Array, Array]:
     xp, (n, f) = namespace(X), X.shape[-2:]
     XT = xp.matrix_transpose(X)
     if n >= f:
-        eig, V = xp.linalg.eigh(xp.matmul(XT, X))
+        eig, V = eigh(xp.matmul(XT, X))
         return V, eig
     # The eigenvectors of XXᵀ are the other side of X's, if rounding leaves them.
-    eig, V = xp.linalg.eigh(xp.matmul(X, XT))
+    eig, V = eigh(xp.matmul(X, XT))
     if bool(xp.all(eig[..., 0] > 1e-4 * eig[..., -1])):
         return xp.matmul(XT, V) / xp.sqrt(eig)[..., None, :], eig
     Q, _ = xp.linalg.qr(XT)
     X = xp.matmul(X, Q)
-    eig, V = xp.linalg.eigh(xp.matmul(xp.matrix_transpose(X), X))
+    eig, V = eigh(xp.matmul(xp.matrix_transpose(X), X))
     return xp.matmul(Q, V), eig
 
 

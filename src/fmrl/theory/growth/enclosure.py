@@ -20,6 +20,7 @@ from functools import cached_property
 
 from fmrl.core.arrays import Array, device, dot, full, namespace, norm, unit
 from fmrl.core.losses import Logistic, OneVsAll, Squared
+from fmrl.core.matrices import eigh
 from fmrl.core.samples import Samples
 from fmrl.theory.growth.frank_wolfe import Cut, Function, frank_wolfe
 
@@ -101,7 +102,7 @@ class Problem:
             bend = samples.loss.curvature(margins, samples.target)
             weighted = xp.matrix_transpose(bend)[:, :, None] * samples.X  # [C, n, f]
             hessian = xp.matmul(xp.matrix_transpose(weighted), samples.X)
-            values, vectors = xp.linalg.eigh(hessian)
+            values, vectors = eigh(hessian)
             flat = eye(outputs)[:, :, None] * vectors[:, None, :, 0]
             directions = xp.reshape(flat, (outputs, outputs * f))
             rounding = 4 * f * xp.finfo(g.dtype).eps * float(xp.max(values))
