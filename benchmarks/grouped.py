@@ -10,8 +10,9 @@ a new one to adapt to, the others scored. One thread.
         --variant "flat=fmrl.MetaRegressor(fit_intercept=False)"
     # the table alone, of one method against all others; --scores lists every score of every set
     python benchmarks/grouped.py --table --ours fmrl --scores
-    # the same on 28 sets that came later, records in results/practice/others
-    python benchmarks/grouped.py --others
+    # the same on 28 sets that came later, and on 26 on which nothing was tuned
+    python benchmarks/grouped.py --lot others
+    python benchmarks/grouped.py --lot fresh
     # fit and adapt against gpboost and the mixed model with slopes; two minutes
     python benchmarks/grouped.py --speed
 """
@@ -94,7 +95,7 @@ def main() -> None:
     parser.add_argument("--sets", default="", help="part of the names of the sets, | for several")
     parser.add_argument("--kind", choices=("regression", "binary"), help="one kind of sets")
     parser.add_argument("--out", type=Path, help="folder of new records")
-    parser.add_argument("--others", action="store_true", help="the sets of groups/others.py")
+    parser.add_argument("--lot", choices=tuple(sets.LOTS), default="grouped", help="of sets")
     parser.add_argument("--resume", action="store_true", help="with --only: keep what is there")
     parser.add_argument("--table", action="store_true", help="print the tables of the records only")
     parser.add_argument("--speed", action="store_true", help="measure speeds instead")
@@ -103,7 +104,7 @@ def main() -> None:
     parser.add_argument("--ours", help="the method of the table (default: the last that was run)")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
-    kept, all_sets = (store.OTHERS, sets.OTHERS) if args.others else (store.FOLDER, sets.NAMES)
+    kept, all_sets = store.FOLDER.with_name(args.lot), sets.LOTS[args.lot]
     args.out = args.out or kept
     if args.speed:
         with record("practice-grouped-speed", quick=args.quick) as entry:

@@ -45,6 +45,13 @@ PEERS = {
     "LightGBM": "one for all groups, leaves and rounds by cross-validation over whole groups",
     "LightGBM + shrunken mean": "the same, and a shrunken offset of the group",
 }
+LATER = {
+    "fresh": """from tables that no other list uses, before any was measured. Nothing was chosen on
+    them, so they say best what to expect elsewhere.""",
+    "others": """from packages that it does not name, before any was measured. They are fresh no
+    longer: that means are drawn to 0, and that a season is not taken for drift, was decided on them
+    and on the sets above, so these numbers flatter `fmrl`.""",
+}
 COVER = 50  # held-out groups for a set to count in the table of intervals
 
 
@@ -57,7 +64,7 @@ def read(folder: Path = store.FOLDER) -> dict[str, Any]:
         "shapes": shapes,
         "sets": about["described"],
         "speed": json.loads((folder.parent / "grouped-speed.json").read_text(encoding="utf-8")),
-        "others": _found(folder.parent / store.OTHERS.name),
+        "later": {lot: _found(folder.with_name(lot)) for lot in LATER},
     }
 
 
@@ -76,7 +83,8 @@ def section(data: dict[str, Any]) -> list[str]:
         *_verdicts(found, data),
         *_scores(found["R²"], "Regressions, R²"),
         *_scores(found["log-loss"], "Two classes, log-loss"),
-        *_others(data["others"]),
+        *_later("fresh", data["later"]["fresh"], scores=False),
+        *_later("others", data["later"]["others"]),
         *_intervals(data),
         *_calibration(data),
         *_times(data),
@@ -106,25 +114,37 @@ def _tallies(found: dict[str, list[Column]]) -> str:
     return table(["against", *(f"{s}, {len(found[s])} columns" for s in SCORES)], rows)
 
 
-def _others(found: dict[str, list[Column]]) -> list[str]:
+def _later(lot: str, found: dict[str, list[Column]], scores: bool = True) -> list[str]:
     sets = [len({c.name for c in found[score]}) for score in SCORES[:2]]
-    return [
-        "### Other sets",
+    lines = [
+        f"### {lot.capitalize()} sets",
         "",
         paragraph(
             f"""{sum(sets)} more real sets ({sets[0]} regressions, {sets[1]} with two classes),
-            chosen by the same rule from packages that it does not name, before any was measured
-            (`python benchmarks/grouped.py --others`; the list is in benchmarks/groups/others.py).
-            They are fresh no longer: that means are drawn to 0, and that a season is not taken for
-            drift, was decided on them and on the sets above, so these numbers flatter `fmrl`. Of
-            large tables at most 30 or 60 rows of a group are drawn."""
+            chosen by the same rule {LATER[lot]} Of large tables some rows of every group are drawn.
+            `python benchmarks/grouped.py --lot {lot}`; the list is in benchmarks/groups/{lot}.py,
+            and `--table --scores` prints every score."""
         ),
         "",
         _tallies(found),
         "",
-        *_scores(found["R²"], "Other regressions, R²"),
-        *_scores(found["log-loss"], "Other sets with two classes, log-loss"),
     ]
+    if lost := [_lost(c) for score in SCORES[:2] for c in found[score] if _lost(c)]:
+        lines += [paragraph(f"Lost (ours, theirs): {'; '.join(lost)}."), ""]
+    if scores:
+        lines += _scores(found["R²"], "Other regressions, R²")
+        lines += _scores(found["log-loss"], "Other sets with two classes, log-loss")
+    return lines
+
+
+def _lost(column: Column) -> str:
+    """A column with the peers it is lost to."""
+    theirs = [m for m in PEERS if m in column.losses and column.against(OURS, m).verdict == "lost"]
+    if not theirs:
+        return ""
+    each = ", ".join(f"{m.replace(',', '')} {column.value(m):.3f}" for m in theirs)
+    where = f"{column.name}, {column.score} at {column.shots}"
+    return f"{where}: {column.value(OURS):.3f}, {each}".replace("-0.", "−0.")
 
 
 def _verdicts(found: dict[str, list[Column]], data: dict[str, Any]) -> list[str]:

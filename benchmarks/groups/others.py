@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 Source = tuple[str, str, str, str, tuple[str, ...]]
 REGRESSIONS: dict[str, Source] = {
     "cakes: angle": ("lme4", "cake", "recipe+replicate", "angle", ("temp", "recipe")),
@@ -138,12 +136,10 @@ GENRES = ("Drama", "Comedy", "Action", "Thriller", "Romance", "Sci-Fi", "Horror"
 TOP = ("WIN", "HIGH", "WIN+RTRN", "TOP2")
 
 
-def prepared(item: str, frame: Any) -> Any:
-    """A table of one of these sets, with the columns it needs."""
+def made(item: str, frame: Any) -> Any:
+    """A table of one of these sets with the columns that are made of others."""
     import pandas as pd
 
-    frame = frame.reset_index(drop=True)
-    frame = frame.dropna(subset=WHOLE[item]) if item in WHOLE else frame
     if item == "movielens":
         made = {g: frame.genres.str.contains(g).astype(float) for g in GENRES}
         frame = frame.assign(**made)
@@ -166,8 +162,4 @@ def prepared(item: str, frame: Any) -> Any:
         frame = frame[(frame.participant == 1) & (frame.finale == 0)]
         top = frame.outcome.isin(TOP).astype(int)
         frame = frame.assign(top=top, who=frame.contestant + frame.season)
-    if item in MOST:
-        by, most = MOST[item]
-        frame = frame.iloc[np.random.default_rng(1).permutation(len(frame))]
-        frame = frame[frame.groupby(by, sort=False).cumcount() < most].sort_index()
     return frame

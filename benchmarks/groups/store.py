@@ -13,7 +13,6 @@ from fmrl.files import write
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "results" / "practice" / "grouped"
-OTHERS = FOLDER.with_name("others")
 SHAPES = "sets"  # the file of what the scores of the sets are divided by
 Record = dict[str, np.ndarray]
 
