@@ -226,6 +226,22 @@ def test_verdict(pairs, answer, tone):
     assert answer in found.answer and found.tone == tone
 
 
+def test_verdict_does_not_hide_where_it_wins():
+    """An average over all shots with 0 among them may hide a difference that is clear with some."""
+    unclear = difference(0.02, -0.01, 0.05)
+    wins = [difference(0.05, 0.02, 0.08, shots=2), difference(0.06, 0.03, 0.09, shots=4)]
+    heldout = {"metric": "r2", "shots": [0, 2, 4], "methods": [], "tasks": 9}
+    found = verdict(heldout | {"differences": [unclear, *wins]})
+    assert found.answer == "Yes, better than one pooled model only with 2 and 4 shots."
+    alone = difference(0.2, 0.1, 0.3, against="per-task")
+    found = verdict(heldout | {"differences": [alone, unclear, wins[0]]})
+    better = "against fitting each task alone; better than one pooled model only with 2 shots"
+    assert found.answer == f"Yes, {better}." and found.tone == "mixed"
+    lost = difference(-0.05, -0.06, -0.04, shots=0)
+    found = verdict(heldout | {"differences": [unclear, *wins, lost]})
+    assert found.answer == "No clear difference between FMRL and one pooled model."
+
+
 def test_verdict_does_not_hide_where_it_loses():
     listed = [
         difference(0.1, 0.05, 0.2),
