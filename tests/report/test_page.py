@@ -559,6 +559,9 @@ def test_coefficients_say_for_which_class_they_speak(classes):
     assert "A coefficient above 0 speaks for class sold, below 0 for kept." in words
     none = {"title": "t", "learned": {"coefficients": listed}, "data": {"target_column": "euro"}}
     assert "price lowers euro (−1.5), stock raises euro (0.5)" in Seen(report.render(none)).words
+    none["learned"]["note"] = "per standard deviation of a feature; of what is left"
+    said = "stock raises euro (0.5), per standard deviation of a feature."
+    assert said in Seen(report.render(none)).words
     many = Seen(report.render(classes)).words
     assert "above 0 speaks for the class beside it" in many
     assert "log-loss" in many and "calibration error" in many.lower()

@@ -1,0 +1,43 @@
+"""What the commands say where a newcomer's table is not what they expect."""
+
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from fmrl.cli.main import app
+from fmrl.runs import Run
+from fmrl.runs.facts import facts
+
+
+def said(line, code=0):
+    """What a command prints, on one line."""
+    result = CliRunner().invoke(app, line.split())
+    assert result.exit_code == code, result.output
+    return re.sub(r"\s+", " ", result.output)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """40 shops with 3 to 8 rows, in ``visits.csv``, and the run on them."""
+    rng, home = np.random.default_rng(0), tmp_path_factory.mktemp("shops")
+    shop = np.repeat(np.arange(40), rng.integers(3, 9, 40))
+    price, promo = rng.normal(size=len(shop)), rng.random(len(shop)) < 0.3
+    y = rng.normal(10, 1, 40)[shop] + 2 * price + 3 * promo + rng.normal(size=len(shop))
+    columns = {"shop": shop, "price": price, "promo": promo.astype(int), "y": y}
+    pl.DataFrame(columns).with_columns(pl.format("s{}", "shop").alias("shop")).write_csv(
+        home / "visits.csv"
+    )
+    said(f"train {home}/visits.csv --task shop --target y --out {home}/run")
+    return home
+
+
+@pytest.fixture(autouse=True)
+def _here(home, monkeypatch):
+    monkeypatch.chdir(home)
+
+
+def test_the_report_says_the_unit_of_an_effect(home):
+    assert facts(Run.load(home / "run"))["learned"]["note"] == "per standard deviation of a feature"
