@@ -41,3 +41,18 @@ def _here(home, monkeypatch):
 
 def test_the_report_says_the_unit_of_an_effect(home):
     assert facts(Run.load(home / "run"))["learned"]["note"] == "per standard deviation of a feature"
+
+
+def test_adapting_says_which_rows_do_not_count(home):
+    held = pl.read_csv("visits.csv").filter(pl.col("shop") == "s7")
+    assert "s7" in pl.read_parquet("run/tasks.parquet")["task"]
+    held.head(2).write_csv("seen.csv")
+    held.head(2).with_columns(shop=pl.lit("new")).write_csv("new.csv")
+    assert "warning" not in said("adapt run new.csv")
+    again = said("adapt run new.csv")
+    assert "1 task adapted to before: the new model is of the rows given now alone" in again
+    told = said("adapt run seen.csv --out seen.json")
+    assert "1 task seen in training: the new model is of the rows given now alone" in told
+    assert f"without the {len(held)} rows of training; give all rows of a task at once" in told
+    assert "leave --adapted away: fmrl predict then uses the model of training" in told
+    assert "or delete run/adapted.safetensors" in said("adapt run seen.csv")
