@@ -1,6 +1,8 @@
 """What the commands say where a newcomer's table is not what they expect."""
 
 import re
+import subprocess
+import sys
 
 import numpy as np
 import polars as pl
@@ -56,3 +58,9 @@ def test_adapting_says_which_rows_do_not_count(home):
     assert f"without the {len(held)} rows of training; give all rows of a task at once" in told
     assert "leave --adapted away: fmrl predict then uses the model of training" in told
     assert "or delete run/adapted.safetensors" in said("adapt run seen.csv")
+
+
+def test_runs_are_there_after_import_fmrl():
+    code = "import fmrl; print(fmrl.runs.Run.__name__, 'runs' in dir(fmrl))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "Run True\n"
