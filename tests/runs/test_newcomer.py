@@ -64,3 +64,13 @@ def test_runs_are_there_after_import_fmrl():
     code = "import fmrl; print(fmrl.runs.Run.__name__, 'runs' in dir(fmrl))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "Run True\n"
+
+
+def test_a_bad_number_is_named(home):
+    table = pl.read_csv("visits.csv")
+    odd = table.with_row_index().with_columns(pl.col("price").cast(pl.String))
+    odd = odd.with_columns(pl.when(pl.col("index") == 3).then(pl.lit("abc")).otherwise("price"))
+    odd.drop("price").rename({"literal": "price"}).write_csv("bad.csv")
+    for command in ("predict run bad.csv --out p.csv", "adapt run bad.csv"):
+        told = said(command, code=2)
+        assert "error: column 'price' holds 'abc' in row 3, which is no number; correct it" in told
