@@ -74,3 +74,12 @@ def test_a_bad_number_is_named(home):
     for command in ("predict run bad.csv --out p.csv", "adapt run bad.csv"):
         told = said(command, code=2)
         assert "error: column 'price' holds 'abc' in row 3, which is no number; correct it" in told
+
+
+def test_train_says_that_held_out_tasks_are_not_learned_from(home):
+    told = said("train visits.csv --task shop --target y --out some")
+    away = Run.load(home / "some").record["heldout_tasks"]
+    assert f"the {away} held-out tasks were not learned from: rows of such a task are" in told
+    assert "--holdout 0 trains on all" in told
+    every = said("train visits.csv --task shop --target y --holdout 0 --out every")
+    assert "not learned from" not in every
