@@ -154,6 +154,7 @@ _LATER = {
     "estimators": "fmrl.estimators",
     "few_shot_score": "fmrl.estimators:few_shot_score",
     "report": "fmrl.report",
+    "runs": "fmrl.runs",
     "playground": "fmrl.playground",
     "scale": "fmrl.cluster",
     "tables": "fmrl.tables",

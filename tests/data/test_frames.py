@@ -230,6 +230,50 @@ def test_a_column_of_many_numbers_with_a_word_is_not_called_one_of_many_levels(t
         tasks_from_frame(tmp_path / "x.csv", task="t", target="y")
 
 
+def test_a_bad_number_is_named_by_its_column_its_row_and_its_value(tmp_path):
+    rows = [f"{i // 10},{i / 8},{i % 2 > 0},{i}.5" for i in range(400)]
+    head, good, bad = "t,x,z,y\n", tmp_path / "x.csv", tmp_path / "bad.csv"
+    good.write_text(head + "\n".join(rows) + "\n")
+    stream = tasks_from_frame(good, task="t", target="y")
+    given = {"task": "t", "target": "y", "encoder": stream.encoder, "loss": stream.loss}
+    for row, what in (
+        ("0,abc,true,1.5", "column 'x' holds 'abc' in row 399, which is no number"),
+        ("0,1,abc,1.5", "column 'z' holds 'abc' in row 399, which is no truth value"),
+        ("0,1,true,abc", "the target 'y' holds 'abc' in row 399"),
+    ):
+        bad.write_text(head + "\n".join([*rows[:399], row]) + "\n")
+        for apart in ("gather", "split"):
+            with pytest.raises(TableError, match=what) as found:
+                list(tasks_from_frame(bad, **given, apart=apart))
+            assert "\n" not in str(found.value)
+    with pytest.raises(TableError, match="the target 'y' looks like numbers but holds 'abc'"):
+        tasks_from_frame(bad, task="t", target="y")  # and is no class of 400
+
+
+def test_numbers_as_text_are_warned_of():
+    for texts in ([f"{i},25 €" for i in range(60)], [f" {i}.5" for i in range(60)]):
+        twice = texts[:30] * 2
+        frame = pl.DataFrame({"t": [0] * 60, "x": twice, "y": [i / 8 for i in range(60)]})
+        with pytest.warns(InputWarning, match=r"30 levels.*look like numbers.*pandas.to_numeric"):
+            assert len(tasks_from_frame(frame, task="t", target="y").encoder.names) == 30
+        named = frame.with_columns(x=pl.Series(texts))
+        with pytest.warns(InputWarning, match="it is left out; its texts look like numbers"):
+            tasks_from_frame(named.with_columns(z=1.0), task="t", target="y")
+    for kinds in (["1", "2", "3"], ["1.2.3", "1.2.4"], ["555 12", "555 13"], ["1.5", "wide"]):
+        some = pl.DataFrame({"t": 0, "x": kinds, "y": [0.5] * len(kinds)})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            tasks_from_frame(some, task="t", target="y")
+
+
+def test_what_was_asked_for_is_not_what_to_give():
+    frame = pl.DataFrame({"t": [0] * 1240, "x": 1.0, "y": [i / 8 for i in range(1240)]})
+    with pytest.raises(TableError) as found:
+        tasks_from_frame(frame, task="t", target="y", loss="classification")
+    assert "1,240 values, and at most 1,000 numbers can be classes" in str(found.value)
+    assert "use loss='regression'" in str(found.value)
+
+
 def test_a_csv_that_turns_real_late(tmp_path):
     rows = [f"{i // 10},{i},{i}.5" for i in range(5000)] + ["500,7.25,1.5"]
     (tmp_path / "x.csv").write_text("t,x,y\n" + "\n".join(rows) + "\n")

@@ -226,6 +226,24 @@ def test_verdict(pairs, answer, tone):
     assert answer in found.answer and found.tone == tone
 
 
+def test_verdict_does_not_hide_where_it_wins():
+    """An average over all shots with 0 among them may hide a difference that is clear with some."""
+    unclear = difference(0.02, -0.01, 0.05)
+    wins = [difference(0.05, 0.02, 0.08, shots=2), difference(0.06, 0.03, 0.09, shots=4)]
+    heldout = {"metric": "r2", "shots": [0, 2, 4], "methods": [], "tasks": 9}
+    found = verdict(heldout | {"differences": [unclear, *wins]})
+    assert found.answer == "Yes, better than one pooled model only with 2 and 4 shots."
+    alone = difference(0.2, 0.1, 0.3, against="per-task")
+    found = verdict(heldout | {"differences": [alone, unclear, *wins]})
+    better = "against fitting each task alone; better than one pooled model only with 2 and 4 shots"
+    assert found.answer == f"Yes, {better}." and found.tone == "mixed"
+    found = verdict(heldout | {"differences": [alone, unclear, wins[0]]})  # which may be chance
+    assert found.answer.endswith("; no clear difference from one pooled model.")
+    lost = difference(-0.05, -0.06, -0.04, shots=0)
+    found = verdict(heldout | {"differences": [unclear, *wins, lost]})
+    assert found.answer == "No clear difference between FMRL and one pooled model."
+
+
 def test_verdict_does_not_hide_where_it_loses():
     listed = [
         difference(0.1, 0.05, 0.2),
@@ -543,6 +561,9 @@ def test_coefficients_say_for_which_class_they_speak(classes):
     assert "A coefficient above 0 speaks for class sold, below 0 for kept." in words
     none = {"title": "t", "learned": {"coefficients": listed}, "data": {"target_column": "euro"}}
     assert "price lowers euro (−1.5), stock raises euro (0.5)" in Seen(report.render(none)).words
+    none["learned"]["note"] = "per standard deviation of a feature; of what is left"
+    said = "stock raises euro (0.5), per standard deviation of a feature."
+    assert said in Seen(report.render(none)).words
     many = Seen(report.render(classes)).words
     assert "above 0 speaks for the class beside it" in many
     assert "log-loss" in many and "calibration error" in many.lower()

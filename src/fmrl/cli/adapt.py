@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from fmrl.cli.guard import Json, RunFolder, bar, say
-from fmrl.errors import FMRLError
+from fmrl.errors import FMRLError, warn
 
 New = typer.Argument(
     help="Table of new tasks with a few labelled rows each; columns as in training."
@@ -22,6 +22,7 @@ Predictions = typer.Option(help="File of predictions: .csv, .tsv, .parquet or .a
 Adapted = typer.Option(
     help="Models that fmrl adapt wrote (default: adapted.safetensors in RUN, if it is there)."
 )
+ALONE, ALL = "the new model is of the rows given now alone", "give all rows of a task at once"
 
 
 def adapt_command(
@@ -35,7 +36,8 @@ def adapt_command(
     The models are written with the names and in the units of the table's columns.
     Those in RUN's own adapted.safetensors, the default, are used by fmrl predict
     without being named; adapting again adds to them, and replaces a task's model by
-    its new one.
+    its new one. A model is of the rows of TABLE alone, also where the task was seen
+    in training or adapted to before: give all its rows at once.
 
     Examples:
 
@@ -43,8 +45,9 @@ def adapt_command(
 
         fmrl adapt run new-shops.csv --out models.json
     """
-    from fmrl.runs.folder import ADAPTED, Run
-    from fmrl.runs.models import Models, adapt
+    from fmrl.report.html import plural
+    from fmrl.runs.folder import ADAPTED, MODELS, Run
+    from fmrl.runs.models import Models, adapt, rows_seen
 
     found, kept = Run.load(run), 0
     path = run / ADAPTED if out is None else out
@@ -52,11 +55,22 @@ def adapt_command(
         raise FMRLError(f"{path} belongs to the run", fix="name another file, or leave --out away")
     with bar("tasks") as show:
         models = adapt(found, table, lambda done: show("adapting", done, None))
+    tasks, rows = rows_seen(found, models)
+    if tasks:
+        less = f"without the {plural(rows, 'row')} of training"
+        back = f"delete {path}" if out is None else "leave --adapted away"
+        back = f", or {back}: fmrl predict then uses the model of training"
+        back *= MODELS in found.record["files"]
+        warn(f"{plural(tasks, 'task')} seen in training: {ALONE}, {less}; {ALL}{back}")
     if out is None and path.exists():
         old = Models.load(path)
         if old.run == models.run:
             both = models.over(old)
-            kept, models = len(both.ids) - len(models.ids), both
+            kept = len(both.ids) - len(models.ids)
+            if again := len(old.ids) - kept:
+                less = "without those of the model that it replaces"
+                warn(f"{plural(again, 'task')} adapted to before: {ALONE}, {less}; {ALL}")
+            models = both
     models.save(path)
     if as_json:
         about = {"tasks": len(models.ids), "features": models.features, "classes": models.classes}

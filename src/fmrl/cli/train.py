@@ -207,5 +207,9 @@ def _summary(record: dict[str, Any], out: Path) -> None:
         say("the held-out tasks have too few rows to compare on")
     else:
         say("no held-out task to compare on")
+    if away := record["heldout_tasks"]:
+        held = "the held-out task was" if away == 1 else f"the {away:,} held-out tasks were"
+        later = "rows of such a task are predicted from the common start until it is adapted to"
+        say(f"{held} not learned from: {later}; [bold]--holdout 0[/] trains on all")
     use = "[bold]fmrl adapt[/] and [bold]fmrl predict[/] use it"
     say(f"{run}: next, [bold]fmrl report {run}[/] draws it, {use}")

@@ -186,6 +186,8 @@ def _leans_on(facts: Facts) -> str:
     said = "In a typical task,"
     if learned.get("bent"):
         said = "Beside a common part that is not linear, and has most to say,"
+    if named and (unit := learned.get("note", "").partition(";")[0]):
+        named[-1] += f", {escape(unit)}"
     return f'<p class="quiet">{said} {", ".join(named)}.</p>' if named else ""
 
 

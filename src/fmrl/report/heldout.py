@@ -22,6 +22,7 @@ def held_out(
     shots: Sequence[int],
     metric: Literal["log_loss", "r2", "accuracy"],
     level: float = LEVEL,
+    weight: Any = None,
 ) -> HeldOut:
     """Means over held-out tasks with Student intervals, and what the first method (FMRL) gains on
     each other one, paired by task.
@@ -31,6 +32,7 @@ def held_out(
         shots: What the columns are.
         metric: What the scores are.
         level: Of the intervals.
+        weight: Of every task, [tasks]: its rows, for the mean over all rows (default: all alike).
 
     Returns:
         What `HeldOut` describes. A gain is positive where FMRL is better, also for log-loss. That
@@ -47,9 +49,10 @@ def held_out(
     if len({value.shape for value in table.values()}) > 1:
         fix = "score every method on the same held-out tasks"
         raise FMRLError("the methods were scored on different tasks", fix=fix)
+    weight = np.ones(len(table[ours])) if weight is None else numbers(weight)
     methods = []
     for key, value in table.items():
-        ends = np.array([_interval(column, level) for column in value.T]).T
+        ends = np.array([_interval(column, weight, level) for column in value.T]).T
         # A mean of accuracies or losses is one; Student's interval may reach beyond.
         if metric != "r2":
             ends = np.clip(ends, 0.0, 1.0 if metric == "accuracy" else np.inf)
@@ -62,19 +65,23 @@ def held_out(
         some = there.any(axis=1)
         whole = np.where(there, gain, 0.0).sum(axis=1)[some] / there.sum(axis=1)[some]
         for when, column in [(None, whole), *zip(shots, gain.T, strict=True)]:
-            found = dict(zip(("mean", "low", "high"), _interval(column, level), strict=True))
+            own = weight[some] if when is None else weight
+            found = dict(zip(("mean", "low", "high"), _interval(column, own, level), strict=True))
             tasks = np.count_nonzero(~np.isnan(column))
             differences.append({"against": other, "shots": when, **found, "tasks": tasks})
     found = {"metric": metric, "shots": list(shots), "methods": methods, "differences": differences}
     return plain({**found, "tasks": len(table[ours])})
 
 
-def _interval(column: np.ndarray, level: float) -> tuple[float, float, float]:
-    """Mean and interval of what is not NaN; a single value has no interval."""
-    column = column[~np.isnan(column)]
-    found = mean_interval(column, level) if column.size > 1 else None
-    if found is None:
+def _interval(column: np.ndarray, weight: np.ndarray, level: float) -> tuple[float, float, float]:
+    """Weighted mean and interval of what is not NaN; a single value has no interval."""
+    there = ~np.isnan(column)
+    column, weight = column[there], weight[there]
+    if column.size < 2:
         return (float(column[0]) if column.size else np.nan), np.nan, np.nan
+    # To first order a ratio of two sums over tasks varies as the mean of these does.
+    mean = np.average(column, weights=weight)
+    found = mean_interval(mean + weight / weight.mean() * (column - mean), level)
     return found.mean, found.low, found.high
 
 
@@ -98,7 +105,7 @@ def heldout(facts: Facts) -> str:
     what = METRICS[metric]
     unit = "percentage points" if metric == "accuracy" else what
     better = " Lower is better." if metric == "log_loss" else ""
-    note = f"{what[0].upper()}{what[1:]}, means over held-out tasks with 95 % intervals.{better} "
+    note = f"{what[0].upper()}{what[1:]} of held-out tasks with 95 % intervals.{better} "
     note += f"Gains are paired by task, in {unit}, above 0 where {name(methods[0]['name'])} is "
     note += "better; “all” is each task's mean over its shots."
     nothing = "0 shots, before any row of a task is known, are in the table."

@@ -52,13 +52,15 @@ def verdict(heldout: HeldOut | None, worth: dict[str, Any] | None = None) -> Ver
         why = "The intervals below are of each method alone; without paired differences there is no"
         reasons = *_fewest_shots(heldout), f"{why} verdict.", *proved(worth, "unknown")
         return Verdict(answer, "unknown", reasons)
-    answer, tone = _answer(found, _ours(heldout))
+    found |= {a: "some" for a, s in found.items() if s == "unclear" and _ahead(heldout, a)}
+    ahead = {a: _ahead(heldout, a) for a, s in found.items() if s == "some"}
+    answer, tone = _answer(found, _ours(heldout), ahead)
     reasons = [_reason(heldout, d, first=i == 0) for i, d in enumerate(overall.values())]
     reasons += [*_fewest_shots(heldout), *_behind(heldout), *proved(worth, tone)]
     return Verdict(answer, tone, tuple(reasons))
 
 
-def _answer(found: dict[str, str], ours: str) -> tuple[str, str]:
+def _answer(found: dict[str, str], ours: str, ahead: dict[str, str]) -> tuple[str, str]:
     better, worse, same, unclear = (
         " and ".join(called(a) for a, s in found.items() if s == side)
         for side in ("better", "worse", "same", "unclear")
@@ -67,12 +69,14 @@ def _answer(found: dict[str, str], ours: str) -> tuple[str, str]:
         return f"Partly: better than {better}, worse than {worse}.", "mixed"
     if worse:
         return f"No: {worse} did better on these tasks.", "no"
-    if better and not same and not unclear:
+    some = [f"better than {called(a)} only with {shots}" for a, shots in ahead.items()]
+    if better and not same and not unclear and not some:
         return "Yes: meta-learning helped on these tasks.", "yes"
-    if better:
-        rest = [f"{same} did as well"] * bool(same)
+    if better or some:
+        rest = some + [f"{same} did as well"] * bool(same)
         rest += [f"no clear difference from {unclear}"] * bool(unclear)
-        return f"Yes, against {better}; {', '.join(rest)}.", "mixed"
+        answer = "; ".join(filter(None, (better and f"against {better}", ", ".join(rest))))
+        return f"Yes, {answer}.", "mixed"
     if unclear:
         both = " and ".join(filter(None, (unclear, same)))
         return f"No clear difference between {ours} and {both}.", "mixed"
@@ -119,6 +123,20 @@ def _fewest_shots(heldout: HeldOut) -> list[str]:
     return [said] if parts else []
 
 
+def _ahead(heldout: HeldOut, against: str) -> str:
+    """At which numbers of shots FMRL is clearly better than a baseline, which an average over all
+    may hide; nothing where it is worse at others, or better at one alone, which may be chance.
+    """
+    sides = {d["shots"]: side(d) for d in heldout["differences"] if d["against"] == against}
+    better = [k for k in sides if sides[k] == "better"]
+    return "" if "worse" in sides.values() or len(better) < 2 else _listed(better)
+
+
+def _listed(shots: list[int | None]) -> str:
+    *some, last = [*map(str, shots)] or [""]
+    return f"{', '.join(some)} and {last} shots" if some else last and plural(int(last), "shot")
+
+
 def _behind(heldout: HeldOut) -> list[str]:
     """Numbers of shots at which a baseline is clearly ahead, which an average would hide."""
     metric, lines = heldout["metric"], []
@@ -128,9 +146,8 @@ def _behind(heldout: HeldOut) -> list[str]:
         ahead = [d for d in worse if d["against"] == other]
         most = max(-(as_number(d["mean"]) or 0.0) for d in ahead)
         size = change(most, metric)[1:] + (" points" if metric == "accuracy" else "")
-        *some, last = (str(d["shots"]) for d in ahead)
-        shots = f"{', '.join(some)} and {last} shots" if some else plural(last, "shot")
-        at_most = " at most" if some else ""
+        at_most = " at most" * (len(ahead) > 1)
+        shots = _listed([d["shots"] for d in ahead])
         lines.append(f"But with {shots} {called(other)} is ahead, by {size}{at_most}.")
     return lines
 

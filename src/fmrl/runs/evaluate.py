@@ -7,9 +7,9 @@ sets aside the same. The rows of every held-out task are shuffled once; a third 
 on, k of the rest are learned from, k = 0, 1, 2, 4, … With 0 rows FMRL has what it knows of all
 tasks, and a task alone has nothing.
 
-Scores are proper: the log-loss of classes, the squared error of numbers as R². R² of a task is
-1 − (its mean squared error) / (the mean over held-out tasks of the variance of their rows scored
-on): with one common denominator a task whose few rows hardly vary cannot outweigh all others.
+Scores are proper: the log-loss of classes, the squared error of numbers as R². R² is
+1 − (summed squared errors) / (summed squared deviations from the mean), of all rows scored on, as
+scikit-learn has it: tasks of one or two rows have no variance of their own to compare with.
 Beside them stand accuracy and calibration error, or how often a 90 % interval covers and how wide
 it is.
 """
@@ -39,7 +39,7 @@ METHODS = ("FMRL", "per-task", "pooled")
 _ROWS = "k rows of a new task are learned from, a third of its rows are scored on"
 PROTOCOL = {
     "log_loss": _ROWS,
-    "r2": f"{_ROWS}; R² = 1 − mean squared error / mean variance of the held-out tasks",
+    "r2": f"{_ROWS}; R² = 1 − summed squared errors / summed squared deviations of all rows scored",
 }
 
 
@@ -165,13 +165,25 @@ def evaluate(
                     if said is not None:
                         _mark(sheets[name], (t, s), said, y)
         progress(t + 1)
-    scores = {name: sheet.score for name, sheet in sheets.items()}
+    scores, weight = {name: sheet.score for name, sheet in sheets.items()}, None
     if classes is None:
-        unit = [float(np.var(t.target[-n:])) for t, n in zip(tasks, scored, strict=True) if n > 1]
-        unit = float(np.mean(unit)) if any(unit) else 1.0
+        targets = [t.target[-n:] for t, n in zip(tasks, scored, strict=True)]
+        unit, weight = _variances(targets, ~np.isnan(scores["FMRL"])), scored
         scores = {name: 1 - error / unit for name, error in scores.items()}
     found = {"protocol": PROTOCOL[metric], "names": [t.name for t in tasks]}
-    return held_out(scores, shots, metric) | found | {"checks": _checks(sheets, classes)}
+    compared = held_out(scores, shots, metric, weight=weight)
+    return compared | found | {"checks": _checks(sheets, classes)}
+
+
+def _variances(targets: list[np.ndarray], there: np.ndarray) -> np.ndarray:
+    """By shots, of all rows scored on together: what mean squared errors are divided by.
+
+    Args:
+        targets: Of the rows scored on, by task.
+        there: Which tasks are scored, [tasks, shots].
+    """
+    columns = (np.concatenate([targets[t] for t in np.flatnonzero(on)]) for on in there.T)
+    return np.array([float(np.var(y)) or 1.0 for y in columns])
 
 
 class _Methods:

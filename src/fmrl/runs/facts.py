@@ -141,10 +141,12 @@ def _learned(run: Run) -> Any:
     """
     coef, _ = run.start
     unit = {"standard": "standard deviation", "range": "range", "none": "unit"}
-    note = f"per {unit[run.encoder.policy.scale]} of a feature"
+    text = any(c.levels for c in run.encoder.columns)  # whose columns are 0 or 1, never scaled
+    of = "a number, and per level of a text" if text else "a feature"
+    note = f"per {unit[run.encoder.policy.scale]} of {of}"
     used = {m for c in run.prior.rule.choices for m, w in enumerate(c.weights) if w > 0}
     bent = any(run.prior.members[m].family.startswith("common ") for m in used)
-    note += ", of what is left to lines beside a common part that is not linear" * bent
+    note += "; of what is left to lines beside a common part that is not linear" * bent
     outputs = None if len(coef) == 1 else [str(c) for c in run.prior.classes]  # type: ignore[union-attr]
     found = report.coefficients(coef, run.encoder.names, outputs, note=note)
     if outputs is None and len(run.record["classes"] or ()) == 2:

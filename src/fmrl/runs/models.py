@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from fmrl.datasets import tasks_from_frame
 from fmrl.errors import FMRLError
@@ -28,7 +29,7 @@ from fmrl.estimators.store import array_to_names, names_to_array, write_tensors
 from fmrl.estimators.task_models import Prior
 from fmrl.files import from_json, read_json
 from fmrl.records import write_json
-from fmrl.runs.folder import MODEL, Run, seal, unseal
+from fmrl.runs.folder import MODEL, TASKS, Run, seal, unseal
 from fmrl.runs.source import Window, files, windows
 from fmrl.tables.encoder import Encoder
 
@@ -243,3 +244,9 @@ def adapt(run: Run, table: str, progress: Callable[[int], None] = lambda done: N
             progress(done)
 
     return adapt_all(run.prior, run.encoder, counted(), run.record["files"][MODEL])
+
+
+def rows_seen(run: Run, models: Models) -> tuple[int, int]:
+    """How many of these tasks were seen in training, and with how many rows."""
+    rows = pl.read_parquet(run.file(TASKS)).filter(pl.col("task").is_in(models.ids))["rows"]
+    return len(rows), int(rows.sum())

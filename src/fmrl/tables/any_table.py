@@ -3,7 +3,7 @@ hold: numbers, categories, or dates and times."""
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
@@ -14,13 +14,14 @@ import numpy as np
 import polars as pl
 
 from fmrl.errors import FMRLError, TableError
-from fmrl.tables.kinds import GAPS
+from fmrl.tables.kinds import GAPS, without_gaps
 
 _LOOK = 100_000  # lines of a CSV file that decide what is a number
 _SCANS = dict.fromkeys((".parquet", ".pq"), pl.scan_parquet)
 _SCANS |= dict.fromkeys((".arrow", ".ipc", ".feather"), pl.scan_ipc)
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _read_by: int | None = None  # the process that has used polars' threads, which no fork survives
+_ADDED = "This error occurred in the following"  # what polars says below an error of ours
 _TWICE = re.compile(r"(.*)_duplicated_\d+")  # polars' name of the second of two columns of one name
 
 
@@ -65,6 +66,10 @@ def readable() -> Iterator[None]:
     globals()["_read_by"] = os.getpid()
     try:
         yield
+    except TableError as e:
+        if _ADDED not in str(e):
+            raise
+        raise TableError(str(e).partition(_ADDED)[0].strip()) from None
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as e:
         if isinstance(e, FMRLError):
             raise
@@ -156,17 +161,36 @@ def _scan(path: Path, kinds: Mapping[str, Any]) -> pl.LazyFrame:
     # What was a number so far may have R's mark below: polars takes one for each column.
     more = {n: "NA" for n in header if known.get(n, asis[n]) != pl.String and n not in odd}
     known = known | dict.fromkeys(odd, pl.String)
-    frame = pl.scan_csv(path, **given, schema_overrides=known, null_values=more or None)
-    frame = frame.with_columns(_number(n, kind) for n, kind in odd.items())
+    given |= {"schema_overrides": known, "null_values": more or None}
+    if not odd:
+        frame = pl.scan_csv(path, **given)
+    else:
+        (row,) = free_names([*header, *names.values()], "row")
+        frame = pl.scan_csv(path, **given, row_index_name=row)
+        frame = frame.with_columns(_number(n, kind, row) for n, kind in odd.items()).drop(row)
     return frame.rename({n: own for n, own in names.items() if n != own})
 
 
-def _number(name: str, kind: Any) -> pl.Expr:
-    """A column of text as numbers (or truth values), marks of gaps as nothing."""
-    text = pl.col(name).str.strip_chars().replace(["", *GAPS], None)
-    if kind != pl.Boolean:
-        return text.cast(kind)
-    return text.str.to_lowercase().replace_strict({"true": True, "false": False})
+def _number(name: str, kind: Any, row: str) -> pl.Expr:
+    """A column of text as numbers (or truth values), marks of gaps as nothing; anything else is
+    refused by its row, which polars would not name.
+    """
+
+    def read(columns: Sequence[pl.Series]) -> pl.Series:
+        text, rows = without_gaps(columns[0]), columns[1]
+        if kind == pl.Boolean:
+            truth = {"true": True, "false": False}
+            found = text.str.to_lowercase().replace_strict(truth, default=None, return_dtype=kind)
+        else:
+            found = text.cast(kind, strict=False)
+        if (odd := found.is_null() & text.is_not_null()).any():
+            at = int(odd.arg_max() or 0)
+            what = f"column {name!r} holds {text[at]!r} in row {rows[at]}"
+            no = "truth value" if kind == pl.Boolean else "number"
+            raise TableError(f"{what}, which is no {no}", fix="correct it, or leave it empty")
+        return found
+
+    return pl.map_batches([name, row], read, return_dtype=kind, is_elementwise=True).alias(name)
 
 
 def _series(name: str, values: Any) -> pl.Series:

@@ -20,7 +20,7 @@ from fmrl.tables.any_table import (
     readable,
 )  # fmt: skip
 from fmrl.tables.encoder import Encoder, Policy, fit_encoder, one_of, same_kind
-from fmrl.tables.kinds import TEXT, dates_as_text, looks_like_id
+from fmrl.tables.kinds import TEXT, dates_as_text, like_numbers, looks_like_id, word_among
 from fmrl.tables.stream import TaskStream
 
 KINDS = ("auto", "classification", "regression")
@@ -162,7 +162,16 @@ def infer_loss(rows: pl.LazyFrame, target: str | None, kind: str = "auto") -> Lo
     fix = "pass loss=fmrl.Squared() for a quantity, or loss=fmrl.OneVsAll(classes) for classes"
     if number and len(labels) > (_FEW if kind == "auto" else _MOST):
         what = f"{where} has {len(labels):,} {'whole-number ' * dtype.is_integer()}values"
+        if kind != "auto":
+            what += f", and at most {_MOST:,} numbers can be classes"
+            fix = "use loss='regression', or make fewer classes of them, or text"
         raise TableError(what, fix=fix)
+    if kind == "auto" and not number and len(labels) > _FEW:
+        if (word := word_among(labels)) is not None:
+            fix = "correct it, or drop the row; for classes use loss='classification'"
+            raise TableError(f"{where} looks like numbers but holds {word!r}", fix=fix)
+        if numbers := like_numbers(labels):
+            warn(f"{where} has {len(labels):,} classes{numbers}")
     if kind == "auto" and not number and dates_as_text(target, labels, True):
         fix = "make it a number, as days since some day; for classes pass loss='classification'"
         raise TableError(f"{where} holds dates as text ({labels[0]!r})", fix=fix)

@@ -21,6 +21,7 @@ _TIME = r"([01]?\d|2[0-3]):([0-5]\d)(?::((?:[0-5]\d|60)(?:\.\d+)?))?"
 _HOUR = rf"(?:[T ]{_TIME}\s*(Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d)?)?\s*$"
 _WRITTEN = re.compile(_DAY + _HOUR)  # a date as text, the year first
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([T ].*)?")
+_AMOUNT = re.compile(r"\s*[€$£]?\s*[-+−]?\d{1,3}([ ',.]?\d{3})*([.,]\d+)?\s*[%€$£]?\s*")
 DATE_FIX = "name it in order= to sort by it, leave it out of features, or make it a number"
 FEWEST = 20  # rows from which on a column can be told to be an id
 SHARE = 0.9  # of the rows, whose values all differ
@@ -127,25 +128,51 @@ def levels_of(
         count: Its rows.
     """
     # Before the levels are counted: a column of numbers with one NA has as many as it has numbers.
-    words = [text for text in texts if not _is_number(text)]
-    if 0 < len(words) <= len(texts) / 2 and len(texts) - len(words) > 1:
+    if (word := word_among(texts)) is not None:
         fix = "leave missing values empty, or convert the column, or leave it out of features"
-        raise TableError(f"column {name!r} looks like numbers but holds {words[0]!r}", fix=fix)
+        raise TableError(f"column {name!r} looks like numbers but holds {word!r}", fix=fix)
+    numbers = like_numbers(texts)
     many = f"column {name!r} has {len(texts):,} levels"
     if policy.many == "error" and len(texts) > policy.levels:
         fix = f"leave it out of features, or use policy=Policy(levels=...) above {policy.levels}"
         raise TableError(many, fix=fix)
     if policy.many == "frequent" and count >= FEWEST and len(texts) > SHARE * count:
         seen = f"{len(texts):,} texts in {count:,} rows"
-        warn(f"column {name!r} looks like an id: {seen}; it is left out")
+        warn(f"column {name!r} looks like an id: {seen}; it is left out{numbers}")
         return ()
+    if len(texts) <= policy.levels and numbers:
+        warn(f"{many}, and each becomes a column{numbers}")
     if len(texts) > policy.levels:
-        warn(f"{many}; the {policy.levels} most frequent count")
+        warn(f"{many}; the {policy.levels} most frequent count{numbers}")
         level = pl.col(name).cast(pl.String).alias("level")
         counted = rows.select(level).drop_nulls().group_by("level").len()
         first = counted.sort("len", "level", descending=[True, False]).head(policy.levels)
         texts = sorted(first.collect(engine="streaming")["level"].to_list())
     return tuple(texts)
+
+
+def word_among(texts: Sequence[str]) -> str | None:
+    """The first text that is no number, where most are.
+
+    >>> word_among(["1.5", "2", "abc"]), word_among(["1", "S", "M", "L"])
+    ('abc', None)
+    """
+    words = [text for text in texts if not _is_number(text)]
+    most = 0 < len(words) <= len(texts) / 2 and len(texts) - len(words) > 1
+    return words[0] if most else None
+
+
+def like_numbers(texts: Sequence[str]) -> str:
+    """What to do about texts that are all numbers, as they stand or with a unit or separators, and
+    too many or too fine to name kinds; nothing where they are not.
+    """
+    if not texts or not all(_is_number(text) or _AMOUNT.fullmatch(text) for text in texts):
+        return ""
+    fine = [text for text in texts if not text.strip().isdigit()]
+    if not fine and len(texts) < FEWEST:
+        return ""
+    how = "pandas.to_numeric, or 1234.5 in a CSV file, without separators or units"
+    return f"; its texts look like numbers ({(fine or texts)[0]!r}): convert them ({how})"
 
 
 def _is_number(text: str) -> bool:

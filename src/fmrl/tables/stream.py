@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fmrl.core.losses import Logistic, Loss, OneVsAll
+from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.core.tasks import Task, Tasks
 from fmrl.errors import FMRLError, TableError
 from fmrl.files import scratch
 from fmrl.tables.any_table import clean, free_names, is_complete, readable
 from fmrl.tables.encoder import Encoder
-from fmrl.tables.kinds import TEXT
+from fmrl.tables.kinds import TEXT, without_gaps
 
 
 @dataclass(frozen=True, repr=False)
@@ -169,6 +169,13 @@ class TaskStream:
                 "drop the row: a label cannot be filled in; policy=Policy(missing='drop') drops all"
             )
             raise TableError(what, fix=fix)
+        if y.dtype in TEXT and isinstance(self.loss, Squared):
+            found = without_gaps(y).cast(pl.Float64, strict=False)
+            if (odd := found.is_null()).any():
+                at = int(odd.arg_max() or 0)
+                what = f"{where} holds {y[at]!r} in row {block[self.row][at]}"
+                raise TableError(f"{what}, which is no number", fix="correct it, or drop the row")
+            return found.to_numpy()
         if y.dtype in TEXT:
             return np.array(y.cast(pl.String).to_list())
         if not (y.dtype.is_numeric() or y.dtype == pl.Boolean):
