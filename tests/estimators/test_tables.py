@@ -370,6 +370,8 @@ def test_pandas_without_names_and_categories_of_numbers():
     bare = pd.DataFrame(in_numpy(frame))
     reg = Regressor().fit(bare, y, task=frame["shop"])
     assert not hasattr(reg, "feature_names_in_") and len(reg.get_feature_names_out()) == 7
+    bare[4] = np.arange(300) % 7  # whole numbers may be ids: they are looked at by their name
+    assert Regressor().fit(bare, y, task=frame["shop"]).n_features_in_ == 5
     kinds = pd.DataFrame({"a": pd.Categorical(np.arange(300) % 3), "x": np.arange(300) % 7})
     assert Regressor().fit(kinds, y, task=frame["shop"]).get_feature_names_out()[:2].tolist() == [
         "a=0",

@@ -307,5 +307,5 @@ def _warn_of_ids(X: Any, task: Any, y: np.ndarray) -> None:
         elif ids is not None and np.array_equal(ids, values):
             warn(f"column {name!r} is the task itself: leave it out of X, where it counts as a "
                  f"feature that says nothing of a new task, or give task={name!r}")  # fmt: skip
-        elif dtype.is_integer() and (why := looks_like_id(pl.Series(name, values))):
+        elif dtype.is_integer() and (why := looks_like_id(pl.Series(str(name), values))):
             warn(f"{why}; it counts as a number: leave it out if so")
