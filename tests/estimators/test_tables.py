@@ -346,6 +346,44 @@ def test_columns_that_look_like_ids_are_named():
                 assert reg.get_feature_names_out().tolist() == ENCODED
 
 
+def test_a_column_left_out_as_an_id_is_not_asked_for():
+    """A new row has no ticket: it was demanded by name."""
+    frame, y = table()
+    given = frame.insert_column(2, pl.Series("ticket", [f"t{i}" for i in range(len(y))]))
+    for kind in (pl.DataFrame, in_pandas):
+        rows, bare = kind(given), kind(given.drop("ticket"))
+        with pytest.warns(fmrl.InputWarning, match="'ticket' looks like an id"):
+            reg = Regressor().fit(rows, y, task="shop")
+        np.testing.assert_array_equal(reg.predict(bare), reg.predict(rows))
+        models = [reg.adapt(X[:5], y[:5]) for X in (rows, bare)]
+        said = [model.predict(X[:3]) for model in models for X in (rows, bare)]
+        assert all((s == said[0]).all() for s in said)
+        reg.update(bare[:5], y[:5], task="tenth")
+        np.testing.assert_allclose(reg.model("tenth").predict(bare[:3]), said[0], rtol=1e-9)
+        with pytest.raises(ValueError, match="colour"):
+            reg.predict(bare[[n for n in bare.columns if n != "colour"]])
+        with pytest.raises(ValueError, match="order"):
+            reg.predict(bare[bare.columns[::-1]])
+    stream, row = reg.task(), given.row(0, named=True)
+    whole = stream.predict(row)
+    del row["ticket"]
+    assert stream.predict(row) == stream.predict(bare.iloc[0]) == whole
+    assert stream.predict(rows.drop(columns="shop").iloc[0]) == whole
+    with pytest.raises(fmrl.FMRLError, match="no column 'size'"):
+        stream.predict({"colour": "red"})
+
+
+def test_no_rows_have_no_answers():
+    frame, y = table()
+    for kind in (lambda f: f, in_pandas):
+        rows = kind(frame)
+        reg = Regressor().fit(rows, y, task="shop")
+        for model in (reg, reg.adapt(rows[:4], y[:4])):
+            assert model.predict(rows[:0]).shape == (0,)
+            assert model.predict_interval(rows[:0]).shape == (0, 2)
+        assert reg.predict_many(rows[:0]).shape == (0,)
+
+
 def test_of_too_many_levels_the_most_frequent_count():
     rng = np.random.default_rng(0)
     place = np.concatenate([np.repeat(np.arange(256), 10), 300 + np.arange(300)]).astype(str)

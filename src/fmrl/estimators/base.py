@@ -15,7 +15,7 @@ from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, warn
 from fmrl.estimators import store
-from fmrl.estimators.encoding import by_task, ready
+from fmrl.estimators.encoding import by_task, ready, with_ids
 from fmrl.estimators.features import expanded, with_features
 from fmrl.estimators.first_stream import FirstTask
 from fmrl.estimators.inputs import grouped, task_ids, weighed
@@ -209,6 +209,7 @@ class Meta(TasksSeen):
                 if ids is not None and len(np.unique(task_ids(ids, len(ids)))) > 1:
                     fix = "adapt_many(X, y) gives a model for each of them"
                     raise FMRLError("these are rows of several tasks", fix=fix)
+                X = with_ids(X, getattr(self, "encoder_", None))
                 # The features must be those of fit.
                 validate_data(self, X, reset=False, skip_check_array=True)
             prior = self.prior_
