@@ -18,7 +18,7 @@ from fmrl.estimators import store
 from fmrl.estimators.encoding import by_task, ready, with_ids
 from fmrl.estimators.features import expanded, with_features
 from fmrl.estimators.first_stream import FirstTask
-from fmrl.estimators.inputs import grouped, task_ids, weighed
+from fmrl.estimators.inputs import grouped, task_ids, warn_of_weights, weighed
 from fmrl.estimators.rows import joined
 from fmrl.estimators.running import Unbroken
 from fmrl.estimators.stream import OpenTask, rows_of
@@ -71,11 +71,12 @@ class Meta(TasksSeen):
             y: Labels or numbers [n].
             task: Which task a row belongs to [n], or the name of the column of X that says so and
                 is then no feature; without it all rows are one task.
-            sample_weight: How much each row counts [n].
+            sample_weight: How much each row counts [n]: one of weight 2 as two rows.
         """
         with self._lock, self._kept():
             X, y, weight, task = self._check(X, y, sample_weight, task, reset=True)
             weight, X, y, ids = weighed(weight, X, y, task_ids(task, len(y)))
+            warn_of_weights(weight)
             self._reset()
             y = self._target(y, None, first=True)
             tasks = grouped(self._loss(), X, y, weight, ids)
@@ -106,6 +107,7 @@ class Meta(TasksSeen):
             first = not self._begun
             X, y, weight, task = self._check(X, y, sample_weight, task, reset=first, one=True)
             weight, X, y = weighed(weight, X, y)
+            warn_of_weights(weight)
             if first:
                 self._reset()
             name = self._name(task)
