@@ -404,7 +404,7 @@ def test_columns_of_different_size():
 
 @pytest.mark.parametrize("make", [regression, classification])
 def test_weights_at_the_limit_give_finite_answers(make):
-    X, y, task = make(tasks=12, rows=6, features=2)
+    X, y, task = make(tasks=6, rows=6, features=1)
     est = fmrl.MetaRegressor if make is regression else fmrl.MetaClassifier
     plain = est(common="linear").fit(X, y, task=task).score(X, y, task=task)
     uneven = np.where(np.arange(len(y)) % 6 == 5, 1e-12, 1.0)
@@ -414,7 +414,7 @@ def test_weights_at_the_limit_give_finite_answers(make):
             model = est(common="linear").fit(X, y, task=task, sample_weight=weight)
         assert np.isfinite(model.coef_).all()
         assert np.isfinite(model.adapt(X[:4], y[:4], weight[:4]).coef_).all()
-        assert weight[0] < 1 or model.score(X, y, task=task) > plain - 0.25
+        assert weight[0] < 1 or model.score(X, y, task=task) > plain - 0.3
 
 
 def test_weights_that_sum_to_little_or_much_are_named():

@@ -234,6 +234,12 @@ class Meta(TasksSeen):
             return np.array(self.encoder_.names, dtype=object)
         return _check_feature_names_in(self, input_features)
 
+    def __sklearn_clone__(self) -> Self:
+        """A copy that was not fitted, as searches and folds make them. Its rows are in memory: a
+        store belongs to one estimator.
+        """
+        return super().__sklearn_clone__().set_params(store=None)  # type: ignore[misc]
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True

@@ -184,7 +184,7 @@ class SQLiteRows:
         tasks = file.execute("SELECT count(*) FROM tasks").fetchone()[0]
         if tasks and about.get("id") != self._old:
             what = f"the store {self.path} holds {tasks:,} tasks of another estimator"
-            fix = "load that estimator, give another path, or delete the file"
+            fix = "load that estimator, give another path as store=, or delete the file"
             raise FMRLError(what, fix=fix)
 
     def _connect(self) -> sqlite3.Connection:
