@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from fmrl.estimators.averaging import margins
 from fmrl.estimators.encoding import by_task, columns_of, read
 from fmrl.estimators.inputs import answered, encode, grouped, task_ids, weighed
 from fmrl.estimators.learning import Learning
+from fmrl.estimators.many_models import TaskModels
 from fmrl.estimators.population import Posterior
 from fmrl.estimators.running import Unbroken
 from fmrl.estimators.task_models import Prior, not_huge
@@ -26,36 +27,6 @@ class Asked(NamedTuple):
     variance: np.ndarray | None  # [n, outputs] of the margins, if it was asked for
     place: np.ndarray  # [n] which choice of the rule they are by, where it was
     prior: Prior  # they were made with
-
-
-class TaskModels(Mapping):
-    """Models of many tasks by name, from `adapt_many`: a mapping, and all of them as arrays.
-
-    A model is made when it is asked for.
-    """
-
-    def __init__(self, owner: Any, tasks: Tasks):
-        self._model, self._tasks = owner._model_of, tasks
-        self._places = {name: i for i, name in enumerate(tasks.names)}
-        self.prior = owner.prior_
-        coef, intercept = self.prior.models(tasks)
-        one = self.prior.classes is None
-        coef = coef[..., : self.prior.features]
-        self.coef_ = coef[:, 0] if one else coef
-        self.intercept_ = intercept[:, 0] if one else intercept
-
-    def __getitem__(self, name: Any) -> Any:
-        place = self._places[name.item() if isinstance(name, np.generic) else name]
-        return self._model(self._tasks.take(np.array([place])), self.prior)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __repr__(self) -> str:
-        return f"TaskModels({len(self)} tasks, coef_ {self.coef_.shape})"
 
 
 class Beside:
