@@ -373,6 +373,27 @@ def test_a_column_left_out_as_an_id_is_not_asked_for():
         stream.predict({"colour": "red"})
 
 
+@pytest.mark.parametrize("make", [fmrl.MetaRegressor, fmrl.MetaClassifier])
+def test_a_table_without_the_column_of_the_tasks_is_named(make):
+    """All rows were predicted as of a task of which nothing is known, in silence."""
+    frame, y = table()
+    y = y if make is fmrl.MetaRegressor else y > 2
+    bare, message = frame.drop("shop"), "X has no column 'shop', .* there is no task=: predicted as"
+    for method in ("predict", "predict_interval", "predict_proba", "decision_function", "score"):
+        est = make(common="linear").fit(frame, y, task="shop")
+        if hasattr(est, method):
+            given = (bare, y) if method == "score" else (bare,)
+            with pytest.warns(fmrl.InputWarning, match=message):
+                getattr(est, method)(*given)
+    est = make(common="linear").fit(frame, y, task="shop")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fmrl.InputWarning)
+        est.predict(frame), est.predict(bare, task=frame["shop"]), est.predict_many(frame)
+        est.adapt(bare[:0], y[:0]).predict(bare)
+        assert np.isfinite(fmrl.FewShotScorer(0)(est, frame, y))
+        make(common="linear").fit(bare, y, task=frame["shop"]).predict(bare)
+
+
 def test_no_rows_have_no_answers():
     frame, y = table()
     for kind in (lambda f: f, in_pandas):

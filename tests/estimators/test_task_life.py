@@ -256,6 +256,7 @@ def test_a_task_is_forgotten(stored, tmp_path):
     est.forget(np.int64(3))
     assert 3 not in est.tasks_ and len(est.tasks_) == 19 and est.nbytes_ <= size
     assert 3 not in est._pilot.names
+    assert est.describe().startswith("20 tasks seen, 19 of them known by name now; one task")
     with pytest.raises(fmrl.FMRLError, match="3 was not seen"):
         est.model(3)
     with pytest.raises(fmrl.FMRLError, match="3 was not seen"):

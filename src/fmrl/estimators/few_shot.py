@@ -170,7 +170,7 @@ class FewShotScorer(BaseEstimator):
         last = getattr(estimator, "best_estimator_", estimator)
         last = last[-1] if isinstance(last, Pipeline) else last
         models = [estimator] * len(scored)
-        if shots and hasattr(last, "adapt"):
+        if (shots and hasattr(last, "adapt")) or hasattr(estimator, "adapt_many"):
             few = (rows[:shots] for rows in scored)
             models = [adapt(estimator, _safe_indexing(X, rows), y[rows]) for rows in few]
         parts = [_safe_indexing(X, rows[shots:]) for rows in scored]
