@@ -201,6 +201,12 @@ def test_requests_that_make_no_sense_are_refused():
         reg.predict(X[:1], task=["new"])
     with pytest.raises(fmrl.FMRLError, match="no task has more than 6 rows"):
         fmrl.FewShotScorer(6)(reg, X, y, task=task)
+    with pytest.warns(UserWarning, match=r"no scoring= \(use FewShotScorer there\)"):
+        cross_val_score(reg, X, y, cv=2, params={"task": task}, scoring=fmrl.few_shot_score)
+    with pytest.warns(fmrl.InputWarning, match=r"shots=\(1, 3\)\) gives the mean score over all"):
+        mean = fmrl.FewShotScorer((1, 3))(reg, X, y, task=task)
+    each = [fmrl.FewShotScorer(k)(reg, X, y, task=task) for k in (1, 3)]
+    assert mean == pytest.approx(np.mean(each))
     with pytest.raises(fmrl.FMRLError, match="Ridge cannot adapt"):
         fmrl.adapt(Ridge().fit(X, y), X, y)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from scipy.sparse import csr_array
 from sklearn.model_selection import GridSearchCV
 
 import fmrl
@@ -308,6 +309,35 @@ def test_what_newcomers_give_as_tasks_is_taken_or_named():
         pytest.raises(fmrl.FMRLError, match="no feature is left: all are ids"),
     ):
         new("regression").fit(code, y, task=shop)
+
+
+@pytest.mark.parametrize("common", ["linear", "auto"])
+@pytest.mark.parametrize("classes", [0, 2, 3])
+def test_no_rows_to_predict_have_no_answers(classes, common):
+    X, y, task = regression() if not classes else classification(classes=classes)
+    est = (fmrl.MetaClassifier if classes else fmrl.MetaRegressor)(common=common)
+    model = est.fit(X, y, task=task).adapt(X[:4], y[:4])
+    shapes = {"predict": (0,), "predict_interval": (0, 2), "predict_proba": (0, classes)}
+    shapes["decision_function"] = (0,) if classes == 2 else (0, classes)
+    for name, shape in shapes.items():
+        if hasattr(est, name):
+            answers = [getattr(est, name)(X[:0], task=task[:0]), getattr(est, name)(X[:0])]
+            assert [a.shape for a in (*answers, getattr(model, name)(X[:0]))] == [shape] * 3
+    assert est.predict_many(X[:0], task=task[:0]).shape == (0,)
+    with pytest.raises(ValueError, match="3 features"):
+        est.predict(X[:0, :3])
+
+
+def test_sparse_rows_are_refused_with_what_to_do():
+    X, y, task = table("regression")
+    est, sparse = known("regression"), csr_array(X)
+    for call in (
+        lambda: new("regression").fit(sparse, y, task=task),
+        lambda: est.predict(sparse),
+        lambda: est.adapt(sparse, y),
+    ):
+        with pytest.raises(fmrl.FMRLError, match=r"sparse.*OneHotEncoder\(sparse_output=False\)"):
+            call()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -339,6 +340,8 @@ def test_certificate_and_similarity_of_the_run():
         ({"task": np.arange(3)}, "3 ids"),
         ({"task": np.r_[np.nan, np.zeros(359)]}, "row 0 has no task id"),
         ({"sample_weight": np.zeros(360)}, "at least one non-zero"),
+        ({"sample_weight": np.full(360, 1e99)}, r"is 1e\+99, above 1e\+12; divide all .* mean"),
+        ({"sample_weight": np.geomspace(1e-50, 1e12, 360)}, r"from 1e-50 to 1e\+12; make 0 of"),
     ],
 )
 def test_bad_input_is_named(change, message):
@@ -397,6 +400,34 @@ def test_columns_of_different_size():
         for t in range(50, 60)
     ]
     assert np.mean(scores) > 0.95
+
+
+@pytest.mark.parametrize("make", [regression, classification])
+def test_weights_at_the_limit_give_finite_answers(make):
+    X, y, task = make(tasks=6, rows=6, features=1)
+    est = fmrl.MetaRegressor if make is regression else fmrl.MetaClassifier
+    plain = est(common="linear").fit(X, y, task=task).score(X, y, task=task)
+    uneven = np.where(np.arange(len(y)) % 6 == 5, 1e-12, 1.0)
+    for weight in (np.full(len(y), 1e12), np.full(len(y), 1e-12), uneven):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", fmrl.InputWarning)
+            model = est(common="linear").fit(X, y, task=task, sample_weight=weight)
+        assert np.isfinite(model.coef_).all()
+        assert np.isfinite(model.adapt(X[:4], y[:4], weight[:4]).coef_).all()
+        assert weight[0] < 1 or model.score(X, y, task=task) > plain - 0.3
+
+
+def test_weights_that_sum_to_little_or_much_are_named():
+    X, y, task = regression()
+    for each, count in ((1 / 360, "1"), (1e4, r"3.6e\+06")):
+        with pytest.warns(fmrl.InputWarning, match=f"360 rows count as {count}, .*average of 1"):
+            reg = fmrl.MetaRegressor(common="linear").fit(X, y, task, np.full(360, each))
+        with pytest.warns(fmrl.InputWarning, match="12 rows count as"):
+            reg.partial_fit(X[:12], y[:12], sample_weight=np.full(12, each))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fmrl.InputWarning)
+        half = np.repeat([0.0, 0.5], 180)  # rows that do not count are none of the average
+        fmrl.MetaRegressor(common="linear").fit(X, y, task, half)
 
 
 def test_rows_of_weight_zero_are_not_there():

@@ -117,6 +117,20 @@ def test_a_file_of_format_3_is_still_read():
     assert reg.tasks_ == [f"task {i}" for i in range(6)]
 
 
+def test_a_text_that_can_be_in_no_file_is_named(tmp_path):
+    X, y, task = regression(tasks=5, rows=4)
+    names = np.array([f"n{i}" for i in task], dtype=object)
+    names[task == 3] = "\ud800 bar"
+    odd = r"'\\ud800 bar' is a text that UTF-8 cannot encode; rename it"
+    reg = fmrl.MetaRegressor(common="linear").fit(X, y, task=names)
+    labels = fmrl.MetaClassifier(common="linear").fit(X, np.where(y > 3, "a", names[-5]), task=task)
+    for est in (reg, labels):
+        with pytest.raises(fmrl.FMRLError, match=odd):
+            est.save(tmp_path / "model")
+    with pytest.raises(fmrl.FMRLError, match=odd):
+        fmrl.MetaRegressor(common="linear", store=tmp_path / "rows").fit(X, y, task=names)
+
+
 def test_names_of_tasks_are_data(tmp_path):
     """Millions of them in the header could be read by no library."""
     X, y, task = regression(tasks=5, rows=4)

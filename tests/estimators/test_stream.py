@@ -276,6 +276,23 @@ def test_a_table_is_no_row_and_a_stream_says_what_it_is(learned):
     assert repr(t) == "OpenTask(name='ann', open, 1 rounds)"
 
 
+def test_a_row_of_a_frame_may_name_its_task():
+    pd = pytest.importorskip("pandas")
+    X, y, task = classification()
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    frame.insert(1, "shop", task.astype(str))
+    stream = fmrl.MetaClassifier(common="linear").fit(frame, y, task="shop").task()
+    with pytest.raises(fmrl.FMRLError, match=r"frame.iloc\[0\] or frame.row\(0, named=True\)"):
+        stream.predict(frame[:1])
+    rows = frame.iloc[0], frame.iloc[0].to_dict(), frame.drop(columns="shop").iloc[0], X[0]
+    said = [stream.predict_proba(row) for row in rows]
+    assert all((s == said[0]).all() for s in said)
+    stream.learn(frame.iloc[0], y[0])
+    for row in (frame.iloc[0][["shop", "a", "c", "b", "d"]], frame.iloc[0].drop("d")):
+        with pytest.raises(fmrl.FMRLError, match=r"other columns than fit; .*'a', 'b', 'c', 'd'"):
+            stream.learn(row, y[0])
+
+
 def test_rows_of_a_frame_with_columns_of_several_kinds(learned):
     pd = pytest.importorskip("pandas")
     X, y, _ = classification()

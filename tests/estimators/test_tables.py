@@ -346,6 +346,65 @@ def test_columns_that_look_like_ids_are_named():
                 assert reg.get_feature_names_out().tolist() == ENCODED
 
 
+def test_a_column_left_out_as_an_id_is_not_asked_for():
+    """A new row has no ticket: it was demanded by name."""
+    frame, y = table()
+    given = frame.insert_column(2, pl.Series("ticket", [f"t{i}" for i in range(len(y))]))
+    for kind in (pl.DataFrame, in_pandas):
+        rows, bare = kind(given), kind(given.drop("ticket"))
+        with pytest.warns(fmrl.InputWarning, match="'ticket' looks like an id"):
+            reg = Regressor().fit(rows, y, task="shop")
+        np.testing.assert_array_equal(reg.predict(bare), reg.predict(rows))
+        models = [reg.adapt(X[:5], y[:5]) for X in (rows, bare)]
+        said = [model.predict(X[:3]) for model in models for X in (rows, bare)]
+        assert all((s == said[0]).all() for s in said)
+        reg.update(bare[:5], y[:5], task="tenth")
+        np.testing.assert_allclose(reg.model("tenth").predict(bare[:3]), said[0], rtol=1e-9)
+        with pytest.raises(ValueError, match="colour"):
+            reg.predict(bare[[n for n in bare.columns if n != "colour"]])
+        with pytest.raises(ValueError, match="order"):
+            reg.predict(bare[bare.columns[::-1]])
+    stream, row = reg.task(), given.row(0, named=True)
+    whole = stream.predict(row)
+    del row["ticket"]
+    assert stream.predict(row) == stream.predict(bare.iloc[0]) == whole
+    assert stream.predict(rows.drop(columns="shop").iloc[0]) == whole
+    with pytest.raises(fmrl.FMRLError, match="no column 'size'"):
+        stream.predict({"colour": "red"})
+
+
+@pytest.mark.parametrize("make", [fmrl.MetaRegressor, fmrl.MetaClassifier])
+def test_a_table_without_the_column_of_the_tasks_is_named(make):
+    """All rows were predicted as of a task of which nothing is known, in silence."""
+    frame, y = table()
+    y = y if make is fmrl.MetaRegressor else y > 2
+    bare, message = frame.drop("shop"), "X has no column 'shop', .* there is no task=: predicted as"
+    for method in ("predict", "predict_interval", "predict_proba", "decision_function", "score"):
+        est = make(common="linear").fit(frame, y, task="shop")
+        if hasattr(est, method):
+            given = (bare, y) if method == "score" else (bare,)
+            with pytest.warns(fmrl.InputWarning, match=message):
+                getattr(est, method)(*given)
+    est = make(common="linear").fit(frame, y, task="shop")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fmrl.InputWarning)
+        est.predict(frame), est.predict(bare, task=frame["shop"]), est.predict_many(frame)
+        est.adapt(bare[:0], y[:0]).predict(bare)
+        assert np.isfinite(fmrl.FewShotScorer(0)(est, frame, y))
+        make(common="linear").fit(bare, y, task=frame["shop"]).predict(bare)
+
+
+def test_no_rows_have_no_answers():
+    frame, y = table()
+    for kind in (lambda f: f, in_pandas):
+        rows = kind(frame)
+        reg = Regressor().fit(rows, y, task="shop")
+        for model in (reg, reg.adapt(rows[:4], y[:4])):
+            assert model.predict(rows[:0]).shape == (0,)
+            assert model.predict_interval(rows[:0]).shape == (0, 2)
+        assert reg.predict_many(rows[:0]).shape == (0,)
+
+
 def test_of_too_many_levels_the_most_frequent_count():
     rng = np.random.default_rng(0)
     place = np.concatenate([np.repeat(np.arange(256), 10), 300 + np.arange(300)]).astype(str)
@@ -370,6 +429,8 @@ def test_pandas_without_names_and_categories_of_numbers():
     bare = pd.DataFrame(in_numpy(frame))
     reg = Regressor().fit(bare, y, task=frame["shop"])
     assert not hasattr(reg, "feature_names_in_") and len(reg.get_feature_names_out()) == 7
+    bare[4] = np.arange(300) % 7  # whole numbers may be ids: they are looked at by their name
+    assert Regressor().fit(bare, y, task=frame["shop"]).n_features_in_ == 5
     kinds = pd.DataFrame({"a": pd.Categorical(np.arange(300) % 3), "x": np.arange(300) % 7})
     assert Regressor().fit(kinds, y, task=frame["shop"]).get_feature_names_out()[:2].tolist() == [
         "a=0",

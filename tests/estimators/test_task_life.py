@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 import pytest
 from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
 
 import fmrl
 from fmrl.core.losses import Squared
@@ -255,6 +256,7 @@ def test_a_task_is_forgotten(stored, tmp_path):
     est.forget(np.int64(3))
     assert 3 not in est.tasks_ and len(est.tasks_) == 19 and est.nbytes_ <= size
     assert 3 not in est._pilot.names
+    assert est.describe().startswith("20 tasks seen, 19 of them known by name now; one task")
     with pytest.raises(fmrl.FMRLError, match="3 was not seen"):
         est.model(3)
     with pytest.raises(fmrl.FMRLError, match="3 was not seen"):
@@ -339,12 +341,25 @@ def test_a_bounded_cache_keeps_what_it_can_and_says_what_it_has():
     assert cache.nbytes < 1000 and cache.find(["a"])[0] == -1 and cache.find([0])[0] >= 0
 
 
+def test_copies_for_searches_leave_the_store_alone(tmp_path):
+    """They shared its file, and the second was refused."""
+    X, y, task = regression(tasks=12)
+    est = fmrl.MetaRegressor(common="linear", store=str(tmp_path / "rows.sqlite"))
+    found = fmrl.few_shot_score(make_pipeline(est), X, y, task=task, shots=2, n_splits=2)[2]
+    assert np.isfinite(found).all() and not any(tmp_path.iterdir())
+    est.fit(X, y, task=task)
+    again = clone(est).fit(X, y, task=task)
+    assert again.store is None and again.common == "linear" and est.store is not None
+    np.testing.assert_allclose(again.model(3).coef_, est.model(3).coef_, rtol=1e-9)
+    assert len(est.tasks_) == 12
+
+
 def test_a_store_belongs_to_one_estimator(tmp_path):
     est, X, y, task = begun("regression", True, tmp_path)
     path = tmp_path / "rows.sqlite"
     est.save(tmp_path / "model")
     assert (tmp_path / "model").stat().st_size < 100_000
-    for other in (clone(est), fmrl.MetaClassifier(store=str(path))):
+    for other in (type(est)(store=str(path)), fmrl.MetaClassifier(store=str(path))):
         with pytest.raises(fmrl.FMRLError, match="20 tasks of another estimator"):
             other.fit(X, (y > 3) if isinstance(other, fmrl.MetaClassifier) else y, task=task)
     assert len(est.tasks_) == 20

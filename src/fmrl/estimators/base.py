@@ -15,10 +15,10 @@ from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, warn
 from fmrl.estimators import store
-from fmrl.estimators.encoding import by_task, ready
+from fmrl.estimators.encoding import by_task, ready, with_ids
 from fmrl.estimators.features import expanded, with_features
 from fmrl.estimators.first_stream import FirstTask
-from fmrl.estimators.inputs import grouped, task_ids, weighed
+from fmrl.estimators.inputs import grouped, task_ids, warn_of_weights, weighed
 from fmrl.estimators.rows import joined
 from fmrl.estimators.running import Unbroken
 from fmrl.estimators.stream import OpenTask, rows_of
@@ -71,11 +71,12 @@ class Meta(TasksSeen):
             y: Labels or numbers [n].
             task: Which task a row belongs to [n], or the name of the column of X that says so and
                 is then no feature; without it all rows are one task.
-            sample_weight: How much each row counts [n].
+            sample_weight: How much each row counts [n]: one of weight 2 as two rows.
         """
         with self._lock, self._kept():
             X, y, weight, task = self._check(X, y, sample_weight, task, reset=True)
             weight, X, y, ids = weighed(weight, X, y, task_ids(task, len(y)))
+            warn_of_weights(weight)
             self._reset()
             y = self._target(y, None, first=True)
             tasks = grouped(self._loss(), X, y, weight, ids)
@@ -106,6 +107,7 @@ class Meta(TasksSeen):
             first = not self._begun
             X, y, weight, task = self._check(X, y, sample_weight, task, reset=first, one=True)
             weight, X, y = weighed(weight, X, y)
+            warn_of_weights(weight)
             if first:
                 self._reset()
             name = self._name(task)
@@ -209,6 +211,7 @@ class Meta(TasksSeen):
                 if ids is not None and len(np.unique(task_ids(ids, len(ids)))) > 1:
                     fix = "adapt_many(X, y) gives a model for each of them"
                     raise FMRLError("these are rows of several tasks", fix=fix)
+                X = with_ids(X, getattr(self, "encoder_", None))
                 # The features must be those of fit.
                 validate_data(self, X, reset=False, skip_check_array=True)
             prior = self.prior_
@@ -230,6 +233,12 @@ class Meta(TasksSeen):
         if hasattr(self, "encoder_"):
             return np.array(self.encoder_.names, dtype=object)
         return _check_feature_names_in(self, input_features)
+
+    def __sklearn_clone__(self) -> Self:
+        """A copy that was not fitted, as searches and folds make them. Its rows are in memory: a
+        store belongs to one estimator.
+        """
+        return super().__sklearn_clone__().set_params(store=None)  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -14,6 +14,7 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import polars as pl
+from scipy.sparse import issparse
 from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import validate_data
 
@@ -145,7 +146,8 @@ def read(model: Any, X: Any) -> np.ndarray:
         return X
     encoder = getattr(model, "encoder_", None)
     X = by_task(X, None, encoder.task if encoder else None)[0]
-    rows = _numbers(model, X, _NOTHING, False, table_of(encoder), False, {})[0]
+    options = {"ensure_min_samples": 0}
+    rows = _numbers(model, X, _NOTHING, False, table_of(encoder), False, options)[0]
     return expanded(encoder, rows)
 
 
@@ -160,8 +162,10 @@ def read_row(model: Any, x: Any) -> Any:
     if encoder is None or (encoder.plain and not isinstance(x, Mapping)):
         return x
     names = encoder.inputs
-    if isinstance(x, Mapping) and (absent := [n for n in names if n not in x]):
-        raise no_column(absent[0], map(str, x))
+    if isinstance(x, Mapping):
+        x = dict.fromkeys(left_out(encoder), "") | dict(x)
+        if absent := [n for n in names if n not in x]:
+            raise no_column(absent[0], map(str, x))
     values = [x[n] for n in names] if isinstance(x, Mapping) else list(x)
     if len(values) != len(names):
         raise FMRLError(f"a row has {len(values)} values", fix=f"give {len(names)}, as in fit")
@@ -174,6 +178,10 @@ def _numbers(
     model: Any, X: Any, y: Any, reset: bool, encoder: Encoder | None, learn: bool, options: dict
 ) -> tuple[np.ndarray, Any, Encoder]:
     """Rows as numbers, the targets, and the encoder they were encoded with."""
+    if issparse(X):
+        fix = "give X.toarray(), or OneHotEncoder(sparse_output=False) before it in a pipeline"
+        raise FMRLError("X is sparse, and rows must be dense", fix=fix)
+    X = with_ids(X, encoder)
     frame = frame_of(X)
     options = {"dtype": np.float64} | options
     if _numeric(X, frame) and (encoder is None or encoder.plain):
@@ -201,6 +209,25 @@ def _numbers(
     if y is _NOTHING:
         return check_array(rows, **options), None, encoder
     return *check_X_y(rows, y, estimator=model, **options), encoder
+
+
+def left_out(encoder: Encoder) -> list[str]:
+    """The columns that `fit` left out as ids: later rows need not have them."""
+    return [c.name for c in encoder.columns if c.levels == ()]
+
+
+def with_ids(X: Any, encoder: Encoder | None) -> Any:
+    """Rows with empty texts in the columns that `fit` left out as ids, where they are not there."""
+    frame = frame_of(X) if encoder else None
+    names: list[Any] = [] if frame is None else list(frame.columns)
+    if encoder is None or frame is None or not all(isinstance(n, str) for n in names):
+        return X
+    if not (absent := [n for n in left_out(encoder) if n not in names]):
+        return X
+    for name in absent:
+        names.insert(encoder.inputs.index(name), name)
+    empty = (nw.lit("").alias(name) for name in absent)
+    return frame.with_columns(*empty).select(names).to_native()
 
 
 def _table(X: Any) -> Any:
@@ -307,5 +334,5 @@ def _warn_of_ids(X: Any, task: Any, y: np.ndarray) -> None:
         elif ids is not None and np.array_equal(ids, values):
             warn(f"column {name!r} is the task itself: leave it out of X, where it counts as a "
                  f"feature that says nothing of a new task, or give task={name!r}")  # fmt: skip
-        elif dtype.is_integer() and (why := looks_like_id(pl.Series(name, values))):
+        elif dtype.is_integer() and (why := looks_like_id(pl.Series(str(name), values))):
             warn(f"{why}; it counts as a number: leave it out if so")

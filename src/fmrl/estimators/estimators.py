@@ -41,7 +41,8 @@ class MetaClassifier(ClassifierMixin, Meta):
             default) or "accuracy".
         random_state: Seed of the split by which the rule is chosen.
         store: A file in which the rows of tasks are kept (SQLite) instead of in memory, for
-            millions of tasks.
+            millions of tasks. It is of one estimator: copies by ``sklearn.clone``, as searches
+            make them, keep theirs in memory.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)

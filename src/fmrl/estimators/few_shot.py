@@ -157,8 +157,11 @@ class FewShotScorer(BaseEstimator):
         if task is None:
             raise FMRLError("FewShotScorer needs the task of every row", fix=_ROUTED)
         y = np.asarray(targets(y, not is_classifier(estimator), task))
-        tasks = Groups(X, y, task, self.random_state)
-        found = [self._one(estimator, X, y, tasks, shots) for shots in _shots(self.shots)]
+        tasks, every = Groups(X, y, task, self.random_state), _shots(self.shots)
+        if len(every) > 1:
+            warn(f"FewShotScorer(shots={every}) gives the mean score over all of them; "
+                 "few_shot_score gives one for each")  # fmt: skip
+        found = [self._one(estimator, X, y, tasks, shots) for shots in every]
         return float(np.mean(found))
 
     def _one(self, estimator: Any, X: Any, y: np.ndarray, tasks: Groups, shots: int) -> float:
@@ -170,7 +173,7 @@ class FewShotScorer(BaseEstimator):
         last = getattr(estimator, "best_estimator_", estimator)
         last = last[-1] if isinstance(last, Pipeline) else last
         models = [estimator] * len(scored)
-        if shots and hasattr(last, "adapt"):
+        if (shots and hasattr(last, "adapt")) or hasattr(estimator, "adapt_many"):
             few = (rows[:shots] for rows in scored)
             models = [adapt(estimator, _safe_indexing(X, rows), y[rows]) for rows in few]
         parts = [_safe_indexing(X, rows[shots:]) for rows in scored]
@@ -180,7 +183,7 @@ class FewShotScorer(BaseEstimator):
 
 
 def few_shot_score(
-    estimator: Any, X: Any, y: Any, *, task: Any, shots: int | Sequence[int] = (1, 2, 4, 8),
+    estimator: Any, X: Any, y: Any, *, task: Any = None, shots: int | Sequence[int] = (1, 2, 4, 8),
     scoring: Any = None, n_splits: int = 5, random_state: int | None = 0,
     n_jobs: int | None = None,
 ) -> dict[int, np.ndarray]:  # fmt: skip
@@ -209,6 +212,9 @@ def few_shot_score(
     >>> bool(found[1].mean() < found[4].mean())
     True
     """
+    if task is None:
+        what = "few_shot_score is no scoring= (use FewShotScorer there), and needs task="
+        raise FMRLError(what, fix="give the task of every row, or the name of a column of X")
     every = _shots(shots)
     X, task, _ = by_task(X, task)
     y = targets(y, not is_classifier(estimator), task)

@@ -13,11 +13,12 @@ from sklearn.utils.validation import _check_sample_weight
 
 from fmrl.core.losses import Loss
 from fmrl.core.tasks import Tasks
-from fmrl.errors import FMRLError
+from fmrl.errors import FMRLError, warn
 from fmrl.tables.any_table import is_gap
 
 _NUMBER = (Real, Decimal, np.bool_)
-LARGE = 1e100  # of a weight: what is multiplied by more could overflow
+LARGE = 1e12  # of a weight, and times the smallest: beyond, rounding loses what light rows say
+ODD = 0.1, 100.0  # mean weights beyond which rows hardly count, or drown what tasks share
 
 
 def as_numpy(x: Any) -> Any:
@@ -131,11 +132,21 @@ def weights(given: Any, X: np.ndarray) -> np.ndarray | None:
     found = _check_sample_weight(as_numpy(given), X, dtype=np.float64, ensure_non_negative=True)
     if not found.any():  # newer versions of scikit-learn say so themselves
         raise FMRLError("sample weights must contain at least one non-zero number")
-    if found.max() > LARGE:
-        raise FMRLError(
-            f"a sample weight is above {LARGE:g}", fix="divide all of them by the largest"
-        )
+    low, high = found[found > 0].min(), found.max()
+    if not high <= LARGE:
+        fix = "divide all of them by their mean"
+        raise FMRLError(f"a sample weight is {high:g}, above {LARGE:g}", fix=fix)
+    if high > LARGE * low:
+        what = f"sample weights reach from {low:g} to {high:g}"
+        raise FMRLError(what, fix=f"make 0 of those below 1/{LARGE:g} of the largest")
     return found
+
+
+def warn_of_weights(weight: np.ndarray | None) -> None:
+    """Say it where rows count as far fewer or far more than they are."""
+    if weight is not None and not ODD[0] <= weight.mean() <= ODD[1]:
+        warn(f"{len(weight):,} rows count as {weight.sum():,.3g}, the sum of their sample_weight: "
+             "scale the weights to an average of 1 unless that is meant")  # fmt: skip
 
 
 def weighed(weight: np.ndarray | None, *columns: np.ndarray | None) -> tuple[Any, ...]:

@@ -184,7 +184,7 @@ class SQLiteRows:
         tasks = file.execute("SELECT count(*) FROM tasks").fetchone()[0]
         if tasks and about.get("id") != self._old:
             what = f"the store {self.path} holds {tasks:,} tasks of another estimator"
-            fix = "load that estimator, give another path, or delete the file"
+            fix = "load that estimator, give another path as store=, or delete the file"
             raise FMRLError(what, fix=fix)
 
     def _connect(self) -> sqlite3.Connection:
@@ -257,8 +257,18 @@ class SQLiteRows:
             raise FMRLError(f"the store {self.path}: {error}", fix=fix) from None
 
 
+def not_utf8(text: str) -> FMRLError:
+    """The error for an id, a label or the name of a column that can be in no file."""
+    return FMRLError(f"{text!r} is a text that UTF-8 cannot encode", fix="rename it before fitting")
+
+
 def _key(name: Any) -> str:
     """A name as text, the same for names that are equal."""
+    if isinstance(name, str):
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise not_utf8(name) from None
     if name is None or isinstance(name, (str, int, float)):
         whole = isinstance(name, (bool, float)) and name == name and abs(name) < 2**63
         return json.dumps(int(name) if whole and int(name) == name else name, ensure_ascii=False)

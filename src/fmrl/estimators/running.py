@@ -106,7 +106,7 @@ class Running(BaseEstimator):
 
     @property
     def n_tasks_seen_(self) -> int:
-        """How many tasks were played, those of streams included."""
+        """How many tasks were played, those of streams and those since forgotten included."""
         if not self._begun:
             return 0
         with self._lock:

@@ -32,7 +32,7 @@ from fmrl.estimators.features import Expanded, describe, rebuild, table_of
 from fmrl.estimators.learning import CACHED
 from fmrl.estimators.population import Population
 from fmrl.estimators.rows import Thetas
-from fmrl.estimators.rows_sqlite import SQLiteRows
+from fmrl.estimators.rows_sqlite import SQLiteRows, not_utf8
 from fmrl.estimators.stream import Streams
 from fmrl.estimators.task_models import Prior
 from fmrl.files import atomic, from_json
@@ -50,7 +50,11 @@ def save(estimator: Any, path: str | os.PathLike) -> Path:
     layout = _describe(estimator, arrays)
     # One entry: the library writes several in random order, and the same estimator is to be the
     # same bytes.
-    sealed = _text(layout | {"sha256": _digest(_text(layout), arrays)})
+    try:
+        sealed = _text(layout | {"sha256": _digest(_text(layout), arrays)})
+    except UnicodeEncodeError as error:
+        before, after = error.object[: error.start], error.object[error.start :]
+        raise not_utf8(before.rpartition('"')[2] + after.partition('"')[0]) from None
     return write_tensors(path, arrays, {"fmrl": sealed})
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from fmrl.core.meta_level import looked
 from fmrl.errors import FMRLError
-from fmrl.estimators.encoding import read_row
+from fmrl.estimators.encoding import left_out, read_row
 from fmrl.estimators.inputs import as_numpy
 from fmrl.tables.any_table import from_array
 
@@ -60,17 +60,28 @@ class Setting:
         """A row of any kind as numbers."""
         x = as_numpy(x)
         if hasattr(x, "columns"):
-            fix = "give frame.iloc[0] or frame.row(0), or many rows to learn_many"
+            fix = "give frame.iloc[0] or frame.row(0, named=True), or many rows to learn_many"
             raise FMRLError("a stream takes a row, not a table", round=round, fix=fix)
         named = type(x) is not np.ndarray and self.names is not None and hasattr(x, "iloc")
         if named and list(x.index) != self.names:
-            fix = f"give the columns in the order {', '.join(map(repr, self.names[:10]))}"
-            raise FMRLError("a row has other columns than fit", round=round, fix=fix)
+            x = self._by_name(x, round)
         row = numbers(read_row(owner, x))
         if row is None or row.shape != self.shape:
             what = f"a row is a vector of {self.shape[0]} numbers"
             raise FMRLError(what, round=round)
         return row
+
+    def _by_name(self, x: Any, round: int) -> dict[str, Any]:
+        """A row of a frame that also has the task, or lacks ids that fit left out, as for
+        `predict`.
+        """
+        task, free = (self.encoder.task, left_out(self.encoder)) if self.encoder else (None, ())
+        found = dict(zip(x.index, x, strict=True))
+        wanted = [n for n in self.names or () if n in found or n not in free]
+        if [n for n in x.index if n != task] != wanted:
+            fix = f"give the columns in the order {', '.join(map(repr, wanted[:10]))}"
+            raise FMRLError("a row has other columns than fit", round=round, fix=fix)
+        return found
 
     def filled(self, x: np.ndarray, round: int) -> np.ndarray:
         """A row that cannot be played with its gaps filled, as `predict` of the estimator does."""

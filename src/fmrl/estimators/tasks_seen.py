@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from fmrl.estimators.averaging import margins
 from fmrl.estimators.encoding import by_task, columns_of, read
 from fmrl.estimators.inputs import answered, encode, grouped, task_ids, weighed
 from fmrl.estimators.learning import Learning
+from fmrl.estimators.many_models import TaskModels
 from fmrl.estimators.population import Posterior
 from fmrl.estimators.running import Unbroken
 from fmrl.estimators.task_models import Prior, not_huge
@@ -26,36 +27,6 @@ class Asked(NamedTuple):
     variance: np.ndarray | None  # [n, outputs] of the margins, if it was asked for
     place: np.ndarray  # [n] which choice of the rule they are by, where it was
     prior: Prior  # they were made with
-
-
-class TaskModels(Mapping):
-    """Models of many tasks by name, from `adapt_many`: a mapping, and all of them as arrays.
-
-    A model is made when it is asked for.
-    """
-
-    def __init__(self, owner: Any, tasks: Tasks):
-        self._model, self._tasks = owner._model_of, tasks
-        self._places = {name: i for i, name in enumerate(tasks.names)}
-        self.prior = owner.prior_
-        coef, intercept = self.prior.models(tasks)
-        one = self.prior.classes is None
-        coef = coef[..., : self.prior.features]
-        self.coef_ = coef[:, 0] if one else coef
-        self.intercept_ = intercept[:, 0] if one else intercept
-
-    def __getitem__(self, name: Any) -> Any:
-        place = self._places[name.item() if isinstance(name, np.generic) else name]
-        return self._model(self._tasks.take(np.array([place])), self.prior)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __repr__(self) -> str:
-        return f"TaskModels({len(self)} tasks, coef_ {self.coef_.shape})"
 
 
 class Beside:
@@ -107,6 +78,8 @@ class TasksSeen(Learning):
         slopes, level = prior.coef_std[0], prior.level_std
         names = self.get_feature_names_out().tolist()
         seen = f"{self.n_tasks_seen_:,} task{'s' if self.n_tasks_seen_ != 1 else ''} seen"
+        if 0 < (held := len(self._rows)) < self.n_tasks_seen_:
+            seen += f", {held:,} of them known by name now"
         if len(prior.rule.choices) == 1:
             return f"{seen}: how tasks differ is known from two on, with two rows or more"
         lines = [f"{seen}; one task differs from another by (deviation)"]
@@ -282,6 +255,9 @@ class TasksSeen(Learning):
             self._fitted()
             X, task, _ = by_task(X, self._ids(X, task), self._task_column)
             X, task = read(self, X), _told(task) if many else task
+            if task is None and self._task_column is not None:
+                what = f"X has no column {self._task_column!r}, which named the tasks in fit"
+                self._warn_of(f"{what}, and there is no task=")
             return self._answers(X, task_ids(task, len(X)), spread, warn=not many)
 
     def _answers(self, X: np.ndarray, ids: np.ndarray | None, spread: bool, warn: bool) -> Asked:
@@ -292,7 +268,9 @@ class TasksSeen(Learning):
             names = found.tolist()
             known = self._rows.known(names)
             if warn and not known.all():
-                self._warn_of([names[i] for i in np.flatnonzero(~known)])
+                unknown = [names[i] for i in np.flatnonzero(~known)]
+                more = f", nor were {len(unknown) - 1} others" if len(unknown) > 1 else ""
+                self._warn_of(f"the task {unknown[0]!r} was not seen{more}")
         middle, k, w = prior.middle(), prior.loss.outputs, rows.shape[1]
         z, variance = np.empty((len(rows), k)), np.empty((len(rows), k)) if spread else None
         place, most = np.zeros(len(names), dtype=int), max(1, (1 << 21) // (k * w * w))
@@ -330,13 +308,10 @@ class TasksSeen(Learning):
                 place[known] = self.prior_.rule.places(rows.mass)
         return Posterior(theta, wide)
 
-    def _warn_of(self, unknown: list) -> None:
-        """Say once that tasks are predicted by the population's model."""
-        if unknown and not self._warned:
+    def _warn_of(self, what: str) -> None:
+        """Say once that rows are predicted by the population's model, and why."""
+        if not self._warned:
             self._warned = True
-            what = f"the task {unknown[0]!r} was not seen"
-            if len(unknown) > 1:
-                what += f", nor were {len(unknown) - 1} others"
             how = "adapt(X, y) uses its rows; in cross-validation FewShotSplit only holds tasks out"
             how += ", and FewShotScorer (or few_shot_score) reveals rows of them"
             warn(f"{what}: predicted as a task of which nothing is known; {how}")
