@@ -117,7 +117,7 @@ def _tallies(found: dict[str, list[Column]]) -> str:
 def _later(lot: str, found: dict[str, list[Column]], scores: bool = True) -> list[str]:
     sets = [len({c.name for c in found[score]}) for score in SCORES[:2]]
     lines = [
-        f"### {lot.capitalize()} sets",
+        "### Fresh sets" if lot == "fresh" else "### Other sets",
         "",
         paragraph(
             f"""{sum(sets)} more real sets ({sets[0]} regressions, {sets[1]} with two classes),

@@ -72,6 +72,15 @@ AGAIN = {
     "R² is of all rows scored on together, not by the mean variance within tasks": [
         "command/regression",
     ],
+    "noise pays for what a mean takes from rows; variances made again where tasks move far": [
+        "estimator/2/default",
+        "estimator/2/ogd mean",
+        "estimator/2/ftrl",
+        "online/2/reptile",
+        "estimator/regression",
+        "online/regression/default",
+        "command/regression",
+    ],
 }
 CLOSE = {"solver": 1e-9, "torch": 1e-9}  # of the scale of the array; "exact" is bit for bit
 

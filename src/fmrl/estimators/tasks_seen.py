@@ -11,6 +11,7 @@ from sklearn.utils.validation import _num_samples
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, warn
 from fmrl.estimators.averaging import margins
+from fmrl.estimators.calibration import COMMON
 from fmrl.estimators.encoding import by_task, columns_of, read
 from fmrl.estimators.inputs import answered, encode, grouped, task_ids, weighed
 from fmrl.estimators.learning import Learning
@@ -90,9 +91,11 @@ class TasksSeen(Learning):
         if prior.classes is None:
             lines.append(f"  rows around their task's model: {prior.noise**0.5:.3g}")
         if prior.common is not None:
+            weights = zip(prior.members, prior.rule.choices[-1].weights, strict=True)
+            share = sum(w for member, w in weights if member.family.startswith(COMMON))
             lines.append(
-                "all tasks share a part that need not be linear, which coef_ does not show; "
-                "common='linear' leaves it out"
+                f"models with a part that all tasks share and that may bend have {share:.0%} of "
+                "the say; coef_ does not show that part, and common='linear' leaves it out"
             )
         return "\n".join([*lines, str(prior.environment)])
 
