@@ -184,7 +184,7 @@ def test_few_rows_of_two_classes_give_the_mean_of_the_posterior(deviation, right
 
 
 @pytest.mark.parametrize("rows", [3, 12])
-@pytest.mark.parametrize(("deviation", "off"), [(1.0, 0.01), (2.0, 0.02), (4.0, 0.1)])
+@pytest.mark.parametrize(("deviation", "off"), [(1.0, 0.01), (2.0, 0.1), (4.0, 1.5)])
 def test_a_task_is_the_gaussian_nearest_to_its_posterior(rows, deviation, off, monkeypatch):
     """Where E[Σ loss] + KL to the prior is least: by quadrature, no small change of mean or root
     lowers it once v has come to rest, and a few steps are near that, the less the farther tasks lie

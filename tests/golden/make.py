@@ -72,11 +72,7 @@ AGAIN = {
     "R² is of all rows scored on together, not by the mean variance within tasks": [
         "command/regression",
     ],
-    "noise pays for what a mean takes from rows; variances made again where tasks move far": [
-        "estimator/2/default",
-        "estimator/2/ogd mean",
-        "estimator/2/ftrl",
-        "online/2/reptile",
+    "noise pays for what a mean takes from rows": [
         "estimator/regression",
         "online/regression/default",
         "command/regression",

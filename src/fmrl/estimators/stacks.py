@@ -129,23 +129,18 @@ class Stack:
             self.p, f = again * self.p, again * f
         elif over:
             v = self._known(None)
-        self.f, wild = f, None
+        self.f = f
         self._bend(f, v)
         for i in range(steps):
-            aim = self._aim(f, i < over or wild is not None)
+            aim = self._aim(f, i < over)
             v = self._known(self.inverse) if i < over else self.v
-            if wild is not None:
-                v, wild = np.where(wild, self._known(self.inverse), v), None
             there = _times(aim, self.F)
-            moved = np.abs(there - f)
-            far = np.maximum.reduce(moved, axis=None, initial=0.0)
-            if i + 1 == over and far > SAFE:  # where tasks lie far apart, v is not near its end
-                wild = np.maximum.reduce(moved, axis=-1, keepdims=True) > SAFE
+            far = np.maximum.reduce(np.abs(there - f), axis=None, initial=0.0)
             if far > SAFE and i:  # from wherever the first step leads, the others go down
                 aim, there = self._shorter(f, aim, there)
             self.p, f = aim, there
             self._bend(f, v)
-            if far <= close and i >= over and wild is None:
+            if far <= close and i >= over:
                 break
         self.f = f
 
