@@ -14,7 +14,7 @@ from typing import Any
 
 from fmrl.core.adahedge import Weights
 from fmrl.core.algorithm import FMRL, Round
-from fmrl.core.arrays import Array, dot, full, namespace
+from fmrl.core.arrays import Array, device, dot, full, namespace
 from fmrl.core.meta_level import State, looked
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
@@ -281,13 +281,13 @@ class Centres(Ensemble):
     def _learned(self, memory, losses, ends, owns):
         (seen, thetas, sigmas, count), xp = memory, namespace(losses)
         if count < self.seeds:  # all alike: nothing to choose yet
-            at = xp.arange(self.seeds) == count
+            at = xp.arange(self.seeds, device=device(losses)) == count
             thetas = xp.where(at[:, None], ends[0].theta, thetas)
             sigmas = xp.where(at, ends[0].sigma, sigmas)
             return (seen, thetas, sigmas, count + 1), range(self.k)
         far = [self.domain.divergence(e.theta, o.phi) for e, o in zip(ends, owns, strict=True)]
         nearest = int(xp.argmin(xp.stack(far)))
-        seen = seen + xp.astype(xp.arange(self.k) == nearest, seen.dtype)
+        seen = seen + xp.astype(xp.arange(self.k, device=device(seen)) == nearest, seen.dtype)
         return (seen, thetas, sigmas, count + 1), (nearest,)
 
     def _settled(self, owns, memory):
@@ -331,7 +331,9 @@ def kmeans(points: Array, k: int, steps: int = 50) -> tuple[Array, Array, float]
         if label is not None and bool(xp.all(new == label)):
             break
         label = new
-        member = xp.astype(label[:, None] == xp.arange(k), points.dtype)  # [n, k]
+        member = xp.astype(
+            label[:, None] == xp.arange(k, device=device(points)), points.dtype
+        )  # [n, k]
         size = xp.sum(member, axis=0)[:, None]
         total = xp.matmul(xp.matrix_transpose(member), inner)
         mean = total / xp.maximum(size, full((), 1.0, size))

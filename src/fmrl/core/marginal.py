@@ -215,7 +215,7 @@ def first_guess(tasks: Tasks, told: Moments, family: Any, few: bool = False) -> 
     unit = told.rounds / xp.where(length > 0, length, xp.ones_like(length))
     if isinstance(family, tuple):  # those with one label begin alike, and −1 stays as it is
         for label in set(family):
-            mine = xp.asarray([i == label for i in family])
+            mine = xp.asarray([i == label for i in family], device=device(unit))
             level_of = xp.mean(unit[mine]) if label >= 0 else full((), 0.0, unit)
             unit = xp.where(mine, level_of, unit)
     eye = xp.eye(dim, dtype=unit.dtype, device=device(unit))
@@ -322,12 +322,12 @@ def _step(root: Array, A: Array, B: Array, count: float, family: Any, bold: bool
         H = xp.sum(root**2, axis=1)
         a, b = xp.linalg.diagonal(A), xp.linalg.diagonal(B)
         for label in sorted(set(labels)):
-            mine = xp.asarray([i == label for i in labels])
+            mine = xp.asarray([i == label for i in labels], device=device(H))
             up, down = (xp.sum(xp.where(mine, v, xp.zeros_like(v))) for v in (a, b))
             ratio = up / down if bool(down > 1e-12 * count) else full((), 1.0, a)
             ratio = ratio if bold else xp.sqrt(ratio)
             ratio = xp.minimum(xp.maximum(ratio, full((), 0.1, a)), full((), 10.0, a))
-            places = xp.asarray([i == label for i in family])
+            places = xp.asarray([i == label for i in family], device=device(H))
             H = xp.where(places, H * ratio, H)
         return xp.eye(dim, dtype=H.dtype, device=device(H)) * H
     eye = xp.eye(r, dtype=A.dtype, device=device(A))
@@ -340,7 +340,9 @@ def _step(root: Array, A: Array, B: Array, count: float, family: Any, bold: bool
     else:  # few tasks leave directions unseen, which that step would give up for good
         scale = eye + (A - B) / count
     H = xp.matmul(root, xp.matmul(scale, T(root)))
-    return _of_rank(H + 1e-12 * xp.linalg.diagonal(H) * xp.eye(dim, dtype=H.dtype), family)
+    return _of_rank(
+        H + 1e-12 * xp.linalg.diagonal(H) * xp.eye(dim, dtype=H.dtype, device=device(H)), family
+    )
 
 
 def _of_rank(H: Array, family: Any) -> Array:
@@ -351,7 +353,7 @@ def _of_rank(H: Array, family: Any) -> Array:
     xp = namespace(H)
     values, vectors = eigh(H)
     rest = xp.mean(values[: dim - family])
-    top = xp.where(xp.arange(dim) >= dim - family, values, rest)
+    top = xp.where(xp.arange(dim, device=device(values)) >= dim - family, values, rest)
     return xp.matmul(vectors * top, xp.matrix_transpose(vectors))
 
 

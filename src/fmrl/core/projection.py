@@ -93,7 +93,7 @@ def _settle(
             found = xp.linalg.solve(block + eye * (1 - mask)[:, None, :], (mask * edge)[..., None])
             theta = u + xp.matmul(columns, found)[..., 0]
             theta = xp.where(held, xp.where(at_low, low, high), theta)
-            place = xp.astype(some[:, None] == xp.arange(u.shape[-1]), u.dtype)
+            place = xp.astype(some[:, None] == xp.arange(u.shape[-1], device=device(u)), u.dtype)
             force = xp.matmul(found[..., 0], place)
         new_low = (at_low & (force >= 0)) | (~held & (theta < low))
         new_high = (at_high & (force <= 0)) | (~held & (theta > high))

@@ -123,7 +123,7 @@ class Problem:
         if h is None:
             return multiplier * s
         most = multiplier / xp.maximum(s + length * delta, 1e-300 + 0 * delta)
-        halves = 2.0 ** -xp.arange(TAU, dtype=delta.dtype)
+        halves = 2.0 ** -xp.arange(TAU, dtype=delta.dtype, device=device(delta))
         tau = most[:, None] * xp.concat([xp.zeros_like(delta[:1]), halves])
         paid = multiplier * s[:, None] - tau * s[:, None] ** 2
         gained = delta[:, None] ** 2 / 2 * stiffened(h[:, None, :], b, tau)
