@@ -277,3 +277,19 @@ def test_a_matrix_on_which_lapack_gives_up_is_taken_in_reverse_order(monkeypatch
     values, vectors = eigh(A)
     np.testing.assert_allclose(vectors * values[:, None] @ vectors.mT, A, atol=1e-12)
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize("family", ["isotropic", "diagonal", "full", 2])
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_a_prior_of_tensors_is_that_of_arrays(family, loss):
+    """With more rows than parameters, and fewer."""
+    torch = pytest.importorskip("torch")
+    for rows in (2, 8):
+        tasks, *_ = mixed(60, rows, 4, loss=loss)
+        rows_of = ((t.X, t.open().target[:, 0], t.loss) for t in tasks)
+        same = [fmrl.Task(*map(torch.as_tensor, (X, y)), loss=how) for X, y, how in rows_of]
+        found, right = estimate_prior(same, family), estimate_prior(tasks, family)
+        assert isinstance(found.mean, torch.Tensor)
+        np.testing.assert_allclose(found.mean, right.mean, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(found.covariance, right.covariance, rtol=1e-6, atol=1e-8)
+        assert abs(found.noise - right.noise) < 1e-8
