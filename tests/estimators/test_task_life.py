@@ -22,7 +22,8 @@ import fmrl
 from fmrl.core.losses import Squared
 from fmrl.core.tasks import Tasks
 from fmrl.estimators import learning, pilot
-from fmrl.estimators.rows import TaskRows, Thetas
+from fmrl.estimators.many_models import Thetas
+from fmrl.estimators.rows import TaskRows
 from fmrl.estimators.rows_sqlite import SQLiteRows
 
 from .data import classification, regression
@@ -328,6 +329,17 @@ def test_what_was_taken_stays_when_rows_are_added():
         rows.add(one_task(i, [[i, i]]))
     rows.forget(3)
     assert taken.X.tolist() == [[1.0, 2.0]]
+
+
+def test_a_large_table_is_copied(monkeypatch):
+    """In memory of its own, which can be written to, pickled and given to forked processes."""
+    monkeypatch.setattr("fmrl.estimators.rows.LARGE", 100)
+    X, y, task = regression(tasks=30)
+    reg, before = fmrl.MetaRegressor(common="linear").fit(X, y, task=task), X.copy()
+    said = pickle.loads(pickle.dumps(reg)).predict(X, task=task)
+    X[:] = 0.0
+    np.testing.assert_array_equal(reg.predict(before, task=task), said)
+    assert len(reg._rows._blocks) == 1 and np.isin(before, reg._rows._blocks[0][0]).all()
 
 
 def test_a_bounded_cache_keeps_what_it_can_and_says_what_it_has():

@@ -14,15 +14,14 @@ from operator import add
 from typing import Any
 
 from fmrl.core.arrays import Array, device, dot, full, namespace
+from fmrl.core.families import check_family, of_rank
 from fmrl.core.losses import Squared
-from fmrl.core.matrices import eigh, geometric_mean
+from fmrl.core.matrices import geometric_mean
 from fmrl.core.metric import T, apply
 from fmrl.core.posterior import Moments, moments, root_of, stacked
 from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Task, Tasks
 from fmrl.errors import FMRLError
-
-FAMILIES = ("isotropic", "diagonal", "full")
 
 
 def estimate_prior(
@@ -168,22 +167,6 @@ def _capped(gaussian: Gaussian, most: float) -> Gaussian:
     return replace(gaussian, covariance=gaussian.covariance * down[:, None] * down)
 
 
-def check_family(family: Any, dim: int) -> Any:
-    """A family as "full", a rank, or a tuple of labels."""
-    if isinstance(family, str) and family in FAMILIES:
-        labels = {"isotropic": (0,) * dim, "diagonal": tuple(range(dim))}
-        return labels.get(family, family)
-    if isinstance(family, int) and not isinstance(family, bool) and family >= 1:
-        return family
-    labels: Any = getattr(family, "tolist", lambda: family)()
-    if isinstance(labels, (list, tuple)) and all(isinstance(i, int) for i in labels):
-        if len(labels) == dim:
-            return tuple(labels)
-        raise FMRLError(f"family has {len(labels)} labels, and there are {dim} parameters")
-    names = ", ".join(map(repr, FAMILIES))
-    raise FMRLError(f"family must be one of {names}, a rank or labels, not {family!r}")
-
-
 def nothing(tasks: Tasks, noise: float | None) -> Gaussian:
     """Before anything is known: no task differs from 0."""
     like, dim = tasks.X, tasks.dim
@@ -227,7 +210,7 @@ def shrunk(found: Gaussian, family: Any, shrink: float) -> Gaussian:
     xp = namespace(found.mean)
     eye = xp.eye(found.mean.shape[-1], dtype=found.mean.dtype, device=device(found.mean))
     part = found.tasks / (found.tasks + shrink)
-    return replace(found, covariance=_of_rank(found.covariance * (part + (1 - part) * eye), family))
+    return replace(found, covariance=of_rank(found.covariance * (part + (1 - part) * eye), family))
 
 
 def _as_tasks(tasks: Any) -> Tasks:
@@ -272,7 +255,7 @@ def improved(
     H = _step(root, near / noise, gain, count, family, bold)
     if before is not None and seen:
         H = (seen * before.covariance / before.noise + count * H) / (seen + count)
-        H, count = _of_rank(H, family), count + seen
+        H, count = of_rank(H, family), count + seen
     found = []
     for s, g in zip(sums, old, strict=True):
         mean, known = _mean(s, g, before, ridge, stride)
@@ -340,21 +323,9 @@ def _step(root: Array, A: Array, B: Array, count: float, family: Any, bold: bool
     else:  # few tasks leave directions unseen, which that step would give up for good
         scale = eye + (A - B) / count
     H = xp.matmul(root, xp.matmul(scale, T(root)))
-    return _of_rank(
+    return of_rank(
         H + 1e-12 * xp.linalg.diagonal(H) * xp.eye(dim, dtype=H.dtype, device=device(H)), family
     )
-
-
-def _of_rank(H: Array, family: Any) -> Array:
-    """H with one variance for all but so many directions, where the family is a rank."""
-    dim = H.shape[-1]
-    if not isinstance(family, int) or family >= dim:
-        return H
-    xp = namespace(H)
-    values, vectors = eigh(H)
-    rest = xp.mean(values[: dim - family])
-    top = xp.where(xp.arange(dim, device=device(values)) >= dim - family, values, rest)
-    return xp.matmul(vectors * top, xp.matrix_transpose(vectors))
 
 
 def _change(old: Gaussian, new: Gaussian, told: Moments) -> float:

@@ -214,7 +214,10 @@ class _Stack:
             C = xp.matmul(T(self.Z), J)  # [B, r, d]
             pull = apply(T(J), self.r) - apply(T(C), self.aim)
             squares = dot(self.r, self.r) - dot(self.aim, apply(T(self.Z), self.r))
-            left, right = xp.concat([J, C], axis=-2), xp.concat([J, -xp.matmul(inverse, C)], axis=-2)
+            left, right = (
+                xp.concat([J, C], axis=-2),
+                xp.concat([J, -xp.matmul(inverse, C)], axis=-2),
+            )
         flat = (left.shape[0] * left.shape[1], dim)
         information = xp.matmul(T(xp.reshape(left, flat)), xp.reshape(right, flat))
         return Moments(

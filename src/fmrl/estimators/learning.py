@@ -28,8 +28,9 @@ from fmrl.estimators.common import with_common
 from fmrl.estimators.coordinates import coordinates_of
 from fmrl.estimators.environment import Environment
 from fmrl.estimators.environment_choice import environment_of
+from fmrl.estimators.many_models import Thetas
 from fmrl.estimators.pilot import Piloted, pilot_size
-from fmrl.estimators.rows import TaskRows, Thetas
+from fmrl.estimators.rows import TaskRows
 from fmrl.estimators.rows_sqlite import SQLiteRows
 from fmrl.estimators.stream import Streams
 from fmrl.estimators.task_models import Prior, loss_of

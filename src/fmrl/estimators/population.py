@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from fmrl.core.ensemble import kmeans
+from fmrl.core.families import check_family
 from fmrl.core.losses import Logistic, Squared
-from fmrl.core.marginal import check_family, climb, first_guess, shrunk
+from fmrl.core.marginal import climb, first_guess, shrunk
 from fmrl.core.posterior import Moments, root_of
 from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Tasks

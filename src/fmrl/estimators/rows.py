@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import repeat
 from typing import Any
@@ -65,12 +67,12 @@ class TaskRows:
 
     def known(self, names: Sequence[Any]) -> np.ndarray:
         """Which of these tasks have rows here, [T]."""
-        return _lookup(self._numbers, names) >= 0
+        return lookup(self._numbers, names) >= 0
 
     def counts(self, names: Sequence[Any]) -> np.ndarray:
         """How many rows these tasks have, [T]."""
         self._settle()
-        return self._places[_lookup(self._numbers, names), 2]
+        return self._places[lookup(self._numbers, names), 2]
 
     def grew(self) -> bool:
         """Whether there may be more rows than when this was last asked."""
@@ -81,10 +83,10 @@ class TaskRows:
         """More rows, of tasks known or new; each task at most once."""
         self._grew = True
         self._kind = self._kind or replace(tasks, weight=None, heaviest=1.0)
-        numbers, lengths = _lookup(self._numbers, tasks.names), tasks.lengths
+        numbers, lengths = lookup(self._numbers, tasks.names), tasks.lengths
         columns, fresh = (tasks.X, tasks.target, tasks.weight), np.flatnonzero(numbers < 0)
         if tasks.X.nbytes > LARGE and len(fresh) == len(tasks):
-            self._blocks.append(tuple(map(np.array, self._columns(*columns))))
+            self._blocks.append(tuple(map(_copied, self._columns(*columns))))
             self._used = len(tasks.X)
             last = np.full(len(tasks), len(self._blocks) - 1)
             parts = (last, tasks.starts[:-1], lengths, lengths)
@@ -99,7 +101,7 @@ class TaskRows:
         """Add rows by the name of each one's task, in any order; False, and nothing is done, if a
         task is not known.
         """
-        numbers = _lookup(self._numbers, names)
+        numbers = lookup(self._numbers, names)
         if numbers.min() < 0:
             return False
         self._grew = True
@@ -161,7 +163,7 @@ class TaskRows:
         """Some tasks, each with all its rows in the order in which they came."""
         self._settle()
         assert self._kind is not None
-        blocks, first, lengths, _ = self._places[_lookup(self._numbers, names)].T
+        blocks, first, lengths, _ = self._places[lookup(self._numbers, names)].T
         starts = np.concatenate([[0], np.cumsum(lengths)])
         if len(names) == 1 or ((blocks == blocks[0]).all() and _side_by_side(first, lengths)):
             rows = slice(int(first[0]), int(first[0] + starts[-1]))
@@ -250,7 +252,7 @@ class TaskRows:
                 a[rows[mine]] = new[mine]
 
 
-def _lookup(numbers: dict[Any, int], names: Sequence[Any]) -> np.ndarray:
+def lookup(numbers: dict[Any, int], names: Sequence[Any]) -> np.ndarray:
     """The numbers of some names, [T]; −1 for those that have none."""
     found = map(numbers.get, names, repeat(-1))
     return np.fromiter(found, dtype=np.int64, count=len(names))
@@ -264,59 +266,6 @@ def _span(first: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 
 def _side_by_side(first: np.ndarray, lengths: np.ndarray) -> bool:
     return bool((first[1:] == first[:-1] + lengths[:-1]).all())
-
-
-class Thetas:
-    """Models that were asked for, until their tasks get more rows.
-
-    Args:
-        most: How many numbers are kept; None for all.
-    """
-
-    def __init__(self, most: int | None = None) -> None:
-        self.most, self._slots = most, {}
-        self._values, self._valid = np.zeros((0, 0, 0)), np.zeros(0, dtype=bool)
-
-    @property
-    def nbytes(self) -> int:
-        """What they take in memory."""
-        return self._values.nbytes + self._valid.nbytes
-
-    def find(self, names: Sequence[Any]) -> np.ndarray:
-        """Where the models of these tasks are, [T]; −1 where there is none."""
-        slots = _lookup(self._slots, names)
-        if len(self._valid):
-            slots[~self._valid[slots]] = -1
-        return slots
-
-    def at(self, slots: np.ndarray) -> np.ndarray:
-        """The models [T, outputs, width] in some slots."""
-        return self._values[slots]
-
-    def put(self, names: Sequence[Any], found: np.ndarray) -> None:
-        """Keep models [T, outputs, width]; all others go where they would be too many."""
-        size = max(found[:1].size, 1)
-        if self.most is not None and (len(self._slots) + len(names)) * size > self.most:
-            self.__init__(self.most)
-            names, found = names[: self.most // size], found[: self.most // size]
-        slots = _lookup(self._slots, names)
-        new = np.flatnonzero(slots < 0)
-        first, last = len(self._slots), len(self._slots) + len(new)
-        if last > len(self._values):
-            room = max(last, 2 * len(self._values))
-            values, valid = np.empty((room, *found.shape[1:])), np.zeros(room, dtype=bool)
-            if first:
-                values[:first], valid[:first] = self._values[:first], self._valid[:first]
-            self._values, self._valid = values, valid
-        slots[new] = np.arange(first, last)
-        self._slots.update(zip([names[i] for i in new], range(first, last), strict=True))
-        self._values[slots], self._valid[slots] = found, True
-
-    def drop(self, names: Sequence[Any]) -> None:
-        """Forget the models of some tasks."""
-        if self._slots:
-            slots = _lookup(self._slots, names)
-            self._valid[slots[slots >= 0]] = False
 
 
 def joined(parts: Sequence[Tasks]) -> Tasks:
@@ -335,3 +284,16 @@ def joined(parts: Sequence[Tasks]) -> Tasks:
         weight=weights,
         heaviest=max(p.heaviest for p in parts),
     )  # fmt: skip
+
+
+def _copied(a: np.ndarray) -> np.ndarray:
+    """A copy. Memory for a large one is asked for at once: to look for huge pages, as NumPy lets
+    the kernel do, can take longer than all else of a `fit`.
+    """
+    if a.nbytes > LARGE and hasattr(mmap, "MAP_POPULATE"):
+        how = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+        with suppress(OSError):
+            new = np.frombuffer(mmap.mmap(-1, a.nbytes, flags=how), a.dtype).reshape(a.shape)
+            new[...] = a
+            return new
+    return np.array(a)

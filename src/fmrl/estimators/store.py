@@ -30,8 +30,8 @@ from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.environment import Environment
 from fmrl.estimators.features import Expanded, describe, rebuild, table_of
 from fmrl.estimators.learning import CACHED
+from fmrl.estimators.many_models import Thetas
 from fmrl.estimators.population import Population
-from fmrl.estimators.rows import Thetas
 from fmrl.estimators.rows_sqlite import SQLiteRows, not_utf8
 from fmrl.estimators.stream import Streams
 from fmrl.estimators.task_models import Prior
