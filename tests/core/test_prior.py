@@ -285,7 +285,7 @@ def test_a_prior_of_tensors_is_that_of_arrays(family, loss):
     """With more rows than parameters, and fewer."""
     torch = pytest.importorskip("torch")
     for rows in (2, 8):
-        tasks, *_ = mixed(60, rows, 4, loss=loss)
+        tasks, *_ = mixed(30, rows, 4, loss=loss)
         rows_of = ((t.X, t.open().target[:, 0], t.loss) for t in tasks)
         same = [fmrl.Task(*map(torch.as_tensor, (X, y)), loss=how) for X, y, how in rows_of]
         found, right = estimate_prior(same, family), estimate_prior(tasks, family)
