@@ -215,10 +215,12 @@ def test_a_trend_of_y_is_drift_however_steep():
     X, task = rng.normal(size=(240, 10, 2)), np.repeat(np.arange(200), 10)
     level = np.linspace(0, 10, 240) + 0.5 * rng.normal(size=240)
     y = level[:, None] + X[..., 0] + rng.normal(size=(240, 10))
-    est = fmrl.MetaRegressor(common="linear").fit(
-        X[:200].reshape(-1, 2), y[:200].ravel(), task=task
-    )
+    rows = X[:200].reshape(-1, 2)
+    est = fmrl.MetaRegressor(common="linear").fit(rows, y[:200].ravel(), task=task)
     assert est.environment_.kind == "recent"
+    counts = rng.poisson(np.where(np.arange(200) < 130, 0.4, 2.0)[:, None], size=(200, 10))
+    rated = fmrl.MetaRegressor(common="linear").fit(rows, 1.0 * counts.ravel(), task=task)
+    assert rated.environment_.kind == "recent"  # the least of most tasks is 0
     off = est.adapt(X[0, :0], y[0, :0]).predict(X[200:210].reshape(-1, 2)) - y[200:210].ravel()
     assert np.mean(off**2) < 3  # of all tasks: 21
 

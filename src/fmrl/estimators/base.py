@@ -71,7 +71,7 @@ class Meta(TasksSeen):
             y: Labels or numbers [n].
             task: Which task a row belongs to [n], or the name of the column of X that says so and
                 is then no feature; without it all rows are one task.
-            sample_weight: How much each row counts [n]: one of weight 2 as two rows.
+            sample_weight: How much each row counts [n].
         """
         with self._lock, self._kept():
             X, y, weight, task = self._check(X, y, sample_weight, task, reset=True)

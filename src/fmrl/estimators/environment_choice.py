@@ -51,7 +51,8 @@ JOINT = 0.99  # … and of several columns, such as indicators of a season
 EACH = 0.975  # of neighbours: then a table was sorted by y
 MOST = 5  # centres
 FAMILIES = ("none", "intercept", "alike", "full")  # of which the best is tried in every way
-SIZES = (0, 1, 4)  # rows shown
+SIZES = (0, 1, 4)  # rows shown …
+TOLD = SIZES[1:]  # … by which a task says around which centre it lies
 ROUGH = 0.05  # tolerance of populations that are only compared
 
 
@@ -89,7 +90,7 @@ def environment_of(
         found = replace(still, sorted=True)
     else:
         found = trial.drift(found)
-        found = switched(tasks, trial.now, intercept, found, seed)
+        found = switched(tasks, trial.chosen[-1], intercept, found, seed)
     for centres in range(2, MOST + 1):
         gain = trial.around(centres)
         if not gain:
@@ -173,8 +174,9 @@ def _by_target(tasks: Tasks) -> bool:
         np.add.reduceat(y, starts) / tasks.lengths,
         *(f.reduceat(y, starts) for f in (np.minimum, np.maximum)),
     )
-    steps = np.diff(levels, axis=1)
-    return bool(max((steps >= 0).mean(axis=1).max(), (steps <= 0).mean(axis=1).max()) > EACH)
+    steps = np.sign(np.diff(levels, axis=1))
+    told = (steps != 0).sum(axis=1)  # the least of counts or ratings is nearly always the same
+    return bool((abs(steps.sum(axis=1)) > (2 * EACH - 1) * np.maximum(told, len(tasks) / 2)).any())
 
 
 class _Trial:
@@ -197,11 +199,12 @@ class _Trial:
         later = self._later(chain)
         best = later.mean(axis=1).argmin()
         # Of one centre from as many tasks as several are found from: those before the first block.
-        self.plain, self.alone = chain[best], later[best]
+        self.plain = chain[best]
+        (self.alone,), self.near = self._later([self.plain], TOLD), None
         self.made = [self.plain] * BLOCKS  # what was last estimated of the tasks before each block
         self.still = [self._play(0), *(self._try(STILL, b) for b in range(1, BLOCKS))]
         self.best = self.losses = np.concatenate(self.still)  # of every task that is tried
-        self.now, self.evidence = self.made[-1], self._evidence(self.plain)
+        self.chosen, self.evidence = [*self.made], self._evidence(self.plain)
 
     def drift(self, found: Environment) -> Environment:
         """Of the latest half, quarter, … of the tasks the one that is surely better and will be so
@@ -222,7 +225,7 @@ class _Trial:
             gain = self.losses - losses
             if surely(gain, loss) and self.ahead(gain) > least:
                 found = replace(tried, gain=float(gain.mean() / loss))
-                self.best, self.now = losses, self.made[-1]
+                self.best, self.chosen = losses, [*self.made]
         if found.window < 1:
             tried = replace(found, older=OLDER - found.older)
             newest = self.best[-len(self.still[-1]) :]
@@ -233,7 +236,7 @@ class _Trial:
             steady = surely(more, loss, LESS) and self.ahead(gain) > gain.mean() / 2
             if self.ahead(more) > 0 and (steady or not few):
                 found = replace(tried, gain=float(gain.mean() / loss))
-                self.best, self.now = losses, self.made[-1]
+                self.best, self.chosen = losses, [*self.made]
         return found
 
     def recent(self, tried: Environment, least: float) -> np.ndarray | None:
@@ -260,10 +263,13 @@ class _Trial:
         evidence = self._evidence(found)
         if not surely(evidence - self.evidence, 0.0):
             return 0.0
-        (losses,), loss = self._later([found]), self.alone.mean()
-        if not min((self.best - losses).mean(), (self.alone - losses).mean()) > WORTH * loss:
+        if self.near is None:  # what was best so far, where tasks have shown rows
+            played = zip(self.chosen, self.order, strict=True)
+            self.near = np.concatenate([losses_of(self.tasks, [p], o, TOLD)[0] for p, o in played])
+        (losses,), loss = self._later([found], TOLD), self.alone.mean()
+        if not min((self.near - losses).mean(), (self.alone - losses).mean()) > WORTH * loss:
             return 0.0
-        self.best, self.evidence = losses, evidence
+        self.near, self.evidence = losses, evidence
         return float(1 - losses.mean() / loss)
 
     def _evidence(self, found: Population) -> np.ndarray:
@@ -278,9 +284,10 @@ class _Trial:
         shares = np.log(np.maximum(found.shares, 1e-300))
         return np.logaddexp.reduce(likely + shares[:, None], axis=0)
 
-    def _later(self, found: list[Population]) -> np.ndarray:
+    def _later(self, found: list[Population], sizes: tuple[int, ...] = SIZES) -> np.ndarray:
         """Loss of every later task as each of some populations predicts it, [populations, P]."""
-        return losses_of(self.tasks, found, [rows for block in self.order for rows in block])
+        order = [rows for block in self.order for rows in block]
+        return losses_of(self.tasks, found, order, sizes)
 
     def _known(self, tried: Environment, block: int) -> Tasks:
         """The tasks before a block that count, or a share of them."""
@@ -328,14 +335,16 @@ def shuffled(tasks: Tasks, seed: int) -> list[np.ndarray]:
     return [first + rng.permutation(size) for first, size in starts]
 
 
-def losses_of(tasks: Tasks, found: list[Population], order: list[np.ndarray]) -> np.ndarray:
+def losses_of(
+    tasks: Tasks, found: list[Population], order: list[np.ndarray], sizes: tuple[int, ...] = SIZES
+) -> np.ndarray:
     """Loss of some tasks of two rows and more, as each population predicts them from the first rows
     of each, [populations, P].
     """
     own = [rows for rows in order if len(rows) >= 2]
     total, seen = np.zeros((len(found), len(own))), np.zeros(len(own))
     squared = isinstance(tasks.loss, Squared)
-    for n in SIZES:
+    for n in sizes:
         able = [i for i, rows in enumerate(own) if len(rows) >= n + max(1, n // 3)]
         if able:
             said = ask(tasks, found, [own[i] for i in able], n)
