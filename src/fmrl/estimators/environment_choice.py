@@ -33,12 +33,12 @@ from fmrl.estimators.averaging import loss_and_slope, moderated
 from fmrl.estimators.calibration import ask, spaced
 from fmrl.estimators.environment import STILL, Environment
 from fmrl.estimators.population import Population, around, by_output, estimate, families
+from fmrl.estimators.table_order import is_sorted
 
 LEAST = 40  # tasks; with fewer they are taken to stay where they are
 FEW = 15  # tasks of a window, at least
 TASKS = 600  # tried at most, evenly spaced …
 NUMBERS = 1 << 19  # … and no more than so many numbers, over all outputs
-FOLDS = 5  # of tasks, where a sum of columns is asked for their order
 BLOCKS, LATER = 3, 0.4  # the last 40 % of the tasks, in three blocks
 SURE, WORTH = 3.0, 0.01  # standard errors, and the share of the loss, that must be gained …
 LESS = 2.0  # … standard errors, where it is already known that tasks drift
@@ -46,9 +46,6 @@ MANY, RISK = 500, 0.03  # fewer tasks must gain that share, and older ones stay 
 SHARES = (1 / 2, 1 / 4, 1 / 8, 1 / 16)  # of the tasks before a block, the latest
 OLDER = 0.2  # of the tasks that count, from before the latest
 LAST, MUCH = 32, 0.2  # tasks, predicted from as many before them, and the gain of a sudden switch
-SORTED = 0.9  # of pairs of tasks: then a table is in the order of a column …
-JOINT = 0.99  # … and of several columns, such as indicators of a season
-EACH = 0.975  # of neighbours: then a table was sorted by y
 MOST = 5  # centres
 FAMILIES = ("none", "intercept", "alike", "full")  # of which the best is tried in every way
 SIZES = (0, 1, 4)  # rows shown …
@@ -86,7 +83,8 @@ def environment_of(
         return still
     most = max(LEAST, min(TASKS, int(NUMBERS * len(tasks) / (tasks.X.size * tasks.loss.outputs))))
     trial, found = _Trial(tasks, most, intercept, seed), still
-    if by_a_column(tasks.take(spaced(len(tasks), most)), extra + intercept):
+    few = tasks.take(spaced(len(tasks), most))
+    if is_sorted(few, int((1 - LATER) * len(few)), extra + intercept):
         found = replace(still, sorted=True)
     else:
         found = trial.drift(found)
@@ -135,48 +133,6 @@ def rough(
     where to, though it may be small beside what they differ by.
     """
     return estimate(tasks, family, intercept, start, tolerance=ROUGH, free=tasks.X.shape[1])
-
-
-def by_a_column(tasks: Tasks, others: int = 0) -> bool:
-    """Whether tasks are in the order of some column, so that drift could as well be that column:
-    in nine of ten pairs of an earlier and a later task, the later one has more of it, or less; or
-    in the order of a sum of columns, in 99 %, as one finds it from other tasks; or sorted by what
-    is to be predicted, which neighbours tell from a trend. The last ``others`` columns are not the
-    user's.
-    """
-    own = tasks.X[:, : tasks.X.shape[1] - others]
-    mean = np.add.reduceat(own, tasks.starts[:-1], axis=0) / tasks.lengths[:, None]
-    cut = int((1 - LATER) * len(tasks))
-
-    def later(values: np.ndarray) -> np.ndarray:
-        """In how many pairs the later task has more, of values [T, columns]."""
-        early, late = values[:cut, None], values[None, cut:]
-        return ((late > early) + 0.5 * (late == early)).mean(axis=(0, 1))
-
-    when, fold = np.linspace(-1.0, 1.0, len(tasks)), np.arange(len(tasks)) % FOLDS
-    off, joint = mean - mean.mean(axis=0), np.empty((len(tasks), 1))
-    for f in range(FOLDS):
-        some = off[fold != f]
-        slopes = np.linalg.solve(some.T @ some + np.eye(off.shape[1]), some.T @ when[fold != f])
-        joint[fold == f, 0] = off[fold == f] @ slopes
-    by_one = (np.abs(later(mean) - 0.5) > SORTED - 0.5).any()
-    return bool(by_one or later(joint)[0] > JOINT or _by_target(tasks))
-
-
-def _by_target(tasks: Tasks) -> bool:
-    """Whether tasks of a regression were sorted by their mean, or their rows by y, so that tasks
-    are in the order of their least or greatest.
-    """
-    if not isinstance(tasks.loss, Squared):
-        return False
-    y, starts = tasks.target[:, 0], tasks.starts[:-1]
-    levels = (
-        np.add.reduceat(y, starts) / tasks.lengths,
-        *(f.reduceat(y, starts) for f in (np.minimum, np.maximum)),
-    )
-    steps = np.sign(np.diff(levels, axis=1))
-    told = (steps != 0).sum(axis=1)  # the least of counts or ratings is nearly always the same
-    return bool((abs(steps.sum(axis=1)) > (2 * EACH - 1) * np.maximum(told, len(tasks) / 2)).any())
 
 
 class _Trial:
