@@ -384,3 +384,29 @@ def test_warnings_point_at_the_line_of_the_user_and_say_what_happens():
             call()
         ours = [w for w in caught if issubclass(w.category, fmrl.InputWarning)]
         assert {w.filename for w in ours} == {__file__}, message
+
+
+def test_a_model_says_when_it_is_given_rows_of_another_group():
+    X, y, task = table("regression")
+    frame = pd.DataFrame(X, columns=list("wxyz")).assign(shop=task)
+    est = new("regression").fit(frame, y, task="shop")
+    for model in (est.adapt(frame[:3], y[:3]), est.model(0), est.adapt_many(frame[:9], y[:9])[0]):
+        with pytest.warns(fmrl.InputWarning, match="rows of shop 2 are predicted by .* shop 0"):
+            model.predict(frame[10:12])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model.predict(frame[3:5])
+            model.predict(frame[10:12].drop(columns="shop"))
+
+
+def test_one_warning_does_not_hide_another():
+    X, y, task = table("regression")
+    frame = pd.DataFrame(X, columns=list("wxyz")).assign(shop=task)
+    est = new("regression").fit(frame, y, task="shop")
+    rows = frame[:1].drop(columns="shop")
+    for times in (2, 0):  # each is said once
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            est.predict(rows.assign(shop=99))
+            est.predict(rows)
+        assert len(told) == times

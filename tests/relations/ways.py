@@ -133,6 +133,7 @@ def look(case, model, **task):
     if case.classes is None:
         return said(case, predicted)
     said(case, model.decision_function(query, **task), predicted)
+    said(case, np.exp(model.predict_log_proba(query, **task)), predicted)
     return said(case, model.predict_proba(query, **task), predicted)
 
 
@@ -467,7 +468,8 @@ WAYS = {
     "fit by a column + adapt": Way(by_column, "Meta.fit"),
     "Pipeline + adapt": Way(in_pipeline, "fmrl.adapt"),
     "fit + predict": Way(lambda case, scratch: look(case, fitted(case)),
-                         "Meta.predict, Meta.predict_proba, Meta.decision_function"),
+                         "Meta.predict, Meta.predict_proba, Meta.predict_log_proba, "
+                         "Meta.decision_function"),
     "fit + predict a task seen": Way(seen, "Meta.model"),
     "fit + adapt + predict_interval": Way(intervals, "Meta.predict_interval"),
     "update": Way(updated, "Meta.update, Meta.learn_many, Meta.predict_many"),

@@ -543,6 +543,15 @@ def test_the_first_screen_says_what_to_do(lists, said):
     assert "Read lines for 0, 1 rows with care" in few
 
 
+@pytest.mark.parametrize(("given", "advised"), [(0.2, 0.3), (0.3, 0.5), (0.5, None)])
+def test_who_held_out_much_is_not_told_to_hold_out_as_much(given, advised):
+    facts = heldout_of(UNCLEAR, UNCLEAR, UNCLEAR) | {"data": {"holdout": given}}
+    page = Seen(report.render(facts)).words
+    found = re.search(r"--holdout ([0-9.]+) --out", page)
+    assert (found and float(found[1])) == advised
+    assert advised or "it takes more tasks" in page
+
+
 def test_the_gain_is_a_share_of_the_loss():
     assert "25 % less log-loss than one pooled model" in Seen(
         report.render(heldout_of(BETTER, BETTER))
@@ -589,6 +598,10 @@ def test_a_sudden_change_names_the_first_task_after_it():
     words = Seen(report.render({"title": "t", "similarity": found})).words
     assert "The first task after a change: shop 120." in words
     assert "Train again as new tasks come" in words
+    # Of a model that was found to be better off with all tasks that would be a contradiction.
+    still = {"coefficients": [], "kind": "stationary"}
+    page = report.render({"title": "t", "similarity": found, "learned": still})
+    assert "Train again as new tasks come" not in Seen(page).words
 
 
 def test_cells_of_stacked_tables_carry_their_column():

@@ -127,7 +127,7 @@ def train_command(
     if as_json:
         typer.echo(json.dumps(record, ensure_ascii=False))
     else:
-        _summary(record, out)
+        _summary(record, out, options.holdout)
 
 
 @contextmanager
@@ -151,9 +151,11 @@ def _watched(ray: bool) -> Iterator[tuple[Callable, Callable]]:
         yield nothing, nothing
 
 
-def _comparison(console: Console, heldout: dict[str, Any]) -> None:
-    """Scores on held-out tasks by shots, what stands beside them, and the verdict."""
-    from fmrl.report.facts import CHECKS, METRICS
+def _comparison(console: Console, heldout: dict[str, Any], share: float) -> None:
+    """Scores on held-out tasks, of which that share was asked for, by shots, what stands beside
+    them, and the verdict.
+    """
+    from fmrl.report.facts import CHECKS, METRICS, hold_out
     from fmrl.report.html import score
     from fmrl.report.verdict import verdict
 
@@ -176,12 +178,13 @@ def _comparison(console: Console, heldout: dict[str, Any]) -> None:
     answer, tone, reasons = verdict(heldout)  # type: ignore[arg-type]
     said = f"[bold]{escape(answer)}[/] {escape(reasons[0] if reasons else '')}"
     if tone in ("mixed", "unknown") and (few := heldout["tasks"]) < FEW:
-        more = "[bold]--holdout 0.3[/] holds out more"
-        said += f" {few:,} held-out task{'s are' if few != 1 else ' is'} few for a verdict: {more}."
+        said += f" {few:,} held-out task{'s are' if few != 1 else ' is'} few for a verdict"
+        option = hold_out(share)
+        said += f": [bold]{option}[/] holds out more." if option else "."
     console.print(said, highlight=False, soft_wrap=True)
 
 
-def _summary(record: dict[str, Any], out: Path) -> None:
+def _summary(record: dict[str, Any], out: Path, share: float) -> None:
     console, classes = Console(), record["classes"]
 
     def say(text: str) -> None:
@@ -202,7 +205,7 @@ def _summary(record: dict[str, Any], out: Path) -> None:
     say(f"TAR {record['tar'][1]:.4g}, {bound}; [bold]fmrl certify {run}[/] lists every bound")
     heldout = record["heldout"]
     if heldout["methods"]:
-        _comparison(console, heldout)
+        _comparison(console, heldout, share)
     elif record["heldout_tasks"]:
         say("the held-out tasks have too few rows to compare on")
     else:

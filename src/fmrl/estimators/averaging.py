@@ -71,6 +71,11 @@ def probabilities(z: np.ndarray, classes: int, sharpness: Any = 0.0) -> np.ndarr
     return np.where(plain, p / np.maximum(total, 1e-100), soft)
 
 
+def logarithms(p: np.ndarray) -> np.ndarray:
+    """Of probabilities; of 0 a finite one."""
+    return np.log(np.maximum(p, 1e-300))
+
+
 def loss_and_slope(
     z: np.ndarray, target: np.ndarray, squared: bool, sharpness: float = 0.0
 ) -> tuple[Any, Any]:

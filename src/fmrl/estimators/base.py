@@ -207,13 +207,13 @@ class Meta(TasksSeen):
         with self._lock:
             self._fitted()
             if not ready(self, X):
-                X, ids, _ = by_task(X, None, self._task_column)
+                rows, ids, _ = by_task(X, None, self._task_column)
                 if ids is not None and len(np.unique(task_ids(ids, len(ids)))) > 1:
                     fix = "adapt_many(X, y) gives a model for each of them"
                     raise FMRLError("these are rows of several tasks", fix=fix)
-                X = with_ids(X, getattr(self, "encoder_", None))
+                rows = with_ids(rows, getattr(self, "encoder_", None))
                 # The features must be those of fit.
-                validate_data(self, X, reset=False, skip_check_array=True)
+                validate_data(self, rows, reset=False, skip_check_array=True)
             prior = self.prior_
         return self._task_model(prior).fit(X, y, sample_weight)
 

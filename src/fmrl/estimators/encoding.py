@@ -145,7 +145,10 @@ def read(model: Any, X: Any) -> np.ndarray:
     if ready(model, X):
         return X
     encoder = getattr(model, "encoder_", None)
-    X = by_task(X, None, encoder.task if encoder else None)[0]
+    X, ids, column = by_task(X, None, encoder.task if encoder else None)
+    own = vars(model).get("_name")  # of a model of one task
+    if column is not None and own is not None and (others := ids[ids != own].tolist()):
+        warn(f"rows of {column} {others[0]!r} are predicted by the model of {column} {own!r}")
     options = {"ensure_min_samples": 0}
     rows = _numbers(model, X, _NOTHING, False, table_of(encoder), False, options)[0]
     return expanded(encoder, rows)

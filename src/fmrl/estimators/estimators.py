@@ -9,7 +9,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets, unique_labels
 
 from fmrl.errors import FMRLError
-from fmrl.estimators.averaging import probabilities
+from fmrl.estimators.averaging import logarithms, probabilities
 from fmrl.estimators.base import Meta
 from fmrl.estimators.encoding import checked
 from fmrl.estimators.inputs import as_numpy, back, positions, targets, weights
@@ -58,6 +58,7 @@ class MetaClassifier(ClassifierMixin, Meta):
 
     _task_model = TaskClassifier
     __metadata_request__predict_proba: ClassVar = {"task": True}
+    __metadata_request__predict_log_proba: ClassVar = {"task": True}
     __metadata_request__decision_function: ClassVar = {"task": True}
 
     def _check(self, X, y, sample_weight, task, reset, one=False):
@@ -90,6 +91,10 @@ class MetaClassifier(ClassifierMixin, Meta):
         """
         z, variance, place, prior = self._asked(X, task, spread=True)
         return back(prior.chances(z, variance, place), X)
+
+    def predict_log_proba(self, X: Any, task: Any = None) -> Any:
+        """Their logarithms; arguments as in `predict_proba`."""
+        return back(logarithms(as_numpy(self.predict_proba(X, task))), X)
 
     def predict(self, X: Any, task: Any = None) -> Any:
         """The most probable class [n] under the model of each row's task; arguments as in

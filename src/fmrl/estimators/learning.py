@@ -102,7 +102,7 @@ class Learning(Piloted):
         self._before = getattr(getattr(self, "_rows", None), "id", None)  # of an earlier store
         self._rows = TaskRows()
         self._opening = None
-        self._models, self._warned = Thetas(), False
+        self._models, self._warned = Thetas(), set()
 
     def _begin(self, tasks: Tasks, expected: int | None = None) -> None:
         """Choose coordinates and rule from these tasks, and start a run of ``expected`` tasks

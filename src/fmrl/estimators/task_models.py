@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.averaging import HUGE, LEVELS, margins, moderated, probabilities
+from fmrl.estimators.averaging import HUGE, LEVELS, logarithms, margins, moderated, probabilities
 from fmrl.estimators.calibration import Choice, Rule
 from fmrl.estimators.common import Answer
 from fmrl.estimators.coordinates import Coordinates
@@ -210,7 +210,8 @@ class _Linear(BaseEstimator):
         classes = self.prior.classes
         options = {"reset": True, "learn": False, "y_numeric": classes is None}
         options["ensure_min_samples"] = 0
-        X, y, _ = checked(self, X, y, **options)
+        X, y, ids = checked(self, X, y, **options)
+        self._name = None if ids is None or not len(ids) else np.asarray(ids).tolist()[0]
         weight, X, y = weighed(weights(sample_weight, X), X, y)
         y = y.astype(float) if classes is None else positions(y, classes)
         if len(y):
@@ -299,7 +300,7 @@ class TaskClassifier(ClassifierMixin, _Linear):
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Their logarithms."""
-        return back(np.log(np.maximum(as_numpy(self.predict_proba(X)), 1e-300)), X)
+        return back(logarithms(as_numpy(self.predict_proba(X))), X)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row, [n]."""

@@ -244,6 +244,7 @@ class TasksSeen(Learning):
     def _model_of(self, rows: Tasks, prior: Prior) -> Any:
         """The model of one task."""
         model = self._task_model(prior)
+        model._name = rows.names[0]
         model._adapt(rows)
         if hasattr(self, "feature_names_in_"):
             model.feature_names_in_ = self.feature_names_in_
@@ -260,7 +261,7 @@ class TasksSeen(Learning):
             X, task = read(self, X), _told(task) if many else task
             if task is None and self._task_column is not None:
                 what = f"X has no column {self._task_column!r}, which named the tasks in fit"
-                self._warn_of(f"{what}, and there is no task=")
+                self._warn_of("no column", f"{what}, and there is no task=")
             return self._answers(X, task_ids(task, len(X)), spread, warn=not many)
 
     def _answers(self, X: np.ndarray, ids: np.ndarray | None, spread: bool, warn: bool) -> Asked:
@@ -273,7 +274,7 @@ class TasksSeen(Learning):
             if warn and not known.all():
                 unknown = [names[i] for i in np.flatnonzero(~known)]
                 more = f", nor were {len(unknown) - 1} others" if len(unknown) > 1 else ""
-                self._warn_of(f"the task {unknown[0]!r} was not seen{more}")
+                self._warn_of("not seen", f"the task {unknown[0]!r} was not seen{more}")
         middle, k, w = prior.middle(), prior.loss.outputs, rows.shape[1]
         z, variance = np.empty((len(rows), k)), np.empty((len(rows), k)) if spread else None
         place, most = np.zeros(len(names), dtype=int), max(1, (1 << 21) // (k * w * w))
@@ -311,10 +312,10 @@ class TasksSeen(Learning):
                 place[known] = self.prior_.rule.places(rows.mass)
         return Posterior(theta, wide)
 
-    def _warn_of(self, what: str) -> None:
-        """Say once that rows are predicted by the population's model, and why."""
-        if not self._warned:
-            self._warned = True
+    def _warn_of(self, kind: str, what: str) -> None:
+        """Say that rows are predicted by the population's model, and why: once of each kind."""
+        if kind not in self._warned:
+            self._warned.add(kind)
             how = "adapt(X, y) uses its rows; in cross-validation FewShotSplit only holds tasks out"
             how += ", and FewShotScorer (or few_shot_score) reveals rows of them"
             warn(f"{what}: predicted as a task of which nothing is known; {how}")

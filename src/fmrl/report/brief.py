@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from fmrl.report.facts import METRICS, Data, Facts, HeldOut, called
+from fmrl.report.facts import METRICS, Data, Facts, HeldOut, called, hold_out
 from fmrl.report.heldout import tasks_scored
 from fmrl.report.html import as_number, count, details, escape, name, number, plural, table
 from fmrl.report.verdict import MATTERS, side, verdict
 
 FEW = 20  # tasks; a row of the table that rests on fewer is named
 USE = "<code>fmrl adapt RUN new.csv</code>, <code>fmrl predict RUN new.csv</code>"
-HOLD = "<code>fmrl train TABLE --task COLUMN --target COLUMN --holdout 0.3 --out RUN</code>"
+HOLD = "<code>fmrl train TABLE --task COLUMN --target COLUMN {} --out RUN</code>"
 SAID = {
     "better": ("checked", "better"),
     "worse": ("false", "worse"),
@@ -134,7 +134,7 @@ def next_steps(facts: Facts) -> list[str]:
     heldout, steps = facts.get("heldout"), []
     gains = _gains(heldout)
     if not gains:
-        steps.append(f"Measure it: hold out whole tasks, {HOLD}.")
+        steps.append(f"Measure it: hold out whole tasks, {HOLD.format('--holdout 0.3')}.")
     overall = {against: by_size.get(None, "unknown") for against, by_size in gains.items()}
     if overall and all(found == "better" for found in overall.values()):
         steps.append(f"Use it for new tasks: {USE}.")
@@ -153,7 +153,10 @@ def next_steps(facts: Facts) -> list[str]:
             better = "as good" if found == "same" else "better"
             steps.append(f"Prefer {other}: it is {better} here, and simpler.")
         elif found == "unclear":
-            steps.append(f"To tell it from {other}, hold out more tasks: {HOLD}.")
+            how = "it takes more tasks"
+            if option := hold_out(facts.get("data", {}).get("holdout", 0.0)):
+                how = f"hold out more tasks: {HOLD.format(option)}"
+            steps.append(f"To tell it from {other}, {how}.")
         if found == "better" and (behind := [k for k, v in known.items() if v == "worse"]):
             steps.append(f"With {', '.join(map(count, behind))} rows prefer {other}.")
     alike = facts.get("similarity", {})
@@ -165,7 +168,8 @@ def next_steps(facts: Facts) -> list[str]:
             "look like this, and so do tasks that are truly different."
         )
     drift = as_number(alike.get("environment", {}).get("drift", {}).get("p"))
-    if drift is not None and drift <= 0.03:
+    followed = facts.get("learned", {}).get("kind", "recent") == "recent"
+    if drift is not None and drift <= 0.03 and followed:
         steps.append("Train again as new tasks come: the tasks change over time (see below).")
     return steps
 

@@ -39,6 +39,7 @@ FAMILIES = {
     "apart alike": "in every column alike, without a mean",
     "apart full": "in any direction, without a mean",
 }
+SHARES = 0.3, 0.5  # of the tasks, held out: what is advised where fewer say too little
 Number = float | None
 Section = Literal["heldout", "learned", "curves", "guess", "similarity", "certificate", "run"]
 
@@ -56,6 +57,7 @@ class Data(TypedDict, total=False):
     kind: Literal["classification", "regression"]
     tasks: int  # training tasks
     heldout_tasks: int  # whole tasks never trained on
+    holdout: float  # which share of all tasks was asked for
     rows: int  # of the training tasks
     rows_per_task: tuple[int, float, int]  # least, median, most
     features: int
@@ -210,6 +212,15 @@ class Facts(TypedDict, total=False):
     bibtex: str  # instead of the paper's
     playground: str  # name of a file beside the page, with the run's tasks to play with
     missing: dict[Section, Missing]  # instead of the usual reasons
+
+
+def hold_out(share: float) -> str | None:
+    """The option that holds out more than this share of the tasks; None where half are held out.
+
+    >>> hold_out(0.2), hold_out(0.3), hold_out(0.5)
+    ('--holdout 0.3', '--holdout 0.5', None)
+    """
+    return next((f"--holdout {more}" for more in SHARES if more > share), None)
 
 
 def called(against: str) -> str:

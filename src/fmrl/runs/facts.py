@@ -93,7 +93,7 @@ def _facts(run: Run) -> report.Facts:
     names = pl.read_parquet(run.file(TASKS))["task"].to_list()
     sources = [d["name"] for d in record["data"]]
     data = {k: record[k] for k in ("kind", "tasks", "heldout_tasks", "rows", "rows_per_task")}
-    data |= {"features": len(record["features"])}
+    data |= {"features": len(record["features"]), "holdout": options.holdout}
     data |= {"source": ", ".join(sources[:3]) + (" …" if len(sources) > 3 else "")}
     data |= {"task_column": options.task, "target_column": options.target}
     if record["classes"] is not None:

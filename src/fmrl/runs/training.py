@@ -25,6 +25,7 @@ from fmrl.estimators.rows import joined
 from fmrl.estimators.running import WINDOW
 from fmrl.files import atomic, sha256, write
 from fmrl.records import record, write_json
+from fmrl.report.facts import hold_out
 from fmrl.runs import folder
 from fmrl.runs.evaluate import Heldout, Reservoir, evaluate
 from fmrl.runs.folder import Run, Settings
@@ -277,9 +278,10 @@ class Session:
             if len(held) * len(self.names) / max(seen, 1) > 1.5 * followed:
                 found["protocol"] += (
                     f", most of them older than the {followed:,.0f} that the model follows: the "
-                    "next tasks are likely to be predicted better (more are held out, and newer, "
-                    "with --holdout 0.3)"
+                    "next tasks are likely to be predicted better"
                 )
+                if option := hold_out(self.settings.options.holdout):
+                    found["protocol"] += f" (more are held out, and newer, with {option})"
         estimator.save(out / folder.MODEL)
         save_history(history, out / folder.HISTORY)
         columns = {
