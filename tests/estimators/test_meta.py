@@ -421,15 +421,15 @@ def test_weights_at_the_limit_give_finite_answers(make):
 
 def test_weights_that_sum_to_little_or_much_are_named():
     X, y, task = regression()
-    for each, count in ((1 / 360, "1"), (1e4, r"3.6e\+06")):
+    for each, count in ((1 / 360, "1"), (0.5, "180"), (1e4, r"3.6e\+06")):
         with pytest.warns(fmrl.InputWarning, match=f"360 rows count as {count}, .*average of 1"):
             reg = fmrl.MetaRegressor(common="linear").fit(X, y, task, np.full(360, each))
         with pytest.warns(fmrl.InputWarning, match="12 rows count as"):
             reg.partial_fit(X[:12], y[:12], sample_weight=np.full(12, each))
     with warnings.catch_warnings():
         warnings.simplefilter("error", fmrl.InputWarning)
-        half = np.repeat([0.0, 0.5], 180)  # rows that do not count are none of the average
-        fmrl.MetaRegressor(common="linear").fit(X, y, task, half)
+        some = np.repeat([0.0, 0.9], 180)  # rows that do not count are none of the average
+        fmrl.MetaRegressor(common="linear").fit(X, y, task, some)
 
 
 def test_rows_of_weight_zero_are_not_there():

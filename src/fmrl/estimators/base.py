@@ -71,7 +71,8 @@ class Meta(TasksSeen):
             y: Labels or numbers [n].
             task: Which task a row belongs to [n], or the name of the column of X that says so and
                 is then no feature; without it all rows are one task.
-            sample_weight: How much each row counts [n].
+            sample_weight: How much each row counts [n], 2 as two such rows. Let them average 1
+                where they only set rows against each other.
         """
         with self._lock, self._kept():
             X, y, weight, task = self._check(X, y, sample_weight, task, reset=True)

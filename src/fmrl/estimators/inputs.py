@@ -18,7 +18,7 @@ from fmrl.tables.any_table import is_gap
 
 _NUMBER = (Real, Decimal, np.bool_)
 LARGE = 1e12  # of a weight, and times the smallest: beyond, rounding loses what light rows say
-ODD = 0.1, 100.0  # mean weights beyond which rows hardly count, or drown what tasks share
+ODD = 0.8, 100.0  # mean weights beyond which tasks seem alike, or drown what they share
 
 
 def as_numpy(x: Any) -> Any:
