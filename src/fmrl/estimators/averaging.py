@@ -184,18 +184,20 @@ def best_weights(
 ) -> np.ndarray:  # fmt: skip
     """The weights with the least loss, drawn towards ``first``: exponentiated gradient."""
     count, how = sum(len(s.weight) for s in sheets), (moderation, squared, sharpness)
-    start = sum(float((task_losses(s, first, *how)[0]).sum()) for s in sheets) / count
-    unit = max(start, 1e-300) if squared else 1.0
+    products = sum(map(_products, sheets)) if squared else None
+
+    def summed(w: np.ndarray) -> tuple[float, np.ndarray]:
+        if products is not None:  # as weights sum to 1, up to what all slopes have in common
+            return float(w @ products @ w), 2 * products @ w
+        told = [task_losses(s, w, *how) for s in sheets]
+        return sum(float(losses.sum()) for losses, _ in told), sum(slopes for _, slopes in told)
+
+    unit = count * (max(summed(first)[0] / count, 1e-300) if squared else 1.0)
 
     def objective(w: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = 0.0, np.zeros_like(w)
-        for s in sheets:
-            losses, slopes = task_losses(s, w, *how)
-            value += float(losses.sum())
-            slope += slopes
-        far = np.log(w / first)
-        pull = DRAWN / count
-        return value / count / unit + pull * float(w @ far), slope / count / unit + pull * (far + 1)
+        far, pull = np.log(w / first), DRAWN / count
+        value, slope = summed(w)
+        return value / unit + pull * float(w @ far), slope / unit + pull * (far + 1)
 
     w, rate = first.copy(), 2.0
     value, slope = objective(w)
@@ -214,6 +216,12 @@ def best_weights(
             if rate < 1e-6:
                 break
     return w
+
+
+def _products(s: Answers) -> np.ndarray:
+    """Σ of the products of members' errors, [members, members]."""
+    off = (s.margins - s.target).reshape(len(s.margins), -1)
+    return (off * s.weight.ravel()) @ off.T
 
 
 def task_losses(

@@ -28,7 +28,7 @@ from fmrl.estimators.population import estimate
 
 FOLDS = 5  # of tasks, each answered by a model of the others
 ROWS, TASKS = 60, 6  # below, "auto" does not try trees
-HOPELESS = {False: (1.4, 1.0, 1.0), True: (1.08, 1.0, 1.0)}  # times it, above which none larger is
+HOPELESS = {False: (1.3, 1.0, 1.0), True: (1.08, 1.0, 1.0)}  # times it, above which none larger is
 NEAR = 1.02  # times the loss of a linear model, above which trees are not worth a column
 FAR = 8.0  # log-odds beyond are cut: a leaf of one class is not certain of it
 SIZES = ((50, 4), (200, 8), (200, 24))  # steps and leaves of boosted trees …
@@ -184,11 +184,11 @@ def makers(common: Any, classes: int) -> list[Fit]:
 
 
 def cross_fitted(
-    makes: list[Fit], tasks: Tasks, classes: int, most: np.ndarray | None = None
+    makes: list[Fit], tasks: Tasks, classes: int, plain: Plain | None = None
 ) -> tuple[np.ndarray, Answer] | None:
     """Columns [n, k] for the rows of some tasks, each answered without its own task, and the
-    answer that all rows give; None where some fold lacks a class or losses are above ``most`` [T],
-    of the tasks' rows summed. Of several ways the next is taken as long as it answers better.
+    answer that all rows give; None where some fold lacks a class or losses are above those of a
+    plain model. Of several ways the next is taken as long as it answers better.
     """
     y = tasks.target.argmax(axis=1) if tasks.target.shape[1] > 1 else tasks.target[:, 0]
     y = y.astype(int) if classes else y
@@ -197,21 +197,21 @@ def cross_fitted(
         return None
     weight, best = tasks.weight, None
     for make, hopeless in zip(makes, HOPELESS[bool(classes)], strict=False):
-        found = None
+        found, off = None, []
         for f in range(FOLDS):
             others, own = fold != f, fold == f
             heavy = None if weight is None else weight[others]
             said = make(tasks.X[others], y[others], heavy, classes).staged(tasks.X[own])
             found = np.empty((len(said), len(y), said.shape[2])) if found is None else found
             found[:, own] = said
-            if f == 0 and most is not None:  # the other folds would not make up for it
-                here = np.arange(0, len(tasks), FOLDS)
-                unit = max(float(most[here].max()), 1e-290)  # squares of losses can overflow
-                off = _sums(said, tasks.take(here)) / unit - hopeless * (most[here] / unit)
-                best_off = off[off.mean(axis=1).argmin()]
-                if best_off.mean() > 2 * best_off.std() / math.sqrt(len(here)):
-                    found = None
-                    break
+            if plain is None:
+                continue
+            losses = _sums(said, tasks.take(np.arange(f, len(tasks), FOLDS)))
+            off.append((losses - hopeless * plain(f)) / plain.unit)
+            least = min(np.concatenate(off, axis=1), key=np.mean)
+            if least.mean() > 2 * least.std() / math.sqrt(len(least)):
+                found = None  # the other folds would not make up for it
+                break
         if found is None:
             break
         losses = _sums(found, tasks).sum(axis=1)
@@ -219,9 +219,9 @@ def cross_fitted(
         if best is not None and losses[stage] >= best[0]:
             break
         best = float(losses[stage]), found[stage], make, stage
-        if most is not None and best[0] > hopeless * most.sum():
+        if plain is not None and best[0] > hopeless * plain.total:
             break
-    if best is None or (most is not None and best[0] > most.sum()):
+    if best is None or (plain is not None and best[0] > plain.total):
         return None
     _, column, make, stage = best
     return column, make(tasks.X, y, weight, classes).cut(stage)
@@ -255,7 +255,7 @@ def with_common(
     auto = isinstance(common, str)
     if auto and (len(tasks.X) < ROWS or len(tasks) < TASKS):
         return tasks, here, None
-    found = cross_fitted(makes, tasks, count, NEAR * _linear(tasks, here) if auto else None)
+    found = cross_fitted(makes, tasks, count, Plain(tasks, here) if auto else None)
     if found is None:
         return tasks, here, None
     g, answer = found
@@ -266,14 +266,34 @@ def with_common(
     return replace(tasks, X=np.hstack([tasks.X, g])), wide, answer
 
 
-def _linear(tasks: Tasks, here: Coordinates) -> np.ndarray:
-    """Summed losses of each task under one linear model for all, fitted without it, [T]."""
-    even, squared = here.tasks(tasks), isinstance(tasks.loss, Squared)
-    fold, found = np.arange(len(tasks)) % FOLDS, np.empty(len(tasks))
-    # Newton's method ends in the same place from anywhere, so all begin where all tasks end.
-    whole = None if squared else estimate(even, "none", here.constant > 0)
-    for f in range(FOLDS):
-        plain = estimate(even.take(np.flatnonzero(fold != f)), "none", here.constant > 0, whole)
-        own = even.take(np.flatnonzero(fold == f))
-        found[fold == f] = _sums(own.X @ plain.middle().theta[0].T, own)
-    return (here.unit**2 if squared else 1.0) * found
+class Plain:
+    """NEAR times the losses of each task under one linear model for all, fitted without its fold;
+    of a fold when it is asked for.
+    """
+
+    def __init__(self, tasks: Tasks, here: Coordinates):
+        self.even, self.intercept = here.tasks(tasks), here.constant > 0
+        squared = isinstance(tasks.loss, Squared)
+        self.level = NEAR * (here.unit**2 if squared else 1.0)
+        self.fold, self.folds = np.arange(len(tasks)) % FOLDS, dict[int, np.ndarray]()
+        # Newton's method ends in the same place from anywhere, so all begin where all tasks end.
+        self.whole = None if squared else estimate(self.even, "none", self.intercept)
+
+    def __call__(self, f: int) -> np.ndarray:
+        """Summed losses of the tasks of a fold."""
+        if f not in self.folds:
+            some = self.fold != f, self.fold == f
+            others, own = (self.even.take(np.flatnonzero(a)) for a in some)
+            model = estimate(others, "none", self.intercept, self.whole)
+            self.folds[f] = self.level * _sums(own.X @ model.middle().theta[0].T, own)
+        return self.folds[f]
+
+    @property
+    def unit(self) -> float:
+        """Of losses, whose squares could overflow."""
+        return max(float(self(0).max()), 1e-290)
+
+    @property
+    def total(self) -> float:
+        """Of all tasks."""
+        return float(sum(self(f).sum() for f in range(FOLDS)))

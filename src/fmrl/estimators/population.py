@@ -26,7 +26,7 @@ from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Tasks
 from fmrl.estimators.solving import Posterior
 from fmrl.estimators.solving import solved as all_at_once
-from fmrl.estimators.stacks import Members, Stack, pieces
+from fmrl.estimators.stacks import Members, Stack, pieces, shortened
 
 STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
 FEW = 12  # steps of all correlations of classes, at most: what more would find is noise
@@ -120,7 +120,7 @@ class Sums:
     def __init__(self, tasks: Tasks):
         self.squared, self.mass = isinstance(tasks.loss, Squared), tasks.mass
         self.fixed = constant(tasks)
-        self.parts = list(pieces(tasks, tasks.loss.outputs))
+        self.parts = list(pieces(shortened(tasks), tasks.loss.outputs))
         self.at: dict[tuple[int, int], Any] = {}  # by the stack, and by what p is
 
     def __call__(self, found: list[Gaussian], centres: int = 1) -> list[Moments]:
