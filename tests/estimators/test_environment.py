@@ -225,6 +225,33 @@ def test_a_trend_of_y_is_drift_however_steep():
     assert np.mean(off**2) < 3  # of all tasks: 21
 
 
+def test_intervals_allow_for_where_the_next_tasks_go():
+    """On a trend a task lies beyond all those it is predicted from: half of these, the later ones,
+    say by how much.
+    """
+    inside = []
+    for seed in range(4):
+        rng, tasks = np.random.default_rng(seed), np.arange(70)
+        X = rng.normal(size=(70, 8, 2))
+        y = X.sum(axis=-1) + (tasks / 6 + 0.5 * rng.normal(size=70))[:, None]
+        y += rng.normal(size=y.shape)
+        reg = fitted(X[:60], y[:60], binary=False)
+        assert reg.environment_.kind == "recent"
+        low, high = reg.predict_interval(X[60:].reshape(-1, 2), level=0.9).T
+        inside.append((low <= y[60:].ravel()) & (y[60:].ravel() <= high))
+    assert np.mean(inside) > 0.85
+
+
+def test_forty_tasks_are_enough_for_a_trend():
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        X, level = rng.normal(size=(40, 6, 2)), np.linspace(0, 10, 40)
+        y = X.sum(axis=-1) + level[:, None] + rng.normal(size=(40, 6))
+        assert fitted(X, y, binary=False).environment_.kind == "recent"
+        y -= level[:, None]
+        assert fitted(X, y, binary=False).environment_.kind == "stationary"
+
+
 def test_a_table_in_the_order_of_a_season_does_not_drift():
     """None of the indicators of a season is sorted; together they are."""
     rng, season = np.random.default_rng(0), np.repeat(np.arange(10), 16)

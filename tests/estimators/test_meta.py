@@ -4,6 +4,7 @@ import copy
 import pickle
 import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 import fmrl
 from fmrl.estimators import calibration, stacks
-from fmrl.estimators.averaging import Answers
+from fmrl.estimators.averaging import Answers, quantiles
 from fmrl.estimators.inputs import grouped
 from fmrl.estimators.rows_sqlite import SQLiteRows
 from fmrl.estimators.running import WINDOW
@@ -474,9 +475,9 @@ def test_every_row_counts_alike_in_an_interval_whoever_has_more_of_them():
     weight = np.array([[1.0, 0.0, 0.0], [1 / 3] * 3])  # of tasks with one row and with three
     z = np.array([[2.0, 0.0, 0.0], [1.0, -3.0, 4.0]])[..., None]
     sheet = Answers(z[None], np.ones((1, *z.shape)), np.zeros(z.shape), weight)
-    ratio, counts = calibration._widths(sheet, np.ones(1), 3.0)  # √(variance + noise) is 2
-    np.testing.assert_allclose(ratio, [1.0, 0.5, 1.5, 2.0])
-    np.testing.assert_allclose(counts, 1.0)
+    member = SimpleNamespace(noise=3.0)  # √(variance + noise) is 2
+    found = calibration._widths([sheet], (1.0,), [member])
+    np.testing.assert_allclose(found, quantiles(np.array([1.0, 0.5, 1.5, 2.0]), np.ones(4)))
 
 
 @pytest.mark.parametrize("stored", [None, True])

@@ -158,7 +158,7 @@ def _own(width: int, intercept: bool, extra: int) -> np.ndarray:
 
 
 def calibrate(
-    tasks: Tasks, learn: Members, seed: int, scoring: str | None = None
+    tasks: Tasks, learn: Members, seed: int, scoring: str | None = None, drift: bool = False
 ) -> tuple[list[Population], Rule]:
     """The members that some tasks give, and how to average them.
 
@@ -168,6 +168,7 @@ def calibrate(
         seed: Of the order in which rows are shown.
         scoring: One of `SCORES` instead of log-loss or squared error: then the average competes
             with each member by itself.
+        drift: Whether intervals are to cover tasks that lie further on than these.
     """
     squared = isinstance(tasks.loss, Squared)
     score = check_scoring(scoring, squared)
@@ -178,22 +179,34 @@ def calibrate(
         alone = tuple(float(m is plain) for m in every)
         return every, Rule((Choice(0, alone, 1.0, math.nan),))
     sheets = answers(tasks, learn, seed)
+    later = answers(tasks, learn, seed, later=True) if drift and squared else sheets
     found, sizes = [], sorted(sheets)
     favour = _favour(sheets[sizes[min(1, len(sizes) - 1)]], every, squared)
     # Rows count as much as their weights say, here and where a task looks its choice up.
     unit = 1.0 if tasks.weight is None else float(np.mean(tasks.weight))
     for n in sizes:
-        near = [sheets[k] for k in {n // 2, n, 2 * n} & set(sizes) if (k > 0) == (n > 0)]
+        near = _near(sheets, n)
         one = _choice(n, sheets[n], near, squared, every, score, favour)
+        if squared:
+            one = one._replace(errors=_widths(_near(later, n) or near, one.weights, every))
         found.append(one if unit == 1 else one._replace(rounds=n * unit))
     return every, Rule(tuple(found))
 
 
-def answers(tasks: Tasks, learn: Members, seed: int) -> dict[int, Answers]:
-    """What members that were estimated without a task say of it, by the number of rows shown."""
+def _near(sheets: dict[int, Answers], n: int) -> list[Answers]:
+    """Those of n rows, and of half and twice as many."""
+    return [sheets[k] for k in {n // 2, n, 2 * n} & set(sheets) if (k > 0) == (n > 0)]
+
+
+def answers(tasks: Tasks, learn: Members, seed: int, later: bool = False) -> dict[int, Answers]:
+    """What members that were estimated without a task say of it, by the number of rows shown: of
+    every task, or of the ``later`` half, by members of the earlier half.
+    """
     rng, count = np.random.default_rng(seed), len(tasks)
     folds = min(count, 4 if count < 60 else 3 if count < 200 else 2)
     fold = np.arange(count) % folds
+    if later:
+        folds, fold = 1, np.where(np.arange(count) < count // 2, 1, 0)
     enough = [(tasks.lengths >= n + max(1, n // 3)).sum() >= 2 for n in 2 ** np.arange(20)]
     sizes = [0, *(2 ** np.flatnonzero(enough)).tolist()]
     repeats = max(1, min(4, 200 // count))
@@ -268,7 +281,7 @@ def _choice(
     n: int, own: Answers, near: list[Answers], squared: bool, group: list[Population],
     scoring: str | None, favour: np.ndarray,
 ) -> Choice:  # fmt: skip
-    """Weights, moderation and widths for n rows."""
+    """Weights and moderation for n rows."""
     first = np.array([0.2 if m.family.endswith("none") and n else 1.0 for m in group])
     first *= favour
     weights, moderation, sharpness = first / first.sum(), 0.0, 0.0
@@ -285,19 +298,19 @@ def _choice(
         sharpness = best_sharpness(near, weights, moderation)
     losses, _ = task_losses(own, weights, moderation, squared, sharpness)
     score = -float(losses.mean())
-    errors: tuple[float, ...] = ()
-    if squared:
-        noise = sum(w * m.noise for w, m in zip(weights, group, strict=True))
-        some = zip(*(_widths(s, weights, noise) for s in near), strict=True)
-        errors = tuple(quantiles(*map(np.concatenate, some)))
-    return Choice(n, tuple(weights.tolist()), moderation, score, errors, sharpness)
+    return Choice(n, tuple(weights.tolist()), moderation, score, sharpness=sharpness)
 
 
-def _widths(s: Answers, weights: np.ndarray, noise: float) -> tuple[np.ndarray, np.ndarray]:
-    """Errors of held-out rows in predicted deviations, and how much each counts: rows, not tasks,
-    are to be covered.
+def _widths(
+    sheets: list[Answers], weights: tuple[float, ...], group: list[Population]
+) -> tuple[float, ...]:
+    """Quantiles at LEVELS of errors of held-out rows in predicted deviations. Rows count, not
+    tasks: they are to be covered.
     """
-    z, variance = averaged(s, weights)
-    ratio = np.abs(z - s.target)[..., 0] / np.sqrt(variance[..., 0] + noise)
-    there = s.weight > 0
-    return ratio[there], (s.weight * there.sum(axis=1, keepdims=True))[there]
+    noise, ratios, counts = sum(w * m.noise for w, m in zip(weights, group, strict=True)), [], []
+    for s in sheets:
+        z, variance = averaged(s, np.array(weights))
+        there = s.weight > 0
+        ratios.append((np.abs(z - s.target)[..., 0] / np.sqrt(variance[..., 0] + noise))[there])
+        counts.append((s.weight * there.sum(axis=1, keepdims=True))[there])
+    return tuple(quantiles(np.concatenate(ratios), np.concatenate(counts)))

@@ -36,7 +36,7 @@ from fmrl.estimators.population import Population, around, by_output, estimate, 
 from fmrl.estimators.table_order import is_sorted
 
 LEAST = 40  # tasks; with fewer they are taken to stay where they are
-FEW = 15  # tasks of a window, at least
+FEW = 12  # tasks of a window, at least: half of those before the later ones, of LEAST
 TASKS = 600  # tried at most, evenly spaced …
 NUMBERS = 1 << 19  # … and no more than so many numbers, over all outputs
 BLOCKS, LATER = 3, 0.4  # the last 40 % of the tasks, in three blocks

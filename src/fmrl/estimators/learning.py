@@ -162,9 +162,8 @@ class Learning(Piloted):
             extra = pilot.X.shape[1] - self._even.centre.size
         # Too few tasks for a mean in every one of many directions.
         apart = max(len(pilot), WIDE) <= pilot.X.shape[1]
-        group, rule = calibrate(
-            here.tasks(pilot), members(intercept, extra, found.centres, apart), seed, self.scoring
-        )
+        learn, drift = members(intercept, extra, found.centres, apart), found.kind == "recent"
+        group, rule = calibrate(here.tasks(pilot), learn, seed, self.scoring, drift)
         if common is not None and (plain := without_common(group, rule, intercept, extra)):
             (group, rule), here, common = plain, self._even, None
         known = classes, getattr(self, "encoder_", None), common, found
