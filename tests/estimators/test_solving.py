@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import expit
+from scipy.stats import multivariate_normal
 
 import fmrl
 from fmrl.core import posterior
@@ -12,7 +14,7 @@ from fmrl.estimators import stacks
 from fmrl.estimators.averaging import margins, moderated
 from fmrl.estimators.inputs import grouped
 from fmrl.estimators.population import Population, Sums, by_output, estimate
-from fmrl.estimators.solving import Posterior, asked, solved
+from fmrl.estimators.solving import Posterior, asked, evidence, solved
 
 from .data import classification, regression
 
@@ -26,17 +28,28 @@ def fitted(kind):
 
 
 def one_by_one(member, tasks):
-    """The same by the solver that estimates populations, a centre and an output at a time."""
+    """The same from the modes of `core.posterior`, a centre and an output at a time."""
     shape = (*member.mean.shape[:1], len(tasks), *member.mean.shape[1:])
     theta, likely = np.empty(shape), np.zeros(shape[:2])
-    wide = np.empty((*shape, shape[-1]))
+    wide, squared = np.empty((*shape, shape[-1])), isinstance(tasks.loss, fmrl.Squared)
     for k, view in enumerate(by_output(tasks)):
-        for c in range(len(member.mean)):
-            for stack in posterior.solved(posterior.stacked(view), member.gaussian(c, k)):
-                found, R = stack.fitted(), stack.R
-                theta[c, stack.part, k] = member.mean[c, k] + found.u @ R.T
-                wide[c, stack.part, k] = member.noise * (R @ found.spread @ R.T)
-                likely[c, stack.part] += found.evidence
+        for c, own in itertools.product(range(len(member.mean)), stacks.stacks(view)):
+            part, X, target, weight = own
+            gaussian, few = member.gaussian(c, k), view.take(np.arange(len(view))[part])
+            found = posterior.solved(posterior.stacked(few), gaussian)
+            R, y = found[0].R, target[..., 0]
+            u = np.concatenate([one.u for one in found])
+            u[np.concatenate([one.part for one in found])] = u.copy()
+            theta[c, part, k] = gaussian.mean + u @ R.T
+            z = np.einsum("bnw,bw->bn", X, theta[c, part, k])
+            p = expit(z)
+            W = weight if squared else weight * p * (1 - p)
+            _, s, V = np.linalg.svd(np.sqrt(W)[..., None] * (X @ R), full_matrices=False)
+            told = (V.swapaxes(1, 2) * (s**2 / (1 + s**2))[:, None]) @ V
+            wide[c, part, k] = member.noise * (R @ (np.eye(R.shape[1]) - told) @ R.T)
+            loss = (y - z) ** 2 / 2 if squared else np.logaddexp(0, z) - y * z
+            value = ((weight * loss).sum(axis=1) + (u**2).sum(axis=1) / 2) / member.noise
+            likely[c, part] -= value + np.log1p(s**2).sum(axis=1) / 2
     share = member.shares[:, None] * np.exp(likely - likely.max(axis=0))
     share = (share / share.sum(axis=0))[..., None, None]
     mean = (share * theta).sum(axis=0)
@@ -229,8 +242,33 @@ def test_how_likely_rows_are_is_bounded_from_below(deviation, right):
         covariance = np.diag([1e-12] * (width - 1) + [deviation**2])
         one = Population("full", np.zeros((1, 1, width)), covariance, 1.0, np.ones(1), 9)
         some = grouped(fmrl.Logistic(), X, np.array(right, float), None, None)
-        ((_, found),) = Sums(some).solved([one.gaussian(0, 0)])
-        assert exact - 0.1 < found.likely()[0, 0] < exact + 2e-3 * len(right)
+        assert exact - 0.1 < evidence(one, some)[0, 0] < exact + 2e-3 * len(right)
+
+
+def test_how_likely_rows_of_a_regression_are():
+    """Their normal density, with weights and with more and fewer rows than columns."""
+    reg, X, y, task = fitted("regression")
+    rng = np.random.default_rng(0)
+    for rows in (2, 12):
+        kept = np.arange(len(y)) % 12 < rows
+        weight = rng.choice([0.5, 1.0, 3.0], kept.sum())
+        for heavy in (None, weight):
+            some = grouped(fmrl.Squared(), X[kept], y[kept], heavy, task[kept])
+            here = reg.prior_.coordinates.tasks(some)
+            for one in reg.prior_.members:
+                found, w = evidence(one, here), here.weight
+                for t in range(0, len(here), 20):
+                    own = slice(*here.starts[t : t + 2])
+                    noise = np.ones(own.stop - own.start) if w is None else 1 / w[own]
+                    covariance = here.X[own] @ one.covariance @ here.X[own].T
+                    right = multivariate_normal(
+                        here.X[own] @ one.mean[0, 0], covariance + np.diag(one.noise * noise)
+                    ).logpdf(here.target[own, 0])
+                    # A weight is so many rows, of which each has its own constant.
+                    mass = np.zeros(1) if w is None else w[own] - 1
+                    level = np.log(2 * np.pi * one.noise) * mass.sum()
+                    level -= 0.0 if w is None else np.log(1 / w[own]).sum()
+                    np.testing.assert_allclose(found[0, t], right - (level / 2), rtol=1e-8)
 
 
 def test_a_task_does_not_depend_on_those_beside_it():

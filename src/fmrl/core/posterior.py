@@ -8,7 +8,6 @@ which tasks differ, so what all tasks share costs nothing.
 
 from __future__ import annotations
 
-import math
 from functools import reduce
 from operator import add
 from typing import Any, NamedTuple
@@ -38,14 +37,6 @@ class Moments(NamedTuple):
 
     def __add__(self, other: Any) -> Moments:  # type: ignore[override]
         return Moments(*(a + b for a, b in zip(self, other, strict=True)))
-
-
-class Fitted(NamedTuple):
-    """A stack of tasks at their MAP under a Gaussian."""
-
-    u: Array  # [B, r] θ = mean + R·u
-    spread: Array  # [B, r, r] covariance of u, in units of the noise
-    evidence: Array  # [B] log-likelihood of the rows without their parameters, Laplace's for others
 
 
 def root_of(gaussian: Gaussian) -> Array:
@@ -234,17 +225,3 @@ class _Stack:
         """Working rows of a loss with one output, [B, n, d]."""
         X = self.game.X
         return X if self.turn is None else self.turn[..., 0, :] * X
-
-    def fitted(self) -> Fitted:
-        """Where the tasks are, how surely, and how likely their rows were."""
-        xp, Z = self.xp, self.Z
-        eye = xp.eye(Z.shape[-1], dtype=Z.dtype, device=device(Z))
-        spread = eye - xp.matmul(T(Z), xp.matmul(self.inverse, Z)) if self.dual else self.inverse
-        logdet = xp.linalg.slogdet(self.inner)[1]
-        if not isinstance(self.game.loss, Squared):
-            return Fitted(self.u, spread, -self._value(self.u) - logdet / 2)
-        noise = self.gaussian.noise
-        squares = dot(self.r, self.r) - dot(self.aim, apply(T(Z), self.r))
-        mass = xp.asarray(self.mass, dtype=Z.dtype, device=device(Z))
-        level = mass * math.log(2 * math.pi * noise)
-        return Fitted(self.u, spread, -(squares / noise + logdet + level) / 2)

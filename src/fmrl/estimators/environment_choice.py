@@ -25,14 +25,14 @@ from typing import Any
 import numpy as np
 
 from fmrl.core.losses import Squared
-from fmrl.core.posterior import solved, stacked
 from fmrl.core.rules.moving import Window
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators.averaging import loss_and_slope, moderated
 from fmrl.estimators.calibration import ask, spaced
 from fmrl.estimators.environment import STILL, Environment
-from fmrl.estimators.population import Population, around, by_output, estimate, families
+from fmrl.estimators.population import Population, around, estimate, families
+from fmrl.estimators.solving import evidence
 from fmrl.estimators.table_order import is_sorted
 
 LEAST = 40  # tasks; with fewer they are taken to stay where they are
@@ -231,12 +231,7 @@ class _Trial:
     def _evidence(self, found: Population) -> np.ndarray:
         """Log-likelihood of the rows of every later task without its parameters."""
         later = self.tasks.take(np.concatenate(self.blocks))
-        likely = np.zeros((len(found.mean), len(later)))
-        for k, view in enumerate(by_output(later)):
-            stacks = stacked(view)
-            for c, own in enumerate(likely):
-                for one in solved(stacks, found.gaussian(c, k)):
-                    own[one.part] += one.fitted().evidence
+        likely = evidence(found, later)
         shares = np.log(np.maximum(found.shares, 1e-300))
         return np.logaddexp.reduce(likely + shares[:, None], axis=0)
 

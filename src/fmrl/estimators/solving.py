@@ -8,6 +8,7 @@ Gaussian instead (`stacks`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
@@ -104,6 +105,17 @@ def asked(
             said[member] = mean.swapaxes(-1, -2), wide.swapaxes(-1, -2)
     z, v = zip(*(said[m] for m in members), strict=True)
     return np.stack(z), np.stack(v)
+
+
+def evidence(member: Population, tasks: Tasks) -> np.ndarray:
+    """Log-likelihood of the rows of each task around each centre without its parameters, of classes
+    a lower bound; [centres, T].
+    """
+    beside, squared = _beside((member,)), isinstance(tasks.loss, Squared)
+    found = np.empty((len(member.mean), len(tasks)))
+    for part, *rows in pieces(tasks, beside.mean[..., 0].size):
+        found[:, part] = Stack(beside, *rows, squared).likely()
+    return found - squared * tasks.mass * math.log(2 * math.pi * member.noise) / 2
 
 
 def _groups(members: tuple[Population, ...], tasks: int) -> list[tuple[Population, ...]]:
