@@ -416,9 +416,10 @@ def stream(quick: bool) -> dict[str, Any]:
                     task.learn(x, label)
         return right
 
-    def theirs(model: Any, labels: list) -> int:
+    def theirs(model: Any, labels: list, anew: Callable[[], Any] | None = None) -> int:
         right = 0
         for X, y in zip(rows, labels, strict=True):
+            model = anew() if anew else model
             for x, label in zip(X, y, strict=True):
                 right += model.predict_one(x) == label
                 model.learn_one(x, label)
@@ -431,14 +432,21 @@ def stream(quick: bool) -> dict[str, Any]:
         past = np.concatenate([np.array(y) % classes for _, y in seen])
         clf = fmrl.MetaClassifier().fit(X, past, task=ids)
         one = "LogisticRegression" if classes == 2 else "OneVsRestClassifier(LogisticRegression)"
-        peer = linear_model.LogisticRegression()
-        peer = peer if classes == 2 else multiclass.OneVsRestClassifier(peer)
+
+        def peer(classes: int = classes) -> Any:
+            model = linear_model.LogisticRegression()
+            return model if classes == 2 else multiclass.OneVsRestClassifier(model)
+
         ways = {"t.predict(x), t.learn(x, y)": False, "t.play(x, y)": True}
         runners = {
             f"fmrl: {way}{', one task' * once}": (clf, partial(ours, labels, whole, once))
             for once in (False, True)
             for way, whole in ways.items()
-        } | {f"river: {one}": (peer, partial(theirs, labels=labels))}
+        }
+        runners |= {
+            f"river: {one}, a model a task": (None, partial(theirs, labels=labels, anew=peer)),
+            f"river: {one}": (peer(), partial(theirs, labels=labels)),
+        }
         names = ("predict, learn", "play", "one task", "one task, play")
         ratios = dict(zip(names, race(classes, runners).values(), strict=False))
         found[f"ratio, {classes} classes"] = ratios

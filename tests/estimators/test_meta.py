@@ -267,14 +267,14 @@ def test_labels_of_any_kind_and_tasks_that_lack_some():
 
 @pytest.mark.parametrize("make", [classification, regression])
 def test_weights_count_as_copies(make):
-    """In estimating how tasks differ, and in adapting; only which rows are shown in calibration
-    differs, and so the weights of the average."""
+    """In estimating how tasks differ, and in adapting. Which rows are shown in calibration differs,
+    and so the weights of the average; and trees, left out here, ask how many rows a leaf has."""
     X, y, task = make(tasks=20, rows=15)
     weight = np.random.default_rng(0).integers(1, 4, len(y))
     copies = np.repeat(np.arange(len(y)), weight)
     est = fmrl.MetaClassifier if make is classification else fmrl.MetaRegressor
-    a = est().fit(X, y, task=task, sample_weight=weight)
-    b = est().fit(X[copies], y[copies], task=task[copies])
+    a = est(common="linear").fit(X, y, task=task, sample_weight=weight)
+    b = est(common="linear").fit(X[copies], y[copies], task=task[copies])
     for one, two in zip(a.prior_.members, b.prior_.members, strict=True):
         np.testing.assert_allclose(one.mean, two.mean, rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(one.covariance, two.covariance, rtol=2e-6, atol=1e-6)

@@ -464,6 +464,26 @@ def test_a_round_that_is_stopped_leaves_a_stream_whole(classes, monkeypatch):
     np.testing.assert_array_equal(est._rows.take(["new"]).X, X[[0, 1, 2, 3, 4, 6]])
 
 
+@pytest.mark.parametrize("classes", [0, 2, 3])
+def test_a_stream_keeps_its_latest_rows(classes, monkeypatch):
+    """All of them up to a limit; the task's model is made of those."""
+    monkeypatch.setattr("fmrl.estimators.stream.KEPT", 6)
+    X, y, task = regression() if not classes else classification(classes=classes)
+    est = (fmrl.MetaClassifier if classes else fmrl.MetaRegressor)().fit(X, y, task=task)
+    stream = est.task(name="new")
+    for i in range(4):
+        stream.learn(X[i], y[i])
+    np.testing.assert_array_equal(stream.rows.X, X[:4])
+    for i in range(4, 9):
+        stream.learn(X[i], y[i])
+    assert stream.rounds == 9
+    stream.close()
+    rows = est._rows.take(["new"])
+    np.testing.assert_array_equal(rows.X, X[3:9])
+    found = est.adapt(X[3:9], y[3:9])
+    np.testing.assert_allclose(est.predict(X[:20], task=["new"] * 20), found.predict(X[:20]))
+
+
 def test_rows_are_asked_for_between_rounds():
     """Not in the middle of another thread's: rows came with the y of another."""
     X, y, task = regression(features=2)

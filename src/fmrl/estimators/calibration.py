@@ -168,7 +168,7 @@ def calibrate(
         seed: Of the order in which rows are shown.
         scoring: One of `SCORES` instead of log-loss or squared error: then the average competes
             with each member by itself.
-        drift: Whether intervals are to cover tasks that lie further on than these.
+        drift: Whether intervals are also to cover tasks that lie further on than these.
     """
     squared = isinstance(tasks.loss, Squared)
     score = check_scoring(scoring, squared)
@@ -179,7 +179,7 @@ def calibrate(
         alone = tuple(float(m is plain) for m in every)
         return every, Rule((Choice(0, alone, 1.0, math.nan),))
     sheets = answers(tasks, learn, seed)
-    later = answers(tasks, learn, seed, later=True) if drift and squared else sheets
+    later = answers(tasks, learn, seed, later=True) if drift and squared else {}
     found, sizes = [], sorted(sheets)
     favour = _favour(sheets[sizes[min(1, len(sizes) - 1)]], every, squared)
     # Rows count as much as their weights say, here and where a task looks its choice up.
@@ -188,7 +188,8 @@ def calibrate(
         near = _near(sheets, n)
         one = _choice(n, sheets[n], near, squared, every, score, favour)
         if squared:
-            one = one._replace(errors=_widths(_near(later, n) or near, one.weights, every))
+            widths = [_widths(s, one.weights, every) for s in (near, _near(later, n)) if s]
+            one = one._replace(errors=tuple(np.max(widths, axis=0).tolist()))
         found.append(one if unit == 1 else one._replace(rounds=n * unit))
     return every, Rule(tuple(found))
 

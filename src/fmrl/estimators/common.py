@@ -32,7 +32,7 @@ HOPELESS = {False: (1.3, 1.0, 1.0), True: (1.08, 1.0, 1.0)}  # times it, above w
 NEAR = 1.02  # times the loss of a linear model, above which trees are not worth a column
 FAR = 8.0  # log-odds beyond are cut: a leaf of one class is not certain of it
 SIZES = ((50, 4), (200, 8), (200, 24))  # steps and leaves of boosted trees …
-STAGE = 50  # … of which the first are taken, so many at a time, as long as they answer better
+STAGE = 10  # … of which the first are taken, so many at a time, as long as they answer better
 
 Answer = Any  # `Trees` or `Answers`: called, they give rows [n, f] their columns [n, k]
 Fit = Callable[[np.ndarray, np.ndarray, Any, int], Answer]  # X, y, weights, number of classes
