@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import fmrl
-from fmrl.estimators import calibration, stacks
+from fmrl.estimators import calibration, stack
 from fmrl.estimators.averaging import Answers, quantiles
 from fmrl.estimators.inputs import grouped
 from fmrl.estimators.rows_sqlite import SQLiteRows
@@ -155,7 +155,7 @@ def test_more_than_one_window_gives_the_same_as_run():
 def test_adapting_is_ftrl_in_the_learned_metric(make, monkeypatch):
     """Every member's model is the MAP under its Gaussian, which an independent solver finds, and
     the adapted model their average; of classes, if losses are not averaged."""
-    monkeypatch.setattr(stacks, "OVER", 0)
+    monkeypatch.setattr(stack, "OVER", 0)
     X, y, task = make()
     kind = fmrl.MetaClassifier if make is classification else fmrl.MetaRegressor
     est = kind(common="linear")

@@ -10,10 +10,11 @@ from scipy.stats import multivariate_normal
 
 import fmrl
 from fmrl.core import posterior
-from fmrl.estimators import stacks
+from fmrl.estimators import stack
 from fmrl.estimators.averaging import margins, moderated
 from fmrl.estimators.inputs import grouped
 from fmrl.estimators.population import Population, Sums, by_output, estimate
+from fmrl.estimators.side_by_side import stacks
 from fmrl.estimators.solving import Posterior, asked, evidence, solved
 
 from .data import classification, regression
@@ -33,7 +34,7 @@ def one_by_one(member, tasks):
     theta, likely = np.empty(shape), np.zeros(shape[:2])
     wide, squared = np.empty((*shape, shape[-1])), isinstance(tasks.loss, fmrl.Squared)
     for k, view in enumerate(by_output(tasks)):
-        for c, own in itertools.product(range(len(member.mean)), stacks.stacks(view)):
+        for c, own in itertools.product(range(len(member.mean)), stacks(view)):
             part, X, target, weight = own
             gaussian, few = member.gaussian(c, k), view.take(np.arange(len(view))[part])
             found = posterior.solved(posterior.stacked(few), gaussian)
@@ -61,8 +62,8 @@ def one_by_one(member, tasks):
 @pytest.fixture
 def at_the_mode(monkeypatch):
     """Where `core.posterior` is, and as near to it."""
-    monkeypatch.setattr(stacks, "OVER", 0)
-    monkeypatch.setattr(stacks, "CLOSE", 1e-5)
+    monkeypatch.setattr(stack, "OVER", 0)
+    monkeypatch.setattr(stack, "CLOSE", 1e-5)
 
 
 def near(found, right):
@@ -210,7 +211,7 @@ def test_a_task_is_the_gaussian_nearest_to_its_posterior(rows, deviation, off, m
     prior = Population("full", mean[None, None], H, 1.0, np.ones(1), 9)
     some = grouped(fmrl.Logistic(), X, y, None, None)
     quick = prior.adapt(some, spread=True)
-    monkeypatch.setattr(stacks, "OVER", 50)
+    monkeypatch.setattr(stack, "OVER", 50)
     found = prior.adapt(some, spread=True)
     nodes, shares = np.polynomial.hermite_e.hermegauss(60)
 
@@ -296,7 +297,7 @@ def test_the_regret_of_playing_nearest_gaussians_is_bounded(rows, monkeypatch):
     """Each row predicted from those before it, against any u: ½‖u − m‖² + Σ (⅛ + ½s²)‖x‖², all in
     the prior's metric; a fifth of that would not do.
     """
-    monkeypatch.setattr(stacks, "OVER", 25)
+    monkeypatch.setattr(stack, "OVER", 25)
     rng, width, share = np.random.default_rng(rows), 3, []
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     for _ in range(30):

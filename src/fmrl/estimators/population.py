@@ -24,9 +24,10 @@ from fmrl.core.marginal import climb, first_guess, shrunk
 from fmrl.core.posterior import Moments, root_of
 from fmrl.core.prior import Gaussian
 from fmrl.core.tasks import Tasks
+from fmrl.estimators.side_by_side import pieces, shortened
 from fmrl.estimators.solving import Posterior
 from fmrl.estimators.solving import solved as all_at_once
-from fmrl.estimators.stacks import Members, Stack, pieces, shortened
+from fmrl.estimators.stack import Members, Stack
 
 STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
 FEW = 12  # steps of all correlations of classes, at most: what more would find is noise

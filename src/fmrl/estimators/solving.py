@@ -3,7 +3,7 @@
 For a squared loss this is the MAP of `core.posterior` (a test holds them together) without the cost
 of going through the members, outputs and centres one after another: a service asks for one task at
 a time, or for thousands with a few rows each. Classes are solved at the mean of the nearest
-Gaussian instead (`stacks`).
+Gaussian instead (`stack`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import numpy as np
 from fmrl.core.losses import Squared
 from fmrl.core.posterior import root_of
 from fmrl.core.tasks import Tasks
-from fmrl.estimators.stacks import Members, Stack, pieces, stacks
+from fmrl.estimators.side_by_side import pieces, stacks
+from fmrl.estimators.stack import Members, Stack
 from fmrl.estimators.systems import MANY
 
 if TYPE_CHECKING:

@@ -91,8 +91,7 @@ class OpenTask:
         self._start(state.phi)
         self._squares = None if setting.observes is None else np.zeros_like(self._total)
         self._side: np.ndarray | None = None  # what is known of the task since its first row
-        # The row looked at last, as it was given and in the user's units (what was found of it is
-        # in ``_found``): neither after something was learned.
+        # The row looked at last (``_found`` is of it), unless something was learned since.
         self._given: ndarray | None = None
         self._raw: bytes | None = None
         self._kept: deque[tuple[Any, float]] = deque(maxlen=KEPT)  # rows, and their targets
