@@ -6,7 +6,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.neighbors import KNeighborsRegressor
 
 import fmrl
-from fmrl.estimators.common import Trees
+from fmrl.estimators.common import Trees, boosted
 
 
 def bent(tasks=60, rows=12, seed=0, binary=False):
@@ -28,6 +28,28 @@ def test_trees_answer_as_the_model_they_come_from(classes):
     expected = model.decision_function(X) if classes else model.predict(X)
     np.testing.assert_allclose(trees(X), expected.reshape(len(X), -1), atol=1e-12)
     np.testing.assert_allclose(trees(X[:1]), trees(X)[:1])
+
+
+@pytest.mark.parametrize("classes", [0, 2, 3])
+def test_trees_of_weighted_rows(classes):
+    """Rows go to bins here and not in scikit-learn: with weights of 1 trees are those of rows
+    without weights, whatever the units; a region of heavy rows is fitted better."""
+    X, y, _ = bent()
+    X[:, 2] = np.round(X[:, 2])  # few values
+    y = np.digitize(y, [0.5, 2.0][: classes - 1]) if classes else y
+    fit, new = boosted(20, 8), bent(seed=1)[0]
+    plain = fit(X, y, None, classes)
+    np.testing.assert_allclose(fit(X, y, np.ones(len(y)), classes)(new), plain(new), atol=1e-12)
+    wide = X * [1e-6, 1.0, 1e9] + [1e3, 0.0, 0.0]
+    moved = fit(wide, y, np.ones(len(y)), classes)(new * [1e-6, 1.0, 1e9] + [1e3, 0.0, 0.0])
+    assert np.mean(np.abs(moved - plain(new)) > 1e-9) < 0.02  # but for values between two rows
+    there = X[:, 0] > 1
+    heavy = fit(X, y, np.where(there, 100.0, 0.01), classes)(X[there])
+    if classes == 0:
+        off = [np.mean((said[:, 0] - y[there]) ** 2) for said in (heavy, plain(X[there]))]
+        assert off[0] < off[1] / 2
+    else:
+        assert np.abs(heavy - plain(X[there])).mean() > 0.1
 
 
 @pytest.mark.parametrize("binary", [True, False])

@@ -31,6 +31,7 @@ ROWS, TASKS = 60, 6  # below, "auto" does not try trees
 HOPELESS = {False: (1.3, 1.0, 1.0), True: (1.08, 1.0, 1.0)}  # times it, above which none larger is
 NEAR = 1.02  # times the loss of a linear model, above which trees are not worth a column
 FAR = 8.0  # log-odds beyond are cut: a leaf of one class is not certain of it
+BINS = 255  # of a column, between which boosted trees choose
 SIZES = ((50, 4), (200, 8), (200, 24))  # steps and leaves of boosted trees …
 STAGE = 10  # … of which the first are taken, so many at a time, as long as they answer better
 
@@ -99,8 +100,10 @@ class Trees:
         return np.clip(out, -self.most, self.most)
 
     @classmethod
-    def of(cls, model: Any, most: float) -> Trees:
-        """The trees of a fitted HistGradientBoosting model without categories."""
+    def of(cls, model: Any, most: float, edges: np.ndarray | None = None) -> Trees:
+        """The trees of a fitted HistGradientBoosting model without categories; of one that was
+        fitted to `binned` rows, in place of these.
+        """
         grown = [(k, tree.nodes) for step in model._predictors for k, tree in enumerate(step)]
         size = max(len(nodes) for _, nodes in grown)
         parts = {name: np.zeros((len(grown), size)) for name in ("threshold", "value")}
@@ -115,6 +118,10 @@ class Trees:
             parts["value"][t, :n] = nodes["value"]
             for side in ("left", "right"):
                 parts[side][t, :n] = np.where(leaf, here, nodes[side])
+        if edges is not None:
+            asks = np.isfinite(parts["threshold"])
+            bins = parts["threshold"][asks].astype(np.intp)
+            parts["threshold"][asks] = edges[parts["feature"][asks], bins]
         depth = max(int(nodes["depth"].max()) for _, nodes in grown)
         output = np.array([k for k, _ in grown])
         base = np.asarray(model._baseline_prediction, dtype=float).ravel()
@@ -155,11 +162,31 @@ def boosted(steps: int, leaves: int) -> Fit:
             max_iter=steps, learning_rate=0.1, max_leaf_nodes=leaves,
             min_samples_leaf=_leaf(len(X)), l2_regularization=1.0, early_stopping=False,
         )  # fmt: skip
+        edges = None
+        if weight is not None:
+            X, edges = binned(X)
         with np.errstate(over="ignore", invalid="ignore"):  # of huge numbers, refused later
             model.fit(X, y, sample_weight=weight)
-        return Trees.of(model, FAR if classes else math.inf)
+        return Trees.of(model, FAR if classes else math.inf, edges)
 
     return fit
+
+
+def binned(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """In which bin of its column a number lies, [n, f], and where bins end, [f, BINS]. Between
+    quantiles that do not count weights: those that do take scikit-learn 50 ms a column.
+    """
+    codes, edges = np.empty(X.shape), np.full((X.shape[1], BINS), np.inf)
+    for own, column, ends in zip(codes.T, X.T, edges, strict=True):
+        values = np.unique(column)
+        if len(values) > BINS:
+            shares = np.linspace(0, 100, BINS + 1)[1:-1]
+            found = np.unique(np.percentile(column, shares, method="averaged_inverted_cdf"))
+        else:
+            found = values[:-1] / 2 + values[1:] / 2
+        ends[: len(found)] = found
+        own[:] = np.searchsorted(found, column)
+    return codes, edges
 
 
 def _leaf(rows: int) -> int:
