@@ -467,6 +467,9 @@ def test_wrong_tables(tmp_path):
     with pytest.raises(TableError, match="cannot be read"):
         given = {"task": "t", "target": "y", "features": ["t"], "one_class": "keep"}
         list(tasks_from_frame(tmp_path / "x.csv", **given))
+    (tmp_path / "s.csv").write_text("t;y\n1;2\n")
+    with pytest.raises(TableError, match="are values separated by ';'"):
+        tasks_from_frame(tmp_path / "s.csv", task="t", target="y")
     (tmp_path / "x.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(TableError, match="cannot be read"):
         tasks_from_frame(tmp_path / "x.parquet", task="t", target="y")

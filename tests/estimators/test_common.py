@@ -1,8 +1,12 @@
 """A common part that need not be linear, intervals, and probabilities that are right on average."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from sklearn.neighbors import KNeighborsRegressor
 
 import fmrl
@@ -31,13 +35,22 @@ def test_trees_answer_as_the_model_they_come_from(classes):
 
 
 @pytest.mark.parametrize("classes", [0, 2, 3])
+def test_fewer_stages_are_the_first_of_many(classes):
+    X, y, _ = bent()
+    y = np.digitize(y, [0.5, 2.0][: classes - 1]) if classes else y
+    few, many = (boosted(60, 4)(X, y, None, classes, stages) for stages in (2, 100))
+    assert len(many.feature) == 3 * len(few.feature)
+    np.testing.assert_array_equal(many.cut(1)(X), few(X))
+
+
+@pytest.mark.parametrize("classes", [0, 2, 3])
 def test_trees_of_weighted_rows(classes):
     """Rows go to bins here and not in scikit-learn: with weights of 1 trees are those of rows
     without weights, whatever the units; a region of heavy rows is fitted better."""
     X, y, _ = bent()
     X[:, 2] = np.round(X[:, 2])  # few values
     y = np.digitize(y, [0.5, 2.0][: classes - 1]) if classes else y
-    fit, new = boosted(20, 8), bent(seed=1)[0]
+    fit, new = partial(boosted(20, 8), stages=2), bent(seed=1)[0]
     plain = fit(X, y, None, classes)
     np.testing.assert_allclose(fit(X, y, np.ones(len(y)), classes)(new), plain(new), atol=1e-12)
     wide = X * [1e-6, 1.0, 1e9] + [1e3, 0.0, 0.0]
@@ -147,6 +160,20 @@ def test_probabilities_are_right_on_average():
     bins = np.digitize(said, np.linspace(0, 1, 11)[1:-1])
     error = sum(abs((said - true)[bins == i].sum()) for i in range(10)) / len(said)
     assert error < 0.06
+
+
+def test_the_pooled_model_is_found_where_it_says_most_without_rows():
+    """Shops of many sizes sell more on some days: members that expect shops to differ are unsure
+    without rows, and weights between them and the pooled model are worse than either."""
+    rng, tasks, rows = np.random.default_rng(1), 500, 12
+    task = np.repeat(np.arange(tasks), rows)
+    y = (rng.random(len(task)) < 0.3).astype(int)
+    X = (8 * y + rng.normal(0, 6, tasks)[task] + rng.normal(0, 3, len(task)))[:, None]
+    seen = task < 400
+    clf = fmrl.MetaClassifier(common="linear").fit(X[seen], y[seen], task=task[seen])
+    pooled = LogisticRegression().fit(X[seen], y[seen])
+    ours, theirs = (log_loss(y[~seen], m.predict_proba(X[~seen])) for m in (clf, pooled))
+    assert ours < theirs + 0.003
 
 
 def test_columns_that_do_not_vary_within_tasks_have_no_slope_of_their_own():

@@ -386,6 +386,31 @@ def test_warnings_point_at_the_line_of_the_user_and_say_what_happens():
         assert {w.filename for w in ours} == {__file__}, message
 
 
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_task_by_the_same_name_of_another_kind_is_named(stored, tmp_path):
+    """Ids from a CSV file or JSON are text where those of fit were numbers, or the other way."""
+    X, y, task = regression(tasks=20)
+    given = {"store": str(tmp_path / "a.sqlite")} if stored else {}
+    reg = fmrl.MetaRegressor(**given).fit(X, y, task=task)
+    with pytest.warns(fmrl.InputWarning, match="'3' was not seen, but 3, a number, is known"):
+        reg.predict(X[:1], task=["3"])
+    with pytest.warns(fmrl.InputWarning, match="'4' is new, but 4, a number, is known"):
+        reg.update(X[:2], y[:2], task="4")
+    text = fmrl.MetaRegressor().fit(X, y, task=task.astype(str))
+    with pytest.warns(fmrl.InputWarning, match="3 was not seen, but '3', text, is known"):
+        text.predict(X[:1], task=[3])
+    with pytest.warns(fmrl.InputWarning, match="'new' was not seen: predicted"):
+        fmrl.MetaRegressor().fit(X, y, task=task).predict(X[:1], task=["new"])
+
+
+def test_one_row_that_is_no_table_is_named():
+    X, y, task = regression(tasks=20)
+    reg = fmrl.MetaRegressor().fit(X, y, task=task)
+    for call in (lambda: reg.adapt(X[0], y[0]), lambda: reg.update(X[0], y[0], task="a")):
+        with pytest.raises(ValueError, match="Expected 2D array"):
+            call()
+
+
 def test_a_model_says_when_it_is_given_rows_of_another_group():
     X, y, task = table("regression")
     frame = pd.DataFrame(X, columns=list("wxyz")).assign(shop=task)

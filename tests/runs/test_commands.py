@@ -157,6 +157,16 @@ def test_train_warns_of_ids_and_says_when_held_out_tasks_are_few(shop, monkeypat
     assert "warning: " not in told and "are few" not in told
 
 
+def test_train_warns_where_every_row_is_a_task(shop, monkeypatch):
+    monkeypatch.chdir(shop)
+    pl.read_csv("visits.csv").with_row_index("visit").write_csv("rows.csv")
+    words = TRAIN.replace("visits", "rows").replace("--task shop --target sold --out x", "")
+    words += "--target price --kind regression --out alone --task "
+    assert "is --task the id of a row?" in invoke(*words.split(), "visit")[1]
+    told = invoke(*words.replace("alone", "shops").split(), "shop")[1]
+    assert "is --task the id" not in told and "tasks" in told
+
+
 def test_train_leaves_out_texts_that_name_rows_as_the_estimators_do(shop, monkeypatch):
     monkeypatch.chdir(shop)
     frame = pl.read_csv("visits.csv")

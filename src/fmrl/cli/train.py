@@ -200,6 +200,8 @@ def _summary(record: dict[str, Any], out: Path, share: float) -> None:
             say(f"[yellow]skipped[/] {escape(place['where'])}: {escape(place['what'])}")
         if len(record["skipped"]) > 10:
             say(f"… and {len(record['skipped']) - 10:,} more places, in the record")
+    if record["tasks"] == record["rows"] >= 20:
+        say("[yellow]warning:[/] every row is a task of its own: is --task the id of a row?")
     run = escape(str(out))
     bound = f"at most {record['bound']:.4g} by the per-task sum"
     say(f"TAR {record['tar'][1]:.4g}, {bound}; [bold]fmrl certify {run}[/] lists every bound")

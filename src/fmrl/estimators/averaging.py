@@ -5,6 +5,7 @@ under which their average has the least loss.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -182,7 +183,10 @@ def best_weights(
     sheets: list[Answers], first: np.ndarray, moderation: float, squared: bool,
     sharpness: float = 0.0,
 ) -> np.ndarray:  # fmt: skip
-    """The weights with the least loss, drawn towards ``first``: exponentiated gradient."""
+    """The weights with the least loss, drawn towards ``first``: exponentiated gradient from there.
+    With classes members that disagree make the average unsure of itself, so that the loss may have
+    several minima: where one member alone has less, from near it too.
+    """
     count, how = sum(len(s.weight) for s in sheets), (moderation, squared, sharpness)
     products = sum(map(_products, sheets)) if squared else None
 
@@ -199,7 +203,21 @@ def best_weights(
         value, slope = summed(w)
         return value / unit + pull * float(w @ far), slope / unit + pull * (far + 1)
 
-    w, rate = first.copy(), 2.0
+    best = _descended(objective, first)
+    if squared:
+        return best[0]
+    alone = 0.95 * np.eye(len(first)) + 0.05 * first
+    near = min(alone, key=lambda w: objective(w)[0])
+    if objective(near)[0] < best[1]:
+        best = min(best, _descended(objective, near), key=lambda found: found[1])
+    return best[0]
+
+
+def _descended(
+    objective: Callable[[np.ndarray], tuple[float, np.ndarray]], w: np.ndarray
+) -> tuple[np.ndarray, float]:
+    """A minimum over weights that sum to 1, and its value."""
+    rate = 2.0
     value, slope = objective(w)
     for _ in range(100):
         step = np.clip(-rate * (slope - slope @ w), -3, 3)
@@ -215,7 +233,7 @@ def best_weights(
             rate /= 3
             if rate < 1e-6:
                 break
-    return w
+    return w, value
 
 
 def _products(s: Answers) -> np.ndarray:

@@ -71,8 +71,8 @@ class Meta(TasksSeen):
             y: Labels or numbers [n].
             task: Which task a row belongs to [n], or the name of the column of X that says so and
                 is then no feature; without it all rows are one task.
-            sample_weight: How much each row counts [n], 2 as two such rows. Let them average 1
-                where they only set rows against each other.
+            sample_weight: How much each row counts [n], 2 in a task's model as two such rows. Let
+                them average 1 where they only set rows against each other.
         """
         with self._lock, self._kept():
             X, y, weight, task = self._check(X, y, sample_weight, task, reset=True)
@@ -213,8 +213,8 @@ class Meta(TasksSeen):
                     fix = "adapt_many(X, y) gives a model for each of them"
                     raise FMRLError("these are rows of several tasks", fix=fix)
                 rows = with_ids(rows, getattr(self, "encoder_", None))
-                # The features must be those of fit.
-                validate_data(self, rows, reset=False, skip_check_array=True)
+                if getattr(rows, "ndim", 2) > 1:  # the features must be those of fit
+                    validate_data(self, rows, reset=False, skip_check_array=True)
             prior = self.prior_
         return self._task_model(prior).fit(X, y, sample_weight)
 

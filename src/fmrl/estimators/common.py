@@ -34,9 +34,10 @@ FAR = 8.0  # log-odds beyond are cut: a leaf of one class is not certain of it
 BINS = 255  # of a column, between which boosted trees choose
 SIZES = ((50, 4), (200, 8), (200, 24))  # steps and leaves of boosted trees …
 STAGE = 10  # … of which the first are taken, so many at a time, as long as they answer better
+ALL = 1 << 20  # stages
 
 Answer = Any  # `Trees` or `Answers`: called, they give rows [n, f] their columns [n, k]
-Fit = Callable[[np.ndarray, np.ndarray, Any, int], Answer]  # X, y, weights, number of classes
+Fit = Callable[..., Answer]  # X, y, weights, number of classes, stages that are needed
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,12 +155,14 @@ class Answers:
 def boosted(steps: int, leaves: int) -> Fit:
     """How to fit boosted trees of one size."""
 
-    def fit(X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, classes: int) -> Answer:
+    def fit(
+        X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, classes: int, stages: int
+    ) -> Answer:
         from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
         kind = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
         model = kind(
-            max_iter=steps, learning_rate=0.1, max_leaf_nodes=leaves,
+            max_iter=min(steps, stages * STAGE), learning_rate=0.1, max_leaf_nodes=leaves,
             min_samples_leaf=_leaf(len(X)), l2_regularization=1.0, early_stopping=False,
         )  # fmt: skip
         edges = None
@@ -203,7 +206,7 @@ def makers(common: Any, classes: int) -> list[Fit]:
         what = f"common must be 'auto', 'linear' or a scikit-learn {kind}, not {common!r}"
         raise FMRLError(what)
 
-    def fit(X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, classes: int) -> Answer:
+    def fit(X: np.ndarray, y: np.ndarray, weight: Any, classes: int, stages: int) -> Answer:
         more = {} if weight is None else {"sample_weight": weight}
         return Answers(clone(common).fit(X, y, **more))
 
@@ -224,16 +227,19 @@ def cross_fitted(
         return None
     weight, best = tasks.weight, None
     for make, hopeless in zip(makes, HOPELESS[bool(classes)], strict=False):
-        found, off = None, []
+        found, off, stages = None, [], ALL
         for f in range(FOLDS):
             others, own = fold != f, fold == f
             heavy = None if weight is None else weight[others]
-            said = make(tasks.X[others], y[others], heavy, classes).staged(tasks.X[own])
-            found = np.empty((len(said), len(y), said.shape[2])) if found is None else found
+            said = make(tasks.X[others], y[others], heavy, classes, stages).staged(tasks.X[own])
+            losses = _sums(said, tasks.take(np.arange(f, len(tasks), FOLDS)))
+            if found is None:  # twice as many steps as the first fold needs do for the others
+                stages = 2 * (1 + int(losses.sum(axis=1).argmin()))
+                said, losses = said[:stages], losses[:stages]
+                found = np.empty((len(said), len(y), said.shape[2]))
             found[:, own] = said
             if plain is None:
                 continue
-            losses = _sums(said, tasks.take(np.arange(f, len(tasks), FOLDS)))
             off.append((losses - hopeless * plain(f)) / plain.unit)
             least = min(np.concatenate(off, axis=1), key=np.mean)
             if least.mean() > 2 * least.std() / math.sqrt(len(least)):
@@ -251,7 +257,7 @@ def cross_fitted(
     if best is None or (plain is not None and best[0] > plain.total):
         return None
     _, column, make, stage = best
-    return column, make(tasks.X, y, weight, classes).cut(stage)
+    return column, make(tasks.X, y, weight, classes, stage + 1).cut(stage)
 
 
 def _sums(said: np.ndarray, tasks: Tasks) -> np.ndarray:

@@ -174,7 +174,9 @@ class MetaRegressor(RegressorMixin, Meta):
         Args:
             X: Rows [n, f].
             task: As in `predict`.
-            level: The share of rows to be covered, over tasks like those of `fit`.
+            level: The share of rows to be covered, over tasks like those of `fit`. Rows count by
+                their weights there, if they had any: with 1/variance as weights light rows are
+                covered less.
         """
         z, variance, place, prior = self._asked(X, task, spread=True)
         half = prior.half(variance[:, 0], place, level)

@@ -199,7 +199,9 @@ def task_ids(task: Any, rows: int) -> np.ndarray | None:
     if isinstance(task, (list, tuple)):  # NumPy would make text of a gap, or of a number
         _no_gaps([is_gap(v) for v in task])
         if len({isinstance(v, str) for v in task}) > 1:
-            raise FMRLError("task ids are of different kinds", fix="convert them to text")
+            raise FMRLError(
+                "task ids are of different kinds", fix="give text or numbers, as in fit"
+            )
     ids = np.asarray(as_numpy(one_column(task)))
     if ids.ndim != 1:
         what = f"task must hold one id for every row, not be of shape {ids.shape}"
@@ -212,8 +214,14 @@ def task_ids(task: Any, rows: int) -> np.ndarray | None:
     if ids.dtype == object:
         _no_gaps([is_gap(v) for v in ids])
         if len({type(v) for v in ids}) > 1:
-            raise FMRLError("task ids are of different kinds", fix="convert them to text")
+            raise FMRLError(
+                "task ids are of different kinds", fix="give text or numbers, as in fit"
+            )
     return ids
+
+
+def _mixed() -> FMRLError:
+    return FMRLError("task ids are of different kinds", fix="give text or numbers, as in fit")
 
 
 def _no_gaps(missing: Any) -> None:

@@ -322,7 +322,7 @@ class TaskRegressor(RegressorMixin, _Linear):
 
         Args:
             X: Rows [n, f].
-            level: The share of rows to be covered, over tasks like those of `fit`.
+            level: The share of rows to be covered, over tasks like those of `fit`, as there.
         """
         z, variance = self._said(X)
         place = self.prior.rule.choices.index(self._choice)

@@ -130,6 +130,8 @@ class TasksSeen(Learning):
             known = self._rows.known(tasks.names)
             if not known.all():
                 new = tasks if not known.any() else tasks.take(np.flatnonzero(~known))
+                if like := self._like(new.names[0]):
+                    warn(f"the task {new.names[0]!r} is new{like}")
                 self._play(new, rows=tasks, observe=True)
             else:
                 with Unbroken():
@@ -274,6 +276,7 @@ class TasksSeen(Learning):
             if warn and not known.all():
                 unknown = [names[i] for i in np.flatnonzero(~known)]
                 more = f", nor were {len(unknown) - 1} others" if len(unknown) > 1 else ""
+                more += self._like(unknown[0])
                 self._warn_of("not seen", f"the task {unknown[0]!r} was not seen{more}")
         middle, k, w = prior.middle(), prior.loss.outputs, rows.shape[1]
         z, variance = np.empty((len(rows), k)), np.empty((len(rows), k)) if spread else None
@@ -311,6 +314,17 @@ class TasksSeen(Learning):
                 theta[known], wide[known] = self.prior_.adapt(rows, spread=True)
                 place[known] = self.prior_.rule.places(rows.mass)
         return Posterior(theta, wide)
+
+    def _like(self, name: Any) -> str:
+        """Words about a task that is known by the same name as text, or as a number; or ""."""
+        other = str(name)
+        if isinstance(name, str):
+            try:
+                other = int(name)
+            except ValueError:
+                return ""
+        kind = "text" if isinstance(other, str) else "a number"
+        return f", but {other!r}, {kind}, is known" if self._rows.known([other])[0] else ""
 
     def _warn_of(self, kind: str, what: str) -> None:
         """Say that rows are predicted by the population's model, and why: once of each kind."""

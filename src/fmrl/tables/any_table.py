@@ -96,6 +96,8 @@ def no_column(name: str, columns: Iterable[str]) -> TableError:
     fix = f"the columns are {', '.join(map(repr, columns))}"
     if "," in name and {part.strip() for part in name.split(",")} <= {*columns}:
         fix = "these are several columns: give each by itself"
+    if len(columns) == 1 and (apart := next((c for c in ";\t|" if c in columns[0]), "")):
+        fix = f"there is one column, {columns[0]!r}: are values separated by {apart!r}? Use commas"
     return TableError(f"there is no column {name!r}", fix=fix)
 
 

@@ -165,9 +165,8 @@ class TaskStream:
         if y.null_count():
             row, name = block[y.is_null().arg_max()].select(self.row, self.task).row(0)
             what = f"{where} has no value in row {row} (task {name!r})"
-            fix = (
-                "drop the row: a label cannot be filled in; policy=Policy(missing='drop') drops all"
-            )
+            fix = "drop the row: a label cannot be filled in (policy=Policy(missing='drop') in "
+            fix += "training drops them all)"
             raise TableError(what, fix=fix)
         if y.dtype in TEXT and isinstance(self.loss, Squared):
             found = without_gaps(y).cast(pl.Float64, strict=False)
