@@ -1,16 +1,21 @@
 """A common part that need not be linear, intervals, and probabilities that are right on average."""
 
+import warnings
 from functools import partial
 
 import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.neighbors import KNeighborsRegressor
 
 import fmrl
-from fmrl.estimators.common import Trees, boosted
+from fmrl.estimators.averaging import Answers, best_weights
+from fmrl.estimators.calibration import answers, members
+from fmrl.estimators.common import NEAR, Plain, Trees, boosted
+from fmrl.estimators.coordinates import coordinates_of
+from fmrl.estimators.inputs import grouped
 
 
 def bent(tasks=60, rows=12, seed=0, binary=False):
@@ -40,7 +45,7 @@ def test_fewer_stages_are_the_first_of_many(classes):
     y = np.digitize(y, [0.5, 2.0][: classes - 1]) if classes else y
     few, many = (boosted(60, 4)(X, y, None, classes, stages) for stages in (2, 100))
     assert len(many.feature) == 3 * len(few.feature)
-    np.testing.assert_array_equal(many.cut(1)(X), few(X))
+    np.testing.assert_allclose(many.staged(X)[1], few(X), atol=1e-12)
 
 
 @pytest.mark.parametrize("classes", [0, 2, 3])
@@ -133,6 +138,23 @@ def test_intervals_cover_on_new_tasks(level):
     ).mean()
     with pytest.raises(fmrl.FMRLError, match="level"):
         reg.predict_interval(X, level=90)
+
+
+@pytest.mark.parametrize("columns", [3, 60, 150])
+@pytest.mark.parametrize("one", [True, False])
+def test_intervals_cover_where_no_task_has_two_rows(columns, one):
+    """200 rows in tasks of one row, or without task=: rows are held out where tasks cannot be."""
+    covered = []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X, slope = rng.normal(size=(500, columns)), rng.normal(size=columns) / 10
+        y = X @ slope + rng.normal(size=500)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", fmrl.InputWarning)
+            reg = fmrl.MetaRegressor().fit(X[:200], y[:200], None if one else np.arange(200))
+            low, high = reg.predict_interval(X[200:]).T
+        covered.append(np.mean((low <= y[200:]) & (y[200:] <= high)))
+    assert 0.85 < np.mean(covered) <= 1
 
 
 def test_what_is_uncertain_shrinks_with_rows():
@@ -266,3 +288,58 @@ def test_rows_fitted_exactly_with_outliers_in_the_columns():
     reg = fmrl.MetaRegressor(common="linear").fit(X, y, task=task)
     assert np.isfinite(reg.predict(X, task=task)).all()
     assert np.isfinite(reg.adapt(X[:2], y[:2]).coef_).all()
+
+
+def test_padding_has_no_say_in_weights():
+    """Tasks of few rows are padded in a stack; what members say of padding is nothing."""
+    rng = np.random.default_rng(0)
+    margins, target = rng.normal(size=(3, 8, 5, 1)), rng.normal(size=(8, 5, 1))
+    weight = np.where(np.arange(5) < rng.integers(2, 5, size=(8, 1)), 0.3, 0.0)
+    first, variance = np.full(3, 1 / 3), np.ones((3, 8, 5, 1))
+    odd = np.where(weight[..., None] > 0, margins, 100 * margins)
+    for squared in (True, False):
+        y = target if squared else 1.0 * (target > 0)
+        sheets = (Answers(said, variance, y, weight) for said in (margins, odd))
+        one, two = (best_weights([s], first, 1.0, squared) for s in sheets)
+        np.testing.assert_allclose(one, two, rtol=1e-9)
+
+
+def test_later_tasks_are_asked_of_members_of_earlier_ones():
+    X, y, task = bent(tasks=40)
+    tasks, known = grouped(fmrl.Squared(), X, y, None, task), []
+
+    def learn(some):
+        known.append(some.names)
+        return members(True)(some)
+
+    sheets = answers(tasks, learn, 0, later=True)
+    assert [list(names) for names in known] == [list(range(20))]
+    assert len(sheets[0].target) % 20 == 0
+    known.clear()
+    answers(tasks, learn, 0)
+    assert len(known) == 4 and all(len(names) == 30 for names in known)
+
+
+def test_the_plain_model_of_a_fold_has_not_seen_it():
+    X, y, task = bent(tasks=30)
+    y = np.where(task % 5 == 0, -1.0, 1.0) * X[:, 1] + 0.1 * y  # other tasks in fold 0
+    tasks = grouped(fmrl.Squared(), X, y, None, task)
+    plain, own = Plain(tasks, coordinates_of(tasks, True)[1]), task % 5 == 0
+    others = LinearRegression().fit(X[~own], y[~own])
+    aim = NEAR * np.square(y[own] - others.predict(X[own])).sum()
+    leaked = NEAR * np.square(y[own] - LinearRegression().fit(X, y).predict(X[own])).sum()
+    assert plain(0).sum() == pytest.approx(aim, rel=0.02) and leaked < 0.9 * aim
+
+
+def test_units_and_offsets_of_columns_and_y_do_not_matter_to_trees_nor_models():
+    X, y, task = bent()
+    said = fmrl.MetaRegressor().fit(X, y, task=task).predict(X)
+    for scale in (1e39, 1e-45):
+        moved = fmrl.MetaRegressor().fit(X, scale * y, task=task).predict(X)
+        np.testing.assert_allclose(moved / scale, said, atol=1e-9)
+    far = fmrl.MetaRegressor().fit(X, y + 1e9, task=task).predict(X) - 1e9
+    np.testing.assert_allclose(far, said, atol=1e-4)
+    for scale, shift in ((1.0, 2e9), (0.01, 2e7), (1e6, 2e15)):
+        wide = X * [scale, 1, 1] + [shift, 0, 0]
+        moved = fmrl.MetaRegressor().fit(wide, y, task=task).predict(wide)
+        assert np.abs(moved - said).mean() < 1e-3  # what rounding leaves of the column

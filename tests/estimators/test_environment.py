@@ -242,6 +242,19 @@ def test_intervals_allow_for_where_the_next_tasks_go():
     assert np.mean(inside) > 0.85
 
 
+def test_late_tasks_of_one_row_are_too_few_to_look(recwarn):
+    """Of new customers with a row each nobody can say that they stay where others were."""
+    rng, lengths = np.random.default_rng(0), np.repeat([10, 1], 50)
+    task = np.repeat(np.arange(100), lengths)
+    X = rng.normal(size=(len(task), 3))
+    y = X.sum(axis=1) + task / 10 + 0.1 * rng.normal(size=len(task))
+    found = fmrl.MetaRegressor().fit(X, y, task).environment_
+    assert found.few and "too few have two rows to look for more" in str(found)
+    assert not recwarn.list
+    long = task < 50
+    assert not fmrl.MetaRegressor().fit(X[long], y[long], task[long]).environment_.few
+
+
 def test_forty_tasks_are_enough_for_a_trend():
     for seed in range(3):
         rng = np.random.default_rng(seed)

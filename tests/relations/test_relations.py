@@ -213,7 +213,8 @@ def every_column_twice():
 
 
 @relation(("They take no weights.", *STREAMS, *COMMANDS, *CORE, FRAME, *NETWORKS),
-          ("Its new task makes two for the pilot, which may show one of two copies.", "update"))
+          ("Its new task makes two for the pilot, which may show one of two copies.", "update"),
+          ("Quantiles of held-out errors lie between rows.", "fit + adapt + predict_interval"))
 def weight_of_a_row():
     """A weight of 0 is no row; a weight of n is n rows where there is one task, whose model is
     its optimum.

@@ -40,6 +40,7 @@ from fmrl.estimators.population import Population, Sums, around, estimate, famil
 from fmrl.estimators.solving import asked
 
 HELD = 32  # rows of a task to be scored on, at most
+ROWS = 5000  # of a part, to be scored on where tasks have one row, at most
 LEAST = 0.02  # weights below are none
 COMMON = "common "  # begins the names of members with the column of a common part
 WIDE = ("alike", "full")  # families that are also tried around several centres
@@ -176,8 +177,11 @@ def calibrate(
     if len(tasks) < 2 or tasks.lengths.max() < 2:
         # Nothing says how tasks differ: they do not, as far as is known.
         plain = next(m for m in reversed(every) if m.family.endswith("none"))
-        alone = tuple(float(m is plain) for m in every)
-        return every, Rule((Choice(0, alone, 1.0, math.nan),))
+        one = Choice(0, tuple(float(m is plain) for m in every), 1.0, math.nan)
+        if squared and np.ptp(tasks.target):
+            errors = _widths([of_rows(tasks, learn, seed)], one.weights, every)
+            one = one._replace(errors=errors)
+        return every, Rule((one,))
     sheets = answers(tasks, learn, seed)
     later = answers(tasks, learn, seed, later=True) if drift and squared else {}
     found, sizes = [], sorted(sheets)
@@ -204,10 +208,8 @@ def answers(tasks: Tasks, learn: Members, seed: int, later: bool = False) -> dic
     every task, or of the ``later`` half, by members of the earlier half.
     """
     rng, count = np.random.default_rng(seed), len(tasks)
-    folds = min(count, 4 if count < 60 else 3 if count < 200 else 2)
-    fold = np.arange(count) % folds
-    if later:
-        folds, fold = 1, np.where(np.arange(count) < count // 2, 1, 0)
+    folds, every = _folds(count), np.arange(count)
+    parts = [every[count // 2 :]] if later else [every[f::folds] for f in range(folds)]
     enough = [(tasks.lengths >= n + max(1, n // 3)).sum() >= 2 for n in 2 ** np.arange(20)]
     sizes = [0, *(2 ** np.flatnonzero(enough)).tolist()]
     repeats = max(1, min(4, 200 // count))
@@ -219,15 +221,33 @@ def answers(tasks: Tasks, learn: Members, seed: int, later: bool = False) -> dic
         for _ in range(repeats)
     ]
     found: dict[int, list[Answers]] = {n: [] for n in sizes}
-    for f in range(folds):
-        held = np.flatnonzero(fold == f)
-        group = learn(tasks.take(np.flatnonzero(fold != f)))
+    for held in parts:
+        group = learn(tasks.take(np.setdiff1d(every, held)))
         for n in sizes:
             able = held[tasks.lengths[held] >= n + max(1, n // 3)]
             if len(able):
                 rows = [order[t] for order in orders for t in able]
                 found[n].append(ask(tasks, group, rows, n))
-    return {n: _join(parts) for n, parts in found.items() if parts}
+    return {n: _join(said) for n, said in found.items() if said}
+
+
+def of_rows(tasks: Tasks, learn: Members, seed: int) -> Answers:
+    """What members that were estimated without a row say of it, where there is nothing else to hold
+    out: of the rows of one task, or of tasks of one row. Copies of a row are held out together.
+    """
+    rows, parts = np.concatenate([tasks.X, tasks.target], axis=1), []
+    _, same = np.unique(rows, axis=0, return_inverse=True)
+    count = int(same.max()) + 1
+    fold = (np.random.default_rng(seed).permutation(count) % (folds := _folds(count)))[same.ravel()]
+    for f in range(folds):
+        known, held = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
+        group = learn(tasks.rows(known[None] if len(tasks) == 1 else known[:, None]))
+        parts.append(ask(tasks, group, [*held[spaced(len(held), ROWS), None]], 0))
+    return _join(parts)
+
+
+def _folds(count: int) -> int:
+    return min(count, 4 if count < 60 else 3 if count < 200 else 2)
 
 
 def ask(tasks: Tasks, group: list[Population], order: list[np.ndarray], n: int) -> Answers:

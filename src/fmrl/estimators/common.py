@@ -75,12 +75,6 @@ class Trees:
         each = STAGE * len(self.base)
         return self._sums(X, np.arange(each, len(self.output) + each, each))
 
-    def cut(self, stage: int) -> Trees:
-        """The first of them, of stages 0 … ``stage``."""
-        kept = slice((stage + 1) * STAGE * len(self.base))
-        names = ("feature", "threshold", "left", "right", "value", "output")
-        return replace(self, **{name: getattr(self, name)[kept] for name in names})
-
     def _sums(self, X: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Answers of the trees before each of some ends, [ends, n, k]."""
         trees = np.arange(len(self.feature))
@@ -147,10 +141,6 @@ class Answers:
         """Its answers, of which there is one stage, [1, n, k]."""
         return self(X)[None]
 
-    def cut(self, stage: int) -> Answers:
-        """Itself."""
-        return self
-
 
 def boosted(steps: int, leaves: int) -> Fit:
     """How to fit boosted trees of one size."""
@@ -165,12 +155,17 @@ def boosted(steps: int, leaves: int) -> Fit:
             max_iter=min(steps, stages * STAGE), learning_rate=0.1, max_leaf_nodes=leaves,
             min_samples_leaf=_leaf(len(X)), l2_regularization=1.0, early_stopping=False,
         )  # fmt: skip
-        edges = None
+        edges, shift, unit = None, 0.0, 1.0
         if weight is not None:
             X, edges = binned(X)
         with np.errstate(over="ignore", invalid="ignore"):  # of huge numbers, refused later
+            if not classes:  # scikit-learn's slopes are short floats
+                shift = float(y.mean())
+                unit = float(np.abs(y - shift).max()) or 1.0
+                y = (y - shift) / unit
             model.fit(X, y, sample_weight=weight)
-        return Trees.of(model, FAR if classes else math.inf, edges)
+        trees = Trees.of(model, FAR if classes else math.inf, edges)
+        return replace(trees, value=unit * trees.value, base=shift + unit * trees.base)
 
     return fit
 
@@ -257,7 +252,7 @@ def cross_fitted(
     if best is None or (plain is not None and best[0] > plain.total):
         return None
     _, column, make, stage = best
-    return column, make(tasks.X, y, weight, classes, stage + 1).cut(stage)
+    return column, make(tasks.X, y, weight, classes, stage + 1)
 
 
 def _sums(said: np.ndarray, tasks: Tasks) -> np.ndarray:

@@ -139,9 +139,11 @@ def coordinates_of(
     odd = ((sizes > 0) & (sizes < 1e-140)) | (sizes > 1e140)
     if not np.isfinite([*centre, *sizes, shift]).all() or odd.any():
         raise FMRLError("the numbers are too large or too small to be squared", fix="scale X and y")
-    # A column is constant by its own measure, whatever units the others have.
-    moving = spread > 1e-9 * np.maximum(np.abs(X).max(axis=0), 1e-290)
-    even = np.where(moving, spread, 1.0)
+    # A column is constant by its own measure, whatever units the others have; what rounding leaves
+    # of it should not count.
+    most = np.abs(X).max(axis=0)
+    moving = spread > 1e-12 * np.maximum(most, 1e-290)
+    even = np.where(moving, spread, np.where(spread > 0, np.maximum(most, 1e-290), 1.0))
     uneven = moving.any() and spread[moving].max() > UNEVEN * spread[moving].min()
     scale = even if uneven else np.ones(X.shape[1])
     length = math.sqrt(float(((spread / scale) ** 2).sum())) or 1.0

@@ -25,6 +25,7 @@ class Environment:
         older: The share of tasks from before the latest among those that count.
         sorted: Whether tasks are in the order of a column, or of what is predicted, so that drift
             was not looked for.
+        few: Whether too few tasks have the two rows that it takes to look for anything.
     """
 
     kind: str = "stationary"
@@ -35,6 +36,7 @@ class Environment:
     chosen: bool = True
     older: float = 0.0
     sorted: bool = False
+    few: bool = False
 
     def __str__(self) -> str:
         """In plain words.
@@ -54,6 +56,8 @@ class Environment:
                 "columns out, give tasks in the order in which they came, or "
                 "environment=fmrl.Window(…)"
             )
+        if self.few:
+            return f"{self._what()}, as far as is known: too few have two rows to look for more"
         if self.kind == "stationary":
             return f"{self._what()}: nothing else was better on later tasks"
         return f"{self._what()} (loss on later tasks {100 * self.gain:.2g} % lower)"

@@ -73,14 +73,19 @@ def environment_of(
         return Environment("centres", centres=int(asked), tasks=count, chosen=False)
     if not (isinstance(asked, str) and asked in ("auto", "stationary")):
         what = f"environment={asked!r} is not known"
+        if isinstance(asked, Integral) and asked > len(tasks):
+            what = f"{asked} centres are more than the {len(tasks)} tasks"
         fix = (
             "'auto', 'stationary', fmrl.Window(400) for the last 400 tasks, or a number of centres"
         )
         raise FMRLError(what, fix=fix)
     still = Environment(tasks=count, chosen=asked == "auto")
-    able = (tasks.lengths >= 2).sum()
-    if asked == "stationary" or len(tasks) < LEAST or able < LEAST:
+    if asked == "stationary":
         return still
+    able = tasks.lengths >= 2
+    blocks = np.array_split(able[int((1 - LATER) * len(able)) :], BLOCKS)
+    if able.sum() < LEAST or min(LATER * TASKS * a.mean() for a in blocks) < LEAST:
+        return replace(still, few=True)
     most = max(LEAST, min(TASKS, int(NUMBERS * len(tasks) / (tasks.X.size * tasks.loss.outputs))))
     trial, found = _Trial(tasks, most, intercept, seed), still
     few = tasks.take(spaced(len(tasks), most))
