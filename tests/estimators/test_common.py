@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsRegressor
 import fmrl
 from fmrl.estimators.averaging import Answers, best_weights
 from fmrl.estimators.calibration import answers, members
-from fmrl.estimators.common import NEAR, Plain, Trees, boosted
+from fmrl.estimators.common import NEAR, STAGE, Plain, Trees, boosted
 from fmrl.estimators.coordinates import coordinates_of
 from fmrl.estimators.inputs import grouped
 
@@ -78,6 +78,7 @@ def test_a_curve_is_found_and_a_line_left_alone(binary):
         kind(common=c).fit(X[train], y[train], task=task[train]) for c in ("auto", "linear")
     )
     assert isinstance(auto.prior_.common, Trees) and line.prior_.common is None
+    assert len(auto.prior_.common.feature) > STAGE
     scores = {"auto": [], "linear": []}
     for t in range(45, 60):
         A, b = X[task == t], y[task == t]
@@ -343,3 +344,7 @@ def test_units_and_offsets_of_columns_and_y_do_not_matter_to_trees_nor_models():
         wide = X * [scale, 1, 1] + [shift, 0, 0]
         moved = fmrl.MetaRegressor().fit(wide, y, task=task).predict(wide)
         assert np.abs(moved - said).mean() < 1e-3  # what rounding leaves of the column
+    lost, line = X * [1e3, 1, 1] + [2e16, 0, 0], fmrl.MetaRegressor(common="linear")
+    without = line.fit(X * [0, 1, 1], y, task=task).predict(X * [0, 1, 1])
+    moved = line.fit(lost, y, task=task).predict(lost)  # a column of which rounding leaves little
+    np.testing.assert_allclose(moved, without, atol=1e-3)
