@@ -228,8 +228,8 @@ def cross_fitted(
             heavy = None if weight is None else weight[others]
             said = make(tasks.X[others], y[others], heavy, classes, stages).staged(tasks.X[own])
             losses = _sums(said, tasks.take(np.arange(f, len(tasks), FOLDS)))
-            if found is None:  # twice as many steps as the first fold needs do for the others
-                stages = 2 * (1 + int(losses.sum(axis=1).argmin()))
+            if found is None:  # three times the steps that the first fold needs do for the others
+                stages = 3 * (1 + int(losses.sum(axis=1).argmin()))
                 said, losses = said[:stages], losses[:stages]
                 found = np.empty((len(said), len(y), said.shape[2]))
             found[:, own] = said
