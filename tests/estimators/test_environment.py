@@ -10,7 +10,9 @@ from sklearn.exceptions import NotFittedError
 import fmrl
 from fmrl.estimators.environment import Environment
 from fmrl.estimators.environment_choice import switched
+from fmrl.estimators.inputs import grouped
 from fmrl.estimators.population import estimate
+from fmrl.estimators.table_order import is_sorted
 
 PAIR = 1.3 * np.stack([environments.CENTRE, -environments.CENTRE])
 
@@ -284,3 +286,31 @@ def test_a_table_in_the_order_of_a_season_does_not_drift():
 def test_nothing_is_told_before_fit(name):
     with pytest.raises(NotFittedError, match="not fitted"):
         getattr(fmrl.MetaRegressor(), name)
+
+
+def test_which_tables_are_sorted():
+    """Nine of ten pairs by a column; neighbours by y; columns that are not the user's do not count,
+    nor does the least of counts, which is nearly always the same."""
+    rng, tasks, each = np.random.default_rng(0), 200, 5
+    task, when = np.repeat(np.arange(tasks), each), np.repeat(np.linspace(0, 1, tasks), each)
+    spread = np.tile([-0.3, -0.1, 0.0, 0.1, 0.3], tasks)
+
+    def found(column, y, others=0):
+        X = np.column_stack([rng.normal(size=len(task)), column])
+        return is_sorted(grouped(fmrl.Squared(), X, y, None, task), 120, others)
+
+    noise, level = rng.normal(size=len(task)), np.arange(tasks, dtype=float)
+    for size, said in ((0.4, True), (1.0, False)):
+        column = when + size * noise
+        means = column.reshape(tasks, each).mean(axis=1)
+        share = (means[120:] > means[:120, None]).mean()
+        assert (0.9 < share < 0.97) == said and found(column, noise[::-1]) == said
+        assert not found(column, noise[::-1], others=1)
+    for swaps, said in ((4, True), (12, False)):  # neighbours that are the wrong way round
+        y = level.copy()
+        for at in 8 * np.arange(swaps):
+            y[at : at + 2] = y[at : at + 2][::-1]
+        assert found(noise, np.repeat(y, each) + spread) == said
+    counts = rng.integers(3, 9, size=(tasks, each))
+    counts[:, 0] = np.arange(tasks) // 70
+    assert not found(noise, counts.ravel().astype(float))
