@@ -99,6 +99,8 @@ def test_any_estimator_is_a_common_part(tmp_path):
         reg.save(tmp_path / "model")
     with pytest.raises(fmrl.FMRLError, match="common"):
         fmrl.MetaClassifier(common=KNeighborsRegressor()).fit(X, y > 0, task=task)
+    with pytest.warns(fmrl.InputWarning, match="common= is linear itself"):
+        fmrl.MetaRegressor(common=LinearRegression()).fit(X, y, task=task)
     with pytest.raises(fmrl.FMRLError, match="common"):
         fmrl.MetaRegressor(common="trees").fit(X, y, task=task)
 

@@ -21,7 +21,7 @@ from sklearn.base import clone, is_classifier, is_regressor
 
 from fmrl.core.losses import Squared
 from fmrl.core.tasks import Tasks
-from fmrl.errors import FMRLError
+from fmrl.errors import FMRLError, warn
 from fmrl.estimators.averaging import loss_and_slope
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.population import estimate
@@ -287,6 +287,9 @@ def with_common(
     if found is None:
         return tasks, here, None
     g, answer = found
+    if hasattr(getattr(answer, "model", None), "coef_"):
+        warn("common= is linear itself, so that coef_ shows only what is beside it: common='linear' "
+             "does without")  # fmt: skip
     centre = g.mean(axis=0) if here.constant else np.zeros(g.shape[1])
     spread = np.sqrt(((g - centre) ** 2).mean(axis=0))
     scale = np.where(spread > 0, spread, 1.0)
