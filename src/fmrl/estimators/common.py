@@ -288,7 +288,9 @@ def with_common(
         return tasks, here, None
     g, answer = found
     if hasattr(getattr(answer, "model", None), "coef_"):
-        warn("common= is linear itself, and coef_ shows only the rest: common='linear' leaves it out")
+        warn(
+            "common= is linear itself, and coef_ shows only the rest: common='linear' does without"
+        )
     centre = g.mean(axis=0) if here.constant else np.zeros(g.shape[1])
     spread = np.sqrt(((g - centre) ** 2).mean(axis=0))
     scale = np.where(spread > 0, spread, 1.0)
