@@ -3,6 +3,7 @@
     python benchmarks/environments.py real         # real streams, in their order and shuffled
     python benchmarks/environments.py others       # more of them, on which nothing was tuned
     python benchmarks/environments.py synthetic    # known truth: still, drift, switch, two clusters
+    python benchmarks/environments.py walks        # tasks that walk at random
     python benchmarks/environments.py intervals    # their coverage on the next tasks of a trend
     python benchmarks/environments.py cost         # processor time over that of a stationary fit
 
@@ -206,6 +207,29 @@ def after_fit(binary: bool) -> None:
         print(f"switch after {tasks} tasks, {kind}, loss over a new fit's:{line}", flush=True)
 
 
+def walks() -> None:
+    """A random walk of the slopes: how often it is seen, and errors on the next tasks."""
+    for tasks in (300, 1000):
+        kinds, rows = [], []
+        for seed in range(6):
+            rng = np.random.default_rng(seed)
+            place = CENTRE + np.cumsum(0.2 * rng.normal(size=(tasks + 30, 3)), axis=0)
+            X, y = drawn(place, SPREAD, False, rng)
+            given, ahead = (X[:tasks], y[:tasks]), (X[tasks:], y[tasks:])
+            auto, still, near = (
+                fitted(*given, e, False) for e in ("auto", "stationary", fmrl.Window(25))
+            )
+            kinds.append(auto.environment_.kind)
+            rows.append([loss(e, *ahead, 1) for e in (auto, still, near)])
+        ours, still, near = np.mean(rows, axis=0)
+        print(
+            f"random walk, {tasks} tasks, numbers, 1 row: seen in {kinds.count('recent')} of "
+            f"{len(kinds)}; {ours / near:.2f} of a window of 25, {ours / still:.2f} of the "
+            "stationary one",
+            flush=True,
+        )
+
+
 def intervals() -> None:
     """Share of the next tasks' rows inside 90 % intervals, slopes moving by 3·CENTRE over the
     tasks there are: of the next ten tasks and of the 30 after them, from 0 and from 4 rows.
@@ -263,7 +287,7 @@ def synthetic() -> None:
 
 if __name__ == "__main__":
     parts = {"real": real, "others": lambda: real(OTHERS), "synthetic": synthetic}
-    parts |= {"intervals": intervals, "cost": cost}
+    parts |= {"walks": walks, "intervals": intervals, "cost": cost}
     STREAMS |= OTHERS
     for name in sys.argv[1:] or parts:
         parts[name]()
