@@ -346,7 +346,11 @@ def test_units_and_offsets_of_columns_and_y_do_not_matter_to_trees_nor_models():
         wide = X * [scale, 1, 1] + [shift, 0, 0]
         moved = fmrl.MetaRegressor().fit(wide, y, task=task).predict(wide)
         assert np.abs(moved - said).mean() < 1e-3  # what rounding leaves of the column
-    lost, line = X * [1e3, 1, 1] + [2e16, 0, 0], fmrl.MetaRegressor(common="linear")
+    lost, line = X + np.array([2e16, 0, 0]), fmrl.MetaRegressor(common="linear")
     without = line.fit(X * [0, 1, 1], y, task=task).predict(X * [0, 1, 1])
     moved = line.fit(lost, y, task=task).predict(lost)  # a column of which rounding leaves little
     np.testing.assert_allclose(moved, without, atol=1e-3)
+    seen = np.arange(len(X)) % 2.0  # 0 and 1 beside 1e14 are told apart to a hundredth
+    near, far = (np.column_stack([seen + at, X[:, 1]]) for at in (0.0, 1e14))
+    one, two = (line.fit(some, seen + y / 10, task=task).predict(some) for some in (near, far))
+    np.testing.assert_allclose(two, one, atol=1e-2)

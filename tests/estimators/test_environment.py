@@ -251,7 +251,7 @@ def test_late_tasks_of_one_row_are_too_few_to_look(recwarn):
     X = rng.normal(size=(len(task), 3))
     y = X.sum(axis=1) + task / 10 + 0.1 * rng.normal(size=len(task))
     found = fmrl.MetaRegressor().fit(X, y, task).environment_
-    assert found.few and "too few have two rows to look for more" in str(found)
+    assert found.few and "too few tasks of two rows to look further" in str(found)
     assert not recwarn.list
     long = task < 50
     assert not fmrl.MetaRegressor().fit(X[long], y[long], task[long]).environment_.few

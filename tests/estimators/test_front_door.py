@@ -403,18 +403,21 @@ def test_a_task_by_the_same_name_of_another_kind_is_named(stored, tmp_path):
         fmrl.MetaRegressor().fit(X, y, task=task).predict(X[:1], task=["new"])
 
 
-def test_dates_of_nanoseconds_name_tasks_by_dates(recwarn):
-    """As pandas made them before its version 3; the same day is the same task in every way in."""
+def test_the_same_day_in_nanoseconds_is_the_same_task(recwarn):
+    """Dates as pandas made them before its version 3, as arrays and one by one."""
     task, X = np.repeat(np.arange(30), 8), np.random.default_rng(0).normal(size=240)
     day = (pd.Timestamp("2024-01-01") + pd.to_timedelta(task, "D")).astype("datetime64[ns]")
     frame = pd.DataFrame({"a": X, "day": day})
     reg = fmrl.MetaRegressor().fit(frame, 2 * X, task="day")
-    assert reg.tasks_[:2] == [pd.Timestamp("2024-01-01"), pd.Timestamp("2024-01-02")]
     model = reg.adapt(frame[:3], 2 * X[:3])
     model.predict(frame[3:8])
     reg.predict(frame[:20])
+    first = frame["day"].to_numpy()[0]
+    same = reg.predict(frame[["a"]][:8], task=first), reg.model(first).predict(frame[["a"]][:8])
+    np.testing.assert_allclose(*same)
+    assert len(reg.update(frame[["a"]][:4], 2 * X[:4], task=first).tasks_) == 30
     assert not recwarn.list
-    with pytest.warns(fmrl.InputWarning, match="rows of day datetime.datetime.2024, 1, 2"):
+    with pytest.warns(fmrl.InputWarning, match="rows of day .* are predicted by the model of day"):
         model.predict(frame[8:10])
 
 

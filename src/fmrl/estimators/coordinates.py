@@ -142,7 +142,7 @@ def coordinates_of(
     # A column is constant by its own measure, whatever units the others have; what rounding leaves
     # of it should not count.
     most = np.abs(X).max(axis=0)
-    moving = spread > 1e-12 * np.maximum(most, 1e-290)
+    moving = (np.ptp(X, axis=0) > 0) & (spread > 1e-15 * np.maximum(most, 1e-290))
     even = np.where(moving, spread, np.where(spread > 0, np.maximum(most, 1e-290), 1.0))
     uneven = moving.any() and spread[moving].max() > UNEVEN * spread[moving].min()
     scale = even if uneven else np.ones(X.shape[1])

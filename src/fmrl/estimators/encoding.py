@@ -20,7 +20,7 @@ from sklearn.utils.validation import validate_data
 
 from fmrl.errors import FMRLError, warn
 from fmrl.estimators.features import expanded, table_of, with_features
-from fmrl.estimators.inputs import as_numpy, one_column, targets, without_ns
+from fmrl.estimators.inputs import as_numpy, one_column, targets
 from fmrl.tables.any_table import as_polars, check_names, from_array, no_column
 from fmrl.tables.encoder import Column, Encoder, Policy, fit_encoder
 from fmrl.tables.kinds import FEWEST, looks_like_id
@@ -61,7 +61,7 @@ def by_task(X: Any, task: Any, known: str | None = None, *, one: bool = False) -
     name = task if named else known
     if frame is None or name not in there:
         return X, task, None
-    ids = without_ns(frame[name].to_numpy()) if named or task is None else task
+    ids = frame[name].to_numpy() if named or task is None else task
     if one and (named or task is None):
         found = frame[name].unique().to_list()
         if len(found) > 1:

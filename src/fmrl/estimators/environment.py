@@ -57,7 +57,7 @@ class Environment:
                 "environment=fmrl.Window(…)"
             )
         if self.few:
-            return f"{self._what()}, as far as is known: too few have two rows to look for more"
+            return f"{self._what()}, as far as is known: too few tasks of two rows to look further"
         if self.kind == "stationary":
             return f"{self._what()}: nothing else was better on later tasks"
         return f"{self._what()} (loss on later tasks {100 * self.gain:.2g} % lower)"

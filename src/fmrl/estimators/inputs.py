@@ -199,9 +199,7 @@ def task_ids(task: Any, rows: int) -> np.ndarray | None:
     if isinstance(task, (list, tuple)):  # NumPy would make text of a gap, or of a number
         _no_gaps([is_gap(v) for v in task])
         if len({isinstance(v, str) for v in task}) > 1:
-            raise FMRLError(
-                "task ids are of different kinds", fix="give text or numbers, as in fit"
-            )
+            raise _mixed()
     ids = np.asarray(as_numpy(one_column(task)))
     if ids.ndim != 1:
         what = f"task must hold one id for every row, not be of shape {ids.shape}"
@@ -211,21 +209,10 @@ def task_ids(task: Any, rows: int) -> np.ndarray | None:
         raise FMRLError(what, fix="give the id of every row's task")
     if ids.dtype.kind in "fMm":
         _no_gaps(np.isnan(ids))
-        ids = without_ns(ids)
     if ids.dtype == object:
         _no_gaps([is_gap(v) for v in ids])
         if len({type(v) for v in ids}) > 1:
-            raise FMRLError(
-                "task ids are of different kinds", fix="give text or numbers, as in fit"
-            )
-    return ids
-
-
-def without_ns(ids: np.ndarray) -> np.ndarray:
-    """Dates in microseconds, so that their names are dates and not counts of nanoseconds."""
-    if ids.dtype.kind in "mM" and "[ns]" in ids.dtype.str:
-        short = ids.astype(f"{ids.dtype.kind}8[us]")
-        return short if (short == ids).all() else ids
+            raise _mixed()
     return ids
 
 
