@@ -13,6 +13,8 @@ a new one to adapt to, the others scored. One thread.
     # the same on 28 sets that came later, and on 26 that came last
     python benchmarks/grouped.py --lot others
     python benchmarks/grouped.py --lot fresh
+    # a change beside the records from before it: columns won and lost, losses' ratio by rows known
+    python benchmarks/grouped.py --only fmrl --out NEW --against results/practice/grouped
     # fit and adapt against gpboost and the mixed model with slopes; two minutes
     python benchmarks/grouped.py --speed
 """
@@ -37,7 +39,7 @@ from typing import Any
 from groups import ours, sets, speed, store
 from groups.peers import PEERS, REGRESSION_ONLY
 from groups.protocol import measure, shape
-from groups.summary import report, scores
+from groups.summary import paired, report, scores
 from rich.progress import track
 
 from fmrl.records import checksum, record, versions, write_json
@@ -101,6 +103,10 @@ def main() -> None:
     parser.add_argument("--speed", action="store_true", help="measure speeds instead")
     parser.add_argument("--quick", action="store_true", help="with --speed: smaller, no record")
     parser.add_argument("--scores", action="store_true", help="also all scores of all sets")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only every Nth set")
+    parser.add_argument(
+        "--against", type=Path, help="folder of fmrl's records before a change: compare with these"
+    )
     parser.add_argument("--ours", help="the method of the table (default: the last that was run)")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -117,7 +123,7 @@ def main() -> None:
         for name in all_sets
         if any(part in name for part in args.sets.split("|"))
         and args.kind in (None, "binary" if sets.is_binary(name) else "regression")
-    ]
+    ][:: args.every]
     methods = {"fmrl": ours.default} | PEERS
     variants = dict(text.split("=", 1) for text in args.variant)
     if not args.table:
@@ -133,6 +139,11 @@ def main() -> None:
     if len(names) == len(all_sets) and not args.table:
         about = {"method": store.SHAPES, "described": {n: sets.describe(n) for n in names}}
         store.save(store.SHAPES, shapes, about, args.out)
+    if args.against:
+        frozen, _ = store.read("fmrl", args.against)
+        for method in args.ours.split(";") if args.ours else [*(variants or ["fmrl"])]:
+            print(f"{method}:", paired(store.read(method, args.out)[0], frozen, shapes))
+        return
     folders = dict.fromkeys((kept, args.out))
     records = {}
     for folder in folders:

@@ -219,6 +219,72 @@ def report(
     return "\n".join([*lines, "", *_calibration(records, shapes, [ours, *others])])
 
 
+def paired(records: dict[str, Record], frozen: dict[str, Record], shapes: dict[str, Record]) -> str:
+    """Compare one method after a change with itself before it, on the same rows.
+
+    Columns won / tied / lost at two standard errors of the difference paired by group, the
+    geometric mean of the loss after over the loss before by rows known (below 1: better), fit's
+    time, coverage, and every lost column by name.
+
+    Args:
+        records: After the change, by set.
+        frozen: Before it.
+        shapes: What scores are divided by, by set.
+    """
+    both = {"after": records, "before": frozen}
+    here = {name: s for name, s in shapes.items() if all(name in r for r in both.values())}
+    found = {score: columns(both, here, score) for score in SCORES}
+    verdicts = {score: tally(some, "after", "before") for score, some in found.items()}
+    counts = {v: sum(len(by[v]) for by in verdicts.values()) for v in ("won", "tied", "lost")}
+    share = counts["lost"] / max(sum(counts.values()), 1)
+    lines = [f"{len(here)} sets; columns won / tied / lost against the records before"]
+    for score, by in verdicts.items():
+        lines.append(f"  {score:<18}" + " / ".join(str(len(some)) for some in by.values()))
+    lines.append(f"  {'in all':<18}{' / '.join(map(str, counts.values()))} ({share:.1%} lost)")
+    lines.append("loss after over before, geometric mean at k=" + ", ".join(map(str, SHOTS)))
+    for kinds in (SCORES[:1], SCORES[1:2], SCORES[:2]):
+        some = [c for score in kinds for c in found[score]]
+        means = [geometric_mean([c for c in some if c.shots == k]) for k in SHOTS]
+        lines.append(f"  {' and '.join(kinds):<18}" + " ".join(f"{mean:.4f}" for mean in means))
+    seconds = [np.median([r[name]["seconds"][0] for name in here]) for r in both.values()]
+    lines.append(f"fit, median of sets: {seconds[0]:.3f} s, before {seconds[1]:.3f} s")
+    lines += [f"90 % intervals {when}: {_covered(r, here)}" for when, r in both.items()]
+    for score, by in verdicts.items():
+        for c in by["lost"]:
+            gap = c.against("after", "before")
+            lines.append(
+                f"  lost {score:<8} {c.name:<30} k={c.shots}: {c.value('after'):.4f}, before "
+                f"{c.value('before'):.4f}  ({gap.mean:+.4f} ± {2 * gap.error:.4f})"
+            )
+    return "\n".join(lines)
+
+
+def geometric_mean(found: list[Column]) -> float:
+    """Of the loss after a change over that before it, column by column; nan of none."""
+    ratios = [c.losses["after"].sum() / max(c.losses["before"].sum(), 1e-300) for c in found]
+    return float(np.exp(np.mean(np.log(np.maximum(ratios, 1e-300))))) if ratios else math.nan
+
+
+def _covered(records: dict[str, Record], shapes: dict[str, Record]) -> str:
+    """Mean coverage over sets of 50 groups or more, where every row of a set counts once and where
+    every group does, and how many sets lie outside 87–93 % by either.
+    """
+    cells = []
+    for i, k in enumerate(SHOTS):
+        by_row, by_group = [], []
+        for name, shape in shapes.items():
+            rows = shape["rows"][:, i]
+            if "covered" in records[name] and len(rows) >= 50 and (rows > 0).sum() >= LEAST_GROUPS:
+                inside = records[name]["covered"][:, i][rows > 0]
+                by_row.append(float(inside.sum() / rows.sum()))
+                by_group.append(float(np.mean(inside / rows[rows > 0])))
+        off = [sum(not 0.87 <= share <= 0.93 for share in some) for some in (by_row, by_group)]
+        cells.append(
+            f"k={k} rows {_mean(by_row)} ({off[0]} off), groups {_mean(by_group)} ({off[1]} off)"
+        )
+    return "; ".join(cells)
+
+
 def scores(records: dict[str, dict[str, Record]], shapes: dict[str, Record]) -> str:
     """R² and log-loss of every method on every set."""
     lines = []

@@ -241,3 +241,22 @@ def test_the_spread_of_intercepts_is_found(binary):
     spread, noise = random_effects.intercept_variance(y, np.zeros(len(y)), group, binary)
     assert spread == pytest.approx(0.81, rel=0.15)
     assert noise is None if binary else noise == pytest.approx(1.69, rel=0.05)
+
+
+def test_a_change_is_compared_with_itself_before_it():
+    rng, groups = np.random.default_rng(0), 40
+    rows = np.full((groups, 4), 10)
+    before = {"loss": rng.uniform(8, 12, size=(groups, 4)), "seconds": np.ones(3)}
+    after = {"loss": before["loss"] * [1.0, 0.5, 2.0, 1.0], "seconds": np.full(3, 2.0)}
+    for record in (after, before):
+        record["covered"] = np.full((groups, 4), 9.0)
+    shapes = {"made": {"rows": rows, "spread": np.full(4, 1000.0)}}
+    said = summary.paired({"made": after}, {"made": before}, shapes)
+    assert "R²                1 / 2 / 1" in said
+    assert "in all            1 / 2 / 1 (25.0% lost)" in said
+    assert "1.0000 0.5000 2.0000 1.0000" in said
+    assert "2.000 s, before 1.000 s" in said
+    # 40 groups are too few for a set's coverage to be judged.
+    assert "k=1 rows – (0 off)" in said
+    lost = [line for line in said.splitlines() if line.startswith("  lost")]
+    assert len(lost) == 1 and "made" in lost[0] and "k=4" in lost[0]
