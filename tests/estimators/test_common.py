@@ -15,7 +15,7 @@ from fmrl.estimators.averaging import Answers, best_weights
 from fmrl.estimators.calibration import answers, members
 from fmrl.estimators.common import NEAR, STAGE, Plain, Trees, boosted
 from fmrl.estimators.coordinates import coordinates_of
-from fmrl.estimators.inputs import grouped
+from fmrl.tables.targets import group_by_task
 
 
 def bent(tasks=60, rows=12, seed=0, binary=False):
@@ -309,7 +309,7 @@ def test_padding_has_no_say_in_weights():
 
 def test_later_tasks_are_asked_of_members_of_earlier_ones():
     X, y, task = bent(tasks=40)
-    tasks, known = grouped(fmrl.Squared(), X, y, None, task), []
+    tasks, known = group_by_task(fmrl.Squared(), X, y, None, task), []
 
     def learn(some):
         known.append(some.names)
@@ -326,7 +326,7 @@ def test_later_tasks_are_asked_of_members_of_earlier_ones():
 def test_the_plain_model_of_a_fold_has_not_seen_it():
     X, y, task = bent(tasks=30)
     y = np.where(task % 5 == 0, -1.0, 1.0) * X[:, 1] + 0.1 * y  # other tasks in fold 0
-    tasks = grouped(fmrl.Squared(), X, y, None, task)
+    tasks = group_by_task(fmrl.Squared(), X, y, None, task)
     plain, own = Plain(tasks, coordinates_of(tasks, True)[1]), task % 5 == 0
     others = LinearRegression().fit(X[~own], y[~own])
     aim = NEAR * np.square(y[own] - others.predict(X[own])).sum()

@@ -10,9 +10,9 @@ from sklearn.exceptions import NotFittedError
 import fmrl
 from fmrl.estimators.environment import Environment
 from fmrl.estimators.environment_choice import switched
-from fmrl.estimators.inputs import grouped
 from fmrl.estimators.population import estimate
 from fmrl.estimators.table_order import is_sorted
+from fmrl.tables.targets import group_by_task
 
 PAIR = 1.3 * np.stack([environments.CENTRE, -environments.CENTRE])
 
@@ -297,7 +297,7 @@ def test_which_tables_are_sorted():
 
     def found(column, y, others=0):
         X = np.column_stack([rng.normal(size=len(task)), column])
-        return is_sorted(grouped(fmrl.Squared(), X, y, None, task), 120, others)
+        return is_sorted(group_by_task(fmrl.Squared(), X, y, None, task), 120, others)
 
     noise, level = rng.normal(size=len(task)), np.arange(tasks, dtype=float)
     for size, said in ((0.4, True), (1.0, False)):

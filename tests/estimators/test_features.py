@@ -18,8 +18,8 @@ from sklearn.preprocessing import (
 import fmrl
 from fmrl.core.losses import Squared
 from fmrl.errors import FMRLError
-from fmrl.estimators.features import rebuild
-from fmrl.estimators.inputs import grouped
+from fmrl.tables.features import rebuild
+from fmrl.tables.targets import group_by_task
 
 TASK = np.repeat(np.arange(12), 10)
 RNG = np.random.default_rng(3)
@@ -71,7 +71,7 @@ def test_rows_of_a_table_are_encoded_before():
 
 
 def test_a_long_run_uses_it_too():
-    tasks = grouped(Squared(), X, Y, None, TASK)
+    tasks = group_by_task(Squared(), X, Y, None, TASK)
     long = fmrl.MetaRegressor(features=KINDS["splines"], common="linear").begin(tasks).play(tasks)
     short = fmrl.MetaRegressor(features=KINDS["splines"], common="linear").fit(X, Y, task=TASK)
     np.testing.assert_allclose(long.predict(X, task=TASK), short.predict(X, task=TASK))

@@ -59,10 +59,10 @@ def test_every_way_in(kind, rule, tmp_path):
 
 
 def _tasks(model, X, y, task):
-    from fmrl.estimators.inputs import grouped
+    from fmrl.tables.targets import group_by_task
 
     y = model._target(np.asarray(y), None, first=False) if hasattr(model, "classes_") else y
-    tasks = model.coordinates_.tasks(grouped(model._loss(), X, np.asarray(y), None, task))
+    tasks = model.coordinates_.tasks(group_by_task(model._loss(), X, np.asarray(y), None, task))
     return [tasks.task(i) for i in range(len(tasks))]
 
 

@@ -19,10 +19,10 @@ from sklearn.preprocessing import StandardScaler
 import fmrl
 from fmrl.estimators import calibration, stack
 from fmrl.estimators.averaging import Answers, quantiles
-from fmrl.estimators.inputs import grouped
 from fmrl.estimators.rows_sqlite import SQLiteRows
 from fmrl.estimators.running import WINDOW
 from fmrl.estimators.task_models import TaskRegressor
+from fmrl.tables.targets import group_by_task
 
 from .data import classification, regression
 
@@ -133,7 +133,7 @@ def test_ragged_tasks_are_played_in_order_of_appearance():
     X, y, task = X[keep], y[keep], task[keep]
     mixed = np.random.default_rng(2).permutation(len(y))
     reg = fmrl.MetaRegressor().fit(X[mixed], y[mixed], task=task[mixed])
-    names = grouped(fmrl.Squared(), X[mixed], y[mixed], None, task[mixed]).names
+    names = group_by_task(fmrl.Squared(), X[mixed], y[mixed], None, task[mixed]).names
     assert names == list(dict.fromkeys(task[mixed].tolist()))
     np.testing.assert_array_equal(reg.history_.rounds, [np.sum(task == t) for t in names])
 
@@ -457,7 +457,7 @@ def test_members_are_scored_on_tasks_they_have_not_seen():
 
     X, y, task = regression(tasks=10)
     X[:, 0] = task  # so that rows say which task they are of
-    tasks = grouped(fmrl.Squared(), X, y, None, task)
+    tasks = group_by_task(fmrl.Squared(), X, y, None, task)
     seen = []
 
     def learn(some):

@@ -6,9 +6,9 @@ import pytest
 import fmrl
 from fmrl.estimators.averaging import SHARP, Answers, best_sharpness, probabilities
 from fmrl.estimators.environment_choice import rough
-from fmrl.estimators.inputs import grouped
 from fmrl.estimators.population import estimate
 from fmrl.estimators.task_models import loss_of
+from fmrl.tables.targets import group_by_task
 
 from .data import classification, regression
 
@@ -23,7 +23,7 @@ def noisy(binary, tasks=40, rows=6, columns=25, seed=0):
         some.append((np.hstack([X, np.ones((count, 1))]), 1.0 * (z > 0) if binary else z))
     (X, y), later = some
     loss = loss_of(np.arange(2) if binary else None)
-    return grouped(
+    return group_by_task(
         loss, X, y.astype(int) if binary else y, None, np.repeat(range(tasks), rows)
     ), later
 

@@ -12,10 +12,10 @@ import fmrl
 from fmrl.core import posterior
 from fmrl.estimators import stack
 from fmrl.estimators.averaging import margins, moderated
-from fmrl.estimators.inputs import grouped
 from fmrl.estimators.population import Population, Sums, by_output, estimate
 from fmrl.estimators.side_by_side import stacks
 from fmrl.estimators.solving import Posterior, asked, evidence, solved
+from fmrl.tables.targets import group_by_task
 
 from .data import classification, regression
 
@@ -93,7 +93,7 @@ def test_together_is_one_after_another(kind, centres, at_the_mode):
         kept = (task < tasks) & (rng.random(len(y)) < rng.random(90)[task] + 0.3)
         kept &= (np.arange(len(y)) % 12 < most) | (np.arange(len(y)) % 12 == 0)
         for weight in (None, rng.choice([0.5, 1.0, 3.0], kept.sum())):
-            some = grouped(prior.loss, X[kept], y[kept], weight, task[kept])
+            some = group_by_task(prior.loss, X[kept], y[kept], weight, task[kept])
             here = prior.coordinates.tasks(some)
             alone = {m: one_by_one(m, here) for m, w in zip(members, weights, strict=True) if w}
             share = weights[weights > 0]
@@ -128,7 +128,7 @@ def test_what_tasks_say_about_a_prior_is_the_same_for_all_outputs_at_once(kind, 
     weight = rng.choice([0.5, 1.0, 3.0], kept.sum())
     for heavy in (None, weight):
         some = est.prior_.coordinates.tasks(
-            grouped(est.prior_.loss, X[kept], y[kept], heavy, task[kept])
+            group_by_task(est.prior_.loss, X[kept], y[kept], heavy, task[kept])
         )
         for member in est.prior_.members:
             each = [member.gaussian(0, k) for k in range(some.loss.outputs)]
@@ -153,7 +153,7 @@ def test_rows_far_away_are_fitted_as_others_are():
         some = far * X[:rows], y[:rows]
         model = reg.adapt(*some)
         np.testing.assert_allclose(model.predict(some[0]), some[1], atol=1e-2)
-        here = prior.coordinates.tasks(grouped(prior.loss, *some, None, None))
+        here = prior.coordinates.tasks(group_by_task(prior.loss, *some, None, None))
         for member in prior.members[2:]:
             near(solved([member], [1.0], here, True), one_by_one(member, here))
 
@@ -190,7 +190,7 @@ def test_few_rows_of_two_classes_give_the_mean_of_the_posterior(deviation, right
         covariance = np.diag([1e-12] * (width - 1) + [deviation**2])
         prior = Population("full", np.zeros((1, 1, width)), covariance, 1.0, np.ones(1), 9)
         heavy = np.full(len(right), weight)
-        some = grouped(fmrl.Logistic(), X, np.array(right, float), heavy, None)
+        some = group_by_task(fmrl.Logistic(), X, np.array(right, float), heavy, None)
         z, v = (a[0, 0, :1] for a in asked([prior], some, X[None, :1]))
         assert abs(z[0, 0] - mean) < 0.02 + 0.05 * abs(mean)
         assert abs(1 / (1 + np.exp(-moderated(z, v, 1.0)[0, 0])) - chance) < 0.015
@@ -209,7 +209,7 @@ def test_a_task_is_the_gaussian_nearest_to_its_posterior(rows, deviation, off, m
     H, mean = A @ A.T / 2, rng.normal(size=width)
     X, y = rng.normal(size=(rows, width)), (rng.random(rows) < 0.5).astype(float)
     prior = Population("full", mean[None, None], H, 1.0, np.ones(1), 9)
-    some = grouped(fmrl.Logistic(), X, y, None, None)
+    some = group_by_task(fmrl.Logistic(), X, y, None, None)
     quick = prior.adapt(some, spread=True)
     monkeypatch.setattr(stack, "OVER", 50)
     found = prior.adapt(some, spread=True)
@@ -242,7 +242,7 @@ def test_how_likely_rows_are_is_bounded_from_below(deviation, right):
         X[:, -1] = 1.0
         covariance = np.diag([1e-12] * (width - 1) + [deviation**2])
         one = Population("full", np.zeros((1, 1, width)), covariance, 1.0, np.ones(1), 9)
-        some = grouped(fmrl.Logistic(), X, np.array(right, float), None, None)
+        some = group_by_task(fmrl.Logistic(), X, np.array(right, float), None, None)
         assert exact - 0.1 < evidence(one, some)[0, 0] < exact + 2e-3 * len(right)
 
 
@@ -254,7 +254,7 @@ def test_how_likely_rows_of_a_regression_are():
         kept = np.arange(len(y)) % 12 < rows
         weight = rng.choice([0.5, 1.0, 3.0], kept.sum())
         for heavy in (None, weight):
-            some = grouped(fmrl.Squared(), X[kept], y[kept], heavy, task[kept])
+            some = group_by_task(fmrl.Squared(), X[kept], y[kept], heavy, task[kept])
             here = reg.prior_.coordinates.tasks(some)
             for one in reg.prior_.members:
                 found, w = evidence(one, here), here.weight
@@ -276,7 +276,9 @@ def test_a_task_does_not_depend_on_those_beside_it():
     """Solved with 200 others, and alone."""
     X, y, task = classification(tasks=200, classes=2, size=3.0)
     est = fmrl.MetaClassifier().fit(X, y, task=task)
-    some = est.prior_.coordinates.tasks(grouped(est.prior_.loss, X, y.astype(float), None, task))
+    some = est.prior_.coordinates.tasks(
+        group_by_task(est.prior_.loss, X, y.astype(float), None, task)
+    )
     together = est.prior_.members[-1].adapt(some).theta
     for t in (0, 7, 199):
         alone = est.prior_.members[-1].adapt(some.take(np.array([t]))).theta[0]
@@ -288,7 +290,7 @@ def test_how_far_tasks_of_two_classes_lie_apart_is_found_from_four_rows_each():
     rng = np.random.default_rng(0)
     level, task = 2 * rng.normal(size=1500), np.repeat(np.arange(1500), 4)
     y = (rng.random(6000) < 1 / (1 + np.exp(-level[task]))).astype(float)
-    some = grouped(fmrl.Logistic(), np.ones((6000, 1)), y, None, task)
+    some = group_by_task(fmrl.Logistic(), np.ones((6000, 1)), y, None, task)
     assert abs(float(estimate(some, "intercept", True).covariance[0, 0]) ** 0.5 - 2) < 0.3
 
 
@@ -310,7 +312,9 @@ def test_the_regret_of_playing_nearest_gaussians_is_bounded(rows, monkeypatch):
         for i in range(rows):
             at = prior.middle()
             if i:
-                at = prior.adapt(grouped(fmrl.Logistic(), X[:i], y[:i], None, None), spread=True)
+                at = prior.adapt(
+                    group_by_task(fmrl.Logistic(), X[:i], y[:i], None, None), spread=True
+                )
             z, v = X[i] @ at.theta[0, 0], X[i] @ at.spread[0, 0] @ X[i]
             slope = 1 / (1 + np.exp(-(z + np.sqrt(v) * nodes))) - y[i]
             suffered += np.logaddexp(0, z) - y[i] * z

@@ -15,10 +15,7 @@ from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, warn
 from fmrl.estimators import store
-from fmrl.estimators.encoding import by_task, ready, with_ids
-from fmrl.estimators.features import expanded, with_features
 from fmrl.estimators.first_stream import FirstTask
-from fmrl.estimators.inputs import grouped, task_ids, warn_of_weights, weighed
 from fmrl.estimators.rows import joined
 from fmrl.estimators.running import Unbroken
 from fmrl.estimators.stream import OpenTask, rows_of
@@ -26,6 +23,9 @@ from fmrl.estimators.stream_kinds import open_task
 from fmrl.estimators.task_models import not_huge
 from fmrl.estimators.tasks_seen import TasksSeen
 from fmrl.tables.encoder import Column, Encoder
+from fmrl.tables.features import add_features, expanded
+from fmrl.tables.read import is_plain_array, split_task, with_ids
+from fmrl.tables.targets import drop_zero_weight, group_by_task, task_ids, warn_of_weights
 from fmrl.theory.certificate import Certificate, certify
 from fmrl.theory.similarity import SimilarityReport, similarity_report
 
@@ -76,11 +76,11 @@ class Meta(TasksSeen):
         """
         with self._lock, self._kept():
             X, y, weight, task = self._check(X, y, sample_weight, task, reset=True)
-            weight, X, y, ids = weighed(weight, X, y, task_ids(task, len(y)))
+            weight, X, y, ids = drop_zero_weight(weight, X, y, task_ids(task, len(y)))
             warn_of_weights(weight)
             self._reset()
             y = self._target(y, None, first=True)
-            tasks = grouped(self._loss(), X, y, weight, ids)
+            tasks = group_by_task(self._loss(), X, y, weight, ids)
             if len(tasks) == len(y) >= 20:
                 warn("every row is a task of its own: is task= the id of a row?")
             self._begin(tasks)
@@ -107,7 +107,7 @@ class Meta(TasksSeen):
         with self._lock, self._kept(begun=True):
             first = not self._begun
             X, y, weight, task = self._check(X, y, sample_weight, task, reset=first, one=True)
-            weight, X, y = weighed(weight, X, y)
+            weight, X, y = drop_zero_weight(weight, X, y)
             warn_of_weights(weight)
             if first:
                 self._reset()
@@ -115,7 +115,7 @@ class Meta(TasksSeen):
             y = self._target(y, classes, first=first)
             if not first:
                 not_huge(X, y)
-            one = grouped(self._loss(), X, y, weight, None)
+            one = group_by_task(self._loss(), X, y, weight, None)
             one.names[0] = name  # type: ignore[index]
             if not first and name in self._rows:
                 with Unbroken():
@@ -151,7 +151,7 @@ class Meta(TasksSeen):
                 names = features or [f"x{i}" for i in range(tasks.X.shape[1])]
                 y = tasks.target.argmax(axis=1) if tasks.loss.outputs > 1 else tasks.target[:, 0]
                 plain = Encoder(tuple(map(Column, names)))
-                self.encoder_ = with_features(plain, self.features, tasks.X, y)
+                self.encoder_ = add_features(plain, self.features, tasks.X, y)
             tasks = self._widened(tasks)
             self._begin(tasks, expected)
             self._learn(tasks)
@@ -207,8 +207,8 @@ class Meta(TasksSeen):
         """
         with self._lock:
             self._fitted()
-            if not ready(self, X):
-                rows, ids, _ = by_task(X, None, self._task_column)
+            if not is_plain_array(self, X):
+                rows, ids, _ = split_task(X, None, self._task_column)
                 if ids is not None and len(np.unique(task_ids(ids, len(ids)))) > 1:
                     fix = "adapt_many(X, y) gives a model for each of them"
                     raise FMRLError("these are rows of several tasks", fix=fix)

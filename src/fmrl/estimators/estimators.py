@@ -11,10 +11,16 @@ from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from fmrl.errors import FMRLError
 from fmrl.estimators.averaging import logarithms, probabilities
 from fmrl.estimators.base import Meta
-from fmrl.estimators.encoding import checked
-from fmrl.estimators.inputs import as_numpy, back, positions, targets, weights
 from fmrl.estimators.task_models import TaskClassifier, TaskRegressor
 from fmrl.estimators.tasks_seen import Asked
+from fmrl.tables.read import validate_fit
+from fmrl.tables.targets import (
+    as_numpy,
+    check_targets,
+    check_weights,
+    class_positions,
+    to_input_kind,
+)
 
 
 class MetaClassifier(ClassifierMixin, Meta):
@@ -63,10 +69,10 @@ class MetaClassifier(ClassifierMixin, Meta):
 
     def _check(self, X, y, sample_weight, task, reset, one=False):
         least = {"ensure_min_samples": int(reset or one)}
-        X, y, task = checked(self, X, y, task, reset=reset, one=one, **least)
+        X, y, task = validate_fit(self, X, y, task, reset=reset, one=one, **least)
         if reset:  # later ones must be among the first ones
             check_classification_targets(y)
-        return X, y, weights(sample_weight, X), task
+        return X, y, check_weights(sample_weight, X), task
 
     def _target(self, y, classes, first):
         if first:
@@ -74,12 +80,12 @@ class MetaClassifier(ClassifierMixin, Meta):
         elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
             known = self.classes_.tolist()
             raise FMRLError(f"classes={list(classes)} differ from those of the first call, {known}")
-        return positions(y, self.classes_)
+        return class_positions(y, self.classes_)
 
     def decision_function(self, X: Any, task: Any = None) -> Any:
         """Margins: [n] for two classes, [n, classes] for more."""
         z = self._asked(X, task, spread=False).margins
-        return back(z[:, 0] if z.shape[1] == 1 else z, X)
+        return to_input_kind(z[:, 0] if z.shape[1] == 1 else z, X)
 
     def predict_proba(self, X: Any, task: Any = None) -> Any:
         """Class probabilities [n, classes] under the model of each row's task.
@@ -90,11 +96,11 @@ class MetaClassifier(ClassifierMixin, Meta):
                 nothing is known.
         """
         z, variance, place, prior = self._asked(X, task, spread=True)
-        return back(prior.chances(z, variance, place), X)
+        return to_input_kind(prior.chances(z, variance, place), X)
 
     def predict_log_proba(self, X: Any, task: Any = None) -> Any:
         """Their logarithms; arguments as in `predict_proba`."""
-        return back(logarithms(as_numpy(self.predict_proba(X, task))), X)
+        return to_input_kind(logarithms(as_numpy(self.predict_proba(X, task))), X)
 
     def predict(self, X: Any, task: Any = None) -> Any:
         """The most probable class [n] under the model of each row's task; arguments as in
@@ -104,11 +110,13 @@ class MetaClassifier(ClassifierMixin, Meta):
 
     def _said(self, asked: Asked, X: Any) -> Any:
         classes = asked.prior.classes  # those of the estimator may be others by now
-        return back(classes[probabilities(asked.margins, len(classes), 1.0).argmax(axis=1)], X)
+        return to_input_kind(
+            classes[probabilities(asked.margins, len(classes), 1.0).argmax(axis=1)], X
+        )
 
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:
         """Accuracy."""
-        y = np.asarray(targets(y, False, task))
+        y = np.asarray(check_targets(y, False, task))
         right = np.asarray(as_numpy(self.predict(X, task))) == y
         return float(np.average(right, weights=sample_weight))
 
@@ -144,8 +152,8 @@ class MetaRegressor(RegressorMixin, Meta):
 
     def _check(self, X, y, sample_weight, task, reset, one=False):
         options = {"y_numeric": True, "ensure_min_samples": int(reset or one)}
-        X, y, task = checked(self, X, y, task, reset=reset, one=one, **options)
-        return X, np.asarray(y, dtype=float), weights(sample_weight, X), task
+        X, y, task = validate_fit(self, X, y, task, reset=reset, one=one, **options)
+        return X, np.asarray(y, dtype=float), check_weights(sample_weight, X), task
 
     def _target(self, y, classes, first):
         if classes is not None:
@@ -166,7 +174,7 @@ class MetaRegressor(RegressorMixin, Meta):
         return self._said(self._asked(X, task, spread=False), X)
 
     def _said(self, asked: Asked, X: Any) -> Any:
-        return back(asked.prior.coordinates.prediction(asked.margins[:, 0]), X)
+        return to_input_kind(asked.prior.coordinates.prediction(asked.margins[:, 0]), X)
 
     def predict_interval(self, X: Any, task: Any = None, level: float = 0.9) -> Any:
         """Where y of each row lies with probability ``level``: lower and upper ends, [n, 2].
@@ -181,11 +189,11 @@ class MetaRegressor(RegressorMixin, Meta):
         z, variance, place, prior = self._asked(X, task, spread=True)
         half = prior.half(variance[:, 0], place, level)
         middle = prior.coordinates.prediction(z[:, 0])
-        return back(np.stack([middle - half, middle + half], axis=1), X)
+        return to_input_kind(np.stack([middle - half, middle + half], axis=1), X)
 
     def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:
         """R²."""
         from sklearn.metrics import r2_score
 
-        y, said = targets(y, True, task), as_numpy(self.predict(X, task))
+        y, said = check_targets(y, True, task), as_numpy(self.predict(X, task))
         return float(r2_score(y, said, sample_weight=sample_weight))

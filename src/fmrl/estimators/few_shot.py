@@ -21,9 +21,9 @@ from sklearn.utils import _safe_indexing
 from sklearn.utils.metadata_routing import UNUSED
 
 from fmrl.errors import FMRLError, warn
-from fmrl.estimators.encoding import by_task
-from fmrl.estimators.inputs import as_numpy, targets, task_ids
 from fmrl.estimators.reveal import Groups
+from fmrl.tables.read import split_task
+from fmrl.tables.targets import as_numpy, check_targets, task_ids
 
 _ROUTED = (
     "in cross_val_score and GridSearchCV only sklearn.set_config(enable_metadata_routing=True) "
@@ -102,7 +102,7 @@ class FewShotSplit(BaseCrossValidator):
             groups: The task of every row [n], or the name of a column of X.
         """
         most = max(_shots(self.shots))
-        X, groups, _ = by_task(X, groups)
+        X, groups, _ = split_task(X, groups)
         if groups is None:
             fix = f"give split(X, y, groups) a third argument; {_ROUTED}"
             raise FMRLError("FewShotSplit needs the task of every row", fix=fix)
@@ -153,10 +153,10 @@ class FewShotScorer(BaseEstimator):
             task: The task of every row [n], or the name of a column of X.
         """
         known = getattr(getattr(estimator, "encoder_", None), "task", None)
-        X, task, _ = by_task(X, task, known)
+        X, task, _ = split_task(X, task, known)
         if task is None:
             raise FMRLError("FewShotScorer needs the task of every row", fix=_ROUTED)
-        y = np.asarray(targets(y, not is_classifier(estimator), task))
+        y = np.asarray(check_targets(y, not is_classifier(estimator), task))
         tasks, every = Groups(X, y, task, self.random_state), _shots(self.shots)
         if len(every) > 1:
             warn(f"FewShotScorer(shots={every}) gives the mean score over all of them; "
@@ -216,8 +216,8 @@ def few_shot_score(
         what = "few_shot_score is no scoring= (use FewShotScorer there), and needs task="
         raise FMRLError(what, fix="give the task of every row, or the name of a column of X")
     every = _shots(shots)
-    X, task, _ = by_task(X, task)
-    y = targets(y, not is_classifier(estimator), task)
+    X, task, _ = split_task(X, task)
+    y = check_targets(y, not is_classifier(estimator), task)
     task = task_ids(task, len(y))
     scorers = {str(k): FewShotScorer(k, scoring, random_state) for k in every}
     split = FewShotSplit(every, n_splits, random_state)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.estimators.encoding import frame_of
-from fmrl.estimators.inputs import as_numpy, task_ids
+from fmrl.tables.read import frame_of
+from fmrl.tables.targets import as_numpy, task_ids
 
 
 class Groups:

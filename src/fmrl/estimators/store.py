@@ -28,7 +28,6 @@ from fmrl.estimators.calibration import Choice, Rule
 from fmrl.estimators.common import Trees
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.environment import Environment
-from fmrl.estimators.features import Expanded, describe, rebuild, table_of
 from fmrl.estimators.learning import CACHED
 from fmrl.estimators.many_models import Thetas
 from fmrl.estimators.population import Population
@@ -37,6 +36,7 @@ from fmrl.estimators.stream import Streams
 from fmrl.estimators.task_models import Prior
 from fmrl.files import atomic, from_json
 from fmrl.tables.encoder import Encoder
+from fmrl.tables.features import Expanded, describe, rebuild, table_of
 
 FORMAT = 4
 READS = (3, 4)  # in 3 the names of tasks were part of the header

@@ -27,8 +27,8 @@ from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators.averaging import probabilities
-from fmrl.estimators.inputs import encode
 from fmrl.estimators.stream_setting import Setting
+from fmrl.tables.targets import encode_targets
 
 if TYPE_CHECKING:
     from fmrl.estimators.base import Meta
@@ -336,7 +336,7 @@ def rows_of(streams: Sequence[OpenTask]) -> Tasks:
     X = np.frombuffer(bytearray().join([raw for raw, _ in kept])).reshape(-1, setting.shape[0])
     y = np.array([target for _, target in kept], dtype=float)
     starts = np.array([0, *accumulate([len(stream._kept) for stream in streams])])
-    y = encode(y > 0 if setting.binary else y, loss)
+    y = encode_targets(y > 0 if setting.binary else y, loss)
     return Tasks(loss, X, y, starts, [stream.name for stream in streams])
 
 

@@ -12,9 +12,9 @@ import numpy as np
 
 from fmrl.core.meta_level import looked
 from fmrl.errors import FMRLError
-from fmrl.estimators.encoding import left_out, read_row
-from fmrl.estimators.inputs import as_numpy
 from fmrl.tables.any_table import from_array
+from fmrl.tables.read import left_out, read_row
+from fmrl.tables.targets import as_numpy
 
 if TYPE_CHECKING:
     from fmrl.estimators.base import Meta

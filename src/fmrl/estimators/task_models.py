@@ -19,13 +19,21 @@ from fmrl.estimators.averaging import HUGE, LEVELS, logarithms, margins, moderat
 from fmrl.estimators.calibration import Choice, Rule
 from fmrl.estimators.common import Answer
 from fmrl.estimators.coordinates import Coordinates
-from fmrl.estimators.encoding import checked, read
 from fmrl.estimators.environment import STILL, Environment
-from fmrl.estimators.features import Expanded
-from fmrl.estimators.inputs import answered, as_numpy, back, grouped, positions, weighed, weights
 from fmrl.estimators.population import Population, Posterior
 from fmrl.estimators.solving import averaged, solved
 from fmrl.tables.encoder import Encoder
+from fmrl.tables.features import Expanded
+from fmrl.tables.read import read_rows, validate_fit
+from fmrl.tables.targets import (
+    as_numpy,
+    check_weights,
+    class_positions,
+    drop_zero_weight,
+    group_by_task,
+    refuse_overflow,
+    to_input_kind,
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -210,12 +218,12 @@ class _Linear(BaseEstimator):
         classes = self.prior.classes
         options = {"reset": True, "learn": False, "y_numeric": classes is None}
         options["ensure_min_samples"] = 0
-        X, y, ids = checked(self, X, y, **options)
+        X, y, ids = validate_fit(self, X, y, **options)
         self._name = None if ids is None or not len(ids) else np.asarray(ids).tolist()[0]
-        weight, X, y = weighed(weights(sample_weight, X), X, y)
-        y = y.astype(float) if classes is None else positions(y, classes)
+        weight, X, y = drop_zero_weight(check_weights(sample_weight, X), X, y)
+        y = y.astype(float) if classes is None else class_positions(y, classes)
         if len(y):
-            self._adapt(grouped(self.prior.loss, X, y, weight, None))
+            self._adapt(group_by_task(self.prior.loss, X, y, weight, None))
         else:
             found = self.prior.middle()
             self._set(Posterior(found.theta[0], found.spread[0]), 0.0)  # type: ignore[index]
@@ -249,10 +257,10 @@ class _Linear(BaseEstimator):
     def _said(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Margins of rows [n, outputs] in the prior's coordinates, and their variances."""
         check_is_fitted(self, "coef_")
-        rows = self.prior.rows(read(self, X))
+        rows = self.prior.rows(read_rows(self, X))
         with np.errstate(over="ignore", invalid="ignore"):
             z, v = margins(rows[None], Posterior(self._theta[None], self._spread[None]))
-            return answered(z[0], v[0])
+            return refuse_overflow(z[0], v[0])
 
     @property
     def encoder_(self) -> Encoder | None:
@@ -289,22 +297,24 @@ class TaskClassifier(ClassifierMixin, _Linear):
     def decision_function(self, X: Any) -> np.ndarray:
         """Margins: [n] for two classes, [n, classes] for more."""
         z, _ = self._said(X)
-        return back(z[:, 0] if z.shape[1] == 1 else z, X)
+        return to_input_kind(z[:, 0] if z.shape[1] == 1 else z, X)
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Class probabilities, [n, classes]; the less is known of the task, the nearer to the
         middle.
         """
         z, variance = self._said(X)
-        return back(self.prior.chances(z, variance, self.prior.rule.choices.index(self._choice)), X)
+        return to_input_kind(
+            self.prior.chances(z, variance, self.prior.rule.choices.index(self._choice)), X
+        )
 
     def predict_log_proba(self, X: Any) -> np.ndarray:
         """Their logarithms."""
-        return back(logarithms(as_numpy(self.predict_proba(X))), X)
+        return to_input_kind(logarithms(as_numpy(self.predict_proba(X))), X)
 
     def predict(self, X: Any) -> np.ndarray:
         """The most probable class of each row, [n]."""
-        return back(self.classes_[as_numpy(self.predict_proba(X)).argmax(axis=1)], X)
+        return to_input_kind(self.classes_[as_numpy(self.predict_proba(X)).argmax(axis=1)], X)
 
 
 class TaskRegressor(RegressorMixin, _Linear):
@@ -312,7 +322,7 @@ class TaskRegressor(RegressorMixin, _Linear):
 
     def predict(self, X: Any) -> np.ndarray:
         """The prediction of each row, [n]."""
-        return back(self.prior.coordinates.prediction(self._said(X)[0][:, 0]), X)
+        return to_input_kind(self.prior.coordinates.prediction(self._said(X)[0][:, 0]), X)
 
     def predict_interval(self, X: Any, level: float = 0.9) -> np.ndarray:
         """Where y of each row lies with probability ``level``: lower and upper ends, [n, 2].
@@ -328,7 +338,7 @@ class TaskRegressor(RegressorMixin, _Linear):
         place = self.prior.rule.choices.index(self._choice)
         half = self.prior.half(variance[:, 0], place, level)
         middle = self.prior.coordinates.prediction(z[:, 0])
-        return back(np.stack([middle - half, middle + half], axis=1), X)
+        return to_input_kind(np.stack([middle - half, middle + half], axis=1), X)
 
 
 def width(choice: Choice, level: float) -> float:

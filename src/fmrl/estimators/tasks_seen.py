@@ -12,13 +12,19 @@ from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, warn
 from fmrl.estimators.averaging import margins
 from fmrl.estimators.calibration import COMMON
-from fmrl.estimators.encoding import by_task, columns_of, read
-from fmrl.estimators.inputs import answered, encode, grouped, task_ids, weighed
 from fmrl.estimators.learning import Learning
 from fmrl.estimators.many_models import TaskModels
 from fmrl.estimators.population import Posterior
 from fmrl.estimators.running import Unbroken
 from fmrl.estimators.task_models import Prior, not_huge
+from fmrl.tables.read import column_names, read_rows, split_task
+from fmrl.tables.targets import (
+    drop_zero_weight,
+    encode_targets,
+    group_by_task,
+    refuse_overflow,
+    task_ids,
+)
 
 
 class Asked(NamedTuple):
@@ -124,9 +130,9 @@ class TasksSeen(Learning):
                 return self
             names = ids.tolist()
             self._models.drop(names)  # first: a model must not outlive its rows
-            if self._rows.more(names, X, encode(y, loss), weight):
+            if self._rows.more(names, X, encode_targets(y, loss), weight):
                 return self
-            tasks = grouped(loss, X, y, weight, ids)
+            tasks = group_by_task(loss, X, y, weight, ids)
             known = self._rows.known(tasks.names)
             if not known.all():
                 new = tasks if not known.any() else tasks.take(np.flatnonzero(~known))
@@ -176,7 +182,9 @@ class TasksSeen(Learning):
         """
         with self._lock:
             self._fitted()
-            return TaskModels(self, grouped(*self._read(X, y, task, sample_weight, every=True)))
+            return TaskModels(
+                self, group_by_task(*self._read(X, y, task, sample_weight, every=True))
+            )
 
     def model(self, task: Any) -> Any:
         """The model of a task seen, by its id."""
@@ -223,7 +231,7 @@ class TasksSeen(Learning):
 
     def _ids(self, X: Any, task: Any) -> Any:
         """Ids of rows, or the name of the column that holds them."""
-        if task is None or np.ndim(task) or (isinstance(task, str) and task in columns_of(X)):
+        if task is None or np.ndim(task) or (isinstance(task, str) and task in column_names(X)):
             return task
         name = np.empty(_num_samples(X), dtype=object)
         name[:] = task.item() if isinstance(task, np.generic) else task
@@ -232,10 +240,10 @@ class TasksSeen(Learning):
     def _read(
         self, X: Any, y: Any, task: Any, sample_weight: Any, every: bool = False
     ) -> tuple[Any, ...]:
-        """Rows that count, all checked: what `grouped` takes. ``every`` task must have some."""
+        """Rows that count, all checked: what `group_by_task` takes. ``every`` task must have some."""
         X, y, weight, ids = self._check(X, y, sample_weight, self._ids(X, task), reset=False)
         given = task_ids(_told(ids), len(y))
-        weight, X, y, ids = weighed(weight, X, y, given)
+        weight, X, y, ids = drop_zero_weight(weight, X, y, given)
         if every and (lost := {*given.tolist()} - {*ids.tolist()}):
             what = f"no row of the task {min(lost)!r} counts: all weigh 0"
             raise FMRLError(what, fix="leave its rows out; adapt(X[:0], y[:0]) needs none")
@@ -259,8 +267,8 @@ class TasksSeen(Learning):
         """
         with self._lock, np.errstate(over="ignore", invalid="ignore"):
             self._fitted()
-            X, task, _ = by_task(X, self._ids(X, task), self._task_column)
-            X, task = read(self, X), _told(task) if many else task
+            X, task, _ = split_task(X, self._ids(X, task), self._task_column)
+            X, task = read_rows(self, X), _told(task) if many else task
             if task is None and self._task_column is not None:
                 what = f"X has no column {self._task_column!r}, which named the tasks in fit"
                 self._warn_of("no column", f"{what}, and there is no task=")
@@ -295,7 +303,7 @@ class TasksSeen(Learning):
                 z[part] = said[:, 0]
                 if variance is not None:
                     variance[part] = v[:, 0]
-        return Asked(*answered(z, variance), place[which], prior)
+        return Asked(*refuse_overflow(z, variance), place[which], prior)
 
     def _models_of(
         self, names: list, known: np.ndarray, middle: Posterior, spread: bool, place: np.ndarray

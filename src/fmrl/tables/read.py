@@ -19,18 +19,18 @@ from sklearn.utils import check_array, check_X_y
 from sklearn.utils.validation import validate_data
 
 from fmrl.errors import FMRLError, warn
-from fmrl.estimators.features import expanded, table_of, with_features
-from fmrl.estimators.inputs import as_numpy, one_column, targets
 from fmrl.tables.any_table import as_polars, check_names, from_array, no_column
 from fmrl.tables.encoder import Column, Encoder, Policy, fit_encoder
+from fmrl.tables.features import add_features, expanded, table_of
 from fmrl.tables.kinds import FEWEST, looks_like_id
+from fmrl.tables.targets import as_numpy, check_targets, single_column
 
 POLICY = Policy(missing="impute", dates="number")
 _OTHERS = (str, datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
 _NOTHING = object()
 
 
-def by_task(X: Any, task: Any, known: str | None = None, *, one: bool = False) -> Any:
+def split_task(X: Any, task: Any, known: str | None = None, *, one: bool = False) -> Any:
     """Rows without the column that names their tasks, and the ids in it.
 
     Args:
@@ -43,11 +43,11 @@ def by_task(X: Any, task: Any, known: str | None = None, *, one: bool = False) -
         X, the ids (for ``one``: the id), and the name of the column or None.
 
     >>> rows = pl.DataFrame({"shop": ["a", "b"], "price": [1.0, 2.0]})
-    >>> X, ids, name = by_task(rows, "shop")
+    >>> X, ids, name = split_task(rows, "shop")
     >>> X.columns, ids.tolist(), name
     (['price'], ['a', 'b'], 'shop')
     """
-    X, task = _table(X), one_column(task)
+    X, task = _table(X), single_column(task)
     if known is None and not isinstance(task, str):
         return X, task, None
     frame = frame_of(X)
@@ -71,7 +71,7 @@ def by_task(X: Any, task: Any, known: str | None = None, *, one: bool = False) -
     return frame.drop(name).to_native(), ids, name
 
 
-def checked(
+def validate_fit(
     model: Any, X: Any, y: Any, task: Any = None, *, reset: bool, learn: bool | None = None,
     one: bool = False, **options: Any,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
@@ -90,29 +90,29 @@ def checked(
     learn = reset if learn is None else learn
     numeric = options.get("y_numeric", False)
     named = isinstance(task, str) and not one
-    if not learn and not named and ready(model, X) and _plain_target(y, len(X), numeric):
+    if not learn and not named and is_plain_array(model, X) and _plain_target(y, len(X), numeric):
         return X, y, task
     encoder = None if learn else getattr(model, "encoder_", None)
-    X, task, column = by_task(X, task, encoder.task if encoder else None, one=one)
+    X, task, column = split_task(X, task, encoder.task if encoder else None, one=one)
     if learn and not one and task is None:
         warn("fit without task= takes all rows as one task and learns nothing across tasks")
-    if learn and column is not None and not columns_of(X):
+    if learn and column is not None and not column_names(X):
         fix = "give another column; one of zeros makes models of an intercept alone"
         raise FMRLError(f"there is no feature beside the task {column!r}", fix=fix)
     if options.get("ensure_min_samples") and getattr(X, "shape", ())[:1] == (0,):
         raise FMRLError("there are no rows", fix="give at least one")
-    y = targets(y, numeric, task)
+    y = check_targets(y, numeric, task)
     given = X, y, reset, table_of(encoder), learn, options
     rows, y, found = _numbers(model, *given)
     if learn:
         found = replace(found, task=column)
-        model.encoder_ = encoder = with_features(found, model.features, rows, y)
+        model.encoder_ = encoder = add_features(found, model.features, rows, y)
         if not one:
             _warn_of_ids(X, task, y)
     return expanded(encoder, rows), y, task
 
 
-def ready(model: Any, X: Any) -> bool:
+def is_plain_array(model: Any, X: Any) -> bool:
     """Whether rows are what reading them would give: finite numbers without names, as in fit.
 
     A service asks for one row at a time, and scikit-learn's checks cost more than the answer.
@@ -140,12 +140,12 @@ def _plain_target(y: Any, rows: int, numeric: bool) -> bool:
     return y.dtype.kind in "iubU"
 
 
-def read(model: Any, X: Any) -> np.ndarray:
+def read_rows(model: Any, X: Any) -> np.ndarray:
     """Rows to predict as numbers [n, f], checked against what the model was fitted on."""
-    if ready(model, X):
+    if is_plain_array(model, X):
         return X
     encoder = getattr(model, "encoder_", None)
-    X, ids, column = by_task(X, None, encoder.task if encoder else None)
+    X, ids, column = split_task(X, None, encoder.task if encoder else None)
     own = vars(model).get("_name")  # of a model of one task
     others = [] if column is None or own is None else [n for n in ids.tolist() if n != own]
     if others:
@@ -265,7 +265,7 @@ def frame_of(X: Any) -> nw.DataFrame | None:
     return held if isinstance(held, nw.DataFrame) else None
 
 
-def columns_of(X: Any) -> list[Any]:
+def column_names(X: Any) -> list[Any]:
     """The names of a table's columns; none for arrays."""
     frame = frame_of(_table(X))
     return [] if frame is None else frame.columns

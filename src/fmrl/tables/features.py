@@ -68,7 +68,7 @@ class Expanded(Encoder):
         return made
 
 
-def with_features(encoder: Encoder, features: Any, rows: np.ndarray, y: Any) -> Encoder:
+def add_features(encoder: Encoder, features: Any, rows: np.ndarray, y: Any) -> Encoder:
     """An encoder with a copy of the transformer ``features``, fitted to encoded rows; as it is,
     where there is none.
     """

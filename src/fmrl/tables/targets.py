@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from array_api_compat import array_namespace
 from sklearn.utils.validation import _check_sample_weight
 
 from fmrl.core.losses import Loss
@@ -33,13 +34,13 @@ def as_numpy(x: Any) -> Any:
     return found
 
 
-def one_column(task: Any) -> Any:
+def single_column(task: Any) -> Any:
     """Ids of tasks as a vector, where they are the one column of a frame or an array."""
     shape = getattr(task, "shape", ())
     return np.asarray(as_numpy(task))[:, 0] if len(shape) == 2 and shape[1] == 1 else task
 
 
-def answered(z: np.ndarray, variance: np.ndarray | None) -> tuple[np.ndarray, Any]:
+def refuse_overflow(z: np.ndarray, variance: np.ndarray | None) -> tuple[np.ndarray, Any]:
     """Margins and their variances [n, outputs]; a row so large that they overflow is named."""
     good = np.isfinite(z if variance is None else z + variance)
     if not good.all():
@@ -48,7 +49,7 @@ def answered(z: np.ndarray, variance: np.ndarray | None) -> tuple[np.ndarray, An
     return z, variance
 
 
-def targets(y: Any, numeric: bool, task: Any = None) -> Any:
+def check_targets(y: Any, numeric: bool, task: Any = None) -> Any:
     """Targets as NumPy has them, checked: none is missing, and those of a regression are finite
     numbers. The first that is not is named, by its row and its task.
 
@@ -78,7 +79,7 @@ def targets(y: Any, numeric: bool, task: Any = None) -> Any:
         return _of_one_kind(found).reshape(shape)
     row = int(wrong.argmax())
     value = found[row].item() if kind in "US" else found[row]
-    ids = np.asarray(as_numpy(one_column(task)))
+    ids = np.asarray(as_numpy(single_column(task)))
     name = ids[row : row + 1].tolist()[0] if ids.shape == found.shape else task
     where = f"y of row {row}" + ("" if task is None else f" (task {name!r})")
     if is_gap(value):
@@ -98,16 +99,14 @@ def _of_one_kind(y: np.ndarray) -> np.ndarray:
     return np.array(y.tolist()) if plain else y
 
 
-def back(values: np.ndarray, like: Any) -> Any:
+def to_input_kind(values: np.ndarray, like: Any) -> Any:
     """Numbers go back as the kind of array that came in; labels that are not numbers stay NumPy."""
     if not hasattr(like, "detach") or values.dtype.kind not in "fiub":
         return values
-    import torch
-
-    return torch.as_tensor(np.ascontiguousarray(values), device=like.device)
+    return array_namespace(like).asarray(np.ascontiguousarray(values), device=like.device)
 
 
-def positions(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def class_positions(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """The position of every label among the sorted ``classes``."""
     try:
         found = np.searchsorted(classes, y)
@@ -125,7 +124,7 @@ def positions(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return found
 
 
-def weights(given: Any, X: np.ndarray) -> np.ndarray | None:
+def check_weights(given: Any, X: np.ndarray) -> np.ndarray | None:
     """Sample weights [n], or None where there are none."""
     if given is None:
         return None
@@ -149,7 +148,7 @@ def warn_of_weights(weight: np.ndarray | None) -> None:
              "scale the weights to an average of 1 unless that is meant")  # fmt: skip
 
 
-def weighed(weight: np.ndarray | None, *columns: np.ndarray | None) -> tuple[Any, ...]:
+def drop_zero_weight(weight: np.ndarray | None, *columns: np.ndarray | None) -> tuple[Any, ...]:
     """Weights and columns without the rows of weight 0, which do not count."""
     if weight is None or weight.all():
         return (weight, *columns)
@@ -157,13 +156,13 @@ def weighed(weight: np.ndarray | None, *columns: np.ndarray | None) -> tuple[Any
     return (weight[kept], *(None if c is None else c[kept] for c in columns))
 
 
-def encode(y: np.ndarray, loss: Loss) -> np.ndarray:
+def encode_targets(y: np.ndarray, loss: Loss) -> np.ndarray:
     """Targets [n, outputs] of class positions, or of numbers."""
     y = y[:, None]
     return (y == np.arange(loss.outputs)).astype(float) if loss.outputs > 1 else y.astype(float)
 
 
-def grouped(
+def group_by_task(
     loss: Loss, X: np.ndarray, y: np.ndarray, weight: np.ndarray | None, ids: np.ndarray | None
 ) -> Tasks:
     """Rows grouped by task; tasks in the order in which they first appear, rows of a task in
@@ -171,7 +170,7 @@ def grouped(
 
     >>> from fmrl.core.losses import Squared
     >>> ids = np.array(["b", "a", "b", "a"])
-    >>> tasks = grouped(Squared(), np.arange(4.0)[:, None], np.zeros(4), None, ids)
+    >>> tasks = group_by_task(Squared(), np.arange(4.0)[:, None], np.zeros(4), None, ids)
     >>> tasks.names, tasks.X.ravel().tolist(), tasks.starts.tolist()
     (['b', 'a'], [0.0, 2.0, 1.0, 3.0], [0, 2, 4])
     """
@@ -189,7 +188,7 @@ def grouped(
             X, y, weight = X[rows], y[rows], None if weight is None else weight[rows]
         starts = np.concatenate([[0], np.cumsum(sizes)])
     heaviest = 1.0 if weight is None else float(weight.max())
-    return Tasks(loss, X, encode(y, loss), starts, names, weight, heaviest)
+    return Tasks(loss, X, encode_targets(y, loss), starts, names, weight, heaviest)
 
 
 def task_ids(task: Any, rows: int) -> np.ndarray | None:
@@ -200,7 +199,7 @@ def task_ids(task: Any, rows: int) -> np.ndarray | None:
         _no_gaps([is_gap(v) for v in task])
         if len({isinstance(v, str) for v in task}) > 1:
             raise _mixed()
-    ids = np.asarray(as_numpy(one_column(task)))
+    ids = np.asarray(as_numpy(single_column(task)))
     if ids.ndim != 1:
         what = f"task must hold one id for every row, not be of shape {ids.shape}"
         raise FMRLError(what, fix="join the keys into one name: [f'{a} {b}' for a, b in task]")
