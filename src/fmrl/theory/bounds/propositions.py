@@ -23,7 +23,7 @@ class Parameters:
     Args:
         kappa: κ.
         nu: ν.
-        delta_star: Δ*_t, [T].
+        delta_star: Δ*_t, [T]: B_R(θ*_t‖phi_t) ≤ κ·B_R(θ_t‖phi_t) + Δ*_t·D_t/ε.
         delta_prime: Δ'.
         delta_max: Δ_max.
         beta: Smoothness of R.
@@ -101,60 +101,107 @@ def fli_online(
     positive(epsilon=epsilon)
     far = diameter**2 * G / (alpha * epsilon * root)
     prime, most = 6 * beta * float(np.sum(far * G * root)), float(np.max(far))
-    detail = f"mean loss of every task, α = {alpha:g}"
-    given = (
-        Assumption("α-quadratic growth", detail=detail),
-        _enough(4, epsilon, 4 * beta * G / (alpha * root)),
-    )
+    grows = Assumption("α-quadratic growth", detail=f"mean loss of every task, α = {alpha:g}")
+    given = grows, _enough(4, epsilon, 4 * beta * G / (alpha * root))
     zero = (0.0,) * G.size
     return Parameters(4 * beta, 3 * beta, zero, prime, most, beta, given, "Proposition B.1")
 
 
 def excess(
-    lipschitz: Any, rounds: Any, delta: float, dim: int | None, radius: float | None
-) -> np.ndarray:
+    lipschitz: Any, rounds: Any, delta: float, dim: int | str | None, radius: float | None,
+    alpha: float | None = None,
+) -> np.ndarray:  # fmt: skip
     """How much the risk of a task's optimum in hindsight exceeds the least risk, [T].
 
-        with dim       ( 1 + √((d·log(1 + 4·radius·G·√m) + log(2/delta))/2) + √(log(2/delta)/2) )/√m
-        without dim    √(8/m·log(2/delta))                               (Lemma B.4, as printed)
+        dim           ( 1 + √((d·log(1 + 4·radius·G·√m) + log(2/delta))/2) + √(log(2/delta)/2) )/√m
+        and alpha     G²/(αm)·( 3 + 4·d·log(1 + 2·radius·αm/G) + 4·log(1/delta) ), if smaller
+        "linear"      2·radius·K, with alpha 2K²/α if smaller, K = G·(2 + √(2·log(1/delta)))/√m
+        None          √(8/m·log(2/delta))                              (Lemma B.4, as printed)
 
-    with probability 1 − delta per task, and at most 1 since losses lie in [0, 1]. The first is
-    proved by covering. The printed rate treats the optimum, which depends on all samples, as if it
-    were fixed in advance; in many dimensions it is false.
+    with probability 1 − delta per task, and at most 1 since losses lie in [0, 1]. The printed rate
+    treats the optimum, which depends on all samples, as if it were fixed in advance; in many
+    dimensions it is false. The others are proved (docs/theory.md): by covering, or for linear
+    models by contraction; with alpha the optimum is near the minimiser, where losses differ little.
 
     Args:
         lipschitz: G_t of every loss, a number or [T].
         rounds: m_t, a number or [T].
         delta: Probability that the rate fails in one task.
-        dim: Dimensions of the domain; None for the printed rate.
-        radius: Of a ball that holds the domain, in its norm; needed with dim.
+        dim: Dimensions of the domain; "linear" where every loss is a function of one linear form
+            ⟨x, θ⟩ and the norm is l2, so that dimensions do not matter; None for the printed rate.
+        radius: Of a ball that holds the domain, in its norm; needed where dim is given.
+        alpha: α of quadratic growth of the risk; None where it is not known.
 
     >>> excess(1.0, 10_000, 0.05, dim=2, radius=1.0).round(4)
     array([0.0516])
+    >>> excess(1.0, 10_000, 0.05, dim=2, radius=1.0, alpha=1.0).round(4)
+    array([0.0094])
+    >>> excess(1.0, 10_000, 0.05, dim="linear", radius=1.0, alpha=1.0).round(4)
+    array([0.004])
     """
     G, m = same_length(lipschitz=lipschitz, rounds=rounds)
-    log = math.log(2 / delta)
+    log, alpha = math.log(1 / delta), alpha or 1e-100  # where α is not known, fast is infinite
     if dim is None:
-        return np.minimum(1.0, np.sqrt(8 / m * log))
+        return np.minimum(1.0, np.sqrt(8 / m * (log + math.log(2))))
     if radius is None:
         raise FMRLError("with dim, give the radius of a ball that holds the domain, in its norm")
-    cover = dim * np.log1p(4 * radius * G * np.sqrt(m))
-    return np.minimum(1.0, (1 + np.sqrt((cover + log) / 2) + math.sqrt(log / 2)) / np.sqrt(m))
+    if dim == "linear":
+        K = G * (2 + math.sqrt(2 * log)) / np.sqrt(m)
+        return np.minimum(1.0, np.minimum(2 * radius * K, 2 * K**2 / alpha))
+    if not isinstance(dim, int):
+        raise FMRLError(f'dim must be a number of dimensions, "linear" or None, not {dim!r}')
+    cover, both = dim * np.log1p(4 * radius * G * np.sqrt(m)), log + math.log(2)
+    slow = (1 + np.sqrt((cover + both) / 2) + math.sqrt(both / 2)) / np.sqrt(m)
+    cover = dim * np.log1p(2 * radius * alpha * m / np.maximum(G, 1e-100))
+    fast = G**2 / (alpha * m) * (3 + 4 * cover + 4 * log)
+    return np.minimum(1.0, np.minimum(slow, fast))
 
 
-def _stochastic(alpha: float, dim: int | None) -> tuple[Assumption, ...]:
+def noise(alpha: float, lipschitz: Any, rounds: Any, delta: float) -> np.ndarray:
+    """What chance adds to the mean excess risk of the actions of a task, beyond twice their regret.
+
+        (1/m)·Σ_i L(θ_i) − L(θ') ≤ 2/m·R_m(θ') + n,
+        n = min( 4G²/(αm)·log(1/delta), √(2/m·log(1/delta)) )
+
+    with probability 1 − delta, where R_m(θ') ≥ 0 is any bound on the regret against the risk
+    minimiser θ' and L grows quadratically around it: actions near θ' differ little in loss from
+    it, so chance cannot add much. The second form is for losses in [0, 1].
+
+    Args:
+        alpha: α of quadratic growth of the risk.
+        lipschitz: G of every loss, a number or [T].
+        rounds: m, a number or [T].
+        delta: Probability that it fails in one task.
+
+    >>> float(noise(1.0, 1.0, 10_000, 0.05).round(6))
+    0.001198
+    """
+    G, m, log = np.asarray(lipschitz), np.asarray(rounds), math.log(1 / delta)
+    return np.minimum(4 * G**2 / (alpha * m) * log, np.sqrt(2 / m * log))
+
+
+def stochastic(alpha: float, dim: int | str | None) -> tuple[Assumption, ...]:
+    """What Propositions B.2 and B.3 rest on, besides ε.
+
+    Args:
+        alpha: α of quadratic growth of the risk.
+        dim: As given to `excess`.
+
+    >>> [a.name for a in stochastic(1.0, "linear")][-1]
+    'losses of one linear form, in l2'
+    """
     detail = f"risk of every task, α = {alpha:g}, with a unique minimum"
-    given = (
-        Assumption("α-quadratic growth", detail=detail),
-        Assumption("rounds i.i.d. in each task, losses in [0, 1]"),
-    )
+    grows, fixed = Assumption("α-quadratic growth", detail=detail), "give dim for a proved rate"
+    given = grows, Assumption("rounds i.i.d. in each task, losses in [0, 1]")
+    if dim == "linear":
+        return *given, Assumption("losses of one linear form, in l2")
     name = "the optimum in hindsight generalises at the printed rate"
-    return given if dim else (*given, Assumption(name, detail="give dim for a proved rate"))
+    return given if dim else (*given, Assumption(name, detail=fixed))
 
 
 def fal_stochastic(
     alpha: float, lipschitz: Any, rounds: Any, delta: float, *, beta: float = 1.0,
-    tasks: int | None = None, dim: int | None = None, radius: float | None = None,
+    tasks: int | None = None, dim: int | str | None = None, radius: float | None = None,
 ) -> Parameters:  # fmt: skip
     """Proposition B.2, corrected: FAL with i.i.d. rounds and the similarity of risk minimisers.
 
@@ -169,32 +216,41 @@ def fal_stochastic(
         delta: Probability that the parameters fail.
         beta: Smoothness of R.
         tasks: T, where lipschitz and rounds are plain numbers.
-        dim: As in `excess`.
-        radius: As in `excess`.
+        dim: Dimensions of the domain; "linear" for losses of one linear form in l2, where they do
+            not matter; None for the printed rate, which is then assumed.
+        radius: Of a ball that holds the domain, in its norm; needed where dim is given.
 
     >>> fal_stochastic(0.5, 1.0, 10_000, 0.05, tasks=100, dim=2, radius=1.0)
-    Parameters(kappa=1, nu=3, delta_star≤0, delta_prime=7465.1, delta_max=0.124418, beta=1)
+    Parameters(kappa=1, nu=3, delta_star≤0, delta_prime=2570.09, delta_max=0.0428349, beta=1)
     """
     G, root, m = _tasks(alpha, beta, lipschitz, rounds, tasks)
-    u = excess(G, m, delta / G.size, dim, radius)
+    u = excess(G, m, delta / G.size, dim, radius, alpha)
     prime, most = 6 * beta / alpha * float(np.sum(G * root * u)), float(np.max(u)) / alpha
-    given, place = _stochastic(alpha, dim), "Proposition B.2, corrected"
+    given, place = stochastic(alpha, dim), "Proposition B.2, corrected"
     return Parameters(1.0, 3 * beta, (0.0,) * G.size, prime, most, beta, given, place)
 
 
 def fli_batch(
     alpha: float, epsilon: float, gamma: float, diameter: float, lipschitz: Any, rounds: Any,
-    delta: float, *, beta: float = 1.0, tasks: int | None = None, dim: int | None = None,
-    radius: float | None = None,
+    delta: float, *, beta: float = 1.0, tasks: int | None = None, dim: int | str | None = None,
+    radius: float | None = None, task_diameter: float | None = None,
 ) -> Parameters:  # fmt: skip
     """Proposition B.3, corrected: FLI-Batch (the mean action) with i.i.d. rounds.
 
-        κ = 4β    ν = 3β    Δ*_t = (4β/α)·( M·G_t/√m_t + s_t + 13/12·u_t )
-        r_t = (D²/ε + M)·G_t/√m_t + s_t        Δ' = (6β/α)·Σ sigma_t·r_t        Δ_max = max_t r_t/α
+        κ = 18β/5    ν = 3β    Δ*_t = (3β/α)·( u_t + (6/5)·(ε·G_t/√m_t + n_t) )
+        Δ_max = min( x², q·D²/β + c )       x = (q·D* + √(q·D*² + (1 − q)·c))/(1 − q)
+        Δ' = (6β/α)·min( Σ sigma_t·((2S/ε + M)·G_t/√m_t + n_t),
+                         (6/5)·Σ sigma_t·((4β + 1)·M·G_t/√m_t + n_t) + 2S/ε·K·max_t G_t² )
 
-    with M = max(D + ε, γD), the largest guess there can be, s_t = √(8/m_t·log(4T/delta)) and u_t =
-    `excess` at delta/(2T), provided ε ≥ 24βG_t/(α√m_t); with probability 1 − delta for all tasks at
-    once. The printed proposition forgets part of the deviation of the mean action (docs/theory.md).
+    with M = max(3D + ε, γD), which no guess exceeds, S = min(D², β(D* + √Δ_max)²), from which no
+    task but the first begins farther, c = max_t (M·G_t/√m_t + n_t)/α, q = max_t 2βG_t/(αε√m_t),
+    K = min(γ/(γ−1), T − 1), or 0 where no guess can be violated, n_t = `noise` and u_t = `excess`,
+    both at delta/(2T), provided ε ≥ 24βG_t/(α√m_t), which is q ≤ 1/12; with probability 1 − delta
+    for all tasks at once.
+
+    The printed proposition forgets part of the deviation of the mean action. Tasks whose guess is
+    not violated end near the minimum of their risk however far they might have begun, which is what
+    Corollary B.4 needs; docs/theory.md has the proof.
 
     Args:
         alpha: α of quadratic growth of the risk.
@@ -206,23 +262,37 @@ def fli_batch(
         delta: Probability that the parameters fail.
         beta: Smoothness of R.
         tasks: T, where lipschitz and rounds are plain numbers.
-        dim: As in `excess`.
-        radius: As in `excess`.
+        dim: Dimensions of the domain; "linear" for losses of one linear form in l2, where they do
+            not matter; None for the printed rate, which is then assumed.
+        radius: Of a ball that holds the domain, in its norm; needed where dim is given.
+        task_diameter: D* of the risk minimisers; None: D, which it is at most.
 
-    >>> fli_batch(1.0, 1.0, 1.5, 1.0, 1.0, 10_000, 0.05, tasks=100, dim=2, radius=1.0)
-    Parameters(kappa=4, nu=3, delta_star≤0.6947, delta_prime=6887.55, delta_max=0.114792, beta=1)
+    >>> p = fli_batch(1.0, 1.0, 1.5, 1.0, 1.0, 10_000, 0.05, tasks=100, dim=2, radius=1.0)
+    >>> p.kappa, p.nu, round(p.delta_star[0], 6), round(p.delta_prime, 2), round(p.delta_max, 6)
+    (3.6, 3.0, 0.082565, 3799.06, 0.063318)
     """
     G, root, m = _tasks(alpha, beta, lipschitz, rounds, tasks)
     positive(epsilon=epsilon)
-    M = max(diameter + epsilon, gamma * diameter)
-    u = excess(G, m, delta / (2 * G.size), dim, radius)
-    s = np.sqrt(8 / m * math.log(4 * G.size / delta))
-    r = (diameter**2 / epsilon + M) * G / root + s
-    star = tuple((4 * beta / alpha * (M * G / root + s + 13 / 12 * u)).tolist())
-    prime, most = 6 * beta / alpha * float(np.sum(G * root * r)), float(np.max(r)) / alpha
-    given = (*_stochastic(alpha, dim), _enough(24, epsilon, 24 * beta * G / (alpha * root)))
-    place = "Proposition B.3, corrected"
-    return Parameters(4 * beta, 3 * beta, star, prime, most, beta, given, place)
+    D, T = diameter, G.size
+    star = D if task_diameter is None else min(task_diameter, D)
+    M = max(3 * D + epsilon, gamma * D)
+    u = excess(G, m, delta / (2 * T), dim, radius, alpha)
+    n = noise(alpha, G, m, delta / (2 * T))
+    enough = _enough(24, epsilon, 24 * beta * G / (alpha * root))
+    q = min(1 / 12, float(np.max(2 * beta * G / (alpha * epsilon * root))))
+    c = float(np.max(M * G / root + n)) / alpha
+    x = (q * star + math.sqrt(q * star**2 + (1 - q) * c)) / (1 - q)
+    most = min(x**2, q * D**2 / beta + c)
+    start = min(D**2, beta * (star + math.sqrt(most)) ** 2)
+    reach = 2 * math.sqrt(beta) * star + 2 * math.sqrt(2 * beta * most)
+    violated = min(gamma / (gamma - 1) if gamma > 1 else math.inf, T - 1) * (epsilon < reach)
+    settled = 1.2 * float(np.sum(G * root * ((4 * beta + 1) * M * G / root + n)))
+    settled += 2 * start / epsilon * float(np.max(G)) ** 2 * violated
+    prime = min(settled, float(np.sum(G * root * ((2 * start / epsilon + M) * G / root + n))))
+    error = 3 * beta / alpha * (u + 1.2 * (epsilon * G / root + n))
+    given, place = (*stochastic(alpha, dim), enough), "Proposition B.3, corrected"
+    kappa, nu, prime = 3.6 * beta, 3 * beta, 6 * beta / alpha * prime
+    return Parameters(kappa, nu, tuple(error.tolist()), prime, most, beta, given, place)
 
 
 def measured(
