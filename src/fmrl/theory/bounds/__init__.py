@@ -23,6 +23,8 @@ its terms, what it rests on, where it is proved.
 | `private`, `noise_price` | beyond the paper | Σ sigma·B_R of a private mean, and its price |
 | `noisy` | beyond the paper | expected regret with noisy gradients |
 | `lower` | Theorem B.2 | what no agent can beat |
+| `mean_action_risk`, `loss_to_risk` | Propositions A.1 and A.2 | from regret to risk |
+| `random_action_risk` | Corollary A.1 | the same with high probability |
 | `online_to_batch` | Theorem B.3 | risk on a new task |
 
 Where the paper's print is wrong, the functions compute what is true; docs/theory.md has each
@@ -31,11 +33,14 @@ derivation and counterexample."""
 from fmrl.theory.bounds.average_regret import adaptive, exact, known, tuned, upper
 from fmrl.theory.bounds.basic_theorems import (
     drift,
+    loss_to_risk,
     lower,
+    mean_action_risk,
     meta_regret,
     online_to_batch,
     per_task,
     psi,
+    random_action_risk,
     regret,
     sharp,
     weights,
@@ -61,12 +66,7 @@ from fmrl.theory.bounds.propositions import (
     measured,
     noise,
 )
-from fmrl.theory.bounds.rates import (
-    fal_stochastic_rate,
-    fli_batch_rate,
-    fli_online_rate,
-    tuned_fli,
-)
+from fmrl.theory.bounds.rates import fal_stochastic_rate, fli_batch_rate, fli_online_rate, tuned_fli
 
 __all__ = ["ASSUMED", "CHECKED", "FALSE", "Assumption", "Bound", "Parameters", "Spread"]
 __all__ += ["adaptive", "centres", "conditional", "distance", "drift", "dynamic", "ewoo", "exact"]
@@ -75,3 +75,4 @@ __all__ += ["learned_metric", "learning_cost", "lower", "measured", "meta_regret
 __all__ += ["noise_price", "noisy", "online_to_batch", "per_task", "private", "psi", "regret"]
 __all__ += ["sharp", "spread", "tuned", "upper", "weights", "with_guess"]
 __all__ += ["fal_stochastic_rate", "fli_batch_rate", "fli_online_rate", "noise", "tuned_fli"]
+__all__ += ["loss_to_risk", "mean_action_risk", "random_action_risk"]

@@ -53,7 +53,7 @@ def upper(
         violations: Tasks t_0 < t_1 < … (from 0) whose guess was violated; None: the worst case.
         kappa: κ; this and the following come from a proposition: ``**fli_online(…).values()``.
         nu: ν.
-        delta_star: Δ*_t, a number or [T].
+        delta_star: Δ*_t, a number or [T], with B_R(θ*_t‖phi_t) ≤ κ·B_R(θ_t‖phi_t) + Δ*_t·D_t/ε.
         delta_prime: Δ'.
         delta_max: Δ_max.
         beta: Smoothness of R in the Approx case; None in the Exact case.

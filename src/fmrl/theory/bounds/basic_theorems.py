@@ -1,5 +1,6 @@
 """Regret inside a task (Theorem A.1) and of the meta-update (Lemma B.2), what nobody can beat
-(Theorem B.2), and what low regret says about a new task (Theorem B.3)."""
+(Theorem B.2), and what low regret says about new rounds (Propositions A.1 and A.2, Corollary A.1)
+and about a new task (Theorem B.3)."""
 
 from __future__ import annotations
 
@@ -23,6 +24,8 @@ from fmrl.theory.bounds.bound import (
     same_length,
     vector,
 )
+
+IID = Assumption("rounds i.i.d.")
 
 
 def regret(divergence: float, eta: float, lipschitz: float, rounds: float) -> Bound:
@@ -199,6 +202,79 @@ def lower(diameter: float, lipschitz: Any, rounds: Any) -> Bound:
     return Bound("lower bound", {"forced regret": forced}, given, "Theorems 2.2 and B.2")
 
 
+def mean_action_risk(regret: float, rounds: float) -> Bound:
+    """Expected excess risk of the mean action of an online learner (Proposition A.1).
+
+        E ℓ(mean of θ_1 … θ_m) − E ℓ(θ*) ≤ R_m/m          for every θ*
+
+    over the m rounds, which are drawn i.i.d. from one distribution, and over one more.
+
+    Args:
+        regret: R_m, a bound on the regret that holds whatever is drawn.
+        rounds: m.
+
+    >>> mean_action_risk(2.0, 16)
+    Bound(risk of the mean action = 0.125: regret 0.125)
+    """
+    at_least(1, rounds=rounds)
+    given = CONVEX, IID, decide("regret is finite", math.isfinite(regret))
+    terms, name = {"regret": regret / rounds}, "risk of the mean action"
+    return Bound(name, terms, given, "Proposition A.1", "in expectation")
+
+
+def loss_to_risk(rounds: float, delta: float, *, scale: float = 1.0) -> Bound:
+    """How far the mean risk of the actions played may lie from their mean loss (Proposition A.2).
+
+        |(1/m)·Σ_i E ℓ(θ_i) − (1/m)·Σ_i ℓ_i(θ_i)| ≤ scale·√(2/m·log(1/delta))
+
+    each side with probability 1 − delta, for rounds i.i.d. and every way to choose θ_i from earlier
+    rounds. Half of it is enough: the paper uses that losses differ from their mean by at most
+    scale, and not that they lie in an interval of this length.
+
+    Args:
+        rounds: m.
+        delta: Probability that one side fails.
+        scale: Losses lie in [0, scale].
+
+    >>> round(loss_to_risk(800, 0.05).total, 6)
+    0.086541
+    """
+    positive(scale=scale)
+    at_least(1, rounds=rounds)
+    if not 0 < delta < 1:
+        raise FMRLError(f"delta must lie between 0 and 1, not {delta}")
+    terms = {"confidence": scale * math.sqrt(2 / rounds * math.log(1 / delta))}
+    given, note = (Assumption(f"losses in [0, {scale:g}]"), IID), f"with probability {1 - delta:g}"
+    return Bound("from loss to risk", terms, given, "Proposition A.2", note)
+
+
+def random_action_risk(
+    regret: float, rounds: float, delta: float, *, scale: float = 1.0
+) -> Bound:  # fmt: skip
+    """Excess risk of an action drawn from those played (Corollary A.1).
+
+        (1/m)·Σ_i E ℓ(θ_i) − E ℓ(θ*) ≤ R_m/m + scale·√(8/m·log(1/delta))          for one θ*
+
+    with probability 1 − delta over the rounds, which are i.i.d. The paper applies Proposition A.2
+    twice, which would fail with twice delta; once, on ℓ_i(θ_i) − ℓ_i(θ*), is enough, and half of
+    the second term. For convex losses the mean action has no more risk.
+
+    Args:
+        regret: R_m, measured or any bound on it.
+        rounds: m.
+        delta: Probability that the bound fails.
+        scale: Losses lie in [0, scale].
+
+    >>> b = random_action_risk(2.0, 800, 0.05)
+    >>> {k: round(v, 6) for k, v in b.terms.items()}
+    {'regret': 0.0025, 'confidence': 0.173082}
+    """
+    chance, finite = loss_to_risk(rounds, delta, scale=scale), math.isfinite(regret)
+    terms = {"regret": regret / rounds, "confidence": 2 * chance.total}
+    chance = chance.given(decide("regret is finite", finite))
+    return replace(chance, name="risk of a random action", terms=terms, place="Corollary A.1")
+
+
 def online_to_batch(
     tar: float, rounds: float, tasks: int, delta: float, *, scale: float = 1.0
 ) -> Bound:
@@ -220,17 +296,13 @@ def online_to_batch(
     >>> {k: round(v, 6) for k, v in b.terms.items()}
     {'regret': 0.125, 'confidence': 0.173082}
     """
-    positive(scale=scale)
     at_least(1, tasks=tasks, rounds=rounds)
-    if not 0 < delta < 1:
-        raise FMRLError(f"delta must lie between 0 and 1, not {delta}")
-    confidence = scale * math.sqrt(8 / tasks * math.log(1 / delta))
+    chance = loss_to_risk(tasks, delta, scale=scale)  # of regret/(2m) + ½, which lies in [0, 1]
     given = (
         CONVEX,
         Assumption(f"losses in [0, {scale:g}]"),
         Assumption("tasks i.i.d., rounds i.i.d. in each"),
         decide("tar is finite", math.isfinite(tar)),
     )
-    terms = {"regret": tar / rounds, "confidence": confidence}
-    note = f"with probability {1 - delta:g}"
-    return Bound("transfer risk", terms, given, "Theorems 3.2 and B.3", note)
+    terms = {"regret": tar / rounds, "confidence": 2 * chance.total}
+    return Bound("transfer risk", terms, given, "Theorems 3.2 and B.3", chance.note)
