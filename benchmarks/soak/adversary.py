@@ -88,12 +88,14 @@ def draw(seed: int) -> Instance:
     cheap = long or rng.random() < 0.4  # linear losses have a closed form; others need a solver
     chosen = list(losses)[rng.integers(0, len(losses))]
     loss = losses[fmrl.Linear if cheap else chosen](rng)
-    dtype = np.float32 if rng.random() < (0.3 if long else 0.06) else np.float64
+    dtype = np.float32 if rng.random() < (0.4 if long else 0.06) else np.float64
+    many = not long and rng.random() < 0.12  # an ensemble, which a few tasks say nothing about
     if long:
         kind, features = (fmrl.Simplex if rng.random() < 0.6 else kind), max(2, features)
     dim = features * loss.outputs
     domain = domains[kind](rng, dim)
-    count = int(rng.choice([1, 2, 3, 3, 4, 6, 10] if cheap else [1, 2, 2, 3, 4]))
+    counts = [3, 4, 6, 10] if many else [1, 2, 3, 3, 4, 6, 10] if cheap else [1, 2, 2, 3, 4]
+    count = int(rng.choice(counts))
     far = float(domain.diameter(dim))
     far = far if np.isfinite(far) else 1.0
     if long:
@@ -110,7 +112,8 @@ def draw(seed: int) -> Instance:
         expensive=not (cheap or (isinstance(domain, fmrl.Ball) and loss.bend < np.inf)),
         rounds=tasks[0].rounds if long else 0,
     )  # fmt: skip
-    if rng.random() < 0.12 and (rows or rng.random() < 0.1):
+    many = many and (rows or rng.random() < 0.1)
+    if many:
         made = list(compositions.ENSEMBLES.values())
         algo = made[rng.integers(0, len(made))](rng, s)
     else:
@@ -120,8 +123,8 @@ def draw(seed: int) -> Instance:
     phi = _start(rng, domain, dim, dtype)
     if phi is None and not rows:
         phi = domain.middle(np.zeros(dim))
-    keep = str(rng.choice(["all"] * 6 + ["vectors", "scalars", "totals"]))
-    batch = int(rng.choice([1, 1, 1, 1, 1, 2, 3])) if members == (algo,) else 1
+    keep = str(rng.choice(["all"] * (30 if many else 6) + ["vectors", "scalars", "totals"]))
+    batch = 1 if many else int(rng.choice([1, 1, 1, 1, 1, 2, 3]))
     orders, split = None, 0
     if rng.random() < 0.12 and batch == 1 and rows:
         orders = np.stack([np.arange(count), np.arange(count)[::-1], rng.permutation(count)])

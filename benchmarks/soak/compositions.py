@@ -202,16 +202,19 @@ NEEDS_L2 = (
 
 
 def _hedge(rng: Rng, s: Setting) -> Any:
-    """Members that agree up to an ulp for a while, or not at all."""
+    """Members of any kind; or members that differ by an ulp until phi moves apart."""
     members = [composition(rng, s, member=True) for _ in range(rng.integers(2, 4))]
-    if rng.random() < 0.6:  # the same but for how phi moves
-        like, some = members[0], [fmrl.FollowLeader, fmrl.LastUpdate, fmrl.Discounted, fmrl.Restart]
-        kinds = rng.permutation(len(some))[: len(members)]
+    if rng.random() < 0.6:
+        some = (fmrl.FollowLeader, fmrl.LastUpdate, fmrl.Discounted, fmrl.Restart)
+        kinds = rng.permutation(len(some))[: rng.choice([2, 2, 3])]
+        like, guess = members[0], s.guess(rng)
+        ulp = np.spacing(guess) * rng.choice([1, 2, 4, 16])
+        rules = [fmrl.Known(float(guess + k * ulp)) for k in range(len(kinds))]
+        if rng.random() < 0.4:
+            rules = [like.similarity] * len(kinds)
         members = [
-            fmrl.FMRL(
-                like.domain, like.within, like.update, METAS[some[i]](rng, s), like.similarity
-            )
-            for i in kinds
+            fmrl.FMRL(like.domain, like.within, like.update, METAS[some[i]](rng, s), rule)
+            for i, rule in zip(kinds, rules, strict=True)
         ]
     return fmrl.Hedge(members, float(10 ** rng.uniform(-2, 1)) if rng.random() < 0.2 else None)
 

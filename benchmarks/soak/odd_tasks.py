@@ -120,7 +120,7 @@ def turning(rng: np.random.Generator, f: int, dtype: Any) -> list[Any]:
     """One task or two of up to ten thousand rounds of linear costs, on one coordinate until a turn
     and on another from there on: what has grown faint has to come back.
     """
-    m, size = int(10 ** rng.uniform(2.5, 4)), scale_of(rng)
+    m, size = int(10 ** rng.uniform(2.7, 4)), scale_of(rng)
     X = size * rows(rng, "turn", m, f, np.zeros(f))
     return [fmrl.Task(X.astype(dtype), loss=fmrl.Linear()) for _ in range(rng.integers(1, 3))]
 

@@ -195,14 +195,12 @@ def certificates(rng: np.random.Generator, it: Any, history: Any) -> tuple[list[
     found, reached = [], "played"
     for order, tasks in _places(it):
         rows = all(isinstance(task, fmrl.Task) for task in tasks)
-        way = str(rng.choice(["tasks", "tasks", "none", "loss", "others"]))
+        way = str(rng.choice(["tasks", "tasks", "none", "none", "others"]))
         played, given = tasks, {}
         if way == "others" and rows:
             played = odd_tasks.others(rng, tasks)
         if way in ("tasks", "others"):
             given["tasks"] = played
-        elif way == "loss" and rows:
-            given["loss"] = tasks[0].loss
         try:
             certificate = certify(history, order=order, **given)
         except fmrl.FMRLError:

@@ -2,8 +2,6 @@
 it.
 """
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -102,15 +100,21 @@ def test_losses_are_convex_lipschitz_and_gradients_are_theirs(seed, rounds, reac
 
 def test_a_cone_from_the_printed_distance_would_let_the_optimum_out():
     """With the cone at D*, the point at distance D* beats every point of Θ*: the paper's
-    misprint, in numbers.
+    misprint, in numbers. Ours begins at D*/2.
     """
-    diameter, m, steep = 0.5, 16, 1.0
-    total = steep / 2 * math.sqrt(m)
-    inside = -diameter / 2 * total
-    at_printed_start = -diameter * total  # the printed cone is still 0 there
-    assert at_printed_start < inside
-    cone = m * steep / 2 * (diameter - diameter / 2)  # ours is not
-    assert at_printed_start + cone > inside
+    diameter, m = 0.5, 16
+    game = LowerBound(diameter, 1.0, m)[0].open()
+    for i in range(m):
+        game.reveal(i, np.zeros(3))
+    best = -game.total / np.linalg.norm(game.total)
+
+    def cost(r, start):
+        assert game.cone(r * best) == pytest.approx(max(0.0, r - diameter / 2) / 2)
+        return r * best @ game.total + m * max(0.0, r - start) / 2
+
+    inside = cost(diameter / 2, diameter / 2)
+    assert game.hindsight(fmrl.Ball(1.0)).value == pytest.approx(inside)
+    assert cost(diameter, diameter) < inside < cost(diameter, diameter / 2)
 
 
 @given(

@@ -170,18 +170,3 @@ def test_guess_exceeds_diameter_plus_epsilon():
         float(h.guess[2]) == pytest.approx(2.7 * D)
         and float(h.guess[2]) > D + algo.similarity.epsilon
     )
-
-
-def test_cone_must_begin_at_half_the_diameter():
-    """Theorem B.2's cone starts at distance D* from the centre: the optimum then lies at D*,
-    outside the ball of diameter D*.
-    """
-    G, D, m = 1.0, 1.0, 4
-    slope, pull = (
-        m * G / 2,
-        G / 2 * math.sqrt(m),
-    )  # of the cones, and of the linear parts along the best direction
-    r = np.linspace(0, 2, 2001)
-    printed = r[np.argmin(-pull * r + slope * np.maximum(0, r - D))]
-    right = r[np.argmin(-pull * r + slope * np.maximum(0, r - D / 2))]
-    assert printed == pytest.approx(D) and right == pytest.approx(D / 2)

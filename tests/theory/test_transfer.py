@@ -206,10 +206,13 @@ def test_says_what_is_wrong():
 def test_torch_stays_torch():
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(8)
-    tasks = [
-        fmrl.Task(torch.tensor(rng.standard_normal((5, 2))), torch.zeros(5), loss=fmrl.Squared())
-        for _ in range(6)
-    ]
-    history = fmrl.run(fmrl.presets.paper(), tasks)
-    assert isinstance(adapt(history, tasks[0]).average, torch.Tensor)
-    assert risk(history, [(tasks[0], tasks[1]), (tasks[2], tasks[3])]).average.mean >= 0
+    rows, y = rng.standard_normal((6, 5, 2)), rng.standard_normal((6, 5))
+    measured = []
+    for kind in (np.asarray, torch.tensor):
+        pairs = zip(map(kind, rows), map(kind, y), strict=True)
+        tasks = [fmrl.Task(X, target, loss=fmrl.Squared()) for X, target in pairs]
+        history = fmrl.run(fmrl.presets.paper(), tasks)
+        average = adapt(history, tasks[0]).average
+        assert isinstance(average, type(tasks[0].X))
+        measured.append(risk(history, [(tasks[0], tasks[1]), (tasks[2], tasks[3])]).average.mean)
+    assert measured[0] == pytest.approx(measured[1], rel=1e-9)
