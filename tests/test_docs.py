@@ -282,23 +282,6 @@ def test_api_pages_name_what_exists():
         _resolve(name)
 
 
-def test_the_theory_map_leads_to_functions_and_tests():
-    text = PAGES["docs/theory-map.md"]
-    names = set(re.findall(r"`(fmrl\.[\w.]+)`", text))
-    assert len(names) > 20
-    for name in names:
-        _resolve(name)
-    file, seen = None, 0
-    for path, test in re.findall(r"`(tests/\w+/\w+\.py)?(?:::(\w+))?`", text):
-        file = ROOT / path if path else file
-        if path or test:
-            assert file.exists(), path
-            seen += 1
-        if test:
-            assert f"def {test}(" in file.read_text(encoding="utf-8"), f"{path}::{test}"
-    assert seen > 20
-
-
 def test_the_table_and_the_readme_are_what_the_records_say():
     records = write_practice.read()
     assert PAGES["docs/practice.md"] == write_practice.page(records), (

@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy import optimize
 
 import fmrl
 
@@ -138,3 +139,26 @@ def test_meta_updates_stay_in_the_hull(seed):
                 share = weights[: t + 1] / weights[: t + 1].sum()
                 assert np.all(share >= 0) and share.sum() == pytest.approx(1)
                 np.testing.assert_allclose(phi, share @ points[: t + 1], atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_of_several_optima_the_simplex_takes_the_least_divergence(seed):
+    """Setting 2.1 takes the optimum of least norm; on the simplex the library takes that of least
+    divergence from the uniform distribution. One squared loss in four dimensions has a plane of
+    optima; scipy finds both, and they differ."""
+    rng, d = np.random.default_rng(seed), 4
+    x = rng.normal(size=d)
+    inside = rng.dirichlet(np.ones(d))
+    task = fmrl.Task(x[None], np.array([x @ inside]), loss=fmrl.Squared())
+    found = fmrl.minimise(task.open(), fmrl.Simplex()).theta
+    rules = [
+        {"type": "eq", "fun": lambda p: p.sum() - 1},
+        {"type": "eq", "fun": lambda p: x @ (p - inside)},
+    ]
+    given = {"bounds": [(1e-9, 1.0)] * d, "constraints": rules, "tol": 1e-14}
+    entropy = optimize.minimize(lambda p: p @ np.log(p), np.ones(d) / d, **given).x
+    shortest = optimize.minimize(lambda p: p @ p, np.ones(d) / d, **given).x
+    np.testing.assert_allclose(found, entropy, atol=1e-6)
+    assert found @ found >= shortest @ shortest - 1e-6
+    if seed in (0, 2, 6, 8, 10, 11):
+        assert np.abs(found - shortest).max() > 0.01
