@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fmrl.reproduce.verdict import Row, Rows
-from reproduction.convex_prose import WHY
+from reproduction import authors
+from reproduction.convex_prose import WHY, readings
 from reproduction.markdown import YES, flow, read_record, table
 
 FIGURES = ("similarity", "growth", "samples", "batch")
@@ -52,13 +53,19 @@ def document(folder: Path) -> str:
     record = found["samples"]["record"]
     verdicts = [v for figure in FIGURES for v in found[figure]["verdicts"]]
     parts = [opening(record, verdicts), "## Verdicts at a glance\n\n" + glance(verdicts)]
+    parts.append(
+        readings(*(found[figure]["results"]["rows"] for figure in ("similarity", "samples")))
+    )
     for figure in FIGURES:
         rows, judged = found[figure]["results"]["rows"], found[figure]["verdicts"]
         pictures = [f"![{name}](img/convex-{name}.png)" for name in PICTURES[figure]]
         section = [f"## {figure.capitalize()}: `fmrl reproduce {figure}`", PAPER[figure]]
         section += [*pictures[:2], *TABLES[figure](rows), _verdicts(judged)]
         section += ["### Where we agree, where not, and why", WHY[figure](rows, judged)]
-        parts.append("\n\n".join([*section, *pictures[2:]]))
+        section += pictures[2:]
+        if figure == "samples" and (theirs := authors.section(rows, Path(folder))):
+            section.append(theirs)
+        parts.append("\n\n".join(section))
     return "\n\n".join(parts).rstrip() + "\n"
 
 

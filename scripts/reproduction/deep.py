@@ -5,6 +5,7 @@ results/deep so that no number can drift.
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from statistics import stdev
@@ -14,6 +15,7 @@ from fmrl.datasets.registry import dataset
 from fmrl.errors import FMRLError
 from fmrl.reproduce.deep.figures import draw_networks
 from fmrl.reproduce.deep.settings import FAMILIES, TINY, compare, reference, runs
+from fmrl.reproduce.verdict import LEVEL
 from reproduction.markdown import (
     SETTING,
     YES,
@@ -98,8 +100,38 @@ def _agreement(rows: list[dict], left: list[str]) -> str:
     count = "none" if not outside else f"{len(outside)} ({listed(outside)})"
     rest = f", and {listed(left)} did not finish" if left else ""
     return flow(f"""**{len(rows) - len(outside)} of {len(rows) + len(left)} runs end within max(2
-        standard errors of theirs, 1.5 points) of the authors' test accuracy**; {count} of the
-        {len(rows)} finished runs {"lie" if len(outside) > 1 else "lies"} outside{rest}.""")
+        standard errors of theirs, {100 * LEVEL:g} points) of the authors' test accuracy**; {count}
+        of the {len(rows)} finished runs {"lie" if len(outside) > 1 else "lies"} outside{rest}.
+        {_strict(rows)} {_floor(rows)}""")
+
+
+def _strict(rows: list[dict]) -> str:
+    """How many agree without the floor."""
+    edge = sum(abs(r["difference"]) == round(2 * r["their error"], 5) for r in rows)
+    both = sum(abs(r["difference"]) <= 2 * math.hypot(r["error"], r["their error"]) for r in rows)
+    exactly = f" ({edge} of them at exactly two)" if edge else ""
+    return f"""**Within two of their standard errors alone: {len(_alone(rows))}{exactly}**; within
+        two standard errors of the difference: {both}."""
+
+
+def _alone(rows: list[dict]) -> list[dict]:
+    """The runs within two of the authors' standard errors, as logged."""
+    return [r for r in rows if abs(r["difference"]) <= round(2 * r["their error"], 5)]
+
+
+def _floor(rows: list[dict]) -> str:
+    """What the floor is and what it decides."""
+    decided = [r for r in rows if r["within"] and r not in _alone(rows)]
+    if not decided:
+        return ""
+    wide = [200 * r["their error"] for r in rows]
+    least, most = (100 * f(abs(r["difference"]) for r in decided) for f in (min, max))
+    above = sum(r["difference"] > 0 for r in rows)
+    return f"""The floor of {100 * LEVEL:g} points is ours: two standard errors of theirs are
+        {min(wide):.1f} to {max(wide):.1f} points and count their test tasks only, not what a
+        split, a seed or an initialisation moves. It decides {len(decided)} runs, which are
+        {least:.1f} to {most:.1f} points apart. {above} of the {len(rows)} differences are
+        positive."""
 
 
 def _again(record: dict | None, before: list[dict]) -> str:
@@ -113,8 +145,8 @@ def _again(record: dict | None, before: list[dict]) -> str:
         command, {record["training seconds"]:.0f} seconds of training and evaluation and
         {record["seconds from start to end"]:.0f} from its start to its end (`{record["command"]}`):
         {len(rows) - len(outside)} of {len(rows)} within (outside, in points:
-        {", ".join(outside)}). Between the two, a setting moves by {100 * moved:.1f} points
-        (standard deviation).""")
+        {", ".join(outside)}). {_strict(rows)} Between the two, a setting moves by
+        {100 * moved:.1f} points (standard deviation).""")
 
 
 def _outside(rows: list[dict], results: dict[str, dict], other: dict[str, dict]) -> str:

@@ -8,12 +8,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from reproduction import convex, deep, markdown
+from reproduction import authors, convex, deep, markdown
+from reproduction.convex_prose import readings
 
 from fmrl import FMRLError
 from fmrl.records import write_json
 from fmrl.reproduce.convex.claims import judge
-from fmrl.reproduce.deep.settings import runs
+from fmrl.reproduce.convex.compositions import SUMMED
+from fmrl.reproduce.deep.settings import compare, runs
 
 from .records import TINY, made
 
@@ -25,6 +27,58 @@ def test_the_page_is_what_the_records_give():
     page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
     assert page == convex.document(CONVEX) + "\n" + deep.document(DEEP)
     assert "Data: **Mini-Wiki (rebuilt)**" in page  # stand-in data is called by its own name
+
+
+def test_the_counts_of_the_readme_and_the_studies_are_the_records():
+    counts = []
+    for name in ("omniglot-record", "omniglot-again"):
+        rows = [r for r in compare(deep.read(DEEP)[name]["runs"]) if r["seed"] == 0]
+        # In the digits of the log: two differences are two standard errors exactly.
+        points = [(round(1e4 * abs(r["difference"])), round(1e4 * r["their error"])) for r in rows]
+        alone = sum(apart <= 2 * error for apart, error in points)
+        floor = sum(apart <= max(2 * error, 150) for apart, error in points)
+        counts.append((len(rows), floor, alone))
+    (_, first, alone), (_, second, again) = counts
+    assert counts == [(32, first, alone), (32, second, again)]
+    assert f"| {first}, {second}; {alone}, {again} |" in (ROOT / "README.md").read_text("utf-8")
+    studies = (ROOT / "docs" / "studies.md").read_text("utf-8")
+    assert f"{first} of 32 accuracies within 1.5 points" in studies
+    assert f"{alone} within two standard errors alone" in studies
+    assert f"In a second run {second} and {again}" in studies
+    page = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
+    assert all(f"standard errors alone: {n}" in page for n in (alone, again))
+
+
+def test_the_authors_records_stand_beside_ours(tmp_path):
+    page = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
+    records, rows = authors.read(CONVEX), convex.read(CONVEX)["samples"]["results"]["rows"]
+    assert len(records) == 6 and "cannot check" not in page
+    for curve in records.values():
+        assert "| authors | " + " | ".join(
+            f"{tar:.3f} ± {1.96 * error:.3f}" for tar, error in curve.values()
+        ) in page  # fmt: skip
+    factors = authors.factors(rows, records)
+    for method in ("strawman", "single-task", "omniscient"):
+        assert factors["ftrl", method, SUMMED] < factors["ftrl", method, "FTRL"]
+    assert "nearer to theirs in 3 of 3" in " ".join(page.split())
+    assert authors.section(rows, tmp_path) == ""  # without the records nothing is said
+    by_true = [r | {"within": "FTRL" if r["within"] == SUMMED else r["within"]} for r in rows]
+    by_true += [r | {"within": SUMMED} for r in rows if r["within"] == "FTRL"]
+    swapped = authors.section([r for r in by_true if r["preset"] == "released"], CONVEX)
+    assert "in 3 of 3" not in " ".join(swapped.split())
+
+
+def test_readings_that_decide_a_yes_are_named():
+    """Both radii, and a ratio that rises before it falls; silent where no reading decides."""
+    found = convex.read(CONVEX)
+    close, rows = (found[figure]["results"]["rows"] for figure in ("similarity", "samples"))
+    said = readings(close, rows)
+    assert "smallest ball around the optima has 0.308, the one about their mean 0.340" in said
+    assert "rises from 3.69 at m = 1 to 5.72 at m = 4 before it falls to 1.20 at m = 32" in said
+    assert said in (ROOT / "docs" / "reproduction.md").read_text("utf-8")
+    small = [r | {"from_mean": [0.3]} for r in close]
+    level = [r | {"mean": 1.0} for r in rows if r["within"] == "OGD"]
+    assert readings(small, level) == ""
 
 
 def test_the_page_writers_are_not_in_the_package():
