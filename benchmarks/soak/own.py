@@ -205,6 +205,8 @@ class Opposing(Answers):
         return fmrl.minimise(game, domain)
 
     def leaders(self, domain, phi, eta):
+        if not isinstance(eta, np.ndarray):
+            raise fmrl.FMRLError("this game has no leaders in a metric")
         return lambda i: domain.argmin(phi, eta[..., None] * np.sum(self.costs[:i], axis=0))
 
 

@@ -109,15 +109,19 @@ def terms(
     B_R(θ*‖phi)/eta and ½·eta·Σ‖∇_i‖_*², or ½‖θ* − phi‖²_{H⁻¹} and ½Σ‖∇_i‖²_H.
     """
     xp, g = namespace(phi), played.gradients
+    # A task that met no gradient has no regret, however far its optimum is.
+    flat = ~xp.any(g != 0, axis=(-2, -1))
     if isinstance(eta, Metric):
         distance, energy = eta.distance(optimum - phi), xp.sum(_wide(eta).energy(g), axis=-1)
         # Rounding can leave a matrix that is not positive definite: then nothing is proved.
-        return xp.where(distance >= 0, distance, full((), math.inf, distance)), energy
-    still = eta <= 0
-    near = domain.divergence(optimum, phi) / xp.where(still, xp.ones_like(eta), eta)
-    flat = xp.where(near > 0, xp.inf * xp.ones_like(near), near)
-    energy = eta * xp.sum(domain.dual(g) ** 2, axis=-1) / 2
-    return xp.where(still, flat, near), energy
+        proved = distance >= 0
+    else:
+        far, moving, steep = domain.divergence(optimum, phi), eta > 0, domain.dual(g)
+        distance = far / xp.where(moving, eta, xp.ones_like(eta))
+        energy = xp.sum(eta[..., None] * steep * steep, axis=-1) / 2  # squares could underflow
+        proved = moving | (far <= 0)
+    distance = xp.where(proved, distance, full((), math.inf, distance))
+    return xp.where(flat, xp.zeros_like(distance), distance), energy
 
 
 def _wide(metric: Metric) -> Metric:
