@@ -47,7 +47,7 @@ def play(seed, where, loss, learner, rule, update=None, *, ragged=True, level=Fa
 
 def certificates(tasks, history, **given):
     for s in range(STREAMS):
-        yield certify(history, loss=tasks[0].loss, order=s, **given)
+        yield certify(history, order=s, **given)
 
 
 def beyond(certificate, bound):

@@ -260,12 +260,12 @@ def test_certificates_of_runs(guess, comparator):
     history = fmrl.run(algo, tasks, orders=orders)
     name = f"{guess}, {comparator}"
     for order in range(len(orders)):
-        certificate = certify(history, loss=tasks[0].loss, order=order)
+        certificate = certify(history, order=order)
         bound = {b.name: b for b in certificate.bounds}[name]
         assert certificate.slack(bound)[0] >= 0 and "The comparator is" in certificate.reading
         per_task = {b.name: b.total for b in certificate.bounds}["per-task sum"]
         assert bound.total >= per_task * (1 - 1e-9)  # it bounds that sum
-    alone = certify(fmrl.run(algo, [tasks[t] for t in orders[-1]]), loss=tasks[0].loss)
+    alone = certify(fmrl.run(algo, [tasks[t] for t in orders[-1]]))
     assert {b.name: b for b in alone.bounds}[name].total == pytest.approx(bound.total)
     assert alone.json() and alone.figure() and fmrl.Certificate.from_json(alone.json()).bounds
 

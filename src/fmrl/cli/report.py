@@ -16,7 +16,6 @@ from rich.console import Console
 from fmrl.cli.guard import Json, RunFolder, say
 from fmrl.core.checkpoint import load_history
 from fmrl.core.history import History
-from fmrl.core.losses import Loss
 from fmrl.errors import FMRLError
 from fmrl.theory.certificate import certify
 
@@ -114,8 +113,7 @@ def certify_command(
     if figure is not None and figure.suffix not in (".png", ".svg", ".pdf"):
         what = f"{figure.name} is not a kind of figure"
         raise FMRLError(what, fix="name it .png, .svg or .pdf")
-    history, loss = _history(run)
-    certificate = certify(history, loss=loss, growth=growth)
+    certificate = certify(_history(run), growth=growth)
     if figure is not None:
         certificate.figure(figure)
     if as_json:
@@ -126,16 +124,13 @@ def certify_command(
         Console().print(certificate)
 
 
-def _history(run: Path) -> tuple[History, Loss | None]:
-    """Of a file, of a folder that fmrl train made (then the loss is known), or of any folder that
-    holds history.npz.
-    """
+def _history(run: Path) -> History:
+    """Of a file, of a folder that fmrl train made, or of any folder that holds history.npz."""
     if (run / "settings.json").is_file():
         from fmrl.runs import Run
 
-        found = Run.load(run)
-        return found.history, found.settings.loss
-    return load_history(run / "history.npz" if run.is_dir() else run), None
+        return Run.load(run).history
+    return load_history(run / "history.npz" if run.is_dir() else run)
 
 
 def playground_command(

@@ -16,7 +16,7 @@ from fmrl.core.rules.private import Tree, refuse_leaks
 from fmrl.core.rules.similarity import Doubling, SimilarityRule
 from fmrl.core.rules.update import FAL, UpdateRule
 from fmrl.core.rules.within import OMD, Learner, Play, play, ran_away
-from fmrl.core.samples import Samples
+from fmrl.core.samples import Samples, identify
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Game
 from fmrl.core.values import Value, shortcut
@@ -51,6 +51,8 @@ class Round(NamedTuple):
     deviation: Array  # [...] B_R(θ_t‖phi_t); the guess is violated where D_t² is less
     lipschitz: Array  # [...] G_t
     rounds: Array  # [...] m_t
+    checksum: Array  # [...] of rows, targets and loss; NaN for a task that is not made of rows
+    convex: Array  # [...] 1 where the losses are the library's own, known to be convex; else 0
     # Where the similarity rule observes gradients, and else None:
     distance: Array | None = None  # [...] B_R(θ*‖phi)/eta, or ½‖θ* − phi‖²_{H⁻¹} in a metric
     energy: Array | None = None  # [...] ½·eta·Σ‖∇_i‖², or ½Σ‖∇_i‖²_H
@@ -337,6 +339,7 @@ class FMRL(Value):
             deviation=divergence if exact else domain.divergence(theta, state.phi),
             lipschitz=sigma / xp.sqrt(game.rounds),
             rounds=game.rounds,
+            **identify(game, sigma),
             distance=distance,
             energy=energy,
             seen=OBSERVATIONS[self._observes](game, *facts) if self._observes else None,

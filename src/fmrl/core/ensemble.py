@@ -19,6 +19,7 @@ from fmrl.core.meta_level import State, looked
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
 from fmrl.core.rules.private import promises
+from fmrl.core.samples import identify
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Rounds
 from fmrl.core.values import Value
@@ -130,6 +131,7 @@ class Ensemble(Value):
         regret = xp.sum(suffered) - best.value
         record = {name: weighed(name) for name in names} | {"theta": theta, "losses": suffered}
         whole = {"regret": regret, "gap": best.gap, "optimum": best.theta, "rounds": game.rounds}
+        whole |= identify(game, regret)
         advanced = self._settled(tuple(advanced), memory)
         return self._joined(state.tasks + 1, advanced, memory), Round(**record, **whole)
 

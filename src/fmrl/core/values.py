@@ -93,6 +93,26 @@ def suggestion(name: str, values: Iterable[str]) -> str:
     return (f"did you mean {near[0]}? " if near else "") + f"use one of {', '.join(values)}"
 
 
+def foreign(value: Any) -> list[str]:
+    """The classes of a value, and of those that it is made of, that are not the library's own.
+
+    A subclass may change anything, so nothing that is known of its parent is known of it.
+
+    >>> import fmrl
+    >>> class Mine(fmrl.LastUpdate):
+    ...     pass
+    >>> foreign(fmrl.Mixture([fmrl.FollowLeader(), Mine()])), foreign(fmrl.Ball(1.0))
+    (['Mine'], [])
+    """
+    kind = type(value)
+    found = [] if kind.__module__.startswith("fmrl.") else [kind.__name__]
+    for part in vars(value).values() if isinstance(value, Value) else ():
+        parts = part if isinstance(part, tuple) else (part,)
+        if any(isinstance(p, Value) for p in parts):
+            found += [name for p in parts for name in foreign(p)]
+    return found
+
+
 def shortcut(rule: Any, method: str, replaces: str) -> Callable[..., Any] | None:
     """The ``method`` by which a rule does many ``replaces`` at once, if it still stands for them.
 

@@ -305,7 +305,7 @@ class Meta(TasksSeen):
         """What is proved about the regret of this run."""
         with self._lock:
             self._fitted()
-            return certify(self.history_, loss=self.prior_.loss)
+            return certify(self.history_)
 
     @property
     def similarity_report_(self) -> SimilarityReport:

@@ -105,7 +105,7 @@ def _facts(run: Run) -> report.Facts:
         "data": data,
         "learned": _learned(run),
         "curves": report.curves(history, names),
-        "certificate": report.certificate_facts(certify(history, loss=run.settings.loss), names),
+        "certificate": report.certificate_facts(certify(history), names),
         "run": {key: record[key] for key in made},
         "bibtex": "\n\n".join(entry["bibtex"] for entry in cite(run)),
         "missing": missing,

@@ -192,20 +192,22 @@ def _plain(value: Any) -> Any:
 
 
 def certify(
-    history: History, tasks: Iterable[Any] | None = None, *, loss: Any = None,
-    growth: float | None = None, order: int | None = None,
+    history: History, tasks: Iterable[Any] | None = None, *, growth: float | None = None,
+    order: int | None = None,
 ) -> Certificate:  # fmt: skip
     """Measure a run against every bound that applies to the composition which produced it.
 
     A run that no theorem speaks of (foreign, non-convex, an unknown learner) yields a certificate
-    that says so and why.
+    that says so and why. What is the user's own, a loss, a domain or a rule that this library does
+    not define, is assumed by its name.
 
     Args:
-        history: What `fmrl.run` returned.
-        tasks: As they were played, so that convexity and Lipschitz constants are checked rather
-            than assumed.
-        loss: Instead of tasks, for a run of the library's own linear models all played with it.
-        growth: α, if the tasks' mean losses are known to grow quadratically (for FLI-Online).
+        history: What `fmrl.run` returned. It knows of its tasks whether they were rows of the
+            library's own losses, which are convex, and a checksum of each.
+        tasks: As they were played, in that order: their G_t are used where the run was given one
+            (``FMRL(lipschitz=…)``). Tasks with another checksum are refused.
+        growth: α, if the tasks' mean losses are known to grow quadratically (for FLI-Online), or
+            their risks (for FAL and FLI-Batch with i.i.d. rows).
         order: Which of several orders, from 0.
 
     >>> import numpy as np, fmrl
@@ -223,18 +225,17 @@ def certify(
         return Certificate(what, reason=f"{what}: {why}")
     if not len(history):
         return Certificate(repr(history.algo), reason="no task was played")
-    found = _measured(history, tasks, loss, growth, order)
+    found = _measured(history, tasks, growth, order)
     return replace(found, privacy=privacy(history, order, found.bounds))
 
 
 def _measured(
-    history: History, tasks: Iterable[Any] | None, loss: Any, growth: float | None,
-    order: int | None,
-) -> Certificate:  # fmt: skip
+    history: History, tasks: Iterable[Any] | None, growth: float | None, order: int | None
+) -> Certificate:
     if history.keep == "totals":
         reason = "only totals were kept; leave out an estimator's store=, give fmrl.run keep='all'"
         return Certificate(repr(history.algo), reason=reason)
-    facts = read(history, tasks, order, loss)
+    facts = read(history, tasks, order)
     if isinstance(history.algo, Ensemble):
         return _of_ensemble(history, facts)
     bounds, refused, optima = choose(facts, growth)
@@ -272,13 +273,14 @@ def _of_ensemble(history: History, facts: Facts) -> Certificate:
     elif history.keep != "all":
         reason = "the losses were not kept; run with keep='all'"
     shown: dict[str, Any] = {"tasks": facts.count, "interval": (low, low + gap)}
+    shown["violations"] = None
     if not reason:
         own = () if facts.order is None else (facts.order,)
         optimal = sum(float(row[own].sum()) for row in history.losses) - facts.count * low
         cost, apart = facts.alone(facts.memory)
         tars = (cost - optimal) / facts.count
         found = hedge(tars, float(apart), facts.count, rate=history.algo.rate)
-        found = found.given(facts.convex)
+        found = found.given(facts.convexity, *facts.geometry)
         if found.broken:
             reason = f"{found.broken[0]}"
         shown["bounds"] = () if reason else (found.plus("solver gap", gap) if gap > 0 else found,)

@@ -1,4 +1,7 @@
-"""Facts: what a history says, as NumPy columns, and every assumption that can be checked on it."""
+"""Facts: what a history says, as NumPy columns, and every assumption that can be checked on it.
+
+What is the user's own, a class that this library does not define, is assumed and never checked: a
+subclass may change anything."""
 
 from __future__ import annotations
 
@@ -12,21 +15,21 @@ import numpy as np
 from fmrl.core.algorithm import FMRL
 from fmrl.core.algorithm import bound as theorem_a1
 from fmrl.core.history import OBSERVED, SCALARS, History
-from fmrl.core.losses import Hinge, Linear, Logistic, OneVsAll, Softmax, Squared, Weighted
+from fmrl.core.losses import Linear
 from fmrl.core.metric import Metric
 from fmrl.core.rules.within import FTRL, OGD, OMD
-from fmrl.core.tasks import Task
+from fmrl.core.samples import Samples, identify
+from fmrl.core.values import foreign
 from fmrl.errors import FMRLError
-from fmrl.theory.bounds import ASSUMED, CHECKED, FALSE, Assumption, weights
-from fmrl.theory.bounds.bound import numbers
+from fmrl.theory.bounds import ASSUMED, CHECKED, FALSE, Assumption, distance, weights
+from fmrl.theory.bounds.bound import decide, numbers
 
-# A subclass may change anything, so losses and learners are known by their exact type.
-CONVEX_LOSSES = {Hinge, Linear, Logistic, OneVsAll, Softmax, Squared, Weighted}
 LEARNERS = {
     OMD: "Theorem A.1 (lazy mirror descent)",
     FTRL: "Theorem A.1 (follow the regularised leader)",
     OGD: "the telescoping argument for eager mirror descent, docs/theory.md",
 }
+DIGITS = 64  # units of the last digit, relative to the sum of a task's numbers, in a checksum
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,14 @@ class Facts:
     deviation: np.ndarray
     lipschitz: np.ndarray
     rounds: np.ndarray
+    checksum: np.ndarray
+    convex: np.ndarray  # 1 where the losses are known to be convex, else 0
     optimum: np.ndarray | None
     theta: np.ndarray | None
     earlier: int  # tasks played before this history began
     meta_batch: int  # tasks that shared one phi
     tasks: list[Any] | None  # as they were played
-    loss: Any  # of all tasks, where that is known
+    phi: tuple[np.ndarray, np.ndarray]  # before the first task and after the last
     metric: bool  # whether steps were metrics; eta is then only their mean
     memory: Any  # of the similarity rule, after the last task
     meta: tuple[Any, Any]  # memory of the meta-update, before the first task and after the last
@@ -78,17 +83,28 @@ class Facts:
         return tuple(np.flatnonzero(self.guess < np.sqrt(self.deviation)).tolist())
 
     @property
+    def own(self) -> bool:
+        """Whether some losses are not the library's own, so that they are taken on trust."""
+        return not bool(np.all(self.convex == 1))
+
+    @property
     def linear(self) -> bool:
         """Whether all losses are known to be linear."""
-        losses = [getattr(task, "loss", None) for task in self.tasks or ()]
-        return bool(losses) and all(isinstance(loss, Linear) for loss in losses)
+        return not self.own and all(type(loss) is Linear for loss in self._losses or (None,))
+
+    @property
+    def _losses(self) -> list[Any]:
+        return [getattr(task, "loss", task) for task in self.tasks or ()]
 
     @cached_property
     def constants(self) -> np.ndarray | None:
-        """The true G_t of the tasks [T], if these were given."""
+        """The true G_t of the tasks [T], if these were given and have any."""
         if self.tasks is None or getattr(self.algo.similarity, "observes", None):
             return None  # a rule that observes gradients needs no constants
-        return np.array([float(task.open().lipschitz(self.algo.domain)) for task in self.tasks])
+        try:
+            return np.array([float(task.open().lipschitz(self.algo.domain)) for task in self.tasks])
+        except FMRLError:  # squared losses without a bounded domain
+            return None
 
     @property
     def each(self) -> np.ndarray:
@@ -112,122 +128,159 @@ class Facts:
     @cached_property
     def assumptions(self) -> dict[str, Assumption]:
         """What could be checked, by name."""
-        checks = {
-            "Lipschitz losses": self._lipschitz(),
-            "within-task learner has a regret bound": self._learner(),
-            "optima in the domain": self._inside(),
-        }
-        if self.distance is not None:  # what was met stands in every bound, G in none
-            del checks["Lipschitz losses"]
-        found = {name: Assumption(name, *found) for name, found in checks.items()}
-        return {self.convex.name: self.convex} | found
+        # Where gradients were observed, what was met stands in every bound, and G in none.
+        steep = [self._lipschitz()] if self.distance is None else []
+        found = [self.convexity, *steep, self._learner(), *self.geometry]
+        rules = [rule for part in self._rules for rule in foreign(part)]
+        if rules:
+            inside = bool(np.all(self.algo.domain.contains(self.phi[1])))
+            detail = f"{', '.join(rules)} taken on trust" if inside else "the last phi is outside"
+            name = "phi and the step are known before each task, and phi is in the domain"
+            found.append(Assumption(name, ASSUMED if inside else FALSE, detail))
+        return {a.name: a for a in (*found, self._inside())}
 
     @property
-    def convex(self) -> Assumption:
+    def _rules(self) -> tuple[Any, ...]:
+        return self.algo.update, self.algo.meta, self.algo.similarity
+
+    @property
+    def convexity(self) -> Assumption:
         """Whether the losses are convex."""
-        return Assumption("convex losses", *self._convex())
-
-    def _convex(self) -> tuple[str, str]:
-        if self.tasks is None and type(self.loss) not in CONVEX_LOSSES:
-            return ASSUMED, "give tasks= to check"
-        losses = [self.loss]
-        if self.tasks is not None:
-            losses = [task if _loss(task) is None else _loss(task) for task in self.tasks]
-        foreign = [loss for loss in losses if type(loss) not in CONVEX_LOSSES]
-        for loss in foreign:
+        name = "convex losses"
+        if not self.own:
+            kinds = ", ".join(sorted({type(loss).__name__ for loss in self._losses}))
+            kinds = kinds or "the library's own, as they were played"
+            return Assumption(name, CHECKED, f"{kinds}: convex in the margins of a linear model")
+        for loss in self._losses:
             if getattr(loss, "convex", None) is False:
-                return FALSE, f"{type(loss).__name__} is not convex"
-        if foreign:
-            return ASSUMED, "tasks of a kind this library does not know"
-        kinds = ", ".join(sorted({type(loss).__name__ for loss in losses}))
-        return CHECKED, f"{kinds}: convex in the margins of a linear model"
+                return Assumption(name, FALSE, f"{type(loss).__name__} is not convex")
+        kinds = sorted({kind for loss in self._losses for kind in foreign(loss)})
+        detail = f"{', '.join(kinds) or 'some tasks'}: not a loss of this library"
+        return Assumption(name, ASSUMED, detail)
 
-    def _lipschitz(self) -> tuple[str, str]:
-        used, true = self.lipschitz, self.constants
+    @property
+    def geometry(self) -> list[Assumption]:
+        """What is taken on trust of a domain of the user's own; nothing of the library's."""
+        domain, own = self.algo.domain, foreign(self.algo.domain)
+        if not own:
+            return []
+        name, detail = "the set is convex and R is 1-strongly convex", f"{own[0]} taken on trust"
+        a, b = self._pairs
+        if np.any(domain.divergence(a, b) < distance(domain, a, b) * (1 - 1e-9)):
+            return [Assumption(name, FALSE, f"B_R of {own[0]} is less than ½‖·‖² in this run")]
+        if not np.all(domain.contains((a + b) / 2)):
+            return [Assumption(name, FALSE, f"{own[0]} lacks a point between two of its own")]
+        return [Assumption(name, ASSUMED, detail)]
+
+    @property
+    def regulariser(self) -> list[Assumption]:
+        """Whether a domain of the user's own has the B_R of the class of this library that it
+        comes from, by which D* and D̄ are computed; nothing of the library's.
+        """
+        domain, own = self.algo.domain, foreign(self.algo.domain)
+        if not own:
+            return []
+        parent = next(c for c in type(domain).__mro__ if c.__module__.startswith("fmrl."))
+        name, (a, b) = f"B_R is that of {parent.__name__}", self._pairs
+        found, known = domain.divergence(a, b), parent.divergence(domain, a, b)
+        same = np.allclose(found, known, rtol=1e-9, atol=1e-300)
+        detail = f"{own[0]} taken on trust" if same else f"not that of {own[0]} in this run"
+        return [Assumption(name, ASSUMED if same else FALSE, detail)]
+
+    @cached_property
+    def _pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Points of the run by which a domain can be caught: neighbours among both phi, the optima
+        and the update vectors.
+        """
+        kept = (a for a in (self.optimum, self.theta) if a is not None)
+        points = np.concatenate([self.phi[0][None], *kept, self.phi[1][None], self.phi[0][None]])
+        return points[:-1], points[1:]
+
+    def _lipschitz(self) -> Assumption:
+        name, used, true = "Lipschitz losses", self.lipschitz, self.constants
         if true is not None:
             short = np.flatnonzero(used < true * (1 - 1e-9))
             if short.size:
                 t = int(short[np.argmax(true[short] / np.maximum(used[short], 1e-300))])
-                where = f"in {short.size} tasks"
-                return FALSE, f"G = {used[t]:.4g} was used where {true[t]:.4g} is true, {where}"
-            if all(isinstance(task, Task) for task in self.tasks or ()):
-                return CHECKED, f"G_t from the data, {_range(true)}"
-            return ASSUMED, f"the tasks say {_range(true)}"
+                detail = f"G = {used[t]:.4g} was used where {true[t]:.4g} is true, in {short.size}"
+                return Assumption(name, FALSE, f"{detail} tasks")
+            if self.own:
+                return Assumption(name, ASSUMED, f"the tasks say {_range(true)}")
+            return Assumption(name, CHECKED, f"G_t from the data, {_range(true)}")
         if self.algo.lipschitz is not None:
-            return ASSUMED, f"G = {self.algo.lipschitz:g} was given; pass tasks= to check"
-        if type(self.loss) in CONVEX_LOSSES:
-            return CHECKED, f"G_t from the rows as they were played, {_range(used)}"
-        return ASSUMED, "G_t as the tasks gave them in the run; pass tasks= to check"
+            check = "pass tasks= to check" if self.tasks is None else "no gradient was longer"
+            return Assumption(name, ASSUMED, f"G = {self.algo.lipschitz:g} was given; {check}")
+        if not self.own:
+            return Assumption(name, CHECKED, f"G_t from the rows as played, {_range(used)}")
+        return Assumption(name, ASSUMED, "G_t as the tasks gave them in the run")
 
-    def _learner(self) -> tuple[str, str]:
-        ground = LEARNERS.get(type(self.algo.within))
-        if ground is None:
-            return FALSE, f"nothing is known about {self.algo.within!r}"
-        return CHECKED, f"{self.algo.within!r}: {ground}"
+    def _learner(self) -> Assumption:
+        within, ground = self.algo.within, LEARNERS.get(type(self.algo.within))
+        detail = f"{within!r}: {ground}" if ground else f"nothing is known about {within!r}"
+        return decide("within-task learner has a regret bound", ground is not None, detail)
 
-    def _inside(self) -> tuple[str, str]:
+    def _inside(self) -> Assumption:
+        name = "optima in the domain"
         if self.optimum is None:
-            return ASSUMED, "the history kept scalars only"
+            return Assumption(name, ASSUMED, "the history kept scalars only")
         outside = ~np.asarray(self.algo.domain.contains(self.optimum))
         if outside.any():
-            return FALSE, f"task {int(np.argmax(outside))} and {int(outside.sum()) - 1} more"
-        return CHECKED, f"all {self.count}"
-
-
-def _loss(task: Any) -> Any:
-    return getattr(task, "loss", None)
+            detail = f"task {int(np.argmax(outside))} and {int(outside.sum()) - 1} more"
+            return Assumption(name, FALSE, detail)
+        if own := foreign(self.algo.domain):
+            return Assumption(name, ASSUMED, f"{own[0]} taken on trust")
+        return Assumption(name, CHECKED, f"all {self.count}")
 
 
 def _range(values: np.ndarray) -> str:
     return f"{values.min():.4g} to {values.max():.4g}"
 
 
-def read(history: History, tasks: Iterable[Any] | None, order: int | None, loss: Any) -> Facts:
+def read(history: History, tasks: Iterable[Any] | None, order: int | None) -> Facts:
     """The facts of a history (of one order, where it holds several)."""
     kept = history.keep != "scalars"
     names = (*SCALARS, *(name for name in OBSERVED if hasattr(history, name)))
     columns: dict[str, Any] = {name: numbers(getattr(history, name)) for name in names}
-    vectors = {n: numbers(getattr(history, n)) if kept else None for n in ("optimum", "theta")}
-    several = columns["regret"].ndim > 1
-    if several:
+    columns |= {n: numbers(getattr(history, n)) if kept else None for n in ("optimum", "theta")}
+    phi = numbers(history.start.phi), numbers(history.state.phi)
+    if columns["regret"].ndim > 1:
         count = columns["regret"].shape[0]
         if order is None or not 0 <= order < count:
             fix = f"say which: certify(history, order=0 … {count - 1})"
             raise FMRLError(f"the history holds {count} orders", fix=fix)
-        columns = {name: a[order] if a.ndim > 1 else a for name, a in columns.items()}
-        vectors = {name: None if a is None else a[order] for name, a in vectors.items()}
+        lead = columns["regret"].ndim
+        columns = {n: a if a is None or a.ndim < lead else a[order] for n, a in columns.items()}
+        phi = phi[0][order], phi[1][order]
     elif order is not None:
         raise FMRLError("the history holds one order", fix="leave order out")
     given = None if tasks is None else list(tasks)
     if given is not None:
-        _check_tasks(given, columns["rounds"], None if several else history)
+        _check_tasks(given, columns)
     earlier = max(0, int(history.state.tasks) - columns["regret"].size)
-    run = {"earlier": earlier, "meta_batch": history.meta_batch, "tasks": given, "loss": loss}
+    run = {"earlier": earlier, "meta_batch": history.meta_batch, "tasks": given, "phi": phi}
     metric, memory = isinstance(history.state.guess, Metric), history.state.similarity
     meta = history.start.meta, history.state.meta
     run |= {"metric": metric, "memory": memory, "meta": meta, "order": order}
-    return Facts(history.algo, **columns, **vectors, **run)
+    return Facts(history.algo, **columns, **run)
 
 
-def _check_tasks(tasks: list[Any], rounds: np.ndarray, history: History | None) -> None:
-    """Refuse tasks that were not played: the recorded optimum must have the recorded loss."""
-    if len(tasks) != rounds.size:
-        raise FMRLError(f"the history is of {rounds.size} tasks, but {len(tasks)} were given")
-    for t, (task, m) in enumerate(zip(tasks, rounds, strict=True)):
-        length = getattr(task, "rounds", None)
-        if isinstance(length, int) and length != m:
-            what = f"has {length} rounds, but {m:g} were played: not the tasks of this history"
-            raise FMRLError(what, task=t)
-    if history is None or history.keep != "all":
-        return
-    regret = numbers(history.regret)
-    tolerance = 1e-3 if "32" in str(history.regret.dtype) else 1e-6
+def _check_tasks(tasks: list[Any], columns: dict[str, np.ndarray]) -> None:
+    """Refuse tasks that were not played: rows, targets and loss must have the recorded checksum."""
+    if len(tasks) != columns["rounds"].size:
+        played = columns["rounds"].size
+        raise FMRLError(f"the history is of {played} tasks, but {len(tasks)} were given")
     for t, task in enumerate(tasks):
-        if isinstance(task, Task):
-            losses = numbers(history.losses[t])
-            recorded = float(losses.sum() - regret[t])
-            found = float(numbers(task.open().losses(history.optimum[t, ...])).sum())
-            scale = abs(recorded) + float(np.abs(losses).sum())
-            if abs(found - recorded) > tolerance * scale + 1e-12:
-                fix = "give the tasks in the order they were played"
-                raise FMRLError("is not the task that was played", task=t, fix=fix)
+        m, recorded, convex = (columns[name][t] for name in ("rounds", "checksum", "convex"))
+        game, room = task.open(), 0.0
+        found = {name: float(value) for name, value in identify(game, np.zeros(())).items()}
+        if isinstance(game, Samples):
+            if game.length != m:
+                what = f"has {game.length} rounds, but {m:g} were played: not the tasks of this"
+                raise FMRLError(f"{what} history", task=t)
+            size = sum(float(np.sum(np.abs(numbers(a)))) for a in (game.X, game.target))
+            room = DIGITS * (1e-7 if "32" in str(game.X.dtype) else 2.3e-16) * size
+        far = abs(found["checksum"] - recorded)
+        both = np.isnan(found["checksum"]) and np.isnan(recorded)
+        if found["convex"] != convex or not (both or far <= room):
+            fix = "give the tasks in the order they were played"
+            raise FMRLError("is not the task that was played", task=t, fix=fix)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -30,14 +31,14 @@ from fmrl.theory.certificate.facts import Facts
 Found = tuple[list[Bound], list[tuple[str, str]]]  # bounds; and the others, with the reason
 UNLUCKY = 100  # one run in so many may have noise beyond the bound of a private mean
 NO_MASS = "an optimum lies where phi has no mass"
-BASE = ("convex losses", "Lipschitz losses", "within-task learner has a regret bound")
 
 
 def choose(facts: Facts, growth: float | None) -> tuple[list, list, Spread | None]:
     """The bounds that apply, those that do not with the reason, and the constants of the optima."""
     optima, updates, missing = _spreads(facts)
-    summed, refused = _summed(facts)
-    more, why = _meta_level(facts, optima, updates, growth, missing)
+    summed, refused = _attempt("per-task sum", lambda: _summed(facts))
+    level = "meta-level theorems"
+    more, why = _attempt(level, lambda: _meta_level(facts, optima, updates, growth, missing))
     bounds, refused = summed + more, refused + why
     good, gap = [], float(facts.gap.mean())
     for bound in bounds:
@@ -50,6 +51,14 @@ def choose(facts: Facts, growth: float | None) -> tuple[list, list, Spread | Non
         else:
             good.append(bound.plus("solver gap", gap) if gap > 0 else bound)
     return good, refused, optima
+
+
+def _attempt(name: str, bounds: Callable[[], Found]) -> Found:
+    """The bounds; where their numbers are no theorem's, the reason."""
+    try:
+        return bounds()
+    except FMRLError as error:
+        return [], [(name, str(error))]
 
 
 def _spreads(facts: Facts) -> tuple[Spread | None, Spread | None, str]:
@@ -70,7 +79,7 @@ def _known(facts: Facts, bound: Bound) -> list[Assumption]:
     """What is known of the run. Per-task bounds were made with the true constants where those are
     known; that the run used wrong ones does not concern them."""
     own = {a.name for a in bound.assumptions if a.status == CHECKED}
-    known = [facts.assumptions[name] for name in BASE if name in facts.assumptions]
+    known = [a for name, a in facts.assumptions.items() if name != INSIDE.name]
     return [a for a in known if not (a.status == FALSE and a.name in own)]
 
 
@@ -128,9 +137,11 @@ def _meta_level(
     if optima is None or updates is None:
         return [], [("meta-level theorems", missing)]
     if meta in MOVING:
-        return MOVING[meta](facts, optima)
-    found, refused = THEOREMS[update, similarity](facts, optima, updates, growth)
-    return [replace(bound, note=FIXED) for bound in found], refused
+        found, refused = MOVING[meta](facts, optima)
+    else:
+        found, refused = THEOREMS[update, similarity](facts, optima, updates, growth)
+        found = [replace(bound, note=FIXED) for bound in found]
+    return [bound.given(*facts.regulariser) for bound in found], refused
 
 
 def _geometry(points: Spread) -> list[Assumption]:
