@@ -305,8 +305,8 @@ def test_what_newcomers_give_as_tasks_is_taken_or_named():
             new("regression").fit(alone, y, task="shop")
     code = pd.DataFrame({"code": [f"c{i}" for i in range(len(y))]})
     with (
-        pytest.warns(fmrl.InputWarning, match="'code' looks like an id"),
-        pytest.raises(fmrl.FMRLError, match="no feature is left: all are ids"),
+        pytest.warns(fmrl.InputWarning, match="'code' holds text that differs"),
+        pytest.raises(fmrl.FMRLError, match="no feature is left: every column is text"),
     ):
         new("regression").fit(code, y, task=shop)
 

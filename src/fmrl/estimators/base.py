@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import _check_feature_names_in, validate_data
+from sklearn.utils.validation import _check_feature_names_in
 
 from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Tasks
@@ -23,8 +23,7 @@ from fmrl.estimators.stream_kinds import open_task
 from fmrl.estimators.task_models import not_huge
 from fmrl.estimators.tasks_seen import TasksSeen
 from fmrl.tables.encoder import Column, Encoder
-from fmrl.tables.features import add_features, expanded
-from fmrl.tables.read import is_plain_array, split_task, with_ids
+from fmrl.tables.features import add_features
 from fmrl.tables.targets import drop_zero_weight, group_by_task, task_ids, warn_of_weights
 from fmrl.theory.certificate import Certificate, certify
 from fmrl.theory.similarity import SimilarityReport, similarity_report
@@ -191,7 +190,8 @@ class Meta(TasksSeen):
 
     def _widened(self, tasks: Tasks) -> Tasks:
         """Tasks of a table's columns with those of ``features=``."""
-        return replace(tasks, X=expanded(getattr(self, "encoder_", None), tasks.X))
+        encoder = getattr(self, "encoder_", None)
+        return tasks if encoder is None else replace(tasks, X=encoder.expand(tasks.X))
 
     def adapt(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
         """A fitted model of a new task from a few of its rows; this estimator stays as it is. The
@@ -207,16 +207,10 @@ class Meta(TasksSeen):
         """
         with self._lock:
             self._fitted()
-            if not is_plain_array(self, X):
-                rows, ids, _ = split_task(X, None, self._task_column)
-                if ids is not None and len(np.unique(task_ids(ids, len(ids)))) > 1:
-                    fix = "adapt_many(X, y) gives a model for each of them"
-                    raise FMRLError("these are rows of several tasks", fix=fix)
-                rows = with_ids(rows, getattr(self, "encoder_", None))
-                if getattr(rows, "ndim", 2) > 1:  # the features must be those of fit
-                    validate_data(self, rows, reset=False, skip_check_array=True)
-            prior = self.prior_
-        return self._task_model(prior).fit(X, y, sample_weight)
+            model = self._task_model(self.prior_)
+        for name in {"n_features_in_", "feature_names_in_"} & vars(self).keys():
+            setattr(model, name, getattr(self, name))
+        return model._read_and_adapt(X, y, sample_weight, reset=False)
 
     @property
     def _task_column(self) -> str | None:

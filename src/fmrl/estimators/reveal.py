@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fmrl.tables.read import frame_of
+from fmrl.tables.read import columns_of
 from fmrl.tables.targets import as_numpy, task_ids
 
 
@@ -34,12 +34,7 @@ class Groups:
 
 def _keys(X: Any, y: Any, seed: int) -> np.ndarray:
     """A number [n] for every row, which depends on its values and the seed alone."""
-    frame = frame_of(X)
-    if frame is None:
-        X = np.asarray(X)
-        columns = list(X.reshape(len(X), -1).T)
-    else:
-        columns = [column.to_numpy() for column in frame.iter_columns()]
+    columns = columns_of(X)
     columns += [] if y is None else [np.asarray(as_numpy(y))]
     out = np.full(len(columns[0]), seed % (1 << 64), dtype=np.uint64)
     for column in columns:

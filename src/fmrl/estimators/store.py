@@ -36,7 +36,7 @@ from fmrl.estimators.stream import Streams
 from fmrl.estimators.task_models import Prior
 from fmrl.files import atomic, from_json
 from fmrl.tables.encoder import Encoder
-from fmrl.tables.features import Expanded, describe, rebuild, table_of
+from fmrl.tables.features import Expanded, describe, rebuild
 
 FORMAT = 4
 READS = (3, 4)  # in 3 the names of tasks were part of the header
@@ -194,7 +194,7 @@ def _describe(est: Any, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
             if hasattr(est, "feature_names_in_")
             else None,
             "n_features": int(est.n_features_in_),
-            "encoder": table_of(encoder).to_json() if encoder else None,
+            "encoder": encoder.table.to_json() if encoder else None,
             "streams": [*est.streams_[:3], list(est.streams_.regret)],
             "fresh": len(est._fresh),
             "pilot": [_plain(t.names) for t in (est._pilot, *est._fresh)],

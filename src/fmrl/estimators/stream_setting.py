@@ -13,7 +13,8 @@ import numpy as np
 from fmrl.core.meta_level import looked
 from fmrl.errors import FMRLError
 from fmrl.tables.any_table import from_array
-from fmrl.tables.read import left_out, read_row
+from fmrl.tables.kinds import is_gap
+from fmrl.tables.read import read_row
 from fmrl.tables.targets import as_numpy
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Setting:
         """A row of a frame that also has the task, or lacks ids that fit left out, as for
         `predict`.
         """
-        task, free = (self.encoder.task, left_out(self.encoder)) if self.encoder else (None, ())
+        task, free = (self.encoder.task, self.encoder.left_out) if self.encoder else (None, ())
         found = dict(zip(x.index, x, strict=True))
         wanted = [n for n in self.names or () if n in found or n not in free]
         if [n for n in x.index if n != task] != wanted:
@@ -103,7 +104,7 @@ def numbers(x: Any) -> np.ndarray | None:
     try:
         if getattr(getattr(x, "dtype", np.dtype(object)), "kind", "") == "O":
             # A list, or a row of a frame with columns of several kinds.
-            x = [math.nan if v is None or type(v).__name__ == "NAType" else v for v in x]
+            x = [math.nan if is_gap(v) else v for v in x]
             real = all(isinstance(v, (Real, np.bool_)) for v in x)
             return np.array([*map(float, x)]) if real else None
         row = np.empty(np.shape(x))

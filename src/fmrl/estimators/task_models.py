@@ -215,11 +215,13 @@ class _Linear(BaseEstimator):
         """Adapt to the rows of one task, X [n, f] and y [n]; without rows it is the population's
         model.
         """
+        return self._read_and_adapt(X, y, sample_weight, reset=True)
+
+    def _read_and_adapt(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> Any:
+        """`fit`; without ``reset`` the features must be those that this model has already."""
         classes = self.prior.classes
-        options = {"reset": True, "learn": False, "y_numeric": classes is None}
-        options["ensure_min_samples"] = 0
-        X, y, ids = validate_fit(self, X, y, **options)
-        self._name = None if ids is None or not len(ids) else np.asarray(ids).tolist()[0]
+        options = {"reset": reset, "learn": False, "one": True, "y_numeric": classes is None}
+        X, y, self._name = validate_fit(self, X, y, **options, ensure_min_samples=0)
         weight, X, y = drop_zero_weight(check_weights(sample_weight, X), X, y)
         y = y.astype(float) if classes is None else class_positions(y, classes)
         if len(y):

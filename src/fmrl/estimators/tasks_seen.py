@@ -240,7 +240,7 @@ class TasksSeen(Learning):
     def _read(
         self, X: Any, y: Any, task: Any, sample_weight: Any, every: bool = False
     ) -> tuple[Any, ...]:
-        """Rows that count, all checked: what `group_by_task` takes. ``every`` task must have some."""
+        """Checked rows that count: what `group_by_task` takes. ``every`` task must have some."""
         X, y, weight, ids = self._check(X, y, sample_weight, self._ids(X, task), reset=False)
         given = task_ids(_told(ids), len(y))
         weight, X, y, ids = drop_zero_weight(weight, X, y, given)

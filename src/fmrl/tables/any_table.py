@@ -1,5 +1,6 @@
-"""Any table as a polars frame: files are scanned, other data frames converted; and what its columns
-hold: numbers, categories, or dates and times."""
+"""Any table as a polars frame: files are scanned; data frames, arrays and rows as mappings are
+converted, once and column by column.
+"""
 
 import os
 import re
@@ -14,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from fmrl.errors import FMRLError, TableError
-from fmrl.tables.kinds import GAPS, without_gaps
+from fmrl.tables.kinds import GAPS, is_gap, without_gaps
 
 _LOOK = 100_000  # lines of a CSV file that decide what is a number
 _SCANS = dict.fromkeys((".parquet", ".pq"), pl.scan_parquet)
@@ -22,6 +23,7 @@ _SCANS |= dict.fromkeys((".arrow", ".ipc", ".feather"), pl.scan_ipc)
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _read_by: int | None = None  # the process that has used polars' threads, which no fork survives
 _ADDED = "This error occurred in the following"  # what polars says below an error of ours
+_PLAIN = {str, int, bool, type(None)}  # of Python, which are what they are
 _TWICE = re.compile(r"(.*)_duplicated_\d+")  # polars' name of the second of two columns of one name
 
 
@@ -36,24 +38,41 @@ def as_polars(frame: Any, kinds: Mapping[str, Any] | None = None) -> pl.LazyFram
         return frame
     if isinstance(frame, str | os.PathLike):
         return _scan(Path(frame), kinds or {})
-    check_names(frame)
-    try:
-        held = nw.from_native(frame)
-        held = held.collect() if isinstance(held, nw.LazyFrame) else held
-        names = list(held.columns)
-    except TypeError:
+    held = in_memory(frame)
+    if held is None:
         fix = "give a data frame, or the path of a file"
-        raise TableError(f"a {type(frame).__name__} is not a table", fix=fix) from None
-    except (nw.exceptions.NarwhalsError, ValueError) as e:
+        raise TableError(f"a {type(frame).__name__} is not a table", fix=fix)
+    if isinstance(held, pl.DataFrame):
+        return held
+    if odd := [name for name in held.columns if not isinstance(name, str)]:
+        raise TableError(f"the column name {odd[0]!r} is not text", fix="rename the columns")
+    # By its own columns: polars would need pyarrow for all at once.
+    return pl.DataFrame([_pandas_series(name, held[name]) for name in held.columns])
+
+
+def in_memory(frame: Any) -> Any:
+    """A data frame of any library as a frame of polars or of pandas, whichever takes no conversion;
+    None for anything else. No two columns have one name.
+    """
+    if isinstance(frame, pl.DataFrame):
+        return frame
+    if type(frame).__module__.split(".")[0] == "pandas" and hasattr(frame, "columns"):
+        if not frame.columns.is_unique:
+            raise same_name(frame.columns[frame.columns.duplicated()][0])
+        return frame
+    try:
+        held: Any = nw.from_native(frame, pass_through=True)
+        held = held.collect() if isinstance(held, nw.LazyFrame) else held
+        if isinstance(held, nw.DataFrame):
+            pandas = held.implementation.is_pandas_like()
+            return in_memory(held.to_pandas()) if pandas else held.to_polars()
+        arrow = hasattr(frame, "__arrow_c_stream__") or hasattr(frame, "__arrow_c_array__")
+        return pl.DataFrame(frame) if arrow else None
+    except (nw.exceptions.NarwhalsError, pl.exceptions.PolarsError, ValueError) as e:
+        if isinstance(e, TableError):
+            raise
         what = f"the table cannot be used: {str(e).splitlines()[0]}"
         raise TableError(what, fix="give every column its own name") from None
-    for name in names:
-        if not isinstance(name, str):
-            raise TableError(f"the column name {name!r} is not text", fix="rename the columns")
-    if len(set(names)) < len(names):
-        raise same_name(next(n for n in names if names.count(n) > 1))
-    # Column by column: converting the frame at once would need pyarrow for pandas.
-    return pl.DataFrame([_series(c, held[c]) for c in names])
 
 
 @contextmanager
@@ -83,22 +102,15 @@ def same_name(name: Any) -> TableError:
     return TableError(f"two columns are called {name!r}", fix="give every column its own name")
 
 
-def check_names(frame: Any) -> None:
-    """Raise TableError where two columns of a pandas frame, which allows it, have one name."""
-    columns: Any = getattr(frame, "columns", None)
-    if hasattr(columns, "duplicated") and (twice := columns.duplicated()).any():
-        raise same_name(columns[twice][0])
-
-
-def no_column(name: str, columns: Iterable[str]) -> TableError:
-    """The error for a column that the table does not have."""
+def no_column(name: str, columns: Iterable[str], where: str = "there is") -> TableError:
+    """The error for a column that the table (or a row) does not have."""
     columns = list(columns)
     fix = f"the columns are {', '.join(map(repr, columns))}"
     if "," in name and {part.strip() for part in name.split(",")} <= {*columns}:
         fix = "these are several columns: give each by itself"
     if len(columns) == 1 and (apart := next((c for c in ";\t|" if c in columns[0]), "")):
         fix = f"there is one column, {columns[0]!r}: are values separated by {apart!r}? Use commas"
-    return TableError(f"there is no column {name!r}", fix=fix)
+    return TableError(f"{where} no column {name!r}", fix=fix)
 
 
 def free_names(taken: Iterable[str], *wanted: str) -> tuple[str, ...]:
@@ -195,14 +207,17 @@ def _number(name: str, kind: Any, row: str) -> pl.Expr:
     return pl.map_batches([name, row], read, return_dtype=kind, is_elementwise=True).alias(name)
 
 
-def _series(name: str, values: Any) -> pl.Series:
-    if values.dtype.is_numeric() and not values.is_null().any():
-        array = values.to_numpy()
-        if array.dtype != object:
-            return pl.Series(name, array)
-    # Each library has its own missing value (None, NaN, NA, NaT); only the library knows them.
-    pairs = zip(values.to_list(), values.is_null().to_list(), strict=True)
-    return _of_one_kind(name, [None if missing else value for value, missing in pairs])
+def _pandas_series(name: str, values: Any) -> pl.Series:
+    """A column of pandas; numbers that were declared categories are categories."""
+    if hasattr(values, "cat"):
+        levels = _object_series(name, values.cat.categories.tolist()).cast(pl.String)
+        places = pl.Series(values.cat.codes.to_numpy())
+        return levels.gather(places.set(places < 0, None))
+    if getattr(values.dtype, "tz", None) is not None:
+        values = values.dt.tz_convert("UTC").dt.tz_localize(None)
+    if isinstance(values.dtype, np.dtype):
+        return _array_series(name, values.to_numpy(), text=True)
+    return _object_series(name, values.to_numpy(dtype=object, na_value=None).tolist())
 
 
 def from_array(X: np.ndarray, names: Iterable[str], text: Collection[str] = ()) -> pl.DataFrame:
@@ -230,26 +245,42 @@ def _array_series(name: str, x: np.ndarray, text: bool) -> pl.Series:
         return pl.Series(name, x.astype(str) if x.dtype.kind == "S" else x)
     if x.dtype.kind != "O":
         return pl.Series(name, x)
-    return _of_one_kind(name, [None if is_gap(v) else v for v in x.tolist()])
+    return _object_series(name, x.tolist())
 
 
-def is_gap(value: Any) -> bool:
-    """None, NaN, NaT or pandas' NA, which answers no question."""
-    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+def from_objects(frame: pl.DataFrame) -> pl.DataFrame:
+    """The same frame, its columns of Python objects as columns of one kind each."""
+    odd = [n for n, kind in frame.schema.items() if kind == pl.Object]
+    return frame.with_columns(_object_series(n, frame[n].to_list()) for n in odd) if odd else frame
 
 
-def _of_one_kind(name: str, values: list[Any]) -> pl.Series:
-    """Python values, None where they are missing, as a column of one kind."""
-    items = [_python(v) for v in values]
-    held = {type(v) for v in items} - {type(None)}
+def from_records(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pl.DataFrame:
+    """Rows that are mappings from names to values as a frame with the columns ``names``.
+
+    >>> from_records([{"size": 1, "new": True}, {"new": None, "size": 2.5}], ["size", "new"]).rows()
+    [(1.0, True), (2.5, None)]
+    """
+    for i, row in enumerate(rows):
+        if absent := [n for n in names if n not in row]:
+            raise no_column(absent[0], map(str, row), f"row {i} has")
+    return pl.DataFrame([_object_series(n, [row[n] for row in rows]) for n in names])
+
+
+def _object_series(name: str, values: list[Any]) -> pl.Series:
+    """Python values, gaps of any library among them, as a column of one kind."""
+    held = set(map(type, values))
+    if not held <= _PLAIN:
+        values = [None if is_gap(v) else _python(v) for v in values]
+        held = set(map(type, values))
+    held -= {type(None)}
     if held <= {int, float, Decimal} and float in held:
-        return pl.Series(name, [None if v is None else float(v) for v in items], dtype=pl.Float64)
+        return pl.Series(name, [None if v is None else float(v) for v in values], dtype=pl.Float64)
     if len(held) > 1:
         a, b = sorted(t.__name__ for t in held)[:2]
         fix = "convert it to one kind: '1' and 1 are not the same value"
         raise TableError(f"column {name!r} mixes {a} and {b}", fix=fix)
     try:
-        return pl.Series(name, items, strict=True)
+        return pl.Series(name, values, strict=True)
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as e:
         kind = next(iter(held)).__name__ if held else "value"
         fix = "convert it to a number or a string, or leave it out of the table"

@@ -182,48 +182,92 @@ class Encoder:
         Returns:
             float64 [n, d], a column for each of `names`.
         """
+        used = [c for c in self.columns if c.levels != ()]
+        read = [_as_numbers(c, frame) for c in used]
+        found = frame.select_seq(read).to_numpy(order="c") if read else np.empty((len(frame), 0))
+        if self.plain and np.isfinite(found).all():
+            return found
         rows = np.arange(len(frame)) if rows is None else rows
-        parts = [p for c in self.columns for p in self._encode(c, frame[c.name], rows)]
-        return np.column_stack(parts) if parts else np.empty((len(frame), 0))
+        out, start = np.zeros((len(found), len(self.names))), 0
+        for c, x in zip(used, found.T, strict=True):
+            if (gap := np.isnan(x)).any() and not c.indicator:
+                self._allow_gap(c, rows[gap.argmax()])
+            if c.levels is None:
+                out[:, start] = (np.where(gap, c.fill, x) - c.centre) / c.spread
+                if not (finite := np.isfinite(out[:, start])).all():
+                    raise _no_number(c, frame[c.name], int(finite.argmin()), rows)
+            else:
+                if self.policy.unknown == "error" and (odd := x == len(c.levels)).any():
+                    raise _unknown(c, frame[c.name], int(odd.argmax()), rows)
+                known = np.flatnonzero(x < len(c.levels))
+                out[known, start + x[known].astype(int)] = 1.0
+            start += len(c.outputs)
+            if c.indicator:
+                out[:, start - 1] = gap
+        return out
 
-    def _encode(self, c: Column, values: pl.Series, rows: np.ndarray) -> list[np.ndarray]:
-        values = clean(values)
-        if c.kind == "date" and values.dtype in TEXT:
-            values = without_gaps(values)
-        missing = values.is_null()
-        if not missing.all():
-            same_kind(c, values.dtype)
-        if missing.any() and not c.indicator and self.policy.missing not in ("mean", "impute"):
-            what = f"column {c.name!r} has no value in row {rows[missing.arg_max()]}"
+    def expand(self, rows: np.ndarray) -> np.ndarray:
+        """Encoded rows [n, d] with what ``features=`` makes of them: here, as they are."""
+        return rows
+
+    @property
+    def table(self) -> "Encoder":
+        """The encoding without ``features=``: here, all of it."""
+        return self
+
+    @property
+    def left_out(self) -> list[str]:
+        """The columns that were left out as they name rows: later rows need not have them."""
+        return [c.name for c in self.columns if c.levels == ()]
+
+    def _allow_gap(self, c: Column, row: int) -> None:
+        """Refuse, or warn of, a gap in a column that had none in training."""
+        if self.policy.missing == "impute":
+            filled = "the mean" if c.levels is None else "no level"
+            warn(f"column {c.name!r} has gaps, and no training row had: they count as {filled}")
+        elif self.policy.missing != "mean":
+            what = f"column {c.name!r} has no value in row {row}"
             fix = "fill it in, or use policy=Policy(missing=...) with 'indicator', 'mean' or 'drop'"
             if self.policy.missing == "indicator":
                 what += ", and no training task had one missing there"
                 fix = "use policy=Policy(missing='mean'), or train on such rows"
             raise TableError(what, fix=fix)
-        if missing.any() and not c.indicator and self.policy.missing == "impute":
-            filled = "the mean" if c.levels is None else "no level"
-            warn(f"column {c.name!r} has gaps, and no training row had: they count as {filled}")
-        flag = [missing.to_numpy().astype(np.float64)] if c.indicator else []
-        if c.levels is None:
-            days = as_number(values, values.dtype)
-            if (odd := days.is_null() & ~missing).any():
-                what = f"column {c.name!r} holds {values[at := odd.arg_max()]!r} in row {rows[at]}"
-                raise TableError(f"{what}, which is no date", fix="write it as 2024-12-31")
-            x = (days.fill_null(c.fill).to_numpy() - c.centre) / c.spread
-            if not (finite := np.isfinite(x)).all():
-                what = f"column {c.name!r} is infinite in row {rows[np.argmin(finite)]}"
-                raise TableError(what, fix="replace it")
-            return [x, *flag]
+
+
+def _as_numbers(c: Column, frame: pl.DataFrame) -> pl.Expr:
+    """A column as real numbers: dates in days, a level as its position (an unknown one as the
+    position after the last); null for a gap, infinite for a text that is no date.
+    """
+    dtype, values = frame.schema[c.name], pl.col(c.name)
+    try:
+        same_kind(c, dtype)
+    except TableError:
+        if clean(frame[c.name]).null_count() < len(frame):
+            raise
+        return pl.repeat(None, pl.len(), dtype=pl.Float64).alias(c.name)
+    if c.levels is not None:
         text = values.cast(pl.String)
-        place = text.cast(pl.Enum(c.levels), strict=False).to_physical()
-        unknown = text.is_not_null() & place.is_null()
-        if self.policy.unknown == "error" and unknown.any():
-            at = int(unknown.arg_max() or 0)
-            what = f"column {c.name!r} has the level {text[at]!r} in row {rows[at]}"
-            fix = "train on it, or use policy=Policy(unknown='zero')"
-            raise TableError(what + ", which no training task had", fix=fix)
-        own = place.fill_null(len(c.levels)).to_numpy()[:, None] == np.arange(len(c.levels))
-        return [own.astype(np.float64), *flag]
+        place = text.cast(pl.Enum(c.levels), strict=False).to_physical().cast(pl.Float64)
+        found = pl.when(text.is_not_null()).then(place.fill_null(len(c.levels)))
+    elif dtype in TEXT:
+        days = as_number(text := without_gaps(values), pl.String)
+        found = pl.when(text.is_not_null()).then(days.fill_null(np.inf))
+    else:
+        found = as_number(values, dtype)
+    return found.alias(c.name)
+
+
+def _no_number(c: Column, values: pl.Series, at: int, rows: np.ndarray) -> TableError:
+    if values.dtype in TEXT:
+        what = f"column {c.name!r} holds {values[at]!r} in row {rows[at]}, which is no date"
+        return TableError(what, fix="write it as 2024-12-31")
+    return TableError(f"column {c.name!r} is infinite in row {rows[at]}", fix="replace it")
+
+
+def _unknown(c: Column, values: pl.Series, at: int, rows: np.ndarray) -> TableError:
+    what = f"column {c.name!r} has the level {values[at]!r} in row {rows[at]}"
+    fix = "train on it, or use policy=Policy(unknown='zero')"
+    return TableError(what + ", which no training task had", fix=fix)
 
 
 def fit_encoder(

@@ -85,16 +85,6 @@ def add_features(encoder: Encoder, features: Any, rows: np.ndarray, y: Any) -> E
     return Expanded(encoder.columns, encoder.policy, encoder.task, fitted)
 
 
-def table_of(encoder: Encoder | None) -> Encoder | None:
-    """What encodes a table, without features."""
-    return encoder.table if isinstance(encoder, Expanded) else encoder
-
-
-def expanded(encoder: Encoder | None, rows: np.ndarray) -> np.ndarray:
-    """Encoded rows with what the encoder's features make of them."""
-    return encoder.expand(rows) if isinstance(encoder, Expanded) else rows
-
-
 def describe(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
     """A transformer as values of JSON; arrays are put aside under names that begin with ``name``.
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
 from fmrl.errors import TableError, warn
@@ -16,15 +17,14 @@ TIMES = {pl.Date: "date", pl.Datetime: "date", pl.Duration: "duration", pl.Time:
 # What stands for no value among the numbers of a CSV file, and among dates as text.
 GAPS = ("NA", "N/A", "n/a", "na", "NaN", "nan", "-nan", "NULL", "null", "None", "none", "#N/A")
 GAPS += ("<NA>", "NAN", ".", "-", "?")
+# A date as text, the year first, with a time of day and a zone or without.
 _DAY = r"^\s*(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})"
-_TIME = r"([01]?\d|2[0-3]):([0-5]\d)(?::((?:[0-5]\d|60)(?:\.\d+)?))?"
-_HOUR = rf"(?:[T ]{_TIME}\s*(Z|[+-](?:[01]\d|2[0-3]):?[0-5]\d)?)?\s*$"
-_WRITTEN = re.compile(_DAY + _HOUR)  # a date as text, the year first
+_WRITTEN = _DAY + r"(?:[T ](\d{1,2}:\d\d)(:\d\d(?:\.\d+)?)?\s*(Z|[+-]\d\d:?\d\d)?)?\s*$"
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([T ].*)?")
 _AMOUNT = re.compile(r"\s*[€$£]?\s*[-+−]?\d{1,3}([ ',.]?\d{3})*([.,]\d+)?\s*[%€$£]?\s*")
 DATE_FIX = "name it in order= to sort by it, leave it out of features, or make it a number"
-FEWEST = 20  # rows from which on a column can be told to be an id
-SHARE = 0.9  # of the rows, whose values all differ
+MIN_ID_ROWS = 20  # fewer rows do not tell an id from a quantity
+ID_SHARE = 0.9  # different values, of the rows, above which a column names rows
 _A_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
@@ -66,18 +66,33 @@ def as_number(values: Any, dtype: Any) -> Any:
 
 
 def _written_days(values: Any) -> Any:
-    """Dates as text in days since 1970, times of a zone in UTC."""
+    """Dates as text in days since 1970, times of a zone in UTC; null where there is none."""
+    part = values.str.extract_groups(_WRITTEN).struct.field
+    time = part("4").fill_null("00:00") + part("5").fill_null(":00")
+    zone = part("6").fill_null("Z").replace("Z", "+0000")
+    whole = part("1") + "-" + part("2") + "-" + part("3") + "T" + time + zone
+    moment = whole.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%z", time_unit="us", strict=False)
+    return moment.cast(pl.Int64).cast(pl.Float64) / _A_DAY["us"]
 
-    def part(i: int) -> Any:
-        return values.str.extract(_WRITTEN.pattern, i)
 
-    day = (part(1) + "-" + part(2) + "-" + part(3)).str.to_date("%Y-%m-%d", strict=False)
-    hours, minutes, seconds = (part(i).cast(pl.Float64).fill_null(0.0) for i in (4, 5, 6))
-    zone = part(7).str.replace("Z", "+0000").str.replace(":", "")
-    ahead = zone.str.slice(1, 2).cast(pl.Float64) + zone.str.slice(3, 2).cast(pl.Float64) / 60
-    ahead = ahead * (zone.str.slice(0, 1) + "1").cast(pl.Float64)
-    hours = hours - ahead.fill_null(0.0) + minutes / 60 + seconds / 3600
-    return day.cast(pl.Float64) + hours / 24
+def is_gap(value: Any) -> bool:
+    """Whether a value is None, NaN, NaT or pandas' NA, which answers no question.
+
+    >>> is_gap(None), is_gap(float("nan")), is_gap(0)
+    (True, True, False)
+    """
+    return value is None or type(value).__name__ == "NAType" or bool(value != value)
+
+
+def gaps_in(values: np.ndarray) -> np.ndarray:
+    """Which values of an array [n] are gaps, [n].
+
+    >>> gaps_in(np.array([1.0, np.nan])), gaps_in(np.array(["a", None], dtype=object))
+    (array([False,  True]), array([False,  True]))
+    """
+    if values.dtype.kind == "O":
+        return np.array([is_gap(v) for v in values.tolist()], dtype=bool)
+    return np.isnan(values) if values.dtype.kind in "fcmM" else np.zeros(values.shape, dtype=bool)
 
 
 def without_gaps(values: Any) -> Any:
@@ -92,7 +107,8 @@ def dates_as_text(name: str, levels: Sequence[str], allowed: bool) -> bool:
     levels = [level for level in levels if level.strip() not in ("", *GAPS)]
     if not levels or not all(_DATE.fullmatch(level.strip()) for level in levels):
         return False
-    odd = levels if not allowed else [level for level in levels if not _WRITTEN.match(level)]
+    texts = pl.Series(levels)
+    odd = levels if not allowed else texts.filter(_written_days(texts).is_null()).to_list()
     if not odd:
         return True
     fix = "write them as 2024-12-31, or convert them to dates, or leave the column out"
@@ -109,7 +125,7 @@ def looks_like_id(values: pl.Series) -> str | None:
     """
     rows, kinds = len(values), values.n_unique()
     called = re.search(r"(^|[_ ])id$", values.name, re.IGNORECASE) is not None
-    if rows < FEWEST or not (called or kinds > SHARE * rows):
+    if rows < MIN_ID_ROWS or not (called or kinds > ID_SHARE * rows):
         return None
     seen = f"{kinds:,} different whole numbers in {rows:,} rows"
     return f"column {values.name!r} looks like an id: {seen}"
@@ -136,9 +152,10 @@ def levels_of(
     if policy.many == "error" and len(texts) > policy.levels:
         fix = f"leave it out of features, or use policy=Policy(levels=...) above {policy.levels}"
         raise TableError(many, fix=fix)
-    if policy.many == "frequent" and count >= FEWEST and len(texts) > SHARE * count:
+    if policy.many == "frequent" and count >= MIN_ID_ROWS and len(texts) > ID_SHARE * count:
         seen = f"{len(texts):,} texts in {count:,} rows"
-        warn(f"column {name!r} looks like an id: {seen}; it is left out{numbers}")
+        warn(f"column {name!r} holds text that differs in nearly every row, as ids and free text do "
+             f"({seen}): it is left out{numbers}")  # fmt: skip
         return ()
     if len(texts) <= policy.levels and numbers:
         warn(f"{many}, and each becomes a column{numbers}")
@@ -169,7 +186,7 @@ def like_numbers(texts: Sequence[str]) -> str:
     if not texts or not all(_is_number(text) or _AMOUNT.fullmatch(text) for text in texts):
         return ""
     fine = [text for text in texts if not text.strip().isdigit()]
-    if not fine and len(texts) < FEWEST:
+    if not fine and len(texts) < MIN_ID_ROWS:
         return ""
     how = "pandas.to_numeric, or 1234.5 in a CSV file, without separators or units"
     return f"; its texts look like numbers ({(fine or texts)[0]!r}): convert them ({how})"

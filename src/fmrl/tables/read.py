@@ -1,7 +1,9 @@
-"""Tables: rows of any kind as numbers, by the encoder the command line has.
+"""The boundary of the estimators: rows of any kind become numbers here, and nowhere behind.
 
-Numbers without gaps stay as they are, bit for bit. Text becomes a column a level, a gap the mean
-of the training rows (and a column that says so, where training rows had gaps), a date a number.
+A frame of any library, an array, a list of rows or of mappings, a tensor: all are turned into one
+array of numbers or one polars frame, checked once, and encoded as the command line does. Numbers
+without gaps stay as they are, bit for bit. Text becomes a column a level, a gap the mean of the
+training rows (and a column that says so, where training rows had gaps), a date a number.
 """
 
 from __future__ import annotations
@@ -11,71 +13,91 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import narwhals as nw
 import numpy as np
 import polars as pl
 from scipy.sparse import issparse
 from sklearn.utils import check_array, check_X_y
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import _num_samples, validate_data
 
 from fmrl.errors import FMRLError, warn
-from fmrl.tables.any_table import as_polars, check_names, from_array, no_column
+from fmrl.tables.any_table import (
+    as_polars,
+    from_array,
+    from_objects,
+    from_records,
+    in_memory,
+    no_column,
+)
 from fmrl.tables.encoder import Column, Encoder, Policy, fit_encoder
-from fmrl.tables.features import add_features, expanded, table_of
-from fmrl.tables.kinds import FEWEST, looks_like_id
-from fmrl.tables.targets import as_numpy, check_targets, single_column
+from fmrl.tables.features import add_features
+from fmrl.tables.kinds import MIN_ID_ROWS, TEXT, is_gap, looks_like_id
+from fmrl.tables.targets import (
+    as_numpy,
+    check_targets,
+    single_column,
+    task_ids,
+    warn_of_classes,
+    warn_of_few_tasks,
+)
 
 POLICY = Policy(missing="impute", dates="number")
-_OTHERS = (str, datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64)
-_NOTHING = object()
+_NO_TARGETS = object()  # where rows are predicted
+_NOT_NUMBERS = (str, datetime.date, datetime.time, datetime.timedelta)
+_NOT_NUMBERS += (np.datetime64, np.timedelta64)
 
 
 def split_task(X: Any, task: Any, known: str | None = None, *, one: bool = False) -> Any:
-    """Rows without the column that names their tasks, and the ids in it.
+    """Separate the column that names the tasks of rows from the rows.
 
     Args:
         X: Rows of any kind.
         task: Ids, or the name of a column of X.
-        known: The column that named tasks in `fit`.
+        known: The column that names tasks where ``task`` does not: that of `fit`, or of the
+            estimator's ``task=``.
         one: All rows are of one task, and ``task`` may also be its name.
 
     Returns:
-        X, the ids (for ``one``: the id), and the name of the column or None.
+        X without the column, the ids (for ``one``: the id), and the name of the column or None.
 
     >>> rows = pl.DataFrame({"shop": ["a", "b"], "price": [1.0, 2.0]})
     >>> X, ids, name = split_task(rows, "shop")
     >>> X.columns, ids.tolist(), name
     (['price'], ['a', 'b'], 'shop')
     """
-    X, task = _table(X), single_column(task)
+    X, task = _as_given(X), single_column(task)
     if known is None and not isinstance(task, str):
         return X, task, None
-    frame = frame_of(X)
-    there = [] if frame is None else frame.columns
-    named = isinstance(task, str) and (task in there or not one)
-    if named and frame is None:
+    columns = column_names(X)
+    named = isinstance(task, str) and (task in columns or not one)
+    if named and not columns:
         what = f"task={task!r} names a column, and X has no names"
         raise FMRLError(what, fix="give a data frame, or the id of every row's task")
-    if named and task not in there:
-        raise no_column(task, map(str, there))
+    if named and task not in columns:
+        raise no_column(task, map(str, columns))
     name = task if named else known
-    if frame is None or name not in there:
+    if name not in columns:
         return X, task, None
-    ids = frame[name].to_numpy() if named or task is None else task
-    if one and (named or task is None):
-        found = frame[name].unique().to_list()
-        if len(found) > 1:
-            fix = "give the rows of one task, or all of them to update or fit"
-            raise FMRLError(f"column {name!r} names {len(found)} tasks", fix=fix)
-        ids = found[0] if found else None
-    return frame.drop(name).to_native(), ids, name
+    if _is_records(X):
+        ids, X = [row.get(name) for row in X], [{k: row[k] for k in row if k != name} for row in X]
+    else:
+        pandas = not isinstance(X, pl.DataFrame)
+        ids, X = X[name].to_numpy(), X.drop(columns=[name]) if pandas else X.drop(name)
+    if not named and task is not None:
+        return X, task, name
+    if not one:
+        return X, ids, name
+    found = dict.fromkeys(task_ids(ids, _num_samples(X)).tolist())  # type: ignore[union-attr]
+    if len(found) > 1:
+        what = f"these are rows of several tasks: column {name!r} names {len(found)} tasks"
+        raise FMRLError(what, fix="give the rows of one, or all to adapt_many, update or fit")
+    return X, next(iter(found), None), name
 
 
 def validate_fit(
     model: Any, X: Any, y: Any, task: Any = None, *, reset: bool, learn: bool | None = None,
     one: bool = False, **options: Any,
 ) -> tuple[Any, Any, Any]:  # fmt: skip
-    """Rows as numbers [n, f], targets [n] and task ids, all checked.
+    """Rows as numbers [n, f], targets [n] and task ids [n], all checked.
 
     Args:
         model: Whose features they must have.
@@ -102,20 +124,33 @@ def validate_fit(
     if options.get("ensure_min_samples") and getattr(X, "shape", ())[:1] == (0,):
         raise FMRLError("there are no rows", fix="give at least one")
     y = check_targets(y, numeric, task)
-    given = X, y, reset, table_of(encoder), learn, options
-    rows, y, found = _numbers(model, *given)
+    table, y = _table(model, X, y, reset, encoder, options)
+    if isinstance(table, np.ndarray):
+        rows, found = table, _plain_encoder(model, table) if learn else encoder
+    else:
+        found = _learned(table) if learn else encoder
+        rows, y = check_X_y(_encoded(found, table), y, estimator=model, **options)
     if learn:
-        found = replace(found, task=column)
-        model.encoder_ = encoder = add_features(found, model.features, rows, y)
-        if not one:
-            _warn_of_ids(X, task, y)
-    return expanded(encoder, rows), y, task
+        ids = None if one else task_ids(task, len(rows))
+        found = add_features(replace(found, task=column), model.features, rows, y)
+        model.encoder_ = found
+        if ids is not None:
+            warn_of_few_tasks(ids)
+        if not (one or numeric):
+            warn_of_classes(list(dict.fromkeys(y.tolist())))
+        if not one and isinstance(table, pl.DataFrame):
+            _warn_of_columns(table, ids, y)
+    return found.expand(rows) if found else rows, y, task
 
 
 def is_plain_array(model: Any, X: Any) -> bool:
     """Whether rows are what reading them would give: finite numbers without names, as in fit.
 
     A service asks for one row at a time, and scikit-learn's checks cost more than the answer.
+
+    Args:
+        model: Whose features they must have.
+        X: Rows of any kind.
     """
     encoder = getattr(model, "encoder_", None)
     return (
@@ -141,18 +176,26 @@ def _plain_target(y: Any, rows: int, numeric: bool) -> bool:
 
 
 def read_rows(model: Any, X: Any) -> np.ndarray:
-    """Rows to predict as numbers [n, f], checked against what the model was fitted on."""
+    """Rows to predict as numbers [n, f], checked against what the model was fitted on.
+
+    Args:
+        model: A fitted estimator, or the model of a task.
+        X: Rows of any kind.
+    """
     if is_plain_array(model, X):
         return X
     encoder = getattr(model, "encoder_", None)
     X, ids, column = split_task(X, None, encoder.task if encoder else None)
     own = vars(model).get("_name")  # of a model of one task
-    others = [] if column is None or own is None else [n for n in ids.tolist() if n != own]
+    others = (
+        [] if column is None or own is None else [n for n in np.asarray(ids).tolist() if n != own]
+    )
     if others:
         warn(f"rows of {column} {others[0]!r} are predicted by the model of {column} {own!r}")
-    options = {"ensure_min_samples": 0}
-    rows = _numbers(model, X, _NOTHING, False, table_of(encoder), False, options)[0]
-    return expanded(encoder, rows)
+    table, _ = _table(model, X, _NO_TARGETS, False, encoder, {"ensure_min_samples": 0})
+    if isinstance(table, pl.DataFrame):
+        table = check_array(_encoded(encoder, table), ensure_min_samples=0)
+    return encoder.expand(table) if encoder else table
 
 
 def read_row(model: Any, x: Any) -> Any:
@@ -166,177 +209,165 @@ def read_row(model: Any, x: Any) -> Any:
     if encoder is None or (encoder.plain and not isinstance(x, Mapping)):
         return x
     names = encoder.inputs
-    if isinstance(x, Mapping):
-        x = dict.fromkeys(left_out(encoder), "") | dict(x)
-        if absent := [n for n in names if n not in x]:
-            raise no_column(absent[0], map(str, x))
-    values = [x[n] for n in names] if isinstance(x, Mapping) else list(x)
-    if len(values) != len(names):
-        raise FMRLError(f"a row has {len(values)} values", fix=f"give {len(names)}, as in fit")
-    row = np.empty((1, len(names)), dtype=object)
-    row[0] = values
-    return encoder.transform(from_array(row, names))[0]
+    if not isinstance(x, Mapping):
+        if len(x := list(x)) != len(names):
+            raise FMRLError(f"a row has {len(x)} values", fix=f"give {len(names)}, as in fit")
+        x = dict(zip(names, x, strict=True))
+    return encoder.transform(from_records([x], [n for n in names if n not in encoder.left_out]))[0]
 
 
-def _numbers(
-    model: Any, X: Any, y: Any, reset: bool, encoder: Encoder | None, learn: bool, options: dict
-) -> tuple[np.ndarray, Any, Encoder]:
-    """Rows as numbers, the targets, and the encoder they were encoded with."""
+def column_names(X: Any) -> list[Any]:
+    """The names of a table's columns; none for arrays."""
+    if _is_records(X):
+        return list(X[0])
+    return list(X.columns) if hasattr(X := _as_given(X), "columns") else []
+
+
+def columns_of(X: Any) -> list[np.ndarray]:
+    """The columns of rows of any kind as arrays [n], to look at their values."""
+    X = _as_given(X)
+    X = from_records(X, list(X[0])) if _is_records(X) else X
+    if hasattr(X, "columns"):
+        return [X[name].to_numpy() for name in X.columns]
+    return list(np.asarray(X).reshape(len(X), -1).T)
+
+
+def _is_records(X: Any) -> bool:
+    return isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], Mapping)
+
+
+def _as_given(X: Any) -> Any:
+    """Rows as an array, a data frame in memory, a list of mappings, or what scikit-learn refuses:
+    tensors and lists are arrays then, what only Arrow can read a polars frame.
+    """
+    X = as_numpy(X)
     if issparse(X):
         fix = "give X.toarray(), or OneHotEncoder(sparse_output=False) before it in a pipeline"
         raise FMRLError("X is sparse, and rows must be dense", fix=fix)
-    X = with_ids(X, encoder)
-    frame = frame_of(X)
-    options = {"dtype": np.float64} | options
-    if _numeric(X, frame) and (encoder is None or encoder.plain):
-        # What is infinite in a frame is refused below, by the name of its column.
-        options["ensure_all_finite"] = "allow-nan" if frame is None else False
-        given = (X,) if y is _NOTHING else (X, y)
-        with np.errstate(over="ignore", invalid="ignore"):  # of a sum that is only looked at
-            found = validate_data(model, *given, reset=reset, **options)
-        rows, target = (found, None) if y is _NOTHING else found
-        if np.isfinite(rows).all():
-            return rows, target, _plain(_names(model, rows), rows) if learn else encoder
-        X = rows if frame is None else X
-    else:
-        validate_data(model, X, reset=reset, skip_check_array=True)
-    options.pop("ensure_all_finite", None)
-    names = _names(model, X)
-    if encoder is None and not learn:
-        encoder = Encoder(tuple(map(Column, names)))
-    table = _polars(X, frame, encoder, names)
-    if encoder is None:
-        encoder = fit_encoder(table.lazy(), table.columns, POLICY)
-        if not encoder.names:
-            raise FMRLError("no feature is left: all are ids", fix="give another column")
-    rows = encoder.transform(table)
-    if y is _NOTHING:
-        return check_array(rows, **options), None, encoder
-    return *check_X_y(rows, y, estimator=model, **options), encoder
-
-
-def left_out(encoder: Encoder) -> list[str]:
-    """The columns that `fit` left out as ids: later rows need not have them."""
-    return [c.name for c in encoder.columns if c.levels == ()]
-
-
-def with_ids(X: Any, encoder: Encoder | None) -> Any:
-    """Rows with empty texts in the columns that `fit` left out as ids, where they are not there."""
-    frame = frame_of(X) if encoder else None
-    names: list[Any] = [] if frame is None else list(frame.columns)
-    if encoder is None or frame is None or not all(isinstance(n, str) for n in names):
-        return X
-    if not (absent := [n for n in left_out(encoder) if n not in names]):
-        return X
-    for name in absent:
-        names.insert(encoder.inputs.index(name), name)
-    empty = (nw.lit("").alias(name) for name in absent)
-    return frame.with_columns(*empty).select(names).to_native()
-
-
-def _table(X: Any) -> Any:
-    """Tensors as NumPy, Arrow as polars, lists that hold text as arrays of objects."""
-    X = as_numpy(X)
+    if isinstance(X, Mapping):
+        raise FMRLError("X is one row, a mapping", fix="give a list of rows: [row]")
     if hasattr(X, "to_numpy") and len(getattr(X, "shape", ())) == 1:
         fix = "give a table, also of one row or column: frame.iloc[[0]], frame[['price']]"
         raise FMRLError(f"X is a {type(X).__name__}, one row or column", fix=fix)
-    if isinstance(X, (list, tuple)):
+    if isinstance(X, list | tuple):
         if not X:
             raise FMRLError("X is an empty list", fix="no rows are X[:0] of a table with columns")
+        if _is_records(X):
+            return list(X)
         try:
             kind, dimensions = (found := np.asarray(X)).dtype.kind, found.ndim
         except ValueError:  # rows of different lengths, which scikit-learn refuses
             return X
         return np.array(X, dtype=object) if kind in "USO" and dimensions == 2 else X
-    if isinstance(X, (np.ndarray, pl.DataFrame)) or type(X).__module__.split(".")[0] == "pandas":
+    if isinstance(X, np.ndarray) or (frame := in_memory(X)) is None:
         return X
-    held = nw.from_native(X, pass_through=True)
-    X = held.collect().to_native() if isinstance(held, nw.LazyFrame) else X
-    arrow = hasattr(X, "__arrow_c_stream__") or hasattr(X, "__arrow_c_array__")
-    return pl.DataFrame(X) if arrow else X
+    return frame
 
 
-def frame_of(X: Any) -> nw.DataFrame | None:
-    """A data frame of any library, or None for arrays."""
-    if isinstance(X, np.ndarray):
-        return None
-    check_names(X)
-    held = nw.from_native(X, eager_only=True, pass_through=True)
-    return held if isinstance(held, nw.DataFrame) else None
+def _table(
+    model: Any, X: Any, y: Any, reset: bool, encoder: Encoder | None, options: dict[str, Any]
+) -> tuple[Any, Any]:
+    """Rows with the features of the model: an array where numbers stay as they are, a polars frame
+    where they are to be encoded; and their targets, where there are any.
+    """
+    left_out, named = encoder.left_out if encoder else [], True
+    if _is_records(X):
+        names = [n for n in encoder.inputs if n not in left_out] if encoder else list(X[0])
+        extra = {} if encoder else {n: i for i, row in enumerate(X) for n in row if n not in X[0]}
+        if extra:
+            raise no_column(next(iter(extra)), map(str, names), "row 0 has")
+        table = from_records(X, names)
+    elif not hasattr(X, "columns"):
+        return _array(model, X, y, reset, encoder, options)
+    else:
+        named = any(isinstance(n, str) for n in X.columns)
+        if not named:  # pandas numbers columns that have no names
+            X = X.set_axis([f"x{i}" for i in range(X.shape[1])], axis=1)
+        table = from_objects(as_polars(X))  # type: ignore[arg-type]
+    names = list(table.columns)
+    for name in left_out:
+        if name not in names:
+            names.insert(encoder.inputs.index(name), name)  # type: ignore[union-attr]
+    # Names alone: no value is looked at, whatever the library.
+    probe = pl.DataFrame(schema=names) if named else np.empty((1, len(names)))
+    validate_data(model, probe, reset=reset, skip_check_array=True)
+    if encoder is not None and names != encoder.inputs:  # it was fitted to an array
+        table = table.rename(dict(zip(names, encoder.inputs, strict=True)), strict=False)
+    return table, y
 
 
-def column_names(X: Any) -> list[Any]:
-    """The names of a table's columns; none for arrays."""
-    frame = frame_of(_table(X))
-    return [] if frame is None else frame.columns
+def _array(
+    model: Any, X: Any, y: Any, reset: bool, encoder: Encoder | None, options: dict[str, Any]
+) -> tuple[Any, Any]:
+    """`_table` of an array, or of what scikit-learn refuses."""
+    if _is_numeric(X):
+        options = {"reset": reset, "dtype": np.float64, "ensure_all_finite": "allow-nan"} | options
+        with np.errstate(over="ignore", invalid="ignore"):  # of a sum that is only looked at
+            found = validate_data(model, X, *([] if y is _NO_TARGETS else [y]), **options)
+        X, y = (found, y) if y is _NO_TARGETS else found
+        if (encoder is None or encoder.plain) and np.isfinite(X).all():
+            return X, y
+    else:
+        validate_data(model, X, reset=reset, skip_check_array=True)
+    names = encoder.inputs if encoder else _names(model, X)
+    text = {c.name for c in encoder.columns if c.levels is not None} if encoder else ()
+    return from_array(np.asarray(X), names, text), y
 
 
-def _numeric(X: Any, frame: nw.DataFrame | None) -> bool:
-    """Whether scikit-learn can read it: numbers, or something that it refuses."""
-    if frame is not None:
-        return all(d.is_numeric() or d == nw.Boolean for d in frame.schema.values())
-    if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind in "biufc":
-        return True
-    if X.dtype.kind != "O":
-        return X.dtype.kind not in "USMm"
-    kinds = {type(v) for v in X.ravel().tolist()}
-    return not any(issubclass(k, _OTHERS) or k.__name__ == "NAType" for k in kinds)
+def _is_numeric(X: Any) -> bool:
+    """Whether scikit-learn can read an array: numbers, or something that it refuses."""
+    if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind != "O":
+        return not (isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.kind in "USMm")
+    kinds = {type(v): v for v in X.ravel().tolist()}.values()
+    gaps = (is_gap(v) for v in kinds if not isinstance(v, float) and not np.iterable(v))
+    return not any(isinstance(v, _NOT_NUMBERS) for v in kinds) and not any(gaps)
 
 
-def _names(model: Any, X: Any) -> list[str]:
+def _names(model: Any, X: np.ndarray) -> list[str]:
     """The names of the features, or x0, x1, …"""
     names = getattr(model, "feature_names_in_", None)
     return [f"x{i}" for i in range(X.shape[1])] if names is None else names.tolist()
 
 
-def _plain(names: list[str], rows: np.ndarray) -> Encoder:
+def _plain_encoder(model: Any, rows: np.ndarray) -> Encoder:
     """Numbers stay as they are; a gap, should one come, is filled by the mean."""
     with np.errstate(over="ignore"):
         means = np.nan_to_num(rows.mean(axis=0), posinf=0.0, neginf=0.0).tolist()
-    return Encoder(tuple(Column(n, fill=m) for n, m in zip(names, means, strict=True)), POLICY)
+    named = zip(_names(model, rows), means, strict=True)
+    return Encoder(tuple(Column(n, fill=m) for n, m in named), POLICY)
 
 
-def _polars(
-    X: Any, frame: nw.DataFrame | None, encoder: Encoder | None, names: list[str]
-) -> pl.DataFrame:
-    """The rows as a polars frame with the columns of the encoder."""
-    names = encoder.inputs if encoder else names
-    if frame is None:
-        text = {c.name for c in encoder.columns if c.levels is not None} if encoder else ()
-        return from_array(np.asarray(X), names, text)
-    native = frame.to_native()
-    if not all(isinstance(c, str) for c in frame.columns):  # pandas: no names, but numbers
-        native = native.set_axis(names, axis=1)
-    table = as_polars(native)
-    assert isinstance(table, pl.DataFrame)
-    table = table.rename(dict(zip(table.columns, names, strict=True)))
-    if odd := [n for n, d in table.schema.items() if d == pl.Object]:
-        held = np.array([table[n].to_list() for n in odd], dtype=object).T
-        table = table.with_columns(from_array(held, odd).get_columns())
-    # Numbers that were declared categories are categories.
-    said = zip(names, frame.schema.values(), strict=True)
-    declared = [n for n, d in said if d in (nw.Categorical, nw.Enum)]
-    return table.with_columns(pl.col(declared).cast(pl.String))
+def _encoded(encoder: Encoder | None, table: pl.DataFrame) -> np.ndarray:
+    """Rows as numbers, before ``features=``; columns of a model without an encoder are numbers."""
+    encoder = encoder or Encoder(tuple(map(Column, table.columns)))
+    return encoder.table.transform(table)
 
 
-def _warn_of_ids(X: Any, task: Any, y: np.ndarray) -> None:
+def _learned(table: pl.DataFrame) -> Encoder:
+    """An encoding of rows of `fit`."""
+    found = fit_encoder(table.lazy(), table.columns, POLICY)
+    if not found.names:
+        what = "no feature is left: every column is text that differs in nearly every row"
+        raise FMRLError(what, fix="give another column")
+    return found
+
+
+def _warn_of_columns(table: pl.DataFrame, ids: np.ndarray | None, y: np.ndarray) -> None:
     """Name features that are ids of rows or tasks, or the target."""
-    frame = frame_of(X)
-    if frame is None or len(frame) < FEWEST:
+    if len(table) < MIN_ID_ROWS:
         return
-    ids = None if task is None else np.asarray(as_numpy(task))
-    for column in frame.iter_columns():
-        name, dtype = column.name, column.dtype
-        if column.is_null().any():
+    for column in table:
+        name, integer = column.name, column.dtype.is_integer()
+        if column.null_count():
             continue  # neither a target nor an id has gaps
         values = column.to_numpy()
         if np.array_equal(values, y):
             warn(f"column {name!r} is the target itself: leave it out of X, where it counts as a "
                  "feature; a new row has none")  # fmt: skip
-        elif not (dtype.is_integer() or dtype in (nw.String, nw.Object, nw.Categorical, nw.Enum)):
+        elif not (integer or column.dtype in TEXT):
             continue
-        elif ids is not None and np.array_equal(ids, values):
+        elif ids is not None and np.array_equal(ids if integer else ids.astype(str), values):
             warn(f"column {name!r} is the task itself: leave it out of X, where it counts as a "
                  f"feature that says nothing of a new task, or give task={name!r}")  # fmt: skip
-        elif dtype.is_integer() and (why := looks_like_id(pl.Series(str(name), values))):
+        elif integer and (why := looks_like_id(column)):
             warn(f"{why}; it counts as a number: leave it out if so")

@@ -1,9 +1,8 @@
-"""What comes in: arrays and frames of any kind as NumPy, labels as positions, rows grouped by
-task.
-"""
+"""What belongs to rows: their targets, tasks and weights, checked; and rows grouped by task."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -15,11 +14,13 @@ from sklearn.utils.validation import _check_sample_weight
 from fmrl.core.losses import Loss
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, warn
-from fmrl.tables.any_table import is_gap
+from fmrl.tables.kinds import gaps_in, is_gap
 
 _NUMBER = (Real, Decimal, np.bool_)
-LARGE = 1e12  # of a weight, and times the smallest: beyond, rounding loses what light rows say
-ODD = 0.8, 100.0  # mean weights beyond which tasks seem alike, or drown what they share
+ROUNDING_RANGE = 1e12  # of a weight, and times the smallest: beyond, what light rows say is lost
+USUAL_MEAN_WEIGHT = 0.8, 100.0  # outside, rows seem alike in all tasks, or drown what tasks share
+FEW_TASKS = 5  # fewer say next to nothing about how tasks differ
+MANY_CLASSES = 20  # more whole numbers are likely counts
 
 
 def as_numpy(x: Any) -> Any:
@@ -68,12 +69,13 @@ def check_targets(y: Any, numeric: bool, task: Any = None) -> Any:
     kind = found.dtype.kind
     if found.ndim != 1 or kind in ("biuc" if numeric else "biucUS"):
         return found.reshape(shape) if found.ndim == 1 else y
-    if kind in "fMm":
-        wrong = ~np.isfinite(found) | (numeric and kind != "f")
-    else:
-        odd = [is_gap(v) or (numeric and not isinstance(v, _NUMBER)) for v in found.tolist()]
-        wrong = np.array(odd, dtype=bool)
-        if numeric and not wrong.any():
+    wrong = gaps_in(found)
+    if kind == "f":
+        wrong = ~np.isfinite(found)
+    elif numeric:
+        number = [kind == "O" and isinstance(v, _NUMBER) for v in found.tolist()]
+        wrong |= ~np.array(number, dtype=bool)
+        if not wrong.any():
             wrong = ~np.isfinite(found.astype(float))
     if not wrong.any():
         return _of_one_kind(found).reshape(shape)
@@ -97,6 +99,45 @@ def _of_one_kind(y: np.ndarray) -> np.ndarray:
     kinds = {type(v) for v in y.tolist()} if y.dtype == object else set()
     plain = len(kinds) == 1 and issubclass(kinds.pop(), (bool, int, np.bool_, np.integer))
     return np.array(y.tolist()) if plain else y
+
+
+def warn_of_classes(labels: Sequence[Any], where: str = "y") -> None:
+    """Warn of classes that are spellings of one, of many whole numbers, and of a single class.
+
+    Args:
+        labels: The classes, each once.
+        where: What holds them.
+    """
+    labels = [v.item() if isinstance(v, np.generic) else v for v in labels]
+    spellings: dict[str, list[str]] = {}
+    for label in labels:
+        if isinstance(label, str):
+            spellings.setdefault(" ".join(label.split()).casefold(), []).append(label)
+    for alike in spellings.values():
+        if len(alike) > 1:
+            warn(f"{where} holds {', '.join(map(repr, alike))}, which count as {len(alike)} "
+                 "classes: write them alike if they are one")  # fmt: skip
+    if len(labels) == 1:
+        warn(f"{where} has only the class {labels[0]!r}: nothing can be learned, and every row is "
+             "predicted as that class")  # fmt: skip
+    if len(labels) > MANY_CLASSES and all(type(v) is int for v in labels):
+        seen = f"{len(labels)} whole numbers from {min(labels)} to {max(labels)}"
+        warn(f"{where} holds {seen}, which are taken for classes: use MetaRegressor if they "
+             "are counts or ranks")  # fmt: skip
+
+
+def warn_of_few_tasks(ids: np.ndarray) -> None:
+    """Warn where there are too few tasks to tell how tasks differ.
+
+    Args:
+        ids: The task of every row [n].
+    """
+    found = len(np.unique(ids))
+    if found == 1:
+        warn("all rows are of one task: how tasks differ cannot be learned from it")
+    elif found < FEW_TASKS:
+        warn(f"{found} tasks say next to nothing about how tasks differ, by which a new task is "
+             "adapted: give more tasks, or trust no interval")  # fmt: skip
 
 
 def to_input_kind(values: np.ndarray, like: Any) -> Any:
@@ -132,18 +173,18 @@ def check_weights(given: Any, X: np.ndarray) -> np.ndarray | None:
     if not found.any():  # newer versions of scikit-learn say so themselves
         raise FMRLError("sample weights must contain at least one non-zero number")
     low, high = found[found > 0].min(), found.max()
-    if not high <= LARGE:
+    if not high <= ROUNDING_RANGE:
         fix = "divide all of them by their mean"
-        raise FMRLError(f"a sample weight is {high:g}, above {LARGE:g}", fix=fix)
-    if high > LARGE * low:
+        raise FMRLError(f"a sample weight is {high:g}, above {ROUNDING_RANGE:g}", fix=fix)
+    if high > ROUNDING_RANGE * low:
         what = f"sample weights reach from {low:g} to {high:g}"
-        raise FMRLError(what, fix=f"make 0 of those below 1/{LARGE:g} of the largest")
+        raise FMRLError(what, fix=f"make 0 of those below 1/{ROUNDING_RANGE:g} of the largest")
     return found
 
 
 def warn_of_weights(weight: np.ndarray | None) -> None:
     """Say it where rows count as far fewer or far more than they are."""
-    if weight is not None and not ODD[0] <= weight.mean() <= ODD[1]:
+    if weight is not None and not USUAL_MEAN_WEIGHT[0] <= weight.mean() <= USUAL_MEAN_WEIGHT[1]:
         warn(f"{len(weight):,} rows count as {weight.sum():,.3g}, the sum of their sample_weight: "
              "scale the weights to an average of 1 unless that is meant")  # fmt: skip
 
@@ -195,10 +236,8 @@ def task_ids(task: Any, rows: int) -> np.ndarray | None:
     """Task ids [n] of any kind that can be sorted: numbers, text, dates."""
     if task is None:
         return None
-    if isinstance(task, (list, tuple)):  # NumPy would make text of a gap, or of a number
-        _no_gaps([is_gap(v) for v in task])
-        if len({isinstance(v, str) for v in task}) > 1:
-            raise _mixed()
+    if isinstance(task, list | tuple) and 0 < sum(isinstance(v, str) for v in task) < len(task):
+        task = np.fromiter(task, dtype=object, count=len(task))  # NumPy would make text of them all
     ids = np.asarray(as_numpy(single_column(task)))
     if ids.ndim != 1:
         what = f"task must hold one id for every row, not be of shape {ids.shape}"
@@ -206,21 +245,9 @@ def task_ids(task: Any, rows: int) -> np.ndarray | None:
     if len(ids) != rows:
         what = f"task has {len(ids)} ids but X has {rows} rows"
         raise FMRLError(what, fix="give the id of every row's task")
-    if ids.dtype.kind in "fMm":
-        _no_gaps(np.isnan(ids))
-    if ids.dtype == object:
-        _no_gaps([is_gap(v) for v in ids])
-        if len({type(v) for v in ids}) > 1:
-            raise _mixed()
+    if (gaps := gaps_in(ids)).any():
+        raise FMRLError(f"row {gaps.argmax()} has no task id", fix="drop it or name its task")
+    if ids.dtype == object and len(set(map(type, ids))) > 1:
+        what = "task ids are of different kinds"
+        raise FMRLError(what, fix="give text or numbers, as in fit")
     return ids
-
-
-def _mixed() -> FMRLError:
-    return FMRLError("task ids are of different kinds", fix="give text or numbers, as in fit")
-
-
-def _no_gaps(missing: Any) -> None:
-    """Name the first row whose task is missing."""
-    if np.any(missing):
-        what = f"row {int(np.argmax(missing))} has no task id"
-        raise FMRLError(what, fix="drop it or name its task")
