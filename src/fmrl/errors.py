@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 _LIBRARIES = ("fmrl", "sklearn", "joblib")  # whose lines are not the user's
@@ -53,6 +54,30 @@ def _rebuild(kind, what, task, round, fix):
 
 class InputWarning(UserWarning):
     """Something about the rows or their tasks that is probably not meant."""
+
+
+_OTHER_NAMES = {  # arguments that other libraries have, and what to do here
+    "groups": "give the task of every row as task=",
+    "class_weight": "weigh rows by sample_weight= of fit",
+}
+
+
+def refuse_other_names(function: str, given: Iterable[str]) -> None:
+    """Raise TypeError for an argument that another library has and this one calls otherwise.
+
+    Args:
+        function: That was given the arguments.
+        given: Their names.
+
+    >>> refuse_other_names("f", ["groups"])
+    Traceback (most recent call last):
+        ...
+    TypeError: f() got an unexpected keyword argument 'groups': give the task of every row as task=
+    """
+    for name in given:
+        if name in _OTHER_NAMES:
+            what = f"{function}() got an unexpected keyword argument {name!r}"
+            raise TypeError(f"{what}: {_OTHER_NAMES[name]}")
 
 
 def warn(message: str) -> None:

@@ -498,3 +498,9 @@ def test_the_benchmark_runs(tmp_path):
     subprocess.run(command, check=True, capture_output=True)
     results = json.loads((tmp_path / "b.json").read_text())["results"]
     assert results["scattered, gathered out of core, 20,000 rows"]["tasks"] == 400
+
+
+def test_spellings_of_one_class_are_said():
+    frame = pl.DataFrame({"y": ["Yes", "YES ", "No"] * 5})
+    with pytest.warns(InputWarning, match="'y' holds 'YES ', 'Yes', which count as 2 classes"):
+        assert infer_loss(frame.lazy(), "y") == OneVsAll(("No", "YES ", "Yes"))

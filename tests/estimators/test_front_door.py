@@ -453,3 +453,129 @@ def test_one_warning_does_not_hide_another():
             est.predict(rows.assign(shop=99))
             est.predict(rows)
         assert len(told) == times
+
+
+@pytest.mark.parametrize("kind", ["string", "category", object])
+def test_a_gap_among_tasks_is_named_beside_columns_of_text(kind):
+    """The columns were compared with the ids first: 'boolean value of NA is ambiguous'."""
+    X, y, task = table("regression")
+    ids = pd.Series(task).map("S{:03}".format)
+    frame = pd.DataFrame({"x": X[:, 0], "note": np.where(X[:, 1] > 0, "up", "down"), "n": task})
+    est = new("regression").fit(frame.assign(shop=ids), y, task="shop")
+    ids = ids.astype(kind)
+    ids[ROW] = pd.NA
+    gap = frame.assign(shop=ids)
+    for call in (
+        lambda: new("regression").fit(frame, y, task=ids),
+        lambda: new("regression").fit(gap, y, task="shop"),
+        lambda: est.update(gap, y),
+        lambda: est.adapt(gap[5:10], y[5:10]),
+        lambda: est.predict(gap),
+    ):
+        with pytest.raises(fmrl.FMRLError, match=r"row \d has no task id"):
+            call()
+
+
+def rows_of(frame):
+    return frame.to_dict(orient="records")
+
+
+def test_rows_may_be_mappings_in_any_order_of_names():
+    X, y, task = table("regression")
+    frame = pd.DataFrame({"x": X[:, 0], "note": np.where(X[:, 1] > 0, "up", "down"), "shop": task})
+    frame.loc[::7, "x"] = np.nan
+    est = new("regression").fit(frame, y, task="shop")
+    rows = rows_of(frame)
+    same(new("regression").fit(rows, y, task="shop").coef_, est.coef_)
+    mixed = [{"more": 1} | dict(reversed(row.items())) for row in rows]
+    for given in (rows, mixed, tuple(rows)):
+        same(est.predict(given), est.predict(frame))
+    few, model = mixed[:3], est.adapt(frame[:3], y[:3])
+    same(est.adapt(few, y[:3]).coef_, model.coef_)
+    same(model.predict(few), model.predict(frame[:3]))
+    same(est.adapt_many(mixed[:10], y[:10]).coef_, est.adapt_many(frame[:10], y[:10]).coef_)
+    by_frame, by_rows = deepcopy(est).update(frame, y), deepcopy(est).update(mixed, y)
+    same(by_rows.predict(frame), by_frame.predict(frame))
+    numbers = fitted("regression").predict([{f"x{i}": v for i, v in enumerate(x)} for x in X])
+    same(numbers, fitted("regression").predict(X))
+
+
+def test_a_mapping_without_a_column_is_named():
+    X, y, task = table("regression")
+    frame = pd.DataFrame({"x": X[:, 0], "note": np.where(X[:, 1] > 0, "up", "down"), "shop": task})
+    est, rows = new("regression").fit(frame, y, task="shop"), rows_of(frame)
+    del rows[ROW]["note"]
+    for call in (est.predict, lambda r: est.update(r, y), lambda r: est.adapt(r[5:8], y[5:8])):
+        with pytest.raises(fmrl.FMRLError, match=r"row \d has no column 'note'; the columns are"):
+            call(rows)
+    with pytest.raises(fmrl.FMRLError, match=f"row {ROW} has no column 'note'"):
+        new("regression").fit(rows, y, task="shop")
+    odd = rows_of(frame)
+    odd[ROW]["colour"] = "red"
+    with pytest.raises(fmrl.FMRLError, match="row 0 has no column 'colour'"):
+        new("regression").fit(odd, y, task="shop")
+    shopless = rows_of(frame)
+    del shopless[ROW]["shop"]
+    with pytest.raises(fmrl.FMRLError, match=f"row {ROW} has no task id"):
+        est.predict(shopless)
+    with pytest.raises(fmrl.FMRLError, match=r"X is one row, a mapping; give a list"):
+        est.predict(rows[0])
+
+
+def warnings_of(call):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    return [str(w.message) for w in caught if issubclass(w.category, fmrl.InputWarning)]
+
+
+def test_what_cannot_be_learned_is_said():
+    X, y, task = table("regression")
+    n = len(y)
+    cases = {
+        "y holds 'Yes', 'YES', which count as 2 classes: write them alike": (
+            np.array(["Yes", "YES", "No"] * (n // 3)),
+            task,
+        ),
+        "y has only the class 'a': nothing can be learned": (np.full(n, "a"), task),
+        "y holds 30 whole numbers from 0 to 29, which are taken for classes": (
+            np.arange(n) % 30,
+            task,
+        ),
+        "3 tasks say next to nothing about how tasks differ": (X[:, 0] > 0, np.arange(n) % 3),
+        "all rows are of one task": (X[:, 0] > 0, np.zeros(n)),
+    }
+    for message, (labels, ids) in cases.items():
+        told = warnings_of(lambda y=labels, ids=ids: new("classification").fit(X, y, task=ids))
+        assert [m for m in told if message in m], (message, told)
+    assert not warnings_of(lambda: new("classification").fit(X, X[:, 0] > 0, task=task))
+    assert any(
+        "3 tasks" in m for m in warnings_of(lambda: new("regression").fit(X, y, task=task % 3))
+    )
+
+
+def test_free_text_is_not_called_an_id():
+    X, y, task = table("regression")
+    note = [f"came {i} times, liked it" for i in range(len(y))]
+    told = warnings_of(
+        lambda: new("regression").fit(pd.DataFrame({"x": X[:, 0], "note": note}), y, task=task)
+    )
+    assert len(told) == 1 and "column 'note' holds text that differs in nearly every row" in told[0]
+    assert "looks like an id" not in told[0] and "it is left out" in told[0]
+
+
+def test_two_columns_as_task_are_named():
+    X, y, task = table("regression")
+    frame = pd.DataFrame(X, columns=list("wxyz")).assign(school=task // 2, room=task)
+    with pytest.raises(fmrl.FMRLError, match="task= names 2 columns of X; join them into one"):
+        new("regression").fit(frame, y, task=["school", "room"])
+
+
+def test_hints_for_names_of_other_libraries():
+    X, _, task = table("regression")
+    with pytest.raises(TypeError, match=r"groups.*task="):
+        new("classification").fit(X, X[:, 0] > 0, groups=task)
+    with pytest.raises(TypeError, match=r"class_weight.*sample_weight"):
+        fmrl.MetaClassifier(class_weight="balanced")
+    with pytest.raises(TypeError, match="nonsense"):
+        fmrl.MetaClassifier(nonsense=1)

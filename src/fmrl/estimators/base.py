@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_feature_names_in
 
 from fmrl.core.rules.meta import End
 from fmrl.core.tasks import Tasks
-from fmrl.errors import FMRLError, warn
+from fmrl.errors import FMRLError, refuse_other_names, warn
 from fmrl.estimators import store
 from fmrl.estimators.first_stream import FirstTask
 from fmrl.estimators.rows import joined
@@ -57,7 +57,9 @@ class Meta(TasksSeen):
         self.random_state = random_state
         self.store = store
 
-    def fit(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any, task: Any = None, sample_weight: Any = None, **others: Any
+    ) -> Self:
         """Learn across tasks, from the beginning: what an earlier fit learned is forgotten.
 
         Models and predictions need what is learned here. The run of Algorithm 2, with tasks in the
@@ -72,7 +74,11 @@ class Meta(TasksSeen):
                 is then no feature; without it all rows are one task.
             sample_weight: How much each row counts [n], 2 in a task's model as two such rows. Let
                 them average 1 where they only set rows against each other.
+            others: None; ``groups=`` is refused by a TypeError that says what it is called here.
         """
+        if others:
+            refuse_other_names("fit", others)
+            raise TypeError(f"fit() got an unexpected keyword argument {next(iter(others))!r}")
         with self._lock, self._kept():
             X, y, weight, task = self._check(X, y, sample_weight, task, reset=True)
             weight, X, y, ids = drop_zero_weight(weight, X, y, task_ids(task, len(y)))

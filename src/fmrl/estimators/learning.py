@@ -22,7 +22,7 @@ from fmrl.core.rules.similarity import AverageDeviation
 from fmrl.core.rules.update import FAL
 from fmrl.core.rules.within import OMD
 from fmrl.core.tasks import Tasks
-from fmrl.errors import FMRLError
+from fmrl.errors import FMRLError, refuse_other_names
 from fmrl.estimators.calibration import calibrate, members, spaced, without_common
 from fmrl.estimators.common import with_common
 from fmrl.estimators.coordinates import coordinates_of
@@ -50,6 +50,7 @@ class Learning(Piloted):
         """A new estimator; ``private=``, which is of the core, is refused in words."""
         if "private" in given:
             raise _not_private()
+        refuse_other_names(cls.__name__, given)
         return super().__new__(cls)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:

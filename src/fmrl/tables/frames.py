@@ -20,7 +20,14 @@ from fmrl.tables.any_table import (
     readable,
 )  # fmt: skip
 from fmrl.tables.encoder import Encoder, Policy, fit_encoder, one_of, same_kind
-from fmrl.tables.kinds import TEXT, dates_as_text, like_numbers, looks_like_id, word_among
+from fmrl.tables.kinds import (
+    TEXT,
+    dates_as_text,
+    like_numbers,
+    looks_like_id,
+    warn_of_classes,
+    word_among,
+)
 from fmrl.tables.stream import TaskStream
 
 KINDS = ("auto", "classification", "regression")
@@ -181,6 +188,8 @@ def infer_loss(rows: pl.LazyFrame, target: str | None, kind: str = "auto") -> Lo
     if len(labels) < 2:
         fix = "classification needs at least two classes"
         raise TableError(f"{where} has only the class {list(labels)}", fix=fix)
+    if not number:
+        warn_of_classes(labels, where)
     return Logistic(labels) if len(labels) == 2 else OneVsAll(labels)
 
 

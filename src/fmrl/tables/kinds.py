@@ -25,6 +25,7 @@ _AMOUNT = re.compile(r"\s*[€$£]?\s*[-+−]?\d{1,3}([ ',.]?\d{3})*([.,]\d+)?\s
 DATE_FIX = "name it in order= to sort by it, leave it out of features, or make it a number"
 MIN_ID_ROWS = 20  # fewer rows do not tell an id from a quantity
 ID_SHARE = 0.9  # different values, of the rows, above which a column names rows
+MANY_CLASSES = 20  # more whole numbers are likely counts
 _A_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
@@ -154,8 +155,8 @@ def levels_of(
         raise TableError(many, fix=fix)
     if policy.many == "frequent" and count >= MIN_ID_ROWS and len(texts) > ID_SHARE * count:
         seen = f"{len(texts):,} texts in {count:,} rows"
-        warn(f"column {name!r} holds text that differs in nearly every row, as ids and free text do "
-             f"({seen}): it is left out{numbers}")  # fmt: skip
+        warn(f"column {name!r} holds text that differs in nearly every row, as ids and free text "
+             f"do ({seen}): it is left out{numbers}")  # fmt: skip
         return ()
     if len(texts) <= policy.levels and numbers:
         warn(f"{many}, and each becomes a column{numbers}")
@@ -198,3 +199,27 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def warn_of_classes(labels: Sequence[Any], where: str = "y") -> None:
+    """Warn of classes that are spellings of one, of many whole numbers, and of a single class.
+
+    Args:
+        labels: The classes, each once.
+        where: What holds them.
+    """
+    spellings: dict[str, list[str]] = {}
+    for label in labels:
+        if isinstance(label, str):
+            spellings.setdefault(" ".join(label.split()).casefold(), []).append(label)
+    for alike in spellings.values():
+        if len(alike) > 1:
+            warn(f"{where} holds {', '.join(map(repr, alike))}, which count as {len(alike)} "
+                 "classes: write them alike if they are one")  # fmt: skip
+    if len(labels) == 1:
+        warn(f"{where} has only the class {labels[0]!r}: nothing can be learned, and every row is "
+             "predicted as that class")  # fmt: skip
+    if len(labels) > MANY_CLASSES and all(type(v) is int for v in labels):
+        seen = f"{len(labels)} whole numbers from {min(labels)} to {max(labels)}"
+        warn(f"{where} holds {seen}, which are taken for classes: use MetaRegressor if they "
+             "are counts or ranks")  # fmt: skip

@@ -30,13 +30,12 @@ from fmrl.tables.any_table import (
 )
 from fmrl.tables.encoder import Column, Encoder, Policy, fit_encoder
 from fmrl.tables.features import add_features
-from fmrl.tables.kinds import MIN_ID_ROWS, TEXT, is_gap, looks_like_id
+from fmrl.tables.kinds import MIN_ID_ROWS, TEXT, is_gap, looks_like_id, warn_of_classes
 from fmrl.tables.targets import (
     as_numpy,
     check_targets,
     single_column,
     task_ids,
-    warn_of_classes,
     warn_of_few_tasks,
 )
 
@@ -65,9 +64,13 @@ def split_task(X: Any, task: Any, known: str | None = None, *, one: bool = False
     (['price'], ['a', 'b'], 'shop')
     """
     X, task = _as_given(X), single_column(task)
-    if known is None and not isinstance(task, str):
+    several = isinstance(task, list | tuple) and 1 < len(task) < _num_samples(X)
+    if known is None and not isinstance(task, str) and not several:
         return X, task, None
     columns = column_names(X)
+    if several and columns and all(isinstance(name, str) and name in columns for name in task):
+        what = f"task= names {len(task)} columns of X"
+        raise FMRLError(what, fix="join them into one column, and name that")
     named = isinstance(task, str) and (task in columns or not one)
     if named and not columns:
         what = f"task={task!r} names a column, and X has no names"

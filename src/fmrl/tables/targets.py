@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -20,7 +19,6 @@ _NUMBER = (Real, Decimal, np.bool_)
 ROUNDING_RANGE = 1e12  # of a weight, and times the smallest: beyond, what light rows say is lost
 USUAL_MEAN_WEIGHT = 0.8, 100.0  # outside, rows seem alike in all tasks, or drown what tasks share
 FEW_TASKS = 5  # fewer say next to nothing about how tasks differ
-MANY_CLASSES = 20  # more whole numbers are likely counts
 
 
 def as_numpy(x: Any) -> Any:
@@ -99,31 +97,6 @@ def _of_one_kind(y: np.ndarray) -> np.ndarray:
     kinds = {type(v) for v in y.tolist()} if y.dtype == object else set()
     plain = len(kinds) == 1 and issubclass(kinds.pop(), (bool, int, np.bool_, np.integer))
     return np.array(y.tolist()) if plain else y
-
-
-def warn_of_classes(labels: Sequence[Any], where: str = "y") -> None:
-    """Warn of classes that are spellings of one, of many whole numbers, and of a single class.
-
-    Args:
-        labels: The classes, each once.
-        where: What holds them.
-    """
-    labels = [v.item() if isinstance(v, np.generic) else v for v in labels]
-    spellings: dict[str, list[str]] = {}
-    for label in labels:
-        if isinstance(label, str):
-            spellings.setdefault(" ".join(label.split()).casefold(), []).append(label)
-    for alike in spellings.values():
-        if len(alike) > 1:
-            warn(f"{where} holds {', '.join(map(repr, alike))}, which count as {len(alike)} "
-                 "classes: write them alike if they are one")  # fmt: skip
-    if len(labels) == 1:
-        warn(f"{where} has only the class {labels[0]!r}: nothing can be learned, and every row is "
-             "predicted as that class")  # fmt: skip
-    if len(labels) > MANY_CLASSES and all(type(v) is int for v in labels):
-        seen = f"{len(labels)} whole numbers from {min(labels)} to {max(labels)}"
-        warn(f"{where} holds {seen}, which are taken for classes: use MetaRegressor if they "
-             "are counts or ranks")  # fmt: skip
 
 
 def warn_of_few_tasks(ids: np.ndarray) -> None:
