@@ -117,7 +117,9 @@ def test_mean_action_is_near_the_risk_minimiser(m):
             limit = (start + eta**2 * G**2 * m + chance) / (alpha * eta * m)
             assert np.mean(apart > limit) <= DELTA
             tight = max(tight, np.quantile(apart, 0.9) / limit)
-            n = float(fmrl.bounds.noise(alpha, G, m, DELTA))  # and the form that fli_batch uses
+            n = float(
+                fmrl.bounds.sampling_error(alpha, G, m, DELTA)
+            )  # and the form that fli_batch uses
             fast = 2 * start / (alpha * eta * m) + eta * G**2 / alpha + n / alpha
             assert np.mean(apart > fast) <= DELTA
     assert tight > 0.05

@@ -251,7 +251,7 @@ def test_tasks_within_their_guess_end_near_the_minimum(seed):
     best, mean, start, guess = quadratic_tasks(*given)
     near, moved = (best - mean) ** 2 / 2, (mean - start) ** 2 / 2
     calm = moved <= guess**2
-    n = float(bounds.noise(alpha, G, m, DELTA / (2 * T)))
+    n = float(bounds.sampling_error(alpha, G, m, DELTA / (2 * T)))
     assert np.all(near[calm] <= 1.2 * (5 * guess[calm] * G / math.sqrt(m) + n) / alpha)
     star = np.ptp(best) / math.sqrt(2)
     p = bounds.fli_batch(
@@ -261,14 +261,14 @@ def test_tasks_within_their_guess_end_near_the_minimum(seed):
 
 
 @pytest.mark.parametrize("delta", [0.2, 1e-2, 1e-4, 1e-8])
-def test_noise_fails_as_rarely_as_it_says(delta):
+def test_sampling_error_fails_as_rarely_as_it_says(delta):
     """Actions at the distance r where chance hurts most, losses α/2·r² ± G·r: m·e > 2·R + m·n has
     probability at most delta, exactly by the binomial; with half of n more, where delta is small.
     """
     m, G, alpha = 10**6, 1.0, 1.0
     apart = 2 * G * math.sqrt(2 * math.log(1 / delta)) / (alpha * math.sqrt(m))
     excess = alpha / 2 * apart**2
-    n = float(bounds.noise(alpha, G, m, delta))
+    n = float(bounds.sampling_error(alpha, G, m, delta))
 
     def fails(n):  # 2·(m·e + signs·G·r) + m·n < m·e
         signs = -(m * excess + m * n) / (2 * G * apart)

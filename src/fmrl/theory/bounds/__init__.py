@@ -8,7 +8,7 @@ its terms, what it rests on, where it is proved.
 | `exact`, `tuned` | Corollary B.1, Theorem 2.1 | TAR of FAL, all tasks alike |
 | `upper` | Theorem B.1 | TAR of Algorithm 2, every variant |
 | `fli_online`, `fal_stochastic`, `fli_batch` | Propositions B.1 to B.3 | parameters for `upper` |
-| `excess`, `noise` | Lemmas B.4 and B.6 | what chance costs an optimum, and the actions of a task |
+| `excess`, `sampling_error` | Lemmas B.4 and B.6 | what chance costs optima and actions |
 | `fli_online_rate`, `fal_stochastic_rate`, `fli_batch_rate` | Theorem 3.1 | TAR in closed form |
 | `tuned_fli` | Corollaries B.2 and B.4 | their ε and γ |
 | `measured` | Setting B.1 | parameters for `upper`, as a finished run had them |
@@ -64,7 +64,7 @@ from fmrl.theory.bounds.propositions import (
     fli_batch,
     fli_online,
     measured,
-    noise,
+    sampling_error,
 )
 from fmrl.theory.bounds.rates import fal_stochastic_rate, fli_batch_rate, fli_online_rate, tuned_fli
 
@@ -74,5 +74,5 @@ __all__ += ["excess", "fal_stochastic", "fli_batch", "fli_online", "hedge", "in_
 __all__ += ["learned_metric", "learning_cost", "lower", "measured", "meta_regret", "mixture"]
 __all__ += ["noise_price", "noisy", "online_to_batch", "per_task", "private", "psi", "regret"]
 __all__ += ["sharp", "spread", "tuned", "upper", "weights", "with_guess"]
-__all__ += ["fal_stochastic_rate", "fli_batch_rate", "fli_online_rate", "noise", "tuned_fli"]
-__all__ += ["loss_to_risk", "mean_action_risk", "random_action_risk"]
+__all__ += ["fal_stochastic_rate", "fli_batch_rate", "fli_online_rate", "tuned_fli"]
+__all__ += ["loss_to_risk", "mean_action_risk", "random_action_risk", "sampling_error"]

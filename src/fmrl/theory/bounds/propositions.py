@@ -157,7 +157,7 @@ def excess(
     return np.minimum(1.0, np.minimum(slow, fast))
 
 
-def noise(alpha: float, lipschitz: Any, rounds: Any, delta: float) -> np.ndarray:
+def sampling_error(alpha: float, lipschitz: Any, rounds: Any, delta: float) -> np.ndarray:
     """What chance adds to the mean excess risk of the actions of a task, beyond twice their regret.
 
         (1/m)·Σ_i L(θ_i) − L(θ') ≤ 2/m·R_m(θ') + n,
@@ -173,21 +173,21 @@ def noise(alpha: float, lipschitz: Any, rounds: Any, delta: float) -> np.ndarray
         rounds: m, a number or [T].
         delta: Probability that it fails in one task.
 
-    >>> float(noise(1.0, 1.0, 10_000, 0.05).round(6))
+    >>> float(sampling_error(1.0, 1.0, 10_000, 0.05).round(6))
     0.001198
     """
     G, m, log = np.asarray(lipschitz), np.asarray(rounds), math.log(1 / delta)
     return np.minimum(4 * G**2 / (alpha * m) * log, np.sqrt(2 / m * log))
 
 
-def stochastic(alpha: float, dim: int | str | None) -> tuple[Assumption, ...]:
+def stochastic_assumptions(alpha: float, dim: int | str | None) -> tuple[Assumption, ...]:
     """What Propositions B.2 and B.3 rest on, besides ε.
 
     Args:
         alpha: α of quadratic growth of the risk.
         dim: As given to `excess`.
 
-    >>> [a.name for a in stochastic(1.0, "linear")][-1]
+    >>> [a.name for a in stochastic_assumptions(1.0, "linear")][-1]
     'losses of one linear form, in l2'
     """
     detail = f"risk of every task, α = {alpha:g}, with a unique minimum"
@@ -226,7 +226,7 @@ def fal_stochastic(
     G, root, m = _tasks(alpha, beta, lipschitz, rounds, tasks)
     u = excess(G, m, delta / G.size, dim, radius, alpha)
     prime, most = 6 * beta / alpha * float(np.sum(G * root * u)), float(np.max(u)) / alpha
-    given, place = stochastic(alpha, dim), "Proposition B.2, corrected"
+    given, place = stochastic_assumptions(alpha, dim), "Proposition B.2, corrected"
     return Parameters(1.0, 3 * beta, (0.0,) * G.size, prime, most, beta, given, place)
 
 
@@ -244,9 +244,9 @@ def fli_batch(
 
     with M = max(3D + ε, γD), which no guess exceeds, S = min(D², β(D* + √Δ_max)²), from which no
     task but the first begins farther, c = max_t (M·G_t/√m_t + n_t)/α, q = max_t 2βG_t/(αε√m_t),
-    K = min(γ/(γ−1), T − 1), or 0 where no guess can be violated, n_t = `noise` and u_t = `excess`,
-    both at delta/(2T), provided ε ≥ 24βG_t/(α√m_t), which is q ≤ 1/12; with probability 1 − delta
-    for all tasks at once.
+    K = min(γ/(γ−1), T − 1), or 0 where no guess can be violated, n_t = `sampling_error` and u_t =
+    `excess`, both at delta/(2T), provided ε ≥ 24βG_t/(α√m_t), which is q ≤ 1/12; with probability
+    1 − delta for all tasks at once.
 
     The printed proposition forgets part of the deviation of the mean action. Tasks whose guess is
     not violated end near the minimum of their risk however far they might have begun, which is what
@@ -277,21 +277,21 @@ def fli_batch(
     star = D if task_diameter is None else min(task_diameter, D)
     M = max(3 * D + epsilon, gamma * D)
     u = excess(G, m, delta / (2 * T), dim, radius, alpha)
-    n = noise(alpha, G, m, delta / (2 * T))
+    n = sampling_error(alpha, G, m, delta / (2 * T))
     enough = _enough(24, epsilon, 24 * beta * G / (alpha * root))
     q = min(1 / 12, float(np.max(2 * beta * G / (alpha * epsilon * root))))
     c = float(np.max(M * G / root + n)) / alpha
     x = (q * star + math.sqrt(q * star**2 + (1 - q) * c)) / (1 - q)
     most = min(x**2, q * D**2 / beta + c)
-    start = min(D**2, beta * (star + math.sqrt(most)) ** 2)
+    far = min(D**2, beta * (star + math.sqrt(most)) ** 2)
     reach = 2 * math.sqrt(beta) * star + 2 * math.sqrt(2 * beta * most)
-    violated = min(gamma / (gamma - 1) if gamma > 1 else math.inf, T - 1) * (epsilon < reach)
-    settled = 1.2 * float(np.sum(G * root * ((4 * beta + 1) * M * G / root + n)))
-    settled += 2 * start / epsilon * float(np.max(G)) ** 2 * violated
-    prime = min(settled, float(np.sum(G * root * ((2 * start / epsilon + M) * G / root + n))))
+    violations = min(gamma / (gamma - 1) if gamma > 1 else math.inf, T - 1) * (epsilon < reach)
+    by_start = float(np.sum(G * root * ((2 * far / epsilon + M) * G / root + n)))
+    by_guess = 1.2 * float(np.sum(G * root * ((4 * beta + 1) * M * G / root + n)))
+    by_guess += 2 * far / epsilon * float(np.max(G)) ** 2 * violations
     error = 3 * beta / alpha * (u + 1.2 * (epsilon * G / root + n))
-    given, place = (*stochastic(alpha, dim), enough), "Proposition B.3, corrected"
-    kappa, nu, prime = 3.6 * beta, 3 * beta, 6 * beta / alpha * prime
+    given, place = (*stochastic_assumptions(alpha, dim), enough), "Proposition B.3, corrected"
+    kappa, nu, prime = 3.6 * beta, 3 * beta, 6 * beta / alpha * min(by_start, by_guess)
     return Parameters(kappa, nu, tuple(error.tolist()), prime, most, beta, given, place)
 
 

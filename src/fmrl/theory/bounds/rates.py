@@ -19,7 +19,7 @@ from fmrl.theory.bounds.bound import (
     decide,
     positive,
 )
-from fmrl.theory.bounds.propositions import excess, noise, stochastic
+from fmrl.theory.bounds.propositions import excess, sampling_error, stochastic_assumptions
 
 
 def tuned_fli(
@@ -81,12 +81,12 @@ def fli_online_rate(
     >>> [f"{name} {value / 10**6:.3f}" for name, value in b.terms.items()]
     ['task diameter 1.807', 'first task and guess 0.013', 'moving 0.000', 'updates not exact 0.123']
     """
-    e, least = math.sqrt(2) * diameter, 4 * beta * lipschitz / alpha
-    e, least = e * rounds ** (-1 / 6), least * rounds ** (-1 / 6)
+    fall = rounds ** (-1 / 6)
+    e, extra = math.sqrt(2) * diameter * fall, 4 * beta * lipschitz / alpha * fall
     given = (Assumption("α-quadratic growth", detail=f"mean loss of every task, α = {alpha:g}"),)
     named = "FLI-Online rate", given, "Theorem 3.1(a) and Corollary B.2"
     alike = task_diameter, diameter, lipschitz, rounds, tasks, beta, C
-    return _rate(alike, named, 4 * beta, e, least, 3 * beta * e)
+    return _rate(alike, named, 4 * beta, e, extra, 3 * beta * e)
 
 
 def fal_stochastic_rate(
@@ -124,7 +124,8 @@ def fal_stochastic_rate(
     """
     u = float(excess(lipschitz, rounds, delta / tasks, dim, radius, alpha)[0])
     e = 2 * math.sqrt(2 * beta * u / alpha)
-    named = "FAL rate, stochastic", stochastic(alpha, dim), "Theorem 3.1(b) and Corollary B.3"
+    given, place = stochastic_assumptions(alpha, dim), "Theorem 3.1(b) and Corollary B.3"
+    named = "FAL rate, stochastic", given, place
     alike = task_diameter, diameter, lipschitz, rounds, tasks, beta, C
     return _rate(alike, named, 1.0, e, 0.0, 0.75 * e, delta=delta)
 
@@ -168,34 +169,34 @@ def fli_batch_rate(
     G, D, root = lipschitz, diameter, math.sqrt(rounds)
     choice = tuned_fli(FLIBatch(), D, tasks, alpha, G, rounds, beta=beta)
     u = float(excess(G, rounds, delta / (2 * tasks), dim, radius, alpha)[0])
-    n = float(noise(alpha, G, rounds, delta / (2 * tasks)))
+    n = float(sampling_error(alpha, G, rounds, delta / (2 * tasks)))
     c = (max(3 * D + choice["epsilon"], choice["gamma"] * D) * G / root + n) / alpha
     # x of `fli_batch` is at most (1 + √12)/11·D* + √(12/11·c), as q ≤ 1/12.
     a, e = 2 + 2 * math.sqrt(2) * (1 + math.sqrt(12)) / 11, 2 * math.sqrt(24 / 11 * beta * c)
-    kappa, least = 3.6 * beta, 24 * beta * G / (alpha * root)
-    rest = kappa * 3.6 / math.sqrt(2) * math.sqrt(beta * c) * (4 * beta + 1)
-    rest += 3.6 * beta * G / (alpha * root) + (u + 1.2 * n) * root / (8 * G)
+    kappa, extra = 3.6 * beta, 24 * beta * G / (alpha * root)
+    error = kappa * 3.6 / math.sqrt(2) * math.sqrt(beta * c) * (4 * beta + 1)
+    error += 3.6 * beta * G / (alpha * root) + (u + 1.2 * n) * root / (8 * G)
     place = "Theorem 3.1(b) and Corollary B.4, with another proof"
-    named = "FLI-Batch rate", stochastic(alpha, dim), place
+    named = "FLI-Batch rate", stochastic_assumptions(alpha, dim), place
     alike = task_diameter, D, G, rounds, tasks, beta, C
-    return _rate(alike, named, kappa, e, least, rest, a=a, late=kappa / 8, delta=delta)
+    return _rate(alike, named, kappa, e, extra, error, a=a, prime_share=kappa / 8, delta=delta)
 
 
 def _rate(
-    alike: tuple, named: tuple, kappa: float, e: float, least: float, rest: float, *,
-    a: float = 2.0, late: float = 0.0, delta: float = 0.0,
+    alike: tuple, named: tuple, kappa: float, e: float, extra: float, error: float, *,
+    a: float = 2.0, prime_share: float = 0.0, delta: float = 0.0,
 ) -> Bound:  # fmt: skip
-    """`upper` simplified, where P = ρD* + E is at most a√β·D* + e, ε = least + D(1 + log T)/T, and
-    what Δ* and Δ' cost is at most rest + late·P·(1 + log T)/T."""
+    """`upper` simplified, where P = ρD* + E is at most a√β·D* + e, ε = extra + D(1 + log T)/T, and
+    what Δ* and Δ' cost is at most error + prime_share·P·(1 + log T)/T."""
     (star, D, G, m, tasks, beta, C), (name, given, place) = alike, named
     positive(task_diameter=star, diameter=D, lipschitz=G, rounds=m)
-    gamma, early, root = tuned(D, tasks)["gamma"], tuned(1.0, tasks)["epsilon"], math.sqrt(beta)
+    gamma, log_rate, root = tuned(D, tasks)["gamma"], tuned(1.0, tasks)["epsilon"], math.sqrt(beta)
     P = a * root * star + e
     terms = {
         "task diameter": kappa * root * (1.5 + gamma * a + 2 * a**2 * root * star / D) * star,
-        "first task and guess": ((3 * kappa + 1) * D + (1 + late) * P) * early,
-        "moving": kappa * (P / 2 if C is None else C / (2 * root * star)) * early,
-        "updates not exact": kappa * (gamma * e + 2 * e**2 / D + least) + least / tasks + rest,
+        "first task and guess": ((3 * kappa + 1) * D + (1 + prime_share) * P) * log_rate,
+        "moving": kappa * (P / 2 if C is None else C / (2 * root * star)) * log_rate,
+        "updates not exact": kappa * (gamma * e + 2 * e**2 / D + extra) + extra / tasks + error,
     }
     terms = {key: value * G * math.sqrt(m) for key, value in terms.items()}
     smooth = decide("R is smooth", beta >= 1, f"β = {beta:g}")
