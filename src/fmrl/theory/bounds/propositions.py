@@ -185,7 +185,7 @@ def stochastic_assumptions(alpha: float, dim: int | str | None) -> tuple[Assumpt
 
     Args:
         alpha: α of quadratic growth of the risk.
-        dim: As given to `excess`.
+        dim: Dimensions of the domain, "linear" or None: which rate `excess` uses.
 
     >>> [a.name for a in stochastic_assumptions(1.0, "linear")][-1]
     'losses of one linear form, in l2'

@@ -74,7 +74,8 @@ def fli_online_rate(
         rounds: m of every task.
         tasks: T, at least 2.
         alpha: α of quadratic growth of every task's mean loss.
-        C: As in `upper`, of the update vectors; None: R = ½‖·‖², where C ≤ P²/2.
+        C: Constant of the moving mean of the update vectors: G'²/2 where B_R(θ‖·) is 1-strongly
+            convex, else G'·(diameter of their hull); None: R = ½‖·‖², where it is at most P²/2.
         beta: Smoothness of R.
 
     >>> b = fli_online_rate(0.1, 1.0, 1.0, 10**12, 10**4, 10.0)
@@ -115,7 +116,8 @@ def fal_stochastic_rate(
         dim: Dimensions of the domain; "linear" for losses of one linear form in l2, where they do
             not matter; None for the printed rate, which is then assumed.
         radius: Of a ball that holds the domain, in its norm; needed where dim is given.
-        C: As in `upper`, of the update vectors; None: R = ½‖·‖², where C ≤ P²/2.
+        C: Constant of the moving mean of the update vectors: G'²/2 where B_R(θ‖·) is 1-strongly
+            convex, else G'·(diameter of their hull); None: R = ½‖·‖², where it is at most P²/2.
         beta: Smoothness of R.
 
     >>> b = fal_stochastic_rate(0.1, 1.0, 1.0, 10**8, 10**4, 1.0, 0.05, dim=2, radius=1.0)
@@ -159,7 +161,8 @@ def fli_batch_rate(
         dim: Dimensions of the domain; "linear" for losses of one linear form in l2, where they do
             not matter; None for the printed rate, which is then assumed.
         radius: Of a ball that holds the domain, in its norm; needed where dim is given.
-        C: As in `upper`, of the update vectors; None: R = ½‖·‖², where C ≤ P²/2.
+        C: Constant of the moving mean of the update vectors: G'²/2 where B_R(θ‖·) is 1-strongly
+            convex, else G'·(diameter of their hull); None: R = ½‖·‖², where it is at most P²/2.
         beta: Smoothness of R.
 
     >>> b = fli_batch_rate(0.1, 1.0, 1.0, 10**12, 10**4, 1.0, 0.05, dim=2, radius=1.0)
