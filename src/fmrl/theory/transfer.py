@@ -30,18 +30,24 @@ import numpy as np
 from fmrl.core.algorithm import State
 from fmrl.core.arrays import Array, dot, namespace, to_numpy, zeros
 from fmrl.core.domains import Domain
+from fmrl.core.ensemble import Ensemble
 from fmrl.core.history import History
-from fmrl.core.rules.meta import End
+from fmrl.core.meta_level import together
+from fmrl.core.rules.meta import End, MetaUpdate
 from fmrl.core.tasks import Rounds, Task
+from fmrl.core.values import foreign
 from fmrl.errors import FMRLError
-from fmrl.theory.bounds import online_to_batch
+from fmrl.theory.bounds import ASSUMED, CHECKED, FALSE, Assumption, online_to_batch
 
 
 def states(history: History) -> list[State]:
-    """The State before each task, by replaying the meta-level on what the history recorded.
+    """The State before each task, by replaying the meta-level on what the history recorded. Tasks
+    of one meta-batch share theirs.
 
     Args:
-        history: Of `fmrl.run` with keep="all".
+        history: Of `fmrl.run` with keep="all". Its rules must move phi and the guess by what a
+            history keeps: ensembles, `Conditional` and rules that learn a step from gradients, but
+            for `Isotropic`, are refused.
 
     Returns:
         T states.
@@ -51,23 +57,54 @@ def states(history: History) -> list[State]:
     >>> [float(state.phi[0].round(6)) for state in states(fmrl.run(fmrl.FMRL(), tasks))]
     [0.0, 0.2]
     """
+    _refuse(history)
+    algo, batch, xp = history.algo, history.meta_batch, namespace(history.state.phi)
+    columns = [history.theta, history.optimum, history.lipschitz * xp.sqrt(history.rounds)]
+    axes = (-2, -2, -1)
+    if getattr(algo.similarity, "observes", None):  # Σ‖∇‖² from ½·eta·Σ‖∇‖²
+        still = history.eta <= 0
+        eta = xp.where(still, xp.ones_like(history.eta), history.eta)
+        columns, axes = [*columns, (2 * history.energy / eta)[..., None]], (*axes, -2)
+    columns = [xp.moveaxis(a, axis, 0) for a, axis in zip(columns, axes, strict=True)]
+    found, state = [], history.start
+    for t in range(0, len(history), batch):
+        ends = End(*(a[t : t + batch, ...] for a in columns))
+        found += [state] * ends.tasks
+        state = algo.advance(state, ends.at(0)) if batch == 1 else together(algo, state, ends)
+    # √B changes by no more than phi does.
+    room = 1e-5 * max(float(xp.max(xp.abs(a))) for a in (history.start.phi, history.theta))
+    for t, before in enumerate(found):
+        far, recorded = algo.domain.divergence(columns[0][t, ...], before.phi), history.deviation
+        recorded = recorded[..., t]
+        same = (far == recorded) | (xp.abs(xp.sqrt(far) - xp.sqrt(recorded)) <= room)
+        if not bool(xp.all(same)):
+            what = "replaying the history does not lead to where this task started"
+            raise FMRLError(what, task=t, fix="run the tasks again")
+    if not bool(xp.all(xp.abs(state.phi - history.state.phi) <= room)):
+        what = "replaying the history does not lead to its last state"
+        raise FMRLError(what, fix="run the tasks again")
+    return found
+
+
+def _refuse(history: History) -> None:
+    """Refuse what a history cannot replay."""
     if not isinstance(history, History):
         what = f"{type(history).__name__} is not a History"
         raise FMRLError(what, fix="give what fmrl.run returned")
     if history.keep != "all":
         what = "the history kept scalars only, so phi cannot be replayed"
         raise FMRLError(what, fix="run with keep='all'")
-    xp = namespace(history.state.phi)
-    sigma = history.lipschitz * xp.sqrt(history.rounds)
-    found, state = [], history.start
-    for t in range(len(history)):
-        found.append(state)
-        end = End(history.theta[..., t, :], history.optimum[..., t, :], sigma[..., t])
-        state = history.algo.advance(state, end)
-    if float(xp.max(xp.abs(state.phi - history.state.phi))) > 1e-5:
-        what = "replaying the history does not lead to its last state"
-        raise FMRLError(what, fix="run the tasks again")
-    return found
+    algo, fix = history.algo, "use a rule that moves by update vectors"
+    if isinstance(algo, Ensemble):
+        what = f"a history does not keep how the members of {type(algo).__name__} played"
+        raise FMRLError(what, fix="run one of them by itself")
+    look, observes = MetaUpdate.look, getattr(algo.similarity, "observes", None)
+    if getattr(type(algo.meta), "look", look) is not look:
+        what = f"a history does not keep what {algo.meta!r} looks at before a task"
+        raise FMRLError(what, fix=fix)
+    if observes not in (None, "norms"):
+        what = f"a history does not keep the gradients that {algo.similarity!r} learns from"
+        raise FMRLError(what, fix=fix)
 
 
 class Adapted(NamedTuple):
@@ -155,7 +192,7 @@ class Transfer:
     guarantee: float | None  # comparator + mean regret a round + deviation; None: not guaranteed
     online: float | None  # mean loss suffered in the run + deviation: no comparator needed
     confidence: float
-    assumptions: dict[str, str]  # what the theorem needs → checked, assumed or false, and why
+    assumptions: tuple[Assumption, ...]  # what the theorem needs
 
     def __str__(self) -> str:
         lines = [
@@ -165,23 +202,20 @@ class Transfer:
             f"{self.confidence:.0%} intervals).",
         ]
         if self.guarantee is None or self.online is None:
-            false = [name for name, status in self.assumptions.items() if _is_false(status)]
-            lines.append(f"No guarantee: {'; '.join(false)}.")
+            false = "; ".join(a.name for a in self.assumptions if a.status == FALSE)
+            lines.append(f"No guarantee, for this is false: {false}.")
         else:
             lines.append(
                 f"The theorem promises at most {self.guarantee:.4f} against the fixed "
                 f"initialisation and {self.online:.4f} from the run alone, "
                 f"each with probability {self.confidence:.0%}."
             )
-        return "\n".join(lines + [f"  {name}: {said}" for name, said in self.assumptions.items()])
+        return "\n".join(lines + [f"  {a}" for a in self.assumptions])
 
     def to_dict(self) -> dict:
         """Plain numbers and strings, for a record."""
-        return {k: vars(v) if isinstance(v, Estimate) else v for k, v in vars(self).items()}
-
-
-def _is_false(status: str) -> bool:
-    return status.startswith("false")
+        found = {k: vars(v) if isinstance(v, Estimate) else v for k, v in vars(self).items()}
+        return found | {"assumptions": [vars(a) for a in self.assumptions]}
 
 
 def risk(
@@ -223,7 +257,7 @@ def risk(
         tasks = (sampler(rng) for _ in range(draws))
     played = [to_numpy(losses) for losses in history.losses]
     spans = [(float(losses.min()), float(losses.max())) for losses in played]
-    rows, lengths = [], set()
+    rows, lengths, own = [], set(), bool(np.any(to_numpy(history.convex) != 1))
     for pair in islice(tasks, draws):
         train, test = _pair(pair, len(rows))
         t = int(rng.integers(len(before)))
@@ -231,28 +265,31 @@ def risk(
         points = (adapted.average, adapted.last, before[t].phi, history.state.phi)
         rows.append([float(np.mean(to_numpy(game.losses(theta)))) for theta in points])
         lengths.add(train.rounds)
+        own = own or bool(foreign(train.loss))
+        played.append(to_numpy(adapted.losses))
         spans += [span(g, history.algo.domain) for g in (train.open(), game)]
     if len(rows) < 2:
         what = f"{len(rows)} new tasks are not enough for an interval"
         raise FMRLError(what, fix="give at least two")
-    low, high, status = _range(spans, loss_range)
+    met = min(float(x.min()) for x in played), max(float(x.max()) for x in played)
+    low, high, within = _range(spans, loss_range, met)
     estimates = [_estimate(column, confidence, (low, high)) for column in np.array(rows).T]
-    same = "the run's tasks and the new ones have the same m, or the same distribution of m"
-    assumptions = {
-        "tasks are i.i.d., in the run and new": "assumed",
-        "samples are i.i.d. within a task": "assumed",
-        "losses lie in a bounded range": status,
-        "the comparator's risk": f"estimated: {estimates[3]}",
-        same: _same_rounds({int(m) for m in to_numpy(history.rounds)}, lengths),
-    }
+    assumptions = (
+        Assumption("tasks are i.i.d., in the run and new"),
+        Assumption("samples are i.i.d. within a task"),
+        Assumption("convex losses", ASSUMED if own else CHECKED),
+        within,
+        Assumption("the comparator's risk is as estimated", ASSUMED, str(estimates[3])),
+        _same_rounds({int(m) for m in to_numpy(history.rounds)}, lengths),
+    )
     guarantee = online = None
-    if not any(map(_is_false, assumptions.values())):
+    if not any(a.status == FALSE for a in assumptions):
         rounds, upper = to_numpy(history.rounds), to_numpy(history.regret) + to_numpy(history.gap)
         each, scale = float(np.mean(upper / rounds)), max(high - low, 1e-300)
         excess = online_to_batch(each, 1, len(history), 1 - confidence, scale=scale)
         guarantee = estimates[3].mean + excess.total
         # Losses lie in [a, b], regret in ±(b − a): half of the deviation is enough here.
-        suffered = float(np.mean([np.mean(losses) for losses in played]))
+        suffered = float(np.mean([np.mean(losses) for losses in played[: len(history)]]))
         online = suffered + excess.terms["confidence"] / 2
     return Transfer(*estimates, guarantee, online, confidence, assumptions)
 
@@ -268,24 +305,32 @@ def _pair(pair: Any, index: int) -> tuple[Task, Task]:
     return train, test
 
 
-def _same_rounds(run: set[int], new: set[int]) -> str:
+def _same_rounds(run: set[int], new: set[int]) -> Assumption:
+    name = "the run's tasks and the new ones have the same m, or the same distribution of m"
     if not run & new:
         was, now = (f"{min(m)} to {max(m)}" for m in (run, new))
-        return f"false: m was {was} in the run and is {now} now"
+        return Assumption(name, FALSE, f"m was {was} in the run and is {now} now")
     seen = run | new
     # The proof allows an m that is drawn together with the task.
-    varies = f"assumed: m varies from {min(seen)} to {max(seen)}"
-    return f"checked: m = {min(seen)}" if len(seen) == 1 else varies
+    if len(seen) > 1:
+        return Assumption(name, ASSUMED, f"m varies from {min(seen)} to {max(seen)}")
+    return Assumption(name, CHECKED, f"m = {min(seen)}")
 
 
-def _range(spans: list, given: tuple[float, float] | None) -> tuple[float, float, str]:
-    low, high = min(a for a, _ in spans), max(b for _, b in spans)
-    if given is not None:
-        return *given, f"assumed: [{given[0]:g}, {given[1]:g}] was given"
+def _range(
+    spans: list, given: tuple[float, float] | None, met: tuple[float, float]
+) -> tuple[float, float, Assumption]:
+    """[a, b] and whether all losses lie there, of which only the samples at hand are known."""
+    name = "losses lie in a bounded range"
+    low, high = (min(a for a, _ in spans), max(b for _, b in spans)) if given is None else given
     if not math.isfinite(high - low):
-        return low, high, "false: the losses are unbounded on this domain"
-    where = f"[{low:.4g}, {high:.4g}] over the domain, rescaled to [0, 1]"
-    return low, high, f"checked on the samples at hand: {where}"
+        return low, high, Assumption(name, FALSE, "the losses are unbounded on this domain")
+    if given is not None and not low <= met[0] <= met[1] <= high:
+        detail = f"[{low:g}, {high:g}] was given, and [{met[0]:.4g}, {met[1]:.4g}] was met"
+        return low, high, Assumption(name, FALSE, detail)
+    detail = f"those at hand lie in [{low:.4g}, {high:.4g}] over the domain"
+    detail = detail if given is None else f"[{low:g}, {high:g}] was given"
+    return low, high, Assumption(name, ASSUMED, detail)
 
 
 def span(game: Rounds, domain: Domain) -> tuple[float, float]:
