@@ -25,7 +25,7 @@ from fmrl.estimators.rows import joined
 from fmrl.tables.any_table import no_column
 from fmrl.tables.encoder import Column, Encoder, Policy, kind_of
 from fmrl.tables.frames import tasks_from_frame, training_ids
-from fmrl.tables.stream import TaskStream, apart, run_edges
+from fmrl.tables.stream import TaskStream, run_edges, scattered_task
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class Tables:
             name = rows[self.task][0]
             try:
                 if name in seen:
-                    raise apart(name, rows["fmrl row"][0])
+                    raise scattered_task(name, rows["fmrl row"][0])
                 seen.add(name)
                 good += reader.read(rows)
             except FMRLError as error:

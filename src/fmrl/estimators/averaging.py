@@ -13,12 +13,12 @@ from sklearn.utils.extmath import softmax
 
 from fmrl.errors import FMRLError
 from fmrl.estimators.population import Posterior
+from fmrl.tables.targets import MAX_SQUARED
 
 DRAWN = 2.0  # tasks' worth of equal weights
 SCORES = {True: ("neg_mean_absolute_error",), False: ("accuracy",)}  # of regressions, of classes
 LESS = (0.5, 0.25, 0.0)  # of what uncertainty asks for, by which margins may be drawn to 0
 SHARP = (0.8, 0.5, 0.6, 0.7, 0.9, 1.0, 1.2, 1.5)  # that softmax of several margins may be, by turns
-HUGE = 1e100  # numbers beyond cannot be squared
 LEVELS = np.linspace(0.0, 1.0, 201)
 
 
@@ -65,7 +65,7 @@ def probabilities(z: np.ndarray, classes: int, sharpness: Any = 0.0) -> np.ndarr
     p = 1 / (1 + np.exp(-np.clip(z, -500, 500)))
     if classes == 2:
         return np.concatenate([1 - p, p], axis=1)
-    total, z = p.sum(axis=1, keepdims=True), np.clip(z, -HUGE, HUGE)
+    total, z = p.sum(axis=1, keepdims=True), np.clip(z, -MAX_SQUARED, MAX_SQUARED)
     # Where every class is all but excluded the sigmoids are their margins' exponentials.
     plain = (total > 1e-100) & (np.asarray(sharpness) == 0)
     soft = softmax(np.where(np.asarray(sharpness) == 0, 1.0, sharpness) * z)

@@ -20,11 +20,16 @@ from fmrl.estimators.rows import joined
 from fmrl.estimators.running import Unbroken
 from fmrl.estimators.stream import OpenTask, rows_of
 from fmrl.estimators.stream_kinds import open_task
-from fmrl.estimators.task_models import not_huge
 from fmrl.estimators.tasks_seen import TasksSeen
 from fmrl.tables.encoder import Column, Encoder
 from fmrl.tables.features import add_features
-from fmrl.tables.targets import drop_zero_weight, group_by_task, task_ids, warn_of_weights
+from fmrl.tables.targets import (
+    drop_zero_weight,
+    group_by_task,
+    refuse_huge,
+    task_ids,
+    warn_of_weights,
+)
 from fmrl.theory.certificate import Certificate, certify
 from fmrl.theory.similarity import SimilarityReport, similarity_report
 
@@ -119,7 +124,7 @@ class Meta(TasksSeen):
             name = self._name(task)
             y = self._target(y, classes, first=first)
             if not first:
-                not_huge(X, y)
+                refuse_huge(X, y)
             one = group_by_task(self._loss(), X, y, weight, None)
             one.names[0] = name  # type: ignore[index]
             if not first and name in self._rows:

@@ -11,7 +11,8 @@ from scipy.linalg.blas import daxpy, dger
 
 from fmrl.errors import FMRLError
 from fmrl.estimators.stream import OpenTask
-from fmrl.estimators.stream_setting import FAR, Setting
+from fmrl.estimators.stream_setting import Setting
+from fmrl.tables.targets import ROUNDING_RANGE
 
 if TYPE_CHECKING:
     from fmrl.estimators.base import Meta
@@ -90,10 +91,12 @@ class Numbers(OpenTask):
             raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number") from None
         z, under_phi, under_total, square = found
         g, off = z - target, under_phi - target
-        if not (g * g * square < setting.far2 and -FAR < off < FAR):  # NaN is not
+        if not (
+            g * g * square < setting.far2 and -ROUNDING_RANGE < off < ROUNDING_RANGE
+        ):  # NaN is not
             if not math.isfinite(target):
                 raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number")
-            what = f"a prediction or y is more than {FAR:g} of fit's units away"
+            what = f"a prediction or y is more than {ROUNDING_RANGE:g} of fit's units away"
             raise FMRLError(what, round=self.rounds, fix="scale x and y as in fit")
         daxpy(self._row, self._total, None, g)
         if self._squares is not None:

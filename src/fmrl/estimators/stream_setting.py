@@ -15,12 +15,10 @@ from fmrl.errors import FMRLError
 from fmrl.tables.any_table import from_array
 from fmrl.tables.kinds import is_gap
 from fmrl.tables.read import read_row
-from fmrl.tables.targets import as_numpy
+from fmrl.tables.targets import ROUNDING_RANGE, as_numpy
 
 if TYPE_CHECKING:
     from fmrl.estimators.base import Meta
-
-FAR = 1e12  # typical lengths of a row or a gradient: beyond, rounding would lose what others teach
 
 
 class Setting:
@@ -43,7 +41,7 @@ class Setting:
         # What a round and the rows kept call a label: of two, the sign of its margin.
         numbers = (-1.0, 1.0) if self.binary else range(len(self.labels))
         self.place = dict(zip(self.labels, numbers, strict=True))
-        self.radius2, self.far2 = here.reach**2, (FAR * here.length) ** 2
+        self.radius2, self.far2 = here.reach**2, (ROUNDING_RANGE * here.length) ** 2
         # A row is what this becomes when x is added to it; or what ``scaled`` writes into it.
         self.origin = np.full(here.width, here.constant)
         self.scaled = None if here.only_centred else here.features
@@ -91,7 +89,10 @@ class Setting:
             return encoder.transform(from_array(x[None], encoder.inputs))[0]
         what, fix = f"a row is a vector of {x.size} finite numbers", "drop or impute it"
         if finite.all():
-            what, fix = f"a row is more than {FAR:g} of fit's units away", "scale x and y as in fit"
+            what, fix = (
+                f"a row is more than {ROUNDING_RANGE:g} of fit's units away",
+                "scale x and y as in fit",
+            )
         raise FMRLError(what, round=round, fix=fix)
 
 

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from fmrl.core.losses import Logistic, Loss, OneVsAll, Squared
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.averaging import HUGE, LEVELS, logarithms, margins, moderated, probabilities
+from fmrl.estimators.averaging import LEVELS, logarithms, margins, moderated, probabilities
 from fmrl.estimators.calibration import Choice, Rule
 from fmrl.estimators.common import Answer
 from fmrl.estimators.coordinates import Coordinates
@@ -31,6 +31,7 @@ from fmrl.tables.targets import (
     class_positions,
     drop_zero_weight,
     group_by_task,
+    refuse_huge,
     refuse_overflow,
     to_input_kind,
 )
@@ -140,7 +141,7 @@ class Prior:
             tasks: With at least one row each.
             spread: Whether their covariances are wanted too.
         """
-        not_huge(tasks.X, tasks.target)
+        refuse_huge(tasks.X, tasks.target)
         wider = tasks if self.common is None else replace(tasks, X=self._wide(tasks.X))
         here = self.coordinates.tasks(wider)
         if len(here) == 1:
@@ -172,12 +173,6 @@ class Prior:
         theta = self.adapt(tasks).theta
         flat = theta.reshape(len(theta), math.prod(theta.shape[1:]))  # also of no task
         return self.coordinates.model(flat, self.loss.outputs)
-
-
-def not_huge(*given: np.ndarray) -> None:
-    """Refuse rows and targets whose squares would overflow."""
-    if any(a.size and a.dtype.kind == "f" and np.abs(a).max() > HUGE for a in given):
-        raise FMRLError(f"a number is beyond {HUGE:g}", fix="scale X and y as in fit")
 
 
 def deviations(here: Coordinates, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -16,12 +16,13 @@ from fmrl.estimators.learning import Learning
 from fmrl.estimators.many_models import TaskModels
 from fmrl.estimators.population import Posterior
 from fmrl.estimators.running import Unbroken
-from fmrl.estimators.task_models import Prior, not_huge
+from fmrl.estimators.task_models import Prior
 from fmrl.tables.read import column_names, read_rows, split_task
 from fmrl.tables.targets import (
     drop_zero_weight,
     encode_targets,
     group_by_task,
+    refuse_huge,
     refuse_overflow,
     task_ids,
 )
@@ -248,7 +249,7 @@ class TasksSeen(Learning):
             what = f"no row of the task {min(lost)!r} counts: all weigh 0"
             raise FMRLError(what, fix="leave its rows out; adapt(X[:0], y[:0]) needs none")
         y = self._target(y, None, first=False)
-        not_huge(X, y)
+        refuse_huge(X, y)
         return self._loss(), X, y, weight, ids
 
     def _model_of(self, rows: Tasks, prior: Prior) -> Any:

@@ -183,7 +183,8 @@ class Encoder:
             float64 [n, d], a column for each of `names`.
         """
         used = [c for c in self.columns if c.levels != ()]
-        read = [_as_numbers(c, frame) for c in used]
+        schema = frame.schema
+        read = [_as_numbers(c, frame, schema[c.name]) for c in used]
         found = frame.select_seq(read).to_numpy(order="c") if read else np.empty((len(frame), 0))
         if self.plain and np.isfinite(found).all():
             return found
@@ -234,11 +235,11 @@ class Encoder:
             raise TableError(what, fix=fix)
 
 
-def _as_numbers(c: Column, frame: pl.DataFrame) -> pl.Expr:
+def _as_numbers(c: Column, frame: pl.DataFrame, dtype: Any) -> pl.Expr:
     """A column as real numbers: dates in days, a level as its position (an unknown one as the
     position after the last); null for a gap, infinite for a text that is no date.
     """
-    dtype, values = frame.schema[c.name], pl.col(c.name)
+    values = pl.col(c.name)
     try:
         same_kind(c, dtype)
     except TableError:

@@ -106,7 +106,7 @@ def validate_fit(
         model: Whose features they must have.
         X: Rows of any kind.
         y: Their targets.
-        task: Ids, or the name of a column of X.
+        task: Ids, or the name of a column of X (default: that of the model's parameter ``task``).
         reset: Whether the model begins here, so that its features are these.
         learn: Whether to learn the encoding from these rows, into ``encoder_`` (default: reset).
         one: All rows are of one task, and ``task`` may also be its name.
@@ -118,6 +118,8 @@ def validate_fit(
     if not learn and not named and is_plain_array(model, X) and _plain_target(y, len(X), numeric):
         return X, y, task
     encoder = None if learn else getattr(model, "encoder_", None)
+    if learn and task is None and isinstance(default := getattr(model, "task", None), str):
+        task = default
     X, task, column = split_task(X, task, encoder.task if encoder else None, one=one)
     if learn and not one and task is None:
         warn("fit without task= takes all rows as one task and learns nothing across tasks")
@@ -220,14 +222,28 @@ def read_row(model: Any, x: Any) -> Any:
 
 
 def column_names(X: Any) -> list[Any]:
-    """The names of a table's columns; none for arrays."""
+    """The names of a table's columns; none for arrays.
+
+    Args:
+        X: Rows of any kind.
+
+    >>> column_names([{"size": 1.0, "new": True}]), column_names(np.zeros((1, 2)))
+    (['size', 'new'], [])
+    """
     if _is_records(X):
         return list(X[0])
     return list(X.columns) if hasattr(X := _as_given(X), "columns") else []
 
 
 def columns_of(X: Any) -> list[np.ndarray]:
-    """The columns of rows of any kind as arrays [n], to look at their values."""
+    """The columns of rows as arrays [n], to look at their values.
+
+    Args:
+        X: Rows of any kind.
+
+    >>> [c.tolist() for c in columns_of([{"size": 1.0, "new": True}])]
+    [[1.0], [True]]
+    """
     X = _as_given(X)
     X = from_records(X, list(X[0])) if _is_records(X) else X
     if hasattr(X, "columns"):
@@ -291,9 +307,11 @@ def _table(
     for name in left_out:
         if name not in names:
             names.insert(encoder.inputs.index(name), name)  # type: ignore[union-attr]
-    # Names alone: no value is looked at, whatever the library.
-    probe = pl.DataFrame(schema=names) if named else np.empty((1, len(names)))
-    validate_data(model, probe, reset=reset, skip_check_array=True)
+    known = getattr(model, "feature_names_in_", None)
+    if reset or known is None or names != known.tolist():
+        # Names alone: no value is looked at, whatever the library.
+        probe = pl.DataFrame(schema=names) if named else np.empty((1, len(names)))
+        validate_data(model, probe, reset=reset, skip_check_array=True)
     if encoder is not None and names != encoder.inputs:  # it was fitted to an array
         table = table.rename(dict(zip(names, encoder.inputs, strict=True)), strict=False)
     return table, y

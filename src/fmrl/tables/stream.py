@@ -121,7 +121,7 @@ class TaskStream:
         again = np.zeros(len(ids), bool) if seen is None else seen.add(ids)
         for t in np.flatnonzero(again | (lengths == 0) | alone).tolist():
             if again[t] and (row := self._comes_back(ids[t])) is not None:
-                raise apart(ids[t], row)
+                raise scattered_task(ids[t], row)
             if not lengths[t]:
                 fix = "use policy=Policy(missing=...) with 'indicator' or 'mean'"
                 raise TableError(f"the task {ids[t]!r} is empty: every row misses a value", fix=fix)
@@ -185,7 +185,7 @@ class TaskStream:
     def _one_class(self, name: Any, label: Any, first: int) -> TableError:
         """Where a table is not sorted by task, a run of one class is only a symptom of that."""
         if self.apart == "error" and (row := self._comes_back(name)) is not None:
-            return apart(name, row)
+            return scattered_task(name, row)
         label = label.item() if isinstance(label, np.generic) else label
         what = f"the task {name!r} (from row {first}) has only the class {label!r}"
         fix = "use one_class='keep' to play it all the same, or one_class='drop'"
@@ -305,8 +305,13 @@ class _Seen:
         return again
 
 
-def apart(name: Any, row: int) -> TableError:
-    """What is said of a task that comes back at a row."""
+def scattered_task(name: Any, row: int) -> TableError:
+    """The error for a task whose rows do not lie together.
+
+    Args:
+        name: Of the task.
+        row: At which its rows go on after others.
+    """
     what = f"the task {name!r} appears again at row {row}, apart from its other rows"
     fix = "use apart='gather' to bring its rows together"
     return TableError(what, fix=f"{fix}, or apart='split' if they are different tasks")

@@ -16,13 +16,21 @@ from fmrl.errors import FMRLError, warn
 from fmrl.tables.kinds import gaps_in, is_gap
 
 _NUMBER = (Real, Decimal, np.bool_)
-ROUNDING_RANGE = 1e12  # of a weight, and times the smallest: beyond, what light rows say is lost
+ROUNDING_RANGE = 1e12  # of weights, rows and gradients: beyond, rounding loses what small ones say
 USUAL_MEAN_WEIGHT = 0.8, 100.0  # outside, rows seem alike in all tasks, or drown what tasks share
+MAX_SQUARED = 1e100  # larger numbers cannot be squared and summed
 FEW_TASKS = 5  # fewer say next to nothing about how tasks differ
 
 
 def as_numpy(x: Any) -> Any:
-    """Tensors as NumPy arrays, masked values as gaps; everything else as it is."""
+    """Tensors as NumPy arrays, masked values as gaps; everything else as it is.
+
+    Args:
+        x: Anything.
+
+    >>> as_numpy(np.ma.array([1, 2], mask=[False, True]))
+    array([ 1., nan])
+    """
     if not isinstance(x, np.ma.MaskedArray):
         return x.detach().cpu().numpy() if hasattr(x, "detach") else x
     hidden, kind = np.ma.getmaskarray(x), x.dtype.kind
@@ -34,13 +42,30 @@ def as_numpy(x: Any) -> Any:
 
 
 def single_column(task: Any) -> Any:
-    """Ids of tasks as a vector, where they are the one column of a frame or an array."""
+    """Ids of tasks as a vector [n], where they are the one column of a frame or an array.
+
+    Args:
+        task: Ids of any kind; what has no single column stays as it is.
+
+    >>> single_column(np.array([["a"], ["b"]])).tolist()
+    ['a', 'b']
+    """
     shape = getattr(task, "shape", ())
     return np.asarray(as_numpy(task))[:, 0] if len(shape) == 2 and shape[1] == 1 else task
 
 
 def refuse_overflow(z: np.ndarray, variance: np.ndarray | None) -> tuple[np.ndarray, Any]:
-    """Margins and their variances [n, outputs]; a row so large that they overflow is named."""
+    """Margins and their variances, as given; an error that names the row where they overflow.
+
+    Args:
+        z: Margins [n, outputs].
+        variance: Their variances [n, outputs], or None.
+
+    >>> refuse_overflow(np.array([[1.0], [np.inf]]), None)
+    Traceback (most recent call last):
+        ...
+    fmrl.errors.FMRLError: row 1 has numbers too large for an answer; scale X as in fit
+    """
     good = np.isfinite(z if variance is None else z + variance)
     if not good.all():
         what = f"row {int(good.all(axis=-1).argmin())} has numbers too large for an answer"
@@ -114,14 +139,30 @@ def warn_of_few_tasks(ids: np.ndarray) -> None:
 
 
 def to_input_kind(values: np.ndarray, like: Any) -> Any:
-    """Numbers go back as the kind of array that came in; labels that are not numbers stay NumPy."""
+    """Answers as the kind of array that the rows were: a tensor for tensors, on their device.
+
+    Args:
+        values: Answers [n, …]; labels that are not numbers stay as they are.
+        like: The rows that were given.
+
+    >>> to_input_kind(np.array([1.0]), like=[[2.0]])
+    array([1.])
+    """
     if not hasattr(like, "detach") or values.dtype.kind not in "fiub":
         return values
     return array_namespace(like).asarray(np.ascontiguousarray(values), device=like.device)
 
 
 def class_positions(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """The position of every label among the sorted ``classes``."""
+    """The position of every label among the classes, [n]; the first that is none of them is named.
+
+    Args:
+        y: Labels [n].
+        classes: All labels, sorted.
+
+    >>> class_positions(np.array(["no", "yes", "no"]), np.array(["no", "yes"])).tolist()
+    [0, 1, 0]
+    """
     try:
         found = np.searchsorted(classes, y)
         wrong = np.asarray(classes[np.minimum(found, len(classes) - 1)] != y)
@@ -139,7 +180,15 @@ def class_positions(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def check_weights(given: Any, X: np.ndarray) -> np.ndarray | None:
-    """Sample weights [n], or None where there are none."""
+    """Sample weights [n], finite, not negative and of a range that rounding leaves whole.
+
+    Args:
+        given: The weights [n], one number for all, or None for none.
+        X: The rows they belong to.
+
+    >>> check_weights([1, 3], np.zeros((2, 1))).tolist()
+    [1.0, 3.0]
+    """
     if given is None:
         return None
     found = _check_sample_weight(as_numpy(given), X, dtype=np.float64, ensure_non_negative=True)
@@ -155,15 +204,42 @@ def check_weights(given: Any, X: np.ndarray) -> np.ndarray | None:
     return found
 
 
+def refuse_huge(*given: np.ndarray) -> None:
+    """Refuse rows and targets whose squares would overflow.
+
+    Args:
+        given: Arrays of any shape; those that are no real numbers are not looked at.
+
+    >>> refuse_huge(np.array([1e120]))
+    Traceback (most recent call last):
+        ...
+    fmrl.errors.FMRLError: a number is beyond 1e+100; scale X and y as in fit
+    """
+    if any(a.size and a.dtype.kind == "f" and np.abs(a).max() > MAX_SQUARED for a in given):
+        raise FMRLError(f"a number is beyond {MAX_SQUARED:g}", fix="scale X and y as in fit")
+
+
 def warn_of_weights(weight: np.ndarray | None) -> None:
-    """Say it where rows count as far fewer or far more than they are."""
+    """Warn where rows count as far fewer or far more than they are.
+
+    Args:
+        weight: Their weights [n], or None.
+    """
     if weight is not None and not USUAL_MEAN_WEIGHT[0] <= weight.mean() <= USUAL_MEAN_WEIGHT[1]:
         warn(f"{len(weight):,} rows count as {weight.sum():,.3g}, the sum of their sample_weight: "
              "scale the weights to an average of 1 unless that is meant")  # fmt: skip
 
 
 def drop_zero_weight(weight: np.ndarray | None, *columns: np.ndarray | None) -> tuple[Any, ...]:
-    """Weights and columns without the rows of weight 0, which do not count."""
+    """Weights and columns without the rows of weight 0, which do not count.
+
+    Args:
+        weight: Of every row [n], or None: then nothing is left out.
+        columns: What belongs to the rows [n, …]; None stays None.
+
+    >>> [a.tolist() for a in drop_zero_weight(np.array([1.0, 0.0]), np.array([5.0, 6.0]))]
+    [[1.0], [5.0]]
+    """
     if weight is None or weight.all():
         return (weight, *columns)
     kept = weight > 0
@@ -171,7 +247,17 @@ def drop_zero_weight(weight: np.ndarray | None, *columns: np.ndarray | None) -> 
 
 
 def encode_targets(y: np.ndarray, loss: Loss) -> np.ndarray:
-    """Targets [n, outputs] of class positions, or of numbers."""
+    """Targets as the core has them, [n, outputs]: numbers, 0 or 1 for two classes, or a 1 in the
+    column of the class.
+
+    Args:
+        y: Positions of classes, or numbers, [n].
+        loss: Of the tasks.
+
+    >>> from fmrl.core.losses import OneVsAll
+    >>> encode_targets(np.array([2, 0]), OneVsAll(3)).tolist()
+    [[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]
+    """
     y = y[:, None]
     return (y == np.arange(loss.outputs)).astype(float) if loss.outputs > 1 else y.astype(float)
 
@@ -181,6 +267,13 @@ def group_by_task(
 ) -> Tasks:
     """Rows grouped by task; tasks in the order in which they first appear, rows of a task in
     theirs.
+
+    Args:
+        loss: Of the tasks.
+        X: Rows [n, f].
+        y: Positions of classes, or numbers, [n].
+        weight: Of every row [n], or None.
+        ids: The task of every row [n]; None for a single one without a name.
 
     >>> from fmrl.core.losses import Squared
     >>> ids = np.array(["b", "a", "b", "a"])
@@ -206,7 +299,15 @@ def group_by_task(
 
 
 def task_ids(task: Any, rows: int) -> np.ndarray | None:
-    """Task ids [n] of any kind that can be sorted: numbers, text, dates."""
+    """Task ids [n] of any kind that can be sorted: numbers, text, dates. A gap is named by its row.
+
+    Args:
+        task: The ids, or None.
+        rows: How many there must be.
+
+    >>> task_ids(["a", "b"], 2).tolist()
+    ['a', 'b']
+    """
     if task is None:
         return None
     if isinstance(task, list | tuple) and 0 < sum(isinstance(v, str) for v in task) < len(task):
@@ -218,7 +319,7 @@ def task_ids(task: Any, rows: int) -> np.ndarray | None:
     if len(ids) != rows:
         what = f"task has {len(ids)} ids but X has {rows} rows"
         raise FMRLError(what, fix="give the id of every row's task")
-    if (gaps := gaps_in(ids)).any():
+    if ids.dtype.kind not in "biuSU" and (gaps := gaps_in(ids)).any():
         raise FMRLError(f"row {gaps.argmax()} has no task id", fix="drop it or name its task")
     if ids.dtype == object and len(set(map(type, ids))) > 1:
         what = "task ids are of different kinds"
