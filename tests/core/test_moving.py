@@ -120,7 +120,7 @@ def test_ensembles_resume_and_print(algo, tmp_path):
     resumes(algo, tasks, 9, tmp_path)
     with pytest.raises(fmrl.FMRLError, match="task after task"):
         fmrl.run(algo, tasks, meta_batch=2)
-    with pytest.raises(fmrl.FMRLError, match="not made by"):
+    with pytest.raises(fmrl.FMRLError, match="made by another composition"):
         fmrl.run(algo, tasks, state=fmrl.run(fmrl.FMRL(), tasks).state)
 
 

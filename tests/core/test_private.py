@@ -260,7 +260,7 @@ def test_a_spent_budget_stops_the_run_and_restarts_count(tmp_path):
     with pytest.raises(fmrl.FMRLError, match="budget is spent"):
         fmrl.run(algo, tasks, meta_batch=12)
     for other in (fmrl.Tree(4.0, 1e-5, 10), fmrl.Tree(3.0, 1e-6, 10), fmrl.Tree(3.0, 1e-5, 5)):
-        with pytest.raises(fmrl.FMRLError, match="made by another meta"):
+        with pytest.raises(fmrl.FMRLError, match="made by another composition"):
             fmrl.run(dataclasses.replace(algo, meta=other, private=None), tasks[6:], state=state)
 
 

@@ -163,14 +163,45 @@ def test_a_failed_save_keeps_the_old_file(saved, monkeypatch):
 OTHERS = [
     {"meta": fmrl.Interpolate(1.0, 0.0, 9)}, {"meta": fmrl.LastUpdate()},
     {"similarity": fmrl.AverageDeviation()}, {"similarity": fmrl.Known(0.3)},
-    {"domain": fmrl.Ball(0.01)},
+    {"similarity": fmrl.Doubling(0.5, 3.0)}, {"similarity": fmrl.ReleasedDoubling(0.1, 1.1)},
+    {"meta": fmrl.Discounted(0.3)}, {"within": fmrl.OGD()}, {"update": fmrl.FLIOnline()},
+    {"domain": fmrl.Ball(0.01)}, {"domain": fmrl.Ball(2.0)}, {"lipschitz": 2.0},
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("change", OTHERS, ids=repr)
-def test_a_state_of_another_composition_is_refused(change):
+def test_a_state_of_another_composition_is_refused(change, tmp_path):
+    """In memory and from a file: a state says which composition made it."""
     tasks = [fmrl.Task(np.eye(2), [0.5, t / 4], loss=fmrl.Squared()) for t in range(4)]
     state = fmrl.run(fmrl.FMRL(), tasks).state
     assert len(fmrl.run(fmrl.FMRL(), tasks, state=state)) == 4
-    with pytest.raises(fmrl.FMRLError, match=r"another|outside"):
-        fmrl.run(fmrl.FMRL(**change), tasks, state=state)
+    fmrl.save_state(state, tmp_path / "state.npz")
+    for kept in (state, fmrl.load_state(tmp_path / "state.npz")):
+        assert len(fmrl.run(fmrl.FMRL(), tasks, state=kept)) == 4
+        with pytest.raises(fmrl.FMRLError, match="made by another composition"):
+            fmrl.run(fmrl.FMRL(**change), tasks, state=kept)
+
+
+def test_a_state_put_together_by_hand_is_known_by_its_form():
+    algo = fmrl.FMRL(similarity=fmrl.Known(0.3))
+    made = algo.init(np.zeros(2))._replace(algo="")
+    algo.check(made)
+    fmrl.FMRL(similarity=fmrl.Known(0.4)).check(made)
+    with pytest.raises(fmrl.FMRLError, match="made by another composition"):
+        fmrl.FMRL().check(made)
+    with pytest.raises(fmrl.FMRLError, match="outside"):
+        algo.check(made._replace(phi=np.full(2, 9.0)))
+
+
+def test_a_rule_without_a_text_of_its_own_resumes():
+    """Its address differs from process to process and does not count."""
+
+    class Still:
+        def init(self, domain, phi):
+            return phi, ()
+
+        def update(self, domain, phi, memory, end):
+            return phi, ()
+
+    state = fmrl.FMRL(meta=Still()).init(np.zeros(2))
+    fmrl.FMRL(meta=Still()).check(state)

@@ -278,31 +278,27 @@ STATES = [*RULES, fmrl.Known(0.1), fmrl.AverageDeviation(), fmrl.KnownStep(0.2)]
 
 
 def test_a_state_of_another_rule_is_refused():
-    """Every pair of rules; a known D and a known step of the same number are told apart by
-    nothing, and go on with the same number."""
+    """Every pair of rules."""
     states = {rule: fmrl.run(compose(rule), make_tasks(3)).state for rule in STATES}
-    same = {(fmrl.Known(0.1), fmrl.KnownStep(0.1)), (fmrl.KnownStep(0.1), fmrl.Known(0.1))}
     for rule in STATES:
         compose(rule).check(compose(rule).init(np.zeros(4)))
         for other, state in states.items():
-            if rule == other or (rule, other) in same:
+            if rule == other:
                 compose(rule).check(state)
                 continue
-            with pytest.raises(fmrl.FMRLError, match=r"made by another|its memory leads to"):
+            with pytest.raises(fmrl.FMRLError, match="made by another"):
                 fmrl.run(compose(rule), make_tasks(3), state=state)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=repr)
-@pytest.mark.parametrize("how", ["negative", "nan", "shorter", "longer", "other"])
+@pytest.mark.parametrize("how", ["negative", "nan", "shorter", "longer"])
 def test_a_damaged_state_is_refused(rule, how, tmp_path):
     """Whatever happens to the numbers of a guess, also on disk and in a history."""
     history = fmrl.run(compose(rule), make_tasks(3))
     kept = history.state
     arrays = kept.guess.arrays if isinstance(kept.guess, Metric) else {"": kept.guess}
-    if how == "other" and isinstance(rule, fmrl.Covariance):
-        pytest.skip("its H is what it remembers")
     change = {
-        "negative": lambda a: -a, "nan": lambda a: a * np.nan, "other": lambda a: 1.01 * a,
+        "negative": lambda a: -a, "nan": lambda a: a * np.nan,
         "longer": lambda a: np.stack([a, a]),
         "shorter": lambda a: a[..., :-1] if a.ndim else np.ones(2),
     }  # fmt: skip
@@ -312,11 +308,11 @@ def test_a_damaged_state_is_refused(rule, how, tmp_path):
         if how == "negative" and name in ("factor", "inverse_root"):  # the same metric
             compose(rule).check(state)
             continue
-        with pytest.raises(fmrl.FMRLError, match=r"made by another|its memory leads to"):
+        with pytest.raises(fmrl.FMRLError, match="made by another"):
             fmrl.run(compose(rule), make_tasks(3), state=state)
         history.state = state
         fmrl.save_history(history, tmp_path / "h.npz")
-        with pytest.raises(fmrl.FMRLError, match=r"made by another|its memory leads to"):
+        with pytest.raises(fmrl.FMRLError, match="made by another"):
             fmrl.load_history(tmp_path / "h.npz")
 
 

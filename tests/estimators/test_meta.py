@@ -108,7 +108,7 @@ def test_a_state_of_another_form_is_refused_by_load(tmp_path):
     other = reg.state_._replace(similarity=(*reg.state_.similarity, reg.state_.similarity[0]))
     reg.history_.state = reg.state_ = other
     reg.save(tmp_path / "other")
-    with pytest.raises(fmrl.FMRLError, match="made by another similarity"):
+    with pytest.raises(fmrl.FMRLError, match="made by another composition"):
         fmrl.MetaRegressor.load(tmp_path / "other")
 
 

@@ -305,7 +305,7 @@ class Driver:
             guesses, guess, seen = algo.similarity.follow(guess, seen, *done.value)
             yield block, self.held(block), Start(start, weight, guesses)
         tasks = state.tasks + sum(self.sizes[b.number] for b in self.blocks)
-        self.totals.state = State(tasks, phi, guess, memory, seen)
+        self.totals.state = State(tasks, phi, guess, memory, seen, self.totals.state.algo)
 
     def _scanned(self, state: State) -> Iterator[tuple]:
         """The same, through all the optima."""

@@ -33,32 +33,54 @@ class Weights(NamedTuple):
         """
         xp, rate = namespace(self.cost), self._rate(rate)
         above = self.cost - xp.min(self.cost)
-        plain = xp.exp(-rate * above) if math.isfinite(rate) else xp.astype(above <= 0, above.dtype)
+        if math.isfinite(rate):
+            plain = xp.exp(-_scaled(above, rate))
+        else:
+            plain = xp.astype(above <= 0, above.dtype)
         plain = plain if first is None else plain * first
         return plain / xp.sum(plain)
 
     def after(self, lost: Array, rate: float | None = None, first: Array | None = None) -> Weights:
-        """The memory after each has lost [K] more."""
-        xp, share, rate = namespace(lost), self.shares(rate, first), self._rate(rate)
-        mean = xp.sum(share * lost)
-        if math.isfinite(rate):  # in logarithms: a share may be too small to be a number
-            before = -rate * (self.cost - xp.min(self.cost))
-            before = before if first is None else before + xp.log(first)
-            mixed = (_log_sum(before) - _log_sum(before - rate * lost)) / rate
-        else:
-            mixed = xp.min(xp.where(share > 0, lost, full((), math.inf, lost)))
+        """The memory after each has lost [K] more.
+
+        The mixability gap of a round is Σ_k w_k·l_k − (Φ(L + l) − Φ(L)), with the potential
+        Φ(L) = −log(Σ_k first_k·e^{−rate·L_k})/rate. At an infinite rate Φ(L) = min_k L_k, the least
+        cost of all and not that of the present leaders alone: a leader by one ulp that is overtaken
+        costs a gap, and the rate becomes finite.
+
+        >>> import numpy as np
+        >>> ahead = Weights.begin(2, np.zeros(1)).after(np.array([1.0, 1 + 2**-52]))
+        >>> round(float(ahead.after(np.array([10.0, 0.0])).gap), 6)
+        8.0
+        """
+        xp, rate = namespace(lost), self._rate(rate)
+        # Losses above the least loss and costs above the least cost: what all have in common does
+        # not count, and its rounding would drown small differences.
+        above, worse = self.cost - xp.min(self.cost), lost - xp.min(lost)
+        mean, after = xp.sum(self.shares(rate, first) * worse), above + worse
+        mixed = xp.min(after)
+        if math.isfinite(rate):
+            mixed = mixed + _potential(after - mixed, rate, first) - _potential(above, rate, first)
         gap = xp.maximum(mean - mixed, xp.zeros_like(mean))
         return Weights(self.cost + lost, self.gap + gap)
 
     def _rate(self, given: float | None) -> float:
         """log K/Δ, infinite until something tells them apart; or the one given."""
-        if given is not None:
-            return given
-        gap = float(self.gap)
-        return math.log(self.cost.shape[0]) / gap if gap > 0 else math.inf
+        gap, most = float(self.gap), float(namespace(self.gap).finfo(self.gap.dtype).max)
+        rate = math.log(self.cost.shape[0]) / gap if gap > 0 else math.inf
+        rate = rate if given is None else given
+        return rate if rate < most else math.inf
 
 
-def _log_sum(x: Array) -> Array:
-    """log Σ exp(x)."""
-    xp, most = namespace(x), namespace(x).max(x)
-    return most + xp.log(xp.sum(xp.exp(x - most)))
+def _scaled(above: Array, rate: float) -> Array:
+    """rate·above for an exponent, at most 800: e^−800 is 0, and a product could overflow."""
+    return rate * namespace(above).minimum(above, full((), 800 / rate, above))
+
+
+def _potential(above: Array, rate: float, first: Array | None) -> Array:
+    """−log(Σ_k first_k·e^{−rate·above_k})/rate for costs above the least, which is 0; exact also
+    for rates so small that the exponentials are 1 up to rounding.
+    """
+    xp = namespace(above)
+    less = xp.expm1(-_scaled(above, rate))
+    return -xp.log1p(xp.mean(less) if first is None else xp.sum(first * less)) / rate

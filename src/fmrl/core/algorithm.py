@@ -19,7 +19,7 @@ from fmrl.core.rules.within import OMD, Learner, Play, play, ran_away
 from fmrl.core.samples import Samples, identify
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Game
-from fmrl.core.values import Value, shortcut
+from fmrl.core.values import Value, shortcut, text_of
 from fmrl.errors import FMRLError
 
 # What a composition asks of each ingredient, and an example of one.
@@ -167,11 +167,13 @@ class FMRL(Value):
         if not bool(xp.all(self.domain.contains(phi))):
             raise FMRLError(f"the initialisation of {self.meta!r} lies outside {self.domain!r}")
         guess, similarity = self.similarity.init(self.domain, phi)
-        return State(0, phi, guess, meta, similarity)
+        return State(0, phi, guess, meta, similarity, text_of(self))
 
     def check(self, state: State) -> None:
-        """Refuse a state that another composition made, or that is damaged: its phi, its memories
-        or its guess do not fit.
+        """Refuse a state that another composition made, or that is damaged.
+
+        Args:
+            state: What shall go on.
         """
         check_state(self, state)
 
@@ -239,8 +241,6 @@ class FMRL(Value):
             sigma: G_t·√m_t [...], where it is known already.
         """
         sigma, eta, played = self.play_rounds(state, game, sigma)
-        if state.tasks == 0 and (times := ran_away(game, self.domain, state.phi, played.losses)):
-            raise self._too_long(game, eta, times)
         best = game.hindsight(self.domain) if best is None else best
         theta = self.update.vector(played, best)
         round = self._round(state, game, played, best, theta, sigma, eta)
@@ -253,7 +253,10 @@ class FMRL(Value):
         """The rounds of an opened task from ``state``: its weight sigma, its step, and the play."""
         sigma = self.sigma(state.phi, game, state.tasks) if sigma is None else sigma
         eta = self.eta(state.guess, sigma, game)
-        return sigma, eta, self.act(state.phi, game, eta, record)
+        played = self.act(state.phi, game, eta, record)
+        if state.tasks == 0 and (times := ran_away(game, self.domain, state.phi, played.losses)):
+            raise self._too_long(game, eta, times)
+        return sigma, eta, played
 
     def eta(self, guess: Any, sigma: Array, game: Any = None) -> Any:
         """The step: D/sigma, or the guess itself where the similarity rule is absolute; a guess in
@@ -293,10 +296,10 @@ class FMRL(Value):
 
     def advance(self, state: State, end: End) -> State:
         """Move phi and the guess after a task has ended."""
-        domain, (_, phi, guess, _, _) = self.domain, state
+        domain, phi, guess = self.domain, state.phi, state.guess
         guess, similarity = self.similarity.update(domain, phi, guess, state.similarity, end)
         phi, meta = self.meta.update(domain, phi, state.meta, end)
-        return State(state.tasks + 1, phi, guess, meta, similarity)
+        return State(state.tasks + 1, phi, guess, meta, similarity, state.algo)
 
     def sigma(self, phi: Array, game: Game, task: int) -> Array:
         """sigma_t = G_t·√m_t, after checking that the task fits phi."""

@@ -148,6 +148,6 @@ def stacked(values: Any) -> Any:
         return type(first)(*parts) if hasattr(first, "_fields") else tuple(parts)
     if hasattr(first, "arrays"):  # a metric
         return type(first)(**{n: stacked([v.arrays[n] for v in values]) for n in first.arrays})
-    if first is None or isinstance(first, int):
+    if first is None or isinstance(first, (int, str)):
         return first
     return namespace(as_array(first)).stack([as_array(v) for v in values])

@@ -50,8 +50,9 @@ def load_state(path: str | os.PathLike, like: Array | None = None) -> State:
     layout, arrays = _read(path, "state")
     try:
         state = unflatten(layout["state"], arrays, like)
-        if not (isinstance(state.tasks, int) and hasattr(state.phi, "shape")):
+        if not (isinstance(state.tasks, int) and isinstance(state.algo, str)):
             raise TypeError
+        _ = state.phi.shape
         return state
     except WRONG:
         raise _damaged(path) from None
@@ -122,7 +123,7 @@ def flatten(state: State, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 
     def shape(value: Any) -> Any:
         # numpy.float64 is a float too, but must come back an array.
-        if type(value) in (bool, int, float) or value is None:
+        if type(value) in (bool, int, float, str) or value is None:
             return value
         if isinstance(value, tuple):
             return [shape(v) for v in value]

@@ -14,15 +14,15 @@ from typing import Any
 
 from fmrl.core.adahedge import Weights
 from fmrl.core.algorithm import FMRL, Round
-from fmrl.core.arrays import Array, device, dot, full, namespace
-from fmrl.core.meta_level import State, looked
+from fmrl.core.arrays import Array, as_float, device, dot, full, namespace, stacked
+from fmrl.core.meta_level import State, check_state, looked
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
 from fmrl.core.rules.private import promises
 from fmrl.core.samples import identify
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Rounds
-from fmrl.core.values import Value
+from fmrl.core.values import Value, text_of
 from fmrl.errors import FMRLError
 
 
@@ -49,16 +49,19 @@ class Ensemble(Value):
 
     def init(self, phi: Array) -> State:
         """The state before the first task, from phi [d]."""
+        if (phi := as_float(phi, "phi")).ndim > 1:  # runs side by side
+            return stacked([self.init(phi[run, ...]) for run in range(phi.shape[0])])
         begun = tuple(member.init(phi) for member in self.members)
         return self._joined(0, begun, self._begin(begun))
 
     def check(self, state: State) -> None:
-        """Refuse a state that another composition made."""
-        own = state.meta
-        if not (isinstance(own, tuple) and len(own) == len(self.members)):
-            what = f"this state was not made by {self!r}"
-            raise FMRLError(what, fix="resume with the composition it was made by")
-        for member, each in zip(self.members, own, strict=True):
+        """Refuse a state that another composition made, or that is damaged.
+
+        Args:
+            state: What shall go on.
+        """
+        check_state(self, state)
+        for member, each in zip(self.members, state.meta, strict=True):
             member.check(State(*each))
 
     def step(self, state: State, task: Any) -> tuple[State, Round]:
@@ -144,7 +147,7 @@ class Ensemble(Value):
         xp, share = namespace(owns[0].phi), self._first(memory)
         phi = xp.sum(share[:, None] * xp.stack([own.phi for own in owns]), axis=0)
         steps = [o.guess.mean if isinstance(o.guess, Metric) else o.guess for o in owns]
-        return State(tasks, phi, xp.sum(share * xp.stack(steps)), owns, memory)
+        return State(tasks, phi, xp.sum(share * xp.stack(steps)), owns, memory, text_of(self))
 
     def _settled(self, owns: tuple[State, ...], memory: Any) -> tuple[State, ...]:
         """The members' states after a task, once more."""

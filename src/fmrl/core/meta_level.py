@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from fmrl.core.arrays import Array, anywhere, namespace
+from fmrl.core.arrays import Array, namespace
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End, MetaUpdate, mean_end
 from fmrl.core.rules.similarity import Measured, SimilarityRule
-from fmrl.core.values import shortcut
+from fmrl.core.values import shortcut, text_of
 from fmrl.errors import FMRLError
 
 
@@ -25,6 +25,7 @@ class State(NamedTuple):
     guess: Array  # [...] D_t of the next task
     meta: Any  # memory of the meta-update
     similarity: Any  # memory of the similarity rule
+    algo: str = ""  # the composition that made it, as it prints; "" where nobody said
 
 
 def scan(rules: Any, state: State, ends: End) -> tuple[State, State]:
@@ -49,7 +50,7 @@ def scan(rules: Any, state: State, ends: End) -> tuple[State, State]:
     starts, phi, memory = starts_of(rules, state.phi, state.meta, ends)
     guesses, guess, seen = guesses_of(rules, starts, state.guess, state.similarity, ends)
     before = State(state.tasks, starts, guesses, (), ())
-    return before, State(state.tasks + ends.tasks, phi, guess, memory, seen)
+    return before, State(state.tasks + ends.tasks, phi, guess, memory, seen, state.algo)
 
 
 def starts_of(rules: Any, phi: Array, memory: Any, ends: End) -> tuple[Array, Array, Any]:
@@ -114,7 +115,7 @@ def together(rules: Any, state: State, ends: End) -> State:
     apart = ends.side is not None or ends.tasks == 1 or getattr(rules.meta, "apart", False)
     for end in map(ends.at, range(ends.tasks)) if apart else (mean_end(ends),):
         phi, memory = rules.meta.update(rules.domain, phi, memory, end)
-    return State(state.tasks + ends.tasks, phi, guess, memory, seen)
+    return State(state.tasks + ends.tasks, phi, guess, memory, seen, state.algo)
 
 
 def begun(rules: Any, state: State, count: int, side: Array | None) -> Array:
@@ -127,50 +128,49 @@ def begun(rules: Any, state: State, count: int, side: Array | None) -> Array:
     return xp.stack([rules.meta.begin(*known, side[t, ...]) for t in range(count)])
 
 
-def check_state(rules: Any, state: State) -> None:
-    """Refuse a state that other rules made, or that is damaged.
+def check_state(algo: Any, state: State) -> None:
+    """Refuse a state that another composition made, or that is damaged.
+
+    A state says which composition made it. One that does not, because it was put together by hand,
+    is taken if it has the form of this composition's.
 
     Args:
-        rules: What shall go on from it: ``domain``, ``meta`` and ``similarity``.
+        algo: What shall go on from it, an `FMRL` or an ensemble.
         state: What was saved.
     """
-    if not bool(namespace(state.phi).all(rules.domain.contains(state.phi))):
-        what = f"the phi of this state lies outside {rules.domain!r}"
+    if state.algo not in ("", own := text_of(algo)):
+        what = f"this state was made by another composition, {state.algo:.500}, not by {own:.500}"
+        fix = "resume with the composition it was made by, or begin a new run at its phi"
+        raise FMRLError(what, fix=fix)
+    if not bool(namespace(state.phi).all(algo.domain.contains(state.phi))):
+        what = f"the phi of this state lies outside {algo.domain!r}"
         raise FMRLError(what, fix="resume with the domain it was made in")
-    middle = rules.domain.middle(state.phi)  # where every rule can begin; phi may be on the edge
-    guess, memory = rules.similarity.init(rules.domain, middle)
-    pairs = {"meta": (rules.meta.init(rules.domain, middle)[1], state.meta)}
-    pairs |= {"similarity": ((guess, memory), (state.guess, state.similarity))}
-    for name, (expected, found) in pairs.items():
-        fits = getattr(getattr(rules, name), "fits", None)
-        if _form(expected) != _form(found) or (fits and not fits(rules.domain, found)):
-            what = f"this state was made by another {name} than {getattr(rules, name)!r}"
-            raise FMRLError(what, fix="resume with the composition it was made by")
-    if not _follows(rules, state, middle):
-        what = "the guess of this state is not one that its memory leads to under "
+    middle = algo.domain.middle(state.phi)  # where every rule can begin; phi may be on the edge
+    fits = _form(algo.init(middle)[1:5]) == _form(state[1:5]) and _sound(state[1:5])
+    if not (fits and _proper(state.guess)):
+        what = f"this state was made by another composition than {own:.500}, or is damaged: its"
+        what += " memories have another form, or numbers that no rule leaves"
         fix = "resume with the composition it was made by, or use an older copy"
-        raise FMRLError(f"{what}{rules.similarity!r}", fix=fix)
+        raise FMRLError(what, fix=fix)
 
 
-def _follows(rules: Any, state: State, middle: Array) -> bool:
-    """Whether the guess is a proper one, and that of the memory where the rule can say."""
-    guess, xp = state.guess, namespace(state.phi)
-    shaped = isinstance(guess, Metric)
-    if not (guess.proper if shaped else bool(xp.all(xp.isfinite(guess) & (guess >= 0)))):
-        return False
-    rule = getattr(rules.similarity, "guess_of", None)
-    try:
-        own = None if rule is None else rule(rules.domain, middle, state.similarity)
-    except (ArithmeticError, ValueError):  # LinAlgError is one
-        return False
-    if own is None:
+def _proper(guess: Any) -> bool:
+    """Whether a guess can be one: finite and not negative."""
+    if isinstance(guess, Metric):
+        return guess.proper
+    xp = namespace(guess)
+    return bool(xp.all(xp.isfinite(guess) & (guess >= 0)))
+
+
+def _sound(memory: Any) -> bool:
+    """Whether there is no NaN in a memory."""
+    if isinstance(memory, tuple):
+        return all(map(_sound, memory))
+    if isinstance(memory, Metric) or not hasattr(memory, "dtype"):
         return True
-    close = 1e-6 if state.phi.dtype == xp.float64 else 1e-3
-    pairs = [(guess, own)]
-    if shaped:  # by what it does to a vector: the same metric can be written in many ways
-        v = xp.cos(xp.cumulative_sum(xp.ones_like(middle), axis=-1))
-        pairs = [(guess.times(v), own.times(v)), (guess.solve(v), own.solve(v))]
-    return all(not anywhere(~(xp.abs(a - b) <= close * xp.max(xp.abs(b)))) for a, b in pairs)
+    xp = namespace(memory)
+    floats = xp.isdtype(memory.dtype, "real floating")
+    return not (floats and bool(xp.any(xp.isnan(memory))))
 
 
 def _form(memory: Any) -> Any:
@@ -179,4 +179,4 @@ def _form(memory: Any) -> Any:
         return tuple(map(_form, memory))
     if isinstance(memory, Metric):
         return {name: tuple(a.shape) for name, a in memory.arrays.items()}
-    return ("array", memory.shape) if hasattr(memory, "shape") else type(memory)
+    return ("array", tuple(memory.shape)) if hasattr(memory, "shape") else type(memory)

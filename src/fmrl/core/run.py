@@ -230,7 +230,12 @@ def _play_mixed(algo: FMRL, state: State, batch: list[Any]) -> Iterator[Any]:
     for number, task in enumerate(batch):
         try:
             game = task.open()
-            played.append(map(one, algo.play(algo.starting(state, game), game)))
+            start = algo.starting(state, game)
+            if isinstance(algo, Ensemble):  # one task: an ensemble has no meta-batches
+                after, rounds = algo.step_solved(start, game, game.hindsight(algo.domain))
+                yield one(rounds), after
+                return
+            played.append(map(one, algo.play(start, game)))
         except FMRLError as error:
             error.task = state.tasks + number
             raise
@@ -256,12 +261,11 @@ def _run_orders(algo, tasks: list[Any], phi, orders: np.ndarray, keep, report) -
         what = f"the tasks need phi of length {every.dim}, but phi has shape {tuple(start.shape)}"
         raise FMRLError(what)
     begun = zeros((orders.shape[0], every.dim), every.X) + start
-    several = isinstance(algo, Ensemble)
-    state = stacked([algo.init(phi) for phi in begun]) if several else algo.init(begun)
+    state = algo.init(begun)
     history = History(algo, state, keep)
     try:
         best, sigma = solve(algo, every, start)
-        play = _orders_in_turn if several else _orders_at_once
+        play = _orders_in_turn if isinstance(algo, Ensemble) else _orders_at_once
         for rounds, after in play(algo, state, every, best, sigma, orders):
             history.append(rounds, after)
             report(rounds.regret.shape[-1])

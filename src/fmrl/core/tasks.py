@@ -265,11 +265,9 @@ class Tasks:
 
     def task(self, place: int) -> Task:
         """One task by itself."""
-        rows = slice(*self.starts[place : place + 2].tolist())
-        m = rows.stop - rows.start
-        weight, rounds = full((m,), 1.0, self.X), full((), float(m), self.X)
-        game = Rounds(self.loss, self.X[rows, ...], self.target[rows, ...], weight, rounds)
-        return Task._opened(game, self.names[place])
+        game = self.stack(np.array([place]))  # its loss and rows as their weights make them
+        alone = {name: getattr(game, name)[0, ...] for name in ("X", "target", "weight", "rounds")}
+        return Task._opened(replace(game, **alone), self.names[place])
 
     def stacks(self, places: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, Rounds]]:
         """The tasks at ``places`` (default: all) as stacked games, and which of ``places`` each

@@ -8,6 +8,7 @@ import ast
 import difflib
 import inspect
 import math
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
 from typing import Any
@@ -30,6 +31,19 @@ class Value:
         taken = home.startswith("fmrl.") and home != cls.__module__
         if not (taken or cls.__name__.startswith("_")):
             VALUES[cls.__name__] = cls
+
+
+def text_of(value: Any) -> str:
+    """A value as it prints, without the addresses of objects that have no text of their own: what
+    a state remembers of the composition that made it.
+
+    Args:
+        value: A composition, or any object.
+
+    >>> text_of(object())
+    '<object object>'
+    """
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
 def parse(text: str, names: dict[str, type] | None = None) -> Any:

@@ -54,15 +54,11 @@ class Observed(SimilarityRule):
         t, met, D, inner = memory
         D, inner = self.rule.update(domain, phi, D, inner, end)
         seen: Any = end.seen
-        memory = (t + 1, met + seen[..., 0], D, inner)
-        return self.guess_of(domain, phi, memory), memory
-
-    def guess_of(self, domain, phi, memory):
-        """D over the root; zeta stands in where nothing was met."""
-        t, met, D, _ = memory
-        xp, known = namespace(met), met > 0
+        t, met = t + 1, met + seen[..., 0]
+        xp, known = namespace(met), met > 0  # zeta stands in where nothing was met
         mean = xp.where(known, met, xp.ones_like(met)) / xp.where(known, t, xp.ones_like(t))
-        return D / xp.where(known, xp.sqrt(mean), self.zeta + xp.zeros_like(met))
+        root = xp.where(known, xp.sqrt(mean), self.zeta + xp.zeros_like(met))
+        return D / root, (t, met, D, inner)
 
 
 @dataclass(frozen=True)
@@ -114,7 +110,3 @@ class MetaSGD(SimilarityRule):
         size = xp.sqrt(second / (1 - self.decay**t)[..., None])
         log = log + self.rate * u / xp.where(size > 0, size, xp.ones_like(size))
         return Diagonal(xp.exp(log)), (t, log, second)
-
-    def guess_of(self, domain, phi, memory):
-        """The steps whose logarithms are remembered."""
-        return Diagonal(namespace(phi).exp(memory[1]))

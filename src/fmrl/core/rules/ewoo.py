@@ -60,12 +60,6 @@ class EWOO(Measured):
         _, guess, memory = self.follow(guess, memory, far[None, ...], end.sigma[None, ...])
         return guess, memory
 
-    def guess_of(self, domain, phi, memory):
-        """The mean under the weights, with the D of this rule."""
-        near, total, most, _ = memory
-        first, (*_, D) = self.init(domain, phi)
-        return self._mean(near, total, most, D, first)
-
     def measure(self, domain, phi, end):
         """B_R(θ_t‖phi_t)."""
         return domain.divergence(end.theta, phi)

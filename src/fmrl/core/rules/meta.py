@@ -74,10 +74,6 @@ class MetaUpdate(Value):
             phi, memory = self.update(domain, phi, memory, end)
         return namespace(phi).stack(before), phi, memory
 
-    def fits(self, domain: Domain, memory: Any) -> bool:
-        """Whether a memory of the right form can be this rule's, where it can tell."""
-        return True
-
     def merged(self, ends: End) -> End | None:
         """One task that moves phi as all of these do, one after another; None if none does.
 

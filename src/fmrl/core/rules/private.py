@@ -136,13 +136,6 @@ class Tree(MetaUpdate):
         nodes = full((*lead, self.tasks.bit_length(), dim), 0.0, phi)
         return phi, (0, nothing, nodes, phi, self.noise * self.reach(domain, phi)[1], keys)
 
-    def fits(self, domain, memory):
-        """Whether the noise is of this budget, and the budget not overspent."""
-        count, _, _, start, scale, _ = memory
-        own = self.noise * self.reach(domain, start)[1]
-        close = namespace(scale).abs(scale - own) <= 1e-3 * own
-        return 0 <= count <= self.tasks and bool(namespace(scale).all(close))
-
     def update(self, domain, phi, memory, end):
         """One more vector into the sum; the node that ends here replaces those that it covers."""
         count, total, nodes, start, scale, keys = memory

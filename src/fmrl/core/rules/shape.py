@@ -91,10 +91,6 @@ class Isotropic(_Learned):
         met: Any = end.seen
         return _ratio(self, guess, memory, far, met[..., 0])
 
-    def guess_of(self, domain, phi, memory):
-        """The root of the ratio."""
-        return namespace(phi).sqrt(memory[1] / memory[2])
-
 
 @dataclass(frozen=True)
 class PerCoordinate(_Learned):
@@ -120,10 +116,6 @@ class PerCoordinate(_Learned):
         far = (end.theta - phi) ** 2 / 2
         steps, memory = _ratio(self, guess.steps, memory, far, end.seen)
         return Diagonal(steps), memory
-
-    def guess_of(self, domain, phi, memory):
-        """The roots of the ratios."""
-        return Diagonal(namespace(phi).sqrt(memory[1] / memory[2]))
 
 
 def _ratio(rule: _Learned, eta: Array, memory: Any, far: Array, met: Array) -> tuple[Array, Any]:
@@ -175,10 +167,6 @@ class FullMatrix(_Learned):
         paid = paid + guess.distance(step) + self.epsilon**2 * fade[..., 0] * trace_of(W, W)
         H, W, roots = geometric_roots(near, steep)
         return Full(H, W), (t, near, steep, cost + paid - 2 * xp.sum(roots, axis=-1))
-
-    def guess_of(self, domain, phi, memory):
-        """The geometric mean."""
-        return Full(*geometric_roots(memory[1], memory[2])[:2])
 
 
 @dataclass(frozen=True)
@@ -232,10 +220,6 @@ class LowRank(SimilarityRule):
         _, basis = eigh(xp.matmul(xp.matrix_transpose(wide), wide))
         directions = xp.matmul(wide, basis[..., 1:])  # eigh's values ascend: the least is given up
         return self._metric(near, steep, directions), (t, near, steep, directions)
-
-    def guess_of(self, domain, phi, memory):
-        """The metric of the sums."""
-        return self._metric(*memory[1:])
 
     def _metric(self, near: Array, steep: Array, directions: Array) -> Spiked:
         xp, y = namespace(near), namespace(near).sqrt(steep)
@@ -307,10 +291,6 @@ class KnownStep(SimilarityRule):
     def update(self, domain, phi, guess, memory, end):
         """The step as it is."""
         return guess, ()
-
-    def guess_of(self, domain, phi, memory):
-        """The step as it was given."""
-        return self.init(domain, phi)[0]
 
     def scan(self, domain, phi, guess, memory, ends):
         """The same step for all tasks."""

@@ -40,12 +40,6 @@ class SimilarityRule(Value):
         """D_{t+1} and memory after a task that started at ``phi`` with ``guess``."""
         raise NotImplementedError
 
-    def guess_of(self, domain: Domain, phi: Array, memory: Any) -> Any:
-        """The guess that goes with a memory, where it follows from it; else None. It is how a state
-        of another rule, or a damaged one, is told from one of this rule's.
-        """
-        return None
-
     def scan(
         self, domain: Domain, phi: Array, guess: Array, memory: Any, ends: End
     ) -> tuple[Any, Any, Any]:
@@ -220,10 +214,6 @@ class Known(Measured):
     def update(self, domain, phi, guess, memory, end):
         """D as it is."""
         return guess, ()
-
-    def guess_of(self, domain, phi, memory):
-        """D as it was given."""
-        return self.init(domain, phi)[0]
 
     def measure(self, domain, phi, end):
         """Nothing: 0."""
