@@ -517,3 +517,20 @@ def test_the_first_stream_is_as_strict_as_the_others():
     stream = fmrl.MetaClassifier().task(classes=np.array([0, 1]))
     with pytest.raises(fmrl.FMRLError, match="not one of the classes"):
         stream.learn([1.0, 2.0], np.array([0, 1]))
+
+
+def test_streams_do_not_shrink_the_guess_they_are_played_with():
+    """A stream ends as far from phi as the guess let it: whole tasks alone say how far they lie."""
+    X, y, task = regression(tasks=20)
+    reg = fmrl.MetaRegressor().fit(X, y, task=task)
+    own = fmrl.MetaRegressor(similarity=fmrl.AverageDeviation(epsilon=0.5)).fit(X, y, task=task)
+    first = float(reg.state_.guess), float(own.state_.guess)
+    for each in (reg, own):
+        for name in np.unique(task):
+            with each.task() as stream:
+                for row, value in zip(X[task == name], y[task == name], strict=True):
+                    stream.learn(row, value)
+    assert float(reg.state_.guess) == first[0] and float(own.state_.guess) != first[1]
+    assert float(own.state_.guess) > 0.5
+    reg.partial_fit(X[:12], y[:12])
+    assert float(reg.state_.guess) != first[0]

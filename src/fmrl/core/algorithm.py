@@ -13,14 +13,14 @@ from fmrl.core.metric import Metric, Relative
 from fmrl.core.rules.meta import End, FollowLeader, MetaUpdate
 from fmrl.core.rules.observe import OBSERVATIONS, terms
 from fmrl.core.rules.private import Tree, refuse_leaks
-from fmrl.core.rules.similarity import Doubling, SimilarityRule
+from fmrl.core.rules.similarity import AverageDeviation, Doubling, SimilarityRule
 from fmrl.core.rules.update import FAL, UpdateRule
 from fmrl.core.rules.within import OMD, Learner, Play, play, ran_away
 from fmrl.core.samples import Samples, identify
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Game
 from fmrl.core.values import Value, shortcut, text_of
-from fmrl.errors import FMRLError
+from fmrl.errors import FMRLError, warn
 
 # What a composition asks of each ingredient, and an example of one.
 NEEDS = {
@@ -146,6 +146,11 @@ class FMRL(Value):
         if self.lipschitz is not None and not 0 < self.lipschitz < math.inf:
             raise FMRLError(f"lipschitz must be positive and finite, not {self.lipschitz}")
         refuse_leaks(self)
+        rule = self.similarity
+        if isinstance(rule, AverageDeviation) and not (rule.epsilon or self.exact):
+            what = f"{rule!r} measures how far tasks end from phi, and those of {self.update!r} end"
+            what += " only as far as its own guess lets them: it shrinks with every task; "
+            warn(what + "give AverageDeviation(epsilon=…), the least guess, or Doubling")
 
     def init(self, phi: Array) -> State:
         """The state before the first task.

@@ -12,6 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import _check_feature_names_in
 
 from fmrl.core.rules.meta import End
+from fmrl.core.rules.similarity import AverageDeviation
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, refuse_other_names, warn
 from fmrl.estimators import store
@@ -296,6 +297,11 @@ class Meta(TasksSeen):
             if not known:
                 own = state if end.side is None else state._replace(phi=task.phi)
                 state = self._history.algo.advance(own, end)
+                rule = self._history.algo.similarity
+                if isinstance(rule, AverageDeviation) and not rule.epsilon:
+                    # A stream's last action lies as far from phi as the guess let it, and would
+                    # shrink the guess for ever: whole tasks alone move it.
+                    state = state._replace(guess=own.guess, similarity=own.similarity)
             streams = self.streams_.with_task(task.rounds, task.loss, task._bracket())
             if not named:
                 self._ended(task)

@@ -28,6 +28,9 @@ class Domain(Value, ABC):
     """
 
     norm: str = "l2"
+    # Whether a mirror step from where another ended is one step along the sum of their gradients.
+    # Eager mirror descent then adds up gradients, and no mass that underflows is lost.
+    additive: bool = False
 
     def divergence(self, theta: Array, phi: Array) -> Array:
         """B_R(theta‖phi), shape [...]; here ½‖theta − phi‖²."""

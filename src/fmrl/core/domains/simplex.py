@@ -32,6 +32,12 @@ class Simplex(Domain):
         if not 0 <= self.floor < 1:
             raise FMRLError(f"Simplex floor must lie in [0, 1/d), not {self.floor}")
 
+    @property
+    def additive(self) -> bool:  # type: ignore[override]
+        """Whether no floor lifts what a step has made small, so that logarithms just add up."""
+        mine = type(self).argmin is Simplex.argmin and type(self).project is Simplex.project
+        return mine and self.floor == 0
+
     def _room(self, dim: int) -> float:
         """The mass left after every coordinate has its floor."""
         room = 1.0 - self.floor * dim

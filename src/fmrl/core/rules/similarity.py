@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fmrl.core.arrays import Array, certain, full, namespace, norm, stacked
+from fmrl.core.arrays import Array, anywhere, certain, full, namespace, norm, stacked
 from fmrl.core.domains import Domain
 from fmrl.core.rules.meta import End, running
 from fmrl.core.values import Value
@@ -227,21 +227,41 @@ class Known(Measured):
 @dataclass(frozen=True)
 class AverageDeviation(Measured):
     """The remark after the first theorem, made causal:
-    D_{t+1}² = Σ_{s≤t} sigma_s·B_R(θ_s‖phi_s) / sigma_{1:t}.
+    D_{t+1}² = epsilon² + Σ_{s≤t} sigma_s·B_R(θ_s‖phi_s) / sigma_{1:t}.
 
-    This D minimises Σ sigma_s·(B_R(θ_s‖phi_s)/D + D), the regret bound summed over the tasks
-    seen. Under FollowLeader it exceeds the deviation D̄ from the final mean only by the
-    meta-regret, which is O(log T / T).
+    With epsilon = 0 this D minimises Σ sigma_s·(B_R(θ_s‖phi_s)/D + D), the regret bound summed
+    over the tasks seen. Under FollowLeader it exceeds the deviation D̄ from the final mean only by
+    the meta-regret, which is O(log T / T).
+
+    The remark speaks of optima, so of `FAL`. The last action (`FLIOnline`) or the mean action
+    (`FLIBatch`) of a task lies only as far from phi as the step D/(G·√m) took it: D is then
+    measured by itself, and without epsilon it shrinks with every task, about like T^(−1/2), and
+    never grows back. Give epsilon there, which has the part that it has in Algorithm 2; `FMRL`
+    warns of a composition without.
 
     Args:
-        first: D_1; by default the reach of the domain.
+        first: D_1, in units of √divergence; by default the reach of the domain. It stands until a
+            task ends further than rounding from phi.
+        epsilon: What D does not fall below, in units of √divergence; 0 for update vectors that are
+            optima.
+
+    >>> import numpy as np
+    >>> from fmrl.core.domains import Ball
+    >>> rule, phi, theta = AverageDeviation(epsilon=0.4), np.zeros(1), np.array([0.3 * 2**0.5])
+    >>> guess, memory = rule.init(Ball(1.0), phi)
+    >>> end = End(theta, theta, np.array(2.0))
+    >>> round(float(rule.update(Ball(1.0), phi, guess, memory, end)[0]), 6)
+    0.5
     """
 
     first: float | None = None
+    epsilon: float = 0.0
 
     def __post_init__(self):
         if self.first is not None:
             positive("first", self.first)
+        if self.epsilon != 0:
+            positive("epsilon", self.epsilon)
 
     def init(self, domain, phi):
         """The reach of the domain (or ``first``), and empty sums."""
@@ -250,8 +270,11 @@ class AverageDeviation(Measured):
 
     def update(self, domain, phi, guess, memory, end):
         """The root of the weighted mean deviation; the guess stands until something deviates."""
-        total = memory[0] + end.sigma
-        spread = memory[1] + end.sigma * self.measure(domain, phi, end)
+        total, far = memory[0] + end.sigma, self.measure(domain, phi, end)
+        begun = (memory[1] > 0) | (far > rounding(guess))
+        if not certain(begun):
+            far = namespace(guess).where(begun, far, 0.0)
+        spread = memory[1] + end.sigma * far
         return self._root(guess, total, spread), (total, spread)
 
     def measure(self, domain, phi, end):
@@ -268,6 +291,12 @@ class AverageDeviation(Measured):
 
     def follow(self, guess, memory, measured, sigma):
         """The roots of growing sums."""
+        if anywhere(
+            memory[1] == 0
+        ):  # a task ends at phi up to rounding: it does not begin the mean
+            xp, far = namespace(guess), measured > rounding(guess)
+            begun = xp.cumulative_sum(xp.astype(far, measured.dtype), axis=0) > 0
+            measured = xp.where(begun | (memory[1] > 0), measured, xp.zeros_like(measured))
         total = running(memory[0], sigma)[1:, ...]
         spread = running(memory[1], sigma * measured)[1:, ...]
         after = self._root(guess, total, spread)
@@ -278,7 +307,18 @@ class AverageDeviation(Measured):
         # D = 0 would mean eta = 0, a step from which no update vector ever deviates again.
         known = spread > 0
         if certain(known):
-            return np.asarray(np.sqrt(spread / total))
+            return np.asarray(np.sqrt(spread / total + self.epsilon**2))
         xp = namespace(guess)
         mean = spread / xp.where(known, total, 1.0)
-        return xp.where(known, xp.sqrt(mean), guess)
+        return xp.where(known, xp.sqrt(mean + self.epsilon**2), guess)
+
+
+def rounding(guess: Array) -> Array:
+    """B_R up to which a task that was guessed at D_1 ends where it started: (1e-12·D_1)², which is
+    what a solver leaves; [...].
+
+    Args:
+        guess: D_1, [...].
+    """
+    eps = float(namespace(guess).finfo(guess.dtype).eps)
+    return (guess * max(1e-12, 16 * eps)) ** 2

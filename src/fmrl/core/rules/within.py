@@ -95,10 +95,16 @@ def _by_products(domain: Ball, game: Samples) -> bool:
 class OGD(Learner):
     """Eager mirror descent: a projected gradient step from the last action, as in the authors'
     released code.
+
+    On ``Simplex()`` nothing is projected but by normalising, and eager descent is lazy descent: it
+    adds up gradients, which are differences of logarithms, so that a mass below the smallest number
+    comes back when its expert does well again.
     """
 
     def actions(self, game, domain, phi, eta):
         """One mirror step from the last action along the last gradient."""
+        if domain.additive:
+            yield from OMD().actions(game, domain, phi, eta)
         theta = phi
         while True:
             gradient = yield theta

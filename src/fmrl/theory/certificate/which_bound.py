@@ -16,7 +16,7 @@ from fmrl.core.rules.meta import AdaptiveOGD, End, FollowLeader
 from fmrl.core.rules.moving import Conditional, Discounted, Mixture, Restart, Window
 from fmrl.core.rules.private import Tree
 from fmrl.core.rules.shape import FullMatrix, Isotropic, PerCoordinate
-from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known
+from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known, rounding
 from fmrl.core.rules.update import FAL, FLIBatch, FLIOnline
 from fmrl.core.rules.within import FTRL
 from fmrl.errors import FMRLError
@@ -168,8 +168,20 @@ def _known_similarity(facts: Facts, optima: Spread, updates: Spread, growth) -> 
 
 def _average_deviation(facts: Facts, optima: Spread, updates: Spread, growth) -> Found:
     given = {"deviation": optima.deviation, "C": optima.C}
-    bound = library.adaptive(facts.sigma, facts.divergence, float(facts.guess[0]), **given)
-    return [bound.given(*_geometry(optima))], []
+    bound = library.adaptive(facts.sigma, *_measured(facts), **given)
+    return [_with_epsilon(bound, facts).given(*_geometry(optima))], []
+
+
+def _measured(facts: Facts) -> tuple[np.ndarray, float]:
+    """Deviations as `AverageDeviation` counts them, and its first guess."""
+    near = facts.divergence <= rounding(facts.guess[:1])
+    return np.where(near, 0.0, facts.divergence), float(facts.guess[0])
+
+
+def _with_epsilon(bound: Bound, facts: Facts) -> Bound:
+    """D_t is at most epsilon more than the root of the mean, and never less."""
+    epsilon = facts.algo.similarity.epsilon  # type: ignore[attr-defined]
+    return bound.plus("epsilon", epsilon * float(facts.sigma.mean())) if epsilon else bound
 
 
 def _exact(facts: Facts, optima: Spread, updates: Spread, growth) -> Found:
@@ -258,8 +270,9 @@ def _guessed(facts: Facts, summed: Bound) -> Bound:
     rule = facts.algo.similarity
     if type(rule) is Known:
         return library.with_guess(summed, facts.sigma, rule.D).given(_of_optima(facts))
-    found = library.with_guess(summed, facts.sigma, float(facts.guess[0]), facts.divergence)
-    return found.given(_of_optima(facts))
+    far, first = _measured(facts)
+    found = library.with_guess(summed, facts.sigma, first, far)
+    return _with_epsilon(found, facts).given(_of_optima(facts))
 
 
 def _discounted(facts: Facts, optima: Spread) -> Found:
