@@ -84,17 +84,25 @@ def draw(seed: int) -> Instance:
     kind = list(domains)[rng.integers(0, len(domains))]
     if rng.random() < 0.4:
         kind = (fmrl.Ball, fmrl.Ball, fmrl.Simplex)[rng.integers(0, 3)]
-    features, long = int(rng.choice([1, 2, 2, 3, 4])), rng.random() < 0.012
+    features, long = int(rng.choice([1, 2, 2, 3, 4])), rng.random() < 0.02
     cheap = long or rng.random() < 0.4  # linear losses have a closed form; others need a solver
     chosen = list(losses)[rng.integers(0, len(losses))]
     loss = losses[fmrl.Linear if cheap else chosen](rng)
     dtype = np.float32 if rng.random() < (0.4 if long else 0.06) else np.float64
-    many = not long and rng.random() < 0.12  # an ensemble, which a few tasks say nothing about
+    many = not long and rng.random() < 0.1  # an ensemble, which a few tasks say nothing about
     if long:
-        kind, features = (fmrl.Simplex if rng.random() < 0.6 else kind), max(2, features)
+        kind, features = (fmrl.Simplex if rng.random() < 0.8 else kind), max(2, features)
     dim = features * loss.outputs
     domain = domains[kind](rng, dim)
-    counts = [3, 4, 6, 10] if many else [1, 2, 3, 3, 4, 6, 10] if cheap else [1, 2, 2, 3, 4]
+    counts = (
+        [4, 8, 16]
+        if many and cheap
+        else [3, 4]
+        if many
+        else [1, 2, 3, 3, 4, 6, 10]
+        if cheap
+        else [1, 2, 2, 3, 4]
+    )
     count = int(rng.choice(counts))
     far = float(domain.diameter(dim))
     far = far if np.isfinite(far) else 1.0
@@ -121,6 +129,8 @@ def draw(seed: int) -> Instance:
     members = algo.members if isinstance(algo, Ensemble) else (algo,)
     lies |= _lies(domain, *(m.within for m in members))
     phi = _start(rng, domain, dim, dtype)
+    if many and rng.random() < 0.7:  # members a little apart say where they start
+        phi = None
     if phi is None and not rows:
         phi = domain.middle(np.zeros(dim))
     keep = str(rng.choice(["all"] * (30 if many else 6) + ["vectors", "scalars", "totals"]))

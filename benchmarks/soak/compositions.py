@@ -65,7 +65,7 @@ def _box(rng: Rng, dim: int, kind: Any = fmrl.Box, **extra: Any) -> Any:
 
 
 def _simplex(rng: Rng, dim: int) -> Any:
-    return fmrl.Simplex(float(rng.choice([0.0, 0.0, 1e-12, rng.uniform(0.02, 0.9) / dim])))
+    return fmrl.Simplex(float(rng.choice([0.0, 0.0, 0.0, 1e-12, rng.uniform(0.02, 0.9) / dim])))
 
 
 DOMAINS: dict[type, Callable[[Rng, int], Any]] = {
@@ -212,10 +212,12 @@ def _hedge(rng: Rng, s: Setting) -> Any:
         rules = [fmrl.Known(float(guess + k * ulp)) for k in range(len(kinds))]
         if rng.random() < 0.4:
             rules = [like.similarity] * len(kinds)
-        members = [
-            fmrl.FMRL(like.domain, like.within, like.update, METAS[some[i]](rng, s), rule)
-            for i, rule in zip(kinds, rules, strict=True)
-        ]
+        metas = [METAS[some[i]](rng, s) for i in kinds]
+        if rng.random() < 0.5:  # one that stays where the others begin, but for an ulp
+            middle = s.domain.middle(np.zeros(s.dim))
+            metas[0] = fmrl.Fixed(np.nextafter(middle, rng.choice([-9.0, 9.0], s.dim)))
+        same = like.domain, like.within, like.update
+        members = [fmrl.FMRL(*same, meta, rule) for meta, rule in zip(metas, rules, strict=True)]
     return fmrl.Hedge(members, float(10 ** rng.uniform(-2, 1)) if rng.random() < 0.2 else None)
 
 
@@ -264,6 +266,8 @@ def composition(rng: Rng, s: Setting, member: bool = False) -> Any:
         rng, SIMILARITIES, fmrl.Doubling, fmrl.Known, fmrl.AverageDeviation, fmrl.Doubling
     )
     within = _favoured(rng, LEARNERS, fmrl.OMD, fmrl.OGD, fmrl.FTRL)
+    if s.rounds and rng.random() < 0.7:
+        similar, within = fmrl.Known, (fmrl.OMD, fmrl.OGD, fmrl.FTRL)[rng.integers(0, 3)]
     if within is fmrl.FTRL and s.expensive and rng.random() < 0.8:
         within = fmrl.OGD
     meta = _favoured(rng, METAS, fmrl.FollowLeader)

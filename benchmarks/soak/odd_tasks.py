@@ -38,7 +38,7 @@ def rows(rng: np.random.Generator, kind: str, m: int, f: int, centre: np.ndarray
     elif kind == "signs":
         X = rng.choice([-1.0, 1.0], (m, f))
     elif kind == "turn":  # one unit vector, from some round on another one
-        turn = int(m * rng.choice([0.1, 0.15, 0.25, 0.4, 0.5]))
+        turn = int(m * rng.uniform(0.1, 0.5))
         X = np.eye(f)[np.where(np.arange(m) < turn, 0, f - 1)]
     elif kind == "ulp":
         X = np.nextafter(np.repeat(X[:1], m, axis=0), rng.choice([-9.0, 9.0], (m, f)))
@@ -143,7 +143,7 @@ def others(rng: np.random.Generator, tasks: list[Any]) -> list[Any]:
     """Tasks of the same form that were never played."""
     made = []
     for task in tasks:
-        X = np.asarray(task.X) * rng.choice([0.1, 3.0]) + 0
+        X = np.asarray(task.X) * rng.choice([0.1, 3.0]) + (not np.any(task.X))
         target = np.asarray(task.open().target)
         plain = isinstance(task.loss, fmrl.Squared)
         y = target[:, 0] if plain else np.argmax(target, axis=1)

@@ -272,7 +272,9 @@ def judge(rng, it, history, order, tasks, certificate, foreign) -> list[Wrong]:
         low = bound.total + 1e3 * eps * abs(bound.total) + room < measured
         if (low and not excused) or np.isnan(bound.total):
             what = f"{bound.total} < {measured}, room {room}"
-            found.append(Wrong("bound", f"{bound.name}, {kind}", what))
+            where = "tasks that were not played" if foreign else kind
+            where = "costs below 1e-150" if measured < 1e-150 else where
+            found.append(Wrong("bound", f"{bound.name}, {where}", what))
     return found
 
 
