@@ -84,11 +84,11 @@ def draw(seed: int) -> Instance:
     kind = list(domains)[rng.integers(0, len(domains))]
     if rng.random() < 0.4:
         kind = (fmrl.Ball, fmrl.Ball, fmrl.Simplex)[rng.integers(0, 3)]
-    features, long = int(rng.choice([1, 2, 2, 3, 4])), rng.random() < 0.02
+    features, long = int(rng.choice([1, 2, 2, 3, 4])), rng.random() < 0.03
     cheap = long or rng.random() < 0.4  # linear losses have a closed form; others need a solver
     chosen = list(losses)[rng.integers(0, len(losses))]
     loss = losses[fmrl.Linear if cheap else chosen](rng)
-    dtype = np.float32 if rng.random() < (0.4 if long else 0.06) else np.float64
+    dtype = np.float32 if rng.random() < (0.5 if long else 0.06) else np.float64
     many = not long and rng.random() < 0.1  # an ensemble, which a few tasks say nothing about
     if long:
         kind, features = (fmrl.Simplex if rng.random() < 0.8 else kind), max(2, features)
@@ -129,7 +129,7 @@ def draw(seed: int) -> Instance:
     members = algo.members if isinstance(algo, Ensemble) else (algo,)
     lies |= _lies(domain, *(m.within for m in members))
     phi = _start(rng, domain, dim, dtype)
-    if many and rng.random() < 0.7:  # members a little apart say where they start
+    if (many or long) and rng.random() < 0.7:
         phi = None
     if phi is None and not rows:
         phi = domain.middle(np.zeros(dim))

@@ -65,7 +65,9 @@ def _box(rng: Rng, dim: int, kind: Any = fmrl.Box, **extra: Any) -> Any:
 
 
 def _simplex(rng: Rng, dim: int) -> Any:
-    return fmrl.Simplex(float(rng.choice([0.0, 0.0, 0.0, 1e-12, rng.uniform(0.02, 0.9) / dim])))
+    return fmrl.Simplex(
+        float(rng.choice([0.0, 0.0, 0.0, 0.0, 1e-12, rng.uniform(0.02, 0.9) / dim]))
+    )
 
 
 DOMAINS: dict[type, Callable[[Rng, int], Any]] = {

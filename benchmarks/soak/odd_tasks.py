@@ -38,7 +38,7 @@ def rows(rng: np.random.Generator, kind: str, m: int, f: int, centre: np.ndarray
     elif kind == "signs":
         X = rng.choice([-1.0, 1.0], (m, f))
     elif kind == "turn":  # one unit vector, from some round on another one
-        turn = int(m * rng.uniform(0.1, 0.5))
+        turn = int(m * rng.uniform(0.05, 0.4))
         X = np.eye(f)[np.where(np.arange(m) < turn, 0, f - 1)]
     elif kind == "ulp":
         X = np.nextafter(np.repeat(X[:1], m, axis=0), rng.choice([-9.0, 9.0], (m, f)))

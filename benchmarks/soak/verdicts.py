@@ -220,25 +220,47 @@ def certificates(rng: np.random.Generator, it: Any, history: Any) -> tuple[list[
     return found, reached
 
 
-def judge(rng, it, history, order, tasks, certificate, foreign) -> list[Wrong]:
-    """One certificate against what is true of the tasks that were played."""
-    pick = _column(order)
-    found, domain, many = [], it.algo.domain, isinstance(it.algo, Ensemble)
-    false, own_constants = set(it.lies), True
-    lipschitz, kind = pick(history.lipschitz), _kind(it)
+def judge(
+    rng: np.random.Generator, it: Any, history: Any, order: int | None, tasks: list[Any],
+    certificate: Any, foreign: bool,
+) -> list[Wrong]:  # fmt: skip
+    """One certificate against what is true of the tasks that were played.
+
+    Args:
+        rng: Random numbers.
+        it: The instance.
+        history: Of its run.
+        order: Which order of the history.
+        tasks: As they were played in it.
+        certificate: What is judged.
+        foreign: Whether it was given other tasks than these.
+    """
+    false, own_constants = false_conditions(rng, it, history, order, tasks)
+    found = checked_wrongly(it, certificate, false, own_constants)
+    checked = {condition(a.name) for a in certificate.assumptions if a.status == "checked"}
+    if foreign and checked & {"convex", "lipschitz"}:
+        found.append(Wrong("checked", "on tasks that were not played", f"keep={history.keep}"))
+    return found + too_low(it, history, order, certificate, false, foreign)
+
+
+def false_conditions(
+    rng: np.random.Generator, it: Any, history: Any, order: int | None, tasks: list[Any]
+) -> tuple[set[str], bool]:
+    """Conditions of theorems that a run broke, and whether G_t of its tasks themselves are true."""
+    column, domain, false, own_constants = _column(order), it.algo.domain, set(it.lies), True
+    many = isinstance(it.algo, Ensemble)
     rows = [t for t, task in enumerate(tasks) if isinstance(task, fmrl.Task)]
     for t in rng.permutation(rows)[:3] if rows else ():
         problem = Problem(tasks[t])
         like = np.asarray(domain.middle(np.zeros(problem.loss.outputs * problem.X.shape[1])))
         steepest = truths.steepest(rng, problem, domain, like) / (1 + 64 * problem.eps)
-        if not many and steepest > lipschitz[t]:
+        if not many and steepest > column(history.lipschitz)[t]:
             false.add("lipschitz")
             own_constants &= steepest <= float(tasks[t].open().lipschitz(domain))
         if not truths.convex(rng, problem, domain, like):
             false.add("convex")
-    like = np.asarray(history.state.phi, float)
-    like = like if order is None else like[order]
-    if not truths.strongly_convex(rng, domain, like):
+    last = np.asarray(history.state.phi, float)
+    if not truths.strongly_convex(rng, domain, last if order is None else last[order]):
         false.add("domain")
     members = it.algo.members if many else (it.algo,)
     if any(type(m.within) not in LEARNERS for m in members):
@@ -247,21 +269,39 @@ def judge(rng, it, history, order, tasks, certificate, foreign) -> list[Wrong]:
         optima = np.asarray(history.optimum)
         if not truths.inside(domain, optima if order is None else optima[order]):
             false.add("inside")
+    return false, own_constants
+
+
+def checked_wrongly(it: Any, certificate: Any, false: set[str], own_constants: bool) -> list[Wrong]:
+    """Assumptions that are called checked and are false."""
     stated = {a.name: a for a in certificate.assumptions}
     for bound in certificate.bounds:
         stated |= {f"{a.name} ({bound.name})": a for a in bound.assumptions}
+    found = {}
     for a in stated.values():
-        if a.status == "checked" and condition(a.name) in false:
-            if own_constants and "true G_t" in a.detail:
-                continue  # the bound was made with the tasks' own constants
-            found.append(Wrong("checked", f"{a.name}, {kind}", f"{a}; false: {sorted(false)}"))
-    if foreign and any(
-        a.status == "checked" and condition(a.name) in ("convex", "lipschitz")
-        for a in stated.values()
-    ):
-        found.append(Wrong("checked", "on tasks that were not played", f"keep={history.keep}"))
+        # A bound may have been made with the tasks' own constants, whatever the run was given.
+        own = own_constants and "true G_t" in a.detail
+        if a.status == "checked" and condition(a.name) in false and not own:
+            what = f"{a}; false: {sorted(false)}"
+            found[a.name] = Wrong("checked", f"{a.name}, {_kind(it)}", what)
+    return list(found.values())
+
+
+def too_low(
+    it: Any, history: Any, order: int | None, certificate: Any, false: set[str], foreign: bool
+) -> list[Wrong]:
+    """Bounds below the measured regret whose false conditions are not called assumed or false."""
+    column, found, kind = _column(order), [], _kind(it)
     measured, room = certificate.interval[1], rounding(it, history, order)
     eps = float(np.finfo(np.asarray(history.state.phi).dtype).eps)
+    if not isinstance(it.algo, Ensemble) and not false:  # of every task by itself
+        regret = column(history.regret)
+        each = column(np.broadcast_to(history.bound, np.shape(history.regret)))
+        over = np.isnan(each) | (regret > each * (1 + 1e3 * eps) + room * len(regret))
+        if over.any():
+            t = int(np.argmax(over))
+            what = f"task {t}: {each[t]} < {regret[t]}"
+            found.append(Wrong("bound", f"history.bound, {kind}", what))
     for bound in certificate.bounds:
         if "privacy" in bound.terms:  # it may fail in one run of a hundred
             continue
