@@ -240,13 +240,15 @@ def test_columns_that_are_left_out():
 def test_dates_among_the_features():
     for day in (
         ["2024-01-01", "2024-01-02"] * 2,
-        ["1/2/2024", "3/4/2024"] * 2,
-        [datetime.date(2024, 1, 1)] * 4,
+        [datetime.date(2024, 1, 1), datetime.date(2024, 1, 2)] * 2,
     ):
         frame = pl.DataFrame(BASE | {"day": day})
-        with pytest.raises(TableError, match=r"column 'day' holds dates.*name it in order="):
-            tasks(frame)
-        assert len(tasks(frame, order="day")) == 2
+        assert tasks(frame)[0].X.tolist() == [[1.0, -1.0], [2.0, 1.0]]
+        assert [t.X.shape[1] for t in tasks(frame, order="day")] == [1, 1]
+    odd = pl.DataFrame(BASE | {"day": ["1/2/2024", "3/4/2024"] * 2})
+    with pytest.raises(TableError, match=r"column 'day' holds dates as text.*2024-12-31"):
+        tasks(odd)
+    assert len(tasks(odd, order="day")) == 2
 
 
 def test_an_unsorted_table_of_classes_names_the_cause():

@@ -94,6 +94,6 @@ def test_what_cannot_be_used_or_stored_is_named(tmp_path):
 def test_a_file_names_no_class_of_another_library():
     for module, name in (("os", "system"), ("sklearn.utils", "Bunch"), ("sklearn.base", "clone")):
         with pytest.raises(ValueError, match="not an estimator"):
-            rebuild({"class": [module, name], "state": {"dict": []}}, {})
+            rebuild({"class": [module, name, {"dict": []}]}, {})
         with pytest.raises(ValueError, match="not a score"):
             rebuild({"score": [module, name]}, {})

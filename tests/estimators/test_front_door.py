@@ -567,7 +567,7 @@ def test_free_text_is_not_called_an_id():
 def test_two_columns_as_task_are_named():
     X, y, task = table("regression")
     frame = pd.DataFrame(X, columns=list("wxyz")).assign(school=task // 2, room=task)
-    with pytest.raises(fmrl.FMRLError, match="task= names 2 columns of X; join them into one"):
+    with pytest.raises(fmrl.FMRLError, match=r"task has 2 ids but .* the name of one column"):
         new("regression").fit(frame, y, task=["school", "room"])
 
 

@@ -38,8 +38,7 @@ from fmrl.files import atomic, from_json
 from fmrl.tables.encoder import Encoder
 from fmrl.tables.features import Expanded, describe, rebuild
 
-FORMAT = 4
-READS = (3, 4)  # in 3 the names of tasks were part of the header
+FORMAT = 5
 
 
 def save(estimator: Any, path: str | os.PathLike) -> Path:
@@ -127,9 +126,9 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise FMRLError(f"there is no file {path}") from None
     except (*WRONG, SafetensorError, OSError, MemoryError):
         raise _damaged(path) from None
-    if version not in READS:
+    if version != FORMAT:
         raise FMRLError(
-            f"{path} has format {version}, this version reads {' and '.join(map(str, READS))}",
+            f"{path} has format {version}, this version reads {FORMAT}",
             fix="use the version that wrote it",
         )
     if digest != _digest(_text(layout), arrays):
@@ -299,9 +298,8 @@ def _rebuild(layout: dict[str, Any], arrays: dict[str, np.ndarray], kind: type) 
         wide, tuple(group), rule, *known, common, Environment(**layout["environment"])
     )
     named = arrays.get("tasks.names")
-    names = layout.get("tasks") if named is None else array_to_names(named)
-    if names:
-        est._rows.add(_tasks(est._loss(), names, "tasks", arrays))
+    if named is not None:
+        est._rows.add(_tasks(est._loss(), array_to_names(named), "tasks", arrays))
     *totals, regret = layout["streams"]
     est.streams_ = Streams(*totals, tuple(regret))
     called = layout.get("pilot") or [None] * (1 + layout["fresh"])

@@ -146,7 +146,7 @@ class Options:
     def policy(self) -> Policy:
         """How columns become numbers."""
         given = (self.categorical, self.missing, self.unknown, self.scale, self.levels)
-        return Policy(*given, dates="number")
+        return Policy(*given)
 
     def estimator(self) -> dict[str, Any]:
         """Arguments of the estimator."""

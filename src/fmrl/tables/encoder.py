@@ -13,7 +13,6 @@ from fmrl.errors import TableError, warn
 from fmrl.files import from_json
 from fmrl.tables.any_table import clean, is_complete, is_missing
 from fmrl.tables.kinds import (
-    DATE_FIX,
     TEXT,
     as_number,
     dates_as_text,
@@ -27,8 +26,6 @@ _CHOICES = {
     "missing": ("error", "indicator", "mean", "impute", "drop"),
     "unknown": ("zero", "error"),
     "scale": ("none", "standard", "range"),
-    "dates": ("error", "number"),
-    "many": ("error", "frequent"),
 }
 _MOMENTS = ("mean", "std", "min", "max")
 _CONSTANT = 1e-12  # relative: values closer than this differ by rounding
@@ -56,13 +53,12 @@ class Policy:
         unknown: A level that no training task had: 'zero' (none of its columns is 1) or 'error'.
         scale: 'none', 'standard' for (x - mean) / deviation, or 'range' for
             (x - min) / (max - min); always of the training tasks.
-        levels: The most levels a text column may have.
-        dates: Dates and times, also as text with the year first: 'error', or 'number': days, always
-            scaled ('standard' where scale is 'none'), because a day since 1970 is no unit of
-            anybody's.
-        many: A text column with more than ``levels``: 'frequent' keeps the most frequent ones, and
-            the others are as one that no training task had; a column whose texts nearly all differ
-            names rows and is left out; both with a warning. 'error' refuses more than ``levels``.
+        levels: Of how many levels of a text column the most frequent count; the others are as one
+            that no training task had.
+
+    Dates and times, also as text with the year first, are days, always scaled ('standard' where
+    scale is 'none'), because a day since 1970 is no unit of anybody's. A column whose texts nearly
+    all differ names or describes rows, and is left out with a warning.
     """
 
     categorical: str = "onehot"
@@ -70,8 +66,6 @@ class Policy:
     unknown: str = "zero"
     scale: str = "none"
     levels: int = 256
-    dates: str = "error"
-    many: str = "frequent"
 
     def __post_init__(self):
         one_of(_CHOICES, vars(self))
@@ -287,10 +281,6 @@ def fit_encoder(
     if policy.categorical == "error" and (bad := [f for f in features if kinds[f] == "category"]):
         fix = "use policy=Policy(categorical='onehot'), or leave it out of features"
         raise TableError(f"column {bad[0]!r} holds text", fix=fix)
-    times = [f for f in features if kinds[f] not in ("number", "category")]
-    if policy.dates == "error" and times:
-        what = f"column {times[0]!r} holds dates or times ({schema[times[0]]})"
-        raise TableError(what, fix=DATE_FIX)
     learned = rows.filter(is_complete(features, schema)) if policy.missing == "drop" else rows
     stats: list[dict[str, pl.Expr]] = []
     for f in features:
@@ -311,13 +301,13 @@ def fit_encoder(
         mine = {name: got[f"{name}{i}"] for name in stats[i]}
         if mine["missing"] == got["rows"]:
             raise _no_value(f)
-        if kinds[f] == "category" and dates_as_text(f, mine["levels"], policy.dates != "error"):
+        if kinds[f] == "category" and dates_as_text(f, mine["levels"]):
             days = as_number(pl.col(f), pl.String)
             asked = learned.select(missing=days.null_count(), **_moments(days))
             mine |= asked.collect(engine="streaming").row(0, named=True)
             kinds[f], held[f] = "date", "Date as text"
         if kinds[f] == "category":
-            levels = levels_of(f, mine["levels"], policy, learned, got["rows"])
+            levels = levels_of(f, mine["levels"], policy.levels, learned, got["rows"])
             fitted: dict[str, Any] = {"levels": levels}
         else:
             standard = policy.scale == "none" and kinds[f] != "number"

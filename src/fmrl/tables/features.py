@@ -7,6 +7,7 @@ and arrays: only classes of scikit-learn's public packages are made anew on read
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
@@ -85,8 +86,74 @@ def add_features(encoder: Encoder, features: Any, rows: np.ndarray, y: Any) -> E
     return Expanded(encoder.columns, encoder.policy, encoder.task, fitted)
 
 
+def _estimator(module: str, name: str, state: dict[str, Any]) -> Any:
+    """An estimator of scikit-learn with its state."""
+    known = module.startswith("sklearn.") and module.split(".")[1] in PACKAGES
+    try:
+        kind = getattr(import_module(module), name) if known else None
+    except ImportError:
+        raise ValueError(f"this version of scikit-learn has no {module}") from None
+    if not (isinstance(kind, type) and issubclass(kind, BaseEstimator)):
+        raise ValueError(f"{module}.{name} is not an estimator of scikit-learn")
+    made = kind.__new__(kind)
+    made.__setstate__(state)
+    return made
+
+
+def _score(module: str, name: str) -> Any:
+    """A function that scores columns, of scikit-learn."""
+    found = getattr(import_module(module), name, None) if module.startswith(SCORES) else None
+    if not (isinstance(found, FunctionType) and found.__module__ == module):
+        raise ValueError(f"{module}.{name} is not a score of scikit-learn")
+    return found
+
+
+def _texts(*values: Any) -> np.ndarray:
+    """An array of texts or other objects, which may also be arrays of one length."""
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "UO" and value.ndim == 1
+
+
+def _is_type(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, np.generic)
+
+
+# What a file may hold: which values are of a kind, their parts, and the value of such parts.
+_STORED: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Any], Callable[..., Any]]] = {
+    "list": (lambda v: isinstance(v, list), list, lambda *v: list(v)),
+    "tuple": (lambda v: isinstance(v, tuple), list, lambda *v: v),
+    "set": (lambda v: isinstance(v, set), list, lambda *v: set(v)),
+    "dict": (lambda v: isinstance(v, dict), dict.items, lambda *v: dict(v)),
+    "texts": (_is_texts, np.ndarray.tolist, _texts),
+    "dtype": (lambda v: isinstance(v, np.dtype), lambda v: [v.str], np.dtype),
+    "type": (_is_type, lambda v: [np.dtype(v).str], lambda v: np.dtype(v).type),
+    "slice": (lambda v: isinstance(v, slice), lambda v: [v.start, v.stop, v.step], slice),
+    "spline": (lambda v: isinstance(v, BSpline), lambda v: [v.t, v.c, v.k, v.extrapolate], BSpline),
+    "score": (
+        lambda v: isinstance(v, FunctionType) and v.__module__.startswith(SCORES),
+        lambda v: [v.__module__, v.__name__],
+        _score,
+    ),
+    "class": (
+        lambda v: isinstance(v, BaseEstimator) and type(v).__module__.startswith("sklearn."),
+        lambda v: [type(v).__module__, type(v).__qualname__, dict(v.__getstate__())],
+        _estimator,
+    ),
+}
+
+
 def describe(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
     """A transformer as values of JSON; arrays are put aside under names that begin with ``name``.
+
+    Args:
+        value: A transformer, or a part of one.
+        arrays: Gets the arrays.
+        name: By which its arrays are told from those of others.
 
     >>> from sklearn.preprocessing import StandardScaler
     >>> arrays = {}
@@ -102,69 +169,23 @@ def describe(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
         place = f"{name}.{sum(key.startswith(name) for key in arrays)}"
         arrays[place] = value.copy()
         return {"array": place}
-    if isinstance(value, (list, tuple, set)):
-        kind = type(value).__name__
-        return {kind: [describe(v, arrays, name) for v in value]}
-    if isinstance(value, np.ndarray) and value.dtype.kind in "UO" and value.ndim == 1:
-        return {"texts": [describe(v, arrays, name) for v in value.tolist()]}
-    if isinstance(value, np.dtype) or (isinstance(value, type) and issubclass(value, np.generic)):
-        return {"dtype" if isinstance(value, np.dtype) else "type": [np.dtype(value).str]}
-    if isinstance(value, FunctionType) and value.__module__.startswith(SCORES):
-        return {"score": [value.__module__, value.__name__]}  # of SelectKBest and its like
-    if isinstance(value, slice):
-        return {"slice": [describe(v, arrays, name) for v in (value.start, value.stop, value.step)]}
-    if isinstance(value, dict):
-        pairs = [[describe(k, arrays, name), describe(v, arrays, name)] for k, v in value.items()]
-        return {"dict": pairs}
-    if isinstance(value, BSpline):
-        parts = (value.t, value.c, value.k, value.extrapolate)
-        return {"spline": [describe(v, arrays, name) for v in parts]}
-    kind = type(value)
-    if isinstance(value, BaseEstimator) and kind.__module__.startswith("sklearn."):
-        state = describe(dict(value.__getstate__()), arrays, name)
-        return {"class": [kind.__module__, kind.__qualname__], "state": state}
-    what = f"features= holds a {kind.__name__}, which cannot be stored"
+    for kind, (is_one, parts, _) in _STORED.items():
+        if is_one(value):
+            return {kind: [describe(part, arrays, name) for part in parts(value)]}
+    what = f"features= holds a {type(value).__name__}, which cannot be stored"
     raise FMRLError(what, fix="use a transformer of scikit-learn, or pickle the estimator")
 
 
 def rebuild(held: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """What `describe` was given; ValueError for anything it does not write."""
+    """What `describe` was given; ValueError for anything it does not write.
+
+    Args:
+        held: What it gave.
+        arrays: What it put aside.
+    """
     if not isinstance(held, dict):
         return held
-    if "class" in held:
-        module, name = held["class"]
-        known = module.startswith("sklearn.") and module.split(".")[1] in PACKAGES
-        try:
-            kind = getattr(import_module(module), name) if known else None
-        except ImportError:
-            raise ValueError(f"this version of scikit-learn has no {module}") from None
-        if not (isinstance(kind, type) and issubclass(kind, BaseEstimator)):
-            raise ValueError(f"{module}.{name} is not an estimator of scikit-learn")
-        made = kind.__new__(kind)
-        made.__setstate__(rebuild(held["state"], arrays))
-        return made
     ((kind, inside),) = held.items()
     if kind == "array":
         return arrays[inside]
-    if kind == "dict":
-        return {rebuild(k, arrays): rebuild(v, arrays) for k, v in inside}
-    parts = [rebuild(v, arrays) for v in inside]
-    if kind == "texts":
-        texts = np.empty(len(parts), dtype=object)  # which may also be arrays of one length
-        texts[:] = parts
-        return texts
-    if kind == "score":
-        return _score(*parts)
-    makers = {"list": list, "tuple": tuple, "set": set}
-    if kind in makers:
-        return makers[kind](parts)
-    makers = {"slice": slice, "spline": BSpline, "dtype": np.dtype}
-    return np.dtype(*parts).type if kind == "type" else makers[kind](*parts)
-
-
-def _score(module: str, name: str) -> Any:
-    """A function that scores columns, of scikit-learn."""
-    found = getattr(import_module(module), name, None) if module.startswith(SCORES) else None
-    if not (isinstance(found, FunctionType) and found.__module__ == module):
-        raise ValueError(f"{module}.{name} is not a score of scikit-learn")
-    return found
+    return _STORED[kind][2](*(rebuild(part, arrays) for part in inside))

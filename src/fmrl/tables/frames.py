@@ -179,7 +179,7 @@ def infer_loss(rows: pl.LazyFrame, target: str | None, kind: str = "auto") -> Lo
             raise TableError(f"{where} looks like numbers but holds {word!r}", fix=fix)
         if numbers := like_numbers(labels):
             warn(f"{where} has {len(labels):,} classes{numbers}")
-    if kind == "auto" and not number and dates_as_text(target, labels, True):
+    if kind == "auto" and not number and dates_as_text(target, labels):
         fix = "make it a number, as days since some day; for classes pass loss='classification'"
         raise TableError(f"{where} holds dates as text ({labels[0]!r})", fix=fix)
     if kind == "auto" and dtype.is_integer() and len(labels) > 2:

@@ -2,15 +2,12 @@
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from fmrl.errors import TableError, warn
-
-if TYPE_CHECKING:
-    from fmrl.tables.encoder import Policy
 
 TEXT = (pl.String, pl.Categorical, pl.Enum)
 TIMES = {pl.Date: "date", pl.Datetime: "date", pl.Duration: "duration", pl.Time: "time of day"}
@@ -22,7 +19,6 @@ _DAY = r"^\s*(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})"
 _WRITTEN = _DAY + r"(?:[T ](\d{1,2}:\d\d)(:\d\d(?:\.\d+)?)?\s*(Z|[+-]\d\d:?\d\d)?)?\s*$"
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([T ].*)?")
 _AMOUNT = re.compile(r"\s*[€$£]?\s*[-+−]?\d{1,3}([ ',.]?\d{3})*([.,]\d+)?\s*[%€$£]?\s*")
-DATE_FIX = "name it in order= to sort by it, leave it out of features, or make it a number"
 MIN_ID_ROWS = 20  # fewer rows do not tell an id from a quantity
 ID_SHARE = 0.9  # different values, of the rows, above which a column names rows
 MANY_CLASSES = 20  # more whole numbers are likely counts
@@ -101,20 +97,26 @@ def without_gaps(values: Any) -> Any:
     return values.cast(pl.String).str.strip_chars().replace(["", *GAPS], None)
 
 
-def dates_as_text(name: str, levels: Sequence[str], allowed: bool) -> bool:
-    """Whether the texts of a column are dates; an error where they are not ``allowed``, or where it
-    cannot be told which number is the day.
+def dates_as_text(name: str, levels: Sequence[str]) -> bool:
+    """Whether the texts of a column are dates; an error where one is no date, or where it cannot be
+    told which number is the day.
+
+    Args:
+        name: Of the column.
+        levels: What it holds, each once.
+
+    >>> dates_as_text("day", ["2024-01-31", "NA"]), dates_as_text("size", ["S", "M"])
+    (True, False)
     """
     levels = [level for level in levels if level.strip() not in ("", *GAPS)]
     if not levels or not all(_DATE.fullmatch(level.strip()) for level in levels):
         return False
     texts = pl.Series(levels)
-    odd = levels if not allowed else texts.filter(_written_days(texts).is_null()).to_list()
-    if not odd:
-        return True
-    fix = "write them as 2024-12-31, or convert them to dates, or leave the column out"
-    what = f"column {name!r} holds dates as text ({odd[0]!r})"
-    raise TableError(what, fix=fix if allowed else DATE_FIX)
+    odd = texts.filter(_written_days(texts).is_null())
+    if len(odd):
+        fix = "write them as 2024-12-31, or convert them to dates, or leave the column out"
+        raise TableError(f"column {name!r} holds dates as text ({odd[0]!r})", fix=fix)
+    return True
 
 
 def looks_like_id(values: pl.Series) -> str | None:
@@ -133,14 +135,14 @@ def looks_like_id(values: pl.Series) -> str | None:
 
 
 def levels_of(
-    name: str, texts: list[str], policy: "Policy", rows: pl.LazyFrame, count: int
+    name: str, texts: list[str], most: int, rows: pl.LazyFrame, count: int
 ) -> tuple[str, ...]:
     """The levels of a column of text that count; none, where it names rows.
 
     Args:
         name: Of the column.
         texts: What it holds, each once and sorted.
-        policy: How many levels it may have, and what to do with more.
+        most: How many levels count.
         rows: The table.
         count: Its rows.
     """
@@ -150,21 +152,18 @@ def levels_of(
         raise TableError(f"column {name!r} looks like numbers but holds {word!r}", fix=fix)
     numbers = like_numbers(texts)
     many = f"column {name!r} has {len(texts):,} levels"
-    if policy.many == "error" and len(texts) > policy.levels:
-        fix = f"leave it out of features, or use policy=Policy(levels=...) above {policy.levels}"
-        raise TableError(many, fix=fix)
-    if policy.many == "frequent" and count >= MIN_ID_ROWS and len(texts) > ID_SHARE * count:
+    if count >= MIN_ID_ROWS and len(texts) > ID_SHARE * count:
         seen = f"{len(texts):,} texts in {count:,} rows"
         warn(f"column {name!r} holds text that differs in nearly every row, as ids and free text "
              f"do ({seen}): it is left out{numbers}")  # fmt: skip
         return ()
-    if len(texts) <= policy.levels and numbers:
+    if len(texts) <= most and numbers:
         warn(f"{many}, and each becomes a column{numbers}")
-    if len(texts) > policy.levels:
-        warn(f"{many}; the {policy.levels} most frequent count{numbers}")
+    if len(texts) > most:
+        warn(f"{many}; the {most} most frequent count{numbers}")
         level = pl.col(name).cast(pl.String).alias("level")
         counted = rows.select(level).drop_nulls().group_by("level").len()
-        first = counted.sort("len", "level", descending=[True, False]).head(policy.levels)
+        first = counted.sort("len", "level", descending=[True, False]).head(most)
         texts = sorted(first.collect(engine="streaming")["level"].to_list())
     return tuple(texts)
 

@@ -39,7 +39,7 @@ from fmrl.tables.targets import (
     warn_of_few_tasks,
 )
 
-POLICY = Policy(missing="impute", dates="number")
+POLICY = Policy(missing="impute")
 _NO_TARGETS = object()  # where rows are predicted
 _NOT_NUMBERS = (str, datetime.date, datetime.time, datetime.timedelta)
 _NOT_NUMBERS += (np.datetime64, np.timedelta64)
@@ -64,13 +64,9 @@ def split_task(X: Any, task: Any, known: str | None = None, *, one: bool = False
     (['price'], ['a', 'b'], 'shop')
     """
     X, task = _as_given(X), single_column(task)
-    several = isinstance(task, list | tuple) and 1 < len(task) < _num_samples(X)
-    if known is None and not isinstance(task, str) and not several:
+    if known is None and not isinstance(task, str):
         return X, task, None
     columns = column_names(X)
-    if several and columns and all(isinstance(name, str) and name in columns for name in task):
-        what = f"task= names {len(task)} columns of X"
-        raise FMRLError(what, fix="join them into one column, and name that")
     named = isinstance(task, str) and (task in columns or not one)
     if named and not columns:
         what = f"task={task!r} names a column, and X has no names"
@@ -278,9 +274,8 @@ def _as_given(X: Any) -> Any:
         except ValueError:  # rows of different lengths, which scikit-learn refuses
             return X
         return np.array(X, dtype=object) if kind in "USO" and dimensions == 2 else X
-    if isinstance(X, np.ndarray) or (frame := in_memory(X)) is None:
-        return X
-    return frame
+    held = None if isinstance(X, np.ndarray) else in_memory(X)
+    return X if held is None else held
 
 
 def _table(

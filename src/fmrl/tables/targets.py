@@ -318,7 +318,8 @@ def task_ids(task: Any, rows: int) -> np.ndarray | None:
         raise FMRLError(what, fix="join the keys into one name: [f'{a} {b}' for a, b in task]")
     if len(ids) != rows:
         what = f"task has {len(ids)} ids but X has {rows} rows"
-        raise FMRLError(what, fix="give the id of every row's task")
+        fix = "give the id of every row's task, or the name of one column that holds it"
+        raise FMRLError(what, fix=fix)
     if ids.dtype.kind not in "biuSU" and (gaps := gaps_in(ids)).any():
         raise FMRLError(f"row {gaps.argmax()} has no task id", fix="drop it or name its task")
     if ids.dtype == object and len(set(map(type, ids))) > 1:
