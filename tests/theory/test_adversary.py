@@ -204,3 +204,13 @@ def test_upper_and_lower_bound_are_within_a_constant_in_the_figure():
         ).tar
         >= 0.05 * ROUNDING
     )
+
+
+@pytest.mark.parametrize("rule", [fmrl.PerCoordinate(0.1), fmrl.KnownStep([0.1, 0.2, 0.3])])
+def test_leaders_in_a_metric_are_refused_by_name(rule):
+    """They raised a TypeError; descent in a metric is played, and forced."""
+    adversary = LowerBound(0.5, 1.0, 4, tasks=3)
+    with pytest.raises(fmrl.FMRLError, match="where eta is a number, not a metric; use OMD"):
+        fmrl.run(fmrl.FMRL(within=fmrl.FTRL(), similarity=rule), adversary, np.zeros(3))
+    history = fmrl.run(fmrl.FMRL(similarity=rule), adversary, np.zeros(3))
+    assert history.tar >= adversary.tar * ROUNDING and (history.regret <= history.bound).all()

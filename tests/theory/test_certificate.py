@@ -3,6 +3,8 @@ every rendering, and honesty.
 """
 
 import json
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -368,3 +370,84 @@ def test_torch_runs():
     both, algo = (numpy_tasks, torch_tasks), fmrl.presets.paper()
     a, b = (certify(fmrl.run(algo, tasks), tasks) for tasks in both)
     assert a.theorem.total == pytest.approx(b.theorem.total)
+
+
+def test_losses_without_a_constant_are_assumed_to_have_the_given_one():
+    """Squared losses on Euclidean(): with the tasks `certify` raised, without them it did not."""
+    tasks = regression()
+    algo = fmrl.FMRL(fmrl.Euclidean(), similarity=fmrl.Known(0.3), lipschitz=1000.0)
+    history = fmrl.run(algo, tasks)
+    with_tasks, without = certify(history, tasks), certify(history)
+    assert [b.total for b in with_tasks.bounds] == [b.total for b in without.bounds]
+    for found in (with_tasks, without):
+        assert {a.name: a.status for a in found.assumptions}["Lipschitz losses"] == "assumed"
+
+
+def test_what_is_given_and_is_none_of_it():
+    tasks = regression()
+    history = fmrl.run(fmrl.presets.paper(update="fli-batch"), tasks)
+    for given in ({"tasks": range(12)}, {"growth": "much"}, {"growth": -1.0}, {"order": "first"}):
+        with pytest.raises(fmrl.FMRLError):
+            certify(history, **({"tasks": tasks} | given))
+    orders = fmrl.run(fmrl.presets.paper(), tasks, orders=np.arange(12)[None])
+    for order in ("first", None, 1, 0.5):
+        with pytest.raises(fmrl.FMRLError, match="the history holds 1 orders"):
+            certify(orders, order=order)
+
+
+def independent(seed, m=512, tasks=8):
+    """Tasks of i.i.d. rows with losses in [0, 1] and risk ½·‖θ − θ'‖²/2 + const, and the θ'."""
+    rng, radius = np.random.default_rng(seed), 0.7
+    best = rng.uniform(-0.2, 0.2, 2) + 0.05 * rng.normal(size=(tasks, 2))
+    out = []
+    for theta in best:
+        j = rng.integers(0, 2, m)
+        y = theta[j] + rng.choice([-0.4, 0.4], m)
+        out.append(fmrl.Task(np.eye(2)[j], y, loss=fmrl.Squared()))
+    return out, best, fmrl.Ball(radius), 0.5
+
+
+@pytest.mark.parametrize("update", [fmrl.FAL(), fmrl.FLIBatch()])
+def test_independent_rows(update):
+    """Setting 3.1(b): the comparator's D* and D̄ are at least those of the minimisers of the risks,
+    the theorem holds, and what cannot be checked is assumed by name."""
+    for seed in range(20):
+        tasks, risk, ball, alpha = independent(seed)
+        epsilon = 24 * 1.4 / (alpha * math.sqrt(512))
+        algo = fmrl.FMRL(ball, update=update, similarity=fmrl.Doubling(epsilon, 1.2))
+        history = fmrl.run(algo, tasks)
+        certificate = certify(history, tasks, growth=alpha)
+        (bound,) = (b for b in certificate.bounds if b.name == "general theorem, i.i.d. rows")
+        assert certificate.slack(bound)[0] > 0 and "in all but 1 run of 100" in bound.note
+        trusted = {a.name for a in bound.assumptions if a.status == "assumed"}
+        iid = "rounds i.i.d. in each task, losses in [0, 1]"
+        assert trusted == {"α-quadratic growth", iid}
+        sigma = history.lipschitz * np.sqrt(history.rounds)
+        true = fmrl.bounds.spread(ball, risk, sigma)
+        gamma = 1.2 * (1 if isinstance(update, fmrl.FAL) else 3.6)
+        # The term "guess" is κ·(γP + ε) with P at least 2·D*, of the minimisers.
+        assert bound.terms["guess"] >= gamma * 2 * true.diameter * sigma.mean()
+
+
+def test_independent_rows_only_where_they_apply():
+    tasks, _, ball, alpha = independent(0)
+    algo = fmrl.FMRL(ball, update=fmrl.FLIBatch(), similarity=fmrl.Doubling(10.0, 1.2))
+    history = fmrl.run(algo, tasks)
+    name = "general theorem, i.i.d. rows"
+    assert name in names(certify(history, tasks, growth=alpha))
+    experts = [fmrl.Task(t.X, loss=fmrl.Linear()) for t in tasks]
+    corners = fmrl.run(replace(algo, domain=fmrl.Simplex(0.1)), experts)
+    wide = replace(algo, domain=fmrl.Euclidean(), lipschitz=1.0,
+                   similarity=fmrl.Doubling(10.0, 1.2, first=10.0))  # fmt: skip
+    for certificate, why in (
+        (certify(history, tasks), "give growth=α"),
+        (certify(history, growth=alpha), "give tasks="),
+        (certify(corners, experts, growth=alpha), "bounded set with R = ½‖·‖²"),
+        (certify(fmrl.run(wide, tasks), tasks, growth=alpha), "bounded set with R = ½‖·‖²"),
+        (certify(fmrl.run(replace(algo, similarity=fmrl.Doubling(0.1, 1.2)), tasks), tasks,
+                 growth=alpha), "ε ≥ 24βG/(α√m)"),
+    ):  # fmt: skip
+        assert name not in names(certificate)
+        assert any(why in reason for _, reason in certificate.refused), certificate.refused
+    fal = certify(fmrl.run(replace(algo, update=fmrl.FAL()), tasks), tasks)
+    assert not any("B.2" in name for name, _ in fal.refused)  # nobody asked for it

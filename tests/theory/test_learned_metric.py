@@ -416,3 +416,53 @@ def test_steep_losses_without_a_domain_are_bounded_by_what_was_met(rule):
         certificate = certify(history, **given)
         assert all(certificate.slack(bound)[0] >= 0 for bound in certificate.bounds)
         assert certificate.applicable
+
+
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e6, 1e9])
+def test_sums_that_rounding_made_singular(size):
+    """Rows of 1e6 beside ζ = 1e-3: `certify` raised LinAlgError. The bound is above that of every
+    task, as it must be."""
+    for seed in range(20):
+        X = size * np.random.default_rng(seed).normal(size=(2, 1, 5))
+        tasks = [fmrl.Task(x, [1], loss=fmrl.Hinge()) for x in X]
+        rule = fmrl.FullMatrix(1.0, 1e-3)
+        certificate = certify(fmrl.run(fmrl.FMRL(similarity=rule), tasks), tasks)
+        summed, learned = (by_name(certificate)[name].total for name in (OBSERVED, METRIC))
+        assert certificate.interval[1] <= summed <= learned * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("ridge", [1e-300, 1e-12, 1.0])
+def test_side_information_that_rounding_made_singular(ridge):
+    """Equal side information of every task, and a ridge that is lost beside it."""
+    theta, side = np.array([[0.1], [0.2], [0.4]]), np.ones((3, 2))
+    bound = bounds.conditional(theta, side, ridge)
+    fitted = np.sum(theta**2) - np.sum(theta) ** 2 / 3
+    assert bound.terms["comparator"] >= fitted / 2 * (1 - 1e-12)
+    if ridge < 1:
+        assert bound.terms["comparator"] == pytest.approx(fitted / 2, rel=1e-6)
+    assert math.isfinite(bound.total)
+
+
+def test_numbers_that_are_none_are_refused():
+    given = {"epsilon": 1.0, "zeta": 1.0, "tasks": 1}
+    for wrong in (np.nan, np.inf, "x", None):
+        with pytest.raises(fmrl.FMRLError):
+            bounds.learned_metric([[wrong]], [[1.0]], 0.0, **given)
+    with pytest.raises(fmrl.FMRLError, match="numbers are needed"):
+        bounds.lower("wide", 1.0, 4)
+    with pytest.raises(fmrl.FMRLError, match="side information must be finite"):
+        bounds.conditional([[1.0]], [[np.inf]], 1.0)
+
+
+@pytest.mark.parametrize("rule", [*RULES, "step", "known"])
+def test_a_step_guesses_no_distance_to_violate(rule):
+    """`history.violations` was true in 5 of 6 tasks where the certificate said None."""
+    own = {"step": lambda *_: fmrl.KnownStep(1e-3), "known": lambda *_: fmrl.Known(1e-3)}
+    make = (RULES | own)[rule]
+    within = fmrl.FTRL() if rule == "covariance" else fmrl.OMD()
+    rule, tasks = make(1e-3, 1.0, 1.0), regression()
+    history = fmrl.run(fmrl.FMRL(within=within, similarity=rule), tasks)
+    assert history.violations.shape == (12,)
+    assert history.violations.any() == isinstance(rule, fmrl.Known)
+    assert (certify(history).violations is None) == rule.absolute
+    assert certify(history).violations in (None, tuple(np.flatnonzero(history.violations)))

@@ -164,3 +164,12 @@ def test_says_what_is_wrong():
         similarity_report([task, task])
     with pytest.raises(fmrl.FMRLError, match="keep='vectors'"):
         similarity_report(fmrl.run(fmrl.presets.paper(), [task, task], keep="scalars"))
+
+
+def test_infinite_distances_are_said_not_printed_as_nan():
+    """Optima at the corners of a simplex: "nan% of one start for all" was printed."""
+    text = str(similarity_report(np.eye(3)[np.arange(40) % 3], fmrl.Simplex()))
+    assert "nan" not in text
+    unknown = "not known: optima lie infinitely far from one start for all"
+    assert text.count(unknown) == 2  # one start that forgets, one for each group
+    assert unknown not in str(similarity_report(cloud(1), fmrl.Ball(1.0)))

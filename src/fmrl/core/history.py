@@ -134,8 +134,11 @@ class History:
 
     @property
     def violations(self) -> Array:
-        """Whether each task violated its guess, [..., T]."""
-        return self.guess < namespace(self.guess).sqrt(self.deviation)
+        """Whether each task violated its guess, [..., T]; none does where a step is guessed, or
+        where several compositions play.
+        """
+        distance = not getattr(self.algo.similarity, "absolute", self.algo.similarity is None)
+        return (self.guess < namespace(self.guess).sqrt(self.deviation)) & distance
 
     def running_tar(self) -> Array:
         """TAR after 1, 2, …, T tasks, [..., T]."""

@@ -113,8 +113,7 @@ def foreign(value: Any) -> list[str]:
     A subclass may change anything, so nothing that is known of its parent is known of it.
 
     >>> import fmrl
-    >>> class Mine(fmrl.LastUpdate):
-    ...     pass
+    >>> Mine = type("Mine", (fmrl.LastUpdate,), {"__module__": "yours"})
     >>> foreign(fmrl.Mixture([fmrl.FollowLeader(), Mine()])), foreign(fmrl.Ball(1.0))
     (['Mine'], [])
     """

@@ -26,6 +26,7 @@ import numpy as np
 from fmrl.core import presets
 from fmrl.core.arrays import Array, as_float, constant, device, dot, full, namespace, norm, unit
 from fmrl.core.domains import Ball, Box, Domain, Euclidean
+from fmrl.core.metric import Metric
 from fmrl.core.run import run
 from fmrl.core.solve import Solution
 from fmrl.errors import FMRLError
@@ -185,6 +186,9 @@ class Duel:
 
     def leaders(self, domain, phi, eta):
         self.task.check(domain)
+        if isinstance(eta, Metric):
+            what = "the adversary knows FTRL's leaders where eta is a number, not a metric"
+            raise FMRLError(what, fix="use OMD() or OGD(), or a rule that learns a number")
 
         def leader(i: int) -> Array:
             self._in_order(i, "ask for its leaders in order")

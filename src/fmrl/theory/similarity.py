@@ -145,9 +145,13 @@ class SimilarityReport:
         path = f"{order.path:.4g} ({order.chance:.4g} if shuffled, p = {order.p:.3g})"
         rows["drift: path of a moving mean, l2"] = path
         rows["groups"] = f"{group.k if group.k > 1 else 'none'} (gap test p = {group.p:.3g})"
-        rows["bound: a start that forgets"] = f"{found.worth_drift:.0%} of one start for all"
+        worth = {"a start that forgets": found.worth_drift}
         if group.k > 1:
-            rows["bound: a start for each group"] = f"{found.worth_groups:.0%} of one start for all"
+            worth["a start for each group"] = found.worth_groups
+        for start, share in worth.items():
+            known = f"{share:.0%} of one start for all"
+            unknown = "not known: optima lie infinitely far from one start for all"
+            rows[f"bound: {start}"] = known if math.isfinite(share) else unknown
         width = max(map(len, rows))
         table = "\n".join(f"  {name:<{width}}  {value}" for name, value in rows.items())
         said = f"{self.verdict}\n{found.sentence}"

@@ -11,7 +11,7 @@ import numpy as np
 from fmrl.errors import FMRLError
 from fmrl.theory.bounds.basic_theorems import drift
 from fmrl.theory.bounds.bound import (
-    CHECKED,
+    ASSUMED,
     CONVEX,
     HULL_OF_OPTIMA,
     HULL_OF_UPDATES,
@@ -100,7 +100,7 @@ def upper(
     if beta is not None:
         sums["optima not exact"] = float(np.sum(sigma * star)) / epsilon
         sums["mean not exact"] = kappa * _over(delta_prime, reach)
-        given.append(decide("R is smooth", True, f"β = {beta:g}"))
+        given.append(Assumption("R is smooth", ASSUMED, f"β = {beta:g}"))
     name = "FAL theorem" if beta is None else "general theorem"
     return average(name, sums, tasks, (*given, *assumptions), "Theorem B.1, corrected")
 
@@ -183,7 +183,7 @@ def exact(
             "moving": moving,
             "task diameter": 4.5 * task_diameter,
         }
-        given.append(Assumption("ε = D(1 + log T)/T and γ = (1 + log T)/log T", CHECKED))
+        given.append(Assumption("ε = D(1 + log T)/T and γ = (1 + log T)/log T"))
     else:
         terms = {
             "first task": (2 * diameter + 2 * epsilon) / tasks,
@@ -294,6 +294,7 @@ def growth_factor(
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = [np.nan_to_num(a[1:] / a[:-1], nan=1.0) for a in (V, total)]
     b, c = (float(np.max(ratio, initial=1.0)) for ratio in ratios)
-    growth = Assumption("growth of the measured deviation", CHECKED, f"b = {b:.3g}, c = {c:.3g}")
+    name, detail = "growth of the measured deviation", f"b = {b:.3g}, c = {c:.3g}"
+    growth = decide(name, math.isfinite(b * c), detail)
     starts = decide("the first task has gradients and moved phi", bool(V[0] > 0))
     return 2 + math.sqrt(b) + math.sqrt(c), (starts, growth)

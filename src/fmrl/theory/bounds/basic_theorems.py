@@ -12,7 +12,6 @@ import numpy as np
 
 from fmrl.errors import FMRLError
 from fmrl.theory.bounds.bound import (
-    CHECKED,
     CONVEX,
     HULL_OF_UPDATES,
     LIPSCHITZ,
@@ -175,9 +174,8 @@ def meta_regret(
         moving = lipschitz * diameter * float(np.sum((total * psi(share))[1:]))
         how = HULL_OF_UPDATES
     starts = decide("the first weight is positive", bool(sigma[0] > 0))
-    given = (how, starts, Assumption("positive weights", CHECKED))
     terms = {"first task": sigma[0] * first, "moving": moving}
-    return Bound("meta-regret", terms, given, "Lemma B.2 and Theorem A.2, corrected")
+    return Bound("meta-regret", terms, (how, starts), "Lemma B.2 and Theorem A.2, corrected")
 
 
 def lower(diameter: float, lipschitz: Any, rounds: Any) -> Bound:

@@ -160,7 +160,10 @@ def average(name: str, sums: dict[str, float], tasks: int, given: tuple, place: 
 
 def numbers(value: Any) -> np.ndarray:
     """Anything array-like as float64 NumPy, torch tensors of any device included."""
-    return to_numpy(value).astype(float)
+    try:
+        return to_numpy(value).astype(float)
+    except (TypeError, ValueError):
+        raise FMRLError(f"numbers are needed, not {value!r}") from None
 
 
 def vector(value: Any, name: str, *, infinite: bool = False) -> np.ndarray:
@@ -175,14 +178,14 @@ def vector(value: Any, name: str, *, infinite: bool = False) -> np.ndarray:
 def positive(**values: float | None) -> None:
     """Refuse numbers that are not positive and finite; None was not given."""
     for name, value in values.items():
-        if value is not None and not 0 < value < math.inf:
+        if value is not None and not 0 < float(numbers(value)) < math.inf:
             raise FMRLError(f"{name} must be positive and finite, not {value}")
 
 
 def at_least(least: float, **values: float | None) -> None:
     """Refuse numbers below ``least`` and those that are not finite; None was not given."""
     for name, value in values.items():
-        if value is not None and not least <= value < math.inf:
+        if value is not None and not least <= float(numbers(value)) < math.inf:
             raise FMRLError(f"{name} must be a finite number of at least {least:g}, not {value}")
 
 

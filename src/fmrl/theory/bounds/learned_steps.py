@@ -79,15 +79,24 @@ def learned_metric(
     if A.shape != B.shape or A.ndim > 2 or A.shape[:-1] not in ((), A.shape[-1:]):
         what = f"near and steep must be numbers, [d] or [d, d], not {A.shape} and {B.shape}"
         raise FMRLError(what)
+    if not (np.isfinite(A).all() and np.isfinite(B).all()):
+        raise FMRLError("near and steep must be finite", fix="scale the rows")
     if A.ndim == 2:
-        product = np.linalg.cholesky(A).T @ np.linalg.cholesky(B)
-        least = 2 * float(np.linalg.svd(product, compute_uv=False).sum())
+        least = 2 * float(np.linalg.svd(_root(A) @ _root(B).T, compute_uv=False).sum())
     else:
         least = 2 * float(np.sum(np.sqrt(A * B)))
     first = 2 * epsilon * zeta * (A.shape[-1] if A.ndim else 1)
     sums = {"best metric": max(0.0, least - first), "learning": float(cost)}
     place = "follow the leader on metrics, docs/theory.md"
     return average("learned metric", sums, int(tasks), (CONVEX, OPTIMA), place)
+
+
+def _root(matrix: np.ndarray) -> np.ndarray:
+    """W with WᵀW at least the matrix, in spite of rounding: a sum of outer products whose sizes
+    differ by more than the digits of a number is not positive definite any more."""
+    values, vectors = np.linalg.eigh(matrix)
+    lost = len(values) * np.finfo(float).eps * max(float(values[-1]), 0.0)
+    return np.sqrt(np.maximum(values, 0.0) + lost)[:, None] * vectors.T
 
 
 def learning_cost(far: Any, met: Any) -> float:

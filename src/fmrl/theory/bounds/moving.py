@@ -186,8 +186,13 @@ def forward_regression(theta: Any, A: Any, moment: Any, ridge: float, sigma: Any
     theta, A, moment = numbers(theta), numbers(A), numbers(moment)
     positive(ridge=ridge)
     most = float(vector(sigma, "sigma").max())
-    fitted = float(np.sum(moment.T * np.linalg.solve(A, moment.T)))
-    grown = float(np.linalg.slogdet(A / ridge)[1])
+    if not (np.isfinite(A).all() and np.isfinite(moment).all()):
+        raise FMRLError("the side information must be finite", fix="scale its columns")
+    values, vectors = np.linalg.eigh(A)
+    # A as it is after rounding, or a little larger, which raises both terms.
+    values = np.maximum(values, ridge) + len(values) * np.finfo(float).eps * values[-1]
+    fitted = float(np.sum((moment @ vectors) ** 2 / values))
+    grown = float(np.sum(np.log(values / ridge)))
     terms = {
         "comparator": most * max(0.0, float(np.sum(theta**2)) - fitted) / 2,
         "fitting": most * float(np.sum(np.max(theta**2, axis=0))) * grown / 2,

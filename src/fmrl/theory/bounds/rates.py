@@ -11,7 +11,9 @@ import math
 from fmrl.core.rules.update import FLIBatch, FLIOnline
 from fmrl.theory.bounds.average_regret import tuned
 from fmrl.theory.bounds.bound import (
+    ASSUMED,
     CONVEX,
+    FALSE,
     HULL_OF_UPDATES,
     LIPSCHITZ,
     Assumption,
@@ -202,7 +204,7 @@ def _rate(
         "updates not exact": kappa * (gamma * e + 2 * e**2 / D + extra) + extra / tasks + error,
     }
     terms = {key: value * G * math.sqrt(m) for key, value in terms.items()}
-    smooth = decide("R is smooth", beta >= 1, f"β = {beta:g}")
+    smooth = Assumption("R is smooth", ASSUMED if beta >= 1 else FALSE, f"β = {beta:g}")
     same, order = Assumption("the same G and m in every task"), decide("D* ≤ D", star <= D)
     given = CONVEX, LIPSCHITZ, HULL_OF_UPDATES, same, order, smooth, *given
     return Bound(name, terms, given, place, f"with probability {1 - delta:g}" if delta else "")

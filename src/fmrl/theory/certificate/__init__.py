@@ -14,7 +14,9 @@ from fmrl.core.ensemble import Ensemble, Hedge
 from fmrl.core.history import History
 from fmrl.errors import FMRLError
 from fmrl.files import from_json
+from fmrl.records import plain
 from fmrl.theory.bounds import ASSUMED, FALSE, Assumption, Bound, hedge
+from fmrl.theory.bounds.bound import positive
 from fmrl.theory.certificate import render
 from fmrl.theory.certificate.facts import Facts, read
 from fmrl.theory.certificate.privacy import privacy
@@ -115,7 +117,7 @@ class Certificate:
         Args:
             indent: As in `json.dumps`.
         """
-        return json.dumps(_plain(self.to_dict()), indent=indent, ensure_ascii=False)
+        return json.dumps(plain(self.to_dict()), indent=indent, ensure_ascii=False)
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Certificate:
@@ -183,14 +185,6 @@ class Certificate:
     _repr_markdown_ = markdown
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def certify(
     history: History, tasks: Iterable[Any] | None = None, *, growth: float | None = None,
     order: int | None = None,
@@ -225,6 +219,7 @@ def certify(
         return Certificate(what, reason=f"{what}: {why}")
     if not len(history):
         return Certificate(repr(history.algo), reason="no task was played")
+    positive(growth=growth)
     found = _measured(history, tasks, growth, order)
     return replace(found, privacy=privacy(history, order, found.bounds))
 

@@ -245,7 +245,7 @@ def read(history: History, tasks: Iterable[Any] | None, order: int | None) -> Fa
     phi = numbers(history.start.phi), numbers(history.state.phi)
     if columns["regret"].ndim > 1:
         count = columns["regret"].shape[0]
-        if order is None or not 0 <= order < count:
+        if order not in range(count):
             fix = f"say which: certify(history, order=0 … {count - 1})"
             raise FMRLError(f"the history holds {count} orders", fix=fix)
         lead = columns["regret"].ndim
@@ -270,6 +270,8 @@ def _check_tasks(tasks: list[Any], columns: dict[str, np.ndarray]) -> None:
         played = columns["rounds"].size
         raise FMRLError(f"the history is of {played} tasks, but {len(tasks)} were given")
     for t, task in enumerate(tasks):
+        if not hasattr(task, "open"):
+            raise FMRLError(f"{task!r} is not a task", task=t, fix="give the tasks as played")
         m, recorded, convex = (columns[name][t] for name in ("rounds", "checksum", "convex"))
         game, room = task.open(), 0.0
         found = {name: float(value) for name, value in identify(game, np.zeros(())).items()}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fmrl.core.domains import Domain
 from fmrl.core.meta_level import starts_of
 from fmrl.core.privacy import clipped
 from fmrl.core.rules.ewoo import EWOO
@@ -19,14 +20,16 @@ from fmrl.core.rules.shape import FullMatrix, Isotropic, PerCoordinate
 from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known, rounding
 from fmrl.core.rules.update import FAL, FLIBatch, FLIOnline
 from fmrl.core.rules.within import FTRL
+from fmrl.core.tasks import Rounds
 from fmrl.errors import FMRLError
 from fmrl.theory import bounds as library
 from fmrl.theory.bounds import ASSUMED, CHECKED, FALSE, Assumption, Bound, Spread
-from fmrl.theory.bounds.bound import HULL_OF_OPTIMA, HULL_OF_UPDATES, decide
+from fmrl.theory.bounds.bound import HULL_OF_OPTIMA, HULL_OF_UPDATES, decide, numbers
 from fmrl.theory.bounds.learned_steps import OPTIMA
 from fmrl.theory.bounds.moving import FIXED, INSIDE, WITHIN, forward_regression
 from fmrl.theory.bounds.privacy import UNCLIPPED
 from fmrl.theory.certificate.facts import Facts
+from fmrl.theory.transfer import span
 
 Found = tuple[list[Bound], list[tuple[str, str]]]  # bounds; and the others, with the reason
 UNLUCKY = 100  # one run in so many may have noise beyond the bound of a private mean
@@ -140,7 +143,7 @@ def _meta_level(
         found, refused = MOVING[meta](facts, optima)
     else:
         found, refused = THEOREMS[update, similarity](facts, optima, updates, growth)
-        found = [replace(bound, note=FIXED) for bound in found]
+        found = [replace(bound, note=bound.note or FIXED) for bound in found]
     return [bound.given(*facts.regulariser) for bound in found], refused
 
 
@@ -197,41 +200,53 @@ def _exact(facts: Facts, optima: Spread, updates: Spread, growth) -> Found:
     refused = []
     if T > 1 and np.ptp(G) <= 1e-9 * G.max() and np.ptp(m) == 0:
         same = Assumption("the same G and m in every task", CHECKED)
-        numbers = (star, D, float(G.max()), float(m[0]), T)
-        found.append(library.exact(*numbers, **shared).given(covered, same))
+        alike = (star, D, float(G.max()), float(m[0]), T)
+        found.append(library.exact(*alike, **shared).given(covered, same))
         tuned = library.tuned(D, T)
         if all(math.isclose(choice[name], tuned[name], rel_tol=1e-6) for name in choice):
-            found.append(library.exact(*numbers, C=C).given(covered, same))
+            chosen = Assumption("ε = D(1 + log T)/T and γ = (1 + log T)/log T", CHECKED)
+            found.append(library.exact(*alike, C=C).given(covered, same, chosen))
     else:
         why = "G_t or m_t differ between tasks; the theorem above allows that"
         refused.append(("FAL corollary", why))
-    return [bound.given(covered, *hull) for bound in found], refused
+    found = [bound.given(covered, *hull) for bound in found]
+    more, why = ([], []) if growth is None else _independent_rows(facts, optima, updates, growth)
+    return found + more, refused + why
+
+
+def _general(
+    facts: Facts, updates: Spread, name: str, parameters: library.Parameters, *,
+    task_diameter: float, deviation: float, diameter: float = 0.0, scale: float = 1.0,
+) -> Bound:  # fmt: skip
+    """The general theorem, of losses that are divided by ``scale``."""
+    rule, (reach, covered) = facts.algo.similarity, _first(facts)
+    given = {"task_diameter": task_diameter, "deviation": deviation, "C": updates.C}
+    given |= {"violations": facts.violations, "epsilon": rule.epsilon, "gamma": rule.gamma}
+    given |= {"diameter": max(diameter, reach, task_diameter), **parameters.values()}
+    found = library.upper(facts.sigma / scale, **given)
+    terms = {key: scale * value for key, value in found.terms.items()}
+    status = ASSUMED if facts.geometry else CHECKED
+    smooth = Assumption("R is smooth", status, f"β = {parameters.beta:g}")
+    found = replace(found, name=f"general theorem, {name}", terms=terms)
+    return found.given(covered, smooth, *_geometry(updates))
 
 
 def _approx(facts: Facts, optima: Spread, updates: Spread, growth: float | None) -> Found:
     (domain, rule), sigma = (facts.algo.domain, facts.algo.similarity), facts.sigma
     if not math.isfinite(optima.beta):
         return [], [("general theorem", f"R is not smooth on {domain!r}; use Simplex(floor=…)")]
-    hull = _geometry(updates)
     if not (optima.bounded and updates.bounded):
-        return [], [("general theorem", hull[0].detail)]
-    reach, covered = _first(facts)
-    shared = {"task_diameter": optima.diameter, "deviation": optima.deviation, "C": updates.C}
-    shared |= {"violations": facts.violations, "epsilon": rule.epsilon, "gamma": rule.gamma}
-
-    def theorem(name: str, diameter: float, parameters: library.Parameters) -> Bound:
-        found = library.upper(sigma, diameter=diameter, **shared, **parameters.values())
-        return replace(found, name=f"general theorem, {name}").given(covered, *hull)
-
+        return [], [("general theorem", _geometry(updates)[0].detail)]
     spreads = (s.deviation**2 * float(sigma.sum()) for s in (updates, optima))
     far = float(np.max(library.distance(domain, facts.theta, facts.optimum)))
     columns = facts.divergence, facts.deviation, sigma
     parameters = library.measured(*columns, *spreads, far, beta=optima.beta)
-    bounds = [theorem("measured", max(reach, optima.diameter), parameters)]
+    known = {"task_diameter": optima.diameter, "deviation": optima.deviation}
+    bounds = [_general(facts, updates, "measured", parameters, **known)]
     D, within, why = domain.diameter(optima.mean.size), facts.algo.within, ""
     if type(facts.algo.update) is FLIBatch:
-        why = "it compares with risk minimisers, which a history does not hold; see "
-        return bounds, [("Proposition B.3", why + "bounds.fli_batch")]
+        more, refused = _independent_rows(facts, optima, updates, growth)
+        return bounds + more, refused
     if growth is None:
         why = "it needs α-quadratic growth; give growth=α (fmrl.theory.growth estimates it)"
     elif not (type(within) is FTRL or facts.linear):
@@ -241,8 +256,51 @@ def _approx(facts: Facts, optima: Spread, updates: Spread, growth: float | None)
     else:
         per_task = (facts.lipschitz, facts.rounds)
         grown = library.fli_online(growth, rule.epsilon, D, *per_task, beta=optima.beta)
-        bounds.append(theorem("by growth", max(D, reach), grown))
+        bounds.append(_general(facts, updates, "by growth", grown, **known, diameter=D))
     return bounds, [("Proposition B.1", why)] if why else []
+
+
+def _independent_rows(facts: Facts, optima: Spread, updates: Spread, growth: float | None) -> Found:
+    """Setting 3.1(b): against the minimisers of the tasks' risks, where rows are i.i.d. Chance and
+    growth say how far from the optima these may be.
+    """
+    domain, rule, batch = facts.algo.domain, facts.algo.similarity, facts.algo.update == FLIBatch()
+    D, name = domain.diameter(optima.mean.size), f"Proposition B.{3 if batch else 2}"
+    if growth is None:
+        return [], [(name, "it needs α-quadratic growth of the risks; give growth=α")]
+    if facts.tasks is None or facts.own:
+        return [], [(name, "it needs tasks of this library's losses; give tasks=")]
+    if domain.norm != "l2" or not math.isfinite(D):
+        return [], [(name, f"it needs a bounded set with R = ½‖·‖², not {domain!r}")]
+    games = [task.open() for task in facts.tasks]
+    low, high = np.transpose([span(game, domain) for game in games])
+    scale = max(float(high.max() - low.min()), 1e-300)  # the theorem is of losses in [0, 1]
+    G = np.array([_steepest(game, domain) for game in games]) / scale
+    linear = all(game.loss.outputs == 1 for game in games)
+    given: dict[str, Any] = {"dim": "linear" if linear else optima.mean.size, "radius": D}
+    alpha, failure = growth / scale, 1 / UNLUCKY
+    u = library.excess(G, facts.rounds, failure / (2 * facts.count), **given, alpha=alpha)
+    far = math.sqrt(float(u.max()) / alpha)  # √B between an optimum and the minimiser of its risk
+    star = optima.diameter + 2 * far
+    if batch:
+        steps = rule.epsilon, rule.gamma, D, G, facts.rounds, failure
+        parameters = library.fli_batch(alpha, *steps, **given, task_diameter=star)
+    else:
+        parameters = library.fal_stochastic(alpha, G, facts.rounds, failure, **given)
+    known = {"task_diameter": star, "deviation": min(star, optima.deviation + far)}
+    bound = _general(facts, updates, "i.i.d. rows", parameters, **known, scale=scale)
+    rows, ends = "rounds i.i.d. in each task, losses in [0, 1]", (low.min(), high.max())
+    rows = Assumption(rows, ASSUMED, f"or in [{ends[0]:.4g}, {ends[1]:.4g}], as those at hand")
+    form = [Assumption("losses of one linear form, in l2", CHECKED)] if linear else []
+    note = f"{FIXED[:-1]} for the minimisers of the tasks' risks, in all but 1 run of {UNLUCKY}."
+    return [replace(bound, note=note).given(rows, *form)], []
+
+
+def _steepest(game: Rounds, domain: Domain) -> float:
+    """The largest Lipschitz constant of a round: each as a task of its own."""
+    apart = {"X": game.X[:, None, :], "target": game.target[:, None, :], "rounds": game.weight}
+    constants = replace(game, **apart, weight=game.weight[:, None]).lipschitz(domain)
+    return float(np.max(numbers(constants)))
 
 
 def _of_optima(facts: Facts) -> Assumption:
