@@ -16,10 +16,10 @@ from fmrl.core.domains import Ball, Box, Domain, Euclidean, Simplex
 from fmrl.core.ensemble import Centres, Hedge
 from fmrl.core.history import History
 from fmrl.core.losses import Hinge, Linear, Logistic, Loss, OneVsAll, Softmax, Squared
-from fmrl.core.marginal import estimate_prior
 from fmrl.core.meta_level import State
 from fmrl.core.metric import Diagonal, Full, Metric, Spiked
-from fmrl.core.prior import Gaussian, prior
+from fmrl.core.prior.gaussian import Gaussian, prior
+from fmrl.core.prior.marginal import estimate_prior
 from fmrl.core.rules.covariance import Covariance
 from fmrl.core.rules.descent import MetaSGD, Observed
 from fmrl.core.rules.ewoo import EWOO

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import fmrl
-from fmrl.core.marginal import _change, estimate_prior
 from fmrl.core.matrices import eigh
-from fmrl.core.posterior import Moments, moments, stacked
-from fmrl.core.prior import Gaussian
+from fmrl.core.prior.gaussian import Gaussian
+from fmrl.core.prior.marginal import _change, estimate_prior, sums_of
+from fmrl.core.prior.statistics import Moments
 from fmrl.core.tasks import Tasks
 
 
@@ -185,15 +185,16 @@ def test_softmax_and_one_vs_all_tasks():
 
 def test_sums_do_not_depend_on_how_tasks_lie():
     """One at a time or together, in any order: the same sums, so any cluster can add them up."""
-    tasks, mean, omega = mixed(12, 4, 3)
-    at, every = Gaussian(mean, omega), Tasks.of(tasks)
-    whole = moments(stacked(every), at)
-    parts = [moments(stacked(every.take(np.array([i]))), at) for i in range(12)]
-    for found, one in zip(sum(parts[1:], parts[0]), whole, strict=True):
-        np.testing.assert_allclose(found, one, rtol=1e-10, atol=1e-12)
-    few, many = (moments(stacked(Tasks.of([t])), at) for t in (tasks[0], mixed(1, 40, 3)[0][0]))
-    assert few.rounds == 4
-    assert many.rounds == 40
+    for loss in ("squared", "logistic"):
+        tasks, mean, omega = mixed(12, 4, 3, loss=loss)
+        at, every = Gaussian(mean, omega), Tasks.of(tasks)
+        (whole,) = sums_of(every)([at])
+        parts = [sums_of(every.take(np.array([i])))([at])[0] for i in range(12)]
+        for found, one in zip(sum(parts[1:], parts[0]), whole, strict=True):
+            np.testing.assert_allclose(found, one, rtol=1e-10, atol=1e-12)
+        longer = mixed(1, 40, 3, loss=loss)[0]
+        few, many = (sums_of(Tasks.of([t]))([at])[0] for t in (tasks[0], *longer))
+        assert (few.rounds, many.rounds) == (4, 40)
 
 
 def test_windows_one_after_another():
@@ -288,8 +289,8 @@ def test_a_prior_of_tensors_is_that_of_arrays(family, loss):
         tasks, *_ = mixed(30, rows, 4, loss=loss)
         rows_of = ((t.X, t.open().target[:, 0], t.loss) for t in tasks)
         same = [fmrl.Task(*map(torch.as_tensor, (X, y)), loss=how) for X, y, how in rows_of]
-        found, right = estimate_prior(same, family), estimate_prior(tasks, family)
+        found, right = (estimate_prior(some, family, tolerance=1e-8) for some in (same, tasks))
         assert isinstance(found.mean, torch.Tensor)
-        np.testing.assert_allclose(found.mean, right.mean, rtol=1e-6, atol=1e-8)
-        np.testing.assert_allclose(found.covariance, right.covariance, rtol=1e-6, atol=1e-8)
-        assert abs(found.noise - right.noise) < 1e-8
+        np.testing.assert_allclose(found.mean, right.mean, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(found.covariance, right.covariance, rtol=1e-5, atol=1e-6)
+        assert abs(found.noise - right.noise) < 1e-6

@@ -8,9 +8,9 @@ from environments import loss as later
 from sklearn.exceptions import NotFittedError
 
 import fmrl
+from fmrl.core.prior.mixture_fit import estimate
 from fmrl.estimators.environment import Environment
 from fmrl.estimators.environment_choice import switched
-from fmrl.estimators.population import estimate
 from fmrl.estimators.table_order import is_sorted
 from fmrl.tables.targets import group_by_task
 

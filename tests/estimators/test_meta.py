@@ -17,7 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import fmrl
-from fmrl.estimators import calibration, stack
+from fmrl.core.prior import posterior
+from fmrl.estimators import calibration
 from fmrl.estimators.averaging import Answers, quantiles
 from fmrl.estimators.rows_sqlite import SQLiteRows
 from fmrl.estimators.running import WINDOW
@@ -155,7 +156,7 @@ def test_more_than_one_window_gives_the_same_as_run():
 def test_adapting_is_ftrl_in_the_learned_metric(make, monkeypatch):
     """Every member's model is the MAP under its Gaussian, which an independent solver finds, and
     the adapted model their average; of classes, if losses are not averaged."""
-    monkeypatch.setattr(stack, "OVER", 0)
+    monkeypatch.setattr(posterior, "REFINE", 0)
     X, y, task = make()
     kind = fmrl.MetaClassifier if make is classification else fmrl.MetaRegressor
     est = kind(common="linear")
@@ -453,7 +454,7 @@ def test_ids_of_different_kinds_and_numbers_beyond_squaring_are_refused():
 
 def test_members_are_scored_on_tasks_they_have_not_seen():
     """Every task is asked about once a repeat, by members that were estimated without it."""
-    from fmrl.estimators.population import estimate
+    from fmrl.core.prior.mixture_fit import estimate
 
     X, y, task = regression(tasks=10)
     X[:, 0] = task  # so that rows say which task they are of

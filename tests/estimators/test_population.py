@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import fmrl
+from fmrl.core.prior.mixture_fit import estimate
 from fmrl.estimators.averaging import SHARP, Answers, best_sharpness, probabilities
 from fmrl.estimators.environment_choice import rough
-from fmrl.estimators.population import estimate
 from fmrl.estimators.task_models import loss_of
 from fmrl.tables.targets import group_by_task
 

@@ -24,15 +24,17 @@ from fmrl.cluster.workers import Ledger, OnRay
 from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array
 from fmrl.core.history import KEEP, OBSERVED, History
-from fmrl.core.losses import Loss
-from fmrl.core.marginal import estimate_prior
+from fmrl.core.losses import Loss, Squared
 from fmrl.core.meta_level import State
-from fmrl.core.posterior import Moments
-from fmrl.core.prior import Gaussian
+from fmrl.core.prior.gaussian import Gaussian
+from fmrl.core.prior.marginal import estimate_prior
+from fmrl.core.prior.statistics import Moments, TaskStatistics
 from fmrl.errors import FMRLError
 from fmrl.files import scratch, sweep
 from fmrl.records import record, write_json
 from fmrl.tables.encoder import Encoder
+
+GATHERED = 1 << 26  # numbers of statistics that the driver holds, half a gigabyte
 
 
 @dataclass(frozen=True)
@@ -192,8 +194,9 @@ class Ray:
     ) -> Gaussian:
         """`fmrl.estimate_prior` of tasks on a cluster.
 
-        Every step is a map over the blocks, whose sums are added in their order. Nothing is
-        written, and what cannot be read stops it.
+        Of squared losses the blocks are read once, for their sufficient statistics. Of others, and
+        of too many numbers for one machine, every step is a map over the blocks, whose sums are
+        added in their order. Nothing is written, and what cannot be read stops it.
 
         Args:
             tasks: As in `run`.
@@ -204,12 +207,18 @@ class Ray:
         with self._workers(mapper) as mapper:
             plan = plan_of(Job(FMRL(), ""), tasks, self.block, mapper)
 
-            def sums(_: Any, gaussian: Gaussian) -> Moments:
-                mapper.ledger.begin("moments", len(plan.blocks))
-                items = ((b, plan.held(b), gaussian) for b in plan.blocks)
-                work = mapper.map("moments", plan.job, items, ordered=True)
-                return reduce(add, (done.value for done in work))
+            def each(kind: str, about: Any) -> Iterator[Any]:
+                mapper.ledger.begin(kind, len(plan.blocks))
+                items = ((b, plan.held(b), about) for b in plan.blocks)
+                return (done.value for done in mapper.map(kind, plan.job, items, ordered=True))
 
+            def sums(_: Any, gaussian: Gaussian) -> Moments:
+                return reduce(add, each("moments", gaussian))
+
+            numbers = sum(b.tasks for b in plan.blocks) * (plan.kind.dim + 1) ** 2
+            if isinstance(plan.kind.loss, Squared) and numbers <= GATHERED:
+                statistics = TaskStatistics.join(list(each("statistics", None)))
+                return estimate_prior(statistics, family, **options)
             return estimate_prior(plan.kind, family, sums=sums, **options)
 
     @contextmanager

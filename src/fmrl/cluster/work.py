@@ -1,4 +1,4 @@
-"""What a worker does with one block: index, solve, deviate, play; moments, for a prior. Every piece
+"""What a worker does with one block: index, solve, deviate, play; sums, for a prior. Every piece
 of work can be done twice with the same result. What it finds is one Parquet file, written whole or
 not at all, so that a file that is there is a block that is done.
 """
@@ -24,9 +24,9 @@ from fmrl.core.checkpoint import load_state, save_state
 from fmrl.core.ensemble import Ensemble
 from fmrl.core.history import KEEP, OBSERVED, SCALARS
 from fmrl.core.meta_level import State, begun, looked, starts_of, together
-from fmrl.core.posterior import moments as moments_of
-from fmrl.core.posterior import stacked
-from fmrl.core.prior import Gaussian
+from fmrl.core.prior.gaussian import Gaussian
+from fmrl.core.prior.marginal import sums_of
+from fmrl.core.prior.statistics import TaskStatistics
 from fmrl.core.rules.meta import End, MetaUpdate
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Tasks
@@ -216,7 +216,14 @@ def moments(job: Job, done: Done, held: Any, gaussian: Gaussian) -> None:
     """What the tasks of a block say about a Gaussian."""
     tasks = _tasks(job, done.item, held, done)
     assert tasks is not None
-    done.tasks, done.value = len(tasks), moments_of(stacked(tasks), gaussian)
+    (done.value,), done.tasks = sums_of(tasks)([gaussian]), len(tasks)
+
+
+def statistics(job: Job, done: Done, held: Any, nothing: None) -> None:
+    """The sufficient statistics of the tasks of a block."""
+    tasks = _tasks(job, done.item, held, done)
+    assert tasks is not None
+    done.tasks, done.value = len(tasks), TaskStatistics.of(tasks)
 
 
 def ends_of(job: Job, *blocks: Block) -> End:
@@ -295,4 +302,5 @@ def _write(job: Job, done: Done, happened: Round, best: dict[str, Any]) -> dict[
 WORK = {
     "index": index, "solve": solve, "deviate": deviate, "play": play, "turn": turn,
     "moments": moments,
+    "statistics": statistics,
 }  # fmt: skip

@@ -21,9 +21,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fmrl.core.arrays import Array, device, dot, full, namespace
-from fmrl.core.matrices import T, apply, identity
+from fmrl.core.arrays import Array, full, namespace
+from fmrl.core.matrices import apply, identity
 from fmrl.core.metric import Diagonal, Full, Relative
+from fmrl.core.prior.statistics import evidence, posterior_spread
 from fmrl.core.rules.observe import Posterior
 from fmrl.core.rules.shape import needs_l2
 from fmrl.core.rules.similarity import SimilarityRule, positive
@@ -110,38 +111,3 @@ class Covariance(SimilarityRule):
         known = (left > 0) & (freedom > 0)
         ratio = left / xp.where(known, freedom, xp.ones_like(freedom))
         return xp.where(known, ratio, xp.ones_like(left))
-
-
-def posterior_spread(H: Array, curvature: Array) -> Array:
-    """(H⁻¹ + C)⁻¹ = R·(I + Rᵀ·C·R)⁻¹·Rᵀ with H = R·Rᵀ: what is left to know of a task; [..., d, d].
-
-    Args:
-        H: Positive definite, [..., d, d].
-        curvature: C ⪰ 0, [..., d, d].
-    """
-    xp, (R, inner) = namespace(H), _in_units_of(H, curvature)
-    spread = xp.matmul(R, xp.linalg.solve(inner, T(R) + xp.zeros_like(inner)))
-    return (spread + T(spread)) / 2
-
-
-def evidence(H: Array, curvature: Array, pull: Array, noise: Array) -> Array:
-    """Log-likelihood of a task's rows under N(phi, s²·H), less what does not depend on H; [...].
-
-    Args:
-        H: Positive definite, [..., d, d].
-        curvature: C = ∇² of the summed losses, [..., d, d].
-        pull: Their −∇ at phi, [..., d].
-        noise: s², [...].
-    """
-    xp, (R, inner) = namespace(H), _in_units_of(H, curvature)
-    along = apply(T(R), pull)
-    fit = dot(along, xp.linalg.solve(inner, along[..., None])[..., 0])
-    return (fit / noise - xp.linalg.slogdet(inner)[1]) / 2
-
-
-def _in_units_of(H: Array, curvature: Array) -> tuple[Array, Array]:
-    """R with R·Rᵀ = H, and I + Rᵀ·C·R."""
-    xp = namespace(H)
-    R = xp.linalg.cholesky(H)
-    eye = xp.eye(H.shape[-1], dtype=H.dtype, device=device(H))
-    return R, xp.matmul(T(R), xp.matmul(curvature, R)) + eye

@@ -11,14 +11,15 @@ each task, and only the first is wanted.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fmrl.core.arrays import Array, device, namespace
-from fmrl.core.domains import Euclidean
+from fmrl.core.arrays import Array, device, full, namespace, zeros
 from fmrl.core.meta_level import State
 from fmrl.core.metric import Full, Metric, T
-from fmrl.core.solve import MetricLeaders
+from fmrl.core.prior.padding import Rows
+from fmrl.core.prior.posterior import BatchedPosterior, Members, joint_rows, root_of
 from fmrl.errors import FMRLError
 
 
@@ -69,17 +70,37 @@ class Gaussian:
         >>> after.mean, after.covariance
         (array([0.5]), array([[0.5]]))
         """
-        game, metric = task.open(), self.metric
+        game = task.open()
         if game.dim != self.mean.shape[-1]:
             what = f"the task has {game.dim} parameters, and the prior {self.mean.shape[-1]}"
             raise FMRLError(what)
-        leaders = MetricLeaders(game, Euclidean(), self.mean, metric)
-        mean = leaders(game.length)
-        xp = namespace(mean)
-        bend = leaders.curvature(game.length, leaders.u)
-        bend = bend + xp.eye(bend.shape[-1], dtype=bend.dtype, device=device(bend))
-        spread = xp.matmul(leaders.root, xp.linalg.solve(bend, T(leaders.root)))
-        return replace(self, mean=mean, covariance=self.noise * (spread + T(spread)) / 2)
+        if game.loss.bend == math.inf:
+            fix = "use Logistic(), or OMD() with a rule such as PerCoordinate"
+            what = f"a posterior needs a smooth loss, and {game.loss!r} has corners"
+            raise FMRLError(what, fix=fix)
+        rows = Rows(game.X[None], game.target[None], game.weight[None])
+        loss, rows = joint_rows(game.loss, rows)
+        found = BatchedPosterior(members_of([self]), rows, loss, refine=0, close=1e-6)
+        spread = found.spread()[0, 0, 0, ...]
+        return replace(self, mean=found.theta()[0, 0, 0, ...], covariance=(spread + T(spread)) / 2)
+
+
+def members_of(gaussians: Sequence[Gaussian], outputs: int = 1) -> Members:
+    """Gaussians [P·K] side by side for a `BatchedPosterior`.
+
+    Args:
+        gaussians: Those of the K outputs of a member share covariance and noise.
+        outputs: K.
+    """
+    xp, first = namespace(gaussians[0].mean), gaussians[::outputs]
+    mean = xp.stack([g.mean for g in gaussians])
+    mean = xp.reshape(mean, (len(first), outputs, mean.shape[-1]))
+    roots = [root_of(g) for g in first]
+    most = max(1, *(R.shape[1] for R in roots))
+    R = [xp.concat([R, zeros((R.shape[0], most - R.shape[1]), R)], axis=1) for R in roots]
+    noise = [full((), g.noise, g.mean) for g in first]
+    H = xp.stack([g.covariance / g.noise for g in first])
+    return Members(mean, H, xp.stack(R), xp.stack(noise))
 
 
 def prior(state: Any, sigma: float = 1.0) -> Gaussian:

@@ -1,0 +1,186 @@
+"""Mixtures of Gaussians over tasks, estimated from their rows.
+
+Everything here is in coordinates where columns have deviation 1 and the intercept, if there is one,
+is the last of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from fmrl.core.ensemble import kmeans
+from fmrl.core.losses import Logistic, OneVsAll, Squared
+from fmrl.core.prior.gaussian import Gaussian
+from fmrl.core.prior.marginal import (
+    Search,
+    TaskSums,
+    capped,
+    check_family,
+    climb,
+    first_guess,
+    improved,
+    no_spread,
+    shrunk,
+)  # fmt: skip
+from fmrl.core.prior.mixture import Mixture
+from fmrl.core.prior.statistics import Moments
+from fmrl.core.tasks import Tasks
+
+STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
+FEW_STEPS = 12  # of all correlations of classes, at most: what more would find is noise
+MIXING = 20  # steps between centres
+FAR = 10.0  # deviation of coefficients between tasks, at most
+LEAST = 1e-8  # noise of a regression, at least: rows can be fitted exactly, and y has variance 1
+WIDE = 2.5  # deviation of a class's coefficients before anything is known; 1 in a regression
+STRIDE = 2.0  # of a class's mean in a step of its estimate, at most
+FULL, RANK = 48, 8  # columns at most with all correlations; beyond, so many directions
+MANY = 128  # columns beyond which all differ alike
+
+
+class Sums(TaskSums):
+    """`TaskSums` of outputs with means of their own, and which columns are constant in tasks."""
+
+    def __init__(self, tasks: Tasks):
+        super().__init__(tasks, joint=False)
+        self.fixed, self.squared = constant(tasks), isinstance(tasks.loss, Squared)
+
+
+def families(width: int, intercept: bool) -> dict[str, Any]:
+    """In which ways tasks may differ, the plainest first.
+
+    none: not at all. intercept: by a constant. alike: by a constant, and in every column by the
+    same deviation. columns: in every column by its own. full: in any direction; with many columns
+    in a few directions of their own and by one deviation in the rest. The last two only up to
+    ``MANY`` columns.
+    """
+    slopes = width - intercept
+    found: dict[str, Any] = {"none": (-1,) * width}
+    if intercept:
+        found["intercept"] = (-1,) * slopes + (0,)
+    if slopes:
+        found["alike"] = (0,) * slopes + (1,) * intercept
+    if 1 < slopes <= MANY:
+        found["columns"] = tuple(range(width))
+    if 1 < width <= MANY:
+        found["full"] = "full" if width <= FULL else RANK
+    return found
+
+
+def estimate(
+    tasks: Tasks, family: str, intercept: bool, start: Mixture | None = None,
+    sums: Sums | None = None, tolerance: float = TOLERANCE, free: int = 0,
+) -> Mixture:  # fmt: skip
+    """The population of some tasks around one centre, by marginal likelihood.
+
+    Args:
+        tasks: In coordinates of deviation 1.
+        family: One of `families`.
+        intercept: Whether the last column is one.
+        start: What a plainer family found, from which to go on.
+        sums: Of the same tasks, if they were stacked before.
+        tolerance: Of the relative change of variances in a step, with which it ends.
+        free: How many columns before the intercept answer for themselves: their mean is not drawn
+            to 0 with the others'.
+    """
+    sums, width = sums or Sums(tasks), tasks.X.shape[1]
+    sums.at.clear()  # under another family tasks may be more than a step away
+    search, fixed = _search(tasks, family, intercept, sums.fixed), sums.fixed
+    kind = search.family
+    if start is not None and start.family in ("alike", "columns", "full"):
+        first = [Gaussian(mean, start.covariance, start.noise) for mean in start.mean[0]]
+    else:
+        loss = Logistic() if isinstance(tasks.loss, OneVsAll) else tasks.loss
+        guess = no_spread(width, tasks.X)
+        guess = first_guess(guess, loss, _first(tasks), kind, width, few=True)
+        guess = replace(guess, covariance=guess.covariance * ~(fixed[:, None] | fixed))
+        first = [guess] * tasks.loss.outputs
+        if start is not None:
+            wide = guess.covariance * start.noise
+            if start.family == "intercept":
+                wide = np.where(start.covariance > 0, start.covariance, wide)
+            first = [Gaussian(mean, wide, start.noise) for mean in start.mean[0]]
+    steps = STEPS if sums.squared or family != "full" else FEW_STEPS
+    search = replace(search, drawn=np.arange(width) < width - intercept - free)
+    with np.errstate(invalid="ignore"):  # of a direction of which rows say nothing
+        found = climb(sums, first, steps, tolerance, search)
+    end = shrunk(found[0], kind, float(width))
+    mean = np.stack([g.mean for g in found])[None]
+    return Mixture(family, mean, end.covariance, end.noise, np.ones(1), len(tasks))
+
+
+def _first(tasks: Tasks) -> Moments:
+    """What one output of tasks says before anything is known: how long their columns are."""
+    mass, heavy = tasks.mass, tasks.X if tasks.weight is None else tasks.X.T * tasks.weight
+    length = np.einsum("nw,nw->w", tasks.X, heavy if tasks.weight is None else heavy.T)
+    none = np.zeros(0)
+    return Moments(float(len(mass)), float(mass.sum()), none,
+                   np.diag(tasks.loss.bend * length), none, none, 0.0)  # fmt: skip
+
+
+def _search(tasks: Tasks, family: str, intercept: bool, fixed: np.ndarray) -> Search:
+    """What a search for this family goes by."""
+    width = tasks.X.shape[1]
+    kind = check_family(families(width, intercept)[family], width)
+    if isinstance(kind, tuple):
+        kind = tuple(-1 if still else label for still, label in zip(fixed, kind, strict=True))
+    search = Search(kind, False, ridge=WIDE**-2, double=True, most=FAR**2, least=LEAST)
+    if isinstance(tasks.loss, Squared):
+        return replace(search, learns=True, ridge=1.0)
+    return replace(search, stride=STRIDE)
+
+
+def constant(tasks: Tasks) -> np.ndarray:
+    """Which columns have one value within every task, [width]: no task says how their slope differs
+    from the others'. Not the intercept's; one that is 0 everywhere is a column without a value.
+    """
+    starts, lengths = tasks.starts[:-1], tasks.lengths[:, None]
+    mean = np.add.reduceat(tasks.X, starts, axis=0) / lengths
+    within = ((tasks.X - np.repeat(mean, tasks.lengths, axis=0)) ** 2).sum(axis=0)
+    total = ((tasks.X - tasks.X.mean(axis=0)) ** 2).sum(axis=0)
+    return (within <= 1e-9 * total) & ((total > 0) | ~tasks.X.any(axis=0))
+
+
+def around(
+    one: Mixture, tasks: Tasks, intercept: bool, centres: int, start: Mixture | None = None
+) -> Mixture:
+    """The population around several centres, by expectation and maximisation from k-means of the
+    tasks' models.
+
+    Args:
+        one: The population around one centre.
+        tasks: Of which it was learned.
+        intercept: Whether the last column is one.
+        centres: How many.
+        start: What a plainer family found around as many, from which to go on.
+    """
+    sums, width = Sums(tasks), tasks.X.shape[1]
+    search = _search(tasks, one.family, intercept, sums.fixed)
+    if start is None:
+        theta = one.adapt(tasks).theta
+        points = theta.reshape(len(tasks), -1)
+        means, _, value = kmeans(points, centres)
+        # What lies between centres is not spread around them.
+        left = np.clip(value / max(points.var(axis=0).sum(), 1e-300), 0.1, 1.0)
+        means = means.reshape(centres, *theta.shape[1:])
+        shares = np.full(centres, 1 / centres)
+        found = replace(one, mean=means, covariance=left * one.covariance, shares=shares)
+    else:
+        found = replace(start, family=one.family)
+    for _ in range(MIXING):
+        each = found.gaussians
+        share, told = sums.by_centre(each, found.shares)
+        after = improved(told, each, search)
+        mean = np.stack([g.mean for g in after]).reshape(found.mean.shape)
+        moved = float(np.abs(mean - found.mean).max())
+        if not np.isfinite(moved):
+            break
+        end = capped(after[0], search.most)
+        parts = {"covariance": end.covariance, "noise": end.noise}
+        found = replace(found, mean=mean, shares=share.mean(axis=1), **parts)
+        if moved < TOLERANCE:
+            break
+    end = shrunk(found.gaussian(0, 0), search.family, float(width))
+    return replace(found, covariance=end.covariance)
