@@ -9,10 +9,11 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 
 import fmrl
 from fmrl.errors import TableError
+from fmrl.tables import Encoder, read
 from fmrl.tables.kinds import as_number
 
 from .data import regression
@@ -489,3 +490,39 @@ def test_all_levels_of_a_text_are_as_good_as_all_but_one(seed):
             np.mean([np.mean((f - y[r[4:]]) ** 2) for f, r in zip(found, rows, strict=True)])
         )
     assert errors[0] < 1.02 * errors[1] and errors[1] < 9
+
+
+@pytest.mark.parametrize("kind", [in_pandas, lambda f: f.to_arrow(), lambda f: f.to_dicts()])
+def test_a_table_is_read_once(kind, monkeypatch):
+    """Each call read its rows up to four times, and adapt all of it twice."""
+    frame, y = table()
+    rows, few, count = kind(frame), kind(frame[:4]), []
+    for module, name in ((read, "_table"), (Encoder, "transform")):
+        own = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *a, own=own: count.append(1) or own(*a))
+    reg = Regressor().fit(rows, y, task="shop")
+    for call in (lambda: reg.predict(rows), lambda: reg.adapt(few, y[:4])):
+        count.clear()
+        call()
+        assert len(count) == 2  # one reading, one encoding
+
+
+class Named(BaseEstimator):
+    """As an estimator whose parameter names the column of the tasks."""
+
+    def __init__(self, task=None, features=None):
+        self.task = task
+        self.features = features
+
+
+def test_a_parameter_may_name_the_column_of_tasks():
+    frame, y = table()
+    model, told = Named("shop"), frame["shop"].to_list()
+    X, _, ids = read.validate_fit(model, frame, y, reset=True, y_numeric=True)
+    assert ids.tolist() == told and model.encoder_.task == "shop" and X.shape == (300, 7)
+    other = np.arange(300) // 30  # an array overrides it
+    _, _, ids = read.validate_fit(model, frame, y, other, reset=True, y_numeric=True)
+    assert ids.tolist() == other.tolist() and "shop" in model.feature_names_in_
+    assert read.split_task(frame, None, "shop")[1].tolist() == told
+    with pytest.raises(TableError, match="no column 'store'"):
+        read.validate_fit(Named("store"), frame, y, reset=True, y_numeric=True)
