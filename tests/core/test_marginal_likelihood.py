@@ -12,6 +12,7 @@ import fmrl
 from fmrl.core.losses import Loss
 from fmrl.core.prior.gaussian import members_of
 from fmrl.core.prior.marginal import estimate_prior
+from fmrl.core.prior.mixture_fit import around, estimate, families
 from fmrl.core.prior.normal import normal_cdf_and_density
 from fmrl.core.prior.padding import Rows
 from fmrl.core.prior.posterior import Averaged, AveragedLogistic, BatchedPosterior
@@ -130,6 +131,26 @@ def test_statistics_add_up_over_rows_and_tasks():
     np.testing.assert_allclose(TaskStatistics.of(twice).products, 2 * whole.products, rtol=1e-12)
     with pytest.raises(fmrl.FMRLError, match="sufficient"):
         TaskStatistics.of(Tasks.of([fmrl.Task(np.eye(2), [0, 1], loss=fmrl.Logistic())]))
+
+
+def test_a_mixture_of_statistics_is_that_of_rows():
+    """Every family, a column that is constant in tasks among them, and two centres."""
+    groups = groups_of(40, np.diag([1.0, 0.3, 0.5]), rows=(2, 9))
+    for t, (X, _) in enumerate(groups):
+        X[:, 1] = t % 3 - 1.0
+    tasks = Tasks.of(tasks_of(groups))
+    told, start = TaskStatistics.of(tasks), None
+    for family in families(3, True):
+        one, two = (estimate(some, family, True, start) for some in (tasks, told))
+        for name in ("mean", "covariance", "noise"):
+            a, b = getattr(one, name), getattr(two, name)
+            np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9, err_msg=family)
+        start = one
+    one, two = (around(start, some, True, 2) for some in (tasks, told))
+    np.testing.assert_allclose(one.mean, two.mean, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(one.covariance, two.covariance, rtol=1e-6, atol=1e-8)
+    rows = told.as_rows()
+    np.testing.assert_allclose(start.adapt(rows).theta, start.adapt(tasks).theta, atol=1e-9)
 
 
 def test_methods_are_named():

@@ -39,10 +39,10 @@ def estimate_prior(
     tasks accounted for.
 
     Of squared losses this is the mixed-effects model y = Xθ + e, θ ~ N(mean, covariance) task by
-    task, at its maximum likelihood (or REML); of others Laplace's approximation. Tasks may have
-    fewer rows than features. Steps are those of minorisation-maximisation (the geometric mean of
-    what the tasks' leaders say and of what their rows could tell), then, for squared losses, Fisher
-    scoring until the log-likelihood stands still.
+    task, at its maximum likelihood (or REML), by Fisher scoring on sufficient statistics. Of others
+    (and of ranks, windows, or more than 64 columns) it is Laplace's approximation, by
+    minorisation-maximisation: H becomes the geometric mean of what the tasks' leaders say and of
+    what their rows could tell. Tasks may have fewer rows than features.
 
     Args:
         tasks: Tasks, a list of Task, or `TaskStatistics` of squared losses.
@@ -58,8 +58,8 @@ def estimate_prior(
             default 0. One for each parameter is safer where there are hardly more tasks than
             parameters.
         steps: At most so many.
-        tolerance: Stop when a step changes H by less, relatively; then, for squared losses, when
-            the log-likelihood gains less than a hundredth of it.
+        tolerance: Stop when a step changes H by less, relatively; where steps are scoring, when
+            the log-likelihood would gain less than a hundredth of it.
         sums: Computes the `Moments` of tasks where they lie elsewhere, as on a cluster; ``tasks``
             may then be Tasks of their kind without rows.
         progress: Called with 1 after every step.

@@ -26,7 +26,7 @@ from fmrl.core.prior.marginal import (
     shrunk,
 )  # fmt: skip
 from fmrl.core.prior.mixture import Mixture
-from fmrl.core.prior.statistics import Moments
+from fmrl.core.prior.statistics import Moments, TaskStatistics
 from fmrl.core.tasks import Tasks
 
 STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
@@ -41,11 +41,16 @@ MANY = 128  # columns beyond which all differ alike
 
 
 class Sums(TaskSums):
-    """`TaskSums` of outputs with means of their own, and which columns are constant in tasks."""
+    """`TaskSums` of outputs with means of their own, and which columns are constant in tasks.
 
-    def __init__(self, tasks: Tasks):
+    Args:
+        tasks: Tasks, or TaskStatistics of squared losses.
+    """
+
+    def __init__(self, tasks: Tasks | TaskStatistics):
         super().__init__(tasks, joint=False)
-        self.fixed, self.squared = constant(tasks), isinstance(tasks.loss, Squared)
+        self.fixed, self.squared = constant(tasks), isinstance(self.loss, Squared)
+        self.width = tasks.width if isinstance(tasks, TaskStatistics) else tasks.X.shape[1]
 
 
 def families(width: int, intercept: bool) -> dict[str, Any]:
@@ -70,13 +75,13 @@ def families(width: int, intercept: bool) -> dict[str, Any]:
 
 
 def estimate(
-    tasks: Tasks, family: str, intercept: bool, start: Mixture | None = None,
+    tasks: Tasks | TaskStatistics, family: str, intercept: bool, start: Mixture | None = None,
     sums: Sums | None = None, tolerance: float = TOLERANCE, free: int = 0,
 ) -> Mixture:  # fmt: skip
     """The population of some tasks around one centre, by marginal likelihood.
 
     Args:
-        tasks: In coordinates of deviation 1.
+        tasks: In coordinates of deviation 1; or their statistics, of a squared loss.
         family: One of `families`.
         intercept: Whether the last column is one.
         start: What a plainer family found, from which to go on.
@@ -85,18 +90,18 @@ def estimate(
         free: How many columns before the intercept answer for themselves: their mean is not drawn
             to 0 with the others'.
     """
-    sums, width = sums or Sums(tasks), tasks.X.shape[1]
+    sums = sums or Sums(tasks)
     sums.at.clear()  # under another family tasks may be more than a step away
-    search, fixed = _search(tasks, family, intercept, sums.fixed), sums.fixed
+    search, fixed, width = _search(sums, family, intercept), sums.fixed, sums.width
     kind = search.family
     if start is not None and start.family in ("alike", "columns", "full"):
         first = [Gaussian(mean, start.covariance, start.noise) for mean in start.mean[0]]
     else:
-        loss = Logistic() if isinstance(tasks.loss, OneVsAll) else tasks.loss
-        guess = no_spread(width, tasks.X)
+        loss = Logistic() if isinstance(sums.loss, OneVsAll) else sums.loss
+        guess = no_spread(width, np.zeros(1))
         guess = first_guess(guess, loss, _first(tasks), kind, width, few=True)
         guess = replace(guess, covariance=guess.covariance * ~(fixed[:, None] | fixed))
-        first = [guess] * tasks.loss.outputs
+        first = [guess] * sums.loss.outputs
         if start is not None:
             wide = guess.covariance * start.noise
             if start.family == "intercept":
@@ -111,31 +116,42 @@ def estimate(
     return Mixture(family, mean, end.covariance, end.noise, np.ones(1), len(tasks))
 
 
-def _first(tasks: Tasks) -> Moments:
+def _first(tasks: Tasks | TaskStatistics) -> Moments:
     """What one output of tasks says before anything is known: how long their columns are."""
-    mass, heavy = tasks.mass, tasks.X if tasks.weight is None else tasks.X.T * tasks.weight
-    length = np.einsum("nw,nw->w", tasks.X, heavy if tasks.weight is None else heavy.T)
-    none = np.zeros(0)
-    return Moments(float(len(mass)), float(mass.sum()), none,
-                   np.diag(tasks.loss.bend * length), none, none, 0.0)  # fmt: skip
+    if isinstance(tasks, TaskStatistics):
+        mass, bend = tasks.rounds, 1.0
+        length = tasks.products.sum(axis=0).diagonal()[:-1]
+    else:
+        mass, bend = tasks.mass, tasks.loss.bend
+        heavy = tasks.X if tasks.weight is None else (tasks.X.T * tasks.weight).T
+        length = np.einsum("nw,nw->w", tasks.X, heavy)
+    none, known = np.zeros(0), np.diag(bend * length)
+    return Moments(float(len(mass)), float(mass.sum()), none, known, none, none, 0.0)
 
 
-def _search(tasks: Tasks, family: str, intercept: bool, fixed: np.ndarray) -> Search:
+def _search(sums: Sums, family: str, intercept: bool) -> Search:
     """What a search for this family goes by."""
-    width = tasks.X.shape[1]
-    kind = check_family(families(width, intercept)[family], width)
+    kind, fixed = check_family(families(sums.width, intercept)[family], sums.width), sums.fixed
     if isinstance(kind, tuple):
         kind = tuple(-1 if still else label for still, label in zip(fixed, kind, strict=True))
     search = Search(kind, False, ridge=WIDE**-2, double=True, most=FAR**2, least=LEAST)
-    if isinstance(tasks.loss, Squared):
+    if sums.squared:
         return replace(search, learns=True, ridge=1.0)
     return replace(search, stride=STRIDE)
 
 
-def constant(tasks: Tasks) -> np.ndarray:
+def constant(tasks: Tasks | TaskStatistics) -> np.ndarray:
     """Which columns have one value within every task, [width]: no task says how their slope differs
     from the others'. Not the intercept's; one that is 0 everywhere is a column without a value.
     """
+    if isinstance(tasks, TaskStatistics):
+        A, rounds = tasks.products[:, :-1, :-1], tasks.rounds[:, None]
+        if not np.allclose(A[:, -1, -1:], rounds):
+            return np.zeros(tasks.width, dtype=bool)  # without an intercept nothing says so
+        squares, sums = np.einsum("tww->w", A), A[..., -1]
+        within = squares - (sums**2 / rounds).sum(axis=0)
+        total = squares - sums.sum(axis=0) ** 2 / rounds.sum()
+        return (within <= 1e-9 * total) & (total > 1e-12 * squares) | (squares == 0)
     starts, lengths = tasks.starts[:-1], tasks.lengths[:, None]
     mean = np.add.reduceat(tasks.X, starts, axis=0) / lengths
     within = ((tasks.X - np.repeat(mean, tasks.lengths, axis=0)) ** 2).sum(axis=0)
@@ -144,7 +160,11 @@ def constant(tasks: Tasks) -> np.ndarray:
 
 
 def around(
-    one: Mixture, tasks: Tasks, intercept: bool, centres: int, start: Mixture | None = None
+    one: Mixture,
+    tasks: Tasks | TaskStatistics,
+    intercept: bool,
+    centres: int,
+    start: Mixture | None = None,
 ) -> Mixture:
     """The population around several centres, by expectation and maximisation from k-means of the
     tasks' models.
@@ -156,10 +176,11 @@ def around(
         centres: How many.
         start: What a plainer family found around as many, from which to go on.
     """
-    sums, width = Sums(tasks), tasks.X.shape[1]
-    search = _search(tasks, one.family, intercept, sums.fixed)
+    sums = Sums(tasks)
+    search = _search(sums, one.family, intercept)
     if start is None:
-        theta = one.adapt(tasks).theta
+        rows = tasks.as_rows() if isinstance(tasks, TaskStatistics) else tasks
+        theta = one.adapt(rows).theta
         points = theta.reshape(len(tasks), -1)
         means, _, value = kmeans(points, centres)
         # What lies between centres is not spread around them.
@@ -182,5 +203,5 @@ def around(
         found = replace(found, mean=mean, shares=share.mean(axis=1), **parts)
         if moved < TOLERANCE:
             break
-    end = shrunk(found.gaussian(0, 0), search.family, float(width))
+    end = shrunk(found.gaussian(0, 0), search.family, float(sums.width))
     return replace(found, covariance=end.covariance)

@@ -4,6 +4,7 @@ a task (`TaskStatistics`): XᵀX, Xᵀy, yᵀy and how many rows there are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
@@ -14,7 +15,7 @@ import numpy as np
 
 from fmrl.core.arrays import Array, device, dot, namespace
 from fmrl.core.losses import Squared
-from fmrl.core.matrices import T, apply
+from fmrl.core.matrices import T, apply, eigh
 from fmrl.core.prior.padding import pieces
 from fmrl.core.prior.small_inverses import eye_like, inverse, plus_identity
 from fmrl.core.tasks import Tasks
@@ -113,6 +114,15 @@ class TaskStatistics:
     def take(self, places: Any) -> TaskStatistics:
         """Some of the tasks: a slice or row numbers."""
         return replace(self, products=self.products[places], rounds=self.rounds[places])
+
+    def as_rows(self) -> Tasks:
+        """Tasks of w + 1 rows each that have these statistics, and so the same posteriors."""
+        xp, w = namespace(self.products), self.width
+        values, vectors = eigh(self.products)
+        root = xp.sqrt(xp.clip(values, 0.0, math.inf))
+        rows = xp.reshape(root[..., None] * T(vectors), (len(self) * (w + 1), w + 1))
+        starts = np.arange(len(self) + 1) * (w + 1)
+        return Tasks(Squared(), rows[:, :w], rows[:, w:], starts, range(len(self)))
 
     @property
     def width(self) -> int:
