@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, as_float, constant, namespace
 from fmrl.core.domains import Ball, Domain
-from fmrl.core.meta_level import State, check_state, looked
+from fmrl.core.meta_level import State, check_state, looked, refuse_nan
 from fmrl.core.metric import Metric, Relative
 from fmrl.core.rules.meta import End, FollowLeader, MetaUpdate
 from fmrl.core.rules.observe import OBSERVATIONS, terms
@@ -203,7 +203,9 @@ class FMRL(Value):
             The state for the next task, and the record of this one.
         """
         game = task.open()
-        return self.step_solved(self.starting(state, game), game)
+        state, round = self.step_solved(self.starting(state, game), game)
+        refuse_nan(round, state)
+        return state, round
 
     def step_solved(self, state: State, game: Game, best: Any = None) -> tuple[State, Round]:
         """`step` on an opened task; best: its optimum, where it is known."""
@@ -229,7 +231,11 @@ class FMRL(Value):
 
     def starting(self, state: State, game: Game) -> State:
         """The state with phi where this task starts, for a meta-update that looks at the task."""
-        side = looked(self, game.X[..., 0, :]) if isinstance(game, Samples) else None
+        rows = isinstance(game, Samples)
+        if not rows and getattr(type(self.meta), "look", MetaUpdate.look) is not MetaUpdate.look:
+            what = f"{self.meta!r} looks at the first row of a task, and {game!r} has no rows"
+            raise FMRLError(what, fix="give Task(X, y, loss=…)", task=state.tasks)
+        side = looked(self, game.X[..., 0, :]) if rows else None
         if side is None:
             return state
         return state._replace(phi=self.meta.begin(self.domain, state.phi, state.meta, side))

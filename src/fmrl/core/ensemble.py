@@ -15,7 +15,7 @@ from typing import Any
 from fmrl.core.adahedge import Weights
 from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array, as_float, device, dot, full, namespace, stacked
-from fmrl.core.meta_level import State, check_state, looked
+from fmrl.core.meta_level import State, check_state, looked, refuse_nan
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
 from fmrl.core.rules.private import promises
@@ -73,7 +73,9 @@ class Ensemble(Value):
         """
         game = task.open()
         state = self.starting(state, game)
-        return self.step_solved(state, game, game.hindsight(self.domain))
+        state, round = self.step_solved(state, game, game.hindsight(self.domain))
+        refuse_nan(round, state)
+        return state, round
 
     def adapt(self, state: State, task: Any) -> Array:
         """The mean action after the rounds of a task, [d]. The state stays as it is.

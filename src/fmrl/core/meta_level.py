@@ -7,9 +7,10 @@ as an `FMRL`.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
-from fmrl.core.arrays import Array, namespace
+from fmrl.core.arrays import Array, anywhere, namespace
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End, MetaUpdate, mean_end
 from fmrl.core.rules.similarity import Measured, SimilarityRule
@@ -126,6 +127,23 @@ def begun(rules: Any, state: State, count: int, side: Array | None) -> Array:
         return same
     known = rules.domain, state.phi, state.meta
     return xp.stack([rules.meta.begin(*known, side[t, ...]) for t in range(count)])
+
+
+def refuse_nan(rounds: Any, state: State) -> None:
+    """Refuse what has become no number: a regret, phi or the guess after it.
+
+    Args:
+        rounds: What was played last, any number of tasks.
+        state: After it.
+    """
+    guess, xp = state.guess, namespace(state.phi)
+    # A sum has a NaN where one of its parts has.
+    total = float(xp.sum(rounds.regret)) + float(xp.sum(state.phi))
+    shaped = isinstance(guess, Metric)
+    if not math.isnan(total) and (guess.finite if shaped else not anywhere(xp.isnan(guess))):
+        return
+    what = "a regret, phi or the guess is no number any more: sizes are beyond what can be squared"
+    raise FMRLError(what, fix="scale the rows, targets and costs, or the domain")
 
 
 def check_state(algo: Any, state: State) -> None:

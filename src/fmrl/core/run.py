@@ -27,7 +27,7 @@ from fmrl.core.batched import (
 )
 from fmrl.core.ensemble import Ensemble
 from fmrl.core.history import KEEP, History
-from fmrl.core.meta_level import State, looked, together
+from fmrl.core.meta_level import State, looked, refuse_nan, together
 from fmrl.core.rules.private import refuse_repeats
 from fmrl.core.tasks import ELEMENTS, MOST, Task, Tasks
 from fmrl.errors import FMRLError
@@ -100,6 +100,7 @@ def run(
                 start = state or algo.init(_start(algo, window[0], phi))
                 history = History(algo, start, keep, meta_batch)
             for rounds, after in _play_window(algo, history.state, window, meta_batch):
+                refuse_nan(rounds, after)
                 history.append(rounds, after)
                 report(rounds.regret.shape[-1])
     except BaseException as error:
@@ -267,6 +268,7 @@ def _run_orders(algo, tasks: list[Any], phi, orders: np.ndarray, keep, report) -
         best, sigma = solve(algo, every, start)
         play = _orders_in_turn if isinstance(algo, Ensemble) else _orders_at_once
         for rounds, after in play(algo, state, every, best, sigma, orders):
+            refuse_nan(rounds, after)
             history.append(rounds, after)
             report(rounds.regret.shape[-1])
     except BaseException as error:

@@ -131,7 +131,8 @@ class Weighted(Loss):
     """w·ℓ(z), with w ≥ 0 the last column of the target: targets have shape [..., outputs + 1].
 
     Args:
-        loss: The loss that is weighted; not Squared, whose rows can be scaled instead.
+        loss: The loss that is weighted; not Squared, whose rows can be scaled instead, and none
+            with corners, such as Hinge.
         most: The largest weight, which scales the loss's constants.
 
     >>> import numpy as np
@@ -148,6 +149,9 @@ class Weighted(Loss):
         if self.loss.steep("l2") == math.inf:
             fix = "scale the rows of X and y by the root of their weights"
             raise FMRLError(f"{self.loss!r} needs no Weighted", fix=fix)
+        if math.isinf(self.loss.bend):
+            what = f"{self.loss!r} has corners, and the solver for these takes no weights"
+            raise FMRLError(what, fix="use Logistic(), or repeat rows")
 
     @property
     def outputs(self) -> int:  # type: ignore[override]

@@ -257,7 +257,11 @@ class Conditional(MetaUpdate):
         return xp.stack([xp.ones_like(first[..., 0]), *(first[..., c] for c in self.side)], axis=-1)
 
     def init(self, domain, phi):
-        """phi itself; memory: A [..., s, s] and Σ θ·sᵀ [..., d, s]."""
+        """phi itself; memory: A [..., s, s] and Σ θ·sᵀ [..., d, s]. Refuses other geometries: M·s
+        may lie anywhere, and only ½‖·‖² can put it back."""
+        if domain.norm != "l2":
+            what = f"Conditional needs the regulariser ½‖·‖², which {domain!r} does not have"
+            raise FMRLError(what, fix="use FollowLeader()")
         xp, k = namespace(phi), len(self.side) + 1
         eye = xp.eye(k, dtype=phi.dtype, device=device(phi))
         A = self.ridge * eye + full((*phi.shape[:-1], 1, 1), 0.0, phi)

@@ -1,0 +1,90 @@
+"""What the adversary of the soak met as a NaN or as a foreign exception is refused in words,
+or works.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import fmrl
+from fmrl.core.losses import Weighted
+
+SIDE = fmrl.Conditional([0])
+
+
+class Game:
+    """Two rounds of a linear loss, for whoever plays them."""
+
+    length, rounds, cost = 2, np.asarray(2.0), np.array([1.0, 0.0])
+
+    def reveal(self, i, theta):
+        return theta @ self.cost, self.cost
+
+    def lipschitz(self, domain):
+        return np.asarray(1.0)
+
+    def hindsight(self, domain):
+        return fmrl.minimise(fmrl.Task([self.cost] * 2, loss=fmrl.Linear()).open(), domain)
+
+
+class Reactive:
+    def open(self):
+        return Game()
+
+
+def test_a_rule_that_looks_at_rows_refuses_the_simplex_and_games_without_rows():
+    for domain in (fmrl.Simplex(), fmrl.Simplex(0.1)):
+        with pytest.raises(fmrl.FMRLError, match="needs the regulariser"):
+            fmrl.FMRL(domain, meta=SIDE).init(np.full(2, 0.5))
+    for tasks, batch in (([Reactive()], 1), ([Reactive()] * 2, 2)):
+        with pytest.raises(fmrl.FMRLError, match="has no rows"):
+            fmrl.run(fmrl.FMRL(meta=SIDE), tasks, np.zeros(2), meta_batch=batch)
+
+
+def test_a_weighted_hinge_is_refused():
+    with pytest.raises(fmrl.FMRLError, match="has corners"):
+        Weighted(fmrl.Hinge())
+
+
+@dataclass(frozen=True)
+class Lost(fmrl.MetaUpdate):
+    """phi becomes no number."""
+
+    def update(self, domain, phi, memory, end):
+        return phi * np.nan, memory
+
+
+@dataclass(frozen=True)
+class Unsure(fmrl.SimilarityRule):
+    """The guess becomes no number."""
+
+    def init(self, domain, phi):
+        return np.ones(phi.shape[:-1]), ()
+
+    def update(self, domain, phi, guess, memory, end):
+        return guess * np.nan, memory
+
+
+@pytest.mark.parametrize("update", [fmrl.FAL(), fmrl.FLIOnline()], ids=repr)
+@pytest.mark.parametrize("rules", [{"meta": Lost()}, {"similarity": Unsure()}], ids=repr)
+def test_what_becomes_no_number_is_refused_at_once(rules, update):
+    task, algo = fmrl.Task([[1.0, 0.0]], loss=fmrl.Linear()), fmrl.FMRL(update=update, **rules)
+    with pytest.raises(fmrl.FMRLError, match="no number any more"):
+        fmrl.run(algo, [task])
+    with pytest.raises(fmrl.FMRLError, match="no number any more"):
+        fmrl.run(algo, [task], orders=[[0]])
+    with pytest.raises(fmrl.FMRLError, match="no number any more"):
+        algo.step(algo.init(np.zeros(2)), task)
+    members = fmrl.Hedge([algo, fmrl.FMRL()])
+    if "meta" in rules:
+        with pytest.raises(fmrl.FMRLError, match="no number any more"):
+            members.step(members.init(np.zeros(2)), task)
+
+
+def test_a_ball_beyond_its_dtype_is_refused():
+    """A radius of 1e140 is infinite in float32, and so were the actions."""
+    task = fmrl.Task(np.ones((2, 2), np.float32), loss=fmrl.Linear())
+    algo = fmrl.FMRL(fmrl.Ball(1e140), fmrl.OGD(), similarity=fmrl.Known(1.0))
+    with np.errstate(all="ignore"), pytest.raises(fmrl.FMRLError, match="no number any more"):
+        fmrl.run(algo, [task])
