@@ -143,7 +143,7 @@ def differences(rng: np.random.Generator, it: Any, history: Any) -> list[Wrong]:
     for order, _ in _places(it)[: 1 if private else 2]:
         column = _column(order)
         tasks = it.tasks if order is None else [it.tasks[i] for i in it.orders[order]]
-        state, rounds = it.algo.init(_begun(it, history, order)), []
+        state, rounds = it.algo.init(_begun(it, history)), []
         for task in tasks:
             state, round = it.algo.step(state, task)
             rounds.append(round)
@@ -168,12 +168,12 @@ def _column(order: int | None) -> Any:
     return lambda a: np.asarray(a, float) if order is None else np.asarray(a, float)[order]
 
 
-def _begun(it: Any, history: Any, order: int | None) -> Any:
+def _begun(it: Any, history: Any) -> Any:
     """Where the whole run began, whatever part of it the history holds."""
-    start = history.start.phi
-    if it.split:
-        return it.algo.domain.middle(np.zeros_like(start)) if it.phi is None else it.phi
-    return start if order is None else start[order]
+    if it.phi is not None:
+        return it.phi
+    phi = np.asarray(history.start.phi)
+    return it.algo.domain.middle(np.zeros(phi.shape[-1:], phi.dtype))
 
 
 def _kinks(it: Any) -> bool:
