@@ -37,9 +37,11 @@ def test_a_rule_that_looks_at_rows_refuses_the_simplex_and_games_without_rows():
     for domain in (fmrl.Simplex(), fmrl.Simplex(0.1)):
         with pytest.raises(fmrl.FMRLError, match="needs the regulariser"):
             fmrl.FMRL(domain, meta=SIDE).init(np.full(2, 0.5))
-    for tasks, batch in (([Reactive()], 1), ([Reactive()] * 2, 2)):
-        with pytest.raises(fmrl.FMRLError, match="has no rows"):
-            fmrl.run(fmrl.FMRL(meta=SIDE), tasks, np.zeros(2), meta_batch=batch)
+    prior = fmrl.FMRL(within=fmrl.FTRL(), similarity=fmrl.Covariance())
+    for algo in (fmrl.FMRL(meta=SIDE), prior):
+        for tasks, batch in (([Reactive()], 1), ([Reactive()] * 2, 2)):
+            with pytest.raises(fmrl.FMRLError, match="has no rows"):
+                fmrl.run(algo, tasks, np.zeros(2), meta_batch=batch)
 
 
 def test_a_weighted_hinge_is_refused():

@@ -231,9 +231,13 @@ class FMRL(Value):
 
     def starting(self, state: State, game: Game) -> State:
         """The state with phi where this task starts, for a meta-update that looks at the task."""
-        rows = isinstance(game, Samples)
-        if not rows and getattr(type(self.meta), "look", MetaUpdate.look) is not MetaUpdate.look:
-            what = f"{self.meta!r} looks at the first row of a task, and {game!r} has no rows"
+        rows, rule = isinstance(game, Samples), None
+        if getattr(type(self.meta), "look", MetaUpdate.look) is not MetaUpdate.look:
+            rule = self.meta
+        elif self._observes == "posterior":
+            rule = self.similarity
+        if rule is not None and not rows:
+            what = f"{rule!r} looks at the rows of a task, and {game!r} has no rows"
             raise FMRLError(what, fix="give Task(X, y, loss=…)", task=state.tasks)
         side = looked(self, game.X[..., 0, :]) if rows else None
         if side is None:
