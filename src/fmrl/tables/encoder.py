@@ -89,7 +89,7 @@ class Column:
     indicator: bool = False
     dtype: str = "Float64"
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """What it holds, in the words of `kind_of`."""
         if self.levels is not None:
@@ -97,7 +97,7 @@ class Column:
         times = {"Date": "date", "Duration": "duration", "Time": "time of day"}
         return next((times[t] for t in times if self.dtype.startswith(t)), "number")
 
-    @property
+    @cached_property
     def outputs(self) -> list[str]:
         """Names of the columns this one becomes."""
         own = [self.name] if self.levels is None else [f"{self.name}={v}" for v in self.levels]
@@ -139,12 +139,12 @@ class Encoder:
         same = ((c.kind, c.indicator, c.centre, c.spread) for c in self.columns)
         return all(c == ("number", False, 0.0, 1.0) for c in same)
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """Names of the encoded columns, in order."""
         return [name for c in self.columns for name in c.outputs]
 
-    @property
+    @cached_property
     def inputs(self) -> list[str]:
         """Names of the columns it needs."""
         return [c.name for c in self.columns]
@@ -210,7 +210,7 @@ class Encoder:
         """The encoding without ``features=``: here, all of it."""
         return self
 
-    @property
+    @cached_property
     def left_out(self) -> list[str]:
         """The columns that were left out as they name rows: later rows need not have them."""
         return [c.name for c in self.columns if c.levels == ()]

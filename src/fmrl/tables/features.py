@@ -41,10 +41,10 @@ class Expanded(Encoder):
         """Numbers do not stay as they are."""
         return False
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """Names of the transformer's columns."""
-        own = Encoder.names.fget(self)  # type: ignore[attr-defined]
+        own = self.table.names
         if hasattr(self.transformer, "get_feature_names_out"):
             return [str(n) for n in self.transformer.get_feature_names_out(own)]
         return [f"feature {i}" for i in range(self.expand(np.zeros((1, len(own)))).shape[1])]

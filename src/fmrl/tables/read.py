@@ -127,14 +127,13 @@ def validate_fit(
     y = check_targets(y, numeric, task)
     table, y = _table(model, X, y, reset, encoder, options)
     if isinstance(table, np.ndarray):
-        rows, found = table, _plain_encoder(model, table) if learn else encoder
+        rows, found = table, _plain_encoder(model, table, column) if learn else encoder
     else:
-        found = _learned(table) if learn else encoder
+        found = _learned(table, column) if learn else encoder
         rows, y = check_X_y(_encoded(found, table), y, estimator=model, **options)
     if learn:
         ids = None if one else task_ids(task, len(rows))
-        found = add_features(replace(found, task=column), model.features, rows, y)
-        model.encoder_ = found
+        model.encoder_ = found = add_features(found, model.features, rows, y)
         if ids is not None:
             warn_of_few_tasks(ids)
         if not (one or numeric):
@@ -345,12 +344,12 @@ def _names(model: Any, X: np.ndarray) -> list[str]:
     return [f"x{i}" for i in range(X.shape[1])] if names is None else names.tolist()
 
 
-def _plain_encoder(model: Any, rows: np.ndarray) -> Encoder:
+def _plain_encoder(model: Any, rows: np.ndarray, task: str | None) -> Encoder:
     """Numbers stay as they are; a gap, should one come, is filled by the mean."""
     with np.errstate(over="ignore"):
         means = np.nan_to_num(rows.mean(axis=0), posinf=0.0, neginf=0.0).tolist()
     named = zip(_names(model, rows), means, strict=True)
-    return Encoder(tuple(Column(n, fill=m) for n, m in named), POLICY)
+    return Encoder(tuple(Column(n, fill=m) for n, m in named), POLICY, task)
 
 
 def _encoded(encoder: Encoder | None, table: pl.DataFrame) -> np.ndarray:
@@ -359,13 +358,13 @@ def _encoded(encoder: Encoder | None, table: pl.DataFrame) -> np.ndarray:
     return encoder.table.transform(table)
 
 
-def _learned(table: pl.DataFrame) -> Encoder:
+def _learned(table: pl.DataFrame, task: str | None) -> Encoder:
     """An encoding of rows of `fit`."""
     found = fit_encoder(table.lazy(), table.columns, POLICY)
     if not found.names:
         what = "no feature is left: every column is text that differs in nearly every row"
         raise FMRLError(what, fix="give another column")
-    return found
+    return replace(found, task=task)
 
 
 def _warn_of_columns(table: pl.DataFrame, ids: np.ndarray | None, y: np.ndarray) -> None:
