@@ -12,7 +12,7 @@ import fmrl
 from fmrl.core.losses import Loss
 from fmrl.core.prior.gaussian import members_of
 from fmrl.core.prior.marginal import estimate_prior
-from fmrl.core.prior.mixture_fit import around, estimate, families
+from fmrl.core.prior.mixture_fit import families, fit_family, fit_mixture
 from fmrl.core.prior.normal import normal_cdf_and_density
 from fmrl.core.prior.padding import Rows
 from fmrl.core.prior.posterior import Averaged, AveragedLogistic, BatchedPosterior
@@ -141,16 +141,30 @@ def test_a_mixture_of_statistics_is_that_of_rows():
     tasks = Tasks.of(tasks_of(groups))
     told, start = TaskStatistics.of(tasks), None
     for family in families(3, True):
-        one, two = (estimate(some, family, True, start) for some in (tasks, told))
+        one, two = (fit_family(some, family, True, start) for some in (tasks, told))
         for name in ("mean", "covariance", "noise"):
             a, b = getattr(one, name), getattr(two, name)
             np.testing.assert_allclose(a, b, rtol=1e-7, atol=1e-9, err_msg=family)
         start = one
-    one, two = (around(start, some, True, 2) for some in (tasks, told))
+    one, two = (fit_mixture(start, some, True, 2) for some in (tasks, told))
     np.testing.assert_allclose(one.mean, two.mean, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(one.covariance, two.covariance, rtol=1e-6, atol=1e-8)
     rows = told.as_rows()
     np.testing.assert_allclose(start.adapt(rows).theta, start.adapt(tasks).theta, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["ml", "reml"])
+def test_a_family_of_a_mixture_is_at_the_maximum_where_that_is_asked(method):
+    """As `estimate_prior` finds it, from what a plainer family found, or from nothing."""
+    groups, start = groups_of(60, np.diag([1.0, 0.0, 0.5]), rows=(2, 9)), None
+    tasks = Tasks.of(tasks_of(groups))
+    for family, labels in families(3, True).items():
+        right = estimate_prior(tasks, labels, method=method)
+        for begun in (start, None):
+            found = fit_family(tasks, family, True, begun, method=method)
+            told = [log_likelihood(groups, g, method == "reml") for g in (right, *found.gaussians)]
+            assert abs(told[0] - told[1]) < 1e-4, family
+        start = found
 
 
 def test_methods_are_named():

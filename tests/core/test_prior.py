@@ -6,7 +6,7 @@ import pytest
 import fmrl
 from fmrl.core.matrices import eigh
 from fmrl.core.prior.gaussian import Gaussian
-from fmrl.core.prior.marginal import _change, estimate_prior, sums_of
+from fmrl.core.prior.marginal import _relative_change, estimate_prior, sums_of
 from fmrl.core.prior.statistics import Moments
 from fmrl.core.tasks import Tasks
 
@@ -259,7 +259,7 @@ def test_a_step_that_moves_correlations_alone_is_a_step():
     known = {"tasks": 10, "information": 10 * eye}
     for correlation in (0.0, 0.3, -0.6):
         wide = np.array([[4.0, 2 * correlation], [2 * correlation, 1.0]])
-        change = _change(old, Gaussian(np.zeros(2), wide, 1.0, **known), told)
+        change = _relative_change(old, Gaussian(np.zeros(2), wide, 1.0, **known), told)
         np.testing.assert_allclose(change, abs(correlation))
 
 

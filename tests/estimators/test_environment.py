@@ -8,7 +8,7 @@ from environments import loss as later
 from sklearn.exceptions import NotFittedError
 
 import fmrl
-from fmrl.core.prior.mixture_fit import estimate
+from fmrl.core.prior.mixture_fit import fit_family
 from fmrl.estimators.environment import Environment
 from fmrl.estimators.environment_choice import switched
 from fmrl.estimators.table_order import is_sorted
@@ -145,7 +145,7 @@ def test_steady_drift_is_no_switch():
     assert found.kind == "recent" and 1 / found.window in (2, 4, 8, 16) and found.gain > 0.3
     est = fitted(X, y, "stationary", binary=False)
     tasks = est._even.tasks(est._pilot)
-    stale = estimate(tasks.take(np.arange(60)), "full", True)
+    stale = fit_family(tasks.take(np.arange(60)), "full", True)
     window = Environment("recent", 1 / 8, tasks=300)
     assert switched(tasks, stale, True, window, 0) is window
     assert switched(tasks, stale, True, Environment(tasks=300), 0).kind == "recent"

@@ -454,7 +454,7 @@ def test_ids_of_different_kinds_and_numbers_beyond_squaring_are_refused():
 
 def test_members_are_scored_on_tasks_they_have_not_seen():
     """Every task is asked about once a repeat, by members that were estimated without it."""
-    from fmrl.core.prior.mixture_fit import estimate
+    from fmrl.core.prior.mixture_fit import fit_family
 
     X, y, task = regression(tasks=10)
     X[:, 0] = task  # so that rows say which task they are of
@@ -463,7 +463,7 @@ def test_members_are_scored_on_tasks_they_have_not_seen():
 
     def learn(some):
         seen.append(set(some.X[:, 0]))
-        return [estimate(some, "none", False)]
+        return [fit_family(some, "none", False)]
 
     sheet = calibration.answers(tasks, learn, 0)[2]
     assert len(seen) == 4 and all(len(s) in (7, 8) for s in seen)

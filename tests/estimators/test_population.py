@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fmrl
-from fmrl.core.prior.mixture_fit import estimate
+from fmrl.core.prior.mixture_fit import fit_family
 from fmrl.estimators.averaging import SHARP, Answers, best_sharpness, probabilities
 from fmrl.estimators.environment_choice import rough
 from fmrl.estimators.task_models import loss_of
@@ -37,7 +37,7 @@ def test_slopes_of_columns_that_say_nothing_are_drawn_to_0(binary):
         z = X @ found.mean[0, 0]
         return (np.logaddexp(0, z) - y * z if binary else (z - y) ** 2).mean()
 
-    drawn, free = (estimate(tasks, "none", True, free=n) for n in (0, 25))
+    drawn, free = (fit_family(tasks, "none", True, free=n) for n in (0, 25))
     best = 0.42 if binary else 1.0  # of the truth, about
     assert loss(drawn) - best < 0.85 * (loss(free) - best)
     others = [np.abs(found.mean[0, 0, 1:25]).mean() for found in (drawn, free)]
@@ -48,7 +48,7 @@ def test_slopes_of_columns_that_say_nothing_are_drawn_to_0(binary):
 def test_noise_pays_for_what_the_mean_takes_from_rows(columns):
     """Not for every column where the mean is drawn to 0: noise came out at ten times and more."""
     tasks, (X, y) = noisy(False, tasks=40, rows=7, columns=columns)
-    found = estimate(tasks, "none", True)
+    found = fit_family(tasks, "none", True)
     assert 0.4 < found.noise < 1.6
     assert ((X @ found.mean[0, 0] - y) ** 2).mean() < 0.75 * y.var()
 
@@ -66,9 +66,9 @@ def test_intervals_of_more_columns_than_rows_have_ends():
 def test_what_is_only_compared_is_not_drawn_to_0():
     """A mean that is small beside the spread of tasks still says where drift goes."""
     tasks, _ = noisy(False)
-    free, found = estimate(tasks, "none", True, free=25), rough(tasks, "none", True)
+    free, found = fit_family(tasks, "none", True, free=25), rough(tasks, "none", True)
     np.testing.assert_allclose(found.mean, free.mean, atol=1e-3)
-    assert np.abs(estimate(tasks, "none", True).mean - found.mean).max() > 0.01
+    assert np.abs(fit_family(tasks, "none", True).mean - found.mean).max() > 0.01
 
 
 def test_softmax_is_as_sharp_as_labels_say():
@@ -83,7 +83,7 @@ def test_softmax_is_as_sharp_as_labels_say():
 @pytest.mark.parametrize("binary", [True, False])
 def test_slopes_that_are_known_stay(binary):
     tasks, _ = noisy(binary, tasks=400, rows=10, columns=2)
-    drawn, free = (estimate(tasks, "none", True, free=n).mean for n in (0, 2))
+    drawn, free = (fit_family(tasks, "none", True, free=n).mean for n in (0, 2))
     np.testing.assert_allclose(drawn, free, atol=0.03)
 
 

@@ -10,9 +10,14 @@ from scipy.stats import multivariate_normal
 
 import fmrl
 from fmrl.core.prior import posterior
-from fmrl.core.prior.mixture import Mixture as Population
-from fmrl.core.prior.mixture import Posterior, asked, evidence, solved
-from fmrl.core.prior.mixture_fit import Sums, estimate
+from fmrl.core.prior.mixture import (
+    Mixture,
+    Posterior,
+    adapt_members,
+    log_evidence,
+    predict_margins,
+)
+from fmrl.core.prior.mixture_fit import FamilySums, fit_family
 from fmrl.core.prior.posterior import root_of
 from fmrl.estimators.averaging import margins, moderated
 from fmrl.tables.targets import group_by_task
@@ -120,16 +125,16 @@ def test_together_is_one_after_another(kind, centres, at_the_mode):
             for w, a in zip(share, alone.values(), strict=True):
                 off = a.theta - theta
                 wide += w * (a.spread + off[..., :, None] * off[..., None, :])
-            near(solved(members, weights, here, True), Posterior(theta, wide))
-            quick = solved(members, weights, here, False)
+            near(adapt_members(members, weights, here, True), Posterior(theta, wide))
+            quick = adapt_members(members, weights, here, False)
             assert quick.spread is None
             size = max(1.0, float(np.abs(theta).max()))
             np.testing.assert_allclose(quick.theta, theta, atol=1e-7 * size)
             for m, its in alone.items():
-                one = solved([m], [1.0], here, True)
+                one = adapt_members([m], [1.0], here, True)
                 near(one, its)
                 rows = here.X[None, :5] + np.zeros((len(here), 1, 1))
-                z, v = (a[0] for a in asked([m], here, rows))
+                z, v = (a[0] for a in predict_margins([m], here, rows))
                 said, wide = margins(rows, one)
                 np.testing.assert_allclose(z, said, atol=1e-9 * max(1.0, np.abs(said).max()))
                 np.testing.assert_allclose(v, wide, atol=1e-6 * max(1e-6, np.abs(wide).max()))
@@ -150,7 +155,7 @@ def test_what_tasks_say_about_a_prior_is_the_same_for_all_outputs_at_once(kind, 
         )
         for member in est.prior_.members:
             each = [member.gaussian(0, k) for k in range(some.loss.outputs)]
-            for k, found in enumerate(Sums(some)(each)):
+            for k, found in enumerate(FamilySums(some)(each)):
                 told = defined(some, k, each[k], squared)
                 for name in ("pull", "information", "scatter", "gain", "squares"):
                     a, b = getattr(found, name), told[name]
@@ -194,7 +199,7 @@ def test_rows_far_away_are_fitted_as_others_are():
         np.testing.assert_allclose(model.predict(some[0]), some[1], atol=1e-2)
         here = prior.coordinates.tasks(group_by_task(prior.loss, *some, None, None))
         for member in prior.members[2:]:
-            near(solved([member], [1.0], here, True), one_by_one(member, here))
+            near(adapt_members([member], [1.0], here, True), one_by_one(member, here))
 
 
 @pytest.mark.parametrize("far", [1e8, 1e10])
@@ -227,10 +232,10 @@ def test_few_rows_of_two_classes_give_the_mean_of_the_posterior(deviation, right
         X = np.zeros((len(right), width))
         X[:, -1] = 1.0
         covariance = np.diag([1e-12] * (width - 1) + [deviation**2])
-        prior = Population("full", np.zeros((1, 1, width)), covariance, 1.0, np.ones(1), 9)
+        prior = Mixture("full", np.zeros((1, 1, width)), covariance, 1.0, np.ones(1), 9)
         heavy = np.full(len(right), weight)
         some = group_by_task(fmrl.Logistic(), X, np.array(right, float), heavy, None)
-        z, v = (a[0, 0, :1] for a in asked([prior], some, X[None, :1]))
+        z, v = (a[0, 0, :1] for a in predict_margins([prior], some, X[None, :1]))
         assert abs(z[0, 0] - mean) < 0.02 + 0.05 * abs(mean)
         assert abs(1 / (1 + np.exp(-moderated(z, v, 1.0)[0, 0])) - chance) < 0.015
         np.testing.assert_allclose(prior.adapt(some).theta[0, 0, -1], z[0, 0], rtol=1e-9)
@@ -247,7 +252,7 @@ def test_a_task_is_the_gaussian_nearest_to_its_posterior(rows, deviation, off, m
     A = deviation * rng.normal(size=(width, width))
     H, mean = A @ A.T / 2, rng.normal(size=width)
     X, y = rng.normal(size=(rows, width)), (rng.random(rows) < 0.5).astype(float)
-    prior = Population("full", mean[None, None], H, 1.0, np.ones(1), 9)
+    prior = Mixture("full", mean[None, None], H, 1.0, np.ones(1), 9)
     some = group_by_task(fmrl.Logistic(), X, y, None, None)
     quick = prior.adapt(some, spread=True)
     monkeypatch.setattr(posterior, "REFINE", 50)
@@ -280,9 +285,9 @@ def test_how_likely_rows_are_is_bounded_from_below(deviation, right):
         X = np.zeros((len(right), width))
         X[:, -1] = 1.0
         covariance = np.diag([1e-12] * (width - 1) + [deviation**2])
-        one = Population("full", np.zeros((1, 1, width)), covariance, 1.0, np.ones(1), 9)
+        one = Mixture("full", np.zeros((1, 1, width)), covariance, 1.0, np.ones(1), 9)
         some = group_by_task(fmrl.Logistic(), X, np.array(right, float), None, None)
-        assert exact - 0.1 < evidence(one, some)[0, 0] < exact + 2e-3 * len(right)
+        assert exact - 0.1 < log_evidence(one, some)[0, 0] < exact + 2e-3 * len(right)
 
 
 def test_how_likely_rows_of_a_regression_are():
@@ -296,7 +301,7 @@ def test_how_likely_rows_of_a_regression_are():
             some = group_by_task(fmrl.Squared(), X[kept], y[kept], heavy, task[kept])
             here = reg.prior_.coordinates.tasks(some)
             for one in reg.prior_.members:
-                found, w = evidence(one, here), here.weight
+                found, w = log_evidence(one, here), here.weight
                 for t in range(0, len(here), 20):
                     own = slice(*here.starts[t : t + 2])
                     noise = np.ones(own.stop - own.start) if w is None else 1 / w[own]
@@ -330,7 +335,7 @@ def test_how_far_tasks_of_two_classes_lie_apart_is_found_from_four_rows_each():
     level, task = 2 * rng.normal(size=1500), np.repeat(np.arange(1500), 4)
     y = (rng.random(6000) < 1 / (1 + np.exp(-level[task]))).astype(float)
     some = group_by_task(fmrl.Logistic(), np.ones((6000, 1)), y, None, task)
-    assert abs(float(estimate(some, "intercept", True).covariance[0, 0]) ** 0.5 - 2) < 0.3
+    assert abs(float(fit_family(some, "intercept", True).covariance[0, 0]) ** 0.5 - 2) < 0.3
 
 
 @pytest.mark.parametrize("rows", [1, 6, 30])
@@ -346,7 +351,7 @@ def test_the_regret_of_playing_nearest_gaussians_is_bounded(rows, monkeypatch):
         H, mean = A @ A.T * rng.choice([0.1, 1.0]), rng.normal(size=width)
         X = rng.normal(size=(rows, width))
         y = (rng.random(rows) < rng.choice([0.0, 0.5, 1.0])).astype(float)
-        prior = Population("full", mean[None, None], H, 1.0, np.ones(1), 9)
+        prior = Mixture("full", mean[None, None], H, 1.0, np.ones(1), 9)
         suffered, told = 0.0, 0.0
         for i in range(rows):
             at = prior.middle()

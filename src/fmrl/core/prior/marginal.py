@@ -92,24 +92,23 @@ def estimate_prior(
     if sums is not None:
         elsewhere = sums
         told: Sums = lambda gaussians: [elsewhere(tasks, gaussians[0])]  # noqa: E731
-        exact = False
+        statistics = None
     else:
         told = sums_of(tasks)
-        exact = squared and told.statistics is not None and not isinstance(family, int)
-    if method == "reml" and not (exact and start is None):
+        statistics = None if isinstance(family, int) or start is not None else told.statistics
+    if method == "reml" and statistics is None:
         what = "method='reml' is for squared losses, all tasks at once, and no rank"
         raise FMRLError(what, fix="use method='ml'")
     like = tasks.products if isinstance(tasks, TaskStatistics) else tasks.X
     nothing = no_spread(dim, like, noise)
     found = start or first_guess(nothing, loss, told([nothing])[0], family, dim // loss.outputs)
     search = Search(family, squared and noise is None, before=start)
-    exact = exact and start is None
-    if exact:
+    if statistics is not None:
         reml = method == "reml"
-        found = maximise(told, found, search, steps, tolerance / 100, reml, progress)
+        found = fit_by_scoring(statistics, found, search, steps, tolerance / 100, reml, progress)
     else:
-        (found,) = climb(told, [found], steps, tolerance, search, progress)
-    return shrunk(found, family, shrink)
+        (found,) = fit_by_mm(told, [found], steps, tolerance, search, progress)
+    return shrink_correlations(found, family, shrink)
 
 
 def sums_of(tasks: Any) -> TaskSums:
@@ -143,7 +142,7 @@ def check_family(family: Any, dim: int) -> Any:
     raise FMRLError(f"family must be one of {names}, a rank or labels, not {family!r}")
 
 
-def of_rank(H: Array, family: Any) -> Array:
+def project_to_rank(H: Array, family: Any) -> Array:
     """Return H with one variance for all but so many directions, where the family is a rank."""
     dim = H.shape[-1]
     if not isinstance(family, int) or family >= dim:
@@ -275,31 +274,31 @@ class Search:
         learns: Whether the noise is learned.
         before: What earlier windows said.
         ridge: Draws means towards 0 like one over the variance of a prior.
-        drawn: Entries [d] of the means for which that variance is learned, one for all of them;
-            it is at most that of ``ridge``.
-        double: Whether steps are twice as long: faster, but some may lower the likelihood.
-        most: The largest variance, where tasks that are fitted without error ask for any.
-        least: The least noise (default: 1e-10 of what is left at the start).
-        stride: By how much a mean moves in a step, at most: classes that can be told apart without
-            error say little about how far.
+        shrunk_entries: Entries [d] of the means for which that variance is learned, one for all of
+            them; it is at most that of ``ridge``.
+        double_steps: Whether steps are twice as long: faster, but some may lower the likelihood.
+        largest_variance: At most; tasks that are fitted without error ask for any.
+        least_noise: The least noise (default: 1e-10 of what is left at the start).
+        longest_move: By how much a mean moves in a step, at most: classes that can be told apart
+            without error say little about how far.
     """
 
     family: Any
     learns: bool
     before: Gaussian | None = None
     ridge: Any = 0.0
-    drawn: Any = None
-    double: bool = False
-    most: float = math.inf
-    least: float | None = None
-    stride: float = math.inf
+    shrunk_entries: Any = None
+    double_steps: bool = False
+    largest_variance: float = math.inf
+    least_noise: float | None = None
+    longest_move: float = math.inf
 
 
-def climb(
+def fit_by_mm(
     sums: Sums, found: list[Gaussian], steps: int, tolerance: float, search: Search,
     progress: Callable[[int], None] | None = None,
 ) -> list[Gaussian]:  # fmt: skip
-    """Repeat `improved` until no step changes much.
+    """Repeat `mm_step` until no step changes much.
 
     Args:
         sums: What tasks say about Gaussians that share covariance and noise.
@@ -312,14 +311,18 @@ def climb(
     drawn_to = search.ridge
     for _ in range(steps):
         told = sums(found)
-        search = _with_least(search, told[0])
-        after = improved(told, found, replace(search, ridge=drawn_to))
-        if search.drawn is not None:
-            drawn_to = _learned_ridge(after, drawn_to, search.drawn, search.ridge)
-        change = max(map(_change, found, after, told))
+        search = _with_least_noise(search, told[0])
+        after = mm_step(told, found, replace(search, ridge=drawn_to))
+        if search.shrunk_entries is not None:
+            drawn_to = _learned_ridge(after, drawn_to, search.shrunk_entries, search.ridge)
+        change = max(map(_relative_change, found, after, told))
         if not math.isfinite(change):
             break
-        found = [capped(g, search.most) for g in after] if search.most < math.inf else after
+        found = (
+            [cap_variances(g, search.largest_variance) for g in after]
+            if search.largest_variance < math.inf
+            else after
+        )
         if progress is not None:
             progress(1)
         if change < tolerance:
@@ -327,21 +330,21 @@ def climb(
     return found
 
 
-def _with_least(search: Search, told: Moments) -> Search:
-    if search.least is not None:  # rows can be fitted exactly
+def _with_least_noise(search: Search, told: Moments) -> Search:
+    if search.least_noise is not None:  # rows can be fitted exactly
         return search
-    return replace(search, least=1e-10 * told.squares / max(told.rounds, 1.0))
+    return replace(search, least_noise=1e-10 * told.squares / max(told.rounds, 1.0))
 
 
-def maximise(
-    sums: Any, found: Gaussian, search: Search, steps: int, tolerance: float, reml: bool = False,
-    progress: Callable[[int], None] | None = None,
+def fit_by_scoring(
+    statistics: TaskStatistics, found: Gaussian, search: Search, steps: int, tolerance: float,
+    reml: bool = False, progress: Callable[[int], None] | None = None,
 ) -> Gaussian:  # fmt: skip
     """Fisher scoring of covariance and noise of squared losses, until the log-likelihood stands
     still. Mean and noise are profiled out: for any H they have a closed form.
 
     Args:
-        sums: `TaskSums` with statistics.
+        statistics: Of the tasks.
         found: Near the maximum.
         search: What to go by; without windows and ridge.
         steps: At most so many.
@@ -350,12 +353,10 @@ def maximise(
         progress: Called with 1 after every step.
     """
 
-    statistics: TaskStatistics = sums.statistics
-
     def at(gaussian: Gaussian) -> _Profile:
         return _Profile(gaussian, statistics, search, reml)
 
-    search = _with_least(search, sums([found])[0])
+    search = _with_least_noise(search, statistics.moments(found.mean, root_of(found)))
     now = at(found)
     for _ in range(steps):
         change, expected = now.scoring()
@@ -388,7 +389,7 @@ class _Profile:
         self.tasks, self.known, self.fisher = int(told.tasks), told.information, slopes.fisher
         freedom = told.rounds - (mean.shape[-1] if reml else 0)
         left = told.squares - float(dot(told.pull, self.mean - mean))  # at the best mean
-        least: Any = search.least
+        least: Any = search.least_noise
         self.noise = max(left / freedom, least, 1e-300) if search.learns else gaussian.noise
         self.value = -(told.logdet + left / self.noise + freedom * math.log(self.noise)) / 2
         if reml:
@@ -475,13 +476,13 @@ def _learned_ridge(found: Sequence[Gaussian], ridge: Any, drawn: Array, least: f
     """
     xp, known, squares = namespace(drawn), 0.0, 0.0
     for g in found:
-        known += float(xp.sum(_told(g.information, ridge * g.noise)[drawn]))
+        known += float(xp.sum(_known_share(g.information, ridge * g.noise)[drawn]))
         squares += float(xp.sum(g.mean[drawn] ** 2))
     one = max(known / max(squares, 1e-290), least)
     return xp.where(drawn, full((), one, found[0].mean), full((), least, found[0].mean))
 
 
-def _told(information: Array, drawn: Array) -> Array:
+def _known_share(information: Array, drawn: Array) -> Array:
     """How much of each entry of a mean is known from rows, 0 to 1, [d]; the rest is a prior's.
 
     Args:
@@ -493,8 +494,10 @@ def _told(information: Array, drawn: Array) -> Array:
     return 1 - xp.clip(chance, 0.0, 1.0)
 
 
-def capped(gaussian: Gaussian, most: float) -> Gaussian:
+def cap_variances(gaussian: Gaussian, most: float) -> Gaussian:
     """Return a Gaussian with no variance above ``most``."""
+    if most == math.inf:
+        return gaussian
     xp = namespace(gaussian.mean)
     size = xp.linalg.diagonal(gaussian.covariance)
     down = xp.sqrt(full((), most, size) / xp.maximum(size, full((), most, size)))
@@ -546,13 +549,15 @@ def first_guess(
     return replace(nothing, covariance=eye_like(dim, unit) * unit / features)
 
 
-def shrunk(found: Gaussian, family: Any, shrink: float) -> Gaussian:
+def shrink_correlations(found: Gaussian, family: Any, shrink: float) -> Gaussian:
     """Return a Gaussian with correlations drawn to 0 as ``shrink`` tasks without any would."""
     if not shrink:
         return found
     eye = eye_like(found.mean.shape[-1], found.mean)
     part = found.tasks / (found.tasks + shrink)
-    return replace(found, covariance=of_rank(found.covariance * (part + (1 - part) * eye), family))
+    return replace(
+        found, covariance=project_to_rank(found.covariance * (part + (1 - part) * eye), family)
+    )
 
 
 def _as_tasks(tasks: Any) -> Tasks:
@@ -565,7 +570,7 @@ def _as_tasks(tasks: Any) -> Tasks:
     return Tasks.of(given)
 
 
-def improved(sums: Sequence[Moments], old: Sequence[Gaussian], search: Search) -> list[Gaussian]:
+def mm_step(sums: Sequence[Moments], old: Sequence[Gaussian], search: Search) -> list[Gaussian]:
     """One step for Gaussians that share covariance and noise: means, noise and H from the sums at
     the old ones.
 
@@ -577,10 +582,10 @@ def improved(sums: Sequence[Moments], old: Sequence[Gaussian], search: Search) -
     root, noise, before = root_of(old[0]), old[0].noise, search.before
     seen = float(before.tasks) if before is not None else 0.0
     if search.learns:
-        spent = 0.0 if seen else sum(_spent(s, search.ridge * noise) for s in sums)
+        spent = 0.0 if seen else sum(_numbers_of_means(s, search.ridge * noise) for s in sums)
         rounds = sum(s.rounds for s in sums)
         noise = sum(s.squares for s in sums) / max(rounds - spent, rounds / 10)
-        noise = max(noise, search.least or 0.0, 1e-300)
+        noise = max(noise, search.least_noise or 0.0, 1e-300)
         if before is not None:
             share = seen / (seen + sums[0].tasks)
             noise = share * before.noise + (1 - share) * noise
@@ -589,7 +594,7 @@ def improved(sums: Sequence[Moments], old: Sequence[Gaussian], search: Search) -
     H = _step(root, near / noise, gain, count, search)
     if before is not None and seen:
         H = (seen * before.covariance / before.noise + count * H) / (seen + count)
-        H, count = of_rank(H, search.family), count + seen
+        H, count = project_to_rank(H, search.family), count + seen
     found = []
     for s, g in zip(sums, old, strict=True):
         mean, known = _mean(s, g, search)
@@ -597,14 +602,14 @@ def improved(sums: Sequence[Moments], old: Sequence[Gaussian], search: Search) -
     return found
 
 
-def _spent(sums: Moments, drawn: Any) -> float:
+def _numbers_of_means(sums: Moments, drawn: Any) -> float:
     """How many numbers of a mean are taken from the rows: all, where it is not drawn to 0."""
     xp, dim = namespace(sums.information), sums.information.shape[-1]
     drawn = drawn + full((dim,), 0.0, sums.information)
     if not bool(xp.any(drawn > 0)):
         return float(dim)
     known = sums.information + drawn * eye_like(dim, drawn)
-    return float(xp.sum(_told(known, drawn)))
+    return float(xp.sum(_known_share(known, drawn)))
 
 
 def _mean(sums: Moments, old: Gaussian, search: Search) -> tuple[Array, Array]:
@@ -617,8 +622,8 @@ def _mean(sums: Moments, old: Gaussian, search: Search) -> tuple[Array, Array]:
         known = known + before.information
         pull = pull + apply(before.information, before.mean - old.mean)
     move = damped_solve(known, pull)
-    if search.stride < math.inf:
-        move = move * min(1.0, search.stride / max(math.sqrt(float(dot(move, move))), 1e-290))
+    if search.longest_move < math.inf:
+        move = move * min(1.0, search.longest_move / max(math.sqrt(float(dot(move, move))), 1e-290))
     return old.mean + move, known
 
 
@@ -634,7 +639,7 @@ def _step(root: Array, A: Array, B: Array, count: float, search: Search) -> Arra
             mine = xp.asarray([i == label for i in labels], device=device(H))
             up, down = (xp.sum(xp.where(mine, v, xp.zeros_like(v))) for v in (a, b))
             ratio = up / down if bool(down > 1e-12 * count) else full((), 1.0, a)
-            ratio = ratio if search.double else xp.sqrt(ratio)
+            ratio = ratio if search.double_steps else xp.sqrt(ratio)
             ratio = xp.minimum(xp.maximum(ratio, full((), 0.1, a)), full((), 10.0, a))
             places = xp.asarray([i == label for i in family], device=device(H))
             H = xp.where(places, H * ratio, H)
@@ -645,14 +650,14 @@ def _step(root: Array, A: Array, B: Array, count: float, search: Search) -> Arra
         # one. Rounding speaks in it as loud as the root of its size, hence no less than this.
         still = 1e-6 * count * eye
         scale = geometric_mean(A + still, B + still)
-        scale = scale @ scale if search.double else scale
+        scale = scale @ scale if search.double_steps else scale
     else:  # few tasks leave directions unseen, which that step would give up for good
         scale = eye + (A - B) / count
     H = root @ (scale @ T(root))
-    return of_rank(H + 1e-12 * xp.linalg.diagonal(H) * eye_like(dim, H), family)
+    return project_to_rank(H + 1e-12 * xp.linalg.diagonal(H) * eye_like(dim, H), family)
 
 
-def _change(old: Gaussian, new: Gaussian, told: Moments) -> float:
+def _relative_change(old: Gaussian, new: Gaussian, told: Moments) -> float:
     """How far a step moved what a task's rows are weighed against: variances and correlations,
     relatively and by how much of them the rows can tell, and the mean in units of its own
     uncertainty.

@@ -77,9 +77,9 @@ class Mixture:
             tasks: In the coordinates of the mixture.
             spread: Whether their covariances are wanted too.
         """
-        return solved((self,), (1.0,), tasks, spread)
+        return adapt_members((self,), (1.0,), tasks, spread)
 
-    def without_mean(self, intercept: bool) -> Mixture:
+    def zero_mean(self, intercept: bool) -> Mixture:
         """Slopes around 0: what was their mean is one more direction in which they differ.
 
         Args:
@@ -91,8 +91,8 @@ class Mixture:
         covariance = self.covariance + off.T @ off / len(off)
         return replace(self, family=f"apart {self.family}", mean=mean, covariance=covariance)
 
-    def among(self, columns: np.ndarray) -> Mixture:
-        """The same without the other columns, which it does not use: `placed` taken back.
+    def select(self, columns: np.ndarray) -> Mixture:
+        """The same without the other columns, which it does not use: `embed` taken back.
 
         Args:
             columns: Which columns are kept.
@@ -100,7 +100,7 @@ class Mixture:
         few = self.covariance[np.ix_(columns, columns)]
         return replace(self, mean=self.mean[..., columns], covariance=few)
 
-    def placed(self, columns: np.ndarray, width: int) -> Mixture:
+    def embed(self, columns: np.ndarray, width: int) -> Mixture:
         """The same among more columns, which it does not use.
 
         Args:
@@ -113,8 +113,10 @@ class Mixture:
         covariance[np.ix_(columns, columns)] = self.covariance
         return replace(self, mean=mean, covariance=covariance)
 
+    without_mean, among, placed = zero_mean, select, embed  # until their callers use the names
 
-def solved(
+
+def adapt_members(
     members: Sequence[Mixture], weights: Sequence[float], tasks: Tasks, spread: bool
 ) -> Posterior:
     """The weighted average of the parameters that members have of some tasks.
@@ -126,18 +128,18 @@ def solved(
         spread: Whether covariances are wanted too.
     """
     used = {m: weight for m, weight in zip(members, weights, strict=True) if weight}
-    parts = [_solved(group, used, tasks, spread) for group in _groups(tuple(used), len(tasks))]
+    parts = [_adapt_group(group, used, tasks, spread) for group in _groups(tuple(used), len(tasks))]
     if len(parts) == 1:
-        return averaged(*parts[0])
+        return average_posteriors(*parts[0])
     share, theta, wide = zip(*parts, strict=True)
     if any(s.ndim == 2 for s in share):  # some members have several centres, and others one
         share = [s if s.ndim == 2 else np.tile(s[:, None], len(tasks)) for s in share]
-    return averaged(
+    return average_posteriors(
         np.concatenate(share), np.concatenate(theta), np.concatenate(wide) if spread else None
     )
 
 
-def averaged(share: np.ndarray, theta: np.ndarray, wide: np.ndarray | None) -> Posterior:
+def average_posteriors(share: np.ndarray, theta: np.ndarray, wide: np.ndarray | None) -> Posterior:
     """Parameters averaged; covariances with their disagreement.
 
     Args:
@@ -147,22 +149,24 @@ def averaged(share: np.ndarray, theta: np.ndarray, wide: np.ndarray | None) -> P
     """
     if len(share) == 1:
         return Posterior(theta[0], None if wide is None else wide[0])
-    mean = _weighed(share, theta)
+    mean = _weighted_sum(share, theta)
     if wide is None:
         return Posterior(mean, None)
     off = (theta - mean).transpose(1, 2, 3, 0)  # [T, outputs, width, P]
     heavy = off * (share if share.ndim == 1 else share.T[:, None, None])
-    return Posterior(mean, _weighed(share, wide) + heavy @ off.swapaxes(-1, -2))
+    return Posterior(mean, _weighted_sum(share, wide) + heavy @ off.swapaxes(-1, -2))
 
 
-def _weighed(share: np.ndarray, each: np.ndarray) -> np.ndarray:
+def _weighted_sum(share: np.ndarray, each: np.ndarray) -> np.ndarray:
     """Σ share·each."""
     if share.ndim == 2:
         return np.einsum("pt,pt...->t...", share, each)
     return (share @ each.reshape(len(each), -1)).reshape(each.shape[1:])
 
 
-def asked(members: Sequence[Mixture], tasks: Tasks, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def predict_margins(
+    members: Sequence[Mixture], tasks: Tasks, X: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Margins that members give to other rows of some tasks, and their variances, [members, T, H,
     K].
 
@@ -173,12 +177,12 @@ def asked(members: Sequence[Mixture], tasks: Tasks, X: np.ndarray) -> tuple[np.n
     """
     said = {}
     for group in _groups(tuple(members), len(tasks)):
-        beside = _side_by_side(group)
-        P, K = beside.mean.shape[:2]
+        batch = _side_by_side(group)
+        P, K = batch.mean.shape[:2]
         z, v = np.empty((2, P, len(tasks), K, X.shape[1]))
         likely = np.zeros((P, len(tasks)))
         for part, rows in pieces(tasks, P * K * (1 + X.shape[1] // max(1, X.shape[2]))):
-            found = BatchedPosterior(beside, rows, tasks.loss)
+            found = BatchedPosterior(batch, rows, tasks.loss)
             z[:, part] = found.theta() @ X[part].swapaxes(-1, -2)
             v[:, part] = found.variance(X[part])
             if len(group) < P:
@@ -192,7 +196,7 @@ def asked(members: Sequence[Mixture], tasks: Tasks, X: np.ndarray) -> tuple[np.n
     return np.stack(z), np.stack(v)
 
 
-def evidence(member: Mixture, tasks: Tasks) -> np.ndarray:
+def log_evidence(member: Mixture, tasks: Tasks) -> np.ndarray:
     """Log marginal likelihood of the rows of each task around each centre, of classes a lower
     bound; [centres, T].
 
@@ -200,10 +204,10 @@ def evidence(member: Mixture, tasks: Tasks) -> np.ndarray:
         member: A mixture.
         tasks: In its coordinates.
     """
-    beside = _side_by_side((member,))
+    batch = _side_by_side((member,))
     found = np.empty((len(member.mean), len(tasks)))
-    for part, rows in pieces(tasks, beside.mean[..., 0].size):
-        found[:, part] = BatchedPosterior(beside, rows, tasks.loss).evidence()
+    for part, rows in pieces(tasks, batch.mean[..., 0].size):
+        found[:, part] = BatchedPosterior(batch, rows, tasks.loss).evidence()
     squared = isinstance(tasks.loss, Squared)
     return found - squared * tasks.mass * math.log(2 * math.pi * member.noise) / 2
 
@@ -224,25 +228,25 @@ def _places(members: Sequence[Mixture]) -> list[tuple[Mixture, slice]]:
     return [(m, slice(end - len(m.mean), end)) for m, end in zip(members, ends, strict=True)]
 
 
-def _solved(
+def _adapt_group(
     members: tuple[Mixture, ...], weights: dict[Mixture, float], tasks: Tasks, spread: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """What `averaged` takes, with parameters for every member and centre: a task's rows say to
-    which it belongs.
+    """What `average_posteriors` takes, with parameters for every member and centre: a task's rows
+    say to which it belongs.
     """
-    beside = _side_by_side(members)
-    P, (K, w) = len(beside.noise), beside.mean.shape[1:]
+    batch = _side_by_side(members)
+    P, (K, w) = len(batch.noise), batch.mean.shape[1:]
     centred = len(members) < P
     share = np.array([weights[m] for m in members])
     if len(tasks) == 1 and not centred:
         ((_, rows),) = stacks(tasks)
-        found = BatchedPosterior(beside, rows, tasks.loss)
+        found = BatchedPosterior(batch, rows, tasks.loss)
         return share, found.theta(), found.spread() if spread else None
     theta = np.empty((P, len(tasks), K, w))
     wide = np.empty((P, len(tasks), K, w, w)) if spread else None
     likely = np.empty((P, len(tasks)))
     for part, rows in stacks(tasks):
-        found = BatchedPosterior(beside, rows, tasks.loss)
+        found = BatchedPosterior(batch, rows, tasks.loss)
         theta[:, part] = found.theta()
         if wide is not None:
             wide[:, part] = found.spread()

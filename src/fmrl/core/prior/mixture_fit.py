@@ -17,30 +17,36 @@ from fmrl.core.prior.gaussian import Gaussian
 from fmrl.core.prior.marginal import (
     Search,
     TaskSums,
-    capped,
+    cap_variances,
     check_family,
-    climb,
     first_guess,
-    improved,
+    fit_by_mm,
+    fit_by_scoring,
+    mm_step,
     no_spread,
-    shrunk,
+    shrink_correlations,
 )  # fmt: skip
 from fmrl.core.prior.mixture import Mixture
 from fmrl.core.prior.statistics import Moments, TaskStatistics
 from fmrl.core.tasks import Tasks
 
-STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
-FEW_STEPS = 12  # of all correlations of classes, at most: what more would find is noise
-MIXING = 20  # steps between centres
-FAR = 10.0  # deviation of coefficients between tasks, at most
-LEAST = 1e-8  # noise of a regression, at least: rows can be fitted exactly, and y has variance 1
-WIDE = 2.5  # deviation of a class's coefficients before anything is known; 1 in a regression
-STRIDE = 2.0  # of a class's mean in a step of its estimate, at most
-FULL, RANK = 48, 8  # columns at most with all correlations; beyond, so many directions
-MANY = 128  # columns beyond which all differ alike
+MM_STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
+SCORING_STEPS = 100  # steps to the maximum of the likelihood
+MM_STEPS_OF_CLASSES = 12  # of all correlations of classes, at most: what more would find is noise
+MIXTURE_STEPS = 20  # steps between centres
+LARGEST_DEVIATION = 10.0  # deviation of coefficients between tasks, at most
+LEAST_NOISE = (
+    1e-8  # noise of a regression, at least: rows can be fitted exactly, and y has variance 1
+)
+CLASS_DEVIATION = (
+    2.5  # deviation of a class's coefficients before anything is known; 1 in a regression
+)
+LONGEST_MOVE = 2.0  # of a class's mean in a step of its estimate, at most
+MOST_COLUMNS_FULL, RANK = 48, 8  # columns at most with all correlations; beyond, so many directions
+MOST_COLUMNS = 128  # columns beyond which all differ alike
 
 
-class Sums(TaskSums):
+class FamilySums(TaskSums):
     """`TaskSums` of outputs with means of their own, and which columns are constant in tasks.
 
     Args:
@@ -49,7 +55,7 @@ class Sums(TaskSums):
 
     def __init__(self, tasks: Tasks | TaskStatistics):
         super().__init__(tasks, joint=False)
-        self.fixed, self.squared = constant(tasks), isinstance(self.loss, Squared)
+        self.fixed, self.squared = constant_in_tasks(tasks), isinstance(self.loss, Squared)
         self.width = tasks.width if isinstance(tasks, TaskStatistics) else tasks.X.shape[1]
 
 
@@ -59,7 +65,7 @@ def families(width: int, intercept: bool) -> dict[str, Any]:
     none: not at all. intercept: by a constant. alike: by a constant, and in every column by the
     same deviation. columns: in every column by its own. full: in any direction; with many columns
     in a few directions of their own and by one deviation in the rest. The last two only up to
-    ``MANY`` columns.
+    ``MOST_COLUMNS`` columns.
     """
     slopes = width - intercept
     found: dict[str, Any] = {"none": (-1,) * width}
@@ -67,16 +73,17 @@ def families(width: int, intercept: bool) -> dict[str, Any]:
         found["intercept"] = (-1,) * slopes + (0,)
     if slopes:
         found["alike"] = (0,) * slopes + (1,) * intercept
-    if 1 < slopes <= MANY:
+    if 1 < slopes <= MOST_COLUMNS:
         found["columns"] = tuple(range(width))
-    if 1 < width <= MANY:
-        found["full"] = "full" if width <= FULL else RANK
+    if 1 < width <= MOST_COLUMNS:
+        found["full"] = "full" if width <= MOST_COLUMNS_FULL else RANK
     return found
 
 
-def estimate(
+def fit_family(
     tasks: Tasks | TaskStatistics, family: str, intercept: bool, start: Mixture | None = None,
-    sums: Sums | None = None, tolerance: float = TOLERANCE, free: int = 0,
+    sums: FamilySums | None = None, tolerance: float = TOLERANCE, free: int = 0,
+    method: str | None = None,
 ) -> Mixture:  # fmt: skip
     """The population of some tasks around one centre, by marginal likelihood.
 
@@ -89,8 +96,11 @@ def estimate(
         tolerance: Of the relative change of variances in a step, with which it ends.
         free: How many columns before the intercept answer for themselves: their mean is not drawn
             to 0 with the others'.
+        method: "ml" or "reml": of a squared loss, with means that nothing draws to 0, covariance
+            and noise at the maximum of that likelihood, correlations as they are. Default: drawn
+            means and correlations, variances to a per cent.
     """
-    sums = sums or Sums(tasks)
+    sums = sums or FamilySums(tasks)
     sums.at.clear()  # under another family tasks may be more than a step away
     search, fixed, width = _search(sums, family, intercept), sums.fixed, sums.width
     kind = search.family
@@ -107,11 +117,19 @@ def estimate(
             if start.family == "intercept":
                 wide = np.where(start.covariance > 0, start.covariance, wide)
             first = [Gaussian(mean, wide, start.noise) for mean in start.mean[0]]
-    steps = STEPS if sums.squared or family != "full" else FEW_STEPS
-    search = replace(search, drawn=np.arange(width) < width - intercept - free)
+    if method is not None and sums.squared and not isinstance(kind, int):
+        told = sums.statistics or TaskStatistics.of(tasks)  # type: ignore[arg-type]
+        best = fit_by_scoring(
+            told, first[0], replace(search, ridge=0.0), SCORING_STEPS, 1e-6, method == "reml"
+        )
+        return Mixture(
+            family, best.mean[None, None], best.covariance, best.noise, np.ones(1), len(tasks)
+        )
+    steps = MM_STEPS if sums.squared or family != "full" else MM_STEPS_OF_CLASSES
+    search = replace(search, shrunk_entries=np.arange(width) < width - intercept - free)
     with np.errstate(invalid="ignore"):  # of a direction of which rows say nothing
-        found = climb(sums, first, steps, tolerance, search)
-    end = shrunk(found[0], kind, float(width))
+        found = fit_by_mm(sums, first, steps, tolerance, search)
+    end = shrink_correlations(found[0], kind, float(width))
     mean = np.stack([g.mean for g in found])[None]
     return Mixture(family, mean, end.covariance, end.noise, np.ones(1), len(tasks))
 
@@ -129,18 +147,21 @@ def _first(tasks: Tasks | TaskStatistics) -> Moments:
     return Moments(float(len(mass)), float(mass.sum()), none, known, none, none, 0.0)
 
 
-def _search(sums: Sums, family: str, intercept: bool) -> Search:
+def _search(sums: FamilySums, family: str, intercept: bool) -> Search:
     """What a search for this family goes by."""
     kind, fixed = check_family(families(sums.width, intercept)[family], sums.width), sums.fixed
     if isinstance(kind, tuple):
         kind = tuple(-1 if still else label for still, label in zip(fixed, kind, strict=True))
-    search = Search(kind, False, ridge=WIDE**-2, double=True, most=FAR**2, least=LEAST)
+    search = Search(
+        kind, False, ridge=CLASS_DEVIATION**-2, double_steps=True,
+        largest_variance=LARGEST_DEVIATION**2, least_noise=LEAST_NOISE,
+    )  # fmt: skip
     if sums.squared:
         return replace(search, learns=True, ridge=1.0)
-    return replace(search, stride=STRIDE)
+    return replace(search, longest_move=LONGEST_MOVE)
 
 
-def constant(tasks: Tasks | TaskStatistics) -> np.ndarray:
+def constant_in_tasks(tasks: Tasks | TaskStatistics) -> np.ndarray:
     """Which columns have one value within every task, [width]: no task says how their slope differs
     from the others'. Not the intercept's; one that is 0 everywhere is a column without a value.
     """
@@ -159,7 +180,7 @@ def constant(tasks: Tasks | TaskStatistics) -> np.ndarray:
     return (within <= 1e-9 * total) & ((total > 0) | ~tasks.X.any(axis=0))
 
 
-def around(
+def fit_mixture(
     one: Mixture,
     tasks: Tasks | TaskStatistics,
     intercept: bool,
@@ -176,7 +197,7 @@ def around(
         centres: How many.
         start: What a plainer family found around as many, from which to go on.
     """
-    sums = Sums(tasks)
+    sums = FamilySums(tasks)
     search = _search(sums, one.family, intercept)
     if start is None:
         rows = tasks.as_rows() if isinstance(tasks, TaskStatistics) else tasks
@@ -190,18 +211,18 @@ def around(
         found = replace(one, mean=means, covariance=left * one.covariance, shares=shares)
     else:
         found = replace(start, family=one.family)
-    for _ in range(MIXING):
+    for _ in range(MIXTURE_STEPS):
         each = found.gaussians
         share, told = sums.by_centre(each, found.shares)
-        after = improved(told, each, search)
+        after = mm_step(told, each, search)
         mean = np.stack([g.mean for g in after]).reshape(found.mean.shape)
         moved = float(np.abs(mean - found.mean).max())
         if not np.isfinite(moved):
             break
-        end = capped(after[0], search.most)
+        end = cap_variances(after[0], search.largest_variance)
         parts = {"covariance": end.covariance, "noise": end.noise}
         found = replace(found, mean=mean, shares=share.mean(axis=1), **parts)
         if moved < TOLERANCE:
             break
-    end = shrunk(found.gaussian(0, 0), search.family, float(sums.width))
+    end = shrink_correlations(found.gaussian(0, 0), search.family, float(sums.width))
     return replace(found, covariance=end.covariance)
