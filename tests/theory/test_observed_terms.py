@@ -1,4 +1,4 @@
-"""The two terms of Theorem A.1 with gradients as met, where a step is 0 or nothing is met.
+"""The two terms of Theorem A.1 where a step is 0, nothing is met, or squares underflow.
 
 Found by the adversary of the soak: "energy 0" was read as "no gradient was met".
 """
@@ -33,3 +33,10 @@ def test_a_task_that_meets_no_gradient_has_no_regret_and_that_bound(rule):
     task = fmrl.Task(np.zeros((3, 2)), loss=fmrl.Linear())
     history = fmrl.run(fmrl.FMRL(fmrl.Ball(1.0), similarity=rule), [task], np.array([0.5, 0.0]))
     assert history.regret[0] == history.bound[0] == 0
+
+
+def test_a_faint_constant_is_no_bound_of_zero():
+    """G = 1e-165 and a step of 1e165: the steps cost 1e-165 a round, though G² is no number."""
+    for bound, share in ((fmrl.bounds.per_task, 1.0), (fmrl.bounds.sharp, 0.5)):
+        found = bound([0.0, 0.0], 1e165, 1e-165, 3)
+        assert found.terms["steps"] == pytest.approx(3e-165 * share, rel=1e-9)

@@ -71,7 +71,7 @@ def per_task(divergence: Any, eta: Any, lipschitz: Any, rounds: Any) -> Bound:
     nothing = np.isnan(start) | (np.isinf(start) & (lipschitz == 0))
     terms = {
         "start": np.where(nothing, 0.0, start).mean(),
-        "steps": (eta * lipschitz**2 * rounds).mean(),
+        "steps": (eta * lipschitz * lipschitz * rounds).mean(),  # G² alone could underflow
     }
     name = "regret" if start.size == 1 else "per-task sum"
     return Bound(name, terms, (CONVEX, LIPSCHITZ), "Theorem A.1 (OMD and FTRL)")
