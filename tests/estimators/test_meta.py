@@ -472,13 +472,36 @@ def test_members_are_scored_on_tasks_they_have_not_seen():
     assert len(sheet.weight) == 10 * 4  # tasks, repeats
 
 
-def test_every_row_counts_alike_in_an_interval_whoever_has_more_of_them():
-    weight = np.array([[1.0, 0.0, 0.0], [1 / 3] * 3])  # of tasks with one row and with three
+def test_every_task_counts_once_in_an_interval_however_many_rows_it_has():
+    """Of tasks with one row and with three; rows weigh alike, as `calibration.ask` has them."""
+    weight = np.array([[0.5, 0.0, 0.0], [0.5] * 3])
     z = np.array([[2.0, 0.0, 0.0], [1.0, -3.0, 4.0]])[..., None]
     sheet = Answers(z[None], np.ones((1, *z.shape)), np.zeros(z.shape), weight)
     member = SimpleNamespace(noise=3.0)  # √(variance + noise) is 2
     found = calibration._widths([sheet], (1.0,), [member])
-    np.testing.assert_allclose(found, quantiles(np.array([1.0, 0.5, 1.5, 2.0]), np.ones(4)))
+    once = quantiles(np.array([1.0, 0.5, 1.5, 2.0]), np.array([3.0, 1.0, 1.0, 1.0]))
+    np.testing.assert_allclose(found, once)
+
+
+def test_intervals_cover_in_the_mean_group_where_short_groups_are_noisy():
+    """300 noisy groups of 4 rows beside 40 quiet ones of 30."""
+    rng, sizes = np.random.default_rng(0), np.repeat([4, 30], [300, 40])
+    task, noise = np.repeat(np.arange(340), sizes), np.repeat([2.0, 0.5], [300, 40])
+    own = rng.normal(size=340)
+
+    def drawn(task, noise):
+        X = rng.normal(size=(len(task), 2))
+        return X, X.sum(axis=1) + own[task] + noise * rng.normal(size=len(task))
+
+    X, y = drawn(task, noise[task])
+    reg = fmrl.MetaRegressor(common="linear").fit(X, y, task=task)
+    own, inside = rng.normal(size=340), []
+    for kind in (0, 1):
+        for t in range(*((0, 300), (300, 340))[kind]):
+            few, many = (drawn(np.full(n, t), np.full(n, noise[t])) for n in (1, 20))
+            low, high = reg.adapt(*few).predict_interval(many[0]).T
+            inside.append(np.mean((low <= many[1]) & (many[1] <= high)))
+    assert 0.87 < np.mean(inside) < 0.93
 
 
 @pytest.mark.parametrize("stored", [None, True])

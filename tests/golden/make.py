@@ -97,6 +97,14 @@ AGAIN = {
         "command/2",
         "command/3",
     ],
+    "probabilities are drawn to the middle by one number for all rows known, chosen once; in an "
+    "interval's width every task counts once, not each row by its task's length": [
+        "online/2/reptile",
+        "estimator/3/default",
+        "online/3/default",
+        "estimator/3/reptile",
+        "command/regression",
+    ],
 }
 CLOSE = {"solver": 1e-9, "torch": 1e-9}  # of the scale of the array; "exact" is bit for bit
 

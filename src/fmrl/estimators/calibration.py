@@ -51,10 +51,10 @@ class Choice(NamedTuple):
 
     rounds: float
     weights: tuple[float, ...]  # of the members
-    moderation: float  # how far probabilities are drawn to the middle, 0 to 1
-    score: float  # on the pilot: minus the log-loss or the squared error, by task
+    moderation: float  # how far probabilities are drawn to the middle, 0 to 1; one for all rows
+    tuning_score: float  # minus the loss, by task, on the tasks that chose the weights: optimistic
     errors: tuple[float, ...] = ()  # quantiles at LEVELS of |error| over its predicted deviation
-    sharpness: float = 0.0  # of softmax over several classes; 0: of sigmoids, normalised
+    sharpness: float = 0.0  # of softmax over several classes; 0: of sigmoids, normalised; one, too
 
 
 @dataclass(frozen=True)
@@ -185,12 +185,23 @@ def calibrate(
     sheets = answers(tasks, learn, seed)
     later = answers(tasks, learn, seed, later=True) if drift and squared else {}
     found, sizes = [], sorted(sheets)
-    favour = _favour(sheets[sizes[min(1, len(sizes) - 1)]], every, squared)
+    before = _prior_weight(sheets[sizes[min(1, len(sizes) - 1)]], every, squared)
+    # With rows known, tasks that do not differ at all are less likely beforehand.
+    rare = before * [0.2 if m.family.endswith("none") else 1.0 for m in every]
+    moderation, sharpness = 0.0, 0.0
+    if not squared:
+        said, first = [sheets[n] for n in sizes], rare / rare.sum()
+        sharpness = best_sharpness(said, first, 1.0)
+        moderation = best_moderation(said, first, sharpness)
+    how = moderation, squared, sharpness
     # Rows count as much as their weights say, here and where a task looks its choice up.
     unit = 1.0 if tasks.weight is None else float(np.mean(tasks.weight))
     for n in sizes:
-        near = _near(sheets, n)
-        one = _choice(n, sheets[n], near, squared, every, score, favour)
+        near, first = _near(sheets, n), rare if n else before
+        weights = _weights(near, first / first.sum(), how, score)
+        losses, _ = task_losses(sheets[n], weights, *how)
+        one = Choice(n, tuple(weights.tolist()), moderation, -float(losses.mean()))
+        one = one._replace(sharpness=sharpness)
         if squared:
             widths = [_widths(s, one.weights, every) for s in (near, _near(later, n)) if s]
             one = one._replace(errors=tuple(np.max(widths, axis=0).tolist()))
@@ -281,7 +292,7 @@ def _join(parts: list[Answers]) -> Answers:
                    padded("weight", 1))  # fmt: skip
 
 
-def _favour(sheet: Answers, group: list[Population], squared: bool) -> np.ndarray:
+def _prior_weight(sheet: Answers, group: list[Population], squared: bool) -> np.ndarray:
     """How much each member is thought of beforehand: with classes those with a common part only
     where they lower the loss of the others' average by more than a standard error.
     """
@@ -298,40 +309,26 @@ def _favour(sheet: Answers, group: list[Population], squared: bool) -> np.ndarra
     return np.where(plain | beyond_error(losses[0] - losses[1]), 1.0, LEAST)
 
 
-def _choice(
-    n: int, own: Answers, near: list[Answers], squared: bool, group: list[Population],
-    scoring: str | None, favour: np.ndarray,
-) -> Choice:  # fmt: skip
-    """Weights and moderation for n rows."""
-    first = np.array([0.2 if m.family.endswith("none") and n else 1.0 for m in group])
-    first *= favour
-    weights, moderation, sharpness = first / first.sum(), 0.0, 0.0
-    if not squared:
-        sharpness = best_sharpness(near, weights, 1.0)
-        moderation = best_moderation(near, weights, sharpness)
-    weights = best_weights(near, weights, moderation, squared, sharpness)
+def _weights(
+    near: list[Answers], first: np.ndarray, how: tuple[float, bool, float], scoring: str | None
+) -> np.ndarray:
+    """Weights of the members, drawn towards ``first``; small ones are 0."""
+    weights = best_weights(near, first, *how)
     weights[weights < LEAST] = 0.0
     weights /= weights.sum()
-    if scoring is not None:
-        weights = by_score(near, weights, scoring)
-    if not squared:
-        moderation = best_moderation(near, weights, sharpness)
-        sharpness = best_sharpness(near, weights, moderation)
-    losses, _ = task_losses(own, weights, moderation, squared, sharpness)
-    score = -float(losses.mean())
-    return Choice(n, tuple(weights.tolist()), moderation, score, sharpness=sharpness)
+    return weights if scoring is None else by_score(near, weights, scoring)
 
 
 def _widths(
     sheets: list[Answers], weights: tuple[float, ...], group: list[Population]
 ) -> tuple[float, ...]:
-    """Quantiles at LEVELS of errors of held-out rows in predicted deviations. Rows count, not
-    tasks: they are to be covered.
+    """Quantiles at LEVELS of errors of held-out rows in predicted deviations. Every task counts
+    once, or as much as its rows weigh on average: long tasks do not speak for short ones.
     """
     noise, ratios, counts = sum(w * m.noise for w, m in zip(weights, group, strict=True)), [], []
     for s in sheets:
         z, variance = averaged(s, np.array(weights))
         there = s.weight > 0
         ratios.append((np.abs(z - s.target)[..., 0] / np.sqrt(variance[..., 0] + noise))[there])
-        counts.append((s.weight * there.sum(axis=1, keepdims=True))[there])
+        counts.append((s.weight / np.maximum(there.sum(axis=1, keepdims=True), 1))[there])
     return tuple(quantiles(np.concatenate(ratios), np.concatenate(counts)))
