@@ -111,6 +111,23 @@ def test_a_known_noise_is_kept_and_the_rest_is_likeliest_beside_it():
         assert best > log_likelihood(groups, fmrl.Gaussian(found.mean, half @ half.T, 2.0)) - 1e-4
 
 
+@pytest.mark.parametrize("method", ["ml", "reml"])
+def test_copies_of_a_column_share_its_variance(method):
+    """Nothing says how they differ."""
+    groups = groups_of(60, np.diag([1.0, 0.5]))
+    twice = [(X[:, [0, 1, 0]], y) for X, y in groups]
+    if method == "reml":
+        with pytest.raises(fmrl.FMRLError, match="collinear"):
+            estimate_prior(tasks_of(twice), method=method)
+        return
+    one, two = (estimate_prior(tasks_of(g), method=method) for g in (groups, twice))
+    assert log_likelihood(twice, two) > log_likelihood(groups, one) - 1e-4
+    np.testing.assert_allclose(two.mean[0], two.mean[2], rtol=1e-6)
+    np.testing.assert_allclose(
+        two.covariance[0], two.covariance[2][[2, 1, 0]], rtol=1e-5, atol=1e-8
+    )
+
+
 def test_statistics_add_up_over_rows_and_tasks():
     """Of halves of the rows, and of halves of the tasks; with weights as if rows came again."""
     groups = groups_of(30, np.diag([1.0, 0.3]), rows=(2, 9))

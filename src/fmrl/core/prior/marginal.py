@@ -384,6 +384,9 @@ class _Profile:
     def __init__(self, gaussian: Gaussian, statistics: TaskStatistics, search: Search, reml: bool):
         xp, mean, R = namespace(gaussian.mean), gaussian.mean, root_of(gaussian)
         self.search, self.H = search, gaussian.covariance / gaussian.noise
+        if reml and not statistics.tells_columns_apart:
+            what = "columns are collinear, so that no part of the rows is free of the mean"
+            raise FMRLError(what, fix="drop a column, or use method='ml'")
         axes = None if isinstance(search.family, tuple) else self._axes
         told, self.mean, slopes = statistics.profile(mean, R, reml, axes)
         self.tasks, self.known, self.fisher = int(told.tasks), told.information, slopes.fisher
@@ -427,14 +430,20 @@ class _Profile:
         return eye_like(len(family), info) * (change @ group), expected
 
     def _axes(self, known: Array) -> Array:
-        """Q with Qᵀ·known·Q = I and Q⁻¹·H·Q⁻ᵀ diagonal: what a task's information is about
-        diagonal in.
+        """Q [w, k] with Qᵀ·known·Q = I and QᵀK·H·K·Q diagonal (K = known): axes along which a
+        task's information is about diagonal. Directions of which nothing is known, as between
+        copies of a column, are left out: there H stays.
         """
         xp = namespace(known)
         size = xp.linalg.diagonal(known)
-        root = xp.linalg.cholesky(known + eye_like(len(size), known) * (1e-9 * size + 1e-290))
-        _, vectors = eigh(T(root) @ self.H @ root)
-        self.root, self.axes = root @ vectors, T(xp.linalg.inv(root)) @ vectors
+        unit = xp.sqrt(xp.where(size > 0, size, xp.ones_like(size)))[:, None]
+        values, vectors = eigh(known / (unit * T(unit)))
+        some = xp.nonzero(values > 1e-9 * xp.max(values))[0]
+        half = xp.sqrt(xp.take(values, some))
+        vectors = xp.take(vectors, some, axis=1)
+        root, axes = unit * vectors * half, vectors / half / unit
+        _, turn = eigh(T(root) @ self.H @ root)
+        self.root, self.axes = root @ turn, axes @ turn
         return self.axes
 
     def _full(self) -> tuple[Array, float]:

@@ -129,6 +129,14 @@ class TaskStatistics:
         """Columns of X."""
         return self.products.shape[-1] - 1
 
+    @cached_property
+    def tells_columns_apart(self) -> bool:
+        """Whether no column is a sum of others in all rows."""
+        xp, w = namespace(self.products), self.width
+        whole = xp.sum(self.products[:, :w, :w], axis=0)
+        unit = xp.sqrt(xp.clip(xp.linalg.diagonal(whole), 1e-290, math.inf))
+        return float(eigh(whole / (unit[:, None] * unit))[0][0]) > 1e-12
+
     def blocks(self) -> list[TaskStatistics]:
         """The tasks, so many at a time as stay in cache."""
         size = max(1, BLOCK // (self.width + 1) ** 2)
