@@ -156,6 +156,7 @@ def variants(task):
     yield fmrl.Task(-X, -y, loss=task.loss)
     yield fmrl.Task(X[:, ::-1], y, loss=task.loss)
     yield fmrl.Task(1e-300 * X, 1e-300 * y, loss=task.loss)
+    yield fmrl.Task(X, 1.1 * y, loss=task.loss)
     yield fmrl.Task(X, y, loss=Unknown())
 
 
@@ -175,22 +176,33 @@ def test_the_smallest_change_of_a_task_is_seen(dtype):
                 certify(history, [task, other, task])
 
 
+def test_faint_rows_are_seen_beside_their_labels():
+    """One number for both would lose rows of 1e-150 in labels of 1."""
+    faint = [fmrl.Task([[s, 2 * s]], [1], loss=fmrl.Hinge()) for s in (1e-150, 1e-151)]
+    for one, other in (faint, faint[::-1]):
+        history = fmrl.run(fmrl.FMRL(), [one, one])
+        certify(history, [one, one])
+        with pytest.raises(fmrl.FMRLError, match="task 1: is not the task that was played"):
+            certify(history, [one, other])
+
+
 def test_the_checksum_is_the_same_in_every_stack():
     """Padded, alone, in orders, in a meta-batch and read from a file."""
     rng, tasks = np.random.default_rng(0), []
     for m in (1, 2, 3, 5, 17):
         tasks.append(fmrl.Task(rng.normal(size=(m, 3)), rng.integers(0, 2, m), loss=fmrl.Hinge()))
-    alone = np.array([float(t.open().checksum()) for t in tasks])
+    rows, targets = np.array([t.open().checksums() for t in tasks]).T
     online = fmrl.FMRL(update=fmrl.FLIOnline())
     both = fmrl.Hedge([online, fmrl.FMRL()])
     for history in (
         *(fmrl.run(algo, tasks) for algo in (fmrl.FMRL(), online, both)),
         fmrl.run(online, tasks, meta_batch=5),
     ):
-        np.testing.assert_allclose(history.checksum, alone, rtol=1e-12)
+        np.testing.assert_allclose(history.row_checksum, rows, rtol=1e-12)
+        np.testing.assert_allclose(history.target_checksum, targets, rtol=1e-12)
         assert np.all(history.convex == 1)
     both = fmrl.run(online, tasks, orders=np.array([[0, 1, 2, 3, 4], [4, 3, 2, 1, 0]]))
-    np.testing.assert_allclose(both.checksum, [alone, alone[::-1]], rtol=1e-12)
+    np.testing.assert_allclose(both.row_checksum, [rows, rows[::-1]], rtol=1e-12)
 
 
 def test_a_saved_run_knows_its_tasks(tmp_path):

@@ -51,12 +51,14 @@ class Round(NamedTuple):
     deviation: Array  # [...] B_R(θ_t‖phi_t); the guess is violated where D_t² is less
     lipschitz: Array  # [...] G_t
     rounds: Array  # [...] m_t
-    checksum: Array  # [...] of rows, targets and loss; NaN for a task that is not made of rows
-    convex: Array  # [...] 1 where the losses are the library's own, known to be convex; else 0
     # Where the similarity rule observes gradients, and else None:
     distance: Array | None = None  # [...] B_R(θ*‖phi)/eta, or ½‖θ* − phi‖²_{H⁻¹} in a metric
     energy: Array | None = None  # [...] ½·eta·Σ‖∇_i‖², or ½Σ‖∇_i‖²_H
     seen: Array | None = None  # [..., k] what the rule asked for
+    # By which a task is known again (`Samples.checksums`), NaN where it is not made of rows:
+    row_checksum: Array | None = None  # [...]
+    target_checksum: Array | None = None  # [...]
+    convex: Array | None = None  # [...] 1 where the losses are the library's own, else 0
 
     @property
     def bound(self) -> Array:
@@ -253,12 +255,16 @@ class FMRL(Value):
             state: phi [..., d] and guess [...] of every task.
             game: What is played, with the leading axes of phi.
             best: The optimum in hindsight, where it is known already.
-            sigma: G_t·√m_t [...], where it is known already.
+            sigma: G_t·√m_t [...], where it is known already: of stacks, whose tasks are identified
+                together afterwards.
         """
+        alone = sigma is None
         sigma, eta, played = self.play_rounds(state, game, sigma)
         best = game.hindsight(self.domain) if best is None else best
         theta = self.update.vector(played, best)
         round = self._round(state, game, played, best, theta, sigma, eta)
+        if alone:
+            round = round._replace(**identify(game, sigma))
         side = looked(self, game.X[..., 0, :]) if isinstance(game, Samples) else None
         return round, End(theta, best.theta, sigma, round.seen, side)
 
@@ -357,7 +363,6 @@ class FMRL(Value):
             deviation=divergence if exact else domain.divergence(theta, state.phi),
             lipschitz=sigma / xp.sqrt(game.rounds),
             rounds=game.rounds,
-            **identify(game, sigma),
             distance=distance,
             energy=energy,
             seen=OBSERVATIONS[self._observes](game, *facts) if self._observes else None,

@@ -53,7 +53,8 @@ def play_from(
         played.append(algo.play(here, game, optima, weight))
         parts.append(part)
     order, (rounds, ends) = _order(parts), zip(*played, strict=True)
-    return take(concat(rounds), order), take(concat(ends), order)
+    known = {name: taken(a, places) for name, a in tasks.identity.items()}
+    return take(concat(rounds), order)._replace(**known), take(concat(ends), order)
 
 
 def play_scanned(

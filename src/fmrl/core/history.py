@@ -12,8 +12,8 @@ from fmrl.core.meta_level import State
 from fmrl.core.rules.meta import running
 
 SCALARS = (
-    "regret", "gap", "guess", "eta", "divergence", "deviation", "lipschitz", "rounds", "checksum",
-    "convex",
+    "regret", "gap", "guess", "eta", "divergence", "deviation", "lipschitz", "rounds",
+    "row_checksum", "target_checksum", "convex",
 )  # fmt: skip
 VECTORS = ("theta", "optimum")
 OBSERVED = ("distance", "energy")  # there where the similarity rule observes gradients
@@ -31,12 +31,12 @@ class History:
     (``state``).
 
     ``regret``, ``gap``, ``guess``, ``eta``, ``divergence``, ``deviation``, ``lipschitz``,
-    ``rounds``, ``checksum`` and ``convex`` have shape [T] (or [orders, T]); so have ``distance``
-    and ``energy``, the two terms of ``bound``, where the similarity rule observes gradients.
-    ``theta`` and ``optimum`` [T, d] are there unless only scalars were kept, the list ``losses`` if
-    all was. ``meta_batch``: how many tasks shared one phi; 1 is Algorithm 2. With keep="totals"
-    there are no columns at all, only ``tar``, ``interval``, ``len`` and the states: memory does not
-    grow with T."""
+    ``rounds``, ``row_checksum``, ``target_checksum`` and ``convex`` have shape [T] (or [orders,
+    T]); so have ``distance`` and ``energy``, the two terms of ``bound``, where the similarity rule
+    observes gradients. ``theta`` and ``optimum`` [T, d] are there unless only scalars were kept,
+    the list ``losses`` if all was. ``meta_batch``: how many tasks shared one phi; 1 is Algorithm 2.
+    With keep="totals" there are no columns at all, only ``tar``, ``interval``, ``len`` and the
+    states: memory does not grow with T."""
 
     def __init__(self, algo: FMRL, state: State, keep: str = "all", meta_batch: int = 1):
         self.algo, self.keep, self.meta_batch = algo, keep, meta_batch

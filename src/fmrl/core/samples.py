@@ -108,17 +108,17 @@ class Samples:
         square = self.weight * domain.dual(self.X) ** 2
         return self.loss.bend * namespace(square).sum(square, axis=-1)
 
-    def checksum(self) -> Array:
-        """A number that tells these rows from others, shape [...].
+    def checksums(self) -> tuple[Array, Array]:
+        """Numbers that tell these rows and their targets from others, shape [...] each.
 
-            (1 + code)·Σᵢ cos(i)·( Σⱼ cos(√2·j)·xᵢⱼ + Σₖ cos(√3·k)·targetᵢₖ )
+            (1 + code)·Σᵢ cos(i)·Σⱼ cos(√2·j)·xᵢⱼ        Σᵢ cos(i)·Σₖ cos(√3·k)·targetᵢₖ
 
-        where ``code`` is of the kind of loss. Padding adds nothing, so a task has the same number
+        where ``code`` is of the kind of loss. Padding adds nothing, so a task has the same numbers
         in every stack, up to rounding.
         """
-        X, target = (a @ _waves(a, n) for a, n in ((self.X, 2), (self.target, 3)))
-        rounds, code = X + target, _code(type(self.loss), type(getattr(self.loss, "loss", None)))
-        return (1 + code) * (rounds @ _waves(rounds, 1))
+        rounds = (a @ _waves(a, square) for a, square in ((self.X, 2), (self.target, 3)))
+        rows, targets = (each @ _waves(each, 1) for each in rounds)
+        return (1 + _code(type(self.loss), type(getattr(self.loss, "loss", None)))) * rows, targets
 
 
 def _waves(like: Array, square: int) -> Array:
@@ -139,15 +139,18 @@ def _code(*kinds: type) -> float:
 
 
 def identify(game: Any, like: Array) -> dict[str, Array]:
-    """What a record keeps to know a task again: its ``checksum``, NaN where it is no rows, and
-    ``convex``, 1 where its losses are the library's own and 0 else; in the shape of ``like``.
+    """What a record keeps to know a task again, in the shape of ``like``: two checksums, NaN where
+    it is not made of rows, and ``convex``, 1 where its losses are the library's own, else 0.
 
     >>> import fmrl
     >>> game = fmrl.Task([[1.0, 2.0]], [0.5], loss=fmrl.Squared()).open()
-    >>> {name: float(value) for name, value in identify(game, game.rounds).items()}["convex"]
-    1.0
+    >>> found = identify(game, game.rounds)
+    >>> list(found), float(found["convex"])
+    (['row_checksum', 'target_checksum', 'convex'], 1.0)
     """
-    if not isinstance(game, Samples):
-        return {"checksum": full(like.shape, math.nan, like), "convex": full(like.shape, 0.0, like)}
-    own = foreign(game) or foreign(game.loss)
-    return {"checksum": game.checksum(), "convex": full(like.shape, 0.0 if own else 1.0, like)}
+    known, sums = 0.0, (full(like.shape, math.nan, like),) * 2
+    if isinstance(game, Samples):
+        sums = game.checksums()
+        known = 0.0 if foreign(game) or foreign(game.loss) else 1.0
+    convex = full(like.shape, known, like)
+    return {"row_checksum": sums[0], "target_checksum": sums[1], "convex": convex}

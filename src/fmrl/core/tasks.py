@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -18,7 +19,7 @@ from fmrl.core.domains import Domain
 from fmrl.core.losses import Loss, weigh
 from fmrl.core.losses.labels import as_labels
 from fmrl.core.metric import Metric
-from fmrl.core.samples import Samples
+from fmrl.core.samples import Samples, identify
 from fmrl.core.solve import Leaders, MetricLeaders, Solution, minimise
 from fmrl.errors import FMRLError
 
@@ -234,6 +235,16 @@ class Tasks:
         starts = np.cumsum([0, *(g.length for g in games)])
         names = [first + i if task.name is None else task.name for i, task in enumerate(tasks)]
         return cls(tasks[0].loss, X, target, starts, names)
+
+    @cached_property
+    def identity(self) -> dict[str, Array]:
+        """What `identify` says of every task, [n] each."""
+        found = [(places, identify(game, game.rounds)) for places, game in self.stacks()]
+        order = np.argsort(np.concatenate([places for places, _ in found]), kind="stable")
+        return {
+            name: _rows(namespace(self.X).concat([each[name] for _, each in found]), order)
+            for name in found[0][1]
+        }
 
     def take(self, places: np.ndarray) -> Tasks:
         """Some of the tasks, in the order of ``places``."""
