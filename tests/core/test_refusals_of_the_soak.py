@@ -90,3 +90,8 @@ def test_a_ball_beyond_its_dtype_is_refused():
     algo = fmrl.FMRL(fmrl.Ball(1e140), fmrl.OGD(), similarity=fmrl.Known(1.0))
     with np.errstate(all="ignore"), pytest.raises(fmrl.FMRLError, match="no number any more"):
         fmrl.run(algo, [task])
+
+
+def test_centres_refuse_a_rule_that_looks_at_tasks():
+    with pytest.raises(fmrl.FMRLError, match="keeps no side information"):
+        fmrl.Centres(2, fmrl.FMRL(meta=SIDE))

@@ -17,7 +17,7 @@ from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array, as_float, device, dot, full, namespace, stacked
 from fmrl.core.meta_level import State, check_state, looked, refuse_nan
 from fmrl.core.metric import Metric
-from fmrl.core.rules.meta import End
+from fmrl.core.rules.meta import End, MetaUpdate
 from fmrl.core.rules.private import promises
 from fmrl.core.samples import identify
 from fmrl.core.solve import Solution
@@ -255,6 +255,9 @@ class Centres(Ensemble):
             raise FMRLError(f"k must be a whole number of at least 2, not {self.k!r}")
         if not isinstance(self.algo, FMRL):
             raise FMRLError("Centres needs a composition", fix="give Centres(k, FMRL(…))")
+        if getattr(type(self.algo.meta), "look", MetaUpdate.look) is not MetaUpdate.look:
+            what = f"Centres keeps no side information of its first tasks for {self.algo.meta!r}"
+            raise FMRLError(what, fix="use FollowLeader(), or Conditional by itself")
         refuse_private(self.algo)
 
     @property
