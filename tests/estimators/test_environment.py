@@ -11,8 +11,6 @@ import fmrl
 from fmrl.core.prior.mixture_fit import fit_family
 from fmrl.estimators.environment import Environment
 from fmrl.estimators.environment_choice import switched
-from fmrl.estimators.table_order import is_sorted
-from fmrl.tables.targets import group_by_task
 
 PAIR = 1.3 * np.stack([environments.CENTRE, -environments.CENTRE])
 
@@ -40,7 +38,7 @@ def stream(kind, tasks=500, rows=12, features=3, seed=0, binary=True):
 def test_drift_is_noticed_and_the_choice_is_near_the_best_window(kind, binary):
     X, y, _ = stream(kind, binary=binary)
     given, ahead = (X[:420], y[:420]), (X[420:], y[420:])
-    auto = fitted(*given, binary=binary)
+    auto = fitted(*given, "drift", binary)
     assert auto.environment_.kind == "recent" and "drift" in str(auto.environment_)
     windows = [fitted(*given, fmrl.Window(n), binary) for n in (210, 105, 52, 26)]
     best = min(later(w, *ahead) for w in windows)
@@ -55,8 +53,9 @@ def test_what_stands_still_is_left_alone(binary):
         auto = fitted(X, y, binary=binary)
         assert auto.environment_.kind == "stationary"
         assert "one place" in str(auto.environment_)
-        still = fitted(X, y, "stationary", binary)
+        still, moved = fitted(X, y, "stationary", binary), fitted(X, y, "drift", binary)
         np.testing.assert_array_equal(auto.coef_, still.coef_)
+        np.testing.assert_array_equal(moved.coef_, still.coef_)
         assert "asked for" in str(still.environment_)
 
 
@@ -80,7 +79,16 @@ def test_order_is_what_drift_is_about():
     """The same tasks shuffled do not drift."""
     X, y, _ = stream("drift")
     mixed = np.random.default_rng(0).permutation(len(X))
-    assert fitted(X[mixed], y[mixed]).environment_.kind != "recent"
+    assert fitted(X[mixed], y[mixed], "drift").environment_.kind != "recent"
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_the_order_of_a_file_is_not_time(binary):
+    """Drift is followed only where the user says that tasks are in the order in which they came."""
+    for kind in ("drift", "switch"):
+        X, y, _ = stream(kind, tasks=200, binary=binary)
+        assert fitted(X, y, binary=binary).environment_.kind != "recent"
+        assert fitted(X, y, "drift", binary).environment_.kind == "recent"
 
 
 @pytest.mark.parametrize("binary", [True, False])
@@ -115,7 +123,7 @@ def test_a_season_that_ends_costs_little():
     w = turn + 0.4 * rng.normal(size=(300, 3))
     y = (X * w[:, None]).sum(axis=-1) + rng.normal(size=(300, 12))
     given, ahead = (X[:200], y[:200]), (X[240:], y[240:])
-    auto = fitted(*given, binary=False)
+    auto = fitted(*given, "drift", binary=False)
     assert auto.environment_.kind == "recent" and auto.environment_.older > 0
     window = fmrl.Window(round(200 * auto.environment_.window))
     still, alone = (fitted(*given, e, False) for e in ("stationary", window))
@@ -133,7 +141,7 @@ def test_a_season_that_is_ending_is_not_followed():
         X = rng.normal(size=(300, 12, 3))
         w = 3 * turn * np.array([1.0, -0.7, 0.4]) + 0.4 * rng.normal(size=(300, 3))
         y = (X * w[:, None]).sum(axis=-1) + rng.normal(size=(300, 12))
-        assert fitted(X[:240], y[:240], binary=False).environment_.kind == "stationary"
+        assert fitted(X[:240], y[:240], "drift", False).environment_.kind == "stationary"
 
 
 def test_steady_drift_is_no_switch():
@@ -141,7 +149,7 @@ def test_steady_drift_is_no_switch():
     with one that steady drift has left behind.
     """
     X, y, _ = stream("drift", tasks=300, binary=False)
-    found = fitted(X, y, binary=False).environment_
+    found = fitted(X, y, "drift", binary=False).environment_
     assert found.kind == "recent" and 1 / found.window in (2, 4, 8, 16) and found.gain > 0.3
     est = fitted(X, y, "stationary", binary=False)
     tasks = est._even.tasks(est._pilot)
@@ -158,7 +166,7 @@ def test_a_switch_after_fit_is_made_good_within_100_tasks(first, way, binary):
     new, answers = stream("stationary", tasks=400, seed=1, binary=binary)[:2]
     answers = 1 - answers if binary else -answers  # the opposite slopes
     ahead = new[300:], answers[300:]
-    est = fitted(X, y, binary=binary)
+    est = fitted(X, y, "drift", binary)
     for t in range(96):
         getattr(est, way)(new[t], answers[t], task=f"new {t}")
     again = later(fitted(new[100:300], answers[100:300], "stationary", binary), *ahead)
@@ -168,7 +176,7 @@ def test_a_switch_after_fit_is_made_good_within_100_tasks(first, way, binary):
 
 def test_it_is_stored_and_can_be_asked_for(tmp_path):
     X, y, _ = stream("drift")
-    est = fitted(X, y)
+    est = fitted(X, y, "drift")
     est.save(tmp_path / "model")
     again = fmrl.MetaClassifier.load(tmp_path / "model")
     assert again.environment_ == est.environment_
@@ -185,7 +193,7 @@ def test_it_is_stored_and_can_be_asked_for(tmp_path):
 def test_one_task_after_another_keeps_adapting():
     """A switch is followed by partial fits as the tasks after it come."""
     X, y, _ = stream("switch", tasks=200)
-    est = fmrl.MetaClassifier(common="linear")
+    est = fmrl.MetaClassifier(common="linear", environment="drift")
     for t in range(200):
         est.partial_fit(X[t], y[t], classes=[0, 1] if t == 0 else None)
     late = stream("switch", tasks=400, seed=1)
@@ -193,35 +201,21 @@ def test_one_task_after_another_keeps_adapting():
     assert later(est, *now) < 0.6
 
 
-def test_a_sorted_table_does_not_drift():
-    """By a column, by the means of what is to be predicted, or by its rows."""
-    rng = np.random.default_rng(0)
-    level = np.sort(rng.normal(size=200))
-    X, task = rng.normal(size=(200, 8, 2)), np.repeat(np.arange(200), 8)
-    y = X.sum(axis=-1) + 2 * level[:, None] + 0.3 * rng.normal(size=(200, 8))
-    means, ends = np.argsort(y.mean(axis=1)), np.argsort(-y.max(axis=1))
-    for order in (means, means[::-1], ends):
-        rows, targets = X[order].reshape(-1, 2), y[order].ravel()
-        est = fmrl.MetaRegressor(common="linear").fit(rows, targets, task=task)
-        assert est.environment_.kind != "recent" and est.environment_.sorted
-    X[..., 1] = level[:, None] + 0.01 * X[..., 1]
-    y = X[..., 0] * np.sign(level)[:, None] + 0.3 * rng.normal(size=(200, 8))
-    est = fmrl.MetaRegressor(common="linear").fit(X.reshape(-1, 2), y.ravel(), task=task)
-    assert est.environment_.kind != "recent"
-    assert est.environment_.sorted and "not looked for" in str(est.environment_)
-
-
 def test_a_trend_of_y_is_drift_however_steep():
-    """Neighbours tell it from a sorted table; a task without rows is predicted from the latest."""
+    """A task without rows is predicted from the latest."""
     rng = np.random.default_rng(0)
     X, task = rng.normal(size=(240, 10, 2)), np.repeat(np.arange(200), 10)
     level = np.linspace(0, 10, 240) + 0.5 * rng.normal(size=240)
     y = level[:, None] + X[..., 0] + rng.normal(size=(240, 10))
     rows = X[:200].reshape(-1, 2)
-    est = fmrl.MetaRegressor(common="linear").fit(rows, y[:200].ravel(), task=task)
+    est = fmrl.MetaRegressor(common="linear", environment="drift").fit(
+        rows, y[:200].ravel(), task=task
+    )
     assert est.environment_.kind == "recent"
     counts = rng.poisson(np.where(np.arange(200) < 130, 0.4, 2.0)[:, None], size=(200, 10))
-    rated = fmrl.MetaRegressor(common="linear").fit(rows, 1.0 * counts.ravel(), task=task)
+    rated = fmrl.MetaRegressor(common="linear", environment="drift").fit(
+        rows, 1.0 * counts.ravel(), task=task
+    )
     assert rated.environment_.kind == "recent"  # the least of most tasks is 0
     off = est.adapt(X[0, :0], y[0, :0]).predict(X[200:210].reshape(-1, 2)) - y[200:210].ravel()
     assert np.mean(off**2) < 3  # of all tasks: 21
@@ -237,7 +231,7 @@ def test_intervals_allow_for_where_the_next_tasks_go():
         X = rng.normal(size=(70, 8, 2))
         y = X.sum(axis=-1) + (tasks / 6 + 0.5 * rng.normal(size=70))[:, None]
         y += rng.normal(size=y.shape)
-        reg = fitted(X[:60], y[:60], binary=False)
+        reg = fitted(X[:60], y[:60], "drift", binary=False)
         assert reg.environment_.kind == "recent"
         low, high = reg.predict_interval(X[60:].reshape(-1, 2), level=0.9).T
         inside.append((low <= y[60:].ravel()) & (y[60:].ravel() <= high))
@@ -262,55 +256,12 @@ def test_forty_tasks_are_enough_for_a_trend():
         rng = np.random.default_rng(seed)
         X, level = rng.normal(size=(40, 6, 2)), np.linspace(0, 10, 40)
         y = X.sum(axis=-1) + level[:, None] + rng.normal(size=(40, 6))
-        assert fitted(X, y, binary=False).environment_.kind == "recent"
+        assert fitted(X, y, "drift", False).environment_.kind == "recent"
         y -= level[:, None]
-        assert fitted(X, y, binary=False).environment_.kind == "stationary"
-
-
-def test_a_table_in_the_order_of_a_season_does_not_drift():
-    """None of the indicators of a season is sorted; together they are."""
-    rng, season = np.random.default_rng(0), np.repeat(np.arange(10), 16)
-    X, task = rng.normal(size=(160, 6, 2)), np.repeat(np.arange(160), 6)
-    own = np.concatenate([X, np.tile(np.eye(10)[season][:, None], (1, 6, 1))], axis=2)
-    slope = np.where(season < 6, 2.0, -2.0)[:, None]
-    y = slope * X[..., 0] + 0.3 * rng.normal(size=(160, 6))
-    found = [
-        fmrl.MetaRegressor(common="linear").fit(A.reshape(960, -1), y.ravel(), task=task)
-        for A in (X, own)
-    ]
-    assert [est.environment_.kind for est in found] == ["recent", "stationary"]
-    assert found[1].environment_.sorted
+        assert fitted(X, y, "drift", False).environment_.kind == "stationary"
 
 
 @pytest.mark.parametrize("name", ["history_", "state_", "prior_", "environment_", "certificate_"])
 def test_nothing_is_told_before_fit(name):
     with pytest.raises(NotFittedError, match="not fitted"):
         getattr(fmrl.MetaRegressor(), name)
-
-
-def test_which_tables_are_sorted():
-    """Nine of ten pairs by a column; neighbours by y; columns that are not the user's do not count,
-    nor does the least of counts, which is nearly always the same."""
-    rng, tasks, each = np.random.default_rng(0), 200, 5
-    task, when = np.repeat(np.arange(tasks), each), np.repeat(np.linspace(0, 1, tasks), each)
-    spread = np.tile([-0.3, -0.1, 0.0, 0.1, 0.3], tasks)
-
-    def found(column, y, others=0):
-        X = np.column_stack([rng.normal(size=len(task)), column])
-        return is_sorted(group_by_task(fmrl.Squared(), X, y, None, task), 120, others)
-
-    noise, level = rng.normal(size=len(task)), np.arange(tasks, dtype=float)
-    for size, said in ((0.4, True), (1.0, False)):
-        column = when + size * noise
-        means = column.reshape(tasks, each).mean(axis=1)
-        share = (means[120:] > means[:120, None]).mean()
-        assert (0.9 < share < 0.97) == said and found(column, noise[::-1]) == said
-        assert not found(column, noise[::-1], others=1)
-    for swaps, said in ((4, True), (12, False)):  # neighbours that are the wrong way round
-        y = level.copy()
-        for at in 8 * np.arange(swaps):
-            y[at : at + 2] = y[at : at + 2][::-1]
-        assert found(noise, np.repeat(y, each) + spread) == said
-    counts = rng.integers(3, 9, size=(tasks, each))
-    counts[:, 0] = np.arange(tasks) // 70
-    assert not found(noise, counts.ravel().astype(float))

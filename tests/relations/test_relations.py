@@ -255,7 +255,8 @@ def moving():
     slope = np.linspace(-3, 3, count)[:, None] * [1.0, -0.16, 0.03]
     y = (X * slope[task]).sum(axis=1) + 0.3 * rng.normal(size=len(X))
     old, new = task < count - 2, np.flatnonzero(task == count - 2)[:3]
-    return Case(X[old], y[old], task[old], X[new], y[new], X[task == count - 1])
+    case = Case(X[old], y[old], task[old], X[new], y[new], X[task == count - 1])
+    return replace(case, environment="drift")
 
 
 def other_words(case):

@@ -273,6 +273,8 @@ def commands(case, scratch, *options):
     run, out = scratch / "run", scratch / "said.parquet"
     options = [*options, "--holdout", 0, *([] if case.intercept else ["--no-intercept"]),
                *([] if case.meta is None else ["--meta", repr(case.meta)])]
+    if isinstance(case.environment, str):
+        options += ["--environment", case.environment]
     command("train", every, "--task", "who", "--target", "y", "--out", run, *options)
     command("adapt", run, few)
     command("predict", run, query, "--out", out)

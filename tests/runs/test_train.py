@@ -199,7 +199,9 @@ def test_a_long_run_that_drifts_ends_with_its_newest_tasks(tmp_path):
     table = pl.DataFrame({"a": x[..., 0].ravel(), "b": x[..., 1].ravel(), "y": y.ravel()})
     table = table.with_columns(who=pl.Series(np.repeat(np.arange(count), rows)))
     table.write_parquet(tmp_path / "table.parquet")
-    options = Options(str(tmp_path / "table.parquet"), "who", "y", common="linear")
+    options = Options(
+        str(tmp_path / "table.parquet"), "who", "y", common="linear", environment="drift"
+    )
     record = train(options, tmp_path / "run", keep_models=False)
     prior = Run.load(tmp_path / "run").prior
     found = prior.environment

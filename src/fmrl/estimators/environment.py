@@ -23,8 +23,6 @@ class Environment:
         tasks: How many tasks there were.
         chosen: Whether it was found, not asked for.
         older: The share of tasks from before the latest among those that count.
-        sorted: Whether tasks are in the order of a column, or of what is predicted, so that drift
-            was not looked for.
         few: Whether too few tasks have the two rows that it takes to look for anything.
     """
 
@@ -35,7 +33,6 @@ class Environment:
     tasks: int = 0
     chosen: bool = True
     older: float = 0.0
-    sorted: bool = False
     few: bool = False
 
     def __str__(self) -> str:
@@ -49,17 +46,10 @@ class Environment:
         if not self.chosen:
             last = f"the last {self._last():,} of {self.tasks:,} tasks count"
             return f"{last if self.kind == 'recent' else self._what()} (as asked for)"
-        if self.sorted and self.kind == "stationary":
-            return (
-                f"{self._what()}; drift was not looked for, because tasks are in the order of some "
-                "columns or sorted by y, and nothing tells the one from the other: leave such "
-                "columns out, give tasks in the order in which they came, or "
-                "environment=fmrl.Window(…)"
-            )
         if self.few:
             return f"{self._what()}, as far as is known: too few tasks of two rows to look further"
         if self.kind == "stationary":
-            return f"{self._what()}: nothing else was better on later tasks"
+            return f"{self._what()}: nothing else that was tried was better on later tasks"
         return f"{self._what()} (loss on later tasks {100 * self.gain:.2g} % lower)"
 
     def _what(self) -> str:

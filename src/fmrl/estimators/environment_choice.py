@@ -1,10 +1,11 @@
 """Which environment tasks come from: whether they stay around one place, drift, or lie around
 several centres, decided on later tasks that were held out.
 
-Tasks have an order, that in which they came. The last part of the pilot is cut into blocks. Every
-block is predicted from the tasks before it: from all of them, from the latest half, quarter, … of
-them, and from all of them around two or more centres. What wins by more than chance is used.
-Chance is that of tasks near in time, which are alike.
+A file's order is not time: drift is looked for only where the user says that tasks are in the order
+in which they came (``environment="drift"``), centres with "auto". The last part of the pilot is cut
+into blocks. Every block is predicted from the tasks before it: from all of them, and from the
+latest half, quarter, … of them, or from all of them around two or more centres. What wins by more
+than chance is used. Chance is that of tasks near in time, which are alike.
 
 What was left behind can come back, as seasons do. Then the gain of the latest tasks fades from
 block to block, before it turns into a loss. So it is not the mean gain that must be large but the
@@ -33,7 +34,6 @@ from fmrl.estimators.calibration import ask, spaced
 from fmrl.estimators.environment import STILL, Environment
 from fmrl.estimators.population import Population, around, estimate, families
 from fmrl.estimators.solving import evidence
-from fmrl.estimators.table_order import is_sorted
 
 LEAST = 40  # tasks; with fewer they are taken to stay where they are
 FEW = 12  # tasks of a window, at least: half of those before the later ones, of LEAST
@@ -53,33 +53,32 @@ TOLD = SIZES[1:]  # … by which a task says around which centre it lies
 ROUGH = 0.05  # tolerance of populations that are only compared
 
 
-def environment_of(
-    tasks: Tasks, intercept: bool, asked: Any, count: int, seed: int, extra: int = 0
-) -> Environment:
-    """The environment of tasks in their order.
+def environment_of(tasks: Tasks, intercept: bool, asked: Any, count: int, seed: int) -> Environment:
+    """Choose the environment of tasks.
 
     Args:
         tasks: The pilot, in coordinates of deviation 1.
         intercept: Whether the last column is one.
-        asked: "auto", "stationary", a `Window` of tasks, or a number of centres.
+        asked: "auto" (one place or several centres), "stationary", "drift" (tasks are in the order
+            in which they came), a `Window` of tasks, or a number of centres.
         count: How many tasks the pilot stands for.
         seed: Of the order in which rows are shown.
-        extra: How many columns before the intercept are the answer of a common part.
     """
     if isinstance(asked, Window):
         share = min(1.0, asked.size / max(count, 1))
         return Environment("recent", share, tasks=count, chosen=False)
     if isinstance(asked, Integral) and not isinstance(asked, bool) and 2 <= asked <= len(tasks):
         return Environment("centres", centres=int(asked), tasks=count, chosen=False)
-    if not (isinstance(asked, str) and asked in ("auto", "stationary")):
+    if not (isinstance(asked, str) and asked in ("auto", "stationary", "drift")):
         what = f"environment={asked!r} is not known"
         if isinstance(asked, Integral) and asked > len(tasks):
             what = f"{asked} centres are more than the {len(tasks)} tasks"
         fix = (
-            "'auto', 'stationary', fmrl.Window(400) for the last 400 tasks, or a number of centres"
+            "'auto', 'stationary', 'drift' of tasks in the order in which they came, "
+            "fmrl.Window(400) for the last 400 tasks, or a number of centres"
         )
         raise FMRLError(what, fix=fix)
-    still = Environment(tasks=count, chosen=asked == "auto")
+    still = Environment(tasks=count, chosen=asked != "stationary")
     if asked == "stationary":
         return still
     able = tasks.lengths >= 2
@@ -88,12 +87,9 @@ def environment_of(
         return replace(still, few=True)
     most = max(LEAST, min(TASKS, int(NUMBERS * len(tasks) / (tasks.X.size * tasks.loss.outputs))))
     trial, found = _Trial(tasks, most, intercept, seed), still
-    few = tasks.take(spaced(len(tasks), most))
-    if is_sorted(few, int((1 - LATER) * len(few)), extra + intercept):
-        found = replace(still, sorted=True)
-    else:
-        found = trial.drift(found)
-        found = switched(tasks, trial.chosen[-1], intercept, found, seed)
+    if asked == "drift":
+        found = trial.drift(still)
+        return switched(tasks, trial.chosen[-1], intercept, found, seed)
     for centres in range(2, MOST + 1):
         gain = trial.around(centres)
         if not gain:

@@ -39,8 +39,9 @@ class MetaClassifier(ClassifierMixin, Meta):
         fit_intercept: Whether models have an intercept.
         common: What all tasks share beside a linear model: "linear" for nothing, a scikit-learn
             classifier, or "auto": boosted trees, where they help on tasks they have not seen.
-        environment: Where tasks come from: "stationary", `Window(size)` for the latest so many,
-            a number of centres, or "auto": what is best on later tasks held out.
+        environment: Where tasks come from: "stationary", "drift" of tasks given in the order in
+            which they came, `Window(size)` for the latest so many, a number of centres, or "auto":
+            one place or several centres, whichever is better on tasks held out.
         features: A scikit-learn transformer that makes columns of the rows (`SplineTransformer()`,
             `Nystroem()`), fitted to the rows of the first call; models are linear in them.
         scoring: By what families of models are chosen on tasks held out: "neg_log_loss" (the

@@ -151,7 +151,7 @@ class Learning(Piloted):
         pilot, here, common = with_common(self._pilot, self._even, self.common, classes)
         extra = pilot.X.shape[1] - self._even.centre.size
         asked = self.environment
-        found = environment_of(here.tasks(pilot), intercept, asked, count, seed, extra)
+        found = environment_of(here.tasks(pilot), intercept, asked, count, seed)
         share = min(1.0, found.window * count / len(tasks))
         places = replace(found, window=share).places(len(tasks), pilot_size(tasks))
         if found.kind == "recent" and found.older:

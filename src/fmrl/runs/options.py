@@ -103,9 +103,10 @@ class Options:
         allowed=("auto", "linear"),
     )
     environment: str = _asked(
-        "Where tasks come from: auto (drift and centres, where they are found), or stationary.",
+        "Where tasks come from: auto (one place or several centres), stationary, or drift (tasks "
+        "lie in the order in which they came).",
         "auto",
-        allowed=("auto", "stationary"),
+        allowed=("auto", "stationary", "drift"),
     )
     engine: str = _asked(
         "local, or ray: play the tasks on a Ray cluster (Parquet files sorted by task).",
