@@ -11,8 +11,8 @@ from sklearn.metrics import log_loss
 from sklearn.neighbors import KNeighborsRegressor
 
 import fmrl
-from fmrl.estimators.averaging import Answers, best_weights
-from fmrl.estimators.calibration import answers, members
+from fmrl.estimators.averaging import HeldOut, best_weights
+from fmrl.estimators.calibration import held_out_predictions, members
 from fmrl.estimators.common import NEAR, STAGE, Plain, Trees, boosted
 from fmrl.estimators.coordinates import coordinates_of
 from fmrl.tables.targets import group_by_task
@@ -230,12 +230,12 @@ def test_many_columns_are_compared_in_fewer_directions(tmp_path):
 
 def test_another_score_can_be_asked_for():
     """Two members: one is nearer on average, the other right more often."""
-    from fmrl.estimators.averaging import Answers, by_score
+    from fmrl.estimators.averaging import HeldOut, by_score
 
     target = np.array([[[1.0], [1.0], [0.0]]])
     near, right = [[[-0.1], [-0.1], [-3.0]]], [[[0.1], [0.1], [-0.1]]]
     margins = np.array([near, right])
-    sheet = Answers(margins, np.zeros_like(margins), target, np.full((1, 3), 1 / 3))
+    sheet = HeldOut(margins, np.zeros_like(margins), target, np.full((1, 3), 1 / 3))
     equal = np.array([0.5, 0.5])
     assert by_score([sheet], equal, "accuracy").tolist() == [0, 1]
     numbers = sheet._replace(target=np.array([[[-0.1], [-0.1], [-3.0]]]))
@@ -302,7 +302,7 @@ def test_padding_has_no_say_in_weights():
     odd = np.where(weight[..., None] > 0, margins, 100 * margins)
     for squared in (True, False):
         y = target if squared else 1.0 * (target > 0)
-        sheets = (Answers(said, variance, y, weight) for said in (margins, odd))
+        sheets = (HeldOut(said, variance, y, weight) for said in (margins, odd))
         one, two = (best_weights([s], first, 1.0, squared) for s in sheets)
         np.testing.assert_allclose(one, two, rtol=1e-9)
 
@@ -315,11 +315,11 @@ def test_later_tasks_are_asked_of_members_of_earlier_ones():
         known.append(some.names)
         return members(True)(some)
 
-    sheets = answers(tasks, learn, 0, later=True)
+    sheets = held_out_predictions(tasks, learn, 0, later=True)
     assert [list(names) for names in known] == [list(range(20))]
     assert len(sheets[0].target) % 20 == 0
     known.clear()
-    answers(tasks, learn, 0)
+    held_out_predictions(tasks, learn, 0)
     assert len(known) == 4 and all(len(names) == 30 for names in known)
 
 

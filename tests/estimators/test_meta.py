@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 import fmrl
 from fmrl.core.prior import posterior
 from fmrl.estimators import calibration
-from fmrl.estimators.averaging import Answers, quantiles
+from fmrl.estimators.averaging import HeldOut, quantiles
 from fmrl.estimators.rows_sqlite import SQLiteRows
 from fmrl.estimators.running import WINDOW
 from fmrl.estimators.task_models import TaskRegressor
@@ -465,7 +465,7 @@ def test_members_are_scored_on_tasks_they_have_not_seen():
         seen.append(set(some.X[:, 0]))
         return [fit_family(some, "none", False)]
 
-    sheet = calibration.answers(tasks, learn, 0)[2]
+    sheet = calibration.held_out_predictions(tasks, learn, 0)[2]
     assert len(seen) == 4 and all(len(s) in (7, 8) for s in seen)
     for name in range(10):
         assert sum(name not in s for s in seen) == 1
@@ -473,10 +473,10 @@ def test_members_are_scored_on_tasks_they_have_not_seen():
 
 
 def test_every_task_counts_once_in_an_interval_however_many_rows_it_has():
-    """Of tasks with one row and with three; rows weigh alike, as `calibration.ask` has them."""
+    """Of tasks with one row and with three; rows weigh alike, as `predict_held_out` has them."""
     weight = np.array([[0.5, 0.0, 0.0], [0.5] * 3])
     z = np.array([[2.0, 0.0, 0.0], [1.0, -3.0, 4.0]])[..., None]
-    sheet = Answers(z[None], np.ones((1, *z.shape)), np.zeros(z.shape), weight)
+    sheet = HeldOut(z[None], np.ones((1, *z.shape)), np.zeros(z.shape), weight)
     member = SimpleNamespace(noise=3.0)  # √(variance + noise) is 2
     found = calibration._widths([sheet], (1.0,), [member])
     once = quantiles(np.array([1.0, 0.5, 1.5, 2.0]), np.array([3.0, 1.0, 1.0, 1.0]))

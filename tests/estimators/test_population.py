@@ -5,7 +5,7 @@ import pytest
 
 import fmrl
 from fmrl.core.prior.mixture_fit import fit_family
-from fmrl.estimators.averaging import SHARP, Answers, best_sharpness, probabilities
+from fmrl.estimators.averaging import SHARP, HeldOut, best_sharpness, probabilities
 from fmrl.estimators.environment_choice import rough
 from fmrl.estimators.task_models import loss_of
 from fmrl.tables.targets import group_by_task
@@ -76,7 +76,7 @@ def test_softmax_is_as_sharp_as_labels_say():
     z = 2 * rng.normal(size=(1, 400, 6, 3))
     target = np.eye(3)[(z[0] + rng.gumbel(size=z[0].shape)).argmax(axis=-1)]
     for times, sharp in ((1.0, 1.0), (2.0, 0.5)):
-        sheet = Answers(times * z, np.zeros(z.shape), target, np.full((400, 6), 1 / 6))
+        sheet = HeldOut(times * z, np.zeros(z.shape), target, np.full((400, 6), 1 / 6))
         assert best_sharpness([sheet], np.ones(1), 1.0) == sharp
 
 

@@ -22,7 +22,7 @@ SHARP = (0.8, 0.5, 0.6, 0.7, 0.9, 1.0, 1.2, 1.5)  # that softmax of several marg
 LEVELS = np.linspace(0.0, 1.0, 201)
 
 
-class Answers(NamedTuple):
+class HeldOut(NamedTuple):
     """What members say of held-out rows after n others, stacked over tasks."""
 
     margins: np.ndarray  # [members, P, H, outputs]
@@ -106,7 +106,7 @@ def loss_and_slope(
     return value, p * (1 - p) / total - target * (1 - p)
 
 
-def averaged(sheet: Answers, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def averaged(sheet: HeldOut, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Margins and variances of the average of members, their disagreement included."""
     z = np.tensordot(weights, sheet.margins, 1)
     apart = np.tensordot(weights, (sheet.margins - z) ** 2, 1)
@@ -122,7 +122,7 @@ def check_scoring(scoring: str | None, squared: bool) -> str | None:
     return None if scoring == proper else scoring
 
 
-def by_score(sheets: list[Answers], weights: np.ndarray, score: str) -> np.ndarray:
+def by_score(sheets: list[HeldOut], weights: np.ndarray, score: str) -> np.ndarray:
     """The average, or one member, whichever scores best on tasks held out."""
 
     def value(w: np.ndarray) -> float:
@@ -146,7 +146,7 @@ def beyond_error(gain: np.ndarray) -> bool:
     return bool(gain.mean() > gain.std() / math.sqrt(len(gain)))
 
 
-def best_sharpness(sheets: list[Answers], weights: np.ndarray, moderation: float) -> float:
+def best_sharpness(sheets: list[HeldOut], weights: np.ndarray, moderation: float) -> float:
     """How sharp the softmax of several margins is best: the first of `SHARP`, or another with less
     loss. 0 for two classes, which need none.
     """
@@ -162,7 +162,7 @@ def best_sharpness(sheets: list[Answers], weights: np.ndarray, moderation: float
     return min(SHARP, key=loss)
 
 
-def best_moderation(sheets: list[Answers], weights: np.ndarray, sharpness: float) -> float:
+def best_moderation(sheets: list[HeldOut], weights: np.ndarray, sharpness: float) -> float:
     """How far probabilities are drawn to the middle: as far as their uncertainty asks for, or less
     where that lowers the loss by more than a standard error.
     """
@@ -180,7 +180,7 @@ def best_moderation(sheets: list[Answers], weights: np.ndarray, sharpness: float
 
 
 def best_weights(
-    sheets: list[Answers], first: np.ndarray, moderation: float, squared: bool,
+    sheets: list[HeldOut], first: np.ndarray, moderation: float, squared: bool,
     sharpness: float = 0.0,
 ) -> np.ndarray:  # fmt: skip
     """The weights with the least loss, drawn towards ``first``: exponentiated gradient from there.
@@ -236,14 +236,14 @@ def _descended(
     return w, value
 
 
-def _products(s: Answers) -> np.ndarray:
+def _products(s: HeldOut) -> np.ndarray:
     """Σ of the products of members' errors, [members, members]."""
     off = (s.margins - s.target).reshape(len(s.margins), -1)
     return (off * s.weight.ravel()) @ off.T
 
 
 def task_losses(
-    s: Answers, w: np.ndarray, moderation: float, squared: bool, sharpness: float = 0.0
+    s: HeldOut, w: np.ndarray, moderation: float, squared: bool, sharpness: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Loss of every task [P], and the slope of their sum in the weights."""
     z, variance = averaged(s, w)

@@ -24,7 +24,7 @@ import numpy as np
 from fmrl.core.losses import Squared
 from fmrl.core.tasks import Tasks
 from fmrl.estimators.averaging import (
-    Answers,
+    HeldOut,
     averaged,
     best_moderation,
     best_sharpness,
@@ -39,11 +39,11 @@ from fmrl.estimators.averaging import (
 from fmrl.estimators.population import Population, Sums, around, estimate, families
 from fmrl.estimators.solving import asked
 
-HELD = 32  # rows of a task to be scored on, at most
-ROWS = 5000  # of a part, to be scored on where tasks have one row, at most
-LEAST = 0.02  # weights below are none
+MAX_SCORED_ROWS = 32  # rows of a task to be scored on, at most
+MAX_SCORED_SINGLE_ROWS = 5000  # of a part, to be scored on where tasks have one row, at most
+MIN_WEIGHT = 0.02  # weights below are none
 COMMON = "common "  # begins the names of members with the column of a common part
-WIDE = ("alike", "full")  # families that are also tried around several centres
+SLOPE_FAMILIES = ("alike", "full")  # families that are also tried around several centres
 
 
 class Choice(NamedTuple):
@@ -120,10 +120,12 @@ def members(intercept: bool, extra: int = 0, centres: int = 1, apart: bool = Fal
                     free = extra if prefix else 0
                     chain.append(estimate(few, name, intercept, start, sums, free=free))
             if apart:
-                chain += [one.without_mean(intercept) for one in chain if one.family in WIDE]
+                chain += [
+                    one.without_mean(intercept) for one in chain if one.family in SLOPE_FAMILIES
+                ]
             if centres > 1:
                 several: list[Population] = []
-                for one in (one for one in chain if one.family in WIDE):
+                for one in (one for one in chain if one.family in SLOPE_FAMILIES):
                     start = several[-1] if several else None
                     several.append(around(one, few, intercept, centres, start))
                 chain += several
@@ -179,11 +181,11 @@ def calibrate(
         plain = next(m for m in reversed(every) if m.family.endswith("none"))
         one = Choice(0, tuple(float(m is plain) for m in every), 1.0, math.nan)
         if squared and np.ptp(tasks.target):
-            errors = _widths([of_rows(tasks, learn, seed)], one.weights, every)
+            errors = _widths([held_out_row_predictions(tasks, learn, seed)], one.weights, every)
             one = one._replace(errors=errors)
         return every, Rule((one,))
-    sheets = answers(tasks, learn, seed)
-    later = answers(tasks, learn, seed, later=True) if drift and squared else {}
+    sheets = held_out_predictions(tasks, learn, seed)
+    later = held_out_predictions(tasks, learn, seed, later=True) if drift and squared else {}
     found, sizes = [], sorted(sheets)
     before = _prior_weight(sheets[sizes[min(1, len(sizes) - 1)]], every, squared)
     # With rows known, tasks that do not differ at all are less likely beforehand.
@@ -197,24 +199,28 @@ def calibrate(
     # Rows count as much as their weights say, here and where a task looks its choice up.
     unit = 1.0 if tasks.weight is None else float(np.mean(tasks.weight))
     for n in sizes:
-        near, first = _near(sheets, n), rare if n else before
+        near, first = _of_similar_sizes(sheets, n), rare if n else before
         weights = _weights(near, first / first.sum(), how, score)
         losses, _ = task_losses(sheets[n], weights, *how)
         one = Choice(n, tuple(weights.tolist()), moderation, -float(losses.mean()))
         one = one._replace(sharpness=sharpness)
         if squared:
-            widths = [_widths(s, one.weights, every) for s in (near, _near(later, n)) if s]
+            widths = [
+                _widths(s, one.weights, every) for s in (near, _of_similar_sizes(later, n)) if s
+            ]
             one = one._replace(errors=tuple(np.max(widths, axis=0).tolist()))
         found.append(one if unit == 1 else one._replace(rounds=n * unit))
     return every, Rule(tuple(found))
 
 
-def _near(sheets: dict[int, Answers], n: int) -> list[Answers]:
+def _of_similar_sizes(sheets: dict[int, HeldOut], n: int) -> list[HeldOut]:
     """Those of n rows, and of half and twice as many."""
     return [sheets[k] for k in {n // 2, n, 2 * n} & set(sheets) if (k > 0) == (n > 0)]
 
 
-def answers(tasks: Tasks, learn: Members, seed: int, later: bool = False) -> dict[int, Answers]:
+def held_out_predictions(
+    tasks: Tasks, learn: Members, seed: int, later: bool = False
+) -> dict[int, HeldOut]:
     """What members that were estimated without a task say of it, by the number of rows shown: of
     every task, or of the ``later`` half, by members of the earlier half.
     """
@@ -231,18 +237,18 @@ def answers(tasks: Tasks, learn: Members, seed: int, later: bool = False) -> dic
         ]
         for _ in range(repeats)
     ]
-    found: dict[int, list[Answers]] = {n: [] for n in sizes}
+    found: dict[int, list[HeldOut]] = {n: [] for n in sizes}
     for held in parts:
         group = learn(tasks.take(np.setdiff1d(every, held)))
         for n in sizes:
             able = held[tasks.lengths[held] >= n + max(1, n // 3)]
             if len(able):
                 rows = [order[t] for order in orders for t in able]
-                found[n].append(ask(tasks, group, rows, n))
-    return {n: _join(said) for n, said in found.items() if said}
+                found[n].append(predict_held_out(tasks, group, rows, n))
+    return {n: _stacked(said) for n, said in found.items() if said}
 
 
-def of_rows(tasks: Tasks, learn: Members, seed: int) -> Answers:
+def held_out_row_predictions(tasks: Tasks, learn: Members, seed: int) -> HeldOut:
     """What members that were estimated without a row say of it, where there is nothing else to hold
     out: of the rows of one task, or of tasks of one row. Copies of a row are held out together.
     """
@@ -253,17 +259,23 @@ def of_rows(tasks: Tasks, learn: Members, seed: int) -> Answers:
     for f in range(folds):
         known, held = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         group = learn(tasks.rows(known[None] if len(tasks) == 1 else known[:, None]))
-        parts.append(ask(tasks, group, [*held[spaced(len(held), ROWS), None]], 0))
-    return _join(parts)
+        parts.append(
+            predict_held_out(
+                tasks, group, [*held[spaced(len(held), MAX_SCORED_SINGLE_ROWS), None]], 0
+            )
+        )
+    return _stacked(parts)
 
 
 def _folds(count: int) -> int:
     return min(count, 4 if count < 60 else 3 if count < 200 else 2)
 
 
-def ask(tasks: Tasks, group: list[Population], order: list[np.ndarray], n: int) -> Answers:
+def predict_held_out(
+    tasks: Tasks, group: list[Population], order: list[np.ndarray], n: int
+) -> HeldOut:
     """Show n rows of some tasks to every member and ask for others."""
-    after = [rows[n : n + HELD] for rows in order]
+    after = [rows[n : n + MAX_SCORED_ROWS] for rows in order]
     index = np.zeros((len(order), max(map(len, after))), dtype=int)
     weight = np.zeros(index.shape)
     for b, rows in enumerate(after):
@@ -275,10 +287,10 @@ def ask(tasks: Tasks, group: list[Population], order: list[np.ndarray], n: int) 
         z, v = asked(group, tasks.rows(np.stack([rows[:n] for rows in order])), X)
     else:
         z, v = map(np.stack, zip(*(margins(X, one.middle()) for one in group), strict=True))
-    return Answers(z, v, tasks.target[index], weight)
+    return HeldOut(z, v, tasks.target[index], weight)
 
 
-def _join(parts: list[Answers]) -> Answers:
+def _stacked(parts: list[HeldOut]) -> HeldOut:
     longest = max(p.weight.shape[1] for p in parts)
 
     def padded(name: str, axis: int) -> np.ndarray:
@@ -288,11 +300,11 @@ def _join(parts: list[Answers]) -> Answers:
             r[axis] = (0, longest - a.shape[axis])
         return np.concatenate([np.pad(a, r) for a, r in zip(arrays, room, strict=True)], axis - 1)
 
-    return Answers(padded("margins", 2), padded("variance", 2), padded("target", 1),
+    return HeldOut(padded("margins", 2), padded("variance", 2), padded("target", 1),
                    padded("weight", 1))  # fmt: skip
 
 
-def _prior_weight(sheet: Answers, group: list[Population], squared: bool) -> np.ndarray:
+def _prior_weight(sheet: HeldOut, group: list[Population], squared: bool) -> np.ndarray:
     """How much each member is thought of beforehand: with classes those with a common part only
     where they lower the loss of the others' average by more than a standard error.
     """
@@ -306,21 +318,21 @@ def _prior_weight(sheet: Answers, group: list[Population], squared: bool) -> np.
         sharpness = best_sharpness([one], first, 1.0)
         how = best_moderation([one], first, sharpness), False, sharpness
         losses.append(task_losses(one, best_weights([one], first, *how), *how)[0])
-    return np.where(plain | beyond_error(losses[0] - losses[1]), 1.0, LEAST)
+    return np.where(plain | beyond_error(losses[0] - losses[1]), 1.0, MIN_WEIGHT)
 
 
 def _weights(
-    near: list[Answers], first: np.ndarray, how: tuple[float, bool, float], scoring: str | None
+    near: list[HeldOut], first: np.ndarray, how: tuple[float, bool, float], scoring: str | None
 ) -> np.ndarray:
     """Weights of the members, drawn towards ``first``; small ones are 0."""
     weights = best_weights(near, first, *how)
-    weights[weights < LEAST] = 0.0
+    weights[weights < MIN_WEIGHT] = 0.0
     weights /= weights.sum()
     return weights if scoring is None else by_score(near, weights, scoring)
 
 
 def _widths(
-    sheets: list[Answers], weights: tuple[float, ...], group: list[Population]
+    sheets: list[HeldOut], weights: tuple[float, ...], group: list[Population]
 ) -> tuple[float, ...]:
     """Quantiles at LEVELS of errors of held-out rows in predicted deviations. Every task counts
     once, or as much as its rows weigh on average: long tasks do not speak for short ones.

@@ -30,7 +30,7 @@ from fmrl.core.rules.moving import Window
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators.averaging import loss_and_slope, moderated
-from fmrl.estimators.calibration import ask, spaced
+from fmrl.estimators.calibration import predict_held_out, spaced
 from fmrl.estimators.environment import STILL, Environment
 from fmrl.estimators.population import Population, around, estimate, families
 from fmrl.estimators.solving import evidence
@@ -299,7 +299,7 @@ def losses_of(
     for n in sizes:
         able = [i for i, rows in enumerate(own) if len(rows) >= n + max(1, n // 3)]
         if able:
-            said = ask(tasks, found, [own[i] for i in able], n)
+            said = predict_held_out(tasks, found, [own[i] for i in able], n)
             z = said.margins if squared else moderated(said.margins, said.variance, 1.0)
             total[:, able] += (loss_and_slope(z, said.target, squared)[0] * said.weight).sum(axis=2)
             seen[able] += 1
