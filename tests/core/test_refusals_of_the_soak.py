@@ -95,3 +95,13 @@ def test_a_ball_beyond_its_dtype_is_refused():
 def test_centres_refuse_a_rule_that_looks_at_tasks():
     with pytest.raises(fmrl.FMRLError, match="keeps no side information"):
         fmrl.Centres(2, fmrl.FMRL(meta=SIDE))
+
+
+def test_a_regret_beyond_float32_is_refused():
+    rows = [1e10, -1e10, 1e10, 1e10]
+    task = fmrl.Task(
+        np.array(rows, np.float32)[:, None], np.ones(4, np.float32), loss=fmrl.Squared()
+    )
+    algo = fmrl.FMRL(fmrl.Ball(1e15), fmrl.OGD(), similarity=fmrl.Known(1e15), lipschitz=1.0)
+    with np.errstate(all="ignore"), pytest.raises(fmrl.FMRLError, match="no number any more"):
+        fmrl.run(algo, [task])

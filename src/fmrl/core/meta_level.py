@@ -130,17 +130,17 @@ def begun(rules: Any, state: State, count: int, side: Array | None) -> Array:
 
 
 def refuse_nan(rounds: Any, state: State) -> None:
-    """Refuse what has become no number: a regret, phi or the guess after it.
+    """Refuse what has become no number: an infinite regret or phi, or a NaN in them or the guess.
 
     Args:
         rounds: What was played last, any number of tasks.
         state: After it.
     """
     guess, xp = state.guess, namespace(state.phi)
-    # A sum has a NaN where one of its parts has.
+    # A sum is a NaN or infinite where one of its parts is.
     total = float(xp.sum(rounds.regret)) + float(xp.sum(state.phi))
     shaped = isinstance(guess, Metric)
-    if not math.isnan(total) and (guess.finite if shaped else not anywhere(xp.isnan(guess))):
+    if math.isfinite(total) and (guess.finite if shaped else not anywhere(xp.isnan(guess))):
         return
     what = "a regret, phi or the guess is no number any more: sizes are beyond what can be squared"
     raise FMRLError(what, fix="scale the rows, targets and costs, or the domain")
