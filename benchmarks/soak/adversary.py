@@ -45,7 +45,7 @@ class Instance(NamedTuple):
     phi: Any
     keep: str
     meta_batch: int
-    orders: np.ndarray | None
+    orders: np.ndarray | None  # [S, T]
     split: int  # after so many tasks the run is resumed; 0 for a run in one go
     lies: frozenset[str]  # conditions of theorems that are known to be broken
 
@@ -137,10 +137,17 @@ def draw(seed: int) -> Instance:
     batch = 1 if many else int(rng.choice([1, 1, 1, 1, 1, 2, 3]))
     orders, split = None, 0
     if rng.random() < 0.12 and batch == 1 and rows:
-        orders = np.stack([np.arange(count), np.arange(count)[::-1], rng.permutation(count)])
+        plain = np.arange(count)
+        orders = np.stack([plain, _alternating(tasks), plain[::-1], rng.permutation(count)])
     elif rng.random() < 0.15 and count > 1 and batch == 1:
         split = int(rng.integers(1, count))
     return Instance(algo, tasks, phi, keep, batch, orders, split, frozenset(lies))
+
+
+def _alternating(tasks: list[Any]) -> np.ndarray:
+    """The order that goes from one end of the tasks to the other and back: the worst for a mean."""
+    ends = np.argsort([float(np.sum(task.X[:, 0])) for task in tasks], kind="stable")
+    return np.stack([ends, ends[::-1]], axis=1).ravel()[: len(ends)]
 
 
 def _steep(tasks: list[Any], domain: Any) -> float:
