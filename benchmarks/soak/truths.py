@@ -16,7 +16,6 @@ import fmrl
 from fmrl.core.losses import Weighted
 
 Long = np.longdouble
-TINY = Long(1e-318)  # what underflow can hide of a number
 
 
 def value(loss: Any, z: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -44,7 +43,8 @@ class Problem:
 
     def __init__(self, task: Any):
         game = task.open()
-        self.loss, self.eps = game.loss, float(np.finfo(game.X.dtype).eps)
+        about = np.finfo(game.X.dtype)
+        self.loss, self.eps, self.tiny = game.loss, float(about.eps), float(about.smallest_normal)
         self.X, self.target = np.asarray(game.X, Long), np.asarray(game.target, Long)
 
     def margins(self, points: np.ndarray) -> np.ndarray:
@@ -73,7 +73,7 @@ class Problem:
         wide = (self.X.shape[1] + 4) * (steep * sizes).sum() + (len(losses) + 4) * np.abs(
             losses
         ).sum()
-        return float(4 * self.eps * wide + len(losses) * TINY)
+        return float(4 * self.eps * wide + len(losses) * self.tiny)
 
 
 def feasible(rng: np.random.Generator, domain: Any, like: np.ndarray, count: int) -> np.ndarray:
@@ -194,22 +194,18 @@ def strongly_convex(rng: np.random.Generator, domain: Any, theta: np.ndarray) ->
 
 
 def inside(domain: Any, points: np.ndarray) -> bool:
-    """Whether all points [n, d] lie in the domain, up to a millionth of its size."""
+    """Whether all points [n, d] lie in the domain, up to a millionth of its size and rounding."""
+    eps = 4 * np.finfo(points.dtype).eps
     points = np.asarray(points, Long)
     if isinstance(domain, fmrl.Ball):
-        return bool(
-            np.all(
-                norm_of(domain, points - np.asarray(domain.centre, Long))
-                <= domain.radius * (1 + 1e-6)
-            )
-        )
+        centre = np.asarray(domain.centre, Long)
+        room = 1e-6 * domain.radius + eps * norm_of(domain, points)
+        return bool(np.all(norm_of(domain, points - centre) <= domain.radius + room))
     if isinstance(domain, fmrl.Box):
         low, high = np.asarray(domain.low, Long), np.asarray(domain.high, Long)
-        return bool(
-            np.all((points >= low - 1e-6 * (high - low)) & (points <= high + 1e-6 * (high - low)))
-        )
+        room = 1e-6 * (high - low) + eps * np.abs(points)
+        return bool(np.all((points >= low - room) & (points <= high + room)))
     if isinstance(domain, fmrl.Simplex):
-        return bool(
-            np.all(points >= domain.floor - 1e-6) and np.all(np.abs(points.sum(-1) - 1) <= 1e-6)
-        )
+        total = np.abs(points.sum(-1) - 1)
+        return bool(np.all(points >= domain.floor - 1e-6) and np.all(total <= 1e-6))
     return bool(np.all(np.isfinite(points)))

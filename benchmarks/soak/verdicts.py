@@ -123,7 +123,7 @@ def solved(rng: np.random.Generator, it: Any, history: Any) -> list[Wrong]:
     found, own_value = [], problem.rounds(theta[None])[0].sum()
     if "convex" in it.lies:  # nothing is claimed of its minimum
         return []
-    if not truths.inside(domain, theta[None]):
+    if not truths.inside(domain, pick(history.optimum)[t][None]):
         found.append(Wrong("gap", f"the optimum lies outside, {kind}", f"{theta}"))
     if abs(own_value - value) > room + 1e-9 * abs(value) * (problem.eps > 1e-10):
         found.append(Wrong("gap", f"value, {kind}", f"{value} is {own_value}, room {room}"))
