@@ -161,7 +161,7 @@ _LATER = {
     "tasks_from_frame": "fmrl.tables.frames:tasks_from_frame",
     "theory": "fmrl.theory",
 }
-__all__ += _LATER
+__all__ += _LATER.keys() - {"deep"}  # which needs an extra, and ``import *`` would ask for it
 
 
 # Names under which modules could be imported before they had rooms of their own.
@@ -205,4 +205,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted({*__all__, *_LATER})

@@ -6,6 +6,8 @@ import dataclasses
 import importlib
 import inspect
 import pkgutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -87,7 +89,7 @@ def test_every_composition(domain_kind, kind):
             continue
         state = algo.init(domain.middle(np.zeros(dim)))
         for t, task in enumerate(tasks):
-            state, happened = algo.step(state, task)
+            phi, (state, happened) = state.phi, algo.step(state, task)
             assert (state.tasks, state.phi.shape, np.shape(state.guess)) == (t + 1, (dim,), ())
             assert all(map(domain.contains, (state.phi, happened.theta, happened.optimum)))
             assert happened.losses.shape == (int(task.rounds),) and happened.rounds == task.rounds
@@ -96,7 +98,27 @@ def test_every_composition(domain_kind, kind):
             if lipschitz is None:
                 assert happened.regret <= happened.bound + 1e-8 * (1 + abs(happened.bound)), algo
             assert np.all(np.isfinite(happened.losses))
-            assert bool(happened.violated) == (happened.guess < np.sqrt(happened.deviation))
+            step = happened.theta - phi
+            far = relative_entropy(happened.theta, phi) if domain.norm == "l1" else step @ step / 2
+            if abs(far - happened.guess**2) > 1e-9:
+                assert bool(happened.violated) == (far > happened.guess**2), algo
+
+
+def test_a_violation_is_an_update_vector_further_than_guessed():
+    """½·(0.5 − 0)² = 0.125 against D²."""
+    task = fmrl.Task([[1.0]], [0.5], loss=fmrl.Squared())
+    for D, expected in ((0.35, True), (0.36, False)):
+        algo = fmrl.FMRL(similarity=fmrl.Known(D))
+        assert bool(algo.step(algo.init([0.0]), task)[1].violated) is expected
+        assert fmrl.run(algo, [task, task], np.zeros(1)).violations.tolist() == [expected, False]
+    step = fmrl.FMRL(similarity=fmrl.KnownStep(1e-3))
+    assert not fmrl.run(step, [task] * 3).violations.any()  # a step guesses no distance
+
+
+def relative_entropy(theta, phi):
+    some = theta > 0
+    with np.errstate(divide="ignore"):
+        return float(np.sum(theta[some] * np.log(theta[some] / phi[some])))
 
 
 class Remembered:
@@ -197,3 +219,23 @@ def test_a_file_of_rules_is_known_by_itself(tmp_path, monkeypatch):
     algo = fmrl.parse("FMRL(similarity=Thirding(0.9))")
     tasks = make_tasks("logistic", 3, 2, np.random.default_rng(0))
     np.testing.assert_allclose(fmrl.run(algo, tasks).guess, [0.9, 0.3, 0.1])
+
+
+BARE = """
+import sys
+
+class Block:  # as where no extra is installed
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "ray", "flwr", "dp_accounting", "pyarrow", "PIL"):
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, Block())
+from fmrl import *
+print(FMRL(), MetaClassifier.__name__, "deep" in dir(sys.modules["fmrl"]))
+"""
+
+
+def test_import_of_everything_needs_no_extra():
+    done = subprocess.run([sys.executable, "-c", BARE], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("MetaClassifier True")

@@ -160,3 +160,10 @@ def test_one_task_of_weighted_rows_is_its_stack(loss):
     for t in range(3):
         np.testing.assert_allclose(weighted.task(t).open().losses(theta[t]), together[t])
         assert weighted.task(t).rounds == 4
+
+
+def test_what_an_ensemble_did_not_observe_is_said_of_it():
+    algo = fmrl.Hedge([fmrl.FMRL(), fmrl.FMRL(meta=fmrl.Fixed())])
+    history = fmrl.run(algo, [fmrl.Task([[1.0]], [0.5], loss=fmrl.Squared())])
+    with pytest.raises(AttributeError, match=r"distance: Hedge\(.* does not observe gradients"):
+        _ = history.distance

@@ -261,3 +261,14 @@ def test_binary_labels_need_no_names(kind, y):
 def test_impossible_classes(bad):
     with pytest.raises(fmrl.FMRLError, match=r"classes|label"):
         bad()
+
+
+def test_the_first_rounds_count_themselves():
+    rng = np.random.default_rng(0)
+    tasks = [fmrl.Task(rng.normal(size=(m, 2)), rng.normal(size=m), loss=fmrl.Squared())
+             for m in (6, 3)]  # fmt: skip
+    assert tasks[0].open().first(2).rounds == 2
+    some, domain = fmrl.stack(tasks).first(4), fmrl.Ball(1.0)
+    assert some.rounds.tolist() == [4, 3]
+    first = fmrl.Task(tasks[0].X[:4], tasks[0].open().target[:4, 0], loss=fmrl.Squared()).open()
+    np.testing.assert_allclose(some.lipschitz(domain)[0], first.lipschitz(domain))

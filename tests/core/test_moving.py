@@ -8,6 +8,7 @@ import fmrl
 from fmrl.core.adahedge import Weights
 from fmrl.core.ensemble import kmeans
 from fmrl.core.rules.meta import End
+from fmrl.theory.certificate import certify
 
 METAS = [
     fmrl.Discounted(0.2),
@@ -102,6 +103,39 @@ def test_conditional_is_ridge_regression_on_what_is_known():
         np.testing.assert_allclose(history.divergence[t], far, rtol=1e-9)
     with pytest.raises(fmrl.FMRLError, match="3 columns"):
         fmrl.run(fmrl.FMRL(meta=fmrl.Conditional([3])), tasks)
+
+
+def test_conditional_starts_where_the_run_starts():
+    """phi_t − phi_1 is fitted to θ − phi_1: moving all tasks and phi_1 moves every phi."""
+    tasks, shift = make_tasks(8), np.array([0.7, -0.2, 0.4])
+    algo = fmrl.FMRL(fmrl.Ball(9.0), meta=fmrl.Conditional([2], 0.5), similarity=fmrl.Known(1.0))
+    moved = [
+        fmrl.Task(t.X, t.open().target[:, 0] + t.X @ shift, loss=fmrl.Squared()) for t in tasks
+    ]
+    plain, other = fmrl.run(algo, tasks, np.zeros(3)), fmrl.run(algo, moved, shift)
+    np.testing.assert_allclose(other.divergence, plain.divergence, atol=1e-9)
+    np.testing.assert_allclose(other.state.phi, plain.state.phi + shift, atol=1e-9)
+    first = np.sum((other.optimum[0] - shift) ** 2) / 2
+    assert other.divergence[0] == pytest.approx(first) and certify(other, moved).bounds
+    bounds = [{b.name: b.total for b in certify(h, t).bounds}["known similarity, conditional"]
+              for h, t in ((plain, tasks), (other, moved))]  # fmt: skip
+    assert bounds[0] * np.mean(other.lipschitz) == pytest.approx(
+        bounds[1] * np.mean(plain.lipschitz), rel=0.5
+    )
+    with pytest.raises(fmrl.FMRLError, match="needs the regulariser"):
+        fmrl.FMRL(fmrl.Simplex(), meta=fmrl.Conditional([0])).init(np.ones(2) / 2)
+
+
+def test_a_mixture_on_the_simplex_where_a_task_weighs_nothing():
+    """0·∞: constant losses, while a member is infinitely far from their optimum."""
+    costs = [[[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 0.0]], [[1.0, 0.0]]]
+    tasks = [fmrl.Task(c, loss=fmrl.Linear()) for c in costs]
+    meta = fmrl.Mixture([fmrl.FollowLeader(), fmrl.LastUpdate()])
+    algo = fmrl.FMRL(fmrl.Simplex(), meta=meta, similarity=fmrl.Known(1.0))
+    history = fmrl.run(algo, tasks, np.array([0.5, 0.5]))
+    assert np.all(fmrl.Simplex().contains(history.state.phi)) and np.isfinite(history.tar)
+    assert all(np.isfinite(a).all() for a in history.state.meta[:3])
+    certify(history, tasks)
 
 
 @pytest.mark.parametrize("meta", METAS, ids=repr)

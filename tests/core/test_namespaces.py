@@ -171,3 +171,14 @@ def test_gradients_are_not_recorded_and_tensors_not_changed():
     before = X.clone()
     fmrl.run(fmrl.FMRL(), [fmrl.Task(X, [0, 1, 1], loss=fmrl.Logistic())] * 3)
     assert torch.equal(X, before)
+
+
+def test_a_number_is_no_array_whatever_was_asked_before():
+    """It lives in any namespace and has none of its own."""
+    for _ in range(2):
+        with pytest.raises(fmrl.FMRLError, match=r"an array is needed, not a builtins\.float"):
+            namespace(1.0)
+        assert namespace(np.ones(2), 1.0) is namespace(1.0, np.ones(2)) is namespace(np.ones(2))
+        assert namespace(torch.ones(2), 1.0) is namespace(torch.ones(2))
+    with pytest.raises(fmrl.FMRLError, match="different kinds were mixed"):
+        namespace(np.ones(2), torch.ones(2), 1.0)

@@ -3,6 +3,7 @@ compositions which read past it are refused.
 """
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -287,6 +288,29 @@ def noisy(**options):
     return fmrl.NoisyGradients(fmrl.OMD(), **{"epsilon": 1.0, "delta": 1e-5, "clip": 1.0} | options)
 
 
+@dataclasses.dataclass(frozen=True)
+class Peeking(fmrl.LastUpdate):
+    """Publishes the optimum, which was found without noise."""
+
+    def update(self, domain, phi, memory, end):
+        return end.optimum, ()
+
+
+def test_a_task_that_comes_again_is_refused_in_any_iterable():
+    """A generator too, when the task comes; two tasks of the same rows are two."""
+    algo, tasks = algo_of(tasks=10), tasks_of(4)
+    for again in (tasks + tasks[:1], iter(tasks + tasks[:1]), itertools.chain(tasks, tasks)):
+        with pytest.raises(fmrl.FMRLError, match="here one is played again") as stopped:
+            fmrl.run(algo, again)
+        assert isinstance(again, list) or stopped.value.task == 4
+    fresh = (fmrl.Task(t.X, t.open().target[:, 0], loss=t.loss) for t in tasks * 2)
+    assert len(fmrl.run(algo, fresh)) == 8
+    twice = fmrl.FMRL(within=noisy(), update=fmrl.FLIOnline(), similarity=KNOWN, lipschitz=1.0)
+    with pytest.raises(fmrl.FMRLError, match="here one is played again"):
+        fmrl.run(twice, iter([tasks[0], tasks[0]]))
+    assert len(fmrl.run(fmrl.FMRL(similarity=KNOWN), iter([tasks[0], tasks[0]]))) == 2
+
+
 def test_what_reads_past_privacy_is_refused():
     tree, private = fmrl.Tree(1.0, 1e-5, 10), {"similarity": KNOWN}
     good = {"within": noisy(), "update": fmrl.FLIOnline(), "similarity": KNOWN, "lipschitz": 1.0}
@@ -308,6 +332,13 @@ def test_what_reads_past_privacy_is_refused():
         "read from the rows": lambda: fmrl.FMRL(**good | {"lipschitz": None}),
         "may read more": lambda: fmrl.FMRL(**good | {"similarity": fmrl.Isotropic(0.1)}),
         "Conditional": lambda: fmrl.FMRL(**good, meta=fmrl.Conditional([0])),
+        r"^Peeking\(\) may read more": lambda: fmrl.FMRL(
+            **good, meta=fmrl.Mixture([fmrl.FollowLeader(), Peeking()])
+        ),
+        r"Peeking\(\) may read": lambda: fmrl.FMRL(
+            **good,
+            meta=fmrl.Mixture([fmrl.LastUpdate(), fmrl.Mixture([fmrl.Fixed(), Peeking()])]),
+        ),
         "epsilon must": lambda: fmrl.Tree(0.0, 1e-5, 10),
         "delta must": lambda: fmrl.Tree(1.0, 0.0, 10),
         "epsilon must be pos": lambda: fmrl.Tree("1", 1e-5, 10),

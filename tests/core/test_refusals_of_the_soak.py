@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import fmrl
-from fmrl.core.losses import Weighted
 
 SIDE = fmrl.Conditional([0])
 
@@ -42,11 +41,6 @@ def test_a_rule_that_looks_at_rows_refuses_the_simplex_and_games_without_rows():
         for tasks, batch in (([Reactive()], 1), ([Reactive()] * 2, 2)):
             with pytest.raises(fmrl.FMRLError, match="has no rows"):
                 fmrl.run(algo, tasks, np.zeros(2), meta_batch=batch)
-
-
-def test_a_weighted_hinge_is_refused():
-    with pytest.raises(fmrl.FMRLError, match="has corners"):
-        Weighted(fmrl.Hinge())
 
 
 @dataclass(frozen=True)

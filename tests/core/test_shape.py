@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from instances import every_way, make_loss, resumes
+from instances import every_way, loop, make_loss, resumes, same
 
 import fmrl
 from fmrl.core import projection
@@ -243,7 +243,7 @@ def test_run_is_step_in_a_loop(rule, within, update, loss):
     """Sequentially, in windows, in orders: the same numbers."""
     algo = compose(rule, within, update=update)
     history = every_way(algo, make_tasks(loss=loss), np.zeros(4))
-    if rule.observes is None:
+    if not (rule.observes or rule.records):
         with pytest.raises(AttributeError, match="does not observe"):
             _ = history.energy
 
@@ -649,3 +649,56 @@ def test_a_leader_that_is_not_there_yet_says_how_far(domain):
         theta = domain.project(leaders.phi + leaders.root @ (u + 0.2 * rng.normal(size=3)))
         leaders.u = np.linalg.solve(leaders.root, theta - leaders.phi)
         assert leaders.gap(6) >= leaders.value(6, leaders.u) - best > 0
+
+
+@pytest.mark.parametrize("step", [0.1, 0.0, (0.1, 0.2, 0.3, 0.4)], ids=repr)
+def test_a_known_step_is_batched(step, monkeypatch):
+    """It learns from nothing, so tasks need not wait for each other; the terms of its bound are
+    recorded all the same.
+    """
+    algo, tasks = compose(fmrl.KnownStep(step)), make_tasks(30)
+    assert algo.scanned and not compose(fmrl.Isotropic(0.3)).scanned
+    calls, play = [], fmrl.FMRL.play
+    monkeypatch.setattr(fmrl.FMRL, "play", lambda *a, **b: calls.append(1) or play(*a, **b))
+    history = fmrl.run(algo, tasks)
+    assert len(calls) <= 4
+    monkeypatch.undo()
+    same(history, loop(algo, tasks, np.zeros(4)))
+    assert np.all(history.regret <= history.distance + history.energy + 1e-9)
+
+
+def test_a_weighted_guess_goes_on_where_an_optimum_is_infinitely_far():
+    """As its siblings do; no finite step would help such a task."""
+    tasks = [fmrl.Task(c, loss=fmrl.Linear()) for c in ([[0.0, 1.0]], [[1.0, 0.0]], [[0.3, 0.2]])]
+    meta, phi = fmrl.LastUpdate(), np.array([0.5, 0.5])
+    for rule in (fmrl.EWOO(0.1, 1.0), fmrl.AverageDeviation(1.0), fmrl.Doubling(0.1, 1.1)):
+        history = fmrl.run(fmrl.FMRL(fmrl.Simplex(), meta=meta, similarity=rule), tasks * 2, phi)
+        assert np.isinf(history.divergence).any() and np.all(np.isfinite(history.guess))
+        same(history, loop(history.algo, tasks * 2, phi))
+
+
+def test_a_covariance_is_played_by_ftrl_itself_or_its_own_kind():
+    class Mine(fmrl.FTRL):
+        pass
+
+    class FTRL(fmrl.OMD):
+        pass
+
+    ours = fmrl.run(compose(fmrl.Covariance(), fmrl.FTRL()), make_tasks(6))
+    mine = fmrl.run(compose(fmrl.Covariance(), Mine()), make_tasks(6))
+    np.testing.assert_array_equal(ours.regret, mine.regret)
+    for other in (FTRL(), fmrl.OMD()):
+        with pytest.raises(fmrl.FMRLError, match=r"use within=FTRL\(\)"):
+            fmrl.FMRL(within=other, similarity=fmrl.Covariance())
+
+
+def test_a_covariance_reads_the_leader_that_was_played(monkeypatch):
+    """FTRL's last action is the leader of all rounds, so no task is solved a second time."""
+    made, init = [], fmrl.core.solve.MetricLeaders.__init__
+    monkeypatch.setattr(
+        fmrl.core.solve.newton.MetricLeaders, "__init__",
+        lambda self, *a: made.append(1) or init(self, *a),
+    )  # fmt: skip
+    algo = fmrl.FMRL(fmrl.Euclidean(), fmrl.FTRL(), similarity=fmrl.Covariance())
+    fmrl.run(algo, make_tasks(6))
+    assert len(made) == 6

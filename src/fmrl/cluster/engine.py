@@ -29,6 +29,7 @@ from fmrl.core.meta_level import State
 from fmrl.core.prior.gaussian import Gaussian
 from fmrl.core.prior.marginal import estimate_prior
 from fmrl.core.prior.statistics import Moments, TaskStatistics
+from fmrl.core.rules.observe import records
 from fmrl.errors import FMRLError
 from fmrl.files import scratch, sweep
 from fmrl.records import record, write_json
@@ -73,7 +74,7 @@ class Played:
             return history
         # Of an exact rule, theta is the optimum.
         names = [n for n in KEEP[keep] if n != "theta" or not self.exact]
-        names += OBSERVED if getattr(self.algo.similarity, "observes", None) else ()
+        names += OBSERVED if records(self.algo.similarity) else ()
         for block in self.blocks:
             path = self.out / "rounds" / f"{block.number:08d}.parquet"
             columns = read_block(path, names)

@@ -287,8 +287,9 @@ def _write(job: Job, done: Done, happened: Round, best: dict[str, Any]) -> dict[
     columns |= {"sigma": best["sigma"], "meta_batch": np.full(n, job.meta_batch, np.int32)}
     if not job.algo.exact:
         columns["theta"] = happened.theta
-    if happened.seen is not None:  # without it, the similarity rule could not be asked again
-        columns |= {name: getattr(happened, name) for name in (*OBSERVED, "seen")}
+    # Without what was seen, the similarity rule could not be asked again.
+    observed = {name: getattr(happened, name) for name in (*OBSERVED, "seen")}
+    columns |= {name: a for name, a in observed.items() if a is not None}
     if "optimum" in KEEP[job.keep]:
         columns["optimum"] = best["optimum"]
     if "losses" in KEEP[job.keep]:

@@ -11,7 +11,7 @@ from fmrl.core.domains import Ball, Domain
 from fmrl.core.meta_level import State, check_state, looked, refuse_nan
 from fmrl.core.metric import Metric, Relative
 from fmrl.core.rules.meta import End, FollowLeader, MetaUpdate
-from fmrl.core.rules.observe import OBSERVATIONS, terms
+from fmrl.core.rules.observe import OBSERVATIONS, records, terms
 from fmrl.core.rules.private import Tree, refuse_leaks
 from fmrl.core.rules.similarity import AverageDeviation, Doubling, SimilarityRule
 from fmrl.core.rules.update import FAL, UpdateRule
@@ -51,7 +51,7 @@ class Round(NamedTuple):
     deviation: Array  # [...] B_R(θ_t‖phi_t); the guess is violated where D_t² is less
     lipschitz: Array  # [...] G_t
     rounds: Array  # [...] m_t
-    # Where the similarity rule observes gradients, and else None:
+    # Where the similarity rule observes or records gradients, and else None:
     distance: Array | None = None  # [...] B_R(θ*‖phi)/eta, or ½‖θ* − phi‖²_{H⁻¹} in a metric
     energy: Array | None = None  # [...] ½·eta·Σ‖∇_i‖², or ½Σ‖∇_i‖²_H
     seen: Array | None = None  # [..., k] what the rule asked for
@@ -141,12 +141,13 @@ class FMRL(Value):
             missing = [m for m in methods if getattr(type(value), m, None) in UNWRITTEN]
             if missing:
                 raise FMRLError(f"{name}={value!r} has no {missing[0]}", fix=f"write it, or {fix}")
-        wanted = getattr(self.similarity, "played_by", None)
-        if wanted and type(self.within).__name__ != wanted:
+        wanted = getattr(self.similarity, "played_by", object)
+        if not isinstance(self.within, wanted):
             what = f"{self.similarity!r} learns a prior, which {self.within!r} takes for a step"
-            raise FMRLError(what, fix=f"use within={wanted}()")
-        if self.lipschitz is not None and not 0 < self.lipschitz < math.inf:
-            raise FMRLError(f"lipschitz must be positive and finite, not {self.lipschitz}")
+            raise FMRLError(what, fix=f"use within={wanted.__name__}()")
+        if self.lipschitz is not None and not 1e-150 <= self.lipschitz < math.inf:
+            what = f"lipschitz must be positive and finite, not {self.lipschitz}"
+            raise FMRLError(what, fix="give a number of at least 1e-150, which can be squared")
         refuse_leaks(self)
         rule = self.similarity
         if isinstance(rule, AverageDeviation) and not (rule.epsilon or self.exact):
@@ -293,8 +294,9 @@ class FMRL(Value):
 
     def act(self, phi: Array, game: Game, eta: Any, record: bool = False) -> Play:
         """Play the rounds from phi; without the actions where nobody asks for them."""
-        arguments, observe = (game, self.domain, phi, eta), bool(self._observes)
-        if self.scanned and not record and (fast := shortcut(self.within, "losses", "actions")):
+        arguments, fast = (game, self.domain, phi, eta), shortcut(self.within, "losses", "actions")
+        observe = records(self.similarity)
+        if fast and self.scanned and not (record or observe):
             return Play(fast(*arguments))
         return play(self.within, *arguments, record, observe)
 
@@ -332,7 +334,7 @@ class FMRL(Value):
         try:
             G = game.lipschitz(self.domain) if G is None else constant(G, phi)
         except FMRLError:
-            if not (self._observes and self._absolute):
+            if not (records(self.similarity) and self._absolute):
                 raise
             G = 1.0  # the step does not depend on it, and all tasks weigh alike by their rounds
         sigma = G * xp.sqrt(game.rounds)
@@ -350,7 +352,7 @@ class FMRL(Value):
         guess = number * sigma if self._absolute else state.guess
         divergence = domain.divergence(best.theta, state.phi)
         exact, facts = theta is best.theta, (domain, state.phi, eta, played)
-        distance, energy = terms(best.theta, *facts) if self._observes else (None, None)
+        recorded = terms(best.theta, *facts) if records(self.similarity) else (None, None)
         return Round(
             regret=xp.sum(played.losses, axis=-1) - best.value,
             gap=best.gap,
@@ -363,8 +365,8 @@ class FMRL(Value):
             deviation=divergence if exact else domain.divergence(theta, state.phi),
             lipschitz=sigma / xp.sqrt(game.rounds),
             rounds=game.rounds,
-            distance=distance,
-            energy=energy,
+            distance=recorded[0],
+            energy=recorded[1],
             seen=OBSERVATIONS[self._observes](game, *facts) if self._observes else None,
         )
 

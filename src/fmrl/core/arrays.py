@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ Array = Any  # any array-API array: numpy.ndarray, torch.Tensor, array_api_stric
 
 # Looking a namespace up costs as much as a small array operation, so it is done once.
 _NAMESPACES: dict[type, Any] = {}
+NUMBERS = (int, float, bool, complex)  # of Python, which live in any namespace and have none
 
 
 def namespace(*arrays: Array) -> Any:
@@ -27,17 +29,19 @@ def namespace(*arrays: Array) -> Any:
     found = _NAMESPACES.get(first)
     if found is not None:
         for a in arrays:  # a generator would cost more than what it looks at
-            if type(a) is not first and _NAMESPACES.get(type(a)) is not found:
+            kind = type(a)
+            if kind is not first and kind not in NUMBERS and _NAMESPACES.get(kind) is not found:
                 break
         else:
             return found
     try:
         found = array_namespace(*arrays)
-        _NAMESPACES.update({type(a): found for a in arrays})
+        _NAMESPACES.update({type(a): found for a in arrays if type(a) not in NUMBERS})
         return found
     except TypeError:
-        kinds = ", ".join(sorted({f"{type(a).__module__}.{type(a).__name__}" for a in arrays}))
-        what = f"arrays of different kinds were mixed ({kinds})"
+        kinds = sorted({f"{type(a).__module__}.{type(a).__name__}" for a in arrays})
+        what = f"arrays of different kinds were mixed ({', '.join(kinds)})"
+        what = f"an array is needed, not a {kinds[0]}" if len(kinds) == 1 else what
         raise FMRLError(what, fix="convert them all to one kind") from None
 
 
@@ -100,8 +104,29 @@ def dot(a: Array, b: Array) -> Array:
 
 
 def norm(a: Array) -> Array:
-    """Euclidean norm over the last axis."""
-    return namespace(a).sqrt(dot(a, a))
+    """Euclidean norm over the last axis, also of numbers whose squares underflow.
+
+    >>> float(norm(np.array([3e-200, 4e-200])))
+    5e-200
+    """
+    xp, square = namespace(a), dot(a, a)
+    if not anywhere(faint := square < faintest(a)):
+        return xp.sqrt(square)
+    size = xp.max(xp.abs(a), axis=-1)
+    size = xp.where(size > 0, size, xp.ones_like(size))
+    scaled = a / size[..., None]
+    return xp.where(faint, size * xp.sqrt(dot(scaled, scaled)), xp.sqrt(square))
+
+
+def faintest(a: Array) -> float:
+    """The least number of the dtype of ``a`` that has all its digits as a sum of squares."""
+    return _faintest(namespace(a), a.dtype)
+
+
+@lru_cache
+def _faintest(xp: Any, dtype: Any) -> float:
+    about = xp.finfo(dtype)
+    return float(about.smallest_normal) / float(about.eps)
 
 
 def unit(a: Array) -> Array:

@@ -68,7 +68,8 @@ class History:
         if name.startswith("_") or name not in COLUMNS:
             raise AttributeError(name)
         if name in OBSERVED and not self._parts[name]:
-            raise AttributeError(f"{name}: {self.algo.similarity!r} does not observe gradients")
+            rule = self.algo.similarity or self.algo  # an ensemble has none of its own
+            raise AttributeError(f"{name}: {rule!r} does not observe gradients")
         if name not in KEEP[self.keep] and name not in OBSERVED:
             raise AttributeError(
                 f"{name} was not kept: this history holds {self.keep} only (keep={self.keep!r})"

@@ -28,7 +28,7 @@ from fmrl.core.batched import (
 from fmrl.core.ensemble import Ensemble
 from fmrl.core.history import KEEP, History
 from fmrl.core.meta_level import State, looked, refuse_nan, together
-from fmrl.core.rules.private import refuse_repeats
+from fmrl.core.rules.private import each_once, promises, refuse_repeats
 from fmrl.core.tasks import ELEMENTS, MOST, Task, Tasks
 from fmrl.errors import FMRLError
 
@@ -95,7 +95,8 @@ def run(
     history: History | None = None
     like = phi if state is None else state.phi
     try:
-        for window in _windows(tasks, like, meta_batch):
+        stream = each_once(algo, tasks) if promises(algo) else tasks
+        for window in _windows(stream, like, meta_batch):
             if history is None:
                 start = state or algo.init(_start(algo, window[0], phi))
                 history = History(algo, start, keep, meta_batch)

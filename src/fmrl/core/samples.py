@@ -12,7 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
-from fmrl.core.arrays import Array, constant, dot, full, namespace
+from fmrl.core.arrays import Array, constant, dot, faintest, full, namespace
 from fmrl.core.domains import Domain
 from fmrl.core.losses import Loss
 from fmrl.core.values import foreign
@@ -68,7 +68,8 @@ class Samples:
         """The first i rounds."""
         X, target, weight = self.X[..., :i, :], self.target[..., :i, :], self.weight[..., :i]
         offset = None if self.offset is None else self.offset[..., :i, :]
-        return replace(self, X=X, target=target, weight=weight, offset=offset)
+        rounds = namespace(X).minimum(self.rounds, full((), float(i), self.rounds))
+        return replace(self, X=X, target=target, weight=weight, rounds=rounds, offset=offset)
 
     def take(self, index: Array) -> Self:
         """The tasks at ``index`` of a stack [B, …]."""
@@ -90,7 +91,10 @@ class Samples:
         xp = namespace(self.X)
         steep = self.loss.steep(domain.norm)
         constant = domain.dual(self.X) * (steep if math.isfinite(steep) else self._steepest(domain))
-        return xp.sqrt(xp.sum(self.weight * constant**2, axis=-1) / self.rounds)
+        mean = xp.sum(self.weight * constant**2, axis=-1) / self.rounds
+        least, some = faintest(mean), xp.any(self.weight * constant > 0, axis=-1)
+        # A larger constant is one too. Squares of a smaller one would underflow here and in bounds.
+        return xp.sqrt(xp.where(some & (mean < least), full((), least, mean), mean))
 
     def _steepest(self, domain: Domain) -> Array:
         """max over the domain of |⟨θ, x⟩ − y|, for losses whose slope grows with it; [..., n]."""

@@ -100,7 +100,7 @@ class Task:
     Task(rounds=2, features=2, loss=OneVsAll(classes=('cat', 'dog', 'cow')))
     """
 
-    __slots__ = ("_samples", "loss", "name")
+    __slots__ = ("__weakref__", "_samples", "loss", "name")
 
     def __init__(self, X: Any, y: Any = None, *, loss: Loss, name: Any = None):
         X = as_float(X, "X")

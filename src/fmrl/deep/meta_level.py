@@ -20,7 +20,6 @@ from fmrl.core.domains import Euclidean
 from fmrl.core.metric import Diagonal, Metric
 from fmrl.core.rules.meta import End, FollowLeader
 from fmrl.core.rules.private import Tree
-from fmrl.core.rules.shape import KnownStep
 from fmrl.core.rules.similarity import Known
 from fmrl.core.rules.update import FLIOnline
 from fmrl.deep.checks import whole
@@ -134,8 +133,6 @@ class MetaLevel:
     @property
     def observes(self) -> str | None:
         """What the similarity rule asks to see of a task's play."""
-        if isinstance(self.similarity, KnownStep):
-            return None  # it looks at gradients for its certificate alone, and a network has none
         return getattr(self.similarity, "observes", None)
 
     @property

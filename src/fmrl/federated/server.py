@@ -20,7 +20,6 @@ from fmrl.core.arrays import Array, namespace
 from fmrl.core.meta_level import State, together
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End
-from fmrl.core.rules.shape import KnownStep
 from fmrl.errors import FMRLError
 
 Arrays = Mapping[str, np.ndarray]
@@ -144,8 +143,7 @@ class Server:
     @property
     def observes(self) -> str | None:
         """What clients are asked to observe; a known step learns from nothing."""
-        rule = self.algo.similarity
-        return None if isinstance(rule, KnownStep) else getattr(rule, "observes", None)
+        return getattr(self.algo.similarity, "observes", None)
 
     @property
     def absolute(self) -> bool:

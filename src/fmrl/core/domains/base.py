@@ -99,6 +99,10 @@ class Domain(Value, ABC):
         """This domain without the constraints that B_R enforces by itself."""
         return self
 
+    def face(self, phi: Array) -> Domain:
+        """The part of this domain from which B_R(·‖phi) is finite."""
+        return self
+
     def retract(self, theta: Array, step: Array) -> Array:
         """Move from theta along step; a straight line unless the geometry knows better."""
         return theta + step

@@ -12,7 +12,7 @@ from fmrl.core.arrays import constant, dot, full, namespace, norm, to_numpy, zer
 from fmrl.core.domains.base import Domain
 from fmrl.errors import FMRLError
 
-LARGEST = 1e150  # of a side or a radius, whose square is to be a number
+LARGEST, SMALLEST = 1e150, 1e-150  # of a side or a radius, whose square is to be a number
 
 
 def _vector(value: Any, name: str) -> float | tuple[float, ...]:
@@ -45,7 +45,7 @@ class Ball(Domain):
         if not (self.radius > 0 and math.isfinite(self.radius)):
             what = f"Ball radius must be positive and finite, not {self.radius}"
             raise FMRLError(what, fix="use Euclidean() for no bound")
-        if self.radius > LARGEST:
+        if not SMALLEST <= self.radius <= LARGEST:
             what = f"the radius {self.radius} cannot be squared"
             raise FMRLError(what, fix="use Euclidean() for no bound, or scale the data")
         object.__setattr__(self, "radius", float(self.radius))
@@ -119,8 +119,9 @@ class Box(Domain):
             raise FMRLError("Box low and high have different lengths") from None
         if not proper:
             raise FMRLError(f"Box needs low < high everywhere, not {self.low} and {self.high}")
-        if max(np.abs(self.low).max(), np.abs(self.high).max()) > LARGEST:
-            what = f"a side of Box beyond {LARGEST:g} cannot be squared"
+        widest = np.max(np.asarray(self.high) - np.asarray(self.low))
+        if max(np.abs(self.low).max(), np.abs(self.high).max()) > LARGEST or widest < SMALLEST:
+            what = f"a side of Box beyond {SMALLEST:g} to {LARGEST:g} cannot be squared"
             raise FMRLError(what, fix="use Euclidean() for no bound, or scale the data")
 
     def _bounds(self, like):

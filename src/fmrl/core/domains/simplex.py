@@ -134,6 +134,10 @@ class Simplex(Domain):
     def regularised(self):
         return _Open() if self.floor == 0 else self
 
+    def face(self, phi):
+        """The experts to which phi gives mass; no other can ever get any."""
+        return self if bool(namespace(phi).all(phi > 0)) else _Face(self.floor, phi > 0)
+
     def slack(self, theta):
         return theta - self.floor
 
@@ -151,6 +155,43 @@ class Simplex(Domain):
 
     def border(self, theta):
         return "equality", namespace(theta).ones_like(theta)
+
+
+@dataclass(frozen=True)
+class _Face(Simplex):
+    """A face of the simplex for each problem of a stack: the mass of other experts stays 0, and a
+    constant in place of their constraint keeps the shapes.
+    """
+
+    alive: Array = True  # [B, d]
+
+    def _masked(self, a, other=0.0):
+        return namespace(a).where(self.alive, a, full((), other, a))
+
+    def middle(self, like):
+        return self.project(self._masked(namespace(like).ones_like(like)))
+
+    def slack(self, theta):
+        return self._masked(theta, 1.0)
+
+    def pull(self, theta, weight):
+        return self._masked(weight)
+
+    def push(self, step):
+        return self._masked(step)
+
+    def stiffness(self, theta, multiplier, ratio):
+        return self._masked(ratio)
+
+    def retract(self, theta, step):
+        return self._masked(theta + step)
+
+    def tangent(self, theta, gradient):
+        mean = namespace(theta).sum(self.middle(theta) * gradient, axis=-1, keepdims=True)
+        return self._masked(gradient - mean)
+
+    def border(self, theta):
+        return "equality", self._masked(namespace(theta).ones_like(theta))
 
 
 @dataclass(frozen=True)

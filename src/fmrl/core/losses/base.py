@@ -73,6 +73,11 @@ class Loss(Value, ABC):
         """
         return 1.0
 
+    def corners(self, target: Array) -> tuple[Array, Array]:
+        """Of a loss size·max(0, 1 − y·z): y and size, [..., 1] each."""
+        what = f"{self!r} has corners that the solver does not know"
+        raise FMRLError(what, fix="use Hinge(), or set `bend` if the loss is smooth")
+
     def decode(self, z: Array) -> Array:
         """Predictions from margins [..., outputs]."""
         return z[..., 0]

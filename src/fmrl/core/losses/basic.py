@@ -39,6 +39,9 @@ class Hinge(Binary):
     def curvature(self, z, target):
         return namespace(z).zeros_like(z)
 
+    def corners(self, target):
+        return target, namespace(target).ones_like(target)
+
     def conjugate(self, u, target):
         xp = namespace(u)
         alpha = -u * target
@@ -131,8 +134,7 @@ class Weighted(Loss):
     """w·ℓ(z), with w ≥ 0 the last column of the target: targets have shape [..., outputs + 1].
 
     Args:
-        loss: The loss that is weighted; not Squared, whose rows can be scaled instead, and none
-            with corners, such as Hinge.
+        loss: The loss that is weighted; not Squared, whose rows can be scaled instead.
         most: The largest weight, which scales the loss's constants.
 
     >>> import numpy as np
@@ -146,12 +148,13 @@ class Weighted(Loss):
     most: float = 1.0
 
     def __post_init__(self):
+        if not isinstance(self.loss, Loss):
+            raise FMRLError(f"{self.loss!r} is not a loss", fix="give Weighted(Logistic(), most)")
+        if not 0 < self.most < math.inf:
+            raise FMRLError(f"most must be positive and finite, not {self.most!r}")
         if self.loss.steep("l2") == math.inf:
             fix = "scale the rows of X and y by the root of their weights"
             raise FMRLError(f"{self.loss!r} needs no Weighted", fix=fix)
-        if math.isinf(self.loss.bend):
-            what = f"{self.loss!r} has corners, and the solver for these takes no weights"
-            raise FMRLError(what, fix="use Logistic(), or repeat rows")
 
     @property
     def outputs(self) -> int:  # type: ignore[override]
@@ -203,6 +206,10 @@ class Weighted(Loss):
         reach, _, _ = self._apart(reach, target)
         u, target, weight = self._apart(u, target)
         return weight * self.loss.excess_within(z, u, target, reach)
+
+    def corners(self, target):
+        y, size = self.loss.corners(target[..., :-1])
+        return y, size * target[..., -1:]
 
     def steep(self, norm):
         return self.most * self.loss.steep(norm)

@@ -28,6 +28,7 @@ from fmrl.core.prior.statistics import evidence, posterior_spread
 from fmrl.core.rules.observe import Posterior
 from fmrl.core.rules.shape import needs_l2
 from fmrl.core.rules.similarity import SimilarityRule, positive
+from fmrl.core.rules.within import FTRL
 from fmrl.errors import FMRLError
 
 SURE = 20.0  # log-odds between H and its diagonal at most: a few tasks can turn them round
@@ -56,7 +57,7 @@ class Covariance(SimilarityRule):
     rate: float = 0.95
     observes: ClassVar[str] = "posterior"
     absolute: ClassVar[bool] = True
-    played_by: ClassVar[str] = "FTRL"
+    played_by: ClassVar[type] = FTRL
 
     def __post_init__(self):
         positive("first", self.first)

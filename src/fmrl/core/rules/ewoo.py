@@ -61,8 +61,10 @@ class EWOO(Measured):
         return guess, memory
 
     def measure(self, domain, phi, end):
-        """B_R(θ_t‖phi_t)."""
-        return domain.divergence(end.theta, phi)
+        """B_R(θ_t‖phi_t), and 0 where it is infinite, as in `AverageDeviation`."""
+        far = domain.divergence(end.theta, phi)
+        xp = namespace(phi)
+        return xp.where(xp.isfinite(far), far, xp.zeros_like(far))
 
     def follow(self, guess, memory, measured, sigma):
         """Means under growing sums."""

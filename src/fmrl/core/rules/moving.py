@@ -189,6 +189,7 @@ class Mixture(MetaUpdate):
         far = domain.divergence(end.theta[..., None, :], starts)  # [..., K]
         # Infinitely far from all of them, a task tells nothing about which is better.
         lost = xp.all(xp.isinf(far), axis=-1, keepdims=True)
+        lost = lost | (end.sigma <= 0)[..., None]  # a task of constant losses weighs nothing
         far = xp.where(lost, xp.zeros_like(far), far)
         worst = xp.where(most > 0, most, xp.ones_like(most)) * self._width(domain, phi.shape[-1])
         weight = self._shared(weight - (end.sigma / worst)[..., None] * far)
@@ -218,15 +219,17 @@ class Conditional(MetaUpdate):
     """phi depends on what is known of a task before it begins: phi = M·s, with s the task's side
     information and M fitted to the tasks before by ridge regression.
 
-        A_t = ridge·I + Σ_{r≤t} s_r·s_rᵀ,    M_t = (Σ_{r<t} θ_r·s_rᵀ)·A_t⁻¹,    phi_t = M_t·s_t
+        A_t = ridge·I + Σ_{r≤t} s_r·s_rᵀ,    M_t = (Σ_{r<t} (θ_r − phi_1)·s_rᵀ)·A_t⁻¹,
+        phi_t = phi_1 + M_t·s_t
 
-    s is 1 and the columns ``side``, which are constant within a task (a region, an age, a size); it
-    is read from the task's first row. Σ B_R(θ_t‖phi_t) exceeds that of the best fixed M by a term
-    that grows like log T (`fmrl.bounds.conditional`).
+    phi_1 is where the run starts, and the first task too. s is 1 and the columns ``side``, which
+    are constant within a task (a region, an age, a size); it is read from the task's first row.
+    Σ B_R(θ_t‖phi_t) exceeds that of the best fixed M by a term that grows like log T
+    (`fmrl.bounds.conditional`).
 
     Args:
         side: Positions of the columns, counted from 0.
-        ridge: How strongly M is held at 0.
+        ridge: How strongly M is held at 0, and phi at phi_1.
 
     >>> import numpy as np, fmrl
     >>> sizes = np.linspace(-1, 1, 30)
@@ -257,31 +260,31 @@ class Conditional(MetaUpdate):
         return xp.stack([xp.ones_like(first[..., 0]), *(first[..., c] for c in self.side)], axis=-1)
 
     def init(self, domain, phi):
-        """phi itself; memory: A [..., s, s] and Σ θ·sᵀ [..., d, s]. Refuses other geometries: M·s
-        may lie anywhere, and only ½‖·‖² can put it back."""
+        """phi itself; memory: A [..., s, s], Σ (θ − phi_1)·sᵀ [..., d, s], and phi_1 [..., d].
+        Refuses other geometries: M·s may lie anywhere, and only ½‖·‖² can put it back."""
         if domain.norm != "l2":
             what = f"Conditional needs the regulariser ½‖·‖², which {domain!r} does not have"
             raise FMRLError(what, fix="use FollowLeader()")
         xp, k = namespace(phi), len(self.side) + 1
         eye = xp.eye(k, dtype=phi.dtype, device=device(phi))
         A = self.ridge * eye + full((*phi.shape[:-1], 1, 1), 0.0, phi)
-        return phi, (A, full((*phi.shape, k), 0.0, phi))
+        return phi, (A, full((*phi.shape, k), 0.0, phi), phi)
 
     def begin(self, domain, phi, memory, side):
         """M·s, the task itself counted in A."""
-        xp, (A, moment) = namespace(phi), memory
+        xp, (A, moment, first) = namespace(phi), memory
         A = A + side[..., :, None] * side[..., None, :]
         weight = xp.linalg.solve(A, side[..., None])
-        return domain.project(xp.matmul(moment, weight)[..., 0])
+        return domain.project(first + xp.matmul(moment, weight)[..., 0])
 
     def update(self, domain, phi, memory, end):
         """One more pair (s, θ); phi is where a task with the mean side information would start."""
-        A, moment = memory
+        A, moment, first = memory
         xp, side = namespace(phi), as_array(end.side)
         A = A + side[..., :, None] * side[..., None, :]
-        moment = moment + end.theta[..., :, None] * side[..., None, :]
+        moment = moment + (end.theta - first)[..., :, None] * side[..., None, :]
         sums = A[..., 0, :]  # of s, which begins with 1, and the ridge
         count = sums[..., :1] - self.ridge
         mean = xp.concat([count, sums[..., 1:]], axis=-1) / count
         weight = xp.linalg.solve(A, mean[..., None])
-        return domain.project(xp.matmul(moment, weight)[..., 0]), (A, moment)
+        return domain.project(first + xp.matmul(moment, weight)[..., 0]), (A, moment, first)

@@ -18,7 +18,6 @@ from fmrl.core.domains import Domain
 from fmrl.core.losses import Squared
 from fmrl.core.metric import Metric
 from fmrl.core.rules.within import Play
-from fmrl.core.solve import MetricLeaders
 
 
 def _norms(game: Any, domain: Domain, phi: Array, eta: Any, played: Play) -> Array:
@@ -63,9 +62,8 @@ class Posterior(NamedTuple):
 
 
 def _posterior(game: Any, domain: Domain, phi: Array, eta: Metric, played: Play) -> Array:
-    xp, m, d = namespace(phi), game.length, phi.shape[-1]
-    leaders = MetricLeaders(game, domain, phi, eta)
-    theta = leaders(m)
+    xp, d = namespace(phi), phi.shape[-1]
+    theta: Any = played.last  # of FTRL: the leader of all rounds
     curvature = curvature_of(game, theta)
     double, rounds = 2 * xp.sum(game.losses(theta), axis=-1), game.rounds
     if not isinstance(game.loss, Squared):  # log-likelihoods as they are: no noise to be learned
@@ -99,6 +97,11 @@ OBSERVATIONS = {
     "norms": _norms, "squares": _squares, "agreements": _agreements, "products": _products,
     "posterior": _posterior,
 }  # fmt: skip
+
+
+def records(rule: Any) -> bool:
+    """Whether a run keeps the `terms` of Theorem A.1 under this similarity rule."""
+    return bool(getattr(rule, "observes", None)) or getattr(rule, "records", False)
 
 
 def terms(

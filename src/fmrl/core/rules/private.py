@@ -10,8 +10,10 @@ docs/privacy.md says in plain words what is promised and what is not.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -246,8 +248,39 @@ def refuse_repeats(algo: Any, tasks: Any, orders: Any = None) -> None:
         runs = [tasks] if orders is None else [[tasks[i] for i in order] for order in orders]
         counted = runs if isinstance(part, Tree) else [[task for run in runs for task in run]]
         if any(len(set(map(id, played))) < len(played) for played in counted):
-            what = f"{part!r} counts the release of a task once, and here one is played again"
-            raise FMRLError(what, fix="give every task once")
+            raise _played_again(part)
+
+
+def _played_again(part: Any) -> FMRLError:
+    what = f"{part!r} counts the release of a task once, and here one is played again"
+    return FMRLError(what, fix="give every task once")
+
+
+def each_once(algo: Any, tasks: Any) -> Iterator[Any]:
+    """Tasks as they come; one that was handed out before is refused where a composition promises
+    privacy. A task is told by its object, as long as somebody holds it: two that were made of the
+    same rows are two.
+
+    Args:
+        algo: The composition.
+        tasks: Any iterable.
+    """
+    before: WeakValueDictionary[int, Any] = WeakValueDictionary()
+    for task in tasks:
+        for part in promises(algo):
+            if before.get(id(task)) is task:
+                raise _played_again(part)
+        before[id(task)] = task
+        yield task
+
+
+def _reads_more(meta: Any) -> Any:
+    """The first meta-update in ``meta``, which may be a `Mixture`, that is not known to look at
+    update vectors alone; None if all are.
+    """
+    if type(meta) is moving.Mixture:
+        return next((rule for m in meta.metas if (rule := _reads_more(m)) is not None), None)
+    return None if type(meta) in MEANS else meta
 
 
 def refuse_leaks(algo: Any) -> None:
@@ -264,9 +297,9 @@ def refuse_leaks(algo: Any) -> None:
     if type(algo.update) not in (FLIOnline, FLIBatch):
         what = f"{algo.update!r} reads the rows without noise"
         raise FMRLError(what, fix="with NoisyGradients use update=FLIOnline() or FLIBatch()")
-    if type(similarity) not in SHOWN or type(meta) not in MEANS:
-        rule = meta if type(similarity) in SHOWN else similarity
-        raise FMRLError(f"{rule!r} may read more of a task than its private update vector")
+    unknown = _reads_more(meta) if type(similarity) in SHOWN else similarity
+    if unknown is not None:
+        raise FMRLError(f"{unknown!r} may read more of a task than its private update vector")
     if algo.lipschitz is None:  # for the step D/(G·√m), and for the weight of a task in phi
         what = "G would be read from the rows for steps and weights, and no budget covers that"
         raise FMRLError(what, fix="give FMRL(lipschitz=G), for instance the clip of the gradients")

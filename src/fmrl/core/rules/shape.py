@@ -255,7 +255,7 @@ class KnownStep(SimilarityRule):
 
     step: Any
     absolute: ClassVar[bool] = True
-    observes: ClassVar[str] = "norms"
+    records: ClassVar[bool] = True  # G has no part in the step, and need not exist
 
     def __post_init__(self):
         given = self.step.dense() if isinstance(self.step, Metric) else self.step

@@ -24,11 +24,13 @@ class SimilarityRule(Value):
 
     ``observes`` names what the rule wants to know of a task's play (`fmrl.core.rules.observe`);
     tasks are then played one after another. The guess of an ``absolute`` rule is the step itself,
-    a number or a metric, whatever G and m of the next task.
+    a number or a metric, whatever G and m of the next task. A run ``records`` the terms of Theorem
+    A.1 with the gradients as they were met where a rule observes them, or says so.
     """
 
     observes: ClassVar[str | None] = None
     absolute: ClassVar[bool] = False
+    records: ClassVar[bool] = False
 
     def init(self, domain: Domain, phi: Array) -> tuple[Array, Any]:
         """D_1 [...] and the memory: a number, an array or a tuple of them."""

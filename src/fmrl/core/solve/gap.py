@@ -144,8 +144,11 @@ class Objective(NamedTuple):
         xp, samples, span = namespace(u), self.samples, self.span
         for _ in range(2):  # the second time takes off what rounding left of the first
             u = u - xp.matmul(span, xp.matmul(xp.matrix_transpose(span), u))
-        if samples.loss.bend == math.inf:  # a corner's slopes are at most 1; a multiple is as good
-            u = u / xp.maximum(xp.max(xp.abs(u), axis=(-2, -1), keepdims=True), full((), 1.0, u))
+        if samples.loss.bend == math.inf:  # a corner's slopes have a limit; a multiple is as good
+            most = samples.loss.corners(samples.target)[1]
+            u = xp.where(most > 0, u, xp.zeros_like(u))
+            over = xp.abs(u) / xp.where(most > 0, most, xp.ones_like(most))
+            u = u / xp.maximum(xp.max(over, axis=(-2, -1), keepdims=True), full((), 1.0, u))
         # In units of the columns, so that their scale does not matter. Twice: the optimum may be on
         # the other side of 0.
         unit = xp.sqrt(xp.sum(samples.X**2, axis=-2))[..., None, :]

@@ -79,8 +79,11 @@ class _Path:
             away = problem.domain.divergence(self.theta, problem.phi)
             # Corners and parabolas want straight steps too, unless phi lies on the constraints.
             straight = straight or not smooth or samples.loss.attained
-            if not straight or not bool(xp.all(xp.isfinite(away))):
+            if not straight:
                 problem = problem._replace(domain=problem.domain.regularised())
+            elif not bool(xp.all(xp.isfinite(away))):
+                problem = problem._replace(domain=problem.domain.face(problem.phi))
+                self.theta = problem.domain.middle(self.theta)
         slack = problem.domain.slack(self.theta)
         if problem.phi is not None and not slack.shape[-1]:
             self.theta = problem.phi

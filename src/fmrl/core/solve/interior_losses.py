@@ -85,12 +85,14 @@ class Smooth(NamedTuple):
 
 
 class Corner(NamedTuple):
-    """max(0, t) with t = 1 − y·z as min s subject to s ≥ 0 and r = s − t ≥ 0, whose multipliers are
-    1 − a and a.
+    """size·max(0, t) with t = 1 − y·z as min size·s subject to s ≥ 0 and r = s − t ≥ 0, whose
+    multipliers are size·(1 − a) and size·a. Barriers are weighed by the size too, so that on the
+    path a·r = mu and (1 − a)·s = mu for every round.
     """
 
-    samples: Samples
-    a: Array  # [B, n] minus the slope, times y
+    y: Array  # [B, n, 1]
+    size: Array  # [B, n]; 0 for padding
+    a: Array  # [B, n] minus the slope, times y, over the size
     b: Array  # [B, n] 1 − a, kept apart because it may be far below rounding
     s: Array  # [B, n]
     r: Array  # [B, n]
@@ -98,36 +100,42 @@ class Corner(NamedTuple):
     @classmethod
     def begin(cls, problem: Objective, z: Array) -> Corner:
         """Halfway between the two sides of every corner."""
-        xp, t = namespace(z), 1 - (problem.samples.target * z)[..., 0]
+        xp, samples = namespace(z), problem.samples
+        y, size = samples.loss.corners(samples.target)
+        size = size * samples.weight[..., None]
+        y = xp.where(size > 0, y, xp.zeros_like(y))  # what does not count stands still
+        t = 1 - (y * z)[..., 0]
         s, r = (xp.maximum(x, xp.zeros_like(t)) + 1 for x in (t, -t))
         half = full(t.shape, 0.5, t)
-        return cls(problem.samples, half, half, s, r)
+        return cls(y, size[..., 0], half, half, s, r)
 
     def _corner(self, z: Array) -> Array:
         """t, [B, n]."""
-        return 1 - (self.samples.target * z)[..., 0]
+        return 1 - (self.y * z)[..., 0]
 
     def _behind(self, z: Array) -> Array:
         """t − (s − r): not 0 after a curved step of theta."""
         return self._corner(z) - (self.s - self.r)
 
     def merit(self, mu: Array, z: Array) -> Array:
-        """Σ s − mu·(log s + log r) with r = s − t; nan where r ≤ 0."""
+        """Σ size·(s − mu·(log s + log r)) with r = s − t; nan where r ≤ 0."""
         xp, r = namespace(z), self.s - self._corner(z)
         both = xp.log(self.s) + xp.log(xp.where(r > 0, r, full((), math.nan, r)))
-        return dot(self.samples.weight, self.s - mu[..., None] * both)
+        return dot(self.size, self.s - mu[..., None] * both)
 
     def fall(self, mu: Array, z: Array, dz: Array, step: Any) -> Array:
         """The merit's derivative along a step, [B]."""
         (_, ds, _), mu = step, mu[..., None]
-        along = ds * (1 - mu / self.s) - (ds + (self.samples.target * dz)[..., 0]) * mu / self.r
-        return dot(self.samples.weight, along)
+        along = ds * (1 - mu / self.s) - (ds + (self.y * dz)[..., 0]) * mu / self.r
+        return dot(self.size, along)
 
     def slope(self, z: Array) -> Array:
-        return -self.samples.target * self.a[..., None]
+        """Slopes at margins z, [B, n, 1]."""
+        return -self.y * (self.size * self.a)[..., None]
 
     def curvature(self, z: Array) -> Array:
-        return (self.a / (self.a / self.b * self.s + self.r))[..., None]
+        """Curvatures of the path at margins z, [B, n, 1]."""
+        return (self.size * self.a / (self.a / self.b * self.s + self.r))[..., None]
 
     def _rates(self, mu: Array, dt: Array) -> Array:
         """Newton's change of a when t changes by dt."""
@@ -137,21 +145,20 @@ class Corner(NamedTuple):
 
     def shift(self, mu: Array, z: Array) -> Array:
         """Newton's change of the slopes when only s − r catches up with t."""
-        return -self.samples.target * self._rates(mu, self._behind(z))[..., None]
+        return -self.y * (self.size * self._rates(mu, self._behind(z)))[..., None]
 
     def products(self) -> tuple[Array, Array]:
-        """Σ of the products that are mu on the path, and how many there are; [B]."""
-        weight = self.samples.weight
-        both = dot(weight, self.s * self.b + self.r * self.a)
-        return both, 2 * namespace(weight).sum(weight, axis=-1)
+        """Σ of the products that are mu on the path, and how many there are, by size; [B]."""
+        both = dot(self.size, self.s * self.b + self.r * self.a)
+        return both, 2 * namespace(self.size).sum(self.size, axis=-1)
 
     def newton(self, dz: Array, mu: Array, z: Array) -> tuple[Array, Array, Array]:
         """Changes of a, s and r; padding stands still, so that it cannot shorten a step."""
-        dt = -(self.samples.target * dz)[..., 0] + self._behind(z)
+        dt = -(self.y * dz)[..., 0] + self._behind(z)
         da = self._rates(mu, dt)
         ds = (mu[..., None] - self.s * self.b + self.s * da) / self.b
-        weight = self.samples.weight
-        return weight * da, weight * ds, weight * (ds - dt)
+        counts = namespace(z).astype(self.size > 0, dt.dtype)
+        return counts * da, counts * ds, counts * (ds - dt)
 
     def longest(self, step: Any) -> Array:
         """The longest step that keeps a, b, s and r positive, [B]."""
@@ -160,6 +167,7 @@ class Corner(NamedTuple):
         return room(x, xp.concat([da, -da, ds, dr], axis=-1))
 
     def move(self, step: Any, length: Array) -> Corner:
+        """The loss after a step of this length [B]."""
         da, ds, dr = (length[..., None] * d for d in step)
         return self._replace(a=self.a + da, b=self.b - da, s=self.s + ds, r=self.r + dr)
 

@@ -261,14 +261,14 @@ def _closed_form(problem: Objective) -> Found:
     """The minimiser of linear losses, which the domain knows."""
     samples, domain, phi, eta = problem[:4]
     xp = namespace(samples.X)
-    total = xp.sum(samples.X * samples.weight[..., None], axis=-2)
+    slopes = samples.loss.slope(samples.target[..., :1], samples.target)  # the same everywhere
+    total = xp.sum(samples.X * (samples.weight[..., None] * slopes), axis=-2)
     if phi is None or eta is None:
         theta = domain.lowest(total)
         value = dot(total, theta)
     else:
         theta = domain.argmin(phi, eta[..., None] * total)
         value = eta * dot(total, theta) + domain.divergence(theta, phi)
-    slopes = xp.ones_like(samples.target)
     return Found(theta, value, xp.zeros_like(value), slopes, Method.CLOSED_FORM.everywhere(value))
 
 

@@ -115,7 +115,8 @@ class MetricLeaders:
         """The action after i rounds, [..., d]."""
         loss = self.samples.loss
         if loss.bend == 0:
-            total = self.xp.sum(self.samples.X[..., :i, :], axis=-2)
+            slopes = loss.slope(self.samples.target[..., :1], self.samples.target)
+            total = self.xp.sum((self.samples.X * slopes)[..., :i, :], axis=-2)
             return descend(self.domain, self.phi, self.metric, total)
         if self.free is not None:
             theta = self.free(i)

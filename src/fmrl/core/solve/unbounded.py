@@ -61,7 +61,7 @@ def prove(samples: Samples, theta: Array, slopes: Array) -> tuple[Array, Array]:
         if smooth:
             around = _room(rows, z) if around is None else around
         else:
-            edge = rows.loss.steep("l1")
+            edge = rows.loss.corners(rows.target)[1]
             near = np.abs(u) <= NEAR * edge
             u = np.where(near, 0, np.where(np.abs(u) >= (1 - NEAR) * edge, edge * np.sign(u), u))
             around = np.maximum(np.minimum(np.abs(u), edge - np.abs(u)), 0)

@@ -100,8 +100,8 @@ class Facts:
     @cached_property
     def constants(self) -> np.ndarray | None:
         """The true G_t of the tasks [T], if these were given and have any."""
-        if self.tasks is None or getattr(self.algo.similarity, "observes", None):
-            return None  # a rule that observes gradients needs no constants
+        if self.tasks is None or self.distance is not None:
+            return None  # where gradients were recorded no constants are needed
         try:
             return np.array([float(task.open().lipschitz(self.algo.domain)) for task in self.tasks])
         except FMRLError:  # squared losses without a bounded domain

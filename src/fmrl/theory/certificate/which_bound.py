@@ -372,7 +372,8 @@ def _mixture(facts: Facts, optima: Spread) -> Found:
 
 def _conditional(facts: Facts, optima: Spread) -> Found:
     rule: Any = facts.algo.meta
-    found = forward_regression(facts.optimum, *facts.alone(facts.meta[1]), rule.ridge, facts.sigma)
+    A, moment, first = facts.alone(facts.meta[1])
+    found = forward_regression(facts.optimum - first, A, moment, rule.ridge, facts.sigma)
     return [_guessed(facts, found.given(facts.assumptions[INSIDE.name]))], []
 
 
