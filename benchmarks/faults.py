@@ -32,8 +32,8 @@ import polars as pl
 
 from fmrl.datasets import training_ids
 from fmrl.errors import FMRLError
-from fmrl.estimators.running import WINDOW
 from fmrl.runs import Options, folder, train
+from fmrl.runs.algorithm_run import WINDOW
 from fmrl.tables.kinds import GAPS
 
 FORKS = multiprocessing.get_context("forkserver")

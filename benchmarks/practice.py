@@ -30,7 +30,6 @@ import pstats
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -314,12 +313,10 @@ def fit(quick: bool) -> dict[str, Any]:
             LogisticRegression().fit(X[rows], y[rows])
         return time.process_time() - began
 
-    def across() -> tuple[float, float]:
+    def across() -> float:
         began = time.process_time()
-        fitted = fmrl.MetaClassifier().fit(X, y, task=ids)
-        done = time.process_time()
-        assert len(fitted.history_) == tasks
-        return done - began, time.process_time() - done
+        fmrl.MetaClassifier().fit(X, y, task=ids)
+        return time.process_time() - began
 
     # In turns, so that a machine that changes its pace favours neither.
     some = np.linspace(0, tasks - 1, sample).astype(int)
@@ -327,24 +324,19 @@ def fit(quick: bool) -> dict[str, Any]:
     for part in (1, 2):
         mine.append(across())
         theirs.append(alone(some[part::3]))
-    peer, (ours, run) = sum(theirs) * tasks / sample, np.mean(mine, axis=0).tolist()
+    peer, ours = sum(theirs) * tasks / sample, float(np.mean(mine))
     profile = cProfile.Profile(time.process_time)
     profile.runcall(fmrl.MetaClassifier().fit, X, y, task=ids)
     found = {"tasks": tasks, "rows": ROUNDS, "features": FEATURES, "classes": CLASSES}
-    found |= {"fmrl s": ours, "run s": run, "scikit-learn s": peer, "scikit-learn tasks": sample}
-    found |= {"ratio": peer / ours, "ratio with the run": peer / (ours + run)}
+    found |= {"fmrl s": ours, "scikit-learn s": peer, "scikit-learn tasks": sample}
+    found |= {"ratio": peer / ours}
     found["share"] = shares(profile)
     print(f"\nfit, {tasks:,} tasks × {ROUNDS} rows × {FEATURES} features, {CLASSES} classes")
     print(f"  fmrl.MetaClassifier.fit   {ours:8.1f} s   {1e6 * ours / tasks:8.0f} µs a task")
     print(
-        f"  Algorithm 2's run         {run:8.1f} s   {1e6 * run / tasks:8.0f} µs a task, ", end=""
-    )
-    print("when history_ or certificate_ is first asked for")
-    print(
         f"  LogisticRegression a task {peer:8.1f} s   {1e6 * peer / tasks:8.0f} µs a task, ", end=""
     )
-    print(f"from {sample} tasks, extrapolated\n  ratio {found['ratio']:.1f}", end="")
-    print(f", with the run {found['ratio with the run']:.1f}")
+    print(f"from {sample} tasks, extrapolated\n  ratio {found['ratio']:.1f}")
     stages = ", ".join(f"{k} {v:.0%}" for k, v in found["share"].items())
     print("  of fit's time (profiled, in a second run):", stages, flush=True)
     return found
@@ -352,11 +344,11 @@ def fit(quick: bool) -> dict[str, Any]:
 
 STAGES = {  # functions that do not call each other: their cumulative times are shares of fit's
     "checking rows": "_check",
-    "coordinates": "_begin",
+    "coordinates": "coordinates_of",
     "the common part": "with_common",
     "the environment": "environment_of",
     "the prior and its weights": "calibrate",
-    "remembering rows": "_play",
+    "remembering rows": "add",
 }
 
 
@@ -404,13 +396,10 @@ def stream(quick: bool) -> dict[str, Any]:
         theirs = np.array([*speeds.values()][-1])
         return {how: float(np.median(np.array(mine) / theirs)) for how, mine in speeds.items()}
 
-    def ours(labels: list, whole: bool, one: bool, clf: fmrl.MetaClassifier) -> int:
-        right, throughout = 0, clf.task() if one else None
+    def ours(labels: list, clf: fmrl.MetaClassifier) -> int:
+        right = 0
         for (X, _), y in zip(stream_, labels, strict=True):
-            with nullcontext(throughout) if one else clf.task(rounds=ROUNDS) as task:
-                if whole:
-                    right += sum(task.play(*row) == row[1] for row in zip(X, y, strict=True))
-                    continue
+            with clf.stream() as task:
                 for x, label in zip(X, y, strict=True):
                     right += task.predict(x) == label
                     task.learn(x, label)
@@ -437,17 +426,12 @@ def stream(quick: bool) -> dict[str, Any]:
             model = linear_model.LogisticRegression()
             return model if classes == 2 else multiclass.OneVsRestClassifier(model)
 
-        ways = {"t.predict(x), t.learn(x, y)": False, "t.play(x, y)": True}
-        runners = {
-            f"fmrl: {way}{', one task' * once}": (clf, partial(ours, labels, whole, once))
-            for once in (False, True)
-            for way, whole in ways.items()
-        }
+        runners = {"fmrl: t.predict(x), t.learn(x, y)": (clf, partial(ours, labels))}
         runners |= {
             f"river: {one}, a model a task": (None, partial(theirs, labels=labels, anew=peer)),
             f"river: {one}": (peer(), partial(theirs, labels=labels)),
         }
-        names = ("predict, learn", "play", "one task", "one task, play")
+        names = ("predict, learn",)
         ratios = dict(zip(names, race(classes, runners).values(), strict=False))
         found[f"ratio, {classes} classes"] = ratios
         said = [f"{ratio:.2f} ({name})" for name, ratio in ratios.items()]

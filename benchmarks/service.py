@@ -42,8 +42,8 @@ def main() -> None:
             held = [resident()]
             for i in track(range(40), "tasks", transient=True):
                 X, y, task = table(5000, seed=i + 1)
-                est.learn_many(X, y, task + 5000 * (i + 1))
-                est.predict_many(X[::4], task[::4] + 5000 * (i + 1))
+                est.update(X, y, task + 5000 * (i + 1))
+                est.predict(X[::4], task[::4] + 5000 * (i + 1))
                 held.append(resident())
             said = ", ".join(f"{held[i]:.0f}" for i in (0, 10, 20, 30, 40))
             each = f"{est.nbytes_ / len(est.tasks_):.0f} bytes a task"

@@ -23,7 +23,9 @@ import fmrl
 from fmrl import report
 from fmrl.datasets.synthetic import linear_regressions
 from fmrl.records import checksum, write_json
+from fmrl.runs.algorithm_run import AlgorithmRun
 from fmrl.runs.evaluate import Held, Reservoir, evaluate
+from fmrl.tables.targets import class_positions, group_by_task
 
 ROOT = Path(__file__).parents[1]
 
@@ -74,7 +76,11 @@ def _facts(
     names, lengths = [t.name for t in train], [len(t.y) for t in train]
     learner = fmrl.MetaRegressor() if classes is None else fmrl.MetaClassifier()
     learner.fit(X, y, task=np.repeat(names, lengths))
-    made = report.facts_of(learner.history_, title=title, names=names)
+    places = y if classes is None else class_positions(y, learner.classes_)
+    played = group_by_task(learner.prior_.loss, X, places, None, np.repeat(names, lengths))
+    run = AlgorithmRun.begin(played, {"similarity": fmrl.AverageDeviation()}, len(played))
+    run.play(played)
+    made = report.facts_of(run.history, title=title, names=names)
     note = "per unit of the feature"
     made["learned"] = report.coefficients(learner.coef_, features, classes, note=note)
     rows = Reservoir()

@@ -89,14 +89,12 @@ def adaptations() -> list[dict[str, Any]]:
 
 
 def streams(quick: bool) -> list[dict[str, Any]]:
-    """`learn_many` against river's learn_one, two and four classes: in turns, so that a machine
-    that changes its pace favours none; medians.
+    """`update` of many tasks against river's learn_one, two and four classes: in turns, so that a
+    machine that changes its pace favours none; medians.
     """
-    import fmrl
-
-    if not hasattr(fmrl.MetaClassifier, "learn_many"):
-        return []
     from river import linear_model, multiclass
+
+    import fmrl
 
     rng, lines, tasks, rounds = np.random.default_rng(0), [], 100 if quick else 500, ROWS
     for classes in (2, 4):
@@ -109,7 +107,7 @@ def streams(quick: bool) -> list[dict[str, Any]]:
         def many(clf, X=X, y=y, group=group):
             for i in range(0, len(y), tasks):
                 part = slice(i, i + tasks)
-                clf.learn_many(X[part], y[part], task=group[part])
+                clf.update(X[part], y[part], task=group[part])
             clf.nbytes_  # noqa: B018 - what waits is sorted in, and its time counts
 
         model = linear_model.LogisticRegression()
@@ -125,7 +123,7 @@ def streams(quick: bool) -> list[dict[str, Any]]:
             ours, peer = copy.deepcopy(pair)
             seconds.append((clocked(partial(many, ours)), clocked(partial(theirs, peer))))
         mine, river = len(y) / np.median(seconds, axis=0)
-        line = {"classes": classes, "learn_many rows/s": float(mine), "river rows/s": float(river)}
+        line = {"classes": classes, "update rows/s": float(mine), "river rows/s": float(river)}
         lines.append(line)
         said = ", ".join(f"{k} {v:,.0f}" for k, v in line.items())
         print(f"{said}, ratio {mine / river:.1f}", flush=True)

@@ -33,13 +33,13 @@ import polars as pl
 import fmrl
 from fmrl.cluster.plan import _manifest
 from fmrl.core.values import parse
-from fmrl.estimators import store
+from fmrl.estimators import storage
 from fmrl.files import read_json
 from fmrl.runs import Options, Run, folder, train
 from fmrl.runs.facts import facts
 from fmrl.runs.models import Models
 from fmrl.tables.encoder import Encoder
-from fmrl.theory.certificate import Certificate
+from fmrl.theory.certificate import Certificate, certify
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from faults import mutate_bytes, write_table
@@ -79,8 +79,9 @@ class Prey:
             models.save(home / "models.json")
             models.save(home / "models.safetensors")
         (home / "encoder.json").write_text(run.encoder.to_json())
-        (home / "certificate.json").write_text(run.estimator.certificate_.json())
-        facts = {"title": "t", "certificate": run.estimator.certificate_.to_dict()}
+        certificate = certify(run.history, loss=run.settings.loss)
+        (home / "certificate.json").write_text(certificate.json())
+        facts = {"title": "t", "certificate": certificate.to_dict()}
         (home / "facts.json").write_text(json.dumps(folder.plain(facts)))
         (home / "run.json").write_text(json.dumps({"run": "x", "algo": "y", "tasks": 3}))
         (home / "value").write_text(repr(run.history.algo))
@@ -139,7 +140,7 @@ def _tensors(path: Path, rng: random.Random, seal: Callable[[Any, dict], Any]) -
 
 
 def _seal_model(about: Any, arrays: dict) -> Any:
-    return about | {"sha256": store._digest(store._text(about), arrays)}
+    return about | {"sha256": storage._digest(storage._text(about), arrays)}
 
 
 def _seal_models(about: Any, arrays: dict) -> Any:

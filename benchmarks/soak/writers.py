@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import faults
 
 from fmrl.errors import FMRLError
-from fmrl.estimators.running import WINDOW
 from fmrl.runs import Options, Run, train
+from fmrl.runs.algorithm_run import WINDOW
 from fmrl.runs.models import Models
 
 SECONDS = 2.0  # within which a writer is killed

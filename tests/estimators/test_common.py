@@ -17,14 +17,7 @@ from fmrl.estimators.common import NEAR, STAGE, Plain, Trees, boosted
 from fmrl.estimators.coordinates import coordinates_of
 from fmrl.tables.targets import group_by_task
 
-
-def bent(tasks=60, rows=12, seed=0, binary=False):
-    """Tasks around a curve, each with its own level."""
-    rng = np.random.default_rng(seed)
-    task, X = np.repeat(np.arange(tasks), rows), rng.normal(size=(tasks * rows, 3))
-    z = 2 * np.abs(X[:, 0]) + X[:, 1] + rng.normal(size=tasks)[task]
-    y = (z - 1.5 + rng.logistic(size=len(z)) > 0).astype(int) if binary else z
-    return X, y if binary else y + 0.3 * rng.normal(size=len(y)), task
+from .data import bent
 
 
 @pytest.mark.parametrize("classes", [0, 2, 3])
@@ -43,7 +36,7 @@ def test_trees_answer_as_the_model_they_come_from(classes):
 def test_fewer_stages_are_the_first_of_many(classes):
     X, y, _ = bent()
     y = np.digitize(y, [0.5, 2.0][: classes - 1]) if classes else y
-    few, many = (boosted(60, 4)(X, y, None, classes, stages) for stages in (2, 100))
+    few, many = (boosted(60, 4, 0)(X, y, None, classes, stages) for stages in (2, 100))
     assert len(many.feature) == 3 * len(few.feature)
     np.testing.assert_allclose(many.staged(X)[1], few(X), atol=1e-12)
 
@@ -55,7 +48,7 @@ def test_trees_of_weighted_rows(classes):
     X, y, _ = bent()
     X[:, 2] = np.round(X[:, 2])  # few values
     y = np.digitize(y, [0.5, 2.0][: classes - 1]) if classes else y
-    fit, new = partial(boosted(20, 8), stages=2), bent(seed=1)[0]
+    fit, new = partial(boosted(20, 8, 0), stages=2), bent(seed=1)[0]
     plain = fit(X, y, None, classes)
     np.testing.assert_allclose(fit(X, y, np.ones(len(y)), classes)(new), plain(new), atol=1e-12)
     wide = X * [1e-6, 1.0, 1e9] + [1e3, 0.0, 0.0]
@@ -327,7 +320,7 @@ def test_the_plain_model_of_a_fold_has_not_seen_it():
     X, y, task = bent(tasks=30)
     y = np.where(task % 5 == 0, -1.0, 1.0) * X[:, 1] + 0.1 * y  # other tasks in fold 0
     tasks = group_by_task(fmrl.Squared(), X, y, None, task)
-    plain, own = Plain(tasks, coordinates_of(tasks, True)[1]), task % 5 == 0
+    plain, own = Plain(tasks, coordinates_of(tasks, True)), task % 5 == 0
     others = LinearRegression().fit(X[~own], y[~own])
     aim = NEAR * np.square(y[own] - others.predict(X[own])).sum()
     leaked = NEAR * np.square(y[own] - LinearRegression().fit(X, y).predict(X[own])).sum()

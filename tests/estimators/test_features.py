@@ -64,17 +64,20 @@ def test_rows_of_a_table_are_encoded_before():
         table, Y, task=TASK
     )
     assert est.get_feature_names_out()[0] == "u_sp_0" and est.n_features_in_ == 2
-    stream = est.task()
+    stream = est.stream()
     stream.learn({"u": None, "v": "b"}, 1.0)
     one = est.predict(table[:1])
     np.testing.assert_allclose(est.predict(table)[:1], one)
 
 
-def test_a_long_run_uses_it_too():
+def test_tasks_that_are_numbers_already_use_it_too():
     tasks = group_by_task(Squared(), X, Y, None, TASK)
-    long = fmrl.MetaRegressor(features=KINDS["splines"], common="linear").begin(tasks).play(tasks)
-    short = fmrl.MetaRegressor(features=KINDS["splines"], common="linear").fit(X, Y, task=TASK)
-    np.testing.assert_allclose(long.predict(X, task=TASK), short.predict(X, task=TASK))
+    given = {"features": KINDS["splines"], "common": "linear"}
+    long = fmrl.MetaRegressor(**given).learn_tasks(tasks)
+    short = fmrl.MetaRegressor(**given).fit(X, Y, task=TASK)
+    np.testing.assert_allclose(long.predict(X), short.predict(X))
+    few = X[:3], Y[:3]
+    np.testing.assert_allclose(long.adapt(*few).predict(X), short.adapt(*few).predict(X))
 
 
 def test_what_cannot_be_used_or_stored_is_named(tmp_path):

@@ -139,7 +139,7 @@ def test_more_rows_help_and_adapting_beats_one_model_for_all():
 def test_a_grid_is_searched_by_what_new_tasks_get(routed):
     X, y, task = regression(tasks=40, spread=1.0)
     y = y + 5.0
-    grid = {"fit_intercept": [False, True], "similarity": [None, fmrl.Known(0.5)]}
+    grid = {"fit_intercept": [False, True], "environment": ["stationary", fmrl.Window(20)]}
     scorer, split = fmrl.FewShotScorer(8), fmrl.FewShotSplit(8, n_splits=3)
     search = GridSearchCV(Regressor(), grid, scoring=scorer, cv=split, error_score="raise")
     search.fit(X, y, task=task)

@@ -1,5 +1,6 @@
 """What is wrong with a target, a row or a task is named, whichever way it comes in."""
 
+import inspect
 import warnings
 from copy import deepcopy
 from functools import cache
@@ -46,7 +47,6 @@ LEARN = {  # ways to give rows and targets, and what is learned from them
         known(kind).partial_fit(X, y, task="a").model("a").coef_
     ),
     "update": lambda kind, X, y, task: known(kind).update(X, y, task=task).model(1).coef_,
-    "learn_many": lambda kind, X, y, task: known(kind).learn_many(X, y, task).model(1).coef_,
     "adapt": lambda kind, X, y, task: known(kind).adapt(X, y).coef_,
     "adapt_many": lambda kind, X, y, task: known(kind).adapt_many(X, y, task).coef_,
     "refit": lambda kind, X, y, task: known(kind).model(0).fit(X, y).coef_,
@@ -57,7 +57,9 @@ LEARN = {  # ways to give rows and targets, and what is learned from them
 }
 ASK = {  # ways to ask about rows
     "predict": lambda kind, X, task: known(kind).predict(X, task=task),
-    "predict_many": lambda kind, X, task: known(kind).predict_many(X, task),
+    "a stream's predict": lambda kind, X, task: np.array(
+        list(map(known(kind).stream(0).predict, X))
+    ),
     "a model's predict": lambda kind, X, task: known(kind).model(0).predict(X),
     "predict_proba": lambda kind, X, task: known("classification").predict_proba(X, task=task),
     "predict_interval": lambda kind, X, task: known("regression").predict_interval(X, task=task),
@@ -117,7 +119,7 @@ def test_a_regressor_says_what_is_no_number(name):
 
 def test_labels_of_another_kind_are_named():
     X, _, task = table("classification")
-    for way in ("partial_fit", "update", "learn_many", "adapt", "adapt_many", "refit"):
+    for way in ("partial_fit", "update", "adapt", "adapt_many", "refit"):
         with pytest.raises(fmrl.FMRLError, match=r"row 0: the label .* is not one of the classes"):
             LEARN[way]("classification", X, DAYS, task)
 
@@ -151,11 +153,11 @@ def test_masked_texts_and_dates_are_gaps_and_a_masked_task_has_no_name():
         gaps = np.array(gaps, dtype=object)
         same(*(new("regression").fit(rows, y, task=task).predict(rows) for rows in (given, gaps)))
     for ids in (masked(task, [ROW]), masked(task.astype(str), [ROW])):
-        for way in ("fit", "update", "learn_many", "adapt_many", "few_shot_score"):
+        for way in ("fit", "update", "adapt_many", "few_shot_score"):
             with pytest.raises(fmrl.FMRLError, match=f"row {ROW} has no task id"):
                 LEARN[way]("regression", X, y, ids)
         with pytest.raises(fmrl.FMRLError, match=f"row {ROW} has no task id"):
-            ASK["predict_many"]("regression", X, ids)
+            ASK["predict"]("regression", X, ids)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -167,16 +169,13 @@ def test_no_rows_are_no_task_and_a_task_must_be_told(kind):
         one, rows, ids = given
         none = one.adapt_many(rows[:0], y[:0], ids if isinstance(ids, str | None) else ids[:0])
         assert len(none) == 0 and none.coef_.shape[0] == 0
-        before = one.n_tasks_seen_, one.predict_many(rows, ids).tolist()
-        one.learn_many(rows[:0], y[:0], ids if isinstance(ids, str | None) else ids[:0])
-        assert (one.n_tasks_seen_, one.predict_many(rows, ids).tolist()) == before
-    np.testing.assert_array_equal(by_column.predict_many(frame), by_column.predict(frame))
+        before = one.tasks_, one.predict(rows, task=ids).tolist()
+        one.update(rows[:0], y[:0], ids if isinstance(ids, str | None) else ids[:0])
+        assert (one.tasks_, one.predict(rows, task=ids).tolist()) == before
     for one, rows in ((est, X), (by_column, frame.drop("who"))):
-        for call in (one.adapt_many, one.learn_many, one.update):
-            with pytest.raises(fmrl.FMRLError, match=r"rows of which task\?; give task=: ids"):
+        for call in (one.adapt_many, one.update):
+            with pytest.raises(fmrl.FMRLError, match=r"task= is missing; give task=: ids"):
                 call(rows, y)
-        with pytest.raises(fmrl.FMRLError, match=r"rows of which task\?; give task=: ids"):
-            one.predict_many(rows)
     for call in (est.adapt, lambda X, y: est.adapt_many(X, y, [])):
         with pytest.raises(fmrl.FMRLError, match="X is an empty list; no rows are"):
             call([], [])
@@ -212,6 +211,9 @@ def test_a_target_beyond_squaring_is_refused_without_a_warning_before():
     X, y, task = regression(tasks=12)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
+        big = fmrl.MetaRegressor(common="linear").fit(X * 1e80, y * 1e90, task=task)
+        plain = fmrl.MetaRegressor(common="linear").fit(X, y, task=task)
+        same(big.predict(X * 1e80, task=task) / 1e90, plain.predict(X, task=task))
         with pytest.raises(fmrl.FMRLError, match="scale"):
             fmrl.MetaRegressor().fit(X * 1e100, y * 1e120, task=task)
         with pytest.raises(fmrl.FMRLError, match="scale"):
@@ -252,7 +254,7 @@ def test_a_gap_of_pandas_in_text_is_a_gap_and_in_a_task_an_error(kind):
     ids = pd.Series(task).astype(str).astype(kind)
     ids[ROW] = pd.NA
     for given in (ids, ids.tolist(), ids.to_numpy()):
-        for way in ("fit", "update", "learn_many", "adapt_many", "few_shot_score"):
+        for way in ("fit", "update", "adapt_many", "few_shot_score"):
             with pytest.raises(fmrl.FMRLError, match=f"row {ROW} has no task id"):
                 LEARN[way]("regression", X, y, given)
     with pytest.raises(fmrl.FMRLError, match=f"row {ROW} has no task id"):
@@ -275,8 +277,9 @@ def test_labels_of_pandas_own_kinds_stay_what_they_are(kind):
         assert found.dtype == np.dtype(LABELS[kind]) and found.tolist() == wanted
     before = model.coef_
     same(before, clf.adapt(X[few], plain[few]).coef_)
-    for learn in (clf.update, clf.learn_many):
-        learn(X[few], y[few], task=task[few])
+    clf.update(X[few], y[few], task=task[few])
+    with clf.stream(task[0]) as stream:
+        stream.learn(X[0], y[0])
     clf.partial_fit(X[few], y[few], task="one more")
     assert clf.score(X, y, task=task) == clf.score(X, plain, task=task) > 0.5
     assert fmrl.few_shot_score(new("classification"), X, y, task=task, shots=1, n_splits=2)
@@ -323,7 +326,6 @@ def test_no_rows_to_predict_have_no_answers(classes, common):
         if hasattr(est, name):
             answers = [getattr(est, name)(X[:0], task=task[:0]), getattr(est, name)(X[:0])]
             assert [a.shape for a in (*answers, getattr(model, name)(X[:0]))] == [shape] * 3
-    assert est.predict_many(X[:0], task=task[:0]).shape == (0,)
     with pytest.raises(ValueError, match="3 features"):
         est.predict(X[:0, :3])
 
@@ -348,9 +350,10 @@ def test_no_rows_to_learn_from_are_named(kind):
     for rows, ids in ((X, task[:0]), (frame, frame["shop"][:0]), (frame, "shop")):
         with pytest.raises(fmrl.FMRLError, match="there are no rows"):
             new(kind).fit(rows[:0], none, task=ids)
-    for est in (new(kind), known(kind)):
-        with pytest.raises(fmrl.FMRLError, match="there are no rows"):
-            est.partial_fit(X[:0], none, task="a")
+    with pytest.raises(fmrl.FMRLError, match="there are no rows"):
+        new(kind).partial_fit(X[:0], none, task="a")
+    est = known(kind)  # which has rows already: none more change nothing
+    assert est.partial_fit(X[:0], none, task="a").tasks_ == fitted(kind).tasks_
 
 
 def test_two_columns_of_one_name_are_named():
@@ -579,3 +582,5 @@ def test_hints_for_names_of_other_libraries():
         fmrl.MetaClassifier(class_weight="balanced")
     with pytest.raises(TypeError, match="nonsense"):
         fmrl.MetaClassifier(nonsense=1)
+    asked = [*inspect.signature(fmrl.MetaClassifier).parameters]  # what an editor shows
+    assert asked[0] == "task" and {*asked} == {*fmrl.MetaClassifier().get_params()}

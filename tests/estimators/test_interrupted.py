@@ -1,4 +1,5 @@
-"""Ctrl-C, at any call: an estimator is then what it was before, or what it would have become."""
+"""Ctrl-C, at any call: an estimator is then what it was before, or what it would have become, the
+prior perhaps not learned again yet."""
 
 import signal
 import sys
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import fmrl
+from fmrl.estimators import meta
 
 from .data import classification, regression
 
@@ -20,7 +22,7 @@ KINDS = {
 
 
 def stream(est, X, y):
-    with est.task(name="new") as task:
+    with est.stream("new") as task:
         for x, label in zip(X, y.tolist(), strict=True):
             task.learn(x, label)
 
@@ -33,6 +35,7 @@ WAYS = {
     "update of known tasks": lambda est, X, y, task: est.update(X, y, task=task),
     "predict after update": lambda est, X, y, task: est.predict(X, task=task),
     "stream": lambda est, X, y, task: stream(est, X[:5], y[:5]),
+    "relearn": lambda est, X, y, task: est.relearn(),
     "forget": lambda est, X, y, task: est.forget(3),
 }
 
@@ -66,18 +69,12 @@ def pressed(way, est, given, at):
 
 def look(est, X):
     """All that is known, as numbers; of an estimator that was not fitted, what it has."""
-    if not est._begun:
+    if "_prior" not in vars(est):
         return sorted(vars(est).keys() - {"_guard"})
     est, names = deepcopy(est), est.tasks_
     said = [est.predict(X, task=[name] * len(X)).round(9).tolist() for name in names]
-    run = (
-        len(est.history_),
-        est.state_.phi.tobytes(),
-        est.streams_,
-        len(est._fresh),
-        len(est._pilot),
-    )
-    return est.n_tasks_seen_, names, est._rows.counts(names).tolist(), said, run
+    prior = est.prior_.tasks, est.coef_.round(9).tolist()
+    return names, est._rows.take(names).lengths.tolist(), said, prior
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -92,11 +89,14 @@ def test_ctrl_c_at_any_call_changes_all_or_nothing(kind, first):
         begin = deepcopy(begun)
         if not first:
             begin.predict(X, task=task)  # models are then kept, and must not outlive their rows
-        if "after" in name:
-            begin.update(X + 1, y, task=task)
+        if "after" in name or name == "relearn":
+            begin.update(X[:20] + 1, y[:20], task=task[:20])
         done, given = deepcopy(begin), (X[::-1] + 0.0, y[::-1], task)
         _, calls = pressed(way, done, given, 0)
-        right = look(begin, X), look(done, X)
+        with pytest.MonkeyPatch.context() as patch:  # rows are there, and the prior is the old one
+            patch.setattr(meta, "RELEARN_UP_TO", 0)
+            way(between := deepcopy(begin), *given)
+        right = look(begin, X), look(done, X), look(between, X)
         assert right[0] != right[1] or "predict" in name
         spread = np.linspace(1, calls, 4 if calls > 5000 else 12).astype(int).tolist()
         came = 0

@@ -7,7 +7,7 @@ import fmrl
 from fmrl.core.prior.mixture_fit import fit_family
 from fmrl.estimators.averaging import SHARP, HeldOut, best_sharpness, probabilities
 from fmrl.estimators.environment_choice import rough
-from fmrl.estimators.task_models import loss_of
+from fmrl.estimators.prior import loss_of
 from fmrl.tables.targets import group_by_task
 
 from .data import classification, regression

@@ -271,11 +271,11 @@ def test_one_more_task_is_named_by_its_column():
     reg.partial_fit(frame[280:290], y[280:290])
     other.partial_fit(frame[280:290].drop("shop"), y[280:290], task="shop 28")
     np.testing.assert_array_equal(reg.predict(frame[:290]), other.predict(frame[:290]))
-    with pytest.raises(fmrl.FMRLError, match="'shop' names 2 tasks"):
-        reg.partial_fit(frame[285:295], y[285:295])
+    reg.partial_fit(frame[290:300], y[290:300])  # also of a task that follows
+    assert reg.tasks_ == frame["shop"][:300].unique(maintain_order=True).to_list()
     first = Regressor().partial_fit(frame[:10], y[:10], task="shop")
     first.partial_fit(frame[10:20], y[10:20])
-    assert first.n_tasks_seen_ == 2 and len(first.predict(frame[:20])) == 20
+    assert len(first.tasks_) == 2 and len(first.predict(frame[:20])) == 20
 
 
 def test_saved_and_refitted_models_read_tables_as_before(tmp_path):
@@ -295,12 +295,14 @@ def test_streams_take_rows_of_a_table():
     reg = Regressor().fit(frame, y, task="shop")
     rows = frame.drop("shop")
     plain = Regressor().fit(reg.encoder_.transform(rows), y, task=frame["shop"])
-    by_name, in_order, encoded = reg.task(), reg.task(), plain.task()
+    by_name, in_order, encoded = reg.stream(), reg.stream(), plain.stream()
     for i, row in enumerate(rows[:8].iter_rows(named=True)):
         x = reg.encoder_.transform(rows[i : i + 1])[0]
-        wanted = encoded.play(x, y[i])
-        assert by_name.play(row, y[i]) == pytest.approx(wanted)
-        assert in_order.play(tuple(row.values()), y[i]) == pytest.approx(wanted)
+        wanted = encoded.predict(x)
+        encoded.learn(x, y[i])
+        for stream, given in ((by_name, row), (in_order, tuple(row.values()))):
+            assert stream.predict(given) == pytest.approx(wanted)
+            stream.learn(given, y[i])
     assert np.isfinite(by_name.predict(row | {"size": None, "colour": "pink"}))
     with pytest.raises(TableError, match="no column 'size'"):
         by_name.predict({"colour": "red"})
@@ -365,7 +367,7 @@ def test_a_column_left_out_as_an_id_is_not_asked_for():
             reg.predict(bare[[n for n in bare.columns if n != "colour"]])
         with pytest.raises(ValueError, match="order"):
             reg.predict(bare[bare.columns[::-1]])
-    stream, row = reg.task(), given.row(0, named=True)
+    stream, row = reg.stream(), given.row(0, named=True)
     whole = stream.predict(row)
     del row["ticket"]
     assert stream.predict(row) == stream.predict(bare.iloc[0]) == whole
@@ -389,7 +391,7 @@ def test_a_table_without_the_column_of_the_tasks_is_named(make):
     est = make(common="linear").fit(frame, y, task="shop")
     with warnings.catch_warnings():
         warnings.simplefilter("error", fmrl.InputWarning)
-        est.predict(frame), est.predict(bare, task=frame["shop"]), est.predict_many(frame)
+        est.predict(frame), est.predict(bare, task=frame["shop"]), est.predict(frame, task="shop")
         est.adapt(bare[:0], y[:0]).predict(bare)
         assert np.isfinite(fmrl.FewShotScorer(0)(est, frame, y))
         make(common="linear").fit(bare, y, task=frame["shop"]).predict(bare)
@@ -403,7 +405,7 @@ def test_no_rows_have_no_answers():
         for model in (reg, reg.adapt(rows[:4], y[:4])):
             assert model.predict(rows[:0]).shape == (0,)
             assert model.predict_interval(rows[:0]).shape == (0, 2)
-        assert reg.predict_many(rows[:0]).shape == (0,)
+        assert reg.predict(rows[:0]).shape == (0,)
 
 
 def test_of_too_many_levels_the_most_frequent_count():

@@ -15,7 +15,7 @@ from fmrl.errors import FMRLError
 WRITES = [operation.__name__ for operation in threads.WRITES]
 # Every operation beside the first writer that could tear it, and beside a fit from the beginning.
 SHARE = [*((name, "partial_fit") for name in threads.OPERATIONS), ("save", "save")]
-SHARE += [(name, "fit") for name in ("predict", "certificate", "describe", "stream", "save")]
+SHARE += [(name, "fit") for name in ("predict", "describe", "stream", "save")]
 SHARE += [("stream", "update"), ("forget", "stream"), ("predict", "stream")]
 
 
@@ -56,23 +56,23 @@ def test_the_first_predictions_after_fit_know_every_task(tmp_path):
 def test_first_tasks_from_many_threads_all_count(tmp_path):
     shared = threads.Shared(0, tmp_path, fitted=False)
     at_once(lambda i: threads.partial_fit(shared))
-    assert shared.estimator.n_tasks_seen_ == 8 == len(shared.estimator.tasks_)
+    assert len(shared.estimator.tasks_) == 8
 
 
-def test_one_stream_from_many_threads_plays_every_round_once(tmp_path):
+def test_one_stream_from_many_threads_learns_every_row_once(tmp_path):
     shared = threads.Shared(0, tmp_path)
-    stream = shared.estimator.task(name="together")
+    stream = shared.estimator.stream("together")
 
     def rounds(i):
         for x, y in zip(shared.X[i::8], shared.y[i::8], strict=True):
-            stream.play(x, y)
+            assert np.isfinite(stream.predict(x))
+            stream.learn(x, y)
 
     at_once(rounds)
-    theta = stream.theta
     at_once(lambda i: stream.close())
-    assert stream.rounds == len(shared.X) and shared.estimator.streams_.tasks == 1
-    low, high = stream.regret
-    assert np.isfinite(theta).all() and low <= high
+    assert stream.rounds == len(shared.X)
+    held = shared.estimator._rows.take(["together"]).X
+    assert sorted(map(tuple, held)) == sorted(map(tuple, shared.X))
     with pytest.raises(FMRLError, match="closed"):
         stream.predict(shared.X[0])
 
@@ -80,12 +80,5 @@ def test_one_stream_from_many_threads_plays_every_round_once(tmp_path):
 @pytest.mark.parametrize("size", [1e160, 1e200, 1e300])
 def test_a_stream_of_huge_numbers_is_refused_in_words(size, tmp_path):
     shared = threads.Shared(0, tmp_path)
-    with pytest.raises(FMRLError, match="scale x and y"):
-        shared.estimator.task().learn(size * shared.X[0], size * shared.y[0])
-
-
-@pytest.mark.parametrize("radius", [1e200, 1e300])
-def test_a_radius_that_cannot_be_squared_is_refused_in_words(radius, tmp_path):
-    shared = threads.Shared(0, tmp_path)
-    with pytest.raises(FMRLError, match="radius"):
-        fmrl.MetaRegressor(radius=radius).fit(shared.X, shared.y, task=shared.task)
+    with pytest.raises(FMRLError, match="scale X and y"):
+        shared.estimator.stream().learn(size * shared.X[0], size * shared.y[0])

@@ -97,6 +97,10 @@ AGAIN = {
         "command/2",
         "command/3",
     ],
+    "an estimator plays no run beside its prior: no certificate, streams are the model of adapt": [
+        "estimator",
+        "online",
+    ],
     "probabilities are drawn to the middle by one number for all rows known, chosen once; in an "
     "interval's width every task counts once, not each row by its task's length": [
         "online/2/reptile",

@@ -334,12 +334,7 @@ case("tensors/squared", tensors)
 # ---------------------------------------------------------------------
 
 SETTINGS = {
-    "default": {}, "ogd mean": {"within": OGD(), "update": FLIBatch()},
-    "reptile": {"update": FLIOnline(), "meta": META["reptile"],
-                "similarity": SIMILARITY["doubling"]},
-    "ftrl": {"within": FTRL(), "meta": fmrl.AdaptiveOGD(), "similarity": fmrl.Known(0.8),
-             "fit_intercept": False},
-    "small": {"radius": 0.7, "similarity": SIMILARITY["released"], "random_state": 3},
+    "default": {}, "no intercept": {"fit_intercept": False}, "seed, weights": {"random_state": 3},
 }
 
 
@@ -368,7 +363,7 @@ def look(est, X, **task):
 
 
 def fitted(kind, settings, weighted, scratch):
-    """fit, store and read, then adapt, predict, score, certificate and similarity."""
+    """fit, store and read, then adapt, predict and score."""
     X, y, task, heavy = table(kind)
     est = estimator(kind, settings).fit(X, y, task=task, sample_weight=heavy if weighted else None)
     est.save(scratch / "model")
@@ -377,12 +372,11 @@ def fitted(kind, settings, weighted, scratch):
     scores = [est.score(X, y), est.score(X, y, task=task), est.score(X, y, sample_weight=heavy)]
     out = look(est, X[:9]) | of("solver", scores=[*scores, model.score(X[:9], y[:9])])
     out |= under("seen", look(est, X[:20], task=task[:20])) | under("model", look(model, X[:9]))
-    out |= under("certificate", certificate(est.certificate_))
-    return out | similar(est.similarity_report_)
+    return out
 
 
 def online(kind, settings, scratch):
-    """partial_fit task after task; rows one at a time, after fit and from nothing."""
+    """partial_fit task after task; rows one at a time; the prior learned again."""
     (X, y, task, weight), classes = table(kind), {"classes": range(kind)} if kind else {}
     est, after = estimator(kind, settings), []
     for t in range(5):
@@ -390,18 +384,15 @@ def online(kind, settings, scratch):
         heavy = weight[rows] if t == 3 else None
         est.partial_fit(X[rows], y[rows], task=f"t{t}", sample_weight=heavy, **first)
         after.append(np.append(est.coef_, est.intercept_))
-    out, again = of("solver", partial=after), estimator(kind, settings).fit(X, y, task=task)
-    for name, est in (("fitted", again), ("fresh", estimator(kind, settings))):
-        said, suffered = [], []
-        for t in (3, 4, 5):
-            given = classes if name == "fresh" and t == 3 else {}
-            with est.task(None if t == 3 else 9, name=f"stream {t}", **given) as stream:
-                for x, label in zip(X[task == t], y[task == t], strict=True):
-                    said.append(stream.predict(x))
-                    suffered.append(stream.learn(x, label))
-            suffered += stream.regret
-        out |= under(name, of("solver", said=said, suffered=suffered) | look(est, X[:5]))
-    return out
+    out, est = of("solver", partial=after), estimator(kind, settings).fit(X, y, task=task)
+    said, shown = [], "predict_proba" if kind else "predict_interval"
+    for t in (3, 4, 5):
+        with est.stream(t if t == 3 else f"stream {t}") as stream:  # one that is known, two new
+            for x, label in zip(X[task == t], y[task == t], strict=True):
+                said.append(np.append(stream.predict(x), getattr(stream, shown)(x)))
+                stream.learn(x, label)
+    out |= of("solver", said=said) | under("streamed", look(est, X[:5], task=["stream 4"] * 5))
+    return out | under("relearned", look(est.relearn(), X[:5]))
 
 
 def command(*words):
@@ -448,11 +439,11 @@ def commands(kind, given, scratch):
     return found | of("solver", **flat({n: record[n] for n in names})) | of("text", **words)
 
 
-for i, (kind, s) in enumerate(product((2, 3, 0), SETTINGS)):
-    if s == "default" or i % 2:
-        case(f"estimator/{kind or 'regression'}/{s}", fitted, kind, s, s == "small")
-    if s == ("default" if kind != 2 else "reptile"):
-        case(f"online/{kind or 'regression'}/{s}", online, kind, s)
+for kind in (2, 3, 0):
+    name, other = kind or "regression", "seed, weights" if kind == 3 else "no intercept"
+    for s in ("default", other):
+        case(f"estimator/{name}/{s}", fitted, kind, s, s == "seed, weights")
+    case(f"online/{name}/default", online, kind, "default")
 case("command/2", commands, 2, [])
 case("command/3", commands, 3, ["--within", "OGD()", "--update", "FLIBatch()"])
 case("command/regression", commands, 0, ["--similarity", "Doubling(0.1, 1.2)"])

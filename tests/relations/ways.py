@@ -36,7 +36,7 @@ class Case:
     library: str = "numpy"  # of the tables
     features: Any = None  # what an estimator makes of its rows
     environment: Any = "auto"  # of an estimator
-    meta: Any = None  # the rule by which phi moves
+    meta: Any = None  # the rule by which phi of a run moves
     radius: float = 2.0  # of the core's ball
     step: float = 0.1  # of a network's SGD
 
@@ -113,7 +113,7 @@ def write(case, path, columns):
 def fresh(case):
     """An estimator of the right kind, and what its first call has to be told."""
     given = {"fit_intercept": case.intercept, "features": case.features,
-             "environment": case.environment, "meta": case.meta}
+             "environment": case.environment}
     if case.classes is None:
         return fmrl.MetaRegressor(**given), {}
     return fmrl.MetaClassifier(**given), {"classes": case.classes.tolist()}
@@ -152,6 +152,10 @@ def intervals(case, scratch):
         return adapted(case, est)
     model = est.adapt(few, column(case, case.labels), sample_weight=case.weight_few)
     both = [np.asarray(one.predict_interval(query, level=0.8)) for one in (est, model)]
+    stream = est.stream()
+    stream_rows(case, stream, case.few, case.labels, case.weight_few)
+    ends = [stream.predict_interval(x, level=0.8) for x in walk(case, case.query)]
+    np.testing.assert_allclose(ends, both[1], rtol=0, atol=1e-8 * np.abs(both[1]).max())
     return said(case, np.hstack(both).ravel())
 
 
@@ -190,15 +194,8 @@ def updated(case, scratch):
     few, labels, half = rows(case, case.few), column(case, case.labels), len(case.labels) // 2
     for part in (slice(None, half), slice(half, None)):
         weight = None if case.weight_few is None else case.weight_few[part]
-        if weight is None:
-            ids = np.repeat(name, len(case.labels[part]))
-            est.learn_many(few[part], labels[part], column(case, ids))
-        else:
-            est.update(few[part], labels[part], task=name, sample_weight=weight)
-    ids = column(case, np.repeat(name, len(case.query)))
-    many = est.predict_many(rows(case, case.query), ids)
-    assert list(many) == list(est.predict(rows(case, case.query), task=ids))
-    return look(case, est, task=ids)
+        est.update(few[part], labels[part], task=name, sample_weight=weight)
+    return look(case, est, task=column(case, np.repeat(name, len(case.query))))
 
 
 def at_once(case, scratch):
@@ -228,26 +225,58 @@ def partially(case, scratch):
     return adapted(case, est)
 
 
-def streamed(case, est):
+def stream_rows(case, stream, X, y, weight):
+    """Rows one at a time."""
+    heavy = np.ones(len(y)) if weight is None else weight
+    for x, label, counts in zip(walk(case, X), y.tolist(), heavy.tolist(), strict=True):
+        stream.learn(x, label, sample_weight=counts)
+
+
+def streamed(case, scratch):
     """What an open task says after the new task's rows came one at a time."""
-    stream, query = est.task(), walk(case, case.query)
-    for x, y in zip(walk(case, case.few), case.labels.tolist(), strict=True):
-        stream.learn(x, y)
+    stream, query = fitted(case).stream(), walk(case, case.query)
+    stream_rows(case, stream, case.few, case.labels, case.weight_few)
     predicted = [stream.predict(x) for x in query]
     if case.classes is None:
         return said(case, predicted)
     return said(case, [stream.predict_proba(x) for x in query], predicted)
 
 
-def streams(case, scratch):
-    """The same, where the tasks before came so, too."""
-    est, first = fresh(case)
-    for name, X, y in case.each_task():
-        with est.task(name=name, **first) as stream:
-            for x, label in zip(walk(case, X), y.tolist(), strict=True):
-                stream.play(x, label)
-        first = {}
-    return streamed(case, est)
+def closed(case, scratch):
+    """What the model of the new task says after a stream of its rows was closed."""
+    est, name = deepcopy(fitted(case)), newcomer(case)
+    with est.stream(name) as stream:
+        stream_rows(case, stream, case.few, case.labels, case.weight_few)
+    if case.weight_few is not None and not case.weight_few.any():
+        return look(case, est)
+    return look(case, est.model(name))
+
+
+def relearned(case, scratch):
+    """What the model of the new task says, where the tasks after the first two came row by row,
+    and the prior was learned at the end.
+    """
+    names = [*dict.fromkeys(case.task.tolist())]
+    first = np.isin(case.task, names[:2])
+    given = None if case.weight is None else case.weight[first]
+    X, y, task = rows(case, case.X[first]), column(case, case.y[first]), case.task[first]
+    est = fresh(case)[0].fit(X, y, task=column(case, task), sample_weight=given)
+    for name, X, y in [*case.each_task()][2:]:
+        weight = None if case.weight is None else case.weight[case.task == name]
+        with est.stream(name) as stream:
+            stream_rows(case, stream, X, y, weight)
+    return adapted(case, est.relearn())
+
+
+def taught(case, scratch):
+    """What the model of the new task says, where the tasks are numbers without names."""
+    from fmrl.tables.targets import group_by_task
+
+    y = case.y if case.classes is None else np.searchsorted(case.classes, case.y)
+    X = np.asarray(case.X, dtype=float)
+    tasks = group_by_task(loss_of(case), X, y, case.weight, case.task)
+    names = None if case.library == "numpy" else list(case.names)
+    return adapted(case, fresh(case)[0].learn_tasks(tasks, classes=case.classes, columns=names))
 
 
 # ---- commands, and Ray
@@ -473,16 +502,18 @@ WAYS = {
                          "Meta.predict, Meta.predict_proba, Meta.predict_log_proba, "
                          "Meta.decision_function"),
     "fit + predict a task seen": Way(seen, "Meta.model"),
-    "fit + adapt + predict_interval": Way(intervals, "Meta.predict_interval"),
-    "update": Way(updated, "Meta.update, Meta.learn_many, Meta.predict_many"),
+    "fit + adapt + predict_interval": Way(
+        intervals, "Meta.predict_interval, Stream.predict_interval"),
+    "update": Way(updated, "Meta.update"),
     "adapt_many": Way(at_once, "Meta.adapt_many"),
     "save + load + adapt": Way(stored, "Meta.save, Meta.load"),
-    "stream": Way(lambda case, scratch: streamed(case, fitted(case)),
-                  "Meta.task, Stream.predict, Stream.predict_proba, Stream.learn"),
-    "stream from nothing": Way(streams, "Stream.play, Stream.close"),
+    "stream": Way(streamed, "Meta.stream, Stream.predict, Stream.predict_proba, Stream.learn"),
+    "stream + close": Way(closed, "Stream.close"),
+    "streams + relearn + adapt": Way(relearned, "Meta.relearn"),
+    "learn_tasks + adapt": Way(taught, "Meta.learn_tasks"),
     "partial_fit + adapt": Way(partially, "Meta.partial_fit"),
     "fmrl train, adapt, predict": Way(
-        commands, "fmrl train, fmrl adapt, fmrl predict, Meta.begin, Meta.play, Meta.relearn"),
+        commands, "fmrl train, fmrl adapt, fmrl predict"),
     **{name: Way(lambda case, scratch, rule=rule: commands(case, scratch, "--similarity", rule),
                  "fmrl train") for name, rule in STATED.items()},
     "run": Way(run, "fmrl.run, fmrl.stack, engine local"),

@@ -20,8 +20,8 @@ from fmrl.cli import train as train_module
 from fmrl.cli.guard import guarded, in_options
 from fmrl.cli.main import app
 from fmrl.errors import FMRLError
-from fmrl.estimators.running import WINDOW
 from fmrl.runs import folder
+from fmrl.runs.algorithm_run import WINDOW
 
 PROGRAM = [sys.executable, "-c", "from fmrl_program import run; run()"]
 TRAIN = "train visits.csv --task shop --target sold --out x"

@@ -3,7 +3,7 @@
 import faults
 import pytest
 
-from fmrl.estimators.running import WINDOW
+from fmrl.runs.algorithm_run import WINDOW
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,9 @@ from faults import digests, write_table
 import fmrl
 from fmrl.core.tasks import Tasks
 from fmrl.datasets import training_ids
-from fmrl.estimators.running import WINDOW
+from fmrl.estimators.rows import joined
 from fmrl.runs import Options, Run, Stopped, folder, train
+from fmrl.runs.algorithm_run import WINDOW, ball_coordinates
 from fmrl.runs.evaluate import Heldout
 from fmrl.runs.source import open_source, windows
 from fmrl.runs.training import Session
@@ -30,12 +31,20 @@ def test_a_run_is_what_the_estimator_learns_from_the_training_tasks(run, table):
     clf = fmrl.MetaClassifier(common="linear")
     clf.fit(X, rows["liked"].to_numpy(), task=rows["user"].to_numpy())
     assert run.record["tasks"] == len(trained) and run.record["rows"] == len(rows)
-    np.testing.assert_array_equal(run.estimator.history_.regret, clf.history_.regret)
     np.testing.assert_array_equal(run.estimator.coef_, clf.coef_)
     assert run.estimator.prior_.rule == clf.prior_.rule
     assert run.estimator.classes_.tolist() == ["no", "yes"]
     assert run.estimator.feature_names_in_.tolist() == run.encoder.names
-    np.testing.assert_array_equal(run.history.regret, clf.history_.regret)
+
+
+def test_a_run_plays_algorithm_2_over_the_training_tasks(run, table):
+    """In coordinates of its own, which are an affine change of the table's."""
+    source = open_source(run.settings.options, run.encoder, run.settings.loss)
+    tasks = joined([w.tasks for w in source.windows()])
+    here, _ = ball_coordinates(tasks, intercept=True)
+    played = fmrl.run(run.history.algo, [here.tasks(tasks).task(i) for i in range(len(tasks))])
+    np.testing.assert_array_equal(run.history.regret, played.regret)
+    assert run.history.algo.domain.radius > 1
 
 
 def test_the_encoding_is_learned_from_training_tasks_only(tmp_path, table):
@@ -180,10 +189,12 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_bits(long, tmp_path):
 
 
 def test_the_prior_is_learned_from_tasks_of_all_windows(long):
-    _, home = long
+    options, home = long
     run = Run.load(home / "whole")
     names = pl.read_parquet(home / "whole" / folder.TASKS)["task"].to_list()
-    pilot = fmrl.MetaClassifier.load(home / "whole" / folder.MODEL)._pilot
+    session = Session(run.settings, open_source(options), home, lambda *_: None, 3)
+    assert sum(len(window.names) for window in session.windows()) == len(names)
+    pilot = joined(session.pilot)
     place = np.array([names.index(name) for name in pilot.names])
     share = np.bincount(place // WINDOW) / np.bincount(np.arange(len(names)) // WINDOW)
     np.testing.assert_allclose(share, share[0], atol=0.01)
@@ -232,7 +243,7 @@ def test_a_stop_while_a_window_is_played_keeps_the_checkpoint_before(long, tmp_p
     checkpoint = tmp_path / "run" / folder.CHECKPOINT
     whole = checkpoint.read_bytes()
     checkpoint.write_bytes(whole[:5000] + bytes([whole[5000] ^ 1]) + whole[5001:])
-    with pytest.raises(fmrl.FMRLError, match=r"checkpoint\.safetensors is damaged; delete it"):
+    with pytest.raises(fmrl.FMRLError, match=r"checkpoint\.npz is damaged; delete it"):
         train(options, tmp_path / "run", resume=True)
     checkpoint.write_bytes(whole)
     record = train(options, tmp_path / "run", resume=True, evaluate_tasks=3)
@@ -357,7 +368,7 @@ def test_long_runs_do_not_write_their_history_over_and_over():
     ever. The first ones stay where they were asked for.
     """
     session = Session.__new__(Session)
-    session.names, session.done, session.saved = [], 0, 0
+    session.names, session.done, session.saved, session.run = [], 0, 0, object()
     session.progress = lambda *_: None
     session.source = SimpleNamespace(expected=1000 * 1024)
     saved = []

@@ -1,13 +1,13 @@
-"""Estimators: Algorithm 2 for people with a table of many small tasks, with scikit-learn's
-manners.
-"""
+"""Estimators: a prior over the models of many small tasks, with scikit-learn's manners."""
 
 from fmrl.errors import InputWarning
-from fmrl.estimators.estimators import MetaClassifier, MetaRegressor
 from fmrl.estimators.few_shot import FewShotScorer, FewShotSplit, adapt, few_shot_score
-from fmrl.estimators.task_models import Prior, TaskClassifier, TaskRegressor
+from fmrl.estimators.prior import Prior
+from fmrl.estimators.public import MetaClassifier, MetaRegressor
+from fmrl.estimators.stream import TaskStream
+from fmrl.estimators.task_model import TaskClassifier, TaskRegressor
 
 __all__ = [
     "FewShotScorer", "FewShotSplit", "InputWarning", "MetaClassifier", "MetaRegressor", "Prior",
-    "TaskClassifier", "TaskRegressor", "adapt", "few_shot_score",
+    "TaskClassifier", "TaskRegressor", "TaskStream", "adapt", "few_shot_score",
 ]  # fmt: skip

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.utils.extmath import softmax
 
+from fmrl.core.prior.mixture import Posterior
 from fmrl.errors import FMRLError
-from fmrl.estimators.population import Posterior
 from fmrl.tables.targets import MAX_SQUARED
 
 DRAWN = 2.0  # tasks' worth of equal weights

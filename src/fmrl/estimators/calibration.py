@@ -22,6 +22,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fmrl.core.losses import Squared
+from fmrl.core.prior.mixture import Mixture, predict_margins
+from fmrl.core.prior.mixture_fit import FamilySums, families, fit_family, fit_mixture
 from fmrl.core.tasks import Tasks
 from fmrl.estimators.averaging import (
     HeldOut,
@@ -36,8 +38,6 @@ from fmrl.estimators.averaging import (
     quantiles,
     task_losses,
 )
-from fmrl.estimators.population import Population, Sums, around, estimate, families
-from fmrl.estimators.solving import asked
 
 MAX_SCORED_ROWS = 32  # rows of a task to be scored on, at most
 MAX_SCORED_SINGLE_ROWS = 5000  # of a part, to be scored on where tasks have one row, at most
@@ -87,7 +87,7 @@ class Rule:
         return np.where(rounds > 0, 1 + near, 0)
 
 
-Members = Callable[[Tasks], list[Population]]  # estimates all members from some tasks
+Members = Callable[[Tasks], list[Mixture]]  # estimates all members from some tasks
 
 
 def spaced(count: int, most: int) -> np.ndarray:
@@ -106,39 +106,37 @@ def members(intercept: bool, extra: int = 0, centres: int = 1, apart: bool = Fal
         apart: Whether tasks may also have no mean.
     """
 
-    def learn(tasks: Tasks) -> list[Population]:
+    def learn(tasks: Tasks) -> list[Mixture]:
         width = tasks.X.shape[1]
         own = _own(width, intercept, extra)
-        found: list[Population] = []
+        found: list[Mixture] = []
         for prefix, columns in (("", own), (COMMON, np.arange(width)))[: 1 + (extra > 0)]:
             few = tasks if len(columns) == width else replace(tasks, X=tasks.X[:, columns])
-            chain: list[Population] = []
-            sums = Sums(few)
+            chain: list[Mixture] = []
+            sums = FamilySums(few)
             for name in families(len(columns), intercept):
                 if not ((prefix or centres > 1) and name == "columns"):
                     start = chain[-1] if chain else None
                     free = extra if prefix else 0
-                    chain.append(estimate(few, name, intercept, start, sums, free=free))
+                    chain.append(fit_family(few, name, intercept, start, sums, free=free))
             if apart:
-                chain += [
-                    one.without_mean(intercept) for one in chain if one.family in SLOPE_FAMILIES
-                ]
+                chain += [one.zero_mean(intercept) for one in chain if one.family in SLOPE_FAMILIES]
             if centres > 1:
-                several: list[Population] = []
+                several: list[Mixture] = []
                 for one in (one for one in chain if one.family in SLOPE_FAMILIES):
                     start = several[-1] if several else None
-                    several.append(around(one, few, intercept, centres, start))
+                    several.append(fit_mixture(one, few, intercept, centres, start))
                 chain += several
             named = (replace(one, family=prefix + one.family) for one in chain)
-            found += [one.placed(columns, width) for one in named]
+            found += [one.embed(columns, width) for one in named]
         return found
 
     return learn
 
 
 def without_common(
-    group: list[Population], rule: Rule, intercept: bool, extra: int
-) -> tuple[list[Population], Rule] | None:
+    group: list[Mixture], rule: Rule, intercept: bool, extra: int
+) -> tuple[list[Mixture], Rule] | None:
     """The same where no choice uses a common part: its columns and members go; None where one does.
 
     Args:
@@ -152,7 +150,7 @@ def without_common(
         return None
     own = _own(group[0].mean.shape[-1], intercept, extra)
     few = (c._replace(weights=tuple(c.weights[i] for i in plain)) for c in rule.choices)
-    return [group[i].among(own) for i in plain], Rule(tuple(few))
+    return [group[i].select(own) for i in plain], Rule(tuple(few))
 
 
 def _own(width: int, intercept: bool, extra: int) -> np.ndarray:
@@ -162,7 +160,7 @@ def _own(width: int, intercept: bool, extra: int) -> np.ndarray:
 
 def calibrate(
     tasks: Tasks, learn: Members, seed: int, scoring: str | None = None, drift: bool = False
-) -> tuple[list[Population], Rule]:
+) -> tuple[list[Mixture], Rule]:
     """The members that some tasks give, and how to average them.
 
     Args:
@@ -272,7 +270,7 @@ def _folds(count: int) -> int:
 
 
 def predict_held_out(
-    tasks: Tasks, group: list[Population], order: list[np.ndarray], n: int
+    tasks: Tasks, group: list[Mixture], order: list[np.ndarray], n: int
 ) -> HeldOut:
     """Show n rows of some tasks to every member and ask for others."""
     after = [rows[n : n + MAX_SCORED_ROWS] for rows in order]
@@ -284,7 +282,7 @@ def predict_held_out(
     weight /= max(float(weight.sum(axis=1).mean()), 1e-290)
     X = tasks.X[index]
     if n:
-        z, v = asked(group, tasks.rows(np.stack([rows[:n] for rows in order])), X)
+        z, v = predict_margins(group, tasks.rows(np.stack([rows[:n] for rows in order])), X)
     else:
         z, v = map(np.stack, zip(*(margins(X, one.middle()) for one in group), strict=True))
     return HeldOut(z, v, tasks.target[index], weight)
@@ -304,7 +302,7 @@ def _stacked(parts: list[HeldOut]) -> HeldOut:
                    padded("weight", 1))  # fmt: skip
 
 
-def _prior_weight(sheet: HeldOut, group: list[Population], squared: bool) -> np.ndarray:
+def _prior_weight(sheet: HeldOut, group: list[Mixture], squared: bool) -> np.ndarray:
     """How much each member is thought of beforehand: with classes those with a common part only
     where they lower the loss of the others' average by more than a standard error.
     """
@@ -332,7 +330,7 @@ def _weights(
 
 
 def _widths(
-    sheets: list[HeldOut], weights: tuple[float, ...], group: list[Population]
+    sheets: list[HeldOut], weights: tuple[float, ...], group: list[Mixture]
 ) -> tuple[float, ...]:
     """Quantiles at LEVELS of errors of held-out rows in predicted deviations. Every task counts
     once, or as much as its rows weigh on average: long tasks do not speak for short ones.

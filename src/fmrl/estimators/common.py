@@ -20,11 +20,11 @@ import numpy as np
 from sklearn.base import clone, is_classifier, is_regressor
 
 from fmrl.core.losses import Squared
+from fmrl.core.prior.mixture_fit import fit_family
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, warn
 from fmrl.estimators.averaging import loss_and_slope
 from fmrl.estimators.coordinates import Coordinates
-from fmrl.estimators.population import estimate
 
 FOLDS = 5  # of tasks, each answered by a model of the others
 ROWS, TASKS = 60, 6  # below, "auto" does not try trees
@@ -142,7 +142,7 @@ class Answers:
         return self(X)[None]
 
 
-def boosted(steps: int, leaves: int) -> Fit:
+def boosted(steps: int, leaves: int, seed: int) -> Fit:
     """How to fit boosted trees of one size."""
 
     def fit(
@@ -154,6 +154,7 @@ def boosted(steps: int, leaves: int) -> Fit:
         model = kind(
             max_iter=min(steps, stages * STAGE), learning_rate=0.1, max_leaf_nodes=leaves,
             min_samples_leaf=_leaf(len(X)), l2_regularization=1.0, early_stopping=False,
+            random_state=0,
         )  # fmt: skip
         edges, shift, unit = None, 0.0, 1.0
         if weight is not None:
@@ -191,10 +192,10 @@ def _leaf(rows: int) -> int:
     return int(np.clip(rows // 40, 3, 20))
 
 
-def makers(common: Any, classes: int) -> list[Fit]:
+def makers(common: Any, classes: int, seed: int) -> list[Fit]:
     """Ways to fit the common part to rows, the smallest first, by what the user asked for."""
     if isinstance(common, str) and common == "auto":
-        return [boosted(*size) for size in SIZES]
+        return [boosted(*size, seed) for size in SIZES]
     fits = hasattr(common, "fit") and hasattr(common, "__sklearn_tags__")
     if not (fits and (is_classifier if classes else is_regressor)(common)):
         kind = "classifier" if classes else "regressor"
@@ -263,7 +264,7 @@ def _sums(said: np.ndarray, tasks: Tasks) -> np.ndarray:
 
 
 def with_common(
-    tasks: Tasks, here: Coordinates, common: Any, classes: np.ndarray | None
+    tasks: Tasks, here: Coordinates, common: Any, classes: np.ndarray | None, seed: int
 ) -> tuple[Tasks, Coordinates, Answer | None]:
     """Tasks with the columns of a common part, coordinates for them, and the common part; as they
     are, where there is none or trees see nothing to explain.
@@ -273,11 +274,12 @@ def with_common(
         here: Coordinates of their columns.
         common: "auto", "linear" or an estimator.
         classes: The labels; None for a regression.
+        seed: Of the trees, where they draw rows to choose bins.
     """
     if isinstance(common, str) and common == "linear":
         return tasks, here, None
     count = 0 if classes is None else len(classes)
-    makes = makers(common, count)
+    makes = makers(common, count, seed)
     if count == 1 or len(tasks) < FOLDS or here.basis is not None:
         return tasks, here, None
     auto = isinstance(common, str)
@@ -309,14 +311,14 @@ class Plain:
         self.level = NEAR * (here.unit**2 if squared else 1.0)
         self.fold, self.folds = np.arange(len(tasks)) % FOLDS, dict[int, np.ndarray]()
         # Newton's method ends in the same place from anywhere, so all begin where all tasks end.
-        self.whole = None if squared else estimate(self.even, "none", self.intercept)
+        self.whole = None if squared else fit_family(self.even, "none", self.intercept)
 
     def __call__(self, f: int) -> np.ndarray:
         """Summed losses of the tasks of a fold."""
         if f not in self.folds:
             some = self.fold != f, self.fold == f
             others, own = (self.even.take(np.flatnonzero(a)) for a in some)
-            model = estimate(others, "none", self.intercept, self.whole)
+            model = fit_family(others, "none", self.intercept, self.whole)
             self.folds[f] = self.level * _sums(own.X @ model.middle().theta[0].T, own)
         return self.folds[f]
 

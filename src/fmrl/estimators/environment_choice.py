@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 
 from fmrl.core.losses import Squared
+from fmrl.core.prior.mixture import Mixture, log_evidence
+from fmrl.core.prior.mixture_fit import families, fit_family, fit_mixture
 from fmrl.core.rules.moving import Window
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators.averaging import loss_and_slope, moderated
 from fmrl.estimators.calibration import predict_held_out, spaced
 from fmrl.estimators.environment import STILL, Environment
-from fmrl.estimators.population import Population, around, estimate, families
-from fmrl.estimators.solving import evidence
 
 LEAST = 40  # tasks; with fewer they are taken to stay where they are
 FEW = 12  # tasks of a window, at least: half of those before the later ones, of LEAST
@@ -99,7 +99,7 @@ def environment_of(tasks: Tasks, intercept: bool, asked: Any, count: int, seed: 
 
 
 def switched(
-    tasks: Tasks, before: Population, intercept: bool, found: Environment, seed: int
+    tasks: Tasks, before: Mixture, intercept: bool, found: Environment, seed: int
 ) -> Environment:
     """Whether the last tasks are far better predicted from as few before them: a sudden switch, of
     which there are too few tasks yet for a block.
@@ -127,13 +127,11 @@ def switched(
     return found
 
 
-def rough(
-    tasks: Tasks, family: str, intercept: bool, start: Population | None = None
-) -> Population:
+def rough(tasks: Tasks, family: str, intercept: bool, start: Mixture | None = None) -> Mixture:
     """A population that is only compared. Its mean is not drawn to 0: where tasks drift that says
     where to, though it may be small beside what they differ by.
     """
-    return estimate(tasks, family, intercept, start, tolerance=ROUGH, free=tasks.X.shape[1])
+    return fit_family(tasks, family, intercept, start, tolerance=ROUGH, free=tasks.X.shape[1])
 
 
 class _Trial:
@@ -148,7 +146,7 @@ class _Trial:
         self.blocks = [first + spaced(last - first, size) for first, last in pairwise(cuts)]
         order = shuffled(tasks, seed)
         self.order = [[order[i] for i in block] for block in self.blocks]
-        known, chain = self._known(STILL, 0), list[Population]()
+        known, chain = self._known(STILL, 0), list[Mixture]()
         for name in FAMILIES:  # each from where the plainer one before it ended
             if name in families(tasks.X.shape[1], intercept):
                 start = chain[-1] if chain else None
@@ -216,7 +214,7 @@ class _Trial:
         """What is gained if tasks lie around several centres, as those before the first block say:
         later tasks must surely be likelier so, and better predicted by more than is negligible.
         """
-        found = around(self.plain, self._known(STILL, 0), self.intercept, centres)
+        found = fit_mixture(self.plain, self._known(STILL, 0), self.intercept, centres)
         evidence = self._evidence(found)
         if not surely(evidence - self.evidence, 0.0):
             return 0.0
@@ -229,14 +227,14 @@ class _Trial:
         self.near, self.evidence = losses, evidence
         return float(1 - losses.mean() / loss)
 
-    def _evidence(self, found: Population) -> np.ndarray:
+    def _evidence(self, found: Mixture) -> np.ndarray:
         """Log-likelihood of the rows of every later task without its parameters."""
         later = self.tasks.take(np.concatenate(self.blocks))
-        likely = evidence(found, later)
+        likely = log_evidence(found, later)
         shares = np.log(np.maximum(found.shares, 1e-300))
         return np.logaddexp.reduce(likely + shares[:, None], axis=0)
 
-    def _later(self, found: list[Population], sizes: tuple[int, ...] = SIZES) -> np.ndarray:
+    def _later(self, found: list[Mixture], sizes: tuple[int, ...] = SIZES) -> np.ndarray:
         """Loss of every later task as each of some populations predicts it, [populations, P]."""
         order = [rows for block in self.order for rows in block]
         return losses_of(self.tasks, found, order, sizes)
@@ -288,7 +286,7 @@ def shuffled(tasks: Tasks, seed: int) -> list[np.ndarray]:
 
 
 def losses_of(
-    tasks: Tasks, found: list[Population], order: list[np.ndarray], sizes: tuple[int, ...] = SIZES
+    tasks: Tasks, found: list[Mixture], order: list[np.ndarray], sizes: tuple[int, ...] = SIZES
 ) -> np.ndarray:
     """Loss of some tasks of two rows and more, as each population predicts them from the first rows
     of each, [populations, P].

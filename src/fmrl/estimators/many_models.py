@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from fmrl.core.tasks import Tasks
-from fmrl.estimators.rows import lookup
 
 
 class TaskModels(Mapping):
@@ -41,7 +40,7 @@ class TaskModels(Mapping):
         return f"TaskModels({len(self)} tasks, coef_ {self.coef_.shape})"
 
 
-class Thetas:
+class ModelCache:
     """Models that were asked for, until their tasks get more rows.
 
     Args:
@@ -49,46 +48,27 @@ class Thetas:
     """
 
     def __init__(self, most: int | None = None) -> None:
-        self.most, self._slots = most, {}
-        self._values, self._valid = np.zeros((0, 0, 0)), np.zeros(0, dtype=bool)
+        self.most = most
+        self._models: dict[Any, np.ndarray] = {}
 
     @property
     def nbytes(self) -> int:
         """What they take in memory."""
-        return self._values.nbytes + self._valid.nbytes
+        return len(self._models) * next((m.nbytes for m in self._models.values()), 0)
 
-    def find(self, names: Sequence[Any]) -> np.ndarray:
-        """Where the models of these tasks are, [T]; −1 where there is none."""
-        slots = lookup(self._slots, names)
-        if len(self._valid):
-            slots[~self._valid[slots]] = -1
-        return slots
-
-    def at(self, slots: np.ndarray) -> np.ndarray:
-        """The models [T, outputs, width] in some slots."""
-        return self._values[slots]
+    def find(self, names: Sequence[Any]) -> list[np.ndarray | None]:
+        """The models [outputs, width] of these tasks; None where there is none."""
+        return [self._models.get(name) for name in names]
 
     def put(self, names: Sequence[Any], found: np.ndarray) -> None:
         """Keep models [T, outputs, width]; all others go where they would be too many."""
         size = max(found[:1].size, 1)
-        if self.most is not None and (len(self._slots) + len(names)) * size > self.most:
-            self.__init__(self.most)
+        if self.most is not None and (len(self._models) + len(names)) * size > self.most:
+            self._models = {}
             names, found = names[: self.most // size], found[: self.most // size]
-        slots = lookup(self._slots, names)
-        new = np.flatnonzero(slots < 0)
-        first, last = len(self._slots), len(self._slots) + len(new)
-        if last > len(self._values):
-            room = max(last, 2 * len(self._values))
-            values, valid = np.empty((room, *found.shape[1:])), np.zeros(room, dtype=bool)
-            if first:
-                values[:first], valid[:first] = self._values[:first], self._valid[:first]
-            self._values, self._valid = values, valid
-        slots[new] = np.arange(first, last)
-        self._slots.update(zip([names[i] for i in new], range(first, last), strict=True))
-        self._values[slots], self._valid[slots] = found, True
+        self._models.update(zip(names, found, strict=True))
 
     def drop(self, names: Sequence[Any]) -> None:
         """Forget the models of some tasks."""
-        if self._slots:
-            slots = lookup(self._slots, names)
-            self._valid[slots[slots >= 0]] = False
+        for name in names if self._models else ():
+            self._models.pop(name, None)

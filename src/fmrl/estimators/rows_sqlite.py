@@ -82,10 +82,6 @@ class SQLiteRows:
         with self._asking() as ask:
             return ask("SELECT coalesce(sum(length(body)), 0) FROM tasks").fetchone()[0]
 
-    def grew(self) -> bool:
-        """Perhaps: other processes may add rows."""
-        return True
-
     @property
     def changed(self) -> bool:
         """Whether another process has changed them since this was last asked."""
@@ -102,12 +98,6 @@ class SQLiteRows:
         found = {key for key, _ in self._select("name, 0", keys)}
         return np.array([key in found for key in keys], dtype=bool)
 
-    def counts(self, names: Sequence[Any]) -> np.ndarray:
-        """How many rows these tasks have, [T]."""
-        keys, (_, wide) = [_key(name) for name in names], self._shape()
-        found = dict(self._select("name, length(body)", keys))
-        return np.array([found[key] // (8 * wide) for key in keys])
-
     def add(self, tasks: Tasks) -> None:
         """More rows, of tasks known or new; each task at most once."""
         weight = np.ones(len(tasks.X)) if tasks.weight is None else tasks.weight
@@ -122,10 +112,6 @@ class SQLiteRows:
                 file.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", said.items())
             file.executemany(ADD, zip(names, bodies, strict=True))
         self._anew = False
-
-    def more(self, *_: Any) -> bool:
-        """Nothing: rows are written task by task, by `add`."""
-        return False
 
     def take(self, names: Sequence[Any]) -> Tasks:
         """Some tasks, each with all its rows in the order in which they came."""

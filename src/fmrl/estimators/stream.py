@@ -1,111 +1,99 @@
-"""Streaming: tasks whose rows come one at a time, many tasks open at once.
+"""Streams: one task whose rows come one at a time.
 
-Inside a task the learner is lazy OMD from phi (Algorithm 2's choice). When a task closes, its
-last action moves phi and the guess (FLI-Online), and its latest rows say what every task's rows
-say about the prior. Regret is bracketed without an optimum: convexity gives
+After k rows a stream predicts what the model of `adapt` on these rows predicts. Numbers are updated
+row by row (the Kalman filter: for a row x with target y and each Gaussian N(m, C) of the prior,
 
-    Σ ℓ_i(θ_i) − Σ ℓ_i(phi)  ≤  regret  ≤  Σ ⟨∇_i, θ_i⟩ + R·‖Σ ∇_i‖       (R: the ball's radius).
+    v = xᵀCx + noise,   m ← m + Cx·(y − xᵀm)/v,   C ← C − Cx·xᵀC/v),
+
+and solved again from all rows where that would lose digits. Classes are solved again at the next
+prediction after a row was learned.
 """
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import accumulate, chain
-from math import exp, log1p, sqrt
+import math
+import threading
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
-from numpy import ndarray
-from scipy.linalg.blas import daxpy, dcopy, ddot
 
-from fmrl.core.meta_level import looked
-from fmrl.core.metric import mean_step
-from fmrl.core.rules.meta import End
+from fmrl.core.losses import Squared
+from fmrl.core.prior.mixture import Posterior
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.averaging import probabilities
-from fmrl.estimators.stream_setting import Setting
-from fmrl.tables.targets import encode_targets
+from fmrl.estimators.prior import Margins
+from fmrl.tables.kinds import is_gap
+from fmrl.tables.read import read_row
+from fmrl.tables.targets import as_numpy, encode_targets, refuse_huge
 
 if TYPE_CHECKING:
-    from fmrl.estimators.base import Meta
+    from fmrl.estimators.meta import Meta
 
-DOUBLE = np.dtype(np.float64)
-HIGH = 700.0  # of a margin: beyond, its exponential could overflow, and softplus is linear
-KEPT = 4096  # rows of an open task, the latest, of which its model is made when it is closed
-
-
-class Streams(NamedTuple):
-    """All closed streams together: what was suffered, and an interval for the summed regret."""
-
-    tasks: int = 0
-    rounds: int = 0
-    loss: float = 0.0
-    regret: tuple[float, float] = (0.0, 0.0)
-
-    def with_task(self, rounds: int, loss: float, regret: tuple[float, float]) -> Streams:
-        """One more closed stream."""
-        both = self.regret[0] + regret[0], self.regret[1] + regret[1]
-        return Streams(self.tasks + 1, self.rounds + rounds, self.loss + loss, both)
+MAX_UPDATED_COLUMNS = 64  # of more columns, solving from the rows again is cheaper
+MAX_INFORMATION = 1e6  # prior variance over noise beyond which updates would lose digits
 
 
-class OpenTask:
-    """One task being played: ``predict(x)``, then ``learn(x, y)``. Close it (or leave its
-    ``with`` block) to learn across tasks.
+class Row(NamedTuple):
+    """A row that a stream has."""
 
-    rounds: how many are expected; the step is D/(G·√rounds). Without it the step is D/(G·√i) in
-    round i.
+    x: np.ndarray  # [width] in the prior's coordinates, as are
+    target: np.ndarray  # [outputs]
+    weight: float
+    mass: float  # of this row and those before it
+    given: tuple[np.ndarray, float] | None  # x and y in the user's units; None if the task had it
 
-    The action is θ = s·(phi − eta·total), total the sum of gradients and s what keeps it in the
-    ball. Products of the row with phi, total and itself give the margins of θ and of phi, and all
-    that ‖θ‖ needs to follow. Rounds from several threads are played one after another."""
 
-    __slots__ = (
-        "__weakref__", "_binary", "_cross", "_eta", "_far2", "_fixed", "_found", "_given",
-        "_kept", "_labels", "_origin", "_owner", "_phi", "_phi2", "_place", "_plain", "_played",
-        "_radius2", "_rate", "_raw", "_row", "_scaled", "_setting", "_shrink", "_side", "_single",
-        "_squares", "_total", "_total2", "_turn", "_waits", "loss", "loss_of_phi",
-        "name", "open", "rounds",
-    )  # fmt: skip
+class Updated(NamedTuple):
+    """What so many rows say of every Gaussian of a prior, P in all."""
 
-    def __init__(self, owner: Meta, setting: Setting, rounds: int | None, name: Any):
-        if rounds is not None and not (isinstance(rounds, (int, np.integer)) and rounds >= 1):
-            what = f"rounds must be a positive integer, not {rounds!r}"
-            raise FMRLError(what, fix="or leave it out")
-        self.name, self.rounds, self.open = name, 0, True
-        self._owner, self._setting, self._turn = owner, setting, [True]
-        self._plain, self._origin, self._scaled = setting.plain, setting.origin, setting.scaled
-        self._far2, self._radius2, self._waits = setting.far2, setting.radius2, setting.waits
-        self._binary, self._labels, self._place = setting.binary, setting.labels, setting.place
-        self._single = setting.single
-        state = owner.state_
-        self._rate = mean_step(state.guess) / setting.per_step
-        self._eta = self._fixed = 0.0 if rounds is None else self._rate / sqrt(rounds)
-        self._shrink = 1.0
-        self._row = setting.origin.copy()  # that was looked at last
-        # Σ ⟨∇_i, θ_i⟩, ⟨phi, total⟩ and ‖total‖²
-        self.loss = self.loss_of_phi = self._played = self._cross = self._total2 = 0.0
-        self._start(state.phi)
-        self._squares = None if setting.observes is None else np.zeros_like(self._total)
-        self._side: np.ndarray | None = None  # what is known of the task since its first row
-        # The row looked at last (``_found`` is of it), unless something was learned since.
-        self._given: ndarray | None = None
-        self._raw: bytes | None = None
-        self._kept: deque[tuple[Any, float]] = deque(maxlen=KEPT)  # rows, and their targets
+    count: int
+    mean: np.ndarray  # [P, w]
+    spread: np.ndarray  # [P, w, w]
+    evidence: np.ndarray  # [P] log shares
 
-    def _start(self, phi: np.ndarray) -> None:
-        """Begin at phi [d]."""
-        self._phi, self._phi2, self._total = phi, ddot(phi, phi), np.zeros(phi.size)
+
+class TaskStream:
+    """One open task: ``predict(x)``, then ``learn(x, y)``. `close` it, or leave its ``with`` block,
+    to give its rows to the estimator.
+
+    Made by ``estimator.stream(task)``. Several threads may use one stream.
+
+    >>> import numpy as np, fmrl
+    >>> rng = np.random.default_rng(0)
+    >>> task, X = np.repeat(np.arange(30), 8), rng.normal(size=(240, 2))
+    >>> y = X[:, 0] + rng.normal(size=30)[task] + 0.1 * rng.normal(size=240)
+    >>> reg = fmrl.MetaRegressor().fit(X, y, task=task)
+    >>> with reg.stream("new") as stream:
+    ...     stream.learn([0.0, 1.0], 2.0)
+    ...     after = stream.predict([0.0, 0.0])
+    >>> same = reg.adapt([[0.0, 1.0]], [2.0]).predict([[0.0, 0.0]])[0]
+    >>> bool(abs(after - same) < 1e-9), "new" in reg.tasks_
+    (True, True)
+    """
+
+    def __init__(self, owner: Meta, name: Any, known: Tasks | None):
+        self.name, self.open = name, True
+        self._owner, self._prior, self._known_rows = owner, owner._prior, owner._rows
+        self._guard = threading.Lock()
+        classes = self._prior.classes
+        self._place = None if classes is None else {c: i for i, c in enumerate(classes.tolist())}
+        encoder = getattr(owner, "encoder_", None)
+        width = owner.n_features_in_
+        plain = (encoder is None or encoder.plain) and not hasattr(owner, "feature_names_in_")
+        self._shape = (width,) if plain else None  # of rows that need no encoding
+        # A row is learned by one append, and what follows from rows is replaced as a whole: a call
+        # that is interrupted leaves a stream that fits its rows.
+        self._rows: list[Row] = [] if known is None else self._known(known)
+        self._began = len(self._rows)
+        self._model: tuple[int, Posterior] | None = None  # of so many rows
 
     def __repr__(self) -> str:
         state = "open" if self.open else "closed"
-        return f"OpenTask(name={self.name!r}, {state}, {self.rounds} rounds)"
+        return f"TaskStream(name={self.name!r}, {state}, {self.rounds} rows)"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        fix = "close it first" if self.open else "what it taught is in its estimator: pickle that"
+        fix = "close it first" if self.open else "its rows are in the estimator: pickle that"
         raise FMRLError("a stream cannot be pickled or copied", fix=fix)
 
     def __enter__(self) -> Self:
@@ -116,235 +104,278 @@ class OpenTask:
             self.close()
         self.open = False
 
-    def _look(self, x: Any) -> Sequence[Any]:
-        """What a round needs of a row: margins of θ, products with phi and with total, and the
-        row's square.
-        """
-        if not self.open:
-            raise FMRLError("this task is closed", fix="open another: estimator.task()")
-        given = x
-        if not (type(x) is ndarray and x.dtype is DOUBLE and x.shape == self._plain):
-            given, x = None, self._setting.read(self._owner, x, self.rounds)
-        raw = x.tobytes()  # a copy: the user may use one buffer for all rows
-        if raw == self._raw:
-            return self._found
-        self._raw = None
-        row = self._row
-        if self._scaled is None:  # x − centre, by the quickest calls there are
-            dcopy(self._origin, row)
-            daxpy(x, row)
-        else:
-            self._scaled(x, row[: x.size])
-        if self._waits and not self.rounds:
-            self._begin()
-        if self._single:  # here and not in a method, of which the call would cost as much
-            under_phi, under_total = ddot(self._phi, row), ddot(self._total, row)
-            z = self._shrink * (under_phi - self._eta * under_total)
-            found = z, under_phi, under_total, ddot(row, row)
-        else:
-            found = self._products()
-        if not found[3] < self._far2:  # NaN is not
-            return self._look(self._setting.filled(x, self.rounds))
-        self._given, self._raw, self._found = given, raw, found
-        return found
-
-    def _begin(self) -> None:
-        """Start where the meta-update puts a task with this first row."""
-        algo, state = self._setting.algo, self._owner._state  # nobody may wait for a lock here
-        self._side = looked(algo, self._row)
-        if np.isfinite(self._side).all():
-            self._start(algo.meta.begin(algo.domain, state.phi, state.meta, self._side))
-
-    # Threads take turns: it is that of the thread which took the one entry out of ``_turn``. Alone,
-    # that takes a fifth of the time of a lock; and ``del`` cannot be interrupted as a call can.
+    @property
+    def rounds(self) -> int:
+        """How many rows were learned since it was opened."""
+        return len(self._rows) - self._began
 
     def predict(self, x: Any) -> Any:
-        """The prediction for one row x [f], from what this task has taught so far."""
-        turn = self._turn
-        try:
-            del turn[0]
-        except IndexError:
-            _wait(turn)
-        try:
-            z = self._look(x)[0]
-            return self._labels[z > 0] if self._binary else self._answer(z)
-        finally:
-            turn.append(True)
+        """The prediction for one row: a number, or the most probable class.
+
+        Args:
+            x: The row: a vector [f], a mapping from column names, or a row of a data frame.
+        """
+        with self._guard:
+            found = self._margins(self._read(x), spread=False)
+            if self._place is None:
+                return float(self._prior.numbers(found)[0])
+            return self._prior.labels(found).tolist()[0]
 
     def predict_proba(self, x: Any) -> np.ndarray:
-        """Class probabilities [classes] for one row."""
-        if not self._labels:
+        """Class probabilities [classes] for one row.
+
+        Args:
+            x: The row: a vector [f], a mapping from column names, or a row of a data frame.
+        """
+        if self._place is None:
             raise FMRLError("a regressor has no probabilities", fix="use predict")
-        z = np.array(self._alone(partial(self._look, x))[0]).reshape(1, -1)
-        return probabilities(z, len(self._labels))[0]
+        with self._guard:
+            return self._prior.chances(self._margins(self._read(x), spread=True))[0]
 
-    def learn(self, x: Any, y: Any) -> float:
-        """Play one round: suffer the loss of the present action on (x, y), return it, and move."""
-        turn = self._turn
-        try:
-            del turn[0]
-        except IndexError:
-            _wait(turn)
-        try:
-            same = x is self._given and self.open and x.tobytes() == self._raw  # after `predict`
-            return self._move(self._found if same else self._look(x), y)
-        except BaseException:
-            self._mend()
-            raise
-        finally:
-            turn.append(True)
+    def predict_interval(self, x: Any, level: float = 0.9) -> np.ndarray:
+        """The ends [2] of an interval that holds y of one row with probability ``level``.
 
-    def play(self, x: Any, y: Any) -> Any:
-        """One whole round: the prediction for x, made before y is looked at; then learn from y."""
-        turn = self._turn
-        try:
-            del turn[0]
-        except IndexError:
-            _wait(turn)
-        try:
-            found = self._look(x)
-            z = found[0]
-            answer = self._labels[z > 0] if self._binary else self._answer(z)
-            self._move(found, y)
-            return answer
-        except BaseException:
-            self._mend()
-            raise
-        finally:
-            turn.append(True)
-
-    def _move(self, found: Sequence[Any], y: Any) -> float:
-        """Suffer, move against the gradient, and keep ‖θ‖ = ‖phi − eta·total‖ in the ball by
-        numbers already at hand.
+        Args:
+            x: The row: a vector [f], a mapping from column names, or a row of a data frame.
+            level: The share of rows to be covered.
         """
-        if self._binary:  # `stream_kinds` has the others
-            try:
-                target = self._place[y]
-            except (KeyError, TypeError):
-                raise self._unknown(y) from None
-            z, under_phi, under_total, square = found
-            right, base = target * z, target * under_phi  # the label's own margins
-            if right > -HIGH:  # sigmoid and softplus from one exponential
-                e = exp(-right)
-                g, loss = -target * e / (1 + e), log1p(e)
-            else:
-                g, loss = -target, -right
-            base = log1p(exp(-base)) if base > -HIGH else -base
-            played, cross, change = g * z, g * under_phi, g * (2 * under_total + g * square)
-            daxpy(self._row, self._total, None, g)  # total += g·row, in place
-            if self._squares is not None:
-                self._squares += (g * self._row) ** 2
-        else:
-            target, loss, base, played, cross, change = self._suffer(found, y)
-        self._kept.append((self._raw, target))
-        self._raw = None
-        self.rounds = rounds = self.rounds + 1
-        self.loss += loss
-        self.loss_of_phi += base
-        self._played += played
-        self._cross = cross = self._cross + cross
-        self._total2 = total2 = self._total2 + change
-        eta = self._fixed
-        if not eta:
-            self._eta = eta = self._rate / sqrt(rounds)
-        size = self._phi2 + eta * (eta * total2 - 2 * cross)
-        self._shrink = 1.0 if size <= self._radius2 else sqrt(self._radius2 / size)
-        return loss
+        if self._place is not None:
+            raise FMRLError("a classifier has no intervals", fix="use predict_proba")
+        with self._guard:
+            return self._prior.intervals(self._margins(self._read(x), spread=True), level)[0]
 
-    def _mend(self) -> None:
-        """What follows from the sum of gradients, after a round that Ctrl-C may have stopped."""
-        self._cross, self._total2 = ddot(self._phi, self._total), ddot(self._total, self._total)
-        size = self._phi2 + self._eta * (self._eta * self._total2 - 2 * self._cross)
-        self._shrink = 1.0 if size <= self._radius2 else sqrt(self._radius2 / size)
-        self._raw = None
+    def learn(self, x: Any, y: Any, sample_weight: float = 1.0) -> None:
+        """Learn one row.
 
-    def _alone(self, call: Callable[[], Any]) -> Any:
-        """Something that must not be asked in the middle of another thread's round."""
-        _wait(self._turn)
-        try:
-            return call()
-        finally:
-            self._turn.append(True)
-
-    def _unknown(self, y: Any) -> FMRLError:
-        what = f"the label {y!r} is not one of the classes {list(self._place)[:10]}"
-        return FMRLError(what, round=self.rounds)
-
-    @property
-    def rows(self) -> Tasks:
-        """Its latest rows as a task in the user's units."""
-        return self._alone(partial(rows_of, [self]))
-
-    @property
-    def phi(self) -> np.ndarray:
-        """Where the task started [d], in the estimator's coordinates."""
-        return self._phi.copy()  # the estimator's own, which nobody may write to
-
-    @property
-    def theta(self) -> np.ndarray:
-        """The present action [d], in the estimator's coordinates."""
-        return self._alone(self._action)
-
-    def _action(self) -> np.ndarray:
-        theta = daxpy(self._total, self._phi.copy(), None, -self._eta)
-        size, radius = sqrt(ddot(theta, theta)), self._setting.coordinates.reach
-        return theta * (radius / size) if size > radius else theta
-
-    @property
-    def regret(self) -> tuple[float, float]:
-        """An interval that holds the regret of predict-then-learn so far, against the best fixed
-        model of the ball.
+        Args:
+            x: The row: a vector [f], a mapping from column names, or a row of a data frame.
+            y: Its label or number.
+            sample_weight: How much it counts.
         """
-        return self._alone(self._bracket)
-
-    def _bracket(self) -> tuple[float, float]:
-        low, total = self.loss - self.loss_of_phi, self._total
-        return low, max(low, self._played + sqrt(self._radius2 * ddot(total, total)))
+        with self._guard:
+            row = self._read(x)
+            y = self._target(y)
+            if not 0 <= sample_weight < math.inf:
+                raise FMRLError(f"sample_weight is {sample_weight}, not a number of at least 0")
+            if sample_weight == 0:
+                return
+            here, target = self._prior.rows(row[None])[0], self._here(y)
+            weight = float(sample_weight)
+            self._rows.append(Row(here, target, weight, self._mass + weight, (row, y)))
 
     def close(self) -> None:
-        """End the task: its last action moves phi and the guess. A task without rounds leaves no
-        trace.
-        """
-        # The owner's lock first: its `_close` needs it too, and two orders could wait for ever.
-        with self._owner._lock:
-            _wait(self._turn)
-            try:
-                self._end()
-            finally:
-                self.open = False
-                self._turn.append(True)
+        """End the stream: its rows are given to the task, if it has a name."""
+        with self._owner._lock, self._guard:
+            if not self.open:
+                return
+            if self.name is not None and self.rounds:
+                self._refuse_after_fit()
+                self._owner._add(self._new_rows())
+            self.open = False
 
-    def _end(self) -> None:
-        if not self.open:
-            return
-        setting = self._setting
-        if getattr(self._owner, "coordinates_", None) is not setting.coordinates:
-            what = "the estimator was fitted anew while this task was open"
+    def _refuse_after_fit(self) -> None:
+        """A new fit may have read other columns; relearning keeps them."""
+        if self._owner._rows is not self._known_rows:
+            what = "the estimator was fitted anew while this stream was open"
             raise FMRLError(what, fix="open it again")
-        if self.rounds:
-            theta, sigma = self._action(), np.float64(setting.lipschitz * sqrt(self.rounds))
-            seen = self._squares
-            if setting.observes == "norms":
-                seen = seen.sum(keepdims=True)  # type: ignore[union-attr]
-            self._owner._close(self, End(theta, theta, sigma, seen, self._side))
+
+    def _new_rows(self) -> Tasks:
+        """The rows learned since it was opened, as a task in the user's units."""
+        rows, loss = self._rows[self._began :], self._prior.loss
+        X = np.array([row.given[0] for row in rows])  # type: ignore[index]
+        y = encode_targets(np.array([row.given[1] for row in rows]), loss)  # type: ignore[index]
+        return _one_task(loss, X, y, [row.weight for row in rows], self.name)
+
+    def _read(self, x: Any) -> np.ndarray:
+        """A row as numbers [f], its gaps filled."""
+        if not self.open:
+            raise FMRLError("this stream is closed", fix="open another: estimator.stream(task)")
+        self._refuse_after_fit()
+        plain = type(x) is np.ndarray and x.dtype == np.float64 and x.shape == self._shape
+        if plain and math.isfinite(x.sum()):
+            refuse_huge(x)
+            return x.copy()
+        return self._read_slowly(x)
+
+    def _read_slowly(self, x: Any) -> np.ndarray:
+        """`_read` for a row of any kind."""
+        encoder, x = getattr(self._owner, "encoder_", None), as_numpy(x)
+        if hasattr(x, "columns"):
+            fix = "give frame.iloc[0] or frame.row(0, named=True); update takes many rows"
+            raise FMRLError("a stream takes a row, not a table", round=self.rounds, fix=fix)
+        if hasattr(x, "iloc") and hasattr(self._owner, "feature_names_in_"):
+            x = dict(zip(x.index, x, strict=True))
+        row = _numbers(read_row(self._owner, x))
+        if row is not None and row.ndim == 1 and encoder is not None:
+            if encoder.plain and len(row) == len(encoder.columns):
+                row = np.where(np.isnan(row), [c.fill for c in encoder.columns], row)
+            elif not encoder.plain and len(row) != self._prior.features:
+                row = encoder.expand(row[None])[0]
+        if row is None or row.shape != (self._prior.features,) or not np.isfinite(row).all():
+            what = f"a row is a vector of {self._owner.n_features_in_} finite numbers"
+            raise FMRLError(what, round=self.rounds, fix="give the columns of fit, in their order")
+        refuse_huge(row)
+        return row
+
+    def _target(self, y: Any) -> float:
+        """A label as its position, or a number."""
+        y = y.item() if isinstance(y, np.generic) else y
+        if self._place is not None:
+            try:
+                return float(self._place[y])
+            except (KeyError, TypeError):
+                what = f"the label {y!r} is not one of the classes {list(self._place)[:10]}"
+                raise FMRLError(what, round=self.rounds) from None
+        if not isinstance(y, Real) or not math.isfinite(y):
+            raise FMRLError(f"y is {y!r}", round=self.rounds, fix="give a finite number")
+        refuse_huge(np.array([float(y)]))
+        return float(y)
+
+    @property
+    def _mass(self) -> float:
+        """How many rows the task counts for."""
+        return self._rows[-1].mass if self._rows else 0.0
+
+    def _here(self, y: float) -> np.ndarray:
+        """A target [outputs] in the prior's coordinates."""
+        loss = self._prior.loss
+        if isinstance(loss, Squared):
+            return np.array([self._prior.coordinates.target(y)])
+        return encode_targets(np.array([y]), loss)[0]
+
+    def _known(self, known: Tasks) -> list[Row]:
+        """The rows that the task has, from the user's units."""
+        rows, target = self._prior.rows(known.X), known.target
+        if isinstance(self._prior.loss, Squared):
+            target = self._prior.coordinates.target(target)
+        heavy = np.ones(len(rows)) if known.weight is None else np.asarray(known.weight)
+        given = zip(rows, target, heavy.tolist(), heavy.cumsum().tolist(), strict=True)
+        return [Row(*row, None) for row in given]
+
+    def _margins(self, x: np.ndarray, spread: bool) -> Margins:
+        """Margins of one row, and their variance."""
+        row = self._prior.rows(x[None])[0]
+        place = int(self._prior.rule.places(np.array([self._mass]))[0])
+        if self._model is None or self._model[0] != len(self._rows):
+            self._model = len(self._rows), self._solved()
+        theta, wide = self._model[1]
+        z = theta[0] @ row
+        variance = None
+        if spread:
+            variance = np.maximum((wide[0] @ row) @ row, 0.0)[None]  # type: ignore[index]
+        if not np.isfinite(z).all():
+            raise FMRLError("the row has numbers too large for an answer", fix="scale X as in fit")
+        return Margins(z[None], variance, place)
+
+    def _solved(self) -> Posterior:
+        """The posterior of all rows."""
+        if not self._rows:
+            return self._prior.middle()
+        X, target, weights, *_ = zip(*self._rows, strict=True)
+        task = _one_task(self._prior.loss, np.array(X), np.array(target), weights, None)
+        return self._prior.solve(task, spread=True)
 
 
-def rows_of(streams: Sequence[OpenTask]) -> Tasks:
-    """The latest rows of streams of one estimator, as tasks in the user's units."""
-    setting, loss = streams[0]._setting, streams[0]._owner._loss()
-    kept = list(chain.from_iterable([stream._kept for stream in streams]))
-    X = np.frombuffer(bytearray().join([raw for raw, _ in kept])).reshape(-1, setting.shape[0])
-    y = np.array([target for _, target in kept], dtype=float)
-    starts = np.array([0, *accumulate([len(stream._kept) for stream in streams])])
-    y = encode_targets(y > 0 if setting.binary else y, loss)
-    return Tasks(loss, X, y, starts, [stream.name for stream in streams])
+class NumberStream(TaskStream):
+    """A stream of a regression, updated row by row."""
+
+    def __init__(self, owner: Meta, name: Any, known: Tasks | None):
+        super().__init__(owner, name, known)
+        weights = np.array([choice.weights for choice in self._prior.rule.choices])
+        self._used = np.flatnonzero(weights.any(axis=0))  # members that have a say
+        members = [self._prior.members[i] for i in self._used]
+        pairs = [(m, c) for m in members for c in range(len(m.mean))]
+        self._owners = np.array([i for i, m in enumerate(members) for _ in m.mean])
+        self._noise = np.array([m.noise for m, _ in pairs])
+        self._several = len(pairs) > len(members)
+        mean = np.stack([m.mean[c, 0] for m, c in pairs])
+        spread = np.stack([m.covariance for m, _ in pairs])
+        shares = np.concatenate([np.log(np.maximum(m.shares, 1e-300)) for m in members])
+        self._state: Updated | None = Updated(0, mean, spread, shares)
+
+    def _updated(self) -> Updated | None:
+        """What all rows say; None if that has to be solved."""
+        while self._state is not None and self._state.count < len(self._rows):
+            self._state = self._after(self._state, self._rows[self._state.count])
+        return self._state
+
+    def _after(self, state: Updated, row: Row) -> Updated | None:
+        """One step of the Kalman filter, for all Gaussians at once; None if it loses digits."""
+        along = state.spread @ row.x  # [P, w]
+        own, noise = along @ row.x, self._noise / row.weight
+        if (own > MAX_INFORMATION * noise).any():
+            return None
+        v, off = own + noise, float(row.target[0]) - state.mean @ row.x
+        evidence = state.evidence
+        if self._several:
+            evidence = evidence - (np.log(v) + off * off / v) / 2
+        mean = state.mean + along * (off / v)[:, None]
+        spread = state.spread - along[:, :, None] * (along / v[:, None])[:, None, :]
+        return Updated(state.count + 1, mean, spread, evidence)
+
+    def _margins(self, x, spread):
+        if (state := self._updated()) is None:
+            return super()._margins(x, spread)
+        row, choice = self._prior.rows(x[None])[0], self._prior.rule.at(self._mass)
+        share = np.array(choice.weights)[self._used]
+        if self._several:
+            share = share[self._owners] * self._within_members(state.evidence)
+        each = state.mean @ row
+        z = float(share @ each)
+        if not math.isfinite(z):
+            raise FMRLError("the row has numbers too large for an answer", fix="scale X as in fit")
+        variance, place = None, self._prior.rule.choices.index(choice) if spread else 0
+        if spread:
+            own = np.maximum((state.spread @ row) @ row, 0.0)
+            variance = np.array([[share @ (own + (each - z) ** 2)]])
+        return Margins(np.array([[z]]), variance, place)
+
+    def _within_members(self, evidence: np.ndarray) -> np.ndarray:
+        """How much each centre counts within its member, [P]."""
+        out = np.empty(len(self._owners))
+        for i in range(self._owners[-1] + 1):
+            own = self._owners == i
+            e = np.exp(evidence[own] - evidence[own].max())
+            out[own] = e / e.sum()
+        return out
 
 
-def _wait(turn: list[bool]) -> None:
-    """Take a turn when there is one."""
-    while True:
-        try:
-            del turn[0]
-            return
-        except IndexError:
-            time.sleep(0)  # lets the thread run that has it
+def _one_task(loss: Any, X: np.ndarray, target: np.ndarray, weights: Any, name: Any) -> Tasks:
+    """Rows of one task as a value."""
+    heavy = np.array(weights)
+    weight = None if (heavy == 1).all() else heavy
+    return Tasks(loss, X, target, np.array([0, len(X)]), [name], weight, float(heavy.max()))
+
+
+def open_stream(owner: Meta, name: Any, known: Tasks | None) -> TaskStream:
+    """A stream of the kind that an estimator's prior asks for.
+
+    Args:
+        owner: The estimator.
+        name: Of the task; None for one that is forgotten when it is closed.
+        known: The rows that the task has already, in the user's units.
+    """
+    prior = owner._prior
+    if not isinstance(prior.loss, Squared) or prior.coordinates.width > MAX_UPDATED_COLUMNS:
+        return TaskStream(owner, name, known)
+    largest = max(float(np.trace(m.covariance)) / m.noise for m in prior.members)
+    return (NumberStream if largest < MAX_INFORMATION else TaskStream)(owner, name, known)
+
+
+def _numbers(x: Any) -> np.ndarray | None:
+    """A row of numbers of any kind as a new array, its gaps as NaN; None if it is something else.
+
+    >>> _numbers((1, None, True)), _numbers(["1"])
+    (array([ 1., nan,  1.]), None)
+    """
+    try:
+        if getattr(getattr(x, "dtype", np.dtype(object)), "kind", "") == "O":
+            # A list, or a row of a frame with columns of several kinds.
+            x = [math.nan if is_gap(v) else v for v in x]
+            real = all(isinstance(v, (Real, np.bool_)) for v in x)
+            return np.array([*map(float, x)]) if real else None
+        row = np.empty(np.shape(x))
+        np.subtract(x, 0.0, row)  # text and complex numbers raise
+        return row
+    except (TypeError, ValueError):
+        return None

@@ -135,9 +135,7 @@ def _readable(groups: list[Group], columns: list[str] | None) -> pl.LazyFrame:
 
 
 class RaySession(Session):
-    """A run whose tasks are played on Ray. Its checkpoint is the pilot's decision; rounds and
-    optima lie beside it, block by block.
-    """
+    """A run whose tasks are played on Ray; rounds and optima lie in its folder, block by block."""
 
     played: Played
     size: dict[str, int]
@@ -151,11 +149,9 @@ class RaySession(Session):
         self.progress("playing", 0, self.source.expected)
         self.before = self.saved = self._finished()
         try:
-            if self.estimator is None:
-                first = next((w.tasks for w in self.source.windows() if w.tasks is not None), None)
-                not_empty(0 if first is None else len(first))
-                self.begin(first)
-                self.save()
+            first = next((w.tasks for w in self.source.windows() if w.tasks is not None), None)
+            not_empty(0 if first is None else len(first))
+            self.begin(first)
             self._on_ray(stop)
             self._look()
         except KeyboardInterrupt:
@@ -163,7 +159,7 @@ class RaySession(Session):
         self.done = self.saved = len(self.names)
 
     def _on_ray(self, stop: Callable[[], bool]) -> None:
-        options, estimator, done = self.settings.options, self.estimator, 0
+        options, run, done = self.settings.options, self.run, 0
 
         def check() -> None:
             if stop():
@@ -179,18 +175,17 @@ class RaySession(Session):
             self.progress("playing", done, self.source.expected)
             check()  # the last blocks may end together, with nothing left to view
 
-        more = {"share": self.source.share, "coordinates": estimator.coordinates_}
+        more = {"share": self.source.share, "coordinates": run.coordinates}
         tables = _tables(options, self.source.loss, self.source.encoder, **more)
         engine = Ray(out=self.out, skip_bad_tasks=options.skip_bad_tasks, alone=False)
-        begun, mapper = estimator.history_, OnRay(self.address, view=view)
+        begun, mapper = run.history, OnRay(self.address, view=view)
         given = {"state": begun.start, "meta_batch": options.meta_batch, "keep": begun.keep}
         try:
             self.played = engine.play(begun.algo, tables, **given, progress=progress, mapper=mapper)
             self.size = mapper.size() | {"workers": len(self.played.ledger.workers)}
         finally:
             mapper.close()
-        estimator.history_ = self.played.history(begun.keep)
-        estimator.state_ = estimator.history_.state
+        run.history = self.played.history(begun.keep)
 
     def _look(self) -> None:
         """What the evaluation needs of the rows; names in the order they were played."""

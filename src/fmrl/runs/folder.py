@@ -25,7 +25,7 @@ from fmrl.core.values import parse
 from fmrl.datasets import Encoder
 from fmrl.errors import FMRLError
 from fmrl.estimators import MetaClassifier, MetaRegressor
-from fmrl.estimators.task_models import Prior
+from fmrl.estimators.prior import Prior
 from fmrl.files import is_partial, open_lock, read_json, sha256, sweep
 from fmrl.records import plain, write_json
 from fmrl.runs.options import Options
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fmrl.runs.models import Models
 
 SETTINGS, RECORD, README = "settings.json", "record.json", "README.txt"
-CHECKPOINT, MODEL, HISTORY = "checkpoint.safetensors", "model.safetensors", "history.npz"
+CHECKPOINT, MODEL, HISTORY = "checkpoint.npz", "model.safetensors", "history.npz"
 TASKS, HELDOUT, ENCODER = "tasks.parquet", "heldout.json", "encoder.json"
 MODELS, ADAPTED = "models.safetensors", "adapted.safetensors"
 LOCK, SCRATCH = ".lock", ".scratch"

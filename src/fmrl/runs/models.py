@@ -25,8 +25,8 @@ import polars as pl
 
 from fmrl.datasets import tasks_from_frame
 from fmrl.errors import FMRLError
-from fmrl.estimators.store import array_to_names, names_to_array, write_tensors
-from fmrl.estimators.task_models import Prior
+from fmrl.estimators.prior import Prior
+from fmrl.estimators.storage import array_to_names, names_to_array, write_tensors
 from fmrl.files import from_json, read_json
 from fmrl.records import write_json
 from fmrl.runs.folder import MODEL, TASKS, Run, seal, unseal

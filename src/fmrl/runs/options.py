@@ -10,7 +10,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
 from fmrl.core.rules.meta import MetaUpdate
-from fmrl.core.rules.similarity import SimilarityRule
+from fmrl.core.rules.similarity import AverageDeviation, SimilarityRule
 from fmrl.core.rules.update import UpdateRule
 from fmrl.core.rules.within import Learner
 from fmrl.core.values import known, parse, suggestion
@@ -141,7 +141,7 @@ class Options:
             what = "on Ray the rows of a task are played as they lie"
             raise FMRLError(what, fix="sort the files, and leave out order=")
         self.policy  # noqa: B018 - complains about its fields
-        self.estimator()
+        self.ingredients()
 
     @property
     def policy(self) -> Policy:
@@ -149,13 +149,16 @@ class Options:
         given = (self.categorical, self.missing, self.unknown, self.scale, self.levels)
         return Policy(*given)
 
-    def estimator(self) -> dict[str, Any]:
-        """Arguments of the estimator."""
+    def ingredients(self) -> dict[str, Any]:
+        """Those of Algorithm 2; None for its default."""
         given = {name: getattr(self, name) for name in INGREDIENTS}
         found = {k: None if text is None else _ingredient(k, text) for k, text in given.items()}
-        more: dict[str, Any] = {"fit_intercept": self.intercept, "random_state": self.seed}
-        more |= {"common": self.common, "environment": self.environment}
-        return found | {"radius": self.radius} | more
+        return found | {"similarity": found["similarity"] or AverageDeviation()}
+
+    def estimator(self) -> dict[str, Any]:
+        """Arguments of the estimator."""
+        given: dict[str, Any] = {"fit_intercept": self.intercept, "random_state": self.seed}
+        return given | {"common": self.common, "environment": self.environment}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""

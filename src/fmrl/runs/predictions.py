@@ -14,7 +14,7 @@ import polars as pl
 
 from fmrl.datasets import TableError
 from fmrl.errors import FMRLError
-from fmrl.estimators.averaging import probabilities
+from fmrl.estimators.prior import Margins
 from fmrl.files import atomic, scratch
 from fmrl.runs.evaluate import INTERVAL
 from fmrl.runs.folder import MODEL, Run
@@ -164,17 +164,17 @@ class _AllModels:
         columns: dict[str, Any] = {self.task: ids}
         variance = self._variance(prior.coordinates.rows(X), at)
         if prior.classes is None:
-            half = prior.half(variance[:, 0], self.choice[at], INTERVAL)
+            half = prior.half_width(variance[:, 0], self.choice[at], INTERVAL)
             columns[said] = middle = z[:, 0]
             names = free_names([*columns, kind], "low", "high")
             ends = (pl.Series(e).fill_nan(None) for e in (middle - half, middle + half))
             columns |= dict(zip(names, ends, strict=True))
         else:
-            columns[said] = prior.classes[probabilities(z, len(prior.classes), 1.0).argmax(axis=1)]
+            found = Margins(z, np.nan_to_num(variance), self.choice[at])
+            columns[said] = prior.labels(found)
             names = (f"p_{label}" for label in prior.classes.tolist())
             names = free_names([*columns, kind], *names)
-            told = prior.chances(z, np.nan_to_num(variance), self.choice[at])
-            columns |= dict(zip(names, told.T, strict=True))
+            columns |= dict(zip(names, prior.chances(found).T, strict=True))
         return pl.DataFrame(columns | {kind: self.kinds[at]})
 
     def _variance(self, X: np.ndarray, at: np.ndarray) -> np.ndarray:

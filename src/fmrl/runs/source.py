@@ -18,7 +18,7 @@ from fmrl.core.tasks import Tasks
 from fmrl.datasets import Encoder, TableError, tasks_from_frame, training_ids
 from fmrl.errors import FMRLError
 from fmrl.estimators.rows import joined
-from fmrl.estimators.running import WINDOW
+from fmrl.runs.algorithm_run import WINDOW
 from fmrl.runs.options import Options
 from fmrl.tables.any_table import readable
 from fmrl.tables.frames import id_text

@@ -1,10 +1,11 @@
 """Training from a table: windows of tasks in, a folder out, from which an interrupted run goes on
 to the same bits.
 
-A checkpoint is the estimator after a whole number of windows. Everything else (which tasks are held
-out, which rows are set aside for the baselines) depends on names and places alone, so a resumed run
-reads the table again from its start, plays nothing twice, and is where it was. The encoding and the
-data's checksums are stored before the first task is played.
+A checkpoint is the history of Algorithm 2 after a whole number of windows. Everything else (which
+tasks are held out, which rows are set aside for the baselines and for the prior) depends on names
+and places alone, so a resumed run reads the table again from its start, plays nothing twice, and is
+where it was. The encoding and the data's checksums are stored before the first task is played. The
+prior is learned at the end.
 """
 
 from __future__ import annotations
@@ -16,17 +17,16 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fmrl.core.checkpoint import save_history
 from fmrl.core.metric import mean_step
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.pilot import pilot_size
+from fmrl.estimators.prior_fit import pilot_size
 from fmrl.estimators.rows import joined
-from fmrl.estimators.running import WINDOW
 from fmrl.files import atomic, sha256, write
 from fmrl.records import record, write_json
 from fmrl.report.facts import hold_out
 from fmrl.runs import folder
+from fmrl.runs.algorithm_run import WINDOW, AlgorithmRun
 from fmrl.runs.evaluate import Heldout, Reservoir, evaluate
 from fmrl.runs.folder import Run, Settings
 from fmrl.runs.models import adapt_all
@@ -159,16 +159,8 @@ class Session:
         self.settings, self.source, self.out, self.progress = settings, source, out, progress
         self.most = most
         self.set_aside()
-        self.estimator: Any = None
-        checkpoint = out / folder.CHECKPOINT
-        if checkpoint.exists():
-            try:
-                self.estimator = settings.kind.load(checkpoint)
-            except FMRLError:
-                fix = "delete it, and --resume starts over"
-                raise FMRLError(f"{checkpoint} is damaged", fix=fix) from None
-        self.done = 0 if self.estimator is None else self.estimator.n_tasks_seen_
-        self.saved = self.before = self.done
+        self.run: AlgorithmRun | None = None
+        self.done = self.saved = self.before = 0
 
     def set_aside(self) -> None:
         """Forget what was read of the table."""
@@ -195,13 +187,15 @@ class Session:
         in which there are as many.
         """
         expected, most = self.source.expected, pilot_size(tasks)
-        if expected > WINDOW:
-            place = (np.arange(len(tasks) + 1) + len(self.names)) * most // expected
-            if len(some := np.flatnonzero(np.diff(place))):
-                self.pilot.append(tasks.take(some))
-            self.latest.append(tasks)
-            while sum(map(len, self.latest[1:])) >= most:
-                del self.latest[0]
+        if expected <= WINDOW:
+            self.pilot.append(tasks)
+            return
+        place = (np.arange(len(tasks) + 1) + len(self.names)) * most // expected
+        if len(some := np.flatnonzero(np.diff(place))):
+            self.pilot.append(tasks.take(some))
+        self.latest.append(tasks)
+        while sum(map(len, self.latest[1:])) >= most:
+            del self.latest[0]
 
     def play(self, every: int, stop: Callable[[], bool]) -> None:
         """Play what no session before has played."""
@@ -209,6 +203,8 @@ class Session:
         self.progress("playing", 0, self.source.expected)
         try:
             for window in self.windows():
+                if self.run is None:
+                    self.begin(window.tasks)
                 if len(self.names) > self.done:
                     playing = True
                     self.play_window(window)
@@ -231,28 +227,41 @@ class Session:
 
     def play_window(self, window: Window) -> None:
         """Play the tasks of a window."""
-        if self.estimator is None:
-            self.begin(window.tasks)
-        self.estimator.play(window.tasks, keep=False)
+        self.run.play(window.tasks)  # type: ignore[union-attr]
         self.done += len(window.names)
 
     def begin(self, tasks: Any) -> None:
-        """The first window decides coordinates and rule."""
-        self.estimator = self.settings.kind(**self.settings.options.estimator())
-        given = {"classes": classes_of(self.settings.loss), "features": self.settings.encoder.names}
-        self.estimator.begin(tasks, **given, expected=self.source.expected)
+        """The first window decides the coordinates; go on where a session before has stopped."""
+        options = self.settings.options
+        how = self.source.expected, options.intercept, options.radius
+        self.run = AlgorithmRun.begin(tasks, options.ingredients(), *how)
+        checkpoint = self.out / folder.CHECKPOINT
+        if checkpoint.exists():
+            try:
+                self.run.resume(checkpoint)
+            except FMRLError:
+                fix = "delete it, and --resume starts over"
+                raise FMRLError(f"{checkpoint} is damaged", fix=fix) from None
+            self.done = self.saved = self.before = len(self.run.history)
+
+    def learn(self) -> Any:
+        """The estimator whose prior is learned from tasks spread over the run."""
+        estimator = self.settings.kind(**self.settings.options.estimator())
+        latest = joined(self.latest) if self.latest else None
+        given = {"classes": classes_of(self.settings.loss), "columns": self.settings.encoder.names}
+        return estimator.learn_tasks(joined(self.pilot), **given, count=self.done, latest=latest)
 
     def about(self) -> dict[str, Any]:
         """Where tasks were played, for the record."""
         return {"engine": {"name": "local"}}
 
     def save(self) -> None:
-        self.estimator.save(self.out / folder.CHECKPOINT)
+        self.run.save(self.out / folder.CHECKPOINT)  # type: ignore[union-attr]
         self.saved = self.done
 
     def give_up(self) -> None:
         """A run that never began must not stand in the way of a corrected one."""
-        if not self.saved:
+        if not self.saved and not (self.out / folder.CHECKPOINT).exists():
             (self.out / folder.SETTINGS).unlink(missing_ok=True)
 
     def stopped(self) -> Stopped:
@@ -263,10 +272,8 @@ class Session:
 
     def finish(self, keep_models: bool | None) -> dict[str, Any]:
         """Evaluate, write everything, and say what came out."""
-        if self.pilot:
-            self.progress("learning how tasks differ", 0, None)
-            self.estimator.relearn(joined(self.pilot), joined(self.latest))
-        estimator, history, out = self.estimator, self.estimator.history_, self.out
+        self.progress("learning how tasks differ", 0, None)
+        estimator, history, out = self.learn(), self.run.history, self.out  # type: ignore[union-attr]
         prior, encoder = estimator.prior_, self.settings.encoder
         held = self.heldout.tasks(prior.environment)
         self.progress("evaluating", 0, len(held))
@@ -283,7 +290,7 @@ class Session:
                 if option := hold_out(self.settings.options.holdout):
                     found["protocol"] += f" (more are held out, and newer, with {option})"
         estimator.save(out / folder.MODEL)
-        save_history(history, out / folder.HISTORY)
+        self.run.save(out / folder.HISTORY)  # type: ignore[union-attr]
         columns = {
             "task": self.names.rechunk(),
             "rows": history.rounds.astype(int),

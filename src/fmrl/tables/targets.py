@@ -189,7 +189,7 @@ def check_weights(given: Any, X: np.ndarray) -> np.ndarray | None:
     >>> check_weights([1, 3], np.zeros((2, 1))).tolist()
     [1.0, 3.0]
     """
-    if given is None:
+    if given is None or not (len(X) or np.size(as_numpy(given))):
         return None
     found = _check_sample_weight(as_numpy(given), X, dtype=np.float64, ensure_non_negative=True)
     if not found.any():  # newer versions of scikit-learn say so themselves

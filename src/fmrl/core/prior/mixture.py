@@ -113,8 +113,6 @@ class Mixture:
         covariance[np.ix_(columns, columns)] = self.covariance
         return replace(self, mean=mean, covariance=covariance)
 
-    without_mean, among, placed = zero_mean, select, embed  # until their callers use the names
-
 
 def adapt_members(
     members: Sequence[Mixture], weights: Sequence[float], tasks: Tasks, spread: bool

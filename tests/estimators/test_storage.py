@@ -8,7 +8,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import fmrl
-from fmrl.estimators import store
+from fmrl.estimators import storage
+from fmrl.tables.targets import group_by_task
 
 from .data import classification, regression
 
@@ -16,7 +17,7 @@ from .data import classification, regression
 @pytest.fixture
 def fitted(tmp_path):
     X, y, task = classification()
-    clf = fmrl.MetaClassifier(similarity=fmrl.Doubling(0.1, 1.1)).fit(
+    clf = fmrl.MetaClassifier(environment=fmrl.Window(20)).fit(
         X, np.array(["x", "y", "z"])[y], task=task
     )
     clf.save(tmp_path / "model")
@@ -31,15 +32,19 @@ def test_what_comes_back_predicts_and_learns_the_same(fitted, tmp_path):
         again.predict_proba(X, task=task), clf.predict_proba(X, task=task)
     )
     np.testing.assert_array_equal(again.predict_proba(X), clf.predict_proba(X))
-    assert again.certificate_.to_dict() == clf.certificate_.to_dict()
+    assert again.environment_ == clf.environment_ and again.describe() == clf.describe()
     for est in (clf, again):
         est.partial_fit(X[:9], np.repeat(["x", "y", "z"], 3))
-        with est.task(3) as t:
+        with est.stream(3) as t:
             t.learn(X[0], "x")
-    np.testing.assert_array_equal(again.state_.phi, clf.state_.phi)
     again.save(tmp_path / "second")
     third = fmrl.MetaClassifier.load(tmp_path / "second")
-    assert third.n_tasks_seen_ == 32 and third.streams_ == clf.streams_
+    assert third.tasks_ == clf.tasks_ == [*range(30), 30]
+    for est in (clf, again, third):
+        est.relearn()
+    for est in (again, third):
+        np.testing.assert_array_equal(est.coef_, clf.coef_)
+        np.testing.assert_array_equal(est.model(3).coef_, clf.model(3).coef_)
 
 
 def test_partial_fit_goes_on_after_loading_as_if_nothing_had_happened(tmp_path):
@@ -51,7 +56,8 @@ def test_partial_fit_goes_on_after_loading_as_if_nothing_had_happened(tmp_path):
         parts.save(tmp_path / "model")
         parts = fmrl.MetaRegressor.load(tmp_path / "model")
     assert parts.prior_.rule == whole.prior_.rule
-    np.testing.assert_array_equal(parts.state_.phi, whole.state_.phi)
+    np.testing.assert_array_equal(parts.coef_, whole.coef_)
+    assert parts.tasks_ == whole.tasks_
 
 
 def test_every_flipped_byte_is_noticed(fitted):
@@ -87,7 +93,7 @@ def test_a_full_disk_leaves_the_old_file(fitted, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store.os, "fsync", full)
+    monkeypatch.setattr(storage.os, "fsync", full)
     with pytest.raises(fmrl.FMRLError, match="No space left"):
         clf.save(path)
     assert path.read_bytes() == old and [p.name for p in path.parent.iterdir()] == [path.name]
@@ -97,7 +103,7 @@ def test_the_file_is_plain_safetensors(fitted):
     *_, path = fitted
     assert load_file(path)["tasks.starts"].shape == (31,)
     header = json.loads(path.read_bytes()[8 : 8 + int.from_bytes(path.read_bytes()[:8], "little")])
-    assert json.loads(header["__metadata__"]["fmrl"])["format"] == 5
+    assert json.loads(header["__metadata__"]["fmrl"])["format"] == storage.FORMAT
 
 
 def test_a_stored_model_knows_its_tasks_rows():
@@ -107,6 +113,28 @@ def test_a_stored_model_knows_its_tasks_rows():
     np.testing.assert_allclose(reg._rows.take([3]).X, X[task == 3])
 
 
+def test_a_file_of_another_format_is_named(fitted, tmp_path, monkeypatch):
+    clf, *_ = fitted
+    monkeypatch.setattr(storage, "FORMAT", storage.FORMAT + 1)
+    clf.save(tmp_path / "newer")
+    monkeypatch.undo()
+    said = f"has format {storage.FORMAT + 1}, this version reads {storage.FORMAT}"
+    with pytest.raises(fmrl.FMRLError, match=said):
+        fmrl.MetaClassifier.load(tmp_path / "newer")
+
+
+def test_an_estimator_without_rows_is_stored(tmp_path):
+    X, y, task = regression(tasks=9)
+    loss = fmrl.Squared()
+    reg = fmrl.MetaRegressor().learn_tasks(group_by_task(loss, X, y, None, task))
+    reg.save(tmp_path / "model")
+    again = fmrl.MetaRegressor.load(tmp_path / "model")
+    assert again.tasks_ == [] and again.prior_.tasks == 9
+    np.testing.assert_array_equal(again.adapt(X[:4], y[:4]).coef_, reg.adapt(X[:4], y[:4]).coef_)
+    with pytest.raises(fmrl.FMRLError, match="not fitted"):
+        fmrl.MetaRegressor().save(tmp_path / "model")
+
+
 def test_a_text_that_can_be_in_no_file_is_named(tmp_path):
     X, y, task = regression(tasks=5, rows=4)
     names = np.array([f"n{i}" for i in task], dtype=object)
@@ -114,9 +142,10 @@ def test_a_text_that_can_be_in_no_file_is_named(tmp_path):
     odd = r"'\\ud800 bar' is a text that UTF-8 cannot encode; rename it"
     reg = fmrl.MetaRegressor(common="linear").fit(X, y, task=names)
     labels = fmrl.MetaClassifier(common="linear").fit(X, np.where(y > 3, "a", names[-5]), task=task)
-    for est in (reg, labels):
-        with pytest.raises(fmrl.FMRLError, match=odd):
-            est.save(tmp_path / "model")
+    with pytest.raises(fmrl.FMRLError, match=odd):
+        labels.save(tmp_path / "model")
+    reg.save(tmp_path / "model")  # names of tasks are written as escapes
+    assert fmrl.MetaRegressor.load(tmp_path / "model").tasks_ == reg.tasks_
     with pytest.raises(fmrl.FMRLError, match=odd):
         fmrl.MetaRegressor(common="linear", store=tmp_path / "rows").fit(X, y, task=names)
 

@@ -1,0 +1,765 @@
+"""What MetaClassifier and MetaRegressor share: everything but what is predicted.
+
+fit      a prior over tasks' models is learned from the rows of all tasks
+adapt    the posterior of a new task given a few rows: an ordinary fitted model
+update   more rows of tasks, known or new; `predict` uses each task's posterior
+relearn  the prior once more, from all rows there are now
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import itertools
+import os
+import sys
+import threading
+import time
+from collections.abc import Hashable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import (
+    _check_feature_names_in,
+    _num_samples,
+    check_is_fitted,
+)
+
+from fmrl.core.prior.mixture import Posterior
+from fmrl.core.tasks import Tasks
+from fmrl.errors import FMRLError, refuse_other_names, warn
+from fmrl.estimators import storage
+from fmrl.estimators.averaging import margins
+from fmrl.estimators.calibration import COMMON
+from fmrl.estimators.environment import Environment
+from fmrl.estimators.many_models import ModelCache, TaskModels
+from fmrl.estimators.prior import Margins, Prior, loss_of
+from fmrl.estimators.prior_fit import Settings, learn_prior, pilot_size
+from fmrl.estimators.rows import TaskRows
+from fmrl.estimators.rows_sqlite import SQLiteRows
+from fmrl.estimators.stream import TaskStream, open_stream
+from fmrl.tables.encoder import Column, Encoder
+from fmrl.tables.features import add_features
+from fmrl.tables.read import column_names, read_rows, split_task
+from fmrl.tables.targets import (
+    drop_zero_weight,
+    group_by_task,
+    refuse_huge,
+    refuse_overflow,
+    task_ids,
+    warn_of_weights,
+)
+
+RELEARN_UP_TO = 64  # tasks: a prior of fewer is learned again whenever the rows have doubled
+CACHED_NUMBERS = 1 << 20  # of models that are kept in memory beside a store
+ROWS_AT_A_TIME = 1 << 21  # numbers of models that are gathered for rows at once
+LEARNED = {"_prior", "_rows", "_models", "_seen_rows", "_learned_rows", "_warned"}
+
+
+class Meta(BaseEstimator):
+    """What the two estimators share: everything but what is predicted."""
+
+    _task_model: ClassVar[type]
+    _rows: TaskRows | SQLiteRows
+    _prior: Prior
+    # Metadata routing: what is called task is ours, unless the user says otherwise.
+    __metadata_request__fit: ClassVar = {"task": True}
+    __metadata_request__partial_fit: ClassVar = {"task": True}
+    __metadata_request__predict: ClassVar = {"task": True}
+    __metadata_request__score: ClassVar = {"task": True}
+
+    def __new__(cls, *_: Any, **given: Any) -> Self:
+        """A new estimator; names that other libraries have are refused in words."""
+        refuse_other_names(cls.__name__, given)
+        return super().__new__(cls)
+
+    def __init__(
+        self, task: str | None = None, *, common: Any = "auto", environment: Any = "auto",
+        features: Any = None, fit_intercept: bool = True, scoring: str | None = None,
+        random_state: Any = None, store: str | os.PathLike | None = None, verbose: bool = False,
+    ):  # fmt: skip
+        self.task = task
+        self.common = common
+        self.environment = environment
+        self.features = features
+        self.fit_intercept = fit_intercept
+        self.scoring = scoring
+        self.random_state = random_state
+        self.store = store
+        self.verbose = verbose
+
+    def fit(
+        self, X: Any, y: Any, task: Any = None, sample_weight: Any = None, **others: Any
+    ) -> Self:
+        """Learn across tasks, from the beginning: what an earlier fit learned is forgotten.
+
+        A `fit` that fails or is interrupted leaves the estimator as it was.
+
+        Args:
+            X: Rows [n, f], as an array or a data frame: numbers, text, categories, dates, gaps.
+            y: Labels or numbers [n].
+            task: Which task a row belongs to [n], or the name of the column of X that says so and
+                is then no feature (default: the parameter ``task``); without either all rows are
+                one task.
+            sample_weight: How much each row counts [n], 2 in a task's model as two such rows. Let
+                them average 1 where they only set rows against each other.
+            others: None; ``groups=`` is refused by a TypeError that says what it is called here.
+        """
+        if others:
+            refuse_other_names("fit", others)
+            raise TypeError(f"fit() got an unexpected keyword argument {next(iter(others))!r}")
+        with self._lock:
+            new = self._unfitted()
+            new._fit(X, y, task, sample_weight)
+            self._become(new)
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, task: Any = None, sample_weight: Any = None
+    ) -> Self:
+        """`update`, by the name that scikit-learn has for it. The first call begins the estimator
+        with these rows; without ``task`` they are those of one more task.
+
+        Args:
+            X: Rows [n, f].
+            y: Their labels or numbers [n].
+            classes: All labels, in the first call.
+            task: As in `update`; None for one more task, called by the next number.
+            sample_weight: How much each row counts [n].
+        """
+        with self._lock:
+            given = self.task if task is None else task
+            if not self._known:
+                new = self._unfitted()
+                new._fit(X, y, 0 if given is None else given, sample_weight, classes, many=False)
+                self._become(new)
+                return self
+            if classes is not None:
+                self._target(np.asarray(classes), classes, first=False)
+            named = given is not None or self._task_column in column_names(X)
+            return self.update(X, y, task if named else self._next_name(), sample_weight)
+
+    def update(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> Self:
+        """Give more rows to tasks, known or new.
+
+        A task's model is then the same as if all its rows had come together: that of `adapt` on
+        them. Calls that are refused change nothing. The prior is learned again when the rows have
+        doubled, as long as it was learned from fewer than 64 tasks; beyond, when `relearn` is
+        called. The first call of an estimator that was not fitted is `fit`.
+
+        Args:
+            X: Rows [n, f] with the features of `fit`.
+            y: Their labels or numbers [n].
+            task: Which task a row belongs to [n], the name of the column that says so (default:
+                the column of `fit`), or one name for all rows.
+            sample_weight: How much each row counts [n].
+        """
+        with self._lock:
+            if not self._known:
+                ids = None if task is None else self._ids(X, task)
+                return self.fit(X, y, task=ids, sample_weight=sample_weight)
+            loss, X, y, weight, ids = self._read(X, y, task, sample_weight)
+            if not len(y):
+                return self
+            tasks = group_by_task(loss, X, y, weight, ids)
+            new = np.flatnonzero(~self._rows.known(tasks.names))
+            if len(new) and (like := self._like(tasks.names[new[0]])):
+                warn(f"the task {tasks.names[new[0]]!r} is new{like}")
+            self._add(tasks)
+        return self
+
+    def relearn(self, background: bool = False) -> Any:
+        """Learn the prior again from the rows of all tasks known now. Predictions go on with the
+        old one meanwhile; the new one takes its place at once.
+
+        Args:
+            background: Return immediately, and learn in another thread.
+
+        Returns:
+            This estimator; with ``background`` a `concurrent.futures.Future` of it.
+        """
+        if background:
+            future: Future = Future()
+            thread = threading.Thread(target=_settle, args=(future, self.relearn), daemon=True)
+            thread.start()
+            return future
+        with self._lock:
+            self._fitted()
+            tasks, count, rows = self._sample(), len(self._rows), self._seen_rows
+            settings, held = self._settings(), self._rows
+        prior = learn_prior(tasks, settings, count)
+        with self._lock:
+            if self._rows is held:  # and it was not fitted anew meanwhile
+                self._models = ModelCache(self._models.most)  # first: models belong to a prior
+                self._prior = prior
+                self._learned_rows = rows
+        return self
+
+    def forget(self, task: Any) -> Self:
+        """Forget a task: its rows and its model go. The prior stays as it is until it is learned
+        again.
+
+        Args:
+            task: Its name.
+        """
+        if not isinstance(task, Hashable):
+            raise FMRLError("forget takes one name", fix="call it for each of them")
+        with self._lock:
+            self._fitted()
+            name = _plain(task)
+            if name not in self._rows:
+                raise FMRLError(
+                    f"the task {name!r} was not seen", fix="tasks_ names those that were"
+                )
+            self._models.drop([name])
+            self._rows.forget(name)
+        return self
+
+    def adapt(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """A fitted model of a new task from a few of its rows; this estimator stays as it is. The
+        model is linear, around what all tasks share where ``common`` found that not to be.
+
+        Args:
+            X: Rows [n, f] with the features of `fit`; with none the model is that of a task of
+                which nothing is known.
+            y: Their labels or numbers [n].
+            sample_weight: How much each row counts [n].
+
+        Returns:
+            A fitted `TaskClassifier` or `TaskRegressor`.
+        """
+        with self._lock:
+            self._fitted()
+            model = self._task_model(self._prior)
+        for name in {"n_features_in_", "feature_names_in_"} & vars(self).keys():
+            setattr(model, name, getattr(self, name))
+        return model._read_and_adapt(X, y, sample_weight, reset=False)
+
+    def adapt_many(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> TaskModels:
+        """Models of many new tasks from a few rows of each, solved together; this estimator stays
+        as it is.
+
+        Args:
+            X: Rows [n, f] with the features of `fit`.
+            y: Their labels or numbers [n].
+            task: Which task a row belongs to [n], or the name of the column that says so.
+            sample_weight: How much each row counts [n].
+
+        Returns:
+            A mapping from names to models as `adapt` gives them, with ``coef_`` and
+            ``intercept_`` of all tasks as arrays, in the order of its names.
+        """
+        with self._lock:
+            self._fitted()
+            return TaskModels(
+                self, group_by_task(*self._read(X, y, task, sample_weight, every=True))
+            )
+
+    def model(self, task: Any) -> Any:
+        """The model of a task that is known.
+
+        Args:
+            task: Its name.
+        """
+        name = _plain(task)
+        with self._lock:
+            self._fitted()
+            if name not in self._rows:
+                fix = "adapt to some of its rows: adapt(X, y)"
+                raise FMRLError(f"the task {name!r} was not seen", fix=fix)
+            rows, prior = self._rows.take([name]), self._prior
+        return self._model_of(rows, prior)
+
+    def stream(self, task: Any = None) -> TaskStream:
+        """Open a task whose rows come one at a time; any number may be open at once.
+
+        After k rows it predicts what the model of `adapt` on these k rows predicts. A task that is
+        known begins with its rows. When the stream is closed its rows are given to the task, as by
+        `update`; without a name they are forgotten.
+
+        Args:
+            task: The task's name, or None.
+        """
+        with self._lock:
+            self._fitted()
+            name = None if task is None else _plain(task)
+            if not isinstance(name, Hashable):
+                raise FMRLError("a stream is of one task", fix="give its name")
+            known = name is not None and name in self._rows
+            return open_stream(self, name, self._rows.take([name]) if known else None)
+
+    def describe(self) -> str:
+        """How tasks differ, in words and in the user's units: what ``prior_.coef_std`` and
+        ``prior_.noise`` hold.
+        """
+        with self._lock:
+            self._fitted()
+            return self._words()
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns that models have coefficients for: those of `fit`, encoded.
+
+        Args:
+            input_features: Not used; the names are those of `fit`.
+        """
+        self._fitted()
+        if hasattr(self, "encoder_"):
+            return np.array(self.encoder_.names, dtype=object)
+        return _check_feature_names_in(self, input_features)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write this estimator to one file (safetensors), whole or not at all. Rows that lie in a
+        store stay there.
+
+        Args:
+            path: The file.
+        """
+        with self._lock:
+            storage.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> Self:
+        """Read an estimator written by `save`; a damaged or foreign file is refused.
+
+        Args:
+            path: The file.
+        """
+        return storage.load(path, cls)
+
+    def learn_tasks(
+        self, tasks: Tasks, *, classes: Any = None, columns: list[str] | None = None,
+        count: int | None = None, latest: Tasks | None = None,
+    ) -> Self:  # fmt: skip
+        """Learn a prior from tasks that are numbers already, as `fmrl.tasks_from_frame` gives them.
+        Their rows are not kept, so these tasks are not known by name afterwards.
+
+        Args:
+            tasks: Targets are encoded by the positions of the sorted ``classes``.
+            classes: The labels; None for a regression.
+            columns: The names of the columns (default: x0, x1, …).
+            count: How many tasks they stand for (default: as many as they are).
+            latest: The last of all tasks, where ``tasks`` are only some.
+        """
+        with self._lock:
+            new = self._unfitted()
+            if classes is not None:
+                new.classes_ = np.unique(classes)
+            new.n_features_in_ = tasks.X.shape[1]
+            if columns is not None:
+                new.feature_names_in_ = np.array(columns, dtype=object)
+            if self.features is not None:
+                names = columns or [f"x{i}" for i in range(tasks.X.shape[1])]
+                y = tasks.target.argmax(axis=1) if tasks.loss.outputs > 1 else tasks.target[:, 0]
+                plain = Encoder(tuple(map(Column, names)))
+                new.encoder_ = add_features(plain, self.features, tasks.X, y)
+                tasks = replace(tasks, X=new.encoder_.expand(tasks.X))
+                if latest is not None:
+                    latest = replace(latest, X=new.encoder_.expand(latest.X))
+            new._begin(learn_prior(tasks, new._settings(), count, latest), len(tasks.X))
+            self._become(new)
+        return self
+
+    @property
+    def prior_(self) -> Prior:
+        """What was learned across tasks: from it new tasks are adapted to."""
+        self._fitted()
+        return self._prior
+
+    @property
+    def environment_(self) -> Environment:
+        """Whether tasks stay around one place, drift, or lie around several centres; print it."""
+        return self.prior_.environment
+
+    @property
+    def tasks_(self) -> list[Any]:
+        """The names of the tasks known, in the order in which they came."""
+        with self._lock:
+            self._fitted()
+            return list(self._rows)
+
+    @property
+    def nbytes_(self) -> int:
+        """Bytes of all that is kept of the tasks known: their rows (in the store, if there is one)
+        and the models that were asked for. Over ``len(tasks_)``, it is the state of one task.
+        """
+        with self._lock:
+            self._fitted()
+            return self._rows.nbytes + self._models.nbytes
+
+    @property
+    def coef_(self) -> np.ndarray:
+        """The coefficients of a task of which nothing is known, in the user's units."""
+        return self._model_without_rows()[0]
+
+    @property
+    def intercept_(self) -> Any:
+        """The intercept that belongs to ``coef_``."""
+        return self._model_without_rows()[1]
+
+    # What follows is not for users.
+
+    def _fit(
+        self, X: Any, y: Any, task: Any, sample_weight: Any, classes: Any = None,
+        many: bool = True,
+    ) -> None:  # fmt: skip
+        """`fit` of an estimator that nobody else sees yet. ``many``: rows are of many tasks."""
+        task = self.task if task is None else task
+        ids = task if many or np.ndim(task) else self._ids(X, task)
+        one = not many and not isinstance(ids, str)  # which is a column
+        X, y, weight, ids = self._check(X, y, sample_weight, ids, reset=True, one=one)
+        ids = task_ids(ids, len(y))
+        weight, X, y, ids = drop_zero_weight(weight, X, y, ids)
+        warn_of_weights(weight)
+        y = self._target(y, classes, first=True)
+        refuse_huge(X, y)  # as `predict` and `update` do
+        tasks = group_by_task(self._loss(), X, y, weight, ids)
+        if len(tasks) == len(y) >= 20:
+            warn("every row is a task of its own: is task= the id of a row?")
+        rows = TaskRows() if self.store is None else self._open_store()
+        self._begin(learn_prior(tasks, self._settings()), len(y), rows)
+        self._rows.add(tasks)
+
+    def _begin(self, prior: Prior, learned_rows: int, rows: Any = None) -> None:
+        """Take a prior, and the place where rows of tasks lie."""
+        self._prior, self._rows = prior, TaskRows() if rows is None else rows
+        self._models = ModelCache(None if self.store is None else CACHED_NUMBERS)
+        self._seen_rows = self._learned_rows = learned_rows
+        self._warned: set[str] = set()  # kinds of warnings that were given
+
+    def _add(self, tasks: Tasks) -> None:
+        """Give rows to tasks, known or new."""
+        self._models.drop(tasks.names)  # first: a model must not outlive its rows
+        self._rows.add(tasks)
+        self._grown(len(tasks.X))
+
+    def _grown(self, rows: int) -> None:
+        """Learn again where there are twice the rows, and few tasks."""
+        self._seen_rows += rows
+        if self._seen_rows >= 2 * self._learned_rows and self._prior.tasks < RELEARN_UP_TO:
+            self.relearn()
+
+    def _sample(self) -> Tasks:
+        """The tasks of which a prior is learned: all, or of a store as many as choose."""
+        names = list(self._rows)
+        if not names:
+            raise FMRLError("no task is known by its rows", fix="call fit, or update first")
+        if isinstance(self._rows, SQLiteRows):
+            some = self._rows.take(names[:256])
+            places = np.linspace(0, len(names) - 1, min(len(names), pilot_size(some)))
+            names = [names[i] for i in np.unique(places.astype(int))]
+        return self._rows.take(names)
+
+    def _settings(self) -> Settings:
+        known = getattr(self, "classes_", None), getattr(self, "encoder_", None)
+        asked = self.fit_intercept, self.common, self.environment, self.scoring, self.random_state
+        return Settings(*known, *asked, self._reporter())
+
+    def _reporter(self) -> Any:
+        """Says on standard error which stage begins, if the user wants to know."""
+        began = time.perf_counter()
+
+        def report(stage: str) -> None:
+            if self.verbose:
+                seconds = time.perf_counter() - began
+                print(f"[{type(self).__name__} {seconds:6.1f} s] {stage}", file=sys.stderr)
+
+        return report
+
+    def _unfitted(self) -> Self:
+        """Another estimator with the same parameters and the same lock, which has seen nothing."""
+        new = type(self)(**self.get_params(deep=False))
+        vars(new)["_guard"] = self._lock
+        if self._known:
+            vars(new)["_replaces"] = getattr(self._rows, "id", None)  # a store that may go
+        return new
+
+    def _become(self, other: Self) -> None:
+        """Take what another estimator learned, in one step; what scikit-learn keeps here stays."""
+        vars(other).pop("_replaces", None)
+        kept = {n: v for n, v in vars(self).items() if n not in LEARNED and not n.endswith("_")}
+        self.__dict__ = kept | vars(other)
+
+    def _open_store(self) -> SQLiteRows:
+        """A store for the rows of a new fit; those of this estimator's last fit may go."""
+        old = vars(self).get("_replaces")
+        return SQLiteRows(os.fspath(self.store), self._kind(), old=old)  # type: ignore[arg-type]
+
+    def _kind(self) -> dict[str, Any]:
+        """What a store's rows must agree in."""
+        classes = getattr(self, "classes_", None)
+        if hasattr(self, "encoder_"):
+            names = self.encoder_.names
+        else:
+            names = _check_feature_names_in(self, None).tolist()
+        return {
+            "estimator": type(self).__name__,
+            "columns": list(names),
+            "classes": None if classes is None else classes.tolist(),
+            "loss": repr(self._loss()),
+            "width": len(names),
+        }
+
+    def _loss(self) -> Any:
+        return loss_of(getattr(self, "classes_", None))
+
+    @property
+    def _known(self) -> bool:
+        """Whether this estimator was fitted."""
+        return "_prior" in vars(self)
+
+    def _fitted(self) -> None:
+        """Refuse an estimator that was not fitted; scikit-learn's own check takes 20 µs to pass."""
+        if "_prior" not in vars(self):
+            check_is_fitted(self, "_prior")
+
+    @property
+    def _lock(self) -> Any:
+        """Held by whoever changes what is known, and by whoever reads more than one part of it."""
+        try:
+            return self._guard
+        except AttributeError:
+            return vars(self).setdefault("_guard", threading.RLock())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, made while no other thread writes: who pickles it reads it later."""
+        with self._lock:
+            state = dict(super().__getstate__())
+            state.pop("_guard", None)
+            return copy.deepcopy(state)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        new = memo[id(self)] = type(self).__new__(type(self))
+        new.__setstate__(self.__getstate__())
+        return new
+
+    def __sklearn_clone__(self) -> Self:
+        """A copy that was not fitted, as searches and folds make them. Its rows are in memory: a
+        store belongs to one estimator.
+        """
+        new = super().__sklearn_clone__()  # type: ignore[misc]
+        if self.store is None:
+            return new
+        warn("a clone keeps its rows in memory: a store= belongs to one estimator")
+        return new.set_params(store=None)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    @property
+    def _task_column(self) -> str | None:
+        """The column that named the tasks in `fit`."""
+        encoder = getattr(self, "encoder_", None)
+        return encoder.task if encoder else None
+
+    def _next_name(self) -> int:
+        """The next number that no task has for its name."""
+        return next(n for n in itertools.count(len(self._rows)) if n not in self._rows)
+
+    def _ids(self, X: Any, task: Any) -> Any:
+        """Ids of rows, or the name of the column that holds them."""
+        if task is None or np.ndim(task) or (isinstance(task, str) and task in column_names(X)):
+            return task
+        name = np.empty(_num_samples(X), dtype=object)
+        name[:] = _plain(task)
+        return name
+
+    def _read(
+        self, X: Any, y: Any, task: Any, sample_weight: Any, every: bool = False
+    ) -> tuple[Any, ...]:
+        """What `group_by_task` takes: rows that count, checked. ``every`` task must have some."""
+        X, y, weight, ids = self._check(X, y, sample_weight, self._ids(X, task), reset=False)
+        if ids is None:
+            fix = "give task=: ids, a column, or one name for all rows"
+            raise FMRLError("task= is missing", fix=fix)
+        given = task_ids(ids, len(y))
+        weight, X, y, ids = drop_zero_weight(weight, X, y, given)
+        if every and (lost := {*given.tolist()} - {*ids.tolist()}):  # type: ignore[union-attr]
+            what = f"no row of the task {min(lost)!r} counts: all weigh 0"
+            raise FMRLError(what, fix="leave its rows out; adapt(X[:0], y[:0]) needs none")
+        y = self._target(y, None, first=False)
+        refuse_huge(X, y)
+        return self._loss(), X, y, weight, ids
+
+    def _check(
+        self, X: Any, y: Any, sample_weight: Any, task: Any, reset: bool, one: bool = False
+    ) -> tuple[Any, ...]:
+        """Rows as numbers, targets, weights and ids of tasks."""
+        raise NotImplementedError
+
+    def _target(self, y: Any, classes: Any, first: bool) -> Any:
+        """Targets as numbers, or as positions of classes."""
+        raise NotImplementedError
+
+    def _model_of(self, rows: Tasks, prior: Prior) -> Any:
+        """The model of one task."""
+        model = self._task_model(prior)
+        model._name = rows.names[0]
+        model._adapt(rows)
+        if hasattr(self, "feature_names_in_"):
+            model.feature_names_in_ = self.feature_names_in_
+        return model
+
+    def _model_without_rows(self) -> tuple[np.ndarray, Any]:
+        if not self._known:
+            raise AttributeError("coef_ and intercept_ are there after fit")
+        prior = self._prior
+        theta = prior.middle().theta.ravel()
+        coef, intercept = prior.coordinates.model(theta, prior.loss.outputs)
+        coef = coef[:, : prior.features]
+        return (coef[0], float(intercept[0])) if prior.classes is None else (coef, intercept)
+
+    def _margins(self, X: Any, task: Any, spread: bool) -> tuple[Margins, Prior]:
+        """Margins of rows under the models of their tasks, and the prior they are by; of a task of
+        which nothing is known, where no task is given or the task is unknown.
+        """
+        with self._lock, np.errstate(over="ignore", invalid="ignore"):
+            self._fitted()
+            X, task, _ = split_task(X, self._ids(X, task), self._task_column)
+            X = read_rows(self, X)
+            if task is None and self._task_column is not None:
+                what = f"X has no column {self._task_column!r}, which named the tasks in fit"
+                self._warn_once("no column", f"{what}, and there is no task=")
+            prior, ids = self._prior, task_ids(task, len(X))
+            rows = prior.rows(X)
+            names, which, known = [None], np.zeros(len(rows), dtype=int), np.zeros(1, dtype=bool)
+            if ids is not None:
+                found, which = np.unique(ids, return_inverse=True)
+                names = found.tolist()
+                known = self._rows.known(names)
+                self._warn_of_unknown([names[i] for i in np.flatnonzero(~known)])
+            return self._margins_of(prior, rows, names, which, known, spread), prior
+
+    def _margins_of(
+        self, prior: Prior, rows: np.ndarray, names: list, which: np.ndarray, known: np.ndarray,
+        spread: bool,
+    ) -> Margins:  # fmt: skip
+        """Margins of rows [n, w] in the prior's coordinates, a block of tasks at a time.
+
+        Args:
+            prior: Of the models.
+            rows: In its coordinates.
+            names: Of some tasks.
+            which: Of these, the task of every row [n].
+            known: Which of these tasks have rows.
+            spread: Whether variances are wanted.
+        """
+        middle, k, w = prior.middle(), prior.loss.outputs, rows.shape[1]
+        z, variance = np.empty((len(rows), k)), np.empty((len(rows), k)) if spread else None
+        place, most = np.zeros(len(names), dtype=int), max(1, ROWS_AT_A_TIME // (k * w * w))
+        order = np.argsort(which, kind="stable")
+        ends = np.searchsorted(which[order], np.arange(len(names) + 1))
+        for first in range(0, len(names), most):
+            last = min(first + most, len(names))
+            own, some = order[ends[first] : ends[last]], slice(first, last)
+            models = self._models_of(names[some], known[some], middle, spread, place[some])
+            for i in range(0, len(own), most):
+                part = own[i : i + most]
+                at = which[part] - first
+                wide = None if models.spread is None else models.spread[at]
+                found, v = margins(rows[part, None], Posterior(models.theta[at], wide))
+                z[part] = found[:, 0]
+                if variance is not None:
+                    variance[part] = v[:, 0]
+        return Margins(*refuse_overflow(z, variance), place[which])
+
+    def _models_of(
+        self, names: list, known: np.ndarray, middle: Posterior, spread: bool, place: np.ndarray
+    ) -> Posterior:
+        """Models of some tasks; fills in which choice of the rule each is by."""
+        if known.all() and not spread:
+            return Posterior(self._thetas(names), None)
+        theta = np.repeat(middle.theta, len(names), axis=0)
+        wide = np.repeat(middle.spread, len(names), axis=0) if spread else None
+        if known.any():
+            seen = [name for name, there in zip(names, known, strict=True) if there]
+            if wide is None:
+                theta[known] = self._thetas(seen)
+            else:
+                rows = self._rows.take(seen)
+                theta[known], wide[known] = self._prior.adapt(rows, spread=True)
+                place[known] = self._prior.rule.places(rows.mass)
+        return Posterior(theta, wide)
+
+    def _thetas(self, names: list[Any]) -> np.ndarray:
+        """Models [T, outputs, width] of tasks known, solved when somebody first asks."""
+        if self._rows.changed:  # by another process
+            self._models = ModelCache(self._models.most)
+        models = self._models.find(names)
+        if missing := [name for name, model in zip(names, models, strict=True) if model is None]:
+            found = self._prior.adapt(self._rows.take(missing)).theta
+            self._models.put(missing, found)
+            new = iter(found)
+            models = [next(new) if model is None else model for model in models]
+        return np.stack(models)  # type: ignore[arg-type]
+
+    def _like(self, name: Any) -> str:
+        """Words about a task that is known by the same name as text, or as a number; or ""."""
+        other: Any = str(name)
+        if isinstance(name, str):
+            try:
+                other = int(name)
+            except ValueError:
+                return ""
+        kind = "text" if isinstance(other, str) else "a number"
+        return f", but {other!r}, {kind}, is known" if self._rows.known([other])[0] else ""
+
+    def _warn_of_unknown(self, names: list[Any]) -> None:
+        if names:
+            more = f", nor were {len(names) - 1} others" if len(names) > 1 else ""
+            what = f"the task {names[0]!r} was not seen{more}{self._like(names[0])}"
+            self._warn_once("not seen", what)
+
+    def _warn_once(self, kind: str, what: str) -> None:
+        """Say that rows are predicted as of an unknown task, and why: once of each kind."""
+        if kind not in self._warned:
+            self._warned.add(kind)
+            how = "adapt(X, y) uses its rows; in cross-validation FewShotSplit only holds tasks out"
+            how += ", and FewShotScorer (or few_shot_score) reveals rows of them"
+            warn(f"{what}: predicted as a task of which nothing is known; {how}")
+
+    def _words(self) -> str:
+        prior = self._prior
+        slopes, level = prior.coef_std[0], prior.level_std
+        names = self.get_feature_names_out().tolist()
+        seen = f"learned from {prior.tasks:,} task{'s' if prior.tasks != 1 else ''}"
+        if held := len(self._rows):
+            seen += f", {held:,} known by name"
+        if len(prior.rule.choices) == 1:
+            return f"{seen}: how tasks differ is known from two on, with two rows or more"
+        lines = [f"{seen}; one task differs from another by (deviation)"]
+        if len(level) > 1:
+            lines.append(f"  classes: {', '.join(map(str, prior.classes.tolist()))}")  # type: ignore[union-attr]
+        pairs = [("a typical row", level), *zip(names, slopes.T, strict=True)]
+        lines += [f"  {name}: {', '.join(f'{v:.3g}' for v in stds)}" for name, stds in pairs]
+        if prior.classes is None:
+            lines.append(f"  rows around their task's model: {prior.noise**0.5:.3g}")
+        if prior.common is not None:
+            weights = zip(prior.members, prior.rule.choices[-1].weights, strict=True)
+            share = sum(w for member, w in weights if member.family.startswith(COMMON))
+            lines.append(
+                f"models with a part that all tasks share and that may bend have {share:.0%} of "
+                "the say; coef_ does not show that part, and common='linear' leaves it out"
+            )
+        return "\n".join([*lines, str(prior.environment)])
+
+
+# What tools show as the arguments of an estimator.
+Meta.__new__.__signature__ = inspect.signature(Meta.__init__)  # type: ignore[attr-defined]
+
+
+def _plain(name: Any) -> Any:
+    """A name without NumPy around it."""
+    return name.item() if isinstance(name, np.generic) else name
+
+
+def _settle(future: Future, call: Any) -> None:
+    """Give a future what a call returns, or its error."""
+    try:
+        future.set_result(call())
+    except BaseException as error:
+        future.set_exception(error)
