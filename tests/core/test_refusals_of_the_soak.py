@@ -99,3 +99,16 @@ def test_a_regret_beyond_float32_is_refused():
     algo = fmrl.FMRL(fmrl.Ball(1e12), fmrl.OGD(), similarity=fmrl.Known(2e3), lipschitz=1.0)
     with np.errstate(all="ignore"), pytest.raises(fmrl.FMRLError, match="no number any more"):
         fmrl.run(algo, [task])
+
+
+def test_orders_of_a_hedge_begin_where_its_members_do():
+    """A member with a phi of its own: the mean of the members' phi is where none of them begins."""
+    members = [fmrl.FMRL(meta=fmrl.Fixed([0.5, 0.0])), fmrl.FMRL()]
+    tasks = [
+        fmrl.Task([[1.0, 0.0]], loss=fmrl.Linear()),
+        fmrl.Task([[0.0, 1.0]], loss=fmrl.Linear()),
+    ]
+    hedge, phi = fmrl.Hedge(members), np.array([-0.5, 0.5])
+    orders = fmrl.run(hedge, tasks, phi, orders=[[0, 1], [1, 0]])
+    for row, played in zip(orders.regret, (tasks, tasks[::-1]), strict=True):
+        np.testing.assert_allclose(row, fmrl.run(hedge, played, phi).regret, atol=1e-12)

@@ -6,7 +6,7 @@ import math
 from dataclasses import InitVar, dataclass, field
 from typing import Any, NamedTuple
 
-from fmrl.core.arrays import Array, as_float, constant, namespace
+from fmrl.core.arrays import Array, as_float, constant, faintest, namespace
 from fmrl.core.domains import Ball, Domain
 from fmrl.core.meta_level import State, check_state, looked, refuse_nan
 from fmrl.core.metric import Metric, Relative
@@ -81,7 +81,9 @@ def bound(divergence: Array, eta: Array, lipschitz: Array, rounds: Array) -> Arr
     moving = eta > 0
     first = divergence / xp.where(moving, eta, xp.ones_like(eta))
     stuck = xp.where(divergence * lipschitz > 0, xp.inf * xp.ones_like(eta), xp.zeros_like(eta))
-    return xp.where(moving, first + eta * lipschitz**2 * rounds, stuck)
+    square = lipschitz**2  # which a faint G does not have
+    each = xp.where(square < faintest(square), eta * lipschitz * lipschitz, eta * square)
+    return xp.where(moving, first + each * rounds, stuck)
 
 
 @dataclass(frozen=True)

@@ -267,8 +267,9 @@ def _run_orders(algo, tasks: list[Any], phi, orders: np.ndarray, keep, report) -
     history = History(algo, state, keep)
     try:
         best, sigma = solve(algo, every, start)
-        play = _orders_in_turn if isinstance(algo, Ensemble) else _orders_at_once
-        for rounds, after in play(algo, state, every, best, sigma, orders):
+        several = isinstance(algo, Ensemble)  # whose phi is a mean of where its members begin
+        play, begun = (_orders_in_turn, begun) if several else (_orders_at_once, state)
+        for rounds, after in play(algo, begun, every, best, sigma, orders):
             refuse_nan(rounds, after)
             history.append(rounds, after)
             report(rounds.regret.shape[-1])
@@ -295,9 +296,9 @@ def _orders_at_once(algo, state, every, best, sigma, orders) -> Iterator[Any]:
         yield rounds, state
 
 
-def _orders_in_turn(algo, state, every, best, sigma, orders) -> Iterator[Any]:
-    """Every order by itself, one position after another."""
-    starts = [algo.init(phi) for phi in state.phi]
+def _orders_in_turn(algo, begun, every, best, sigma, orders) -> Iterator[Any]:
+    """Every order by itself from its phi in ``begun``, one position after another."""
+    starts = [algo.init(phi) for phi in begun]
     runs = [
         play_solved(algo, start, every.take(order), take(best, order), taken(sigma, order))
         for start, order in zip(starts, orders, strict=True)
