@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks" / "soak"))
 from parts import PARTS  # noqa: E402
 
-SHARE = {"solver": 8, "files": 60, "kills": 2, "disk": 8, "threads": 5}
+SHARE = {"adversary": 250, "solver": 8, "files": 60, "kills": 2, "disk": 8, "threads": 5}
 
 
 def first_seed() -> int:
