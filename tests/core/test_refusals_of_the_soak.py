@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fmrl
+from fmrl.core.solve.interior import _system
 
 SIDE = fmrl.Conditional([0])
 
@@ -112,3 +113,11 @@ def test_orders_of_a_hedge_begin_where_its_members_do():
     orders = fmrl.run(hedge, tasks, phi, orders=[[0, 1], [1, 0]])
     for row, played in zip(orders.regret, (tasks, tasks[::-1]), strict=True):
         np.testing.assert_allclose(row, fmrl.run(hedge, played, phi).regret, atol=1e-12)
+
+
+def test_a_newton_system_that_is_singular_to_the_last_bit_is_solved():
+    """Rows repeat, and rounding of their products eats the trace that keeps a matrix regular."""
+    across = 1.0 + 1e-15
+    block, right = np.array([[[[1.0, across], [across, 1.0]]]]), np.array([[1.0, 1.0]])
+    (found,) = _system(block, np.zeros((1, 2)))(right)
+    np.testing.assert_allclose(found, 0.5, rtol=1e-6)

@@ -287,7 +287,11 @@ def _system(blocks: Array, diagonal: Array) -> Solve:
 
     def solve(*columns: Array) -> list[Array]:
         right = xp.stack([xp.reshape(c, shape) * scale for c in columns], axis=-1)
-        solved = xp.linalg.solve(matrix, right) * scale[..., None]
+        try:
+            solved = xp.linalg.solve(matrix, right)
+        except (ValueError, RuntimeError):  # singular to the last bit: NumPy's error, and torch's
+            solved = xp.linalg.solve(matrix + 1e-14 * eye, right)
+        solved = solved * scale[..., None]
         return [xp.reshape(solved[..., j], columns[0].shape) for j in range(len(columns))]
 
     return solve
