@@ -291,7 +291,7 @@ def growth_factor(
 ) -> tuple[float, tuple[Assumption, Assumption]]:
     """2 + √b + √c of `adaptive`, and the conditions under which it holds."""
     V, total = np.cumsum(sigma * divergence), np.cumsum(sigma)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         ratios = [np.nan_to_num(a[1:] / a[:-1], nan=1.0) for a in (V, total)]
     b, c = (float(np.max(ratio, initial=1.0)) for ratio in ratios)
     name, detail = "growth of the measured deviation", f"b = {b:.3g}, c = {c:.3g}"

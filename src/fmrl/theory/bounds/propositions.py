@@ -320,5 +320,5 @@ def measured(
     vector(sigma, "sigma")
     star = tuple(np.maximum(0.0, far - near).tolist())
     name, prime = "distance from update vectors to optima", max(0.0, spread - reference_spread)
-    given = (Assumption(name, "checked", "measured in the run"),)
+    given = (Assumption(name, detail="as measured"),)
     return Parameters(1.0, 1.0, star, prime, distance, beta, given, "Setting B.1, measured")

@@ -151,8 +151,8 @@ def _geometry(points: Spread) -> list[Assumption]:
     detail = "a point gives no mass to what another needs; use Simplex(floor=…)"
     if points.bounded:
         detail = f"G' = {points.lipschitz:.4g}" + (", nice" if points.nice else ", not nice")
-    hulls = (HULL_OF_OPTIMA.name, HULL_OF_UPDATES.name)
-    return [decide(name, points.bounded, detail) for name in hulls]
+    optima = decide(HULL_OF_OPTIMA.name, points.bounded, detail)
+    return [optima, decide(HULL_OF_UPDATES.name, points.bounded, detail)]
 
 
 def _first(facts: Facts) -> tuple[float, Assumption]:
@@ -242,7 +242,8 @@ def _approx(facts: Facts, optima: Spread, updates: Spread, growth: float | None)
     columns = facts.divergence, facts.deviation, sigma
     parameters = library.measured(*columns, *spreads, far, beta=optima.beta)
     known = {"task_diameter": optima.diameter, "deviation": optima.deviation}
-    bounds = [_general(facts, updates, "measured", parameters, **known)]
+    near = Assumption("distance from update vectors to optima", CHECKED, "measured in the run")
+    bounds = [_general(facts, updates, "measured", parameters, **known).given(near)]
     D, within, why = domain.diameter(optima.mean.size), facts.algo.within, ""
     if type(facts.algo.update) is FLIBatch:
         more, refused = _independent_rows(facts, optima, updates, growth)
@@ -289,8 +290,8 @@ def _independent_rows(facts: Facts, optima: Spread, updates: Spread, growth: flo
         parameters = library.fal_stochastic(alpha, G, facts.rounds, failure, **given)
     known = {"task_diameter": star, "deviation": min(star, optima.deviation + far)}
     bound = _general(facts, updates, "i.i.d. rows", parameters, **known, scale=scale)
-    rows, ends = "rounds i.i.d. in each task, losses in [0, 1]", (low.min(), high.max())
-    rows = Assumption(rows, ASSUMED, f"or in [{ends[0]:.4g}, {ends[1]:.4g}], as those at hand")
+    detail = f"or in [{low.min():.4g}, {high.max():.4g}], as those at hand"
+    rows = Assumption("rounds i.i.d. in each task, losses in [0, 1]", ASSUMED, detail)
     form = [Assumption("losses of one linear form, in l2", CHECKED)] if linear else []
     note = f"{FIXED[:-1]} for the minimisers of the tasks' risks, in all but 1 run of {UNLUCKY}."
     return [replace(bound, note=note).given(rows, *form)], []
@@ -349,7 +350,9 @@ def _discounted(facts: Facts, optima: Spread) -> Found:
     given = {"width": optima.width, "first": first, "sigma": sigma}
     found = {n: library.dynamic(theta, path, rule.alpha, **given) for n, path in paths.items()}
     size = min(found, key=lambda n: found[n].total)
-    best, hull = found[size], Assumption(WITHIN.name, CHECKED, "the path lies in their hull")
+    best, later = found[size], np.flatnonzero(sigma > 0)[1:]  # the first is not moved to the hull
+    near = bool(np.all(facts.divergence[later] <= optima.width**2 / 2 * (1 + 1e-6)))
+    hull = decide(WITHIN.name, near, "the path and phi lie in the hull of the optima")
     if size:
         best = replace(best, note=f"{best.note[:-1]}: the optima averaged over {size} tasks.")
     return [_guessed(facts, best.given(hull))], []
