@@ -11,6 +11,7 @@ import pytest
 
 import fmrl
 from fmrl.theory.certificate import Certificate, certify
+from fmrl.theory.transfer import span
 
 
 def benign(tasks=300, rounds=32, dim=10, seed=0):
@@ -429,6 +430,33 @@ def test_independent_rows(update):
         assert bound.terms["guess"] >= gamma * 2 * true.diameter * sigma.mean()
 
 
+def test_how_far_the_minimisers_of_risks_may_be():
+    """P = 2·D* + E, with D* that of the optima and 2·√(u/α) beyond."""
+    tasks, _, ball, alpha = independent(0, m=64)
+    history = fmrl.run(fmrl.FMRL(ball, similarity=fmrl.Doubling(0.5, 1.2)), tasks)
+    certificate = certify(history, tasks, growth=alpha)
+    (bound,) = (b for b in certificate.bounds if b.name == "general theorem, i.i.d. rows")
+    games = [task.open() for task in tasks]
+    scale = max(span(game, ball)[1] for game in games)
+    given = {"dim": "linear", "radius": ball.diameter(2)}
+    G = np.array([np.max(0.7 + np.abs(game.target[:, 0])) for game in games]) / scale
+    u = fmrl.bounds.excess(G, 64, 0.01 / 16, **given, alpha=alpha / scale)
+    star = certificate.similarity["D*"] + 2 * math.sqrt(u.max() * scale / alpha)
+    p = fmrl.bounds.fal_stochastic(alpha / scale, G, 64, 0.01, **given)
+    reach = 2 * star + 2 * math.sqrt(2 * p.delta_max)
+    sigma = float(np.mean(history.lipschitz * np.sqrt(history.rounds)))
+    assert bound.terms["guess"] == pytest.approx((1.2 * reach + 0.5) * sigma, rel=1e-9)
+
+
+def test_what_the_solver_left_undone_is_a_term():
+    tasks = labelled(fmrl.Logistic(), tasks=5)
+    history = fmrl.run(fmrl.presets.paper(), tasks)
+    gap = float(history.gap.mean())
+    assert gap > 0
+    for bound in certify(history).bounds:
+        assert bound.terms["solver gap"] == pytest.approx(gap)
+
+
 def test_independent_rows_only_where_they_apply():
     tasks, _, ball, alpha = independent(0)
     algo = fmrl.FMRL(ball, update=fmrl.FLIBatch(), similarity=fmrl.Doubling(10.0, 1.2))
@@ -437,11 +465,13 @@ def test_independent_rows_only_where_they_apply():
     assert name in names(certify(history, tasks, growth=alpha))
     experts = [fmrl.Task(t.X, loss=fmrl.Linear()) for t in tasks]
     corners = fmrl.run(replace(algo, domain=fmrl.Simplex(0.1)), experts)
+    own = [fmrl.Task(t.X, t.open().target[:, 0], loss=Unknown()) for t in tasks]
     wide = replace(algo, domain=fmrl.Euclidean(), lipschitz=1.0,
                    similarity=fmrl.Doubling(10.0, 1.2, first=10.0))  # fmt: skip
     for certificate, why in (
         (certify(history, tasks), "give growth=α"),
         (certify(history, growth=alpha), "give tasks="),
+        (certify(fmrl.run(algo, own), own, growth=alpha), "of this library's losses"),
         (certify(corners, experts, growth=alpha), "bounded set with R = ½‖·‖²"),
         (certify(fmrl.run(wide, tasks), tasks, growth=alpha), "bounded set with R = ½‖·‖²"),
         (certify(fmrl.run(replace(algo, similarity=fmrl.Doubling(0.1, 1.2)), tasks), tasks,

@@ -431,6 +431,14 @@ def test_sums_that_rounding_made_singular(size):
         assert certificate.interval[1] <= summed <= learned * (1 + 1e-12)
 
 
+def test_what_rounding_took_from_a_sum_is_given_back():
+    """1e12·(1, 1)ᵀ(1, 1) + 1e-6·I is not what float64 holds: the least eigenvalue is gone, and with
+    it 2·√1e-6 of the best metric."""
+    given = {"epsilon": 1.0, "zeta": 1e-3, "tasks": 1}
+    bound = bounds.learned_metric(np.eye(2), np.full((2, 2), 1e12) + 1e-6 * np.eye(2), 0.0, **given)
+    assert bound.terms["best metric"] >= 2 * (math.sqrt(2e12) + 1e-3) - 4e-3
+
+
 @pytest.mark.parametrize("ridge", [1e-300, 1e-12, 1.0])
 def test_side_information_that_rounding_made_singular(ridge):
     """Equal side information of every task, and a ridge that is lost beside it."""

@@ -9,7 +9,7 @@ import pytest
 from test_certificate import names, regression
 
 import fmrl
-from fmrl import certify
+from fmrl import FMRL, certify
 from fmrl.core.losses import Weighted
 from fmrl.core.samples import identify
 from fmrl.core.values import foreign
@@ -85,7 +85,7 @@ def pushed(m=16):
 
 def test_a_weak_divergence_of_ones_own_is_caught():
     """TAR 31 where 0.44 was printed as a guarantee."""
-    algo = fmrl.FMRL(Weak(1.0), meta=fmrl.Fixed(), similarity=fmrl.Known(0.02))
+    algo = FMRL(Weak(1.0), meta=fmrl.Fixed(), similarity=fmrl.Known(0.02))
     certificate = certify(fmrl.run(algo, [pushed()] * 3, np.array([1.0, 0.0])))
     assert certificate.interval[1] > 30 and not certificate.applicable
     assert "B_R of Weak is less than ½‖·‖²" in certificate.reason
@@ -97,7 +97,7 @@ def test_a_weak_divergence_of_ones_own_is_caught():
 
 def test_a_domain_of_ones_own_is_taken_on_trust():
     tasks = regression()
-    own, known = (certify(fmrl.run(fmrl.FMRL(d), tasks)) for d in (Plain(1.0), fmrl.Ball(1.0)))
+    own, known = (certify(fmrl.run(FMRL(d), tasks)) for d in (Plain(1.0), fmrl.Ball(1.0)))
     assert [b.total for b in own.bounds] == [b.total for b in known.bounds]
     trusted = {a.name for a in own.assumptions if a.status == "assumed"}
     convex = "the set is convex and R is 1-strongly convex"
@@ -107,9 +107,18 @@ def test_a_domain_of_ones_own_is_taken_on_trust():
     assert not {a.name for a in known.assumptions} & {convex, "B_R is that of Ball"}
 
 
+def test_several_compositions_on_a_domain_of_ones_own():
+    """A mean of actions lies in a convex set, and that the set is convex is taken on trust."""
+    members = [FMRL(Plain(1.0)), FMRL(Plain(1.0), similarity=fmrl.KnownStep(0.0))]
+    found = certify(fmrl.run(fmrl.Hedge(members), regression()))
+    name = "the set is convex and R is 1-strongly convex"
+    assert found.applicable and status(found, name) == ["assumed"]
+    assert found.violations is None
+
+
 def test_a_divergence_that_is_not_its_parents_has_no_theorem_of_its_spread():
     """R is strongly convex, so a task's own bound holds; D* is that of another R."""
-    algo = fmrl.FMRL(Strong(1.0), similarity=fmrl.Doubling(0.1, 1.1))
+    algo = FMRL(Strong(1.0), similarity=fmrl.Doubling(0.1, 1.1))
     certificate = certify(fmrl.run(algo, regression()))
     assert set(names(certificate)) == {"per-task sum", "per-task sum, sharp"}
     assert any("B_R is that of Ball: not that of Strong" in why for _, why in certificate.refused)
@@ -119,7 +128,7 @@ def test_a_divergence_that_is_not_its_parents_has_no_theorem_of_its_spread():
 def test_a_set_of_ones_own_that_is_not_convex_is_caught():
     rows = np.array([[1.0, 0.0], [-1.0, 0.0]] * 4)
     tasks = [fmrl.Task(row[None], loss=fmrl.Linear()) for row in rows]
-    certificate = certify(fmrl.run(fmrl.FMRL(Ring(1.0)), tasks, np.array([0.2, 0.0])))
+    certificate = certify(fmrl.run(FMRL(Ring(1.0)), tasks, np.array([0.2, 0.0])))
     assert not certificate.applicable
     assert "Ring lacks a point between two of its own" in certificate.reason
 
@@ -130,7 +139,7 @@ def test_tasks_that_were_never_played_are_refused(keep, lipschitz):
     """A G that is too small was called checked, on tasks that are a thousandth of those played."""
     tasks = regression()
     small = [fmrl.Task(t.X / 1e3, t.open().target[:, 0] / 1e3, loss=t.loss) for t in tasks]
-    history = fmrl.run(fmrl.FMRL(lipschitz=lipschitz), tasks, keep=keep)
+    history = fmrl.run(FMRL(lipschitz=lipschitz), tasks, keep=keep)
     assert is_guarantee(certify(history, tasks))
     for other in (small, tasks[::-1], [*tasks[:-1], tasks[0]]):
         with pytest.raises(fmrl.FMRLError, match=r"task \d+: is not the task that was played"):
@@ -140,7 +149,7 @@ def test_tasks_that_were_never_played_are_refused(keep, lipschitz):
 @pytest.mark.parametrize("keep", ["all", "vectors", "scalars"])
 def test_several_orders_are_compared_too(keep):
     tasks, orders = regression(), np.array([np.arange(12), np.arange(12)[::-1]])
-    history = fmrl.run(fmrl.FMRL(lipschitz=1e-3), tasks, orders=orders, keep=keep)
+    history = fmrl.run(FMRL(lipschitz=1e-3), tasks, orders=orders, keep=keep)
     assert status(certify(history, tasks, order=0), "Lipschitz losses") == ["false"]
     assert certify(history, tasks[::-1], order=1).interval == certify(history, order=1).interval
     for given, order in ((tasks[::-1], 0), (tasks, 1)):
@@ -168,7 +177,7 @@ class Unknown(fmrl.Squared):
 def test_the_smallest_change_of_a_task_is_seen(dtype):
     task = regression(1)[0]
     task = fmrl.Task(task.X.astype(dtype), task.open().target[:, 0], loss=task.loss)
-    history = fmrl.run(fmrl.FMRL(), [task] * 3, keep="scalars")
+    history = fmrl.run(FMRL(), [task] * 3, keep="scalars")
     certify(history, [task] * 3)
     for number, other in enumerate(variants(task)):
         if dtype == "float64" or number:  # 1e-9 is lost in float32
@@ -176,11 +185,21 @@ def test_the_smallest_change_of_a_task_is_seen(dtype):
                 certify(history, [task, other, task])
 
 
+def test_the_kind_of_loss_is_seen():
+    """Losses whose rows and targets are written alike."""
+    X, y = np.eye(2), [0, 1]
+    for pair in ((fmrl.Logistic(), fmrl.Squared()), (fmrl.OneVsAll(2), fmrl.Softmax(2))):
+        for played, given in (pair, pair[::-1]):
+            history = fmrl.run(FMRL(), [fmrl.Task(X, y, loss=played)])
+            with pytest.raises(fmrl.FMRLError, match="task 0: is not the task that was played"):
+                certify(history, [fmrl.Task(X, y, loss=given)])
+
+
 def test_faint_rows_are_seen_beside_their_labels():
     """One number for both would lose rows of 1e-150 in labels of 1."""
     faint = [fmrl.Task([[s, 2 * s]], [1], loss=fmrl.Hinge()) for s in (1e-150, 1e-151)]
     for one, other in (faint, faint[::-1]):
-        history = fmrl.run(fmrl.FMRL(), [one, one])
+        history = fmrl.run(FMRL(), [one, one])
         certify(history, [one, one])
         with pytest.raises(fmrl.FMRLError, match="task 1: is not the task that was played"):
             certify(history, [one, other])
@@ -192,10 +211,10 @@ def test_the_checksum_is_the_same_in_every_stack():
     for m in (1, 2, 3, 5, 17):
         tasks.append(fmrl.Task(rng.normal(size=(m, 3)), rng.integers(0, 2, m), loss=fmrl.Hinge()))
     rows, targets = np.array([t.open().checksums() for t in tasks]).T
-    online = fmrl.FMRL(update=fmrl.FLIOnline())
-    both = fmrl.Hedge([online, fmrl.FMRL()])
+    online = FMRL(update=fmrl.FLIOnline())
+    both = fmrl.Hedge([online, FMRL()])
     for history in (
-        *(fmrl.run(algo, tasks) for algo in (fmrl.FMRL(), online, both)),
+        *(fmrl.run(algo, tasks) for algo in (FMRL(), online, both)),
         fmrl.run(online, tasks, meta_batch=5),
     ):
         np.testing.assert_allclose(history.row_checksum, rows, rtol=1e-12)
@@ -207,7 +226,7 @@ def test_the_checksum_is_the_same_in_every_stack():
 
 def test_a_saved_run_knows_its_tasks(tmp_path):
     tasks = regression()
-    fmrl.save_history(fmrl.run(fmrl.FMRL(), tasks, keep="scalars"), tmp_path / "run.npz")
+    fmrl.save_history(fmrl.run(FMRL(), tasks, keep="scalars"), tmp_path / "run.npz")
     loaded = fmrl.load_history(tmp_path / "run.npz")
     assert status(certify(loaded, tasks), *STATUS) == ["checked"] * 2
     with pytest.raises(fmrl.FMRLError, match="is not the task that was played"):
@@ -217,7 +236,7 @@ def test_a_saved_run_knows_its_tasks(tmp_path):
 def test_a_weighted_loss_of_ones_own_is_looked_into():
     """TAR 2,800 where 1,581 was printed under "convex losses: checked"."""
     task = fmrl.Task(np.full((4000, 1), 10.0), np.ones(4000), loss=Weighted(Cap()))
-    algo = fmrl.FMRL(similarity=fmrl.Known(1.0))
+    algo = FMRL(similarity=fmrl.Known(1.0))
     history = fmrl.run(algo, [task, task], np.array([-1.0]))
     for given in (None, [task, task]):
         certificate = certify(history, given)
@@ -261,7 +280,7 @@ class Ramp:
 def test_a_reactive_task_that_has_a_known_loss_is_not_known():
     """TAR 20,000 where 354 was printed under "convex losses: checked"."""
     ramp = Ramp(20_000)
-    history = fmrl.run(fmrl.FMRL(similarity=fmrl.Known(1.0)), [ramp, ramp], np.array([0.0]))
+    history = fmrl.run(FMRL(similarity=fmrl.Known(1.0)), [ramp, ramp], np.array([0.0]))
     for given in (None, [ramp, ramp]):
         certificate = certify(history, given)
         assert not is_guarantee(certificate)
@@ -273,7 +292,7 @@ def test_a_reactive_task_that_has_a_known_loss_is_not_known():
 def test_rows_cannot_stand_for_a_reactive_task_nor_it_for_them():
     adversary = LowerBound(0.5, 1.0, 4, tasks=2)
     rows = [fmrl.Task(np.eye(3)[[0, 1, 2, 0]], loss=fmrl.Linear())] * 2
-    algo = fmrl.FMRL()
+    algo = FMRL()
     for played, given in ((adversary, rows), (rows, adversary)):
         history = fmrl.run(algo, played, np.zeros(3))
         with pytest.raises(fmrl.FMRLError, match="is not the task that was played"):
@@ -302,17 +321,15 @@ class Half(fmrl.Doubling):
 )
 def test_rules_of_ones_own_are_named(change, kind, found):
     name = "phi and the step are known before each task, and phi is in the domain"
-    certificate = certify(fmrl.run(replace(fmrl.FMRL(), **change), regression()))
+    certificate = certify(fmrl.run(replace(FMRL(), **change), regression()))
     (line,) = (a for a in certificate.assumptions if a.name == name)
     assert line.status == found and (kind in line.detail or found == "false")
     assert certificate.applicable == (found != "false")
 
 
 def test_what_is_foreign_is_found_inside():
-    inner = fmrl.FMRL(Plain(1.0), meta=Leaves())
+    inner = FMRL(Plain(1.0), meta=Leaves())
     assert foreign(fmrl.Hedge([inner, inner])) == ["Plain", "Leaves"] * 2
     assert foreign(Weighted(Cap())) == ["Cap"] and foreign(fmrl.OneVsAll(["a", "b"])) == []
-    assert (
-        foreign(fmrl.FMRL(fmrl.Simplex(), meta=fmrl.Mixture([fmrl.Window(2), fmrl.Fixed()]))) == []
-    )
+    assert foreign(FMRL(fmrl.Simplex(), meta=fmrl.Mixture([fmrl.Window(2), fmrl.Fixed()]))) == []
     assert float(identify(object(), np.zeros(()))["convex"]) == 0

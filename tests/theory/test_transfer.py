@@ -252,6 +252,9 @@ def test_a_loss_of_ones_own_is_assumed_to_be_convex():
     found = risk(fmrl.run(fmrl.presets.paper(), tasks), [(tasks[0], tasks[1])] * 2)
     status = {a.name: a.status for a in found.assumptions}
     assert status["convex losses"] == "assumed"
+    known = [fmrl.Task([[1.0]], [y], loss=fmrl.Squared()) for y in (0.1, 0.2, 0.3)]
+    found = risk(fmrl.run(fmrl.presets.paper(), known), [(tasks[0], tasks[1])] * 2)
+    assert {a.name: a.status for a in found.assumptions}["convex losses"] == "assumed"
     # Rows that nobody has seen may lie anywhere.
     assert status["losses lie in a bounded range"] == "assumed"
 

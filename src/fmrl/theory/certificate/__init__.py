@@ -15,7 +15,7 @@ from fmrl.core.history import History
 from fmrl.errors import FMRLError
 from fmrl.files import from_json
 from fmrl.records import plain
-from fmrl.theory.bounds import ASSUMED, FALSE, Assumption, Bound, hedge
+from fmrl.theory.bounds import ASSUMED, Assumption, Bound, hedge
 from fmrl.theory.bounds.bound import positive
 from fmrl.theory.certificate import render
 from fmrl.theory.certificate.facts import Facts, read
@@ -284,13 +284,10 @@ def _of_ensemble(history: History, facts: Facts) -> Certificate:
 
 
 def _all_assumptions(facts: Facts, bounds: list[Bound], growth: Any) -> tuple[Assumption, ...]:
-    """Every assumption of the run and of its bounds, once; false beats assumed beats checked."""
-    rank = {FALSE: 0, ASSUMED: 1}
-    found: dict[str, Assumption] = {}
-    for a in (a for bound in sorted(bounds, key=lambda b: b.total) for a in bound.assumptions):
-        if a.name not in found or rank.get(a.status, 2) < rank.get(found[a.name].status, 2):
-            found[a.name] = a
-    found = facts.assumptions | {k: a for k, a in found.items() if k not in facts.assumptions}
+    """Every assumption of the run and of its bounds, once."""
+    bounds = sorted(bounds, key=lambda b: b.total)
+    found = {a.name: a for bound in bounds for a in bound.assumptions}
+    found = facts.assumptions | found | facts.assumptions  # those of the run stand first
     if not facts.algo.update.exact and growth is None:
         name, detail = "α-quadratic growth", "not supplied, and not used"
         found.setdefault(name, Assumption(name, ASSUMED, detail))
