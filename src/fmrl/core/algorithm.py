@@ -236,15 +236,15 @@ class FMRL(Value):
 
     def starting(self, state: State, game: Game) -> State:
         """The state with phi where this task starts, for a meta-update that looks at the task."""
-        rows, rule = isinstance(game, Samples), None
+        rule: Any = None
         if getattr(type(self.meta), "look", MetaUpdate.look) is not MetaUpdate.look:
             rule = self.meta
         elif self._observes == "posterior":
             rule = self.similarity
-        if rule is not None and not rows:
+        if rule is not None and not isinstance(game, Samples):
             what = f"{rule!r} looks at the rows of a task, and {game!r} has no rows"
             raise FMRLError(what, fix="give Task(X, y, loss=…)", task=state.tasks)
-        side = looked(self, game.X[..., 0, :]) if rows else None
+        side = looked(self, game.X[..., 0, :]) if isinstance(game, Samples) else None
         if side is None:
             return state
         return state._replace(phi=self.meta.begin(self.domain, state.phi, state.meta, side))
