@@ -56,7 +56,9 @@ class Game(Protocol):
         ...
 
     def hindsight(self, domain: Domain) -> Solution:
-        """The best fixed action for all rounds; of several, the one of least norm."""
+        """The best fixed action for all rounds; of several, the one of least norm, on the simplex
+        the one of least divergence from its middle.
+        """
         ...
 
     def leaders(self, domain: Domain, phi: Array, eta: Array | Metric) -> Callable[[int], Array]:

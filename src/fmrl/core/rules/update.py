@@ -27,7 +27,9 @@ class UpdateRule(Value):
 
 @dataclass(frozen=True)
 class FAL(UpdateRule):
-    """Follow the average leader: θ_t is the (least-norm) optimum in hindsight."""
+    """Follow the average leader: θ_t is the optimum in hindsight; of several the one of least norm,
+    on the simplex the one of least divergence from its middle.
+    """
 
     exact: ClassVar[bool] = True
 

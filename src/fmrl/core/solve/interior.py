@@ -1,5 +1,6 @@
 """A primal–dual interior-point method: the robust solver, for any convex loss (corners included) on
-any domain; and with it, of many minimisers, the one of least norm (`shortest`).
+any domain; and with it, of many minimisers, the one of least divergence from the middle of the
+simplex, elsewhere of least norm (`shortest`).
 
 The domain is h(θ) ≥ 0 (and ⟨1, θ⟩ = 1 on the simplex). With multipliers w, Newton's method follows
 the central path
