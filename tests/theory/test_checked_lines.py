@@ -292,7 +292,9 @@ def test_every_line_that_can_say_checked_has_a_case():
 
 
 @pytest.mark.parametrize(
-    "name, good, bad", [*((name, *pair) for name, pair in CASES.items()), *MORE], ids=str
+    "name, good, bad",
+    [*((name, *pair) for name, pair in CASES.items()), *MORE],
+    ids=[*CASES, *(f"{name}, more {i}" for i, (name, *_) in enumerate(MORE))],
 )
 def test_a_checked_line_turns(name, good, bad):
     """Checked here, and false, assumed or withheld there."""
