@@ -79,12 +79,16 @@ def test_what_becomes_no_number_is_refused_at_once(rules, update):
             members.step(members.init(np.zeros(2)), task)
 
 
-def test_a_ball_beyond_its_dtype_is_refused():
-    """A radius of 1e140 is infinite in float32, and so were the actions."""
-    task = fmrl.Task(np.ones((2, 2), np.float32), loss=fmrl.Linear())
-    algo = fmrl.FMRL(fmrl.Ball(1e140), fmrl.OGD(), similarity=fmrl.Known(1.0))
-    with np.errstate(all="ignore"), pytest.raises(fmrl.FMRLError, match="no number any more"):
-        fmrl.run(algo, [task])
+@pytest.mark.parametrize(
+    "domain", [fmrl.Ball(1e140), fmrl.Ball(1e-30), fmrl.Box(0.0, 1e-30)], ids=repr
+)
+def test_a_domain_beyond_its_dtype_is_refused(domain):
+    """A radius of 1e140 is infinite in float32, and divergences below 1e-38 are 0."""
+    rows = np.ones((2, 2), np.float32)
+    algo = fmrl.FMRL(domain, fmrl.OGD(), similarity=fmrl.Known(1.0))
+    with pytest.raises(fmrl.FMRLError, match="cannot be squared in float32"):
+        fmrl.run(algo, [fmrl.Task(rows, loss=fmrl.Linear())])
+    fmrl.run(algo, [fmrl.Task(rows.astype(float), loss=fmrl.Linear())])
 
 
 def test_centres_refuse_a_rule_that_looks_at_tasks():

@@ -173,6 +173,10 @@ class FMRL(Value):
         if not bool(xp.all(self.domain.contains(phi))):
             fix = "project it: domain.project(phi)"
             raise FMRLError(f"phi lies outside {self.domain!r}", fix=fix)
+        wide = self.domain.diameter(phi.shape[-1])
+        if math.isfinite(wide) and not faintest(phi) <= wide**2 <= float(xp.finfo(phi.dtype).max):
+            what = f"distances in {self.domain!r} cannot be squared in {phi.dtype}"
+            raise FMRLError(what, fix="use float64, or scale the data")
         phi, meta = self.meta.init(self.domain, phi)
         if not bool(xp.all(self.domain.contains(phi))):
             raise FMRLError(f"the initialisation of {self.meta!r} lies outside {self.domain!r}")
