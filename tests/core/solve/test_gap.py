@@ -202,6 +202,6 @@ def test_a_solution_says_how_it_ended():
     tasks = [fmrl.Task(rng.normal(size=(4, 2)), [0, 1, 1, 0], loss=fmrl.Hinge()) for _ in range(2)]
     found = minimise(fmrl.stack(tasks), fmrl.Box(-1.0, 1.0))
     assert found.ended.shape == found.value.shape and len(found.why) == 2
-    assert all(why.split(": ")[0] in ("interior", "least norm") for why in found.why)
+    assert all(why.split(": ")[0] in ("interior", "least divergence") for why in found.why)
     one = Solution(*(a[1] for a in found))
     assert one.why == found.why[1] and Solution(*found[:3]).why == "given"

@@ -20,7 +20,7 @@ def test_what_no_sample_sees_goes_to_zero_as_far_as_the_box_allows():
     plain, found = solved([[1.0, 0.0, 0.0]], [0.5], fmrl.Squared(), domain)
     np.testing.assert_allclose(found.theta[0], [0.5, 0.0, 0.25], atol=1e-6)
     assert np.linalg.norm(found.theta) < np.linalg.norm(plain.theta)
-    assert found.method[0] == Method.LEAST_NORM and found.gap[0] <= 1e-13
+    assert found.method[0] == Method.LEAST_DIVERGENCE and found.gap[0] <= 1e-13
 
 
 @pytest.mark.parametrize("loss", [fmrl.Logistic(), fmrl.Hinge()], ids=repr)
@@ -57,3 +57,17 @@ def test_the_hinge_without_bounds_finds_the_widest_margin():
     found = fmrl.minimise(task.open(), fmrl.Euclidean())
     np.testing.assert_allclose(found.theta, [0.12, 0.16], atol=1e-6)
     assert found.gap <= 1e-12
+
+
+def test_least_divergence_on_the_simplex_is_not_least_norm():
+    """⟨(1, ½, 0), θ⟩ = 0.7: on that segment the norm is least at (0.508, 0.383, 0.108), KL to
+    uniform elsewhere.
+    """
+    x = np.array([1.0, 0.5, 0.0])
+    found = fmrl.minimise(fmrl.Task([x], [0.7], loss=fmrl.Squared()), fmrl.Simplex()).theta
+    s = np.linspace(0.4, 0.7, 300_001)
+    line = np.stack([s, 1.4 - 2 * s, s - 0.4], axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        divergence = np.nansum(line * np.log(line), axis=1)
+    np.testing.assert_allclose(found, line[np.argmin(divergence)], atol=1e-5)
+    assert np.linalg.norm(found - line[np.argmin(np.sum(line**2, axis=1))]) > 0.02

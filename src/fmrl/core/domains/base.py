@@ -59,7 +59,9 @@ class Domain(Value, ABC):
 
     @abstractmethod
     def lowest(self, z: Array) -> Array:
-        """argmin over Θ of ⟨z, ·⟩; of several, the one of least norm."""
+        """argmin over Θ of ⟨z, ·⟩; of several, the one of least norm, which on the simplex is also
+        that of least divergence from the uniform distribution.
+        """
 
     @abstractmethod
     def middle(self, like: Array) -> Array:
@@ -95,16 +97,12 @@ class Domain(Value, ABC):
         """
         return namespace(theta).zeros_like(theta)
 
-    def regularised(self) -> Domain:
-        """This domain without the constraints that B_R enforces by itself."""
-        return self
-
     def face(self, phi: Array) -> Domain:
         """The part of this domain from which B_R(·‖phi) is finite."""
         return self
 
     def retract(self, theta: Array, step: Array) -> Array:
-        """Move from theta along step; a straight line unless the geometry knows better."""
+        """Where a step from theta leads."""
         return theta + step
 
     def tangent(self, theta: Array, gradient: Array) -> Array:

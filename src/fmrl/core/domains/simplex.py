@@ -131,9 +131,6 @@ class Simplex(Domain):
         above = xp.all(theta >= self.floor - slack / theta.shape[-1], axis=-1)
         return above & (xp.abs(xp.sum(theta, axis=-1) - 1) <= slack)
 
-    def regularised(self):
-        return _Open() if self.floor == 0 else self
-
     def face(self, phi):
         """The experts to which phi gives mass; no other can ever get any."""
         return self if bool(namespace(phi).all(phi > 0)) else _Face(self.floor, phi > 0)
@@ -159,64 +156,22 @@ class Simplex(Domain):
 
 @dataclass(frozen=True)
 class _Face(Simplex):
-    """A face of the simplex for each problem of a stack: the mass of other experts stays 0, and a
-    constant in place of their constraint keeps the shapes.
+    """The face of those experts to which phi gives mass, for each problem of a stack. The others
+    stay at 0, where the curvature of R holds them, and a constant stands for their constraint.
     """
 
     alive: Array = True  # [B, d]
 
-    def _masked(self, a, other=0.0):
-        return namespace(a).where(self.alive, a, full((), other, a))
-
     def middle(self, like):
-        return self.project(self._masked(namespace(like).ones_like(like)))
+        xp = namespace(like)
+        return self.project(xp.astype(self.alive, like.dtype) + xp.zeros_like(like))
 
     def slack(self, theta):
-        return self._masked(theta, 1.0)
-
-    def pull(self, theta, weight):
-        return self._masked(weight)
-
-    def push(self, step):
-        return self._masked(step)
-
-    def stiffness(self, theta, multiplier, ratio):
-        return self._masked(ratio)
+        return namespace(theta).where(self.alive, theta, full((), 1.0, theta))
 
     def retract(self, theta, step):
-        return self._masked(theta + step)
-
-    def tangent(self, theta, gradient):
-        mean = namespace(theta).sum(self.middle(theta) * gradient, axis=-1, keepdims=True)
-        return self._masked(gradient - mean)
-
-    def border(self, theta):
-        return "equality", self._masked(namespace(theta).ones_like(theta))
-
-
-@dataclass(frozen=True)
-class _Open(Simplex):
-    """The simplex where phi has no mass somewhere: B_R keeps θ ≥ 0 by itself, and steps are
-    multiplicative so that tiny θ do not hold up the rest.
-    """
-
-    slack, pull, push, stiffness = Domain.slack, Domain.pull, Domain.push, Domain.stiffness
-
-    def tangent(self, theta, gradient):
-        # An expert without mass takes no part.
-        xp = namespace(gradient)
-        away = gradient - xp.sum(theta * gradient, axis=-1, keepdims=True)
-        return xp.where(theta > 0, away, xp.zeros_like(gradient))
-
-    def retract(self, theta, step):
-        xp, power = namespace(theta), step / _positive(theta)
-        power = xp.maximum(xp.minimum(power, full((), 50.0, theta)), full((), -600.0, theta))
-        # Down by a factor, so that mass stays positive; up by the straight step, unless there is
-        # too little mass to matter yet.
-        straight = xp.maximum(theta + step, full((), 1e-3 / theta.shape[-1], theta))
-        grown = xp.minimum(theta * xp.exp(power), xp.where(power > 0, straight, theta))
-        # An expert without mass would have no way back; with too little to count it has.
-        return xp.where(theta > 0, _positive(grown / xp.sum(grown, axis=-1, keepdims=True)), theta)
+        moved = theta + step
+        return namespace(theta).where(self.alive, moved, full((), 0.0, theta))
 
 
 def _positive(theta: Array) -> Array:

@@ -27,8 +27,9 @@ class UpdateRule(Value):
 
 @dataclass(frozen=True)
 class FAL(UpdateRule):
-    """Follow the average leader: θ_t is the optimum in hindsight; of several the one of least norm,
-    on the simplex the one of least divergence from its middle.
+    """Follow the average leader: θ_t is the optimum in hindsight. Of several it is the one of least
+    norm, as in the paper; on the simplex, the one of least divergence from the uniform distribution
+    (`minimise`), which is another one in general.
     """
 
     exact: ClassVar[bool] = True

@@ -30,7 +30,7 @@ FAINT = 1e-12  # of the value, above which a gap includes what rounding of Xᵀu
 class Method(IntEnum):
     """What found an answer."""
 
-    CLOSED_FORM, DESCENT, MAJORISE, INTERIOR, LEAST_NORM = range(5)
+    CLOSED_FORM, DESCENT, MAJORISE, INTERIOR, LEAST_DIVERGENCE = range(5)
 
     def everywhere(self, like: Array) -> Array:
         """This method for a whole stack, in the shape of ``like``."""

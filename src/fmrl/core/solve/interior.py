@@ -1,6 +1,5 @@
 """A primal–dual interior-point method: the robust solver, for any convex loss (corners included) on
-any domain; and with it, of many minimisers, the one of least divergence from the middle of the
-simplex, elsewhere of least norm (`shortest`).
+any domain; and with it, of many minimisers, the one of least divergence (`shortest`).
 
 The domain is h(θ) ≥ 0 (and ⟨1, θ⟩ = 1 on the simplex). With multipliers w, Newton's method follows
 the central path
@@ -34,12 +33,9 @@ NEAR = 5.0  # times mu·count: the gap of a point near enough to the path to low
 Solve = Callable[..., list[Array]]
 
 
-def interior(problem: Objective, straight: bool = False) -> Found:
-    """Minimise until the gap keeps the promise, and on until rounding ends the descent.
-
-    ``straight`` keeps the constraints that B_R enforces by itself, for answers far from phi.
-    """
-    path = _Path(problem, straight)
+def interior(problem: Objective) -> Found:
+    """Minimise until the gap keeps the promise, and on until rounding ends the descent."""
+    path = _Path(problem)
     xp, best = path.xp, path.theta
     value = gap = least = full(best.shape[:1], math.inf, best)
     slopes = xp.zeros_like(problem.samples.margins(best))
@@ -72,19 +68,12 @@ def interior(problem: Objective, straight: bool = False) -> Found:
 class _Path:
     """theta [B, d] with its multipliers w [B, k], and mu [B]."""
 
-    def __init__(self, problem: Objective, straight: bool):
+    def __init__(self, problem: Objective):
         samples, smooth = problem.samples, problem.samples.loss.bend < math.inf
         xp = self.xp = namespace(samples.X)
-        self.theta = problem.domain.middle(zeros((samples.X.shape[0], samples.dim), samples.X))
         if problem.phi is not None:
-            away = problem.domain.divergence(self.theta, problem.phi)
-            # Corners and parabolas want straight steps too, unless phi lies on the constraints.
-            straight = straight or not smooth or samples.loss.attained
-            if not straight:
-                problem = problem._replace(domain=problem.domain.regularised())
-            elif not bool(xp.all(xp.isfinite(away))):
-                problem = problem._replace(domain=problem.domain.face(problem.phi))
-                self.theta = problem.domain.middle(self.theta)
+            problem = problem._replace(domain=problem.domain.face(problem.phi))
+        self.theta = problem.domain.middle(zeros((samples.X.shape[0], samples.dim), samples.X))
         slack = problem.domain.slack(self.theta)
         if problem.phi is not None and not slack.shape[-1]:
             self.theta = problem.phi
@@ -299,14 +288,15 @@ def _system(blocks: Array, diagonal: Array) -> Solve:
 
 
 def shortest(problem: Objective, found: Found) -> Found:
-    """Of many minimisers, those of least norm, given any with their values and gaps: Tikhonov's
-    limit, taken where it is still exact.
+    """Of many minimisers, those of least B_R(·‖origin), given any with their values and gaps:
+    Tikhonov's limit, taken where it is still exact. The origin is 0 where R = ½‖·‖², so that they
+    have the least norm; on the simplex it is the uniform distribution, and their norm may not be
+    the least.
 
     With a small weight ρ, the minimiser of F + ρ·B_R(·‖origin) is within O(ρ) of the minimiser of
     F nearest to the origin, and its F is within O(ρ²) of the minimum (equal to it for losses with
     corners on boxes). So ρ = 1e-8 finds it to eight digits while F moves in the sixteenth. What F
-    lost is measured against the lower bound that the plain solution proved. The origin is 0 where
-    R = ½‖·‖², and the uniform distribution on the simplex.
+    lost is measured against the lower bound that the plain solution proved.
     """
     theta, value, gap, slopes, method = found
     xp, domain = namespace(theta), problem.domain
@@ -322,7 +312,7 @@ def shortest(problem: Objective, found: Found) -> Found:
         return found
     eta = size / xp.where(known, WEIGHT * scale, xp.ones_like(size))
     eta = xp.where(known, eta, xp.ones_like(eta))
-    near = interior(problem._replace(phi=origin, eta=eta), straight=True).theta
+    near = interior(problem._replace(phi=origin, eta=eta)).theta
     reached = problem.value(near, problem.samples.margins(near))
     lost = xp.maximum(reached - (value - gap), xp.zeros_like(gap))
     # Where the minimiser is unique the two agree up to the bias of ρ, and the plain solution has
@@ -334,5 +324,5 @@ def shortest(problem: Objective, found: Found) -> Found:
         xp.where(exact, reached, value),
         xp.where(exact, lost, gap),
         slopes,
-        xp.where(exact, Method.LEAST_NORM.everywhere(value), method),
+        xp.where(exact, Method.LEAST_DIVERGENCE.everywhere(value), method),
     )

@@ -78,8 +78,11 @@ class Solution(NamedTuple):
 def minimise(
     samples: Any, domain: Domain, phi: Array | None = None, eta: Array | None = None
 ) -> Solution:
-    """argmin over ``domain`` of F = Σ losses, or of F + B_R(·‖phi)/eta; of several minimisers, the
-    one of least norm, on the simplex the one of least divergence from the uniform distribution.
+    """argmin over ``domain`` of F = Σ losses, or of F + B_R(·‖phi)/eta.
+
+    Of several minimisers it is the one of least B_R from the origin: on a Ball, a Box and
+    Euclidean() the one of least norm; on the simplex not that, but the one of least KL divergence
+    from the uniform distribution, where its regulariser is least.
 
     The gap asked for is the larger of 1e-10 of the value and 1e-13 of the losses at the start. One
     that cannot be reached, or not be proved, is returned as it is, and `Solution.why` says so. On
