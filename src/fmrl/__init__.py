@@ -3,10 +3,7 @@
 The five ingredients of Algorithm 2 are values; `FMRL` composes them; `run` plays tasks and
 returns a `History`."""
 
-import sys
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
 from typing import Any
 
 from fmrl.core import presets
@@ -162,38 +159,6 @@ _LATER = {
     "theory": "fmrl.theory",
 }
 __all__ += _LATER.keys() - {"deep"}  # which needs an extra, and ``import *`` would ask for it
-
-
-# Names under which modules could be imported before they had rooms of their own.
-_MOVED = {"fmrl.data": "fmrl.datasets", "fmrl.scale": "fmrl.cluster"}
-_MOVED |= {f"fmrl.{n}": f"fmrl.theory.{n}" for n in ("adversary", "bounds", "growth", "transfer")}
-# Modules whose classes a user's own pickles may name.
-_MOVED |= {f"fmrl.deep.{n}": "fmrl.deep.networks" for n in ("layout", "models")}
-_MOVED["fmrl.datasets.image_set"] = "fmrl.datasets.episodes"
-
-
-def _moved(name: str) -> str:
-    """Where a module, or the package it lies in, is now; "" where it has not moved."""
-    found = (old for old in _MOVED if f"{name}.".startswith(f"{old}."))
-    return next((_MOVED[old] + name.removeprefix(old) for old in found), "")
-
-
-class _Moved(Loader, MetaPathFinder):
-    """``import fmrl.data`` gives the module that `fmrl.data` is."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if _moved(name) else None
-
-    def create_module(self, spec: ModuleSpec) -> Any:
-        module = import_module(_moved(spec.name))
-        self.own = module.__spec__
-        return module
-
-    def exec_module(self, module: Any) -> None:
-        module.__spec__ = self.own  # which the import machinery has just replaced
-
-
-sys.meta_path.insert(0, _Moved())  # before the submodules are found a second time
 
 
 def __getattr__(name: str) -> Any:

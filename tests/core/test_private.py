@@ -29,7 +29,7 @@ def tasks_of(count=20, asarray=np.asarray):
 
 def algo_of(tasks=20, update=None, **options):
     tree = fmrl.Tree(3.0, 1e-5, tasks, seed=5, **options)
-    return fmrl.FMRL(update=update or fmrl.FAL(), similarity=KNOWN, private=tree)
+    return fmrl.FMRL(update=update or fmrl.FAL(), similarity=KNOWN, meta=tree)
 
 
 def released(tree, theta, runs, seed=0):
@@ -164,7 +164,7 @@ def test_run_steps_resume_and_meta_batches_have_the_same_noise(update, tmp_path)
         np.testing.assert_allclose(a, b, atol=1e-13)
     np.testing.assert_array_equal(later.state.meta[2], whole.state.meta[2])  # noise, to the bit
     fmrl.save_history(whole, tmp_path / "history.npz")
-    assert fmrl.load_history(tmp_path / "history.npz").algo.private == algo.private
+    assert fmrl.load_history(tmp_path / "history.npz").algo.meta == algo.meta
     batched = fmrl.run(algo, tasks, meta_batch=6)
     np.testing.assert_array_equal(batched.state.meta[2], whole.state.meta[2])
     if algo.exact:
@@ -172,7 +172,7 @@ def test_run_steps_resume_and_meta_batches_have_the_same_noise(update, tmp_path)
 
 
 def test_a_key_of_the_system_is_kept_by_the_state_and_never_repeats(tmp_path):
-    algo, tasks = fmrl.FMRL(similarity=KNOWN, private=fmrl.Tree(3.0, 1e-5, 20)), tasks_of()
+    algo, tasks = fmrl.FMRL(similarity=KNOWN, meta=fmrl.Tree(3.0, 1e-5, 20)), tasks_of()
     start = algo.init(np.zeros(3))
     fmrl.save_state(start, tmp_path / "start.npz")
     once = fmrl.run(algo, tasks, state=start)
@@ -186,7 +186,7 @@ def test_a_key_of_the_system_is_kept_by_the_state_and_never_repeats(tmp_path):
 
 def test_a_state_that_goes_on_with_two_sets_of_tasks_is_refused(tmp_path):
     """Their difference has no noise. The same tasks again, however they are played, are fine."""
-    algo, tasks = fmrl.FMRL(similarity=KNOWN, private=fmrl.Tree(3.0, 1e-5, 20)), tasks_of()
+    algo, tasks = fmrl.FMRL(similarity=KNOWN, meta=fmrl.Tree(3.0, 1e-5, 20)), tasks_of()
     middle = fmrl.run(algo, tasks[:7]).state
     fmrl.save_state(middle, tmp_path / "middle.npz")
     once = fmrl.run(algo, tasks[7:], state=middle)
@@ -220,9 +220,7 @@ def test_blocks_of_a_cluster_have_the_same_noise(tmp_path):
     tasks = tasks_of()
     for number, (update, batch) in enumerate(((fmrl.FAL(), 1), (fmrl.FLIBatch(), 1))):
         algo, out = algo_of(update=update), tmp_path / str(number)
-        algo = dataclasses.replace(
-            algo, meta=dataclasses.replace(algo.private, seed=None), private=None
-        )
+        algo = dataclasses.replace(algo, meta=dataclasses.replace(algo.meta, seed=None))
         start = algo.init(np.zeros(3))
 
         def played(state, algo=algo, out=out, batch=batch):
@@ -262,7 +260,7 @@ def test_a_spent_budget_stops_the_run_and_restarts_count(tmp_path):
         fmrl.run(algo, tasks, meta_batch=12)
     for other in (fmrl.Tree(4.0, 1e-5, 10), fmrl.Tree(3.0, 1e-6, 10), fmrl.Tree(3.0, 1e-5, 5)):
         with pytest.raises(fmrl.FMRLError, match="made by another composition"):
-            fmrl.run(dataclasses.replace(algo, meta=other, private=None), tasks[6:], state=state)
+            fmrl.run(dataclasses.replace(algo, meta=other), tasks[6:], state=state)
 
 
 @pytest.mark.parametrize(
@@ -275,13 +273,13 @@ def test_a_spent_budget_stops_the_run_and_restarts_count(tmp_path):
 )  # fmt: skip
 def test_a_guess_that_is_learned_has_no_budget(rule):
     with pytest.raises(fmrl.FMRLError, match=r"no budget covers.*Known\(D\) or KnownStep"):
-        fmrl.FMRL(similarity=rule, private=fmrl.Tree(1.0, 1e-5, 10))
+        fmrl.FMRL(similarity=rule, meta=fmrl.Tree(1.0, 1e-5, 10))
 
     class Own(fmrl.Known):
         """A subclass may learn anything."""
 
     with pytest.raises(fmrl.FMRLError, match="no budget covers"):
-        fmrl.FMRL(similarity=Own(0.1), private=fmrl.Tree(1.0, 1e-5, 10))
+        fmrl.FMRL(similarity=Own(0.1), meta=fmrl.Tree(1.0, 1e-5, 10))
 
 
 def noisy(**options):
@@ -315,18 +313,14 @@ def test_what_reads_past_privacy_is_refused():
     tree, private = fmrl.Tree(1.0, 1e-5, 10), {"similarity": KNOWN}
     good = {"within": noisy(), "update": fmrl.FLIOnline(), "similarity": KNOWN, "lipschitz": 1.0}
     fmrl.FMRL(**good)
-    fmrl.FMRL(**good, private=tree)
-    algo = fmrl.FMRL(**private, private=tree)
+    fmrl.FMRL(**good, meta=tree)
+    algo = fmrl.FMRL(**private, meta=tree)
     refused = {
-        "FollowLeader private, not": lambda: fmrl.FMRL(
-            meta=fmrl.LastUpdate(), private=tree, **private
-        ),
-        "not a Tree": lambda: fmrl.FMRL(private=1.0, **private),
         "Mixture weighs": lambda: fmrl.Mixture([fmrl.FollowLeader(), tree]),
         "ensemble weighs": lambda: fmrl.Hedge([algo, algo]),
         "ensemble": lambda: fmrl.Centres(2, algo),
-        "½": lambda: fmrl.FMRL(fmrl.Simplex(), **private, private=tree).init(np.ones(3) / 3),
-        "radius=": lambda: fmrl.FMRL(fmrl.Euclidean(), **private, private=tree).init(np.ones(3)),
+        "½": lambda: fmrl.FMRL(fmrl.Simplex(), **private, meta=tree).init(np.ones(3) / 3),
+        "radius=": lambda: fmrl.FMRL(fmrl.Euclidean(), **private, meta=tree).init(np.ones(3)),
         "without noise": lambda: fmrl.FMRL(**good | {"update": fmrl.FAL()}),
         "gradients alone": lambda: fmrl.NoisyGradients(fmrl.FTRL(), 1.0, 1e-5, 1.0),
         "read from the rows": lambda: fmrl.FMRL(**good | {"lipschitz": None}),
@@ -354,10 +348,6 @@ def test_what_reads_past_privacy_is_refused():
         "NaN": lambda: tree.update(
             fmrl.Ball(1.0), np.zeros(1), tree.init(fmrl.Ball(1.0), np.zeros(1))[1],
             End(np.array([np.nan]), None, np.ones(())),
-        ),
-        "without noise; for privacy": lambda: fmrl.MetaRegressor(private=tree),
-        "without noise,|all rows": lambda: fmrl.MetaRegressor(meta=tree, similarity=KNOWN).fit(
-            np.random.default_rng(0).normal(size=(40, 2)), np.arange(40.0), task=np.arange(40) // 4
         ),
     }  # fmt: skip
     for words, make in refused.items():
@@ -393,6 +383,4 @@ def test_without_the_extra_the_error_says_what_to_install(monkeypatch):
 def test_values_print_themselves():
     for value in (fmrl.Tree(1.0, 1e-5, 10, radius=2.0, runs=3, seed=1), noisy(seed=2), algo_of()):
         assert fmrl.parse(repr(value)) == value and hash(fmrl.parse(repr(value))) == hash(value)
-    assert algo_of().private == algo_of().meta and fmrl.FMRL().private is None
-    changed = dataclasses.replace(algo_of(), update=fmrl.FLIOnline())
-    assert changed.private == algo_of().private
+    assert dataclasses.replace(algo_of(), update=fmrl.FLIOnline()).meta == algo_of().meta

@@ -72,7 +72,7 @@ def test_vectors_are_clipped_in_every_way_in(update, similarity, tmp_path):
     start, tasks = np.array([0.4, 0.1, 0.0]), tasks_of()
     tree = fmrl.Tree(500.0, 1e-5, 16, radius=RADIUS, runs=2, seed=1)
     ball = fmrl.Ball(2.0, (0.5, 0.0, -0.3))
-    algo = fmrl.FMRL(ball, update=update, similarity=similarity, private=tree)
+    algo = fmrl.FMRL(ball, update=update, similarity=similarity, meta=tree)
 
     def same(total, theta):
         way = theta - start
@@ -122,7 +122,7 @@ def test_a_task_that_comes_again_is_refused():
     tasks, tree = tasks_of(4), fmrl.Tree(1.0, 1e-5, 20, runs=2)
     learner = fmrl.NoisyGradients(fmrl.OMD(), 1.0, 1e-5, 1.0)
     plain = {"update": fmrl.FLIOnline(), "similarity": fmrl.Known(0.4), "lipschitz": 1.0}
-    for private_ in ({"private": tree}, {"within": learner}):
+    for private_ in ({"meta": tree}, {"within": learner}):
         algo = fmrl.FMRL(**plain, **private_)
         fmrl.run(algo, tasks, orders=[range(4)])
         for given, options in (
@@ -134,7 +134,7 @@ def test_a_task_that_comes_again_is_refused():
     twice = [range(4), range(3, -1, -1)]
     with pytest.raises(fmrl.FMRLError, match="played again"):
         fmrl.run(algo, tasks, orders=twice)  # every row is released in both
-    fmrl.run(fmrl.FMRL(**plain, private=tree), tasks, orders=twice)  # runs=2
+    fmrl.run(fmrl.FMRL(**plain, meta=tree), tasks, orders=twice)  # runs=2
     fmrl.run(fmrl.FMRL(), tasks * 3)
 
 

@@ -433,7 +433,7 @@ def test_what_cannot_work_is_refused_in_words():
     tree, known = fmrl.Tree(1.0, 1e-6, tasks=10), fmrl.Known(0.1)
     rows = fmrl.NoisyGradients(fmrl.OMD(), epsilon=1.0, delta=1e-6, clip=1.0)
     given = {"update": fmrl.FLIOnline(), "similarity": known, "lipschitz": 1.0}
-    for algo in (fmrl.FMRL(similarity=known, private=tree), fmrl.FMRL(within=rows, **given)):
+    for algo in (fmrl.FMRL(similarity=known, meta=tree), fmrl.FMRL(within=rows, **given)):
         with pytest.raises(fmrl.FMRLError, match="counts every task once"):
             federated.FedFMRL(algo)
     with pytest.raises(fmrl.FMRLError, match="carries moments"):

@@ -124,7 +124,7 @@ class Asleep:
 def private(radius):
     pytest.importorskip("dp_accounting", reason="not installed: pip install 'fmrl[private]'")
     tree = fmrl.Tree(9.0, 1e-3, 12, radius=radius)
-    return certified(FMRL(similarity=Known(0.5), private=tree))
+    return certified(FMRL(similarity=Known(0.5), meta=tree))
 
 
 def rows(loss):

@@ -7,11 +7,11 @@ import math
 
 import numpy as np
 import pytest
-from fmrl.bounds import noise_price, noisy, private, with_guess
 
 import fmrl
 from fmrl.core.arrays import stacked
 from fmrl.core.rules.meta import End
+from fmrl.theory.bounds import noise_price, noisy, private, with_guess
 
 pytest.importorskip("dp_accounting", reason="not installed: pip install 'fmrl[private]'")
 RUNS, STACK, STACKS = 8, 25, 42  # runs of an instance, instances of a size, sizes
@@ -199,7 +199,7 @@ def four_tasks(epsilon, radius):
     rows = ((0.1, 1), (-0.2, 1), (0.3, 4), (0.2, 1))
     tasks = [fmrl.Task([[1.0]] * m, [y] * m, loss=fmrl.Squared()) for y, m in rows]
     tree = fmrl.Tree(epsilon, 1e-3, 4, radius=radius)
-    algo = fmrl.FMRL(fmrl.Ball(1.0), similarity=fmrl.Known(0.5), private=tree, lipschitz=1.0)
+    algo = fmrl.FMRL(fmrl.Ball(1.0), similarity=fmrl.Known(0.5), meta=tree, lipschitz=1.0)
     (found,) = (b for b in fmrl.certify(fmrl.run(algo, tasks)).bounds if "private" in b.name)
     return found, 2 * radius * tree.noise
 
@@ -262,9 +262,9 @@ def test_tar_of_private_runs_is_below_its_bound_and_the_certificate_says_it():
     for number in range(30):
         tasks = tasks_of(rng, 25)
         tree = fmrl.Tree(float(rng.choice([2.0, 20.0])), 1e-5, 30)
-        algo = fmrl.FMRL(similarity=fmrl.Known(0.3), private=tree)
+        algo = fmrl.FMRL(similarity=fmrl.Known(0.3), meta=tree)
         trees = [dataclasses.replace(tree, seed=10 * number + run) for run in range(6)]
-        runs = [fmrl.run(dataclasses.replace(algo, meta=t, private=None), tasks) for t in trees]
+        runs = [fmrl.run(dataclasses.replace(algo, meta=t), tasks) for t in trees]
         one, scale = runs[0], float(runs[0].state.meta[4])
         sigma = one.lipschitz * np.sqrt(one.rounds)
         summed = private(
@@ -296,7 +296,7 @@ def test_the_certificate_of_a_private_fli_run(update):
     for number in range(10):
         tasks = tasks_of(rng, 25)
         tree = fmrl.Tree((2.0, 200.0)[number % 2], 1e-5, 25, radius=0.7, seed=number)
-        algo = fmrl.FMRL(update=update, similarity=fmrl.Known(0.3), private=tree)
+        algo = fmrl.FMRL(update=update, similarity=fmrl.Known(0.3), meta=tree)
         history = fmrl.run(algo, tasks)
         certificate = fmrl.certify(history, tasks)
         (bound,) = (b for b in certificate.bounds if b.name == "known similarity, private mean")
@@ -330,7 +330,7 @@ def test_tar_itself_can_rise_by_more_than_the_price():
 def test_certificates_where_no_theorem_speaks_of_the_price():
     tasks = tasks_of(np.random.default_rng(4), 8)
     tree = fmrl.Tree(2.0, 1e-5, 8, runs=2, seed=1)
-    algo = fmrl.FMRL(similarity=fmrl.Known(0.3), private=tree)
+    algo = fmrl.FMRL(similarity=fmrl.Known(0.3), meta=tree)
     for changed, options, words in (
         ({"similarity": fmrl.KnownStep(0.3)}, {}, "it needs Known"),
         ({}, {"meta_batch": 4}, "task after task"),
@@ -343,16 +343,14 @@ def test_certificates_where_no_theorem_speaks_of_the_price():
     both = fmrl.run(algo, tasks, orders=[range(8), range(7, -1, -1)])
     assert "Its price" in fmrl.certify(both, order=1).reading
     tight = dataclasses.replace(tree, radius=0.05)
-    clipped = fmrl.certify(
-        fmrl.run(dataclasses.replace(algo, meta=tight, private=None), tasks), tasks
-    )
+    clipped = fmrl.certify(fmrl.run(dataclasses.replace(algo, meta=tight), tasks), tasks)
     assert "update vectors that this run sent" in clipped.reading
     assert not fmrl.certify(fmrl.run(fmrl.FMRL(), tasks)).privacy
 
     class Louder(fmrl.Tree):
         """A subclass may change anything."""
 
-    louder = dataclasses.replace(algo, meta=Louder(2.0, 1e-5, 8), private=None)
+    louder = dataclasses.replace(algo, meta=Louder(2.0, 1e-5, 8))
     assert "Nothing is promised" in fmrl.certify(fmrl.run(louder, tasks)).reading
     rows = fmrl.NoisyGradients(fmrl.OMD(), 2.0, 1e-5, 1.0)
     own = fmrl.FMRL(within=rows, update=fmrl.FLIOnline(), lipschitz=1.0)

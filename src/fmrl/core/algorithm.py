@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, as_float, constant, faintest, namespace
+from fmrl.core.checks import number
 from fmrl.core.domains import Ball, Domain
-from fmrl.core.meta_level import State, check_state, looked, refuse_nan
+from fmrl.core.meta_level import State, check_state, looked, refuse_nan, refuse_no_state
 from fmrl.core.metric import Metric, Relative
 from fmrl.core.rules.meta import End, FollowLeader, MetaUpdate
 from fmrl.core.rules.observe import OBSERVATIONS, records, terms
-from fmrl.core.rules.private import Tree, refuse_leaks
+from fmrl.core.rules.private import refuse_leaks
 from fmrl.core.rules.similarity import AverageDeviation, Doubling, SimilarityRule
 from fmrl.core.rules.update import FAL, UpdateRule
 from fmrl.core.rules.within import OMD, Learner, Play, play, ran_away
 from fmrl.core.samples import Samples, identify
 from fmrl.core.solve import Solution
-from fmrl.core.tasks import Game
+from fmrl.core.tasks import Game, opened
 from fmrl.core.values import Value, shortcut, text_of
 from fmrl.errors import FMRLError, warn
 
@@ -101,11 +102,9 @@ class FMRL(Value):
         domain: The action set with its regulariser.
         within: The learner inside a task.
         update: Which vector of a finished task moves phi.
-        meta: How it moves phi.
+        meta: How it moves phi. With a `Tree` phi is differentially private per task.
         similarity: How the guess D_t, and with it the step, follows.
         lipschitz: Replaces the G_t computed from the data.
-        private: A `Tree`, which takes the place of ``meta=FollowLeader()``: no task can be told
-            from another by phi.
 
     >>> import numpy as np
     >>> from fmrl.core.losses import Squared
@@ -123,18 +122,8 @@ class FMRL(Value):
     meta: MetaUpdate = field(default_factory=FollowLeader)
     similarity: SimilarityRule = field(default_factory=lambda: Doubling(0.1, 1.1))
     lipschitz: float | None = None
-    private: InitVar[Tree | None] = None  # afterwards: the Tree that is the meta-update, if it is
 
-    def __post_init__(self, private: Tree | None):
-        if private is not None and self.meta != private:
-            if not isinstance(private, Tree):
-                fix = "give Tree(epsilon, delta, tasks)"
-                raise FMRLError(f"private={private!r} is not a Tree", fix=fix)
-            if type(self.meta) is not FollowLeader:
-                what = f"private=Tree(…) makes the mean of FollowLeader private, not {self.meta!r}"
-                raise FMRLError(what, fix="leave meta out")
-            object.__setattr__(self, "meta", private)
-        object.__setattr__(self, "private", self.meta if isinstance(self.meta, Tree) else None)
+    def __post_init__(self):
         for name, (methods, example) in NEEDS.items():
             value = getattr(self, name)
             fix = f"give a value such as {example}"
@@ -147,8 +136,8 @@ class FMRL(Value):
         if not isinstance(self.within, wanted):
             what = f"{self.similarity!r} learns a prior, which {self.within!r} takes for a step"
             raise FMRLError(what, fix=f"use within={wanted.__name__}()")
-        if self.lipschitz is not None and not 1e-150 <= self.lipschitz < math.inf:
-            what = f"lipschitz must be positive and finite, not {self.lipschitz}"
+        if self.lipschitz is not None and not 1e-150 <= number(self.lipschitz) < math.inf:
+            what = f"lipschitz must be positive and finite, not {self.lipschitz!r}"
             raise FMRLError(what, fix="give a number of at least 1e-150, which can be squared")
         refuse_leaks(self)
         rule = self.similarity
@@ -211,7 +200,7 @@ class FMRL(Value):
         Returns:
             The state for the next task, and the record of this one.
         """
-        game = task.open()
+        game = opened(task)
         state, round = self.step_solved(self.starting(state, game), game)
         refuse_nan(round, state)
         return state, round
@@ -234,12 +223,13 @@ class FMRL(Value):
         >>> algo.adapt(algo.init([0.0]), task).round(4)
         array([0.269])
         """
-        game = task.open()
+        game = opened(task)
         state = self.starting(state, game)
         return self.play_rounds(state, game, record=True)[2].last
 
     def starting(self, state: State, game: Game) -> State:
         """The state with phi where this task starts, for a meta-update that looks at the task."""
+        refuse_no_state(state)
         rule: Any = None
         if getattr(type(self.meta), "look", MetaUpdate.look) is not MetaUpdate.look:
             rule = self.meta

@@ -8,20 +8,20 @@ Losses are convex, so the mean action costs at most the mean of the costs. Weigh
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from fmrl.core.adahedge import Weights
 from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array, as_float, device, dot, full, namespace, stacked
-from fmrl.core.meta_level import State, check_state, looked, refuse_nan
+from fmrl.core.checks import listed, positive, whole
+from fmrl.core.meta_level import State, check_state, looked, refuse_nan, refuse_no_state
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End, MetaUpdate
 from fmrl.core.rules.private import promises
 from fmrl.core.samples import identify
 from fmrl.core.solve import Solution
-from fmrl.core.tasks import Rounds
+from fmrl.core.tasks import Rounds, opened
 from fmrl.core.values import Value, text_of
 from fmrl.errors import FMRLError
 
@@ -71,7 +71,7 @@ class Ensemble(Value):
             state: What `init` or the step before left.
             task: A Task of rows, whose losses every member can look up.
         """
-        game = task.open()
+        game = opened(task)
         state = self.starting(state, game)
         state, round = self.step_solved(state, game, game.hindsight(self.domain))
         refuse_nan(round, state)
@@ -84,7 +84,7 @@ class Ensemble(Value):
             state: Where the task starts.
             task: The rows there are of it.
         """
-        game = task.open()
+        game = opened(task)
         state, xp = self.starting(state, game), namespace(state.phi)
         played = [
             self._member(member, own, game, state.tasks)[-1]
@@ -95,6 +95,7 @@ class Ensemble(Value):
 
     def starting(self, state: State, game: Any) -> State:
         """The state as it is, for a task of rows; no other can be played."""
+        refuse_no_state(state)
         if not isinstance(game, Rounds):
             what = "an ensemble plays tasks of rows, whose losses every member can look up"
             raise FMRLError(what, fix="give Task(X, y, loss=…)", task=state.tasks)
@@ -202,15 +203,15 @@ class Hedge(Ensemble):
     rate: float | None = None
 
     def __post_init__(self):
-        object.__setattr__(self, "compositions", tuple(self.compositions))
+        object.__setattr__(self, "compositions", listed(self.compositions))
         given = self.compositions
         if len(given) < 2 or not all(isinstance(c, FMRL) for c in given):
             raise FMRLError("Hedge takes two or more compositions", fix="give [FMRL(…), FMRL(…)]")
         refuse_private(*given)
         if any(c.domain != given[0].domain for c in given):
             raise FMRLError("the compositions of a Hedge need the same domain")
-        if self.rate is not None and not 0 < self.rate < math.inf:
-            raise FMRLError(f"rate must be positive and finite, not {self.rate}")
+        if self.rate is not None:
+            positive("rate", self.rate)
 
     @property
     def members(self):
@@ -251,8 +252,7 @@ class Centres(Ensemble):
     algo: FMRL
 
     def __post_init__(self):
-        if not (isinstance(self.k, int) and self.k >= 2):
-            raise FMRLError(f"k must be a whole number of at least 2, not {self.k!r}")
+        whole("k", self.k, least=2)
         if not isinstance(self.algo, FMRL):
             raise FMRLError("Centres needs a composition", fix="give Centres(k, FMRL(…))")
         if getattr(type(self.algo.meta), "look", MetaUpdate.look) is not MetaUpdate.look:

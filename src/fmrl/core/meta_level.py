@@ -146,6 +146,17 @@ def refuse_nan(rounds: Any, state: State) -> None:
     raise FMRLError(what, fix="scale the rows, targets and costs, or the domain")
 
 
+def refuse_no_state(state: Any) -> None:
+    """Refuse what is not a State.
+
+    Args:
+        state: Whatever was given.
+    """
+    if not isinstance(state, State):
+        fix = "give algo.init(phi), history.state, or what load_state returned"
+        raise FMRLError(f"a State is needed, not a {type(state).__name__}", fix=fix)
+
+
 def check_state(algo: Any, state: State) -> None:
     """Refuse a state that another composition made, or that is damaged.
 
@@ -156,6 +167,7 @@ def check_state(algo: Any, state: State) -> None:
         algo: What shall go on from it, an `FMRL` or an ensemble.
         state: What was saved.
     """
+    refuse_no_state(state)
     if state.algo not in ("", own := text_of(algo)):
         what = f"this state was made by another composition, {state.algo:.500}, not by {own:.500}"
         fix = "resume with the composition it was made by, or begin a new run at its phi"

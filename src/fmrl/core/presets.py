@@ -69,7 +69,7 @@ def single_task(
     >>> round(single_task().similarity.D, 4)
     1.4142
     """
-    domain = domain or Ball(1.0)
+    domain = Ball(1.0) if domain is None else domain
     if D is None:
         if not isinstance(domain, Ball):
             what = "the diameter of this domain depends on the dimension"
@@ -112,7 +112,7 @@ def omniscient(
 def _composed(within, update, domain, meta, similarity, lipschitz=None) -> FMRL:
     learner = _named(WITHIN, "within-task learner", within)
     rule = _named(UPDATE, "update rule", update)
-    return FMRL(domain or Ball(1.0), learner, rule, meta, similarity, lipschitz)
+    return FMRL(Ball(1.0) if domain is None else domain, learner, rule, meta, similarity, lipschitz)
 
 
 def _named(table: dict[str, Any], what: str, choice: Any) -> Any:

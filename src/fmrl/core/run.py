@@ -25,11 +25,12 @@ from fmrl.core.batched import (
     take,
     taken,
 )
+from fmrl.core.checks import whole
 from fmrl.core.ensemble import Ensemble
 from fmrl.core.history import KEEP, History
 from fmrl.core.meta_level import State, looked, refuse_nan, together
 from fmrl.core.rules.private import each_once, promises, refuse_repeats
-from fmrl.core.tasks import ELEMENTS, MOST, Task, Tasks
+from fmrl.core.tasks import ELEMENTS, MOST, Task, Tasks, opened, refuse_others
 from fmrl.errors import FMRLError
 
 ENGINES = {"ray": "fmrl.cluster:Ray"}  # name → module:value, imported when it is asked for
@@ -85,11 +86,11 @@ def run(
     >>> round(float(run(FMRL(), tasks).tar), 4)
     0.0125
     """
-    _check(algo, tasks, phi, state, orders, meta_batch, engine, keep)
+    _check(algo, tasks, phi, state, orders, meta_batch, engine, keep, progress)
     report = progress or (lambda count: None)
     if orders is not None:
         return _run_orders(algo, list(tasks), phi, to_numpy(as_array(orders)), keep, report)
-    if engine != "local":
+    if not (isinstance(engine, str) and engine == "local"):
         options = {"state": state, "meta_batch": meta_batch, "keep": keep, "progress": progress}
         return find_engine(engine).run(algo, tasks, phi, **options)
     history: History | None = None
@@ -132,21 +133,23 @@ def find_engine(engine: str | Engine) -> Engine:
     return getattr(import_module(module), name)()
 
 
-def _check(algo, tasks, phi, state, orders, meta_batch, engine, keep) -> None:
-    if keep not in KEEP:
+def _check(algo, tasks, phi, state, orders, meta_batch, engine, keep, progress) -> None:
+    local = isinstance(engine, str) and engine == "local"
+    if not (isinstance(keep, str) and keep in KEEP):
         raise FMRLError(f"keep must be one of {', '.join(map(repr, KEEP))}, not {keep!r}")
     if not isinstance(algo, (FMRL, Ensemble)):
         raise FMRLError(f"algo must be an FMRL, not {type(algo).__name__}", fix="see fmrl.presets")
-    if isinstance(tasks, Task):
+    if isinstance(tasks, Task) or (local and not hasattr(tasks, "__iter__")):
         raise FMRLError("run takes several tasks", fix="give a list: run(algo, [task])")
     if state is not None and phi is not None:
         raise FMRLError("phi and state exclude each other: a state holds its own phi")
-    if not isinstance(meta_batch, int) or meta_batch < 1:
-        raise FMRLError(f"meta_batch must be a whole number of at least 1, not {meta_batch!r}")
+    whole("meta_batch", meta_batch)
+    if not (progress is None or callable(progress)):
+        raise FMRLError(f"progress must be a function of a number of tasks, not {progress!r}")
     if orders is not None and state is not None:
         fix = "give phi, or run one order with state"
         raise FMRLError("orders start afresh and cannot resume a state", fix=fix)
-    if orders is not None and (meta_batch > 1 or engine != "local"):
+    if orders is not None and (meta_batch > 1 or not local):
         what = "orders are played on one machine, task after task"
         raise FMRLError(what, fix="leave meta_batch and engine out")
     if isinstance(algo, Ensemble) and meta_batch > 1:
@@ -189,9 +192,8 @@ def _windows(tasks: Iterable[Any], phi: Array | None, meta_batch: int) -> Iterat
                 namespace(task.X, *(() if like is None else (like,)))
                 like = task.X if like is None else like
                 size += task.rounds * task.X.shape[1]
-            elif not hasattr(task, "open"):
-                fix = "build one with Task(X, y, loss=…); a folder needs engine='ray'"
-                raise FMRLError(f"{type(task).__name__} is not a task", fix=fix)
+            else:
+                refuse_others(task)
             window.append(task)
             full = size >= ELEMENTS or len(window) >= MOST
             if len(window) % meta_batch == 0 and (full or not isinstance(task, Task)):
@@ -231,7 +233,7 @@ def _play_mixed(algo: FMRL, state: State, batch: list[Any]) -> Iterator[Any]:
     played = []
     for number, task in enumerate(batch):
         try:
-            game = task.open()
+            game = opened(task)
             start = algo.starting(state, game)
             if isinstance(algo, Ensemble):  # one task: an ensemble has no meta-batches
                 after, rounds = algo.step_solved(start, game, game.hindsight(algo.domain))
@@ -252,8 +254,8 @@ def _run_orders(algo, tasks: list[Any], phi, orders: np.ndarray, keep, report) -
     if not tasks or not all(isinstance(task, Task) for task in tasks):
         fix = "run reactive tasks one order at a time"
         raise FMRLError("orders needs a list of Task values", fix=fix)
-    whole = orders.ndim == 2 and orders.size and orders.dtype.kind in "iu"
-    if not whole or orders.min() < 0 or orders.max() >= len(tasks):
+    integers = orders.ndim == 2 and orders.size and orders.dtype.kind in "iu"
+    if not integers or orders.min() < 0 or orders.max() >= len(tasks):
         raise FMRLError(f"orders must be integers [S, T] below {len(tasks)}")
     refuse_repeats(algo, tasks, orders)
     every = Tasks.of(tasks)

@@ -105,6 +105,8 @@ class Task:
     __slots__ = ("__weakref__", "_samples", "loss", "name")
 
     def __init__(self, X: Any, y: Any = None, *, loss: Loss, name: Any = None):
+        if not isinstance(loss, Loss):
+            raise FMRLError(f"loss={loss!r} is not a loss", fix="give a value such as Squared()")
         X = as_float(X, "X")
         if X.ndim != 2:
             raise FMRLError(f"X must have shape [rounds, features], not {tuple(X.shape)}")
@@ -150,6 +152,27 @@ class Task:
         task = cls.__new__(cls)
         task._samples, task.loss, task.name = game, game.loss, name
         return task
+
+
+def refuse_others(task: Any) -> None:
+    """Refuse what is not a task.
+
+    Args:
+        task: A `Task`, or an object whose ``open()`` returns a `Game`.
+    """
+    if isinstance(task, type) or not hasattr(task, "open"):
+        fix = "build one with Task(X, y, loss=…); a folder needs engine='ray'"
+        raise FMRLError(f"{type(task).__name__} is not a task", fix=fix)
+
+
+def opened(task: Any) -> Any:
+    """The game of a task, or of anything else that opens as one.
+
+    Args:
+        task: A `Task`, or an object whose ``open()`` returns a `Game`.
+    """
+    refuse_others(task)
+    return task.open()
 
 
 def encoded(X: Array, y: Any, loss: Loss) -> Array:
@@ -227,7 +250,9 @@ class Tasks:
             tasks: At least one.
             first: The number of tasks[0], by which tasks without a name are called.
         """
-        games = [task.open() for task in tasks]
+        if not (isinstance(tasks, Sequence) and len(tasks)):
+            raise FMRLError("there are no tasks", fix="give a list of at least one Task")
+        games = [opened(task) for task in tasks]
         xp = namespace(*(g.X for g in games))
         for i, task in enumerate(tasks):
             if task.kind != tasks[0].kind:

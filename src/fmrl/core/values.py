@@ -57,6 +57,8 @@ def parse(text: str, names: dict[str, type] | None = None) -> Any:
     >>> parse("FMRL(domain=Ball(radius=2.0), within=OGD())").domain
     Ball(radius=2.0, centre=0.0)
     """
+    if not isinstance(text, str):
+        raise FMRLError(f"a composition is written as text, not as a {type(text).__name__}")
     if len(text) > LONGEST:
         raise FMRLError(f"{len(text):,} characters are too many for a composition")
     try:

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from fmrl.core.arrays import constant, dot, full, namespace, norm, to_numpy, zeros
+from fmrl.core.arrays import constant, dot, full, namespace, norm, zeros
+from fmrl.core.checks import number, vector
 from fmrl.core.domains.base import Domain
 from fmrl.errors import FMRLError
 
 LARGEST, SMALLEST = 1e150, 1e-150  # of a side or a radius, whose square is to be a number
-
-
-def _vector(value: Any, name: str) -> float | tuple[float, ...]:
-    """A number or a tuple of numbers, so that a domain stays hashable and prints itself."""
-    values = to_numpy(value).astype(float)
-    if values.ndim > 1 or not math.isfinite(float(abs(values).sum())):
-        raise FMRLError(f"{name} must be a finite number or a vector of them, not {value!r}")
-    return float(values) if values.ndim == 0 else tuple(values.tolist())
 
 
 @dataclass(frozen=True)
@@ -42,14 +34,14 @@ class Ball(Domain):
     centre: float | tuple[float, ...] = 0.0
 
     def __post_init__(self):
-        if not (self.radius > 0 and math.isfinite(self.radius)):
-            what = f"Ball radius must be positive and finite, not {self.radius}"
+        if not 0 < number(self.radius) < math.inf:
+            what = f"Ball radius must be positive and finite, not {self.radius!r}"
             raise FMRLError(what, fix="use Euclidean() for no bound")
         if not SMALLEST <= self.radius <= LARGEST:
             what = f"the radius {self.radius} cannot be squared"
             raise FMRLError(what, fix="use Euclidean() for no bound, or scale the data")
         object.__setattr__(self, "radius", float(self.radius))
-        object.__setattr__(self, "centre", _vector(self.centre, "Ball centre"))
+        object.__setattr__(self, "centre", vector("Ball centre", self.centre))
 
     def project(self, theta):
         xp, shifted = namespace(theta), self.centre != 0.0
@@ -111,8 +103,8 @@ class Box(Domain):
     high: float | tuple[float, ...]
 
     def __post_init__(self):
-        object.__setattr__(self, "low", _vector(self.low, "Box low"))
-        object.__setattr__(self, "high", _vector(self.high, "Box high"))
+        object.__setattr__(self, "low", vector("Box low", self.low))
+        object.__setattr__(self, "high", vector("Box high", self.high))
         try:
             proper = bool(np.all(np.asarray(self.low) < np.asarray(self.high)))
         except ValueError:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from fmrl.core.arrays import Array, device, full, namespace
+from fmrl.core.checks import number
 from fmrl.core.domains.base import Domain
 from fmrl.errors import FMRLError
 
@@ -29,8 +30,8 @@ class Simplex(Domain):
     norm: str = field(default="l1", init=False, repr=False)
 
     def __post_init__(self):
-        if not 0 <= self.floor < 1:
-            raise FMRLError(f"Simplex floor must lie in [0, 1/d), not {self.floor}")
+        if not 0 <= number(self.floor) < 1:
+            raise FMRLError(f"Simplex floor must lie in [0, 1/d), not {self.floor!r}")
 
     @property
     def additive(self) -> bool:  # type: ignore[override]

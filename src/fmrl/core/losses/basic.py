@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fmrl.core.arrays import Array, as_float, device, full, namespace
+from fmrl.core.checks import positive
 from fmrl.core.losses.base import Binary, Loss
 from fmrl.errors import FMRLError
 
@@ -150,8 +151,7 @@ class Weighted(Loss):
     def __post_init__(self):
         if not isinstance(self.loss, Loss):
             raise FMRLError(f"{self.loss!r} is not a loss", fix="give Weighted(Logistic(), most)")
-        if not 0 < self.most < math.inf:
-            raise FMRLError(f"most must be positive and finite, not {self.most!r}")
+        positive("most", self.most)
         if self.loss.steep("l2") == math.inf:
             fix = "scale the rows of X and y by the root of their weights"
             raise FMRLError(f"{self.loss!r} needs no Weighted", fix=fix)

@@ -47,7 +47,8 @@ def labels_of(classes: Any, least: int) -> tuple[Hashable, ...]:
         )
     else:
         labels = getattr(classes, "tolist", lambda: list(classes))()
-    if len(set(labels)) != len(labels) or len(labels) < least:
+    good = all(isinstance(label, Hashable) for label in labels)
+    if not good or len(set(labels)) != len(labels) or len(labels) < least:
         raise FMRLError(f"classes must be at least {least} different labels, not {classes!r}")
     return tuple(labels)
 

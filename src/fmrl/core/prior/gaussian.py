@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fmrl.core.arrays import Array, device, full, namespace, zeros
+from fmrl.core.checks import positive
 from fmrl.core.meta_level import State
 from fmrl.core.metric import Full, Metric, T
 from fmrl.core.prior.padding import Rows
@@ -132,8 +133,7 @@ def prior(state: Any, sigma: float = 1.0) -> Gaussian:
     noise = float(rule.noise_of(state.similarity)) if hasattr(rule, "noise_of") else 1.0
     if isinstance(guess, Metric):
         return Gaussian(phi, noise * guess.dense(), noise, state.tasks)
-    if not sigma > 0:
-        raise FMRLError(f"sigma must be positive, not {sigma}")
+    positive("sigma", sigma)
     eye = xp.eye(phi.shape[-1], dtype=phi.dtype, device=device(phi))
     step = guess if getattr(rule, "absolute", False) else guess / sigma
     return Gaussian(phi, step * eye, tasks=state.tasks)

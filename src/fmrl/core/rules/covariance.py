@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fmrl.core.arrays import Array, full, namespace
+from fmrl.core.checks import number, positive
 from fmrl.core.matrices import apply, identity
 from fmrl.core.metric import Diagonal, Full, Relative
 from fmrl.core.prior.statistics import evidence, posterior_spread
 from fmrl.core.rules.observe import Posterior
 from fmrl.core.rules.shape import needs_l2
-from fmrl.core.rules.similarity import SimilarityRule, positive
+from fmrl.core.rules.similarity import SimilarityRule
 from fmrl.core.rules.within import FTRL
 from fmrl.errors import FMRLError
 
@@ -63,7 +64,7 @@ class Covariance(SimilarityRule):
         positive("first", self.first)
         if self.noise is not None:
             positive("noise", self.noise)
-        if not 0.5 < self.rate <= 1:
+        if not 0.5 < number(self.rate) <= 1:
             raise FMRLError(f"rate must lie above ½ and at most at 1, not {self.rate}")
 
     def init(self, domain, phi):

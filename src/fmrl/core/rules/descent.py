@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fmrl.core.arrays import full, namespace
+from fmrl.core.checks import positive
 from fmrl.core.metric import Diagonal
 from fmrl.core.rules.shape import needs_l2
-from fmrl.core.rules.similarity import SimilarityRule, positive
+from fmrl.core.rules.similarity import SimilarityRule
 from fmrl.errors import FMRLError
 
 

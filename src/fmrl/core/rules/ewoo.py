@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 
 from fmrl.core.arrays import Array, device, full, namespace
+from fmrl.core.checks import positive
 from fmrl.core.domains import Domain
 from fmrl.core.rules.meta import running
-from fmrl.core.rules.similarity import Measured, positive
+from fmrl.core.rules.similarity import Measured
 from fmrl.errors import FMRLError
 
 POINTS = 400  # of the integrals

@@ -7,11 +7,11 @@ memory, and ``scan``, which does many updates at once where a formula allows it.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-from fmrl.core.arrays import Array, certain, constant, floats, full, namespace, to_numpy
+from fmrl.core.arrays import Array, certain, constant, floats, full, namespace
+from fmrl.core.checks import number, vector, whole
 from fmrl.core.domains import Domain
 from fmrl.core.values import Value
 from fmrl.errors import FMRLError
@@ -220,9 +220,9 @@ class Interpolate(MetaUpdate):
     steps: int
 
     def __post_init__(self):
-        if self.steps < 1 or not all(0 <= e <= 1 for e in (self.start, self.stop)):
-            what = f"{self!r}: start and stop must lie in [0, 1] and steps must be at least 1"
-            raise FMRLError(what)
+        whole("Interpolate: steps", self.steps)
+        if not all(0 <= number(e) <= 1 for e in (self.start, self.stop)):
+            raise FMRLError(f"{self!r}: start and stop must lie in [0, 1]")
 
     def init(self, domain, phi):
         """phi itself, no task seen."""
@@ -247,10 +247,10 @@ class Fixed(MetaUpdate):
 
     def __post_init__(self):
         if self.phi is not None:
-            values = to_numpy(self.phi).astype(float)
-            if values.ndim != 1 or not math.isfinite(float(abs(values).sum())):
-                raise FMRLError("Fixed(phi) takes one finite vector")
-            object.__setattr__(self, "phi", tuple(values.tolist()))
+            values = vector("Fixed: phi", self.phi)
+            if not isinstance(values, tuple):
+                raise FMRLError(f"Fixed(phi) takes one finite vector, not {self.phi!r}")
+            object.__setattr__(self, "phi", values)
 
     def init(self, domain, phi):
         """The phi given, or else the run's own."""

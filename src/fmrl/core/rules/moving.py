@@ -15,15 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from fmrl.core.arrays import Array, as_array, device, full, namespace
+from fmrl.core.checks import listed, number, positive, whole
 from fmrl.core.domains import Domain
 from fmrl.core.rules.meta import MetaUpdate, _mean
 from fmrl.errors import FMRLError
-
-
-def _whole(rule: str, **values: Any) -> None:
-    for name, value in values.items():
-        if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
-            raise FMRLError(f"{rule}: {name} must be a whole number of at least 1, not {value!r}")
 
 
 @dataclass(frozen=True)
@@ -50,8 +45,8 @@ class Discounted(MetaUpdate):
     alpha: float
 
     def __post_init__(self):
-        if not 0 < self.alpha <= 1:
-            raise FMRLError(f"alpha must lie above 0 and at most at 1, not {self.alpha}")
+        if not 0 < number(self.alpha) <= 1:
+            raise FMRLError(f"alpha must lie above 0 and at most at 1, not {self.alpha!r}")
 
     def init(self, domain, phi):
         """phi itself, and no weight seen yet."""
@@ -78,7 +73,7 @@ class Window(MetaUpdate):
     size: int
 
     def __post_init__(self):
-        _whole("Window", size=self.size)
+        whole("Window: size", self.size)
 
     def init(self, domain, phi):
         """phi itself; memory: the last vectors [..., size, d] and their weights [..., size]."""
@@ -105,7 +100,7 @@ class Restart(MetaUpdate):
     every: int
 
     def __post_init__(self):
-        _whole("Restart", every=self.every)
+        whole("Restart: every", self.every)
 
     def init(self, domain, phi):
         """phi itself; memory: tasks seen, and the weight since the last beginning."""
@@ -145,7 +140,7 @@ class Mixture(MetaUpdate):
     reach: float | None = None
 
     def __post_init__(self):
-        object.__setattr__(self, "metas", tuple(self.metas))
+        object.__setattr__(self, "metas", listed(self.metas))
         good = [m for m in self.metas if hasattr(m, "init") and not isinstance(m, type)]
         if len(self.metas) < 2 or len(good) < len(self.metas):
             fix = "give a list such as [FollowLeader(), Discounted(0.1)]"
@@ -155,10 +150,10 @@ class Mixture(MetaUpdate):
         if any(m.apart for m in good if isinstance(m, MetaUpdate)):
             what = "a Mixture weighs its members by the tasks, and no privacy budget covers that"
             raise FMRLError(what, fix="use Tree by itself")
-        if not 0 <= self.share < 1:
-            raise FMRLError(f"share must be at least 0 and below 1, not {self.share}")
-        if self.reach is not None and not 0 < self.reach < math.inf:
-            raise FMRLError(f"reach must be positive and finite, not {self.reach}")
+        if not 0 <= number(self.share) < 1:
+            raise FMRLError(f"share must be at least 0 and below 1, not {self.share!r}")
+        if self.reach is not None:
+            positive("reach", self.reach)
 
     def _width(self, domain: Domain, dim: int) -> float:
         """Δ², or 1 on the simplex, where the loss is mixable as it is."""
@@ -248,8 +243,7 @@ class Conditional(MetaUpdate):
             what = f"side must be positions of columns, counted from 0, not {self.side!r}"
             raise FMRLError(what)
         object.__setattr__(self, "side", side)
-        if not 0 < self.ridge < math.inf:
-            raise FMRLError(f"ridge must be positive and finite, not {self.ridge}")
+        positive("ridge", self.ridge)
 
     def look(self, first):
         """1, and the columns."""

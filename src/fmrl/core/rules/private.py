@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from fmrl.core.arrays import Array, device, full, namespace, to_numpy
+from fmrl.core.checks import positive, whole
 from fmrl.core.domains import Domain
 from fmrl.core.privacy import (
     KEY,
@@ -33,7 +34,7 @@ from fmrl.core.rules import meta as metas
 from fmrl.core.rules import moving
 from fmrl.core.rules.meta import MetaUpdate
 from fmrl.core.rules.shape import KnownStep
-from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known, positive
+from fmrl.core.rules.similarity import AverageDeviation, Doubling, Known
 from fmrl.core.rules.update import FLIBatch, FLIOnline
 from fmrl.core.rules.within import OGD, OMD, Learner
 from fmrl.core.samples import Samples
@@ -76,7 +77,7 @@ class Tree(MetaUpdate):
     >>> tree = Tree(epsilon=1.0, delta=1e-6, tasks=1000)
     >>> round(tree.noise, 2), round(tree.spent(100), 2)
     (13.36, 0.83)
-    >>> fmrl.FMRL(similarity=fmrl.Known(0.5), private=tree).meta == tree
+    >>> fmrl.FMRL(meta=tree, similarity=fmrl.Known(0.5)).scanned
     True
     """
 
@@ -90,9 +91,7 @@ class Tree(MetaUpdate):
 
     def __post_init__(self):
         for name in ("tasks", "runs"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise FMRLError(f"Tree: {name} must be a whole number of at least 1, not {value!r}")
+            whole(f"Tree: {name}", getattr(self, name))
         _budget(self, min(0.1, 1 / self.tasks))  # to publish one task in T as it is has delta 1/T
         if self.radius is not None:
             positive("radius", self.radius)

@@ -17,16 +17,16 @@ after task t, so that no direction is ever given up. The first step is epsilon/z
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fmrl.core.arrays import Array, device, full, namespace, to_numpy
+from fmrl.core.checks import positive, whole
 from fmrl.core.domains import Domain
 from fmrl.core.matrices import eigh, geometric_roots, identity, raised, trace_of
 from fmrl.core.metric import Diagonal, Full, Metric, Spiked
-from fmrl.core.rules.similarity import SimilarityRule, positive
+from fmrl.core.rules.similarity import SimilarityRule
 from fmrl.errors import FMRLError
 
 
@@ -194,9 +194,7 @@ class LowRank(SimilarityRule):
     absolute: ClassVar[bool] = True
 
     def __post_init__(self):
-        whole = isinstance(self.rank, Integral) and not isinstance(self.rank, bool)
-        if not (whole and self.rank >= 1):
-            raise FMRLError(f"rank must be a whole number of at least 1, not {self.rank!r}")
+        whole("rank", self.rank)
         object.__setattr__(self, "rank", int(self.rank))
         _Learned.__post_init__(self)  # type: ignore[arg-type]
 

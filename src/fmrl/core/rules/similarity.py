@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fmrl.core.arrays import Array, anywhere, certain, full, namespace, norm, stacked
+from fmrl.core.checks import number, positive
 from fmrl.core.domains import Domain
 from fmrl.core.rules.meta import End, running
 from fmrl.core.values import Value
@@ -76,12 +76,6 @@ class Measured(SimilarityRule):
         return self.follow(guess, memory, self.measure(domain, phi, ends), ends.sigma)
 
 
-def positive(name: str, value: float) -> None:
-    """Refuse what is not a positive finite number."""
-    if not (isinstance(value, Real) and value > 0 and math.isfinite(value)):
-        raise FMRLError(f"{name} must be positive and finite, not {value!r}")
-
-
 def _first(domain: Domain, phi: Array, given: float | None) -> Array:
     """The reach of the domain, or what the user gave instead."""
     if given is not None:
@@ -103,7 +97,7 @@ class _Counting(Measured):
 
     def __post_init__(self):
         positive("epsilon", self.epsilon)
-        if not (self.gamma >= 1 and math.isfinite(self.gamma)):
+        if not 1 <= number(self.gamma) < math.inf:
             raise FMRLError(f"gamma must be at least 1, not {self.gamma}")
 
     def update(self, domain, phi, guess, memory, end):
@@ -262,7 +256,7 @@ class AverageDeviation(Measured):
     def __post_init__(self):
         if self.first is not None:
             positive("first", self.first)
-        if self.epsilon != 0:
+        if number(self.epsilon) != 0:
             positive("epsilon", self.epsilon)
 
     def init(self, domain, phi):

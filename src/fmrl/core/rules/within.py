@@ -14,10 +14,9 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass
-from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fmrl.core.arrays import Array, anywhere, dot, full, namespace
+from fmrl.core.arrays import Array, anywhere, as_float, dot, full, namespace
 from fmrl.core.domains import Ball, Domain, Euclidean
 from fmrl.core.metric import Metric, descend
 from fmrl.core.samples import Samples
@@ -187,10 +186,18 @@ def play(
     >>> play(OMD(), game, Simplex(), np.array([0.5, 0.5]), np.array(np.log(3.0))).losses
     array([0.5 , 0.25])
     """
-    xp = namespace(phi)
     game = game.open() if hasattr(game, "open") else game
-    if isinstance(eta, Real):
-        eta = full(phi.shape[:-1], float(eta), phi)
+    kinds = (learner, "actions"), (game, "reveal"), (domain, "divergence")
+    wrong = [v for v, name in kinds if isinstance(v, type) or not hasattr(v, name)]
+    shaped = isinstance(eta, Metric)
+    phi, eta = as_float(phi, "phi"), eta if shaped else as_float(eta, "eta")
+    if not wrong and phi.shape[-1:] != (getattr(game, "dim", phi.shape[-1] if phi.ndim else 1),):
+        wrong = [phi]
+    if wrong or (not shaped and eta.shape not in ((), phi.shape[:-1])):
+        what = f"{wrong[0] if wrong else eta!r:.80} cannot be played with"
+        raise FMRLError(what, fix="give play(learner, task, domain, phi, eta)")
+    xp = namespace(phi)
+    eta = eta if shaped else eta + full(phi.shape[:-1], 0.0, phi)
     actions = _actions(learner, game, domain, phi, eta)
     theta, losses, played, met = next(actions), [], [], []
     ragged = bool(xp.any(game.rounds != game.length))

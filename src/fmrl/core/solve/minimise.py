@@ -20,7 +20,7 @@ from dataclasses import replace
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from fmrl.core.arrays import Array, constant, dot, full, namespace, to_numpy, zeros
+from fmrl.core.arrays import Array, as_float, constant, dot, full, namespace, to_numpy, zeros
 from fmrl.core.domains import Ball, Domain, Euclidean
 from fmrl.core.samples import Samples
 from fmrl.core.solve.gap import Columns, Found, Method, Objective
@@ -106,6 +106,15 @@ def minimise(
     array([0.6, 0.8])
     """
     samples = samples.open() if hasattr(samples, "open") else samples
+    if not (isinstance(samples, Samples) and isinstance(domain, Domain)):
+        what = f"minimise takes a Task and a domain, not {samples!r:.60} and {domain!r:.60}"
+        raise FMRLError(what, fix="give minimise(Task(X, y, loss=…), Ball(1.0))")
+    if phi is not None:
+        phi, eta, lead = as_float(phi, "phi"), as_float(eta, "eta"), samples.X.shape[:-2]
+        steps = eta.shape in ((), lead)
+        if phi.shape not in ((samples.dim,), (*lead, samples.dim)) or not steps:
+            what = f"phi of shape {tuple(phi.shape)} with eta of shape {tuple(eta.shape)} was given"
+            raise FMRLError(what, fix=f"give phi of length {samples.dim}, and a step eta")
     return Leaders(samples, domain, phi, eta).solution(samples.length)
 
 

@@ -63,11 +63,11 @@ def draw(
     given["most"] = base.domain.diameter(dim) ** 2
     for number, epsilon in enumerate(epsilons):
         tree = Tree(epsilon, DELTA, tasks, seed=1000 * seed + number)
-        found["tar"][str(epsilon)] = run(replace(base, private=tree)).regret.mean()
+        found["tar"][str(epsilon)] = run(replace(base, meta=tree)).regret.mean()
         summed = private(best.theta, 2.0 * tree.noise, **given)  # radius 1: a swap moves 2
         found["bound"][str(epsilon)] = with_guess(summed, sigma, base.similarity.D).total
     tree = Tree(tree_epsilon(FIXED, DELTA, tasks), DELTA, tasks, seed=seed)
-    noisy = run(replace(base, private=tree))
+    noisy = run(replace(base, meta=tree))
     found["excess"] = float(noisy.divergence.sum() - plain.divergence.sum())
     summed = private(best.theta, 2.0 * tree.noise, **given | {"sigma": 1.0})
     found["price"] = summed.terms["privacy"]
