@@ -158,7 +158,7 @@ _LATER = {
     "tasks_from_frame": "fmrl.tables.frames:tasks_from_frame",
     "theory": "fmrl.theory",
 }
-__all__ += sorted(_LATER.keys() - {"deep"})  # which needs an extra, and ``import *`` would ask for it
+__all__ += sorted(_LATER.keys() - {"deep"})  # ``import *`` would ask an extra for that
 
 
 def __getattr__(name: str) -> Any:

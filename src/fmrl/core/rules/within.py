@@ -189,15 +189,17 @@ def play(
     game = game.open() if hasattr(game, "open") else game
     kinds = (learner, "actions"), (game, "reveal"), (domain, "divergence")
     wrong = [v for v, name in kinds if isinstance(v, type) or not hasattr(v, name)]
-    shaped = isinstance(eta, Metric)
-    phi, eta = as_float(phi, "phi"), eta if shaped else as_float(eta, "eta")
+    phi, shape = as_float(phi, "phi"), ()
+    if not isinstance(eta, Metric):
+        eta = step = as_float(eta, "eta")
+        shape = step.shape
     if not wrong and phi.shape[-1:] != (getattr(game, "dim", phi.shape[-1] if phi.ndim else 1),):
         wrong = [phi]
-    if wrong or (not shaped and eta.shape not in ((), phi.shape[:-1])):
+    if wrong or shape not in ((), phi.shape[:-1]):
         what = f"{wrong[0] if wrong else eta!r:.80} cannot be played with"
         raise FMRLError(what, fix="give play(learner, task, domain, phi, eta)")
     xp = namespace(phi)
-    eta = eta if shaped else eta + full(phi.shape[:-1], 0.0, phi)
+    eta = eta if isinstance(eta, Metric) else eta + full(phi.shape[:-1], 0.0, phi)
     actions = _actions(learner, game, domain, phi, eta)
     theta, losses, played, met = next(actions), [], [], []
     ragged = bool(xp.any(game.rounds != game.length))

@@ -110,11 +110,13 @@ def minimise(
         what = f"minimise takes a Task and a domain, not {samples!r:.60} and {domain!r:.60}"
         raise FMRLError(what, fix="give minimise(Task(X, y, loss=…), Ball(1.0))")
     if phi is not None:
-        phi, eta, lead = as_float(phi, "phi"), as_float(eta, "eta"), samples.X.shape[:-2]
-        steps = eta.shape in ((), lead)
-        if phi.shape not in ((samples.dim,), (*lead, samples.dim)) or not steps:
-            what = f"phi of shape {tuple(phi.shape)} with eta of shape {tuple(eta.shape)} was given"
-            raise FMRLError(what, fix=f"give phi of length {samples.dim}, and a step eta")
+        start, step, lead = as_float(phi, "phi"), as_float(eta, "eta"), samples.X.shape[:-2]
+        steps = step.shape in ((), lead)
+        if start.shape not in ((samples.dim,), (*lead, samples.dim)) or not steps:
+            what = f"phi of shape {tuple(start.shape)} with eta of shape {tuple(step.shape)}"
+            fix = f"give phi of length {samples.dim}, and a step eta"
+            raise FMRLError(f"{what} was given", fix=fix)
+        phi, eta = start, step
     return Leaders(samples, domain, phi, eta).solution(samples.length)
 
 
