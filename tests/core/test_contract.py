@@ -195,32 +195,6 @@ def test_public_names_of_the_design():
     )
 
 
-RULE = """
-from dataclasses import dataclass
-from fmrl.core.rules.similarity import SimilarityRule
-
-@dataclass(frozen=True)
-class Thirding(SimilarityRule):
-    first: float
-
-    def init(self, domain, phi):
-        return 0 * phi[..., 0] + self.first, ()
-
-    def update(self, domain, phi, guess, memory, end):
-        return guess / 3, ()
-"""
-
-
-def test_a_file_of_rules_is_known_by_itself(tmp_path, monkeypatch):
-    (tmp_path / "thirding.py").write_text(RULE)
-    monkeypatch.setattr(fmrl.core.rules, "__path__", [*fmrl.core.rules.__path__, str(tmp_path)])
-    monkeypatch.setattr(fmrl.core.values, "VALUES", dict(fmrl.core.values.VALUES))
-    fmrl.core.rules.__loader__.exec_module(fmrl.core.rules)
-    algo = fmrl.parse("FMRL(similarity=Thirding(0.9))")
-    tasks = make_tasks("logistic", 3, 2, np.random.default_rng(0))
-    np.testing.assert_allclose(fmrl.run(algo, tasks).guess, [0.9, 0.3, 0.1])
-
-
 BARE = """
 import sys
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fmrl
-from fmrl.core.arrays import norm
+from fmrl.core.arrays import scaled_norm
 from fmrl.theory.certificate import certify
 
 DOMAINS = [fmrl.Ball(1.0), fmrl.Box(-1.0, 1.0), fmrl.Simplex(0.01)]
@@ -17,9 +17,11 @@ def test_a_norm_has_all_its_digits(dtype):
     for size in (small, 1e-20, 1.0, large):
         a = rng.normal(size=(5, 4)).astype(dtype)
         np.testing.assert_allclose(
-            norm(dtype(size) * a), size * np.linalg.norm(a, axis=1), rtol=1e-5
+            scaled_norm(dtype(size) * a), size * np.linalg.norm(a, axis=1), rtol=1e-5
         )
-    assert norm(np.zeros(3, dtype)) == 0 and norm(np.zeros((2, 3), dtype)).tolist() == [0, 0]
+    assert scaled_norm(np.zeros(3, dtype)) == 0 and scaled_norm(
+        np.zeros((2, 3), dtype)
+    ).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("domain", DOMAINS, ids=repr)

@@ -16,7 +16,7 @@ from fmrl.core.rules.observe import OBSERVATIONS, records, terms
 from fmrl.core.rules.private import refuse_leaks
 from fmrl.core.rules.similarity import AverageDeviation, Doubling, SimilarityRule
 from fmrl.core.rules.update import FAL, UpdateRule
-from fmrl.core.rules.within import OMD, Learner, Play, play, ran_away
+from fmrl.core.rules.within import OMD, Learner, Play, play_opened, ran_away
 from fmrl.core.samples import Samples, identify
 from fmrl.core.solve import Solution
 from fmrl.core.tasks import Game, opened
@@ -290,11 +290,11 @@ class FMRL(Value):
 
     def act(self, phi: Array, game: Game, eta: Any, record: bool = False) -> Play:
         """Play the rounds from phi; without the actions where nobody asks for them."""
-        arguments, fast = (game, self.domain, phi, eta), shortcut(self.within, "losses", "actions")
-        observe = records(self.similarity)
-        if fast and self.scanned and not (record or observe):
+        arguments, observe = (game, self.domain, phi, eta), records(self.similarity)
+        few = self.scanned and not (record or observe)
+        if few and (fast := shortcut(self.within, "losses", "actions")):
             return Play(fast(*arguments))
-        return play(self.within, *arguments, record, observe)
+        return play_opened(self.within, *arguments, record, observe)
 
     def _too_long(self, game: Any, eta: Any, times: float) -> FMRLError:
         xp, step = namespace(game.X), eta.mean if isinstance(eta, Metric) else eta

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -104,9 +103,14 @@ def dot(a: Array, b: Array) -> Array:
 
 
 def norm(a: Array) -> Array:
+    """Euclidean norm over the last axis."""
+    return namespace(a).sqrt(dot(a, a))
+
+
+def scaled_norm(a: Array) -> Array:
     """Euclidean norm over the last axis, also of numbers whose squares underflow.
 
-    >>> float(norm(np.array([3e-200, 4e-200])))
+    >>> float(scaled_norm(np.array([3e-200, 4e-200])))
     5e-200
     """
     xp, square = namespace(a), dot(a, a)
@@ -114,18 +118,12 @@ def norm(a: Array) -> Array:
         return xp.sqrt(square)
     size = xp.max(xp.abs(a), axis=-1)
     size = xp.where(size > 0, size, xp.ones_like(size))
-    scaled = a / size[..., None]
-    return xp.where(faint, size * xp.sqrt(dot(scaled, scaled)), xp.sqrt(square))
+    return xp.where(faint, size * norm(a / size[..., None]), xp.sqrt(square))
 
 
 def faintest(a: Array) -> float:
     """The least number of the dtype of ``a`` that has all its digits as a sum of squares."""
-    return _faintest(namespace(a), a.dtype)
-
-
-@lru_cache
-def _faintest(xp: Any, dtype: Any) -> float:
-    about = xp.finfo(dtype)
+    about = namespace(a).finfo(a.dtype)
     return float(about.smallest_normal) / float(about.eps)
 
 

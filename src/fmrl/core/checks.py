@@ -24,15 +24,24 @@ def number(value: Any) -> float:
     return float(value) if isinstance(value, Real) else math.nan
 
 
-def positive(name: str, value: Any) -> None:
+def positive(**values: Any) -> None:
     """Refuse what is not a positive finite number.
 
     Args:
-        name: What it is called.
-        value: Whatever was given.
+        values: Whatever was given, by name.
     """
-    if not 0 < number(value) < math.inf:
-        raise FMRLError(f"{name} must be positive and finite, not {value!r}")
+    for name, value in values.items():
+        if not 0 < number(value) < math.inf:
+            raise FMRLError(f"{name} must be positive and finite, not {value!r}")
+
+
+def positive_or_none(**values: Any) -> None:
+    """As `positive`, but None is good too.
+
+    Args:
+        values: Whatever was given, by name.
+    """
+    positive(**{name: value for name, value in values.items() if value is not None})
 
 
 def whole(name: str, value: Any, least: int = 1) -> None:
@@ -56,6 +65,18 @@ def listed(value: Any) -> tuple[Any, ...]:
     return tuple(value) if hasattr(value, "__iter__") else ()
 
 
+def numbers(value: Any) -> np.ndarray:
+    """Numbers as a NumPy array of floats; one NaN for anything else.
+
+    Args:
+        value: Whatever was given.
+    """
+    try:
+        return to_numpy(value).astype(float)
+    except (TypeError, ValueError):
+        return np.array(math.nan)
+
+
 def vector(name: str, value: Any) -> float | tuple[float, ...]:
     """A finite number, or a vector of them as a tuple, so that a value stays hashable and prints
     itself.
@@ -64,10 +85,7 @@ def vector(name: str, value: Any) -> float | tuple[float, ...]:
         name: What it is called.
         value: Whatever was given.
     """
-    try:
-        values = to_numpy(value).astype(float)
-    except (TypeError, ValueError):
-        values = np.array(math.nan)
-    if values.ndim > 1 or not values.size or not math.isfinite(float(abs(values).sum())):
+    found = numbers(value)
+    if found.ndim > 1 or not found.size or not math.isfinite(float(abs(found).sum())):
         raise FMRLError(f"{name} must be a finite number or a vector of them, not {value!r}")
-    return float(values) if values.ndim == 0 else tuple(values.tolist())
+    return float(found) if found.ndim == 0 else tuple(found.tolist())

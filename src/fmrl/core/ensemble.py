@@ -14,7 +14,7 @@ from typing import Any
 from fmrl.core.adahedge import Weights
 from fmrl.core.algorithm import FMRL, Round
 from fmrl.core.arrays import Array, as_float, device, dot, full, namespace, stacked
-from fmrl.core.checks import listed, positive, whole
+from fmrl.core.checks import listed, positive_or_none, whole
 from fmrl.core.meta_level import State, check_state, looked, refuse_nan, refuse_no_state
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End, MetaUpdate
@@ -210,8 +210,7 @@ class Hedge(Ensemble):
         refuse_private(*given)
         if any(c.domain != given[0].domain for c in given):
             raise FMRLError("the compositions of a Hedge need the same domain")
-        if self.rate is not None:
-            positive("rate", self.rate)
+        positive_or_none(rate=self.rate)
 
     @property
     def members(self):

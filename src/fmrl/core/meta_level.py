@@ -176,37 +176,23 @@ def check_state(algo: Any, state: State) -> None:
         what = f"the phi of this state lies outside {algo.domain!r}"
         raise FMRLError(what, fix="resume with the domain it was made in")
     middle = algo.domain.middle(state.phi)  # where every rule can begin; phi may be on the edge
-    fits = _form(algo.init(middle)[1:5]) == _form(state[1:5]) and _sound(state[1:5])
-    if not (fits and _proper(state.guess)):
+    found, guess = _leaves(state[1:5]), state.guess
+    fits = [*map(_shape, found)] == [*map(_shape, _leaves(algo.init(middle)[1:5]))]
+    fits = fits and not any(anywhere(a != a) for a in found if hasattr(a, "shape"))  # NaN
+    shaped = isinstance(guess, Metric)
+    if not (fits and (guess.proper if shaped else not anywhere((guess < 0) | (guess == math.inf)))):
         what = f"this state was made by another composition than {own:.500}, or is damaged: its"
         what += " memories have another form, or numbers that no rule leaves"
         fix = "resume with the composition it was made by, or use an older copy"
         raise FMRLError(what, fix=fix)
 
 
-def _proper(guess: Any) -> bool:
-    """Whether a guess can be one: finite and not negative."""
-    if isinstance(guess, Metric):
-        return guess.proper
-    xp = namespace(guess)
-    return bool(xp.all(xp.isfinite(guess) & (guess >= 0)))
-
-
-def _sound(memory: Any) -> bool:
-    """Whether there is no NaN in a memory."""
+def _leaves(memory: Any) -> list[Any]:
+    """The arrays and counts that a memory is made of."""
     if isinstance(memory, tuple):
-        return all(map(_sound, memory))
-    if isinstance(memory, Metric) or not hasattr(memory, "dtype"):
-        return True
-    xp = namespace(memory)
-    floats = xp.isdtype(memory.dtype, "real floating")
-    return not (floats and bool(xp.any(xp.isnan(memory))))
+        return [leaf for part in memory for leaf in _leaves(part)]
+    return [*memory.arrays.values()] if isinstance(memory, Metric) else [memory]
 
 
-def _form(memory: Any) -> Any:
-    """What a memory is made of: its tuples, metrics, counts and shapes of arrays."""
-    if isinstance(memory, tuple):
-        return tuple(map(_form, memory))
-    if isinstance(memory, Metric):
-        return {name: tuple(a.shape) for name, a in memory.arrays.items()}
-    return ("array", tuple(memory.shape)) if hasattr(memory, "shape") else type(memory)
+def _shape(leaf: Any) -> Any:
+    return tuple(leaf.shape) if hasattr(leaf, "shape") else type(leaf)

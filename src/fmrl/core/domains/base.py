@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from fmrl.core.arrays import Array, dot, namespace, norm
+from fmrl.core.arrays import Array, dot, namespace, scaled_norm
 from fmrl.core.values import Value
 
 
@@ -47,7 +47,7 @@ class Domain(Value, ABC):
 
     def dual(self, gradient: Array) -> Array:
         """Dual norm of a gradient, shape [...]."""
-        return norm(gradient)
+        return scaled_norm(gradient)
 
     def argmin(self, phi: Array, z: Array) -> Array:
         """argmin over Θ of B_R(·‖phi) + ⟨z, ·⟩, shape [..., d]."""

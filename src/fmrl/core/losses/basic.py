@@ -151,7 +151,7 @@ class Weighted(Loss):
     def __post_init__(self):
         if not isinstance(self.loss, Loss):
             raise FMRLError(f"{self.loss!r} is not a loss", fix="give Weighted(Logistic(), most)")
-        positive("most", self.most)
+        positive(most=self.most)
         if self.loss.steep("l2") == math.inf:
             fix = "scale the rows of X and y by the root of their weights"
             raise FMRLError(f"{self.loss!r} needs no Weighted", fix=fix)

@@ -133,7 +133,7 @@ def prior(state: Any, sigma: float = 1.0) -> Gaussian:
     noise = float(rule.noise_of(state.similarity)) if hasattr(rule, "noise_of") else 1.0
     if isinstance(guess, Metric):
         return Gaussian(phi, noise * guess.dense(), noise, state.tasks)
-    positive("sigma", sigma)
+    positive(sigma=sigma)
     eye = xp.eye(phi.shape[-1], dtype=phi.dtype, device=device(phi))
     step = guess if getattr(rule, "absolute", False) else guess / sigma
     return Gaussian(phi, step * eye, tasks=state.tasks)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from fmrl.core.arrays import Array, full, namespace
-from fmrl.core.checks import number, positive
+from fmrl.core.checks import number, positive, positive_or_none
 from fmrl.core.matrices import apply, identity
 from fmrl.core.metric import Diagonal, Full, Relative
 from fmrl.core.prior.statistics import evidence, posterior_spread
@@ -61,9 +61,8 @@ class Covariance(SimilarityRule):
     played_by: ClassVar[type] = FTRL
 
     def __post_init__(self):
-        positive("first", self.first)
-        if self.noise is not None:
-            positive("noise", self.noise)
+        positive(first=self.first)
+        positive_or_none(noise=self.noise)
         if not 0.5 < number(self.rate) <= 1:
             raise FMRLError(f"rate must lie above ½ and at most at 1, not {self.rate}")
 

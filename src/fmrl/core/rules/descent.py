@@ -37,7 +37,7 @@ class Observed(SimilarityRule):
     observes: ClassVar[str] = "norms"
 
     def __post_init__(self):
-        positive("zeta", self.zeta)
+        positive(zeta=self.zeta)
         if not (hasattr(self.rule, "init") and hasattr(self.rule, "update")):
             raise FMRLError(f"rule={self.rule!r} is not a similarity rule", fix="give Doubling(…)")
         if getattr(self.rule, "absolute", False) or getattr(self.rule, "observes", None):
@@ -89,9 +89,7 @@ class MetaSGD(SimilarityRule):
     observes: ClassVar[str] = "agreements"
 
     def __post_init__(self):
-        positive("step", self.step)
-        positive("rate", self.rate)
-        positive("decay", self.decay)
+        positive(step=self.step, rate=self.rate, decay=self.decay)
         if self.decay >= 1:
             raise FMRLError(f"decay must lie between 0 and 1, not {self.decay!r}")
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from fmrl.core.arrays import Array, device, full, namespace
-from fmrl.core.checks import positive
+from fmrl.core.checks import positive, positive_or_none
 from fmrl.core.domains import Domain
 from fmrl.core.rules.meta import running
 from fmrl.core.rules.similarity import Measured
@@ -37,9 +37,8 @@ class EWOO(Measured):
     sigma: float | None = None
 
     def __post_init__(self):
-        for name in ("epsilon", "D", "sigma"):
-            if getattr(self, name) is not None:
-                positive(name, getattr(self, name))
+        positive(epsilon=self.epsilon)
+        positive_or_none(D=self.D, sigma=self.sigma)
 
     def _most(self, domain: Domain, dim: int) -> float:
         D = domain.diameter(dim) if self.D is None else self.D

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fmrl.core.arrays import Array, as_array, device, full, namespace
-from fmrl.core.checks import listed, number, positive, whole
+from fmrl.core.checks import listed, number, positive, positive_or_none, whole
 from fmrl.core.domains import Domain
 from fmrl.core.rules.meta import MetaUpdate, _mean
 from fmrl.errors import FMRLError
@@ -152,8 +152,7 @@ class Mixture(MetaUpdate):
             raise FMRLError(what, fix="use Tree by itself")
         if not 0 <= number(self.share) < 1:
             raise FMRLError(f"share must be at least 0 and below 1, not {self.share!r}")
-        if self.reach is not None:
-            positive("reach", self.reach)
+        positive_or_none(reach=self.reach)
 
     def _width(self, domain: Domain, dim: int) -> float:
         """Δ², or 1 on the simplex, where the loss is mixable as it is."""
@@ -243,7 +242,7 @@ class Conditional(MetaUpdate):
             what = f"side must be positions of columns, counted from 0, not {self.side!r}"
             raise FMRLError(what)
         object.__setattr__(self, "side", side)
-        positive("ridge", self.ridge)
+        positive(ridge=self.ridge)
 
     def look(self, first):
         """1, and the columns."""

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from fmrl.core.arrays import Array, device, full, namespace, to_numpy
-from fmrl.core.checks import positive, whole
+from fmrl.core.checks import positive, positive_or_none, whole
 from fmrl.core.domains import Domain
 from fmrl.core.privacy import (
     KEY,
@@ -42,8 +42,7 @@ from fmrl.errors import FMRLError
 
 
 def _budget(value: Any, most: float = 0.1) -> None:
-    positive("epsilon", value.epsilon)
-    positive("delta", value.delta)
+    positive(epsilon=value.epsilon, delta=value.delta)
     if value.delta >= most:
         what = f"delta={value.delta} promises nothing: with that probability all may be given away"
         raise FMRLError(what, fix=f"give one far below {most:g}, e.g. 1e-6")
@@ -93,8 +92,7 @@ class Tree(MetaUpdate):
         for name in ("tasks", "runs"):
             whole(f"Tree: {name}", getattr(self, name))
         _budget(self, min(0.1, 1 / self.tasks))  # to publish one task in T as it is has delta 1/T
-        if self.radius is not None:
-            positive("radius", self.radius)
+        positive_or_none(radius=self.radius)
 
     @property
     def noise(self) -> float:
@@ -189,7 +187,7 @@ class NoisyGradients(Learner):
 
     def __post_init__(self):
         _budget(self)
-        positive("clip", self.clip)
+        positive(clip=self.clip)
         if type(self.within) not in (OMD, OGD):
             what = f"{self.within!r} is not known to look at rows through gradients alone"
             raise FMRLError(what, fix="use NoisyGradients(OMD(), …) or OGD()")
@@ -243,32 +241,27 @@ def refuse_repeats(algo: Any, tasks: Any, orders: Any = None) -> None:
     """Refuse tasks, or orders [S, T] of them, that play one more often than a budget counts: once
     in every run of a `Tree`, once in all for `NoisyGradients`.
     """
-    for part in promises(algo):
-        runs = [tasks] if orders is None else [[tasks[i] for i in order] for order in orders]
-        counted = runs if isinstance(part, Tree) else [[task for run in runs for task in run]]
-        if any(len(set(map(id, played))) < len(played) for played in counted):
-            raise _played_again(part)
-
-
-def _played_again(part: Any) -> FMRLError:
-    what = f"{part!r} counts the release of a task once, and here one is played again"
-    return FMRLError(what, fix="give every task once")
+    runs = [tasks] if orders is None else [[tasks[i] for i in order] for order in orders]
+    if any(isinstance(part, NoisyGradients) for part in promises(algo)):
+        runs = [[task for run in runs for task in run]]
+    for run in runs if promises(algo) else ():
+        for _ in each_once(algo, run):
+            pass
 
 
 def each_once(algo: Any, tasks: Any) -> Iterator[Any]:
-    """Tasks as they come; one that was handed out before is refused where a composition promises
-    privacy. A task is told by its object, as long as somebody holds it: two that were made of the
-    same rows are two.
+    """Tasks as they come; one that was handed out before is refused. A task is told by its object,
+    as long as somebody holds it: two that were made of the same rows are two.
 
     Args:
-        algo: The composition.
+        algo: A composition that promises privacy.
         tasks: Any iterable.
     """
     before: WeakValueDictionary[int, Any] = WeakValueDictionary()
     for task in tasks:
-        for part in promises(algo):
-            if before.get(id(task)) is task:
-                raise _played_again(part)
+        if before.get(id(task)) is task:
+            what = f"{promises(algo)[-1]!r} counts the release of a task once, and here one is"
+            raise FMRLError(f"{what} played again", fix="give every task once")
         before[id(task)] = task
         yield task
 

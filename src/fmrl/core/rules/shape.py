@@ -21,8 +21,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fmrl.core.arrays import Array, device, full, namespace, to_numpy
-from fmrl.core.checks import positive, whole
+from fmrl.core.arrays import Array, device, full, namespace
+from fmrl.core.checks import numbers, positive, whole
 from fmrl.core.domains import Domain
 from fmrl.core.matrices import eigh, geometric_roots, identity, raised, trace_of
 from fmrl.core.metric import Diagonal, Full, Metric, Spiked
@@ -49,9 +49,7 @@ class _Learned(SimilarityRule):
     absolute: ClassVar[bool] = True
 
     def __post_init__(self):
-        positive("epsilon", self.epsilon)
-        positive("zeta", self.zeta)
-        positive("p", self.p)
+        positive(epsilon=self.epsilon, zeta=self.zeta, p=self.p)
 
     def _fade(self, t: Array) -> Array:
         return (t + 1) ** -self.p
@@ -256,18 +254,14 @@ class KnownStep(SimilarityRule):
     records: ClassVar[bool] = True  # G has no part in the step, and need not exist
 
     def __post_init__(self):
-        given = self.step.dense() if isinstance(self.step, Metric) else self.step
-        try:
-            step = to_numpy(given).astype(float)
-        except (TypeError, ValueError):
-            step = np.array(np.nan)
-        square = step.ndim < 2 or (step.ndim == 2 and step.shape[0] == step.shape[1])
-        ok = square and step.size > 0 and bool(np.isfinite(step).all())
-        if ok and step.ndim == 2:
-            ok = bool(np.allclose(step, step.T)) and bool((np.linalg.eigvalsh(step) > 0).all())
-        elif ok:
-            ok = bool((step > 0).all()) or (step.ndim == 0 and bool(step == 0))
-        if not ok:
+        step = numbers(self.step.dense() if isinstance(self.step, Metric) else self.step)
+        good = step.size > 0 and bool(np.isfinite(step).all()) and step.ndim <= 2
+        if good and step.ndim == 2:
+            square = step.shape[0] == step.shape[1] and bool(np.allclose(step, step.T))
+            good = square and bool((np.linalg.eigvalsh(step) > 0).all())
+        elif not (good and ((step > 0).all() or (step.ndim == 0 and step == 0))):
+            good = False
+        if not good:
             what = "a step must be a number ≥ 0, positive numbers or a positive definite matrix"
             raise FMRLError(f"{what}, not {self.step!r}")
         values = step.tolist()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fmrl.core.arrays import Array, anywhere, certain, full, namespace, norm, stacked
-from fmrl.core.checks import number, positive
+from fmrl.core.checks import number, positive, positive_or_none
 from fmrl.core.domains import Domain
 from fmrl.core.rules.meta import End, running
 from fmrl.core.values import Value
@@ -96,7 +96,7 @@ class _Counting(Measured):
     gamma: float
 
     def __post_init__(self):
-        positive("epsilon", self.epsilon)
+        positive(epsilon=self.epsilon)
         if not 1 <= number(self.gamma) < math.inf:
             raise FMRLError(f"gamma must be at least 1, not {self.gamma}")
 
@@ -149,8 +149,7 @@ class Doubling(_Counting):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.first is not None:
-            positive("first", self.first)
+        positive_or_none(first=self.first)
 
     def init(self, domain, phi):
         """max_Θ sqrt(B_R(·‖phi)) + epsilon, and no violation yet."""
@@ -201,7 +200,7 @@ class Known(Measured):
     D: float
 
     def __post_init__(self):
-        positive("D", self.D)
+        positive(D=self.D)
 
     def init(self, domain, phi):
         """D; nothing to remember."""
@@ -254,10 +253,9 @@ class AverageDeviation(Measured):
     epsilon: float = 0.0
 
     def __post_init__(self):
-        if self.first is not None:
-            positive("first", self.first)
+        positive_or_none(first=self.first)
         if number(self.epsilon) != 0:
-            positive("epsilon", self.epsilon)
+            positive(epsilon=self.epsilon)
 
     def init(self, domain, phi):
         """The reach of the domain (or ``first``), and empty sums."""

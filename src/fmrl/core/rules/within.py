@@ -39,7 +39,7 @@ class Learner(Value):
 
     def losses(self, game: Game, domain: Domain, phi: Array, eta: Array) -> Array:
         """What is suffered [..., length], for those who do not ask for the actions."""
-        return play(self, game, domain, phi, eta).losses
+        return play_opened(self, game, domain, phi, eta).losses
 
 
 @dataclass(frozen=True)
@@ -187,19 +187,24 @@ def play(
     array([0.5 , 0.25])
     """
     game = game.open() if hasattr(game, "open") else game
+    phi, shaped = as_float(phi, "phi"), isinstance(eta, Metric)
+    step: Any = eta if shaped else as_float(eta, "eta")
     kinds = (learner, "actions"), (game, "reveal"), (domain, "divergence")
-    wrong = [v for v, name in kinds if isinstance(v, type) or not hasattr(v, name)]
-    phi, shape = as_float(phi, "phi"), ()
-    if not isinstance(eta, Metric):
-        eta = step = as_float(eta, "eta")
-        shape = step.shape
-    if not wrong and phi.shape[-1:] != (getattr(game, "dim", phi.shape[-1] if phi.ndim else 1),):
-        wrong = [phi]
-    if wrong or shape not in ((), phi.shape[:-1]):
-        what = f"{wrong[0] if wrong else eta!r:.80} cannot be played with"
+    good = all(hasattr(v, name) and not isinstance(v, type) for v, name in kinds) and phi.ndim > 0
+    good = good and getattr(game, "dim", phi.shape[-1]) == phi.shape[-1]
+    if not (good and (shaped or step.shape in ((), phi.shape[:-1]))):
+        what = f"{learner!r}, {game!r:.60}, {domain!r}, phi and eta do not go together"
         raise FMRLError(what, fix="give play(learner, task, domain, phi, eta)")
+    step = step if shaped else step + full(phi.shape[:-1], 0.0, phi)
+    return play_opened(learner, game, domain, phi, step, record, observe)
+
+
+def play_opened(
+    learner: Learner, game: Any, domain: Domain, phi: Array, eta: Array | Metric,
+    record: bool = False, observe: bool = False,
+) -> Play:  # fmt: skip
+    """`play` of an opened game from arrays that are known to fit, with the same arguments."""
     xp = namespace(phi)
-    eta = eta if isinstance(eta, Metric) else eta + full(phi.shape[:-1], 0.0, phi)
     actions = _actions(learner, game, domain, phi, eta)
     theta, losses, played, met = next(actions), [], [], []
     ragged = bool(xp.any(game.rounds != game.length))
