@@ -79,7 +79,7 @@ class Prey:
             models.save(home / "models.json")
             models.save(home / "models.safetensors")
         (home / "encoder.json").write_text(run.encoder.to_json())
-        certificate = certify(run.history, loss=run.settings.loss)
+        certificate = certify(run.history)
         (home / "certificate.json").write_text(certificate.json())
         facts = {"title": "t", "certificate": certificate.to_dict()}
         (home / "facts.json").write_text(json.dumps(folder.plain(facts)))
