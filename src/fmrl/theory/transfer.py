@@ -91,20 +91,18 @@ def _refuse(history: History) -> None:
     if not isinstance(history, History):
         what = f"{type(history).__name__} is not a History"
         raise FMRLError(what, fix="give what fmrl.run returned")
-    if history.keep != "all":
-        what = "the history kept scalars only, so phi cannot be replayed"
-        raise FMRLError(what, fix="run with keep='all'")
-    algo, fix = history.algo, "use a rule that moves by update vectors"
-    if isinstance(algo, Ensemble):
-        what = f"a history does not keep how the members of {type(algo).__name__} played"
-        raise FMRLError(what, fix="run one of them by itself")
-    look, observes = MetaUpdate.look, getattr(algo.similarity, "observes", None)
-    if getattr(type(algo.meta), "look", look) is not look:
-        what = f"a history does not keep what {algo.meta!r} looks at before a task"
-        raise FMRLError(what, fix=fix)
-    if observes not in (None, "norms"):
-        what = f"a history does not keep the gradients that {algo.similarity!r} learns from"
-        raise FMRLError(what, fix=fix)
+    algo, look = history.algo, MetaUpdate.look
+    looks = getattr(type(algo.meta), "look", look) is not look
+    observes = getattr(algo.similarity, "observes", None) not in (None, "norms")
+    name, rules = type(algo).__name__, "use rules that move by update vectors"
+    for lacks, what, fix in (
+        (history.keep != "all", "all its columns", "run with keep='all'"),
+        (isinstance(algo, Ensemble), f"how the members of {name} played", "run one by itself"),
+        (looks, f"what {algo.meta!r} looks at before a task", rules),
+        (observes, f"the gradients that {algo.similarity!r} learns from", rules),
+    ):
+        if lacks:
+            raise FMRLError(f"the history did not keep {what}, so phi cannot be replayed", fix=fix)
 
 
 class Adapted(NamedTuple):

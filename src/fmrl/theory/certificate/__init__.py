@@ -275,7 +275,7 @@ def _of_ensemble(history: History, facts: Facts) -> Certificate:
         cost, apart = facts.alone(facts.memory)
         tars = (cost - optimal) / facts.count
         found = hedge(tars, float(apart), facts.count, rate=history.algo.rate)
-        found = found.given(facts.convexity, *facts.geometry)
+        found = found.given(facts.convexity, *facts.trusted[:1])
         if found.broken:
             reason = f"{found.broken[0]}"
         shown["bounds"] = () if reason else (found.plus("solver gap", gap) if gap > 0 else found,)

@@ -131,18 +131,14 @@ class Facts:
         """What could be checked, by name."""
         # Where gradients were observed, what was met stands in every bound, and G in none.
         steep = [self._lipschitz()] if self.distance is None else []
-        found = [self.convexity, *steep, self._learner(), *self.geometry]
-        rules = [rule for part in self._rules for rule in foreign(part)]
-        if rules:
-            inside = bool(np.all(self.algo.domain.contains(self.phi[1])))
+        found = [self.convexity, *steep, self._learner(), *self.trusted[:1]]
+        algo = self.algo
+        if rules := [*foreign(algo.update), *foreign(algo.meta), *foreign(algo.similarity)]:
+            inside = bool(np.all(algo.domain.contains(self.phi[1])))
             detail = f"{', '.join(rules)} taken on trust" if inside else "the last phi is outside"
             name = "phi and the step are known before each task, and phi is in the domain"
             found.append(Assumption(name, ASSUMED if inside else FALSE, detail))
         return {a.name: a for a in (*found, self._inside())}
-
-    @property
-    def _rules(self) -> tuple[Any, ...]:
-        return self.algo.update, self.algo.meta, self.algo.similarity
 
     @property
     def convexity(self) -> Assumption:
@@ -159,34 +155,28 @@ class Facts:
         detail = f"{', '.join(kinds) or 'some tasks'}: not a loss of this library"
         return Assumption(name, ASSUMED, detail)
 
-    @property
-    def geometry(self) -> list[Assumption]:
-        """What is taken on trust of a domain of the user's own; nothing of the library's."""
-        domain, own = self.algo.domain, foreign(self.algo.domain)
-        if not own:
-            return []
-        name, detail = "the set is convex and R is 1-strongly convex", f"{own[0]} taken on trust"
-        a, b = self._pairs
-        if np.any(domain.divergence(a, b) < distance(domain, a, b) * (1 - 1e-9)):
-            return [Assumption(name, FALSE, f"B_R of {own[0]} is less than ½‖·‖² in this run")]
-        if not np.all(domain.contains((a + b) / 2)):
-            return [Assumption(name, FALSE, f"{own[0]} lacks a point between two of its own")]
-        return [Assumption(name, ASSUMED, detail)]
-
-    @property
-    def regulariser(self) -> list[Assumption]:
-        """Whether a domain of the user's own has the B_R of the class of this library that it
-        comes from, by which D* and D̄ are computed; nothing of the library's.
+    @cached_property
+    def trusted(self) -> list[Assumption]:
+        """What is taken on trust of a domain of the user's own, and false where the run shows the
+        opposite: that theorems hold on it; and that B_R is that of the class of this library that
+        it comes from, by which D* and D̄ are computed. Of the library's own domains, nothing.
         """
         domain, own = self.algo.domain, foreign(self.algo.domain)
         if not own:
             return []
+        (a, b), wrong, trust = self._pairs, "", f"{own[0]} taken on trust"
         parent = next(c for c in type(domain).__mro__ if c.__module__.startswith("fmrl."))
-        name, (a, b) = f"B_R is that of {parent.__name__}", self._pairs
         found, known = domain.divergence(a, b), parent.divergence(domain, a, b)
+        if np.any(found < distance(domain, a, b) * (1 - 1e-9)):
+            wrong = f"B_R of {own[0]} is less than ½‖·‖² in this run"
+        elif not np.all(domain.contains((a + b) / 2)):
+            wrong = f"{own[0]} lacks a point between two of its own"
+        name = "the set is convex and R is 1-strongly convex"
+        fits = Assumption(name, FALSE if wrong else ASSUMED, wrong or trust)
         same = np.allclose(found, known, rtol=1e-9, atol=1e-300)
-        detail = f"{own[0]} taken on trust" if same else f"not that of {own[0]} in this run"
-        return [Assumption(name, ASSUMED if same else FALSE, detail)]
+        detail = trust if same else f"not that of {own[0]} in this run"
+        name = f"B_R is that of {parent.__name__}"
+        return [fits, Assumption(name, ASSUMED if same else FALSE, detail)]
 
     @cached_property
     def _pairs(self) -> tuple[np.ndarray, np.ndarray]:

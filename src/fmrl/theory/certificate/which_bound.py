@@ -144,7 +144,7 @@ def _meta_level(
     else:
         found, refused = THEOREMS[update, similarity](facts, optima, updates, growth)
         found = [replace(bound, note=bound.note or FIXED) for bound in found]
-    return [bound.given(*facts.regulariser) for bound in found], refused
+    return [bound.given(*facts.trusted[1:]) for bound in found], refused
 
 
 def _geometry(points: Spread) -> list[Assumption]:
@@ -225,7 +225,7 @@ def _general(
     given |= {"diameter": max(diameter, reach, task_diameter), **parameters.values()}
     found = library.upper(facts.sigma / scale, **given)
     terms = {key: scale * value for key, value in found.terms.items()}
-    status = ASSUMED if facts.geometry else CHECKED
+    status = ASSUMED if facts.trusted else CHECKED
     smooth = Assumption("R is smooth", status, f"β = {parameters.beta:g}")
     found = replace(found, name=f"general theorem, {name}", terms=terms)
     return found.given(covered, smooth, *_geometry(updates))
