@@ -50,18 +50,26 @@ def starts(meta, domain, phi, theta, sigma):
 
 
 def test_identity_of_a_step():
-    """‖phi + a(θ − phi) − ψ‖² = (1 − a)‖phi − ψ‖² + a‖θ − ψ‖² − a(1 − a)‖θ − phi‖², and 1/a grows
-    by at most 1 from a task to the next."""
-    rng = np.random.default_rng(0)
-    phi, theta, psi = rng.normal(size=(3, 1000, 3))
-    a = rng.random((1000, 1))
-    square = lambda x: np.sum(x**2, axis=1, keepdims=True)  # noqa: E731
-    right = (1 - a) * square(phi - psi) + a * square(theta - psi)
-    right -= a * (1 - a) * square(theta - phi)
-    np.testing.assert_allclose(square(phi + a * (theta - phi) - psi), right, atol=1e-12)
-    for alpha in (0.0, 0.03, 0.3, 0.7):
-        back = 1 / np.maximum(alpha, 1 / np.arange(1, 200))
-        assert np.all(np.diff(back) <= 1 + 1e-9)
+    """‖phi_{t+1} − ψ‖² = (1 − a)‖phi − ψ‖² + a‖θ − ψ‖² − a(1 − a)‖θ − phi‖² for the steps a_t =
+    max(alpha, sigma_t/sigma_{1:t}) that `Discounted` takes, and with equal sigma 1/a grows by at
+    most 1 from a task to the next."""
+    rng, square = np.random.default_rng(0), lambda x: np.sum(x**2)
+    for alpha in (0.03, 0.3, 0.7):
+        rule, sigma = fmrl.Discounted(alpha), rng.uniform(0.1, 3, 200)
+        phi, memory = rule.init(fmrl.Euclidean(), rng.normal(size=3))
+        for t, theta in enumerate(rng.normal(size=(200, 3))):
+            before, psi = phi, rng.normal(size=3)
+            end = End(theta, theta, np.array(sigma[t]))
+            phi, memory = rule.update(fmrl.Euclidean(), phi, memory, end)
+            a = max(alpha, sigma[t] / sigma[: t + 1].sum())
+            right = (1 - a) * square(before - psi) + a * square(theta - psi)
+            right -= a * (1 - a) * square(theta - before)
+            assert square(phi - psi) == pytest.approx(right, rel=1e-9, abs=1e-12)
+        far = np.concatenate([[[0.0]], np.ones((99, 1))])  # after the first all at 1
+        left = 1 - starts(rule, fmrl.Euclidean(), np.zeros(1), far, np.ones(100))[1:, 0]
+        left = left[left > 1e-9]
+        back = 1 / (1 - left[1:] / left[:-1])
+        assert np.all(np.diff(back) <= 1 + 1e-6) and back[-1] <= 1 / alpha + 1e-6
 
 
 def test_against_any_path():
