@@ -17,7 +17,6 @@ import pytest
 torch = pytest.importorskip("torch")
 from torch import nn
 
-import fmrl
 from fmrl.core.domains import Euclidean
 from fmrl.core.rules.meta import End
 from fmrl.deep import (
@@ -225,15 +224,6 @@ def test_a_checkpoint_of_another_torch_is_taken_and_a_changed_setting_is_not(tmp
 def test_checkpoints_name_a_loss_as_they_always_did(loss):
     """A saved checkpoint is compared with this name, so it outlives moves of modules."""
     assert _made(trainer(loss=loss))["loss"] == f"fmrl.deep.losses.{loss.__name__}"
-
-
-def test_old_module_names_are_the_modules_of_today():
-    """Pickles of networks and image sets name the modules that classes were made in."""
-    for old, name in (("layout", "Layout"), ("models", "SameConv2d")):
-        assert getattr(import_module(f"fmrl.deep.{old}"), name) is getattr(fmrl.deep, name)
-    for room in ("data", "datasets"):
-        assert import_module(f"fmrl.{room}.image_set").ImageSet is fmrl.datasets.ImageSet
-    assert import_module("fmrl.scale.engine") is import_module("fmrl.cluster.engine")
 
 
 def test_large_seeds_play_other_tasks():
