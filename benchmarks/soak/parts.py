@@ -108,7 +108,7 @@ def memory(seed: int) -> str | None:
 
 
 PARTS = {
-    "adversary": Part("odd compositions against every claim", 100_000, against, batch=2000),
+    "adversary": Part("odd compositions against every claim", 100_000, against, batch=500),
     "solver": Part("odd problems against 60 digits", 10_000, solver),
     "files": Part("forged files over every loader", 10_000, files, batch=500),
     "kills": Part("kill -9 of every command and writer", 1000, kills, batch=50),

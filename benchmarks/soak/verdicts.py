@@ -95,6 +95,10 @@ def rounding(it: Any, history: Any, order: int | None) -> float:
         rows = history.losses
         mine = [np.abs(np.asarray(r if order is None else r[order], float)).sum() for r in rows]
         losses.append(np.array(mine))
+    elif isinstance(it.tasks[0], fmrl.Task):  # what they cost at the start, where costs may be all
+        start = np.asarray(history.start.phi, float).reshape(-1, dim)
+        cost = [float(np.abs(Problem(task).rounds(start)).sum()) for task in it.tasks]
+        losses.append(np.full(len(m), max(cost)))
     steps = m * G * np.where(np.isfinite(eta), eta, 0) * G * m
     each = (dim + m + 16) * (sum(losses) + (steps if domain.norm == "l2" else 0))
     return float(8 * eps * each.mean() + 1e-318)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fmrl
+from fmrl.core.matrices import cholesky, eigh
 from fmrl.core.solve.interior import _system
 
 SIDE = fmrl.Conditional([0])
@@ -125,3 +126,31 @@ def test_a_newton_system_that_is_singular_to_the_last_bit_is_solved():
     block, right = np.array([[[[1.0, across], [across, 1.0]]]]), np.array([[1.0, 1.0]])
     (found,) = _system(block, np.zeros((1, 2)))(right)
     np.testing.assert_allclose(found, 0.5, rtol=1e-6)
+
+
+def test_a_matrix_with_room_for_rounding_has_a_root():
+    """The float32 covariance of three tasks had a direction of less than nothing."""
+    thin = np.array([[1.0, 1.0 + 1e-7], [1.0 + 1e-7, 1.0]], dtype=np.float32)
+    with pytest.raises(np.linalg.LinAlgError):
+        np.linalg.cholesky(thin)
+    root = cholesky(thin)
+    np.testing.assert_allclose(root @ root.T, thin, rtol=1e-5)
+
+
+@pytest.mark.parametrize("work", [cholesky, eigh])
+def test_matrices_that_overflow_are_refused_in_words(work):
+    with pytest.raises(fmrl.FMRLError, match="overflow in float32"):
+        work(np.where(np.eye(3) == 1, 1.0, np.inf).astype(np.float32))
+
+
+def test_a_member_without_weight_has_no_part_in_the_record():
+    """0 · inf: a member that is infinitely far off, whose weight has underflowed."""
+    right, four = np.array([-1.0, 1.0, 1.0, 1.0, -1.0]), np.eye(4) * 1e-170
+    rows = four[[0, 3, 3, 3, 3]], four[[0, 3, 3, 3, 3]], four[[3] * 5], four[[3] * 5]
+    signs = right, right * [-1, 1, -1, -1, 1], -np.ones(5), -np.ones(5)
+    tasks = [fmrl.Task(X, y, loss=fmrl.Hinge()) for X, y in zip(rows, signs, strict=True)]
+    rule, released = fmrl.Doubling(0.8, 1.0, first=0.009), fmrl.ReleasedDoubling(0.003, 1.1)
+    far = fmrl.FMRL(fmrl.Euclidean(), fmrl.OGD(), fmrl.FLIOnline(), similarity=rule)
+    still = fmrl.FMRL(fmrl.Euclidean(), similarity=released)
+    history = fmrl.run(fmrl.Hedge([still, far], rate=0.7), tasks, np.array([156.0, -22, 19, 34]))
+    assert np.isinf(history.divergence).any() and not np.isnan(history.divergence).any()

@@ -130,7 +130,8 @@ class Ensemble(Value):
         first = shares[:, 0]
 
         def weighed(name: str) -> Array:
-            return xp.sum(first * xp.stack([getattr(r, name) for r in etas]))
+            values = xp.stack([getattr(r, name) for r in etas])  # infinite ones may have no weight
+            return xp.sum(first * xp.where(first > 0, values, xp.zeros_like(values)))
 
         names = ("guess", "eta", "divergence", "deviation", "lipschitz")
         theta = xp.sum(first[:, None] * xp.stack([end.theta for end in ends]), axis=0)

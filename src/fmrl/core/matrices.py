@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fmrl.core.arrays import Array, device, dot, full, namespace
+from fmrl.errors import FMRLError
 
 
 def T(matrix: Array) -> Array:
@@ -40,9 +41,35 @@ def eigh(matrix: Array) -> tuple[Array, Array]:
     try:
         values, vectors = xp.linalg.eigh(matrix)
     except (ValueError, RuntimeError):  # NumPy's LinAlgError, and torch's
+        refuse_overflow(matrix)
         values, vectors = xp.linalg.eigh(xp.flip(matrix, axis=(-2, -1)))
         vectors = xp.flip(vectors, axis=-2)
     return values, vectors
+
+
+def cholesky(matrix: Array) -> Array:
+    """C [..., d, d] with C·Cᵀ = matrix, which is positive definite but for rounding.
+
+    >>> import numpy as np
+    >>> cholesky(np.array([[4.0, 2.0], [2.0, 1.0]])).round(3)
+    array([[2., 0.],
+           [1., 0.]])
+    """
+    xp = namespace(matrix)
+    # Cholesky's own rounding is relative to the diagonal: units do not matter.
+    room = 16 * xp.finfo(matrix.dtype).eps * xp.linalg.diagonal(matrix)
+    try:
+        return xp.linalg.cholesky(raised(xp.asarray(matrix, copy=True), room))
+    except (ValueError, RuntimeError):
+        refuse_overflow(matrix)
+        raise
+
+
+def refuse_overflow(matrix: Array) -> None:
+    """Refuse a matrix with infinite entries."""
+    if not bool(namespace(matrix).all(namespace(matrix).isfinite(matrix))):
+        what = f"products of numbers this large overflow in {matrix.dtype}"
+        raise FMRLError(what, fix="use float64, or scale the data")
 
 
 def trace_of(A: Array, B: Array) -> Array:
@@ -86,9 +113,7 @@ def geometric_roots(A: Array, B: Array) -> tuple[Array, Array, Array]:
     L⁻ᵀ = B·L·diag(r⁻²).
     """
     xp, eps = namespace(A), namespace(A).finfo(A.dtype).eps
-    # Room for rounding. Cholesky's own is relative to the diagonal: units do not matter.
-    room = 16 * eps * xp.linalg.diagonal(A)
-    C = xp.linalg.cholesky(raised(xp.asarray(A, copy=True), room))
+    C = cholesky(A)
     BC = xp.matmul(B, C)
     values, V = eigh(xp.matmul(T(C), BC))
     r = xp.sqrt(xp.maximum(values, eps**2 * values[..., -1:] + 1e-300))

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
+from functools import lru_cache
 from typing import Any
 
 from fmrl.errors import FMRLError
@@ -141,7 +142,13 @@ def shortcut(rule: Any, method: str, replaces: str) -> Callable[..., Any] | None
     >>> bool(shortcut(fmrl.FollowLeader(), "scan", "update")), shortcut(Slower(), "scan", "update")
     (True, None)
     """
-    owners = [next((i for i, c in enumerate(type(rule).__mro__) if name in vars(c)), None)
+    return getattr(rule, method) if _stands_for(type(rule), method, replaces) else None
+
+
+@lru_cache(1024)
+def _stands_for(kind: type, method: str, replaces: str) -> bool:
+    """Whether ``method`` was written in the class of ``replaces``, or in a subclass of it."""
+    owners = [next((i for i, c in enumerate(kind.__mro__) if name in vars(c)), None)
               for name in (method, replaces)]  # fmt: skip
     fast, slow = owners
-    return getattr(rule, method) if fast is not None and slow is not None and fast <= slow else None
+    return fast is not None and slow is not None and fast <= slow

@@ -15,7 +15,7 @@ import numpy as np
 
 from fmrl.core.arrays import Array, device, dot, namespace
 from fmrl.core.losses import Squared
-from fmrl.core.matrices import T, apply, eigh
+from fmrl.core.matrices import T, apply, cholesky, eigh
 from fmrl.core.prior.padding import pieces
 from fmrl.core.prior.small_inverses import eye_like, inverse, plus_identity
 from fmrl.core.tasks import Tasks
@@ -288,7 +288,7 @@ def posterior_spread(H: Array, curvature: Array) -> Array:
         H: Positive definite, [..., d, d].
         curvature: C ⪰ 0, [..., d, d].
     """
-    R = namespace(H).linalg.cholesky(H)
+    R = cholesky(H)
     spread = R @ (posterior_root(curvature @ R, R) @ T(R))
     return (spread + T(spread)) / 2
 
@@ -303,7 +303,7 @@ def evidence(H: Array, curvature: Array, pull: Array, noise: Array) -> Array:
         noise: s², [...].
     """
     xp = namespace(H)
-    R = xp.linalg.cholesky(H)
+    R = cholesky(H)
     inner = plus_identity(T(R) @ (curvature @ R))
     along = apply(T(R), pull)
     fit = dot(along, xp.linalg.solve(inner, along[..., None])[..., 0])
