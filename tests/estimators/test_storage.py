@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from sklearn.ensemble import HistGradientBoostingRegressor
 
 import fmrl
 from fmrl.estimators import storage
@@ -159,3 +160,14 @@ def test_names_of_tasks_are_data(tmp_path):
     held = (tmp_path / "model").read_bytes()[: 8 + header]
     assert header < 20_000 and held.count(b"nnnnn") <= 6 * 5  # those of the pilot, at most
     assert fmrl.MetaRegressor.load(tmp_path / "model").tasks_ == list(dict.fromkeys(names))
+
+
+def test_what_cannot_be_stored_is_named_by_its_place(tmp_path):
+    X, y, task = regression(tasks=12, rows=8)
+    reg = fmrl.MetaRegressor(common=HistGradientBoostingRegressor(max_iter=3)).fit(X, y, task=task)
+    with pytest.raises(fmrl.FMRLError, match=r"prior\.common holds a .*; use .* or pickle"):
+        reg.save(tmp_path / "model")
+    reg.common = object()
+    with pytest.raises(fmrl.FMRLError, match=r"^common= holds a object, which cannot be stored"):
+        reg.save(tmp_path / "model")
+    assert [*tmp_path.iterdir()] == []

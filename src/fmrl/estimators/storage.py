@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, fields
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,24 +21,24 @@ from safetensors.numpy import save_file
 from fmrl.core.checkpoint import WRONG
 from fmrl.core.prior.mixture import Mixture, Posterior
 from fmrl.core.tasks import Tasks
-from fmrl.core.values import parse
 from fmrl.errors import FMRLError
 from fmrl.estimators.calibration import Choice, Rule
 from fmrl.estimators.common import Trees
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.environment import Environment
-from fmrl.estimators.prior import Prior, loss_of
+from fmrl.estimators.prior import Prior
 from fmrl.estimators.rows_sqlite import SQLiteRows, not_utf8
 from fmrl.files import atomic, from_json
-from fmrl.tables.encoder import Encoder
-from fmrl.tables.features import Expanded, describe, rebuild
+from fmrl.tables.features import VALUES, describe, rebuild
 
 FORMAT = 1
+PARTS = (Choice, Coordinates, Environment, Mixture, Posterior, Prior, Rule, Tasks, Trees)
+VALUES |= {kind.__name__: kind for kind in PARTS}
 
 Arrays = dict[str, np.ndarray]
 
 
-def save(estimator: Any, path: str | os.PathLike) -> Path:
+def save(estimator: Any, path: str | os.PathLike) -> None:
     """Write a fitted estimator; the old file survives until the new one is complete.
 
     Args:
@@ -47,8 +47,20 @@ def save(estimator: Any, path: str | os.PathLike) -> Path:
     """
     if not estimator._known:
         raise FMRLError(f"this {type(estimator).__name__} is not fitted", fix="call fit first")
-    arrays: Arrays = {}
-    return _write(path, _estimator_layout(estimator, arrays), arrays)
+    rows, tasks, store = estimator._rows, None, None
+    if isinstance(rows, SQLiteRows):
+        store = [rows.path, rows.id]
+    elif names := list(rows):
+        odd = [n for n in names if not (n is None or isinstance(n, (str, int, float)))]
+        if odd:
+            what = f"the task id {odd[0]!r} is neither a number nor text"
+            raise FMRLError(what, fix="convert ids to text before fitting")
+        tasks = replace(rows.take(names), names=names_to_array(names))  # type: ignore[arg-type]
+    params = estimator.get_params(deep=False)
+    state = {f"{name}=": _param(value) for name, value in params.items()}
+    state |= {"prior": estimator._prior, "columns": _columns(estimator), "tasks": tasks}
+    state |= {"rows": [estimator._seen_rows, estimator._learned_rows], "store": store}
+    _write(path, estimator, state)
 
 
 def load(path: str | os.PathLike, kind: type) -> Any:
@@ -58,22 +70,35 @@ def load(path: str | os.PathLike, kind: type) -> Any:
         path: A file that `save` wrote.
         kind: Its class.
     """
-    return _load(path, kind, _estimator_of)
+
+    def made(state: dict[str, Any]) -> Any:
+        params = {name[:-1]: value for name, value in state.items() if name[-1] == "="}
+        estimator, prior, store = kind(**params), _whole(state["prior"]), state["store"]
+        for name, part in (("classes_", prior.classes), ("encoder_", prior.encoder)):
+            if part is not None:
+                setattr(estimator, name, part)
+        _set_columns(estimator, state["columns"])
+        rows = None if store is None else SQLiteRows(store[0], estimator._kind(), store[1])
+        estimator._begin(prior, 0, rows)
+        estimator._seen_rows, estimator._learned_rows = state["rows"]
+        if (tasks := state["tasks"]) is not None:
+            estimator._rows.add(replace(tasks, names=array_to_names(tasks.names)))
+        return estimator
+
+    return _load(path, kind, made)
 
 
-def save_task_model(model: Any, path: str | os.PathLike) -> Path:
+def save_task_model(model: Any, path: str | os.PathLike) -> None:
     """Write the fitted model of one task, with the prior that `fit` adapts.
 
     Args:
         model: A TaskClassifier or TaskRegressor.
         path: The file.
     """
-    arrays: Arrays = {"theta": model._theta, "spread": model._spread}
-    layout = {"format": FORMAT, "class": type(model).__name__, "mass": model._mass}
-    layout |= {"name": _storable([model._name])[0], "prior": _prior_layout(model.prior, arrays)}
-    names = getattr(model, "feature_names_in_", None)
-    layout |= {"features": None if names is None else names.tolist()}
-    return _write(path, layout, arrays)
+    name = model._name if isinstance(model._name, (str, int, float)) else None
+    state = {"prior": model.prior, "posterior": Posterior(model._theta, model._spread)}
+    state |= {"mass": model._mass, "name": name, "columns": _columns(model)}
+    _write(path, model, state)
 
 
 def load_task_model(path: str | os.PathLike, kind: type) -> Any:
@@ -84,15 +109,14 @@ def load_task_model(path: str | os.PathLike, kind: type) -> Any:
         kind: Its class.
     """
 
-    def rebuilt(layout: dict[str, Any], arrays: Arrays, kind: type) -> Any:
-        model = kind(_prior_of(layout["prior"], arrays))
-        model._set(Posterior(arrays["theta"], arrays["spread"]), layout["mass"])
-        model._name = layout["name"]
-        if layout["features"] is not None:
-            model.feature_names_in_ = np.array(layout["features"], dtype=object)
+    def made(state: dict[str, Any]) -> Any:
+        model = kind(_whole(state["prior"]))
+        model._set(state["posterior"], state["mass"])
+        model._name = state["name"]
+        _set_columns(model, state["columns"])
         return model
 
-    return _load(path, kind, rebuilt)
+    return _load(path, kind, made)
 
 
 def write_tensors(path: str | os.PathLike, arrays: Arrays, about: dict[str, str]) -> Path:
@@ -128,7 +152,11 @@ def array_to_names(held: np.ndarray) -> list[Any]:
     return names
 
 
-def _write(path: str | os.PathLike, layout: dict[str, Any], arrays: Arrays) -> Path:
+def _write(path: str | os.PathLike, owner: Any, state: dict[str, Any]) -> None:
+    """Write the parts of an estimator or a model."""
+    arrays: Arrays = {}
+    layout = {"format": FORMAT, "class": type(owner).__name__}
+    layout |= {name: describe(part, arrays, name) for name, part in state.items()}
     # One entry: the library writes several in random order, and the same estimator is to be the
     # same bytes.
     try:
@@ -136,18 +164,17 @@ def _write(path: str | os.PathLike, layout: dict[str, Any], arrays: Arrays) -> P
     except UnicodeEncodeError as error:
         before, after = error.object[: error.start], error.object[error.start :]
         raise not_utf8(before.rpartition('"')[2] + after.partition('"')[0]) from None
-    return write_tensors(path, arrays, {"fmrl": sealed})
+    write_tensors(path, arrays, {"fmrl": sealed})
 
 
-def _load(path: str | os.PathLike, kind: type, rebuild: Any) -> Any:
+def _load(path: str | os.PathLike, kind: type, made: Callable[[dict[str, Any]], Any]) -> Any:
+    """What ``made`` makes of the parts that `_write` was given."""
     layout, arrays = _read(Path(path))
-    if layout.get("class") != kind.__name__:
-        raise FMRLError(
-            f"{path} holds a {layout.get('class')}",
-            fix=f"load it with {layout.get('class')}.load(path)",
-        )
+    held = layout.pop("class", None)
+    if held != kind.__name__:
+        raise FMRLError(f"{path} holds a {held}", fix=f"load it with {held}.load(path)")
     try:
-        return rebuild(layout, arrays, kind)
+        return made({name: rebuild(part, arrays) for name, part in layout.items()})
     except WRONG as error:
         if isinstance(error, FMRLError):
             raise
@@ -193,151 +220,28 @@ def _damaged(path: Any) -> FMRLError:
     return FMRLError(f"{path} is not a stored FMRL model, or is damaged", fix="use an older copy")
 
 
-def _estimator_layout(est: Any, arrays: Arrays) -> dict[str, Any]:
-    """Everything of an estimator but the arrays, which are put aside under their names."""
-    outside = isinstance(est._rows, SQLiteRows)
-    names = [] if outside else list(est._rows)
-    odd = next((n for n in names if not (n is None or isinstance(n, (str, int, float)))), None)
-    if odd is not None:
-        raise FMRLError(
-            f"the task id {odd!r} is neither a number nor text",
-            fix="convert ids to text before fitting",
-        )
-    if names:
-        rows = est._rows.take(names)
-        found = {"X": rows.X, "target": rows.target, "starts": rows.starts, "weight": rows.weight}
-        arrays |= {f"tasks.{part}": array for part, array in found.items() if array is not None}
-        arrays["tasks.names"] = names_to_array(names)
-    params = est.get_params(deep=False)
-    features = params.pop("features")
-    seen = getattr(est, "feature_names_in_", None)
-    return {
-        "format": FORMAT,
-        "class": type(est).__name__,
-        "params": {name: _param(value) for name, value in params.items()},
-        "transformer": None if features is None else describe(features, arrays, "asked"),
-        "prior": _prior_layout(est._prior, arrays),
-        "features": None if seen is None else seen.tolist(),
-        "n_features": int(est.n_features_in_),
-        "rows": [int(est._seen_rows), int(est._learned_rows)],
-        "store": [est._rows.path, est._rows.id] if outside else None,
-    }
-
-
-def _estimator_of(layout: dict[str, Any], arrays: Arrays, kind: type) -> Any:
-    params = {
-        name: parse(v["repr"]) if isinstance(v, dict) else v for name, v in layout["params"].items()
-    }
-    est = kind(**params, features=rebuild(layout["transformer"], arrays))
-    prior = _prior_of(layout["prior"], arrays)
-    if prior.classes is not None:
-        est.classes_ = prior.classes
-    if prior.encoder is not None:
-        est.encoder_ = prior.encoder
-    if layout["features"] is not None:
-        est.feature_names_in_ = np.array(layout["features"], dtype=object)
-    est.n_features_in_ = layout["n_features"]
-    rows = (
-        None
-        if layout["store"] is None
-        else SQLiteRows(layout["store"][0], est._kind(), layout["store"][1])
-    )
-    est._begin(prior, 0, rows)
-    est._seen_rows, est._learned_rows = layout["rows"]
-    if "tasks.names" in arrays:
-        parts = ("X", "target", "starts", "weight")
-        X, target, starts, weight = (arrays.get(f"tasks.{part}") for part in parts)
-        heaviest = 1.0 if weight is None else float(weight.max())
-        names = array_to_names(arrays["tasks.names"])
-        est._rows.add(Tasks(est._loss(), X, target, starts, names, weight, heaviest))
-    return est
-
-
-def _prior_layout(prior: Prior, arrays: Arrays) -> dict[str, Any]:
-    """A prior but for its arrays, which are put aside."""
-    here, encoder, classes = prior.coordinates, prior.encoder, prior.classes
-    arrays |= {"centre": here.centre, "scale": here.scale}
-    if here.basis is not None:
-        arrays["basis"] = here.basis
-    for i, member in enumerate(prior.members):
-        parts = {"mean": member.mean, "covariance": member.covariance, "shares": member.shares}
-        arrays |= {f"member.{i}.{name}": array for name, array in parts.items()}
-    transformer = getattr(encoder, "transformer", None)
-    return {
-        "coordinates": [here.constant, here.shift, here.unit],
-        "members": [[m.family, m.noise, m.tasks] for m in prior.members],
-        "rule": [list(c) for c in prior.rule.choices],
-        "classes": None if classes is None else [classes.tolist(), classes.dtype.str],
-        "encoder": encoder.table.to_json() if encoder else None,
-        "transformer": None if transformer is None else describe(transformer, arrays, "fitted"),
-        "common": _trees_layout(prior, arrays),
-        "environment": asdict(prior.environment),
-    }
-
-
-def _prior_of(layout: dict[str, Any], arrays: Arrays) -> Prior:
-    """What `_prior_layout` took apart."""
-    shape = arrays["centre"], arrays["scale"], *layout["coordinates"]
-    here = Coordinates(*shape, basis=arrays.get("basis"))
-    group = []
-    for i, (family, noise, tasks) in enumerate(layout["members"]):
-        parts = (arrays[f"member.{i}.{name}"] for name in ("mean", "covariance", "shares"))
-        mean, covariance, shares = parts
-        group.append(Mixture(family, mean, covariance, noise, shares, tasks))
-    parts = ((n, tuple(w), m, s, tuple(e), *k) for n, w, m, s, e, *k in layout["rule"])
-    rule = Rule(tuple(Choice(*part) for part in parts))
-    classes = None
-    if layout["classes"] is not None:
-        labels, kind = layout["classes"]
-        classes = np.array(labels, dtype=np.dtype(kind))
-    encoder = None if layout["encoder"] is None else Encoder.from_json(layout["encoder"])
-    if encoder is not None and layout["transformer"] is not None:
-        fitted = rebuild(layout["transformer"], arrays)
-        encoder = Expanded(encoder.columns, encoder.policy, encoder.task, fitted)
-    common = None
-    if layout["common"] is not None:
-        names = (f.name for f in fields(Trees) if f.name not in layout["common"])
-        common = Trees(**{n: arrays[f"common.{n}"] for n in names}, **layout["common"])
-    where = Environment(**layout["environment"])
-    prior = Prior(here, tuple(group), rule, classes, encoder, common, where)
-    width = here.width * max(loss_of(classes).outputs, 1)
-    if any(m.mean[0].size != width for m in group) or not group or not rule.choices:
+def _whole(prior: Prior) -> Prior:
+    """A prior that was read, if its parts are of one size."""
+    width = prior.coordinates.width * max(prior.loss.outputs, 1)
+    fits = prior.members and all(m.mean[0].size == width for m in prior.members)
+    if not (fits and prior.rule.choices and isinstance(prior.environment, Environment)):
         raise ValueError("parts of other sizes")
     return prior
 
 
-def _trees_layout(prior: Prior, arrays: Arrays) -> dict[str, Any] | None:
-    """The numbers of trees, whose arrays are put aside."""
-    if prior.common is None:
-        return None
-    if not isinstance(prior.common, Trees):
-        what = "the common part is a model of another library, which cannot be stored"
-        raise FMRLError(what, fix="use common='auto' or 'linear', or pickle the estimator")
-    parts = {f.name: getattr(prior.common, f.name) for f in fields(Trees)}
-    arrays |= {f"common.{n}": a for n, a in parts.items() if isinstance(a, np.ndarray)}
-    return {n: v for n, v in parts.items() if not isinstance(v, np.ndarray)}
+def _columns(model: Any) -> list[Any]:
+    """How many columns rows have, and their names."""
+    return [int(model.n_features_in_), getattr(model, "feature_names_in_", None)]
 
 
-def _storable(names: Any) -> list[Any]:
-    """Names of tasks; None for those that can be in no file."""
-    return [n if isinstance(n, (str, int, float)) else None for n in names]
+def _set_columns(model: Any, columns: list[Any]) -> None:
+    model.n_features_in_, names = columns
+    if names is not None:
+        model.feature_names_in_ = names
 
 
 def _param(value: Any) -> Any:
-    value = os.path.abspath(value) if isinstance(value, os.PathLike) else value
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    if isinstance(value, np.generic):
-        return value.item()
+    """A parameter as it is stored: of a random generator nothing, as it has moved on."""
     if isinstance(value, (np.random.Generator, np.random.RandomState)):
-        return None  # a generator has moved on: its state says nothing about this fit
-    if not hasattr(value, "__dataclass_params__"):
-        raise FMRLError(
-            f"the parameter {value!r} cannot be stored",
-            fix="use a number, text or one of the library's values",
-        )
-    try:
-        parse(repr(value))
-    except FMRLError:
-        raise FMRLError(f"the parameter {value!r} could not be read back") from None
-    return {"repr": repr(value)}
+        return None
+    return os.path.abspath(value) if isinstance(value, os.PathLike) else value

@@ -1,14 +1,16 @@
 """``features=``: columns that a transformer makes of a row (splines, random features), after the
 table's encoding and before anything is learned.
 
-A fitted transformer is part of the encoder, so every way in uses it. It is stored as plain values
-and arrays: only classes of scikit-learn's public packages are made anew on reading.
+A fitted transformer is part of the encoder, so every way in uses it. `describe` stores it, and the
+values of this library, as plain values and arrays: only classes of scikit-learn's public packages
+and of `VALUES` are made anew on reading.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from importlib import import_module
 from types import FunctionType
@@ -18,8 +20,9 @@ import numpy as np
 from scipy.interpolate import BSpline
 from sklearn.base import BaseEstimator, clone
 
+from fmrl.core.values import Value, parse
 from fmrl.errors import FMRLError, warn
-from fmrl.tables.encoder import Encoder
+from fmrl.tables.encoder import Column, Encoder, Policy
 
 # Of scikit-learn, where transformers are: nothing else is imported for a file's sake.
 PACKAGES = (
@@ -80,7 +83,7 @@ def add_features(encoder: Encoder, features: Any, rows: np.ndarray, y: Any) -> E
         raise FMRLError(what, fix="e.g. SplineTransformer(); names of columns are X's own")
     fitted = clone(features).fit(rows, y)
     try:
-        describe([features, fitted], {}, "features")
+        describe([features, fitted], {}, "features=")
     except FMRLError as error:
         warn(f"save will refuse this estimator: {error}")
     return Expanded(encoder.columns, encoder.policy, encoder.task, fitted)
@@ -108,11 +111,11 @@ def _score(module: str, name: str) -> Any:
     return found
 
 
-def _texts(*values: Any) -> np.ndarray:
+def _texts(kind: str, *values: Any) -> np.ndarray:
     """An array of texts or other objects, which may also be arrays of one length."""
     found = np.empty(len(values), dtype=object)
     found[:] = values
-    return found
+    return found if kind == "O" else found.astype(str)
 
 
 def _is_texts(value: Any) -> bool:
@@ -123,13 +126,15 @@ def _is_type(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, np.generic)
 
 
-# What a file may hold: which values are of a kind, their parts, and the value of such parts.
+# Frozen classes of this library that a file may hold, by name: their fields are stored.
+VALUES: dict[str, type] = {kind.__name__: kind for kind in (Column, Encoder, Expanded, Policy)}
+# What else it may hold: which values are of a kind, their parts, and the value of such parts.
 _STORED: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Any], Callable[..., Any]]] = {
     "list": (lambda v: isinstance(v, list), list, lambda *v: list(v)),
     "tuple": (lambda v: isinstance(v, tuple), list, lambda *v: v),
     "set": (lambda v: isinstance(v, set), list, lambda *v: set(v)),
     "dict": (lambda v: isinstance(v, dict), dict.items, lambda *v: dict(v)),
-    "texts": (_is_texts, np.ndarray.tolist, _texts),
+    "texts": (_is_texts, lambda v: [v.dtype.kind, *v.tolist()], _texts),
     "dtype": (lambda v: isinstance(v, np.dtype), lambda v: [v.str], np.dtype),
     "type": (_is_type, lambda v: [np.dtype(v).str], lambda v: np.dtype(v).type),
     "slice": (lambda v: isinstance(v, slice), lambda v: [v.start, v.stop, v.step], slice),
@@ -139,6 +144,7 @@ _STORED: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Any], Callable[.
         lambda v: [v.__module__, v.__name__],
         _score,
     ),
+    "text": (lambda v: isinstance(v, Value), lambda v: [repr(v)], parse),
     "class": (
         lambda v: isinstance(v, BaseEstimator) and type(v).__module__.startswith("sklearn."),
         lambda v: [type(v).__module__, type(v).__qualname__, dict(v.__getstate__())],
@@ -148,12 +154,12 @@ _STORED: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Any], Callable[.
 
 
 def describe(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
-    """A transformer as values of JSON; arrays are put aside under names that begin with ``name``.
+    """A value as JSON can hold it; arrays are put aside, named after their place in it.
 
     Args:
-        value: A transformer, or a part of one.
+        value: A transformer, a value of this library, or a part of one.
         arrays: Gets the arrays.
-        name: By which its arrays are told from those of others.
+        name: Of the value, with which the names of its arrays begin.
 
     >>> from sklearn.preprocessing import StandardScaler
     >>> arrays = {}
@@ -161,19 +167,22 @@ def describe(value: Any, arrays: dict[str, np.ndarray], name: str) -> Any:
     >>> rebuild(held, arrays).transform([[5.0]])
     array([[3.]])
     """
+    value = value.item() if isinstance(value, np.generic) else value
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if isinstance(value, np.generic):
-        return value.item()
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
-        place = f"{name}.{sum(key.startswith(name) for key in arrays)}"
-        arrays[place] = value.copy()
-        return {"array": place}
-    for kind, (is_one, parts, _) in _STORED.items():
+        arrays[name] = value
+        return {"array": name}
+    if VALUES.get(kind := type(value).__name__) is type(value):
+        parts = {part: getattr(value, part) for part in _fields(type(value))}
+        return {kind: {n: describe(part, arrays, f"{name}.{n}") for n, part in parts.items()}}
+    for kind, (is_one, parts_of, _) in _STORED.items():
         if is_one(value):
-            return {kind: [describe(part, arrays, name) for part in parts(value)]}
-    what = f"features= holds a {type(value).__name__}, which cannot be stored"
-    raise FMRLError(what, fix="use a transformer of scikit-learn, or pickle the estimator")
+            parts = enumerate(parts_of(value))
+            return {kind: [describe(part, arrays, f"{name}.{i}") for i, part in parts]}
+    where = re.split(r"\.\d", name)[0]
+    what = f"{where} holds a {type(value).__name__}, which cannot be stored"
+    raise FMRLError(what, fix="use what scikit-learn or this library has, or pickle the estimator")
 
 
 def rebuild(held: Any, arrays: dict[str, np.ndarray]) -> Any:
@@ -188,4 +197,11 @@ def rebuild(held: Any, arrays: dict[str, np.ndarray]) -> Any:
     ((kind, inside),) = held.items()
     if kind == "array":
         return arrays[inside]
+    if kind in VALUES:
+        return VALUES[kind](**{name: rebuild(part, arrays) for name, part in inside.items()})
     return _STORED[kind][2](*(rebuild(part, arrays) for part in inside))
+
+
+def _fields(kind: Any) -> list[str]:
+    """The names of a dataclass's or a NamedTuple's fields."""
+    return list(getattr(kind, "_fields", None) or [field.name for field in fields(kind)])
