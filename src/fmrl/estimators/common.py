@@ -77,18 +77,22 @@ class Trees:
 
     def _sums(self, X: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Answers of the trees before each of some ends, [ends, n, k]."""
-        trees = np.arange(len(self.feature))
+        trees, nodes = self.feature.shape
+        roots, width = np.arange(trees) * nodes, X.shape[1]
+        # All nodes in one row, where `take` finds them several times as fast as two indices do.
+        feature, threshold, value = (a.ravel() for a in (self.feature, self.threshold, self.value))
+        after = (np.stack([self.left, self.right], axis=-1) + roots[:, None, None]).ravel()
         out = np.empty((len(ends), len(X), len(self.base)))
-        most = max(1, (1 << 20) // len(trees))
+        most = max(1, (1 << 17) // trees)  # rows at a time, so that their places stay in cache
         adds = self.output[:, None] == np.arange(len(self.base))
         for first in range(0, len(X), most):
             rows = X[first : first + most]
-            at = np.zeros((len(rows), len(trees)), dtype=np.intp)
-            index = np.arange(len(rows))[:, None]
+            numbers, row = rows.ravel(), (np.arange(len(rows)) * width)[:, None]
+            at = np.tile(roots, (len(rows), 1))
             for _ in range(self.depth):
-                low = rows[index, self.feature[trees, at]] <= self.threshold[trees, at]
-                at = np.where(low, self.left[trees, at], self.right[trees, at])
-            said, before, total = self.value[trees, at], 0, self.base
+                high = numbers.take(feature.take(at) + row) > threshold.take(at)
+                at = after.take(2 * at + high)
+            said, before, total = value.take(at), 0, self.base
             for place, end in enumerate(ends):
                 total = total + said[:, before:end] @ adds[before:end].astype(float)
                 out[place, first : first + most], before = total, end
