@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fmrl
-from fmrl.core.matrices import cholesky, eigh
+from fmrl.core.matrices import cholesky, definite_solve, eigh
 from fmrl.core.solve.interior import _system
 
 SIDE = fmrl.Conditional([0])
@@ -154,3 +154,11 @@ def test_a_member_without_weight_has_no_part_in_the_record():
     still = fmrl.FMRL(fmrl.Euclidean(), similarity=released)
     history = fmrl.run(fmrl.Hedge([still, far], rate=0.7), tasks, np.array([156.0, -22, 19, 34]))
     assert np.isinf(history.divergence).any() and not np.isnan(history.divergence).any()
+
+
+def test_a_definite_system_that_is_singular_to_the_last_bit_is_solved():
+    """Curvature 1e20 along one direction, and the identity, of which nothing is left."""
+    matrix = np.full((2, 2), 1e20) + np.eye(2)
+    with pytest.raises(np.linalg.LinAlgError):
+        np.linalg.solve(matrix, np.ones((2, 1)))
+    np.testing.assert_allclose(definite_solve(matrix, np.ones((2, 1))).sum(), 1e-20, rtol=1e-2)

@@ -65,6 +65,17 @@ def cholesky(matrix: Array) -> Array:
         raise
 
 
+def definite_solve(matrix: Array, right: Array) -> Array:
+    """matrix⁻¹·right [..., d, k], for a matrix that is positive definite but for rounding."""
+    xp = namespace(matrix)
+    try:
+        return xp.linalg.solve(matrix, right)
+    except (ValueError, RuntimeError):  # singular to the last bit: NumPy's error, and torch's
+        refuse_overflow(matrix)
+        room = 64 * xp.finfo(matrix.dtype).eps * xp.linalg.diagonal(matrix)
+        return xp.linalg.solve(raised(xp.asarray(matrix, copy=True), room), right)
+
+
 def refuse_overflow(matrix: Array) -> None:
     """Refuse a matrix with infinite entries."""
     if not bool(namespace(matrix).all(namespace(matrix).isfinite(matrix))):

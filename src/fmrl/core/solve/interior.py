@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 from fmrl.core.arrays import Array, device, dot, full, namespace, zeros
 from fmrl.core.domains import Euclidean
+from fmrl.core.matrices import definite_solve
 from fmrl.core.samples import Samples
 from fmrl.core.solve.gap import ABSOLUTE, RELATIVE, Found, Method, Objective
 from fmrl.core.solve.interior_losses import Corner, Smooth, room
@@ -277,11 +278,7 @@ def _system(blocks: Array, diagonal: Array) -> Solve:
 
     def solve(*columns: Array) -> list[Array]:
         right = xp.stack([xp.reshape(c, shape) * scale for c in columns], axis=-1)
-        try:
-            solved = xp.linalg.solve(matrix, right)
-        except (ValueError, RuntimeError):  # singular to the last bit: NumPy's error, and torch's
-            solved = xp.linalg.solve(matrix + 1e-14 * eye, right)
-        solved = solved * scale[..., None]
+        solved = definite_solve(matrix, right) * scale[..., None]
         return [xp.reshape(solved[..., j], columns[0].shape) for j in range(len(columns))]
 
     return solve

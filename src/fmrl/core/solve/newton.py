@@ -21,6 +21,7 @@ from typing import Any
 from fmrl.core.arrays import Array, anywhere, device, dot, full, namespace
 from fmrl.core.domains import Domain, Euclidean
 from fmrl.core.losses import Squared
+from fmrl.core.matrices import definite_solve
 from fmrl.core.metric import Full, Metric, T, apply, descend
 from fmrl.core.samples import Samples
 from fmrl.errors import FMRLError
@@ -179,7 +180,7 @@ class MetricLeaders:
 
         def model(u: Array) -> tuple[Array, Array]:
             gradient, bend = self._gradient(i, u), self.curvature(i, u) + eye
-            step = -xp.linalg.solve(bend, gradient[..., None])[..., 0]
+            step = -definite_solve(bend, gradient[..., None])[..., 0]
             step = self._inside(u, step, bend)
             return step, -dot(gradient, step)
 
@@ -193,8 +194,7 @@ class MetricLeaders:
         out = ~self.domain.contains(aim, slack=1e-12)
         if not bool(xp.any(out)):
             return step
-        inverse = xp.linalg.inv(bend)
-        model = xp.matmul(xp.matmul(self.root, inverse), T(self.root))
+        model = xp.matmul(self.root, definite_solve(bend, T(self.root)))
         aim = Full((model + T(model)) / 2).project(self.domain, aim)
         inner = xp.linalg.solve(self.root, (aim - self.phi)[..., None])[..., 0]
         return xp.where(out[..., None], inner - u, step)
