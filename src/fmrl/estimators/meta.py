@@ -35,7 +35,7 @@ from fmrl.estimators import storage
 from fmrl.estimators.averaging import margins
 from fmrl.estimators.calibration import COMMON
 from fmrl.estimators.environment import Environment
-from fmrl.estimators.many_models import ModelCache, TaskModels
+from fmrl.estimators.many_models import TaskModels
 from fmrl.estimators.prior import Margins, Prior, loss_of
 from fmrl.estimators.prior_fit import Settings, learn_prior, pilot_size
 from fmrl.estimators.rows import TaskRows
@@ -54,9 +54,8 @@ from fmrl.tables.targets import (
 )
 
 RELEARN_UP_TO = 64  # tasks: a prior of fewer is learned again whenever the rows have doubled
-CACHED_NUMBERS = 1 << 20  # of models that are kept in memory beside a store
 ROWS_AT_A_TIME = 1 << 21  # numbers of models that are gathered for rows at once
-LEARNED = {"_prior", "_rows", "_models", "_seen_rows", "_learned_rows", "_warned"}
+LEARNED = {"_prior", "_rows", "_seen_rows", "_learned_rows", "_warned"}
 
 
 class Meta(BaseEstimator):
@@ -193,7 +192,6 @@ class Meta(BaseEstimator):
         prior = learn_prior(tasks, settings, count)
         with self._lock:
             if self._rows is held:  # and it was not fitted anew meanwhile
-                self._models = ModelCache(self._models.most)  # first: models belong to a prior
                 self._prior = prior
                 self._learned_rows = rows
         return self
@@ -214,7 +212,6 @@ class Meta(BaseEstimator):
                 raise FMRLError(
                     f"the task {name!r} was not seen", fix="tasks_ names those that were"
                 )
-            self._models.drop([name])
             self._rows.forget(name)
         return self
 
@@ -382,12 +379,12 @@ class Meta(BaseEstimator):
 
     @property
     def nbytes_(self) -> int:
-        """Bytes of all that is kept of the tasks known: their rows (in the store, if there is one)
-        and the models that were asked for. Over ``len(tasks_)``, it is the state of one task.
+        """Bytes of all that is kept of the tasks known: their rows (in the store, if there is one).
+        Over ``len(tasks_)``, it is the state of one task.
         """
         with self._lock:
             self._fitted()
-            return self._rows.nbytes + self._models.nbytes
+            return self._rows.nbytes
 
     @property
     def coef_(self) -> np.ndarray:
@@ -418,20 +415,18 @@ class Meta(BaseEstimator):
         tasks = group_by_task(self._loss(), X, y, weight, ids)
         if len(tasks) == len(y) >= 20:
             warn("every row is a task of its own: is task= the id of a row?")
-        rows = TaskRows() if self.store is None else self._open_store()
+        rows = TaskRows() if self.store is None else self._store(self.store)
         self._begin(learn_prior(tasks, self._settings()), len(y), rows)
         self._rows.add(tasks)
 
     def _begin(self, prior: Prior, learned_rows: int, rows: Any = None) -> None:
         """Take a prior, and the place where rows of tasks lie."""
         self._prior, self._rows = prior, TaskRows() if rows is None else rows
-        self._models = ModelCache(None if self.store is None else CACHED_NUMBERS)
         self._seen_rows = self._learned_rows = learned_rows
         self._warned: set[str] = set()  # kinds of warnings that were given
 
     def _add(self, tasks: Tasks) -> None:
         """Give rows to tasks, known or new."""
-        self._models.drop(tasks.names)  # first: a model must not outlive its rows
         self._rows.add(tasks)
         self._grown(len(tasks.X))
 
@@ -482,25 +477,11 @@ class Meta(BaseEstimator):
         kept = {n: v for n, v in vars(self).items() if n not in LEARNED and not n.endswith("_")}
         self.__dict__ = kept | vars(other)
 
-    def _open_store(self) -> SQLiteRows:
-        """A store for the rows of a new fit; those of this estimator's last fit may go."""
+    def _store(self, path: Any, id: str | None = None) -> SQLiteRows:
+        """The store of rows with this id; of a new fit, where the rows of the last one may go."""
+        width = len(self.encoder_.names) if hasattr(self, "encoder_") else self.n_features_in_
         old = vars(self).get("_replaces")
-        return SQLiteRows(os.fspath(self.store), self._kind(), old=old)  # type: ignore[arg-type]
-
-    def _kind(self) -> dict[str, Any]:
-        """What a store's rows must agree in."""
-        classes = getattr(self, "classes_", None)
-        if hasattr(self, "encoder_"):
-            names = self.encoder_.names
-        else:
-            names = _check_feature_names_in(self, None).tolist()
-        return {
-            "estimator": type(self).__name__,
-            "columns": list(names),
-            "classes": None if classes is None else classes.tolist(),
-            "loss": repr(self._loss()),
-            "width": len(names),
-        }
+        return SQLiteRows(os.fspath(path), self._loss(), width, id, old)
 
     def _loss(self) -> Any:
         return loss_of(getattr(self, "classes_", None))
@@ -671,31 +652,15 @@ class Meta(BaseEstimator):
         self, names: list, known: np.ndarray, middle: Posterior, spread: bool, place: np.ndarray
     ) -> Posterior:
         """Models of some tasks; fills in which choice of the rule each is by."""
-        if known.all() and not spread:
-            return Posterior(self._thetas(names), None)
         theta = np.repeat(middle.theta, len(names), axis=0)
         wide = np.repeat(middle.spread, len(names), axis=0) if spread else None
         if known.any():
-            seen = [name for name, there in zip(names, known, strict=True) if there]
-            if wide is None:
-                theta[known] = self._thetas(seen)
-            else:
-                rows = self._rows.take(seen)
-                theta[known], wide[known] = self._prior.adapt(rows, spread=True)
-                place[known] = self._prior.rule.places(rows.mass)
+            rows = self._rows.take([name for name, seen in zip(names, known, strict=True) if seen])
+            found = self._prior.adapt(rows, spread)
+            theta[known], place[known] = found.theta, self._prior.rule.places(rows.mass)
+            if wide is not None:
+                wide[known] = found.spread
         return Posterior(theta, wide)
-
-    def _thetas(self, names: list[Any]) -> np.ndarray:
-        """Models [T, outputs, width] of tasks known, solved when somebody first asks."""
-        if self._rows.changed:  # by another process
-            self._models = ModelCache(self._models.most)
-        models = self._models.find(names)
-        if missing := [name for name, model in zip(names, models, strict=True) if model is None]:
-            found = self._prior.adapt(self._rows.take(missing)).theta
-            self._models.put(missing, found)
-            new = iter(found)
-            models = [next(new) if model is None else model for model in models]
-        return np.stack(models)  # type: ignore[arg-type]
 
     def _like(self, name: Any) -> str:
         """Words about a task that is known by the same name as text, or as a number; or ""."""

@@ -30,12 +30,12 @@ class TaskRows:
     (1, [4])
     """
 
-    changed = False  # whether somebody else has changed them since this was last asked
-
     def __init__(self) -> None:
         self._blocks: list[Tasks] = []
-        self._noted = 0  # blocks of which `_places` tells where the tasks lie
-        self._places: dict[Any, list[int]] = {}  # by name: block and place, block and place, …
+        self._begins = [
+            0
+        ]  # of every block that was noted, the number of its first run; and the end
+        self._runs: dict[Any, list[int]] = {}  # by name: which runs of rows, through all blocks
         self._dead = 0  # rows of tasks that were forgotten
         self._later = 0  # rows of all blocks but the first
 
@@ -73,71 +73,69 @@ class TaskRows:
 
     def take(self, names: Sequence[Any]) -> Tasks:
         """Some tasks, each with all its rows in the order in which they came."""
-        index, base = self._index(), self._blocks[0]
-        places = [index[name] for name in names]
-        if all(len(p) == 2 and p[0] == 0 for p in places):
-            found = base.take(np.array([p[1] for p in places], dtype=int))
-            return replace(_light(found), names=list(names))
-        weighted = any(b.weight is not None for b in self._blocks)
-        columns: list[list[np.ndarray]] = [[], [], []]
-        lengths = np.zeros(len(names), dtype=np.int64)
-        for t, own in enumerate(places):
-            for block, place in zip(own[::2], own[1::2], strict=True):
-                held = self._blocks[block]
-                rows = slice(held.starts[place], held.starts[place + 1])
-                lengths[t] += rows.stop - rows.start
-                columns[0].append(held.X[rows])
-                columns[1].append(held.target[rows])
-                if weighted:
-                    weight = held.weight
-                    one = np.ones(rows.stop - rows.start)
-                    columns[2].append(one if weight is None else weight[rows])
-        X, target = np.concatenate(columns[0]), np.concatenate(columns[1])
-        weight = np.concatenate(columns[2]) if weighted else None
-        starts = np.concatenate([[0], np.cumsum(lengths)])
-        heaviest = max(b.heaviest for b in self._blocks)
-        return _light(Tasks(base.loss, X, target, starts, list(names), weight, heaviest))
+        index = self._index()
+        own = [index[name] for name in names]
+        runs = np.array([run for some in own for run in some], dtype=int)
+        if len(runs) == len(own) and runs.max(initial=-1) < self._begins[1]:
+            return light(replace(self._blocks[0].take(runs), names=list(names)))
+        task = np.repeat(np.arange(len(own)), [len(some) for some in own])
+        block = np.searchsorted(self._begins, runs, "right") - 1
+        parts, owner = [], []
+        for b in np.unique(block):
+            here = block == b
+            parts.append(self._blocks[b].take(runs[here] - self._begins[b]))
+            owner.append(np.repeat(task[here], parts[-1].lengths))
+        found, which = joined(parts), np.concatenate(owner)
+        order = np.argsort(which, kind="stable")
+        lengths = np.bincount(which, minlength=len(own))
+        return light(
+            replace(
+                found, X=found.X[order], target=found.target[order], names=list(names),
+                starts=np.concatenate([[0], np.cumsum(lengths)]),
+                weight=None if found.weight is None else found.weight[order],
+            )
+        )  # fmt: skip
 
     def forget(self, name: Any) -> None:
         """Drop a task and its rows."""
-        own = self._index()[name]
-        for block, place in zip(own[::2], own[1::2], strict=True):
-            self._dead += int(self._blocks[block].lengths[place])
-        del self._places[name]
+        self._dead += len(self.take([name]).X)
+        del self._runs[name]
         if self._dead > REPACK_SHARE * (len(self._blocks[0].X) + self._later):
             self._repack()
 
     def _index(self) -> dict[Any, list[int]]:
         """Where the tasks lie, by name; notes the blocks that came since this was last asked."""
-        while self._noted < len(self._blocks):
-            number = self._noted
-            if not self._places:
-                names = self._blocks[number].names
-                self._places = {name: [number, i] for i, name in enumerate(names)}
+        while len(self._begins) <= len(self._blocks):
+            first, names = self._begins[-1], self._blocks[len(self._begins) - 1].names
+            if not self._runs:
+                self._runs = {name: [first + i] for i, name in enumerate(names)}
             else:
-                for i, name in enumerate(self._blocks[number].names):
-                    own = self._places.setdefault(name, [])
-                    if own[-2:] != [number, i]:  # noted before an interruption
-                        own += [number, i]
-            self._noted = number + 1
-        return self._places
+                for run, name in enumerate(names, first):
+                    own = self._runs.setdefault(name, [])
+                    if own[-1:] != [run]:  # noted before an interruption
+                        own.append(run)
+            self._begins.append(first + len(names))
+        return self._runs
 
     def _repack(self) -> None:
         """Write all rows anew, task by task, without those that nobody owns."""
         new = TaskRows()
         if index := self._index():
-            new._blocks = [self.take(list(index)).copied()]
-            new._index()
+            new.add(self.take(list(index)))
         self.__dict__ = vars(new)
 
 
-def _light(tasks: Tasks) -> Tasks:
-    """Without weights that are all 1."""
+def light(tasks: Tasks) -> Tasks:
+    """The same tasks, without weights where all are 1; else with the largest of them.
+
+    Args:
+        tasks: With weights or without.
+    """
     if tasks.weight is None or not len(tasks.X):
         return tasks
-    if (np.asarray(tasks.weight) == 1).all():
-        return replace(tasks, weight=None, heaviest=1.0)
-    return replace(tasks, heaviest=float(np.max(tasks.weight)))
+    heaviest = float(np.max(tasks.weight))
+    plain = heaviest == 1 and bool((np.asarray(tasks.weight) == 1).all())
+    return replace(tasks, weight=None if plain else tasks.weight, heaviest=heaviest)
 
 
 def joined(parts: Sequence[Tasks]) -> Tasks:

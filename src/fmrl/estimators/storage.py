@@ -27,7 +27,7 @@ from fmrl.estimators.common import Trees
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.environment import Environment
 from fmrl.estimators.prior import Prior
-from fmrl.estimators.rows_sqlite import SQLiteRows, not_utf8
+from fmrl.estimators.rows_sqlite import SQLiteRows, check_name
 from fmrl.files import atomic, from_json
 from fmrl.tables.features import VALUES, describe, rebuild
 
@@ -50,11 +50,7 @@ def save(estimator: Any, path: str | os.PathLike) -> None:
     rows, tasks, store = estimator._rows, None, None
     if isinstance(rows, SQLiteRows):
         store = [rows.path, rows.id]
-    elif names := list(rows):
-        odd = [n for n in names if not (n is None or isinstance(n, (str, int, float)))]
-        if odd:
-            what = f"the task id {odd[0]!r} is neither a number nor text"
-            raise FMRLError(what, fix="convert ids to text before fitting")
+    elif names := [check_name(name) for name in rows]:
         tasks = replace(rows.take(names), names=names_to_array(names))  # type: ignore[arg-type]
     params = estimator.get_params(deep=False)
     state = {f"{name}=": _param(value) for name, value in params.items()}
@@ -78,7 +74,7 @@ def load(path: str | os.PathLike, kind: type) -> Any:
             if part is not None:
                 setattr(estimator, name, part)
         _set_columns(estimator, state["columns"])
-        rows = None if store is None else SQLiteRows(store[0], estimator._kind(), store[1])
+        rows = None if store is None else estimator._store(*store)
         estimator._begin(prior, 0, rows)
         estimator._seen_rows, estimator._learned_rows = state["rows"]
         if (tasks := state["tasks"]) is not None:
@@ -163,7 +159,9 @@ def _write(path: str | os.PathLike, owner: Any, state: dict[str, Any]) -> None:
         sealed = _text(layout | {"sha256": _digest(_text(layout), arrays)})
     except UnicodeEncodeError as error:
         before, after = error.object[: error.start], error.object[error.start :]
-        raise not_utf8(before.rpartition('"')[2] + after.partition('"')[0]) from None
+        text = before.rpartition('"')[2] + after.partition('"')[0]
+        what = f"{text!r} is a text that UTF-8 cannot encode"
+        raise FMRLError(what, fix="rename it before fitting") from None
     write_tensors(path, arrays, {"fmrl": sealed})
 
 
