@@ -452,7 +452,7 @@ def test_a_row_of_a_frame_may_name_its_task():
     said = [stream.predict_proba(row) for row in rows]
     assert all((s == said[0]).all() for s in said)
     stream.learn(frame.iloc[0], y[0])
-    with pytest.raises(fmrl.FMRLError, match="no column 'd'; the columns are 'a', 'shop'"):
+    with pytest.raises(fmrl.FMRLError, match="no column 'd'; the columns are 'a', 'b', 'c'"):
         stream.learn(frame.iloc[0].drop("d"), y[0])
     moved = frame.iloc[1][["shop", "d", "b", "c", "a"]]  # values are found by their names
     np.testing.assert_array_equal(stream.predict_proba(moved), stream.predict_proba(X[1]))

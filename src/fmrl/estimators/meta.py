@@ -28,6 +28,7 @@ from sklearn.utils.validation import (
     check_is_fitted,
 )
 
+from fmrl.core.losses import Squared
 from fmrl.core.prior.mixture import Posterior
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, refuse_other_names, warn
@@ -40,7 +41,7 @@ from fmrl.estimators.prior import Margins, Prior, loss_of
 from fmrl.estimators.prior_fit import Settings, learn_prior, pilot_size
 from fmrl.estimators.rows import TaskRows
 from fmrl.estimators.rows_sqlite import SQLiteRows
-from fmrl.estimators.stream import TaskStream, open_stream
+from fmrl.estimators.stream import MAX_UPDATED_COLUMNS, NumberStream, TaskStream
 from fmrl.tables.encoder import Column, Encoder
 from fmrl.tables.features import add_features
 from fmrl.tables.read import column_names, read_rows, split_task
@@ -286,7 +287,10 @@ class Meta(BaseEstimator):
             if not isinstance(name, Hashable):
                 raise FMRLError("a stream is of one task", fix="give its name")
             known = name is not None and name in self._rows
-            return open_stream(self, name, self._rows.take([name]) if known else None)
+            prior = self._prior
+            few = isinstance(prior.loss, Squared) and prior.coordinates.width <= MAX_UPDATED_COLUMNS
+            kind = NumberStream if few else TaskStream
+            return kind(self, name, self._rows.take([name]) if known else None)
 
     def describe(self) -> str:
         """How tasks differ, in words and in the user's units: what ``prior_.coef_std`` and

@@ -23,9 +23,9 @@ from fmrl.core.prior.mixture import Posterior
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators.prior import Margins
-from fmrl.tables.kinds import is_gap
+from fmrl.estimators.rows import light
 from fmrl.tables.read import read_row
-from fmrl.tables.targets import as_numpy, encode_targets, refuse_huge
+from fmrl.tables.targets import encode_targets, refuse_huge, refuse_overflow
 
 if TYPE_CHECKING:
     from fmrl.estimators.meta import Meta
@@ -79,9 +79,9 @@ class TaskStream:
         classes = self._prior.classes
         self._place = None if classes is None else {c: i for i, c in enumerate(classes.tolist())}
         encoder = getattr(owner, "encoder_", None)
-        width = owner.n_features_in_
-        plain = (encoder is None or encoder.plain) and not hasattr(owner, "feature_names_in_")
-        self._shape = (width,) if plain else None  # of rows that need no encoding
+        plain = encoder is None or encoder.plain
+        # The order of the features, where rows of numbers need no encoding.
+        self._names = owner.get_feature_names_out().tolist() if plain else None
         # A row is learned by one append, and what follows from rows is replaced as a whole: a call
         # that is interrupted leaves a stream that fits its rows.
         self._rows: list[Row] = [] if known is None else self._known(known)
@@ -191,31 +191,29 @@ class TaskStream:
         if not self.open:
             raise FMRLError("this stream is closed", fix="open another: estimator.stream(task)")
         self._refuse_after_fit()
-        plain = type(x) is np.ndarray and x.dtype == np.float64 and x.shape == self._shape
-        if plain and math.isfinite(x.sum()):
-            refuse_huge(x)
-            return x.copy()
-        return self._read_slowly(x)
-
-    def _read_slowly(self, x: Any) -> np.ndarray:
-        """`_read` for a row of any kind."""
-        encoder, x = getattr(self._owner, "encoder_", None), as_numpy(x)
-        if hasattr(x, "columns"):
-            fix = "give frame.iloc[0] or frame.row(0, named=True); update takes many rows"
-            raise FMRLError("a stream takes a row, not a table", round=self.rounds, fix=fix)
-        if hasattr(x, "iloc") and hasattr(self._owner, "feature_names_in_"):
-            x = dict(zip(x.index, x, strict=True))
-        row = _numbers(read_row(self._owner, x))
-        if row is not None and row.ndim == 1 and encoder is not None:
-            if encoder.plain and len(row) == len(encoder.columns):
-                row = np.where(np.isnan(row), [c.fill for c in encoder.columns], row)
-            elif not encoder.plain and len(row) != self._prior.features:
-                row = encoder.expand(row[None])[0]
-        if row is None or row.shape != (self._prior.features,) or not np.isfinite(row).all():
+        try:
+            row = self._as_numbers(x)
+            if row is None or not math.isfinite(row.sum()):
+                row = read_row(self._owner, x)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, FMRLError):
+                raise
             what = f"a row is a vector of {self._owner.n_features_in_} finite numbers"
-            raise FMRLError(what, round=self.rounds, fix="give the columns of fit, in their order")
+            raise FMRLError(what, round=self.rounds, fix="give the columns of fit") from None
         refuse_huge(row)
         return row
+
+    def _as_numbers(self, x: Any) -> np.ndarray | None:
+        """A row of numbers that needs no reading, copied; None for any other."""
+        names = self._names
+        if names is None or type(x) not in (np.ndarray, list, tuple, dict):
+            return None
+        if type(x) is dict:
+            x = [x[name] for name in names if name in x]
+        row = np.array(x)
+        if row.shape != (len(names),) or row.dtype.kind not in "iuf":
+            return None
+        return row.astype(np.float64, copy=False)
 
     def _target(self, y: Any) -> float:
         """A label as its position, or a number."""
@@ -255,17 +253,17 @@ class TaskStream:
     def _margins(self, x: np.ndarray, spread: bool) -> Margins:
         """Margins of one row, and their variance."""
         row = self._prior.rows(x[None])[0]
-        place = int(self._prior.rule.places(np.array([self._mass]))[0])
         if self._model is None or self._model[0] != len(self._rows):
             self._model = len(self._rows), self._solved()
         theta, wide = self._model[1]
-        z = theta[0] @ row
-        variance = None
-        if spread:
-            variance = np.maximum((wide[0] @ row) @ row, 0.0)[None]  # type: ignore[index]
-        if not np.isfinite(z).all():
-            raise FMRLError("the row has numbers too large for an answer", fix="scale X as in fit")
-        return Margins(z[None], variance, place)
+        variance = np.maximum((wide[0] @ row) @ row, 0.0)[None] if spread else None  # type: ignore[index]
+        return self._checked((theta[0] @ row)[None], variance)
+
+    def _checked(self, z: np.ndarray, variance: np.ndarray | None) -> Margins:
+        """Margins [1, outputs] by the rule for as many rows, if they are finite."""
+        if not math.isfinite(z.sum()):
+            refuse_overflow(z, variance)
+        return Margins(z, variance, self._prior.rule.choices.index(self._prior.rule.at(self._mass)))
 
     def _solved(self) -> Posterior:
         """The posterior of all rows."""
@@ -287,6 +285,7 @@ class NumberStream(TaskStream):
         pairs = [(m, c) for m in members for c in range(len(m.mean))]
         self._owners = np.array([i for i, m in enumerate(members) for _ in m.mean])
         self._noise = np.array([m.noise for m, _ in pairs])
+        self._begins = np.flatnonzero(np.diff(self._owners, prepend=-1))
         self._several = len(pairs) > len(members)
         mean = np.stack([m.mean[c, 0] for m, c in pairs])
         spread = np.stack([m.covariance for m, _ in pairs])
@@ -318,64 +317,18 @@ class NumberStream(TaskStream):
             return super()._margins(x, spread)
         row, choice = self._prior.rows(x[None])[0], self._prior.rule.at(self._mass)
         share = np.array(choice.weights)[self._used]
-        if self._several:
-            share = share[self._owners] * self._within_members(state.evidence)
+        if self._several:  # of a member, every centre counts by how likely it makes the rows
+            most = np.maximum.reduceat(state.evidence, self._begins)[self._owners]
+            own = np.exp(state.evidence - most)
+            share = share[self._owners] * own / np.add.reduceat(own, self._begins)[self._owners]
         each = state.mean @ row
-        z = float(share @ each)
-        if not math.isfinite(z):
-            raise FMRLError("the row has numbers too large for an answer", fix="scale X as in fit")
-        variance, place = None, self._prior.rule.choices.index(choice) if spread else 0
+        z, variance = share @ each, None
         if spread:
             own = np.maximum((state.spread @ row) @ row, 0.0)
             variance = np.array([[share @ (own + (each - z) ** 2)]])
-        return Margins(np.array([[z]]), variance, place)
-
-    def _within_members(self, evidence: np.ndarray) -> np.ndarray:
-        """How much each centre counts within its member, [P]."""
-        out = np.empty(len(self._owners))
-        for i in range(self._owners[-1] + 1):
-            own = self._owners == i
-            e = np.exp(evidence[own] - evidence[own].max())
-            out[own] = e / e.sum()
-        return out
+        return self._checked(np.array([[z]]), variance)
 
 
 def _one_task(loss: Any, X: np.ndarray, target: np.ndarray, weights: Any, name: Any) -> Tasks:
     """Rows of one task as a value."""
-    heavy = np.array(weights)
-    weight = None if (heavy == 1).all() else heavy
-    return Tasks(loss, X, target, np.array([0, len(X)]), [name], weight, float(heavy.max()))
-
-
-def open_stream(owner: Meta, name: Any, known: Tasks | None) -> TaskStream:
-    """A stream of the kind that an estimator's prior asks for.
-
-    Args:
-        owner: The estimator.
-        name: Of the task; None for one that is forgotten when it is closed.
-        known: The rows that the task has already, in the user's units.
-    """
-    prior = owner._prior
-    if not isinstance(prior.loss, Squared) or prior.coordinates.width > MAX_UPDATED_COLUMNS:
-        return TaskStream(owner, name, known)
-    largest = max(float(np.trace(m.covariance)) / m.noise for m in prior.members)
-    return (NumberStream if largest < MAX_INFORMATION else TaskStream)(owner, name, known)
-
-
-def _numbers(x: Any) -> np.ndarray | None:
-    """A row of numbers of any kind as a new array, its gaps as NaN; None if it is something else.
-
-    >>> _numbers((1, None, True)), _numbers(["1"])
-    (array([ 1., nan,  1.]), None)
-    """
-    try:
-        if getattr(getattr(x, "dtype", np.dtype(object)), "kind", "") == "O":
-            # A list, or a row of a frame with columns of several kinds.
-            x = [math.nan if is_gap(v) else v for v in x]
-            real = all(isinstance(v, (Real, np.bool_)) for v in x)
-            return np.array([*map(float, x)]) if real else None
-        row = np.empty(np.shape(x))
-        np.subtract(x, 0.0, row)  # text and complex numbers raise
-        return row
-    except (TypeError, ValueError):
-        return None
+    return light(Tasks(loss, X, target, np.array([0, len(X)]), [name], np.array(weights)))

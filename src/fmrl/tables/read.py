@@ -198,22 +198,21 @@ def read_rows(model: Any, X: Any) -> np.ndarray:
     return encoder.expand(table) if encoder else table
 
 
-def read_row(model: Any, x: Any) -> Any:
-    """One row as numbers [f]; rows that need no encoding stay as they are.
+def read_row(model: Any, x: Any) -> np.ndarray:
+    """One row as numbers [f], read as `read_rows` reads many.
 
     Args:
         model: Whose features it must have.
         x: The values in the order of the features, or a mapping from their names.
     """
-    encoder = getattr(model, "encoder_", None)
-    if encoder is None or (encoder.plain and not isinstance(x, Mapping)):
-        return x
-    names = encoder.inputs
+    x, names = as_numpy(x), getattr(model, "feature_names_in_", None)
+    if hasattr(x, "columns"):
+        fix = "give frame.iloc[0] or frame.row(0, named=True); update takes many rows"
+        raise FMRLError("a stream takes a row, not a table", fix=fix)
     if not isinstance(x, Mapping):
-        if len(x := list(x)) != len(names):
-            raise FMRLError(f"a row has {len(x)} values", fix=f"give {len(names)}, as in fit")
-        x = dict(zip(names, x, strict=True))
-    return encoder.transform(from_records([x], [n for n in names if n not in encoder.left_out]))[0]
+        x, own = list(x), getattr(x, "index", None) if hasattr(x, "iloc") else names
+        x = x if names is None else dict(zip(own, x, strict=True))
+    return read_rows(model, [x])[0]
 
 
 def column_names(X: Any) -> list[Any]:
