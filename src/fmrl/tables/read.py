@@ -211,6 +211,10 @@ def read_row(model: Any, x: Any) -> np.ndarray:
         raise FMRLError("a stream takes a row, not a table", fix=fix)
     if not isinstance(x, Mapping):
         x, own = list(x), getattr(x, "index", None) if hasattr(x, "iloc") else names
+        if len(x) != model.n_features_in_ and own is names:
+            raise FMRLError(
+                f"a row has {len(x)} values", fix=f"give {model.n_features_in_}, as in fit"
+            )
         x = x if names is None else dict(zip(own, x, strict=True))
     return read_rows(model, [x])[0]
 
