@@ -22,6 +22,7 @@ its terms, what it rests on, where it is proved.
 | `hedge`, `centres` | beyond the paper | TAR of several compositions or starts at once |
 | `private`, `noise_price` | beyond the paper | Σ sigma·B_R of a private mean, and its price |
 | `noisy` | beyond the paper | expected regret with noisy gradients |
+| `bayes_mixture`, `negative_elbo` | beyond the paper | log-loss of predicting by a prior |
 | `lower` | Theorem B.2 | what no agent can beat |
 | `mean_action_risk`, `loss_to_risk` | Propositions A.1 and A.2 | from regret to risk |
 | `random_action_risk` | Corollary A.1 | the same with high probability |
@@ -45,6 +46,7 @@ from fmrl.theory.bounds.basic_theorems import (
     sharp,
     weights,
 )
+from fmrl.theory.bounds.bayes_mixture import bayes_mixture, negative_elbo
 from fmrl.theory.bounds.bound import ASSUMED, CHECKED, FALSE, Assumption, Bound
 from fmrl.theory.bounds.geometry import Spread, distance, spread
 from fmrl.theory.bounds.learned_steps import ewoo, in_metric, learned_metric, learning_cost
@@ -75,4 +77,5 @@ __all__ += ["learned_metric", "learning_cost", "lower", "measured", "meta_regret
 __all__ += ["noise_price", "noisy", "online_to_batch", "per_task", "private", "psi", "regret"]
 __all__ += ["sharp", "spread", "tuned", "upper", "weights", "with_guess"]
 __all__ += ["fal_stochastic_rate", "fli_batch_rate", "fli_online_rate", "tuned_fli"]
+__all__ += ["bayes_mixture", "negative_elbo"]
 __all__ += ["loss_to_risk", "mean_action_risk", "random_action_risk", "sampling_error"]
