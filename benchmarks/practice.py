@@ -343,7 +343,7 @@ def fit(quick: bool) -> dict[str, Any]:
 
 
 STAGES = {  # functions that do not call each other: their cumulative times are shares of fit's
-    "checking rows": "_check",
+    "checking rows": "_tasks",
     "coordinates": "coordinates_of",
     "the common part": "with_common",
     "the environment": "environment_of",

@@ -16,12 +16,14 @@ import sys
 import threading
 import time
 from collections.abc import Hashable
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.metrics import r2_score
+from sklearn.utils.multiclass import check_classification_targets, unique_labels
 from sklearn.utils.validation import (
     _check_feature_names_in,
     _num_samples,
@@ -44,8 +46,12 @@ from fmrl.estimators.rows_sqlite import SQLiteRows
 from fmrl.estimators.stream import MAX_UPDATED_COLUMNS, NumberStream, TaskStream
 from fmrl.tables.encoder import Column, Encoder
 from fmrl.tables.features import add_features
-from fmrl.tables.read import column_names, read_rows, split_task
+from fmrl.tables.read import column_names, read_rows, split_task, validate_fit
 from fmrl.tables.targets import (
+    as_numpy,
+    check_targets,
+    check_weights,
+    class_positions,
     drop_zero_weight,
     group_by_task,
     refuse_huge,
@@ -63,6 +69,7 @@ class Meta(BaseEstimator):
     """What the two estimators share: everything but what is predicted."""
 
     _task_model: ClassVar[type]
+    _numeric: ClassVar[bool]  # whether numbers are predicted, and not classes
     _rows: TaskRows | SQLiteRows
     _prior: Prior
     # Metadata routing: what is called task is ours, unless the user says otherwise.
@@ -161,10 +168,9 @@ class Meta(BaseEstimator):
             if not self._known:
                 ids = None if task is None else self._ids(X, task)
                 return self.fit(X, y, task=ids, sample_weight=sample_weight)
-            loss, X, y, weight, ids = self._read(X, y, task, sample_weight)
-            if not len(y):
+            tasks = self._tasks(X, y, self._ids(X, task), sample_weight)
+            if not len(tasks):
                 return self
-            tasks = group_by_task(loss, X, y, weight, ids)
             new = np.flatnonzero(~self._rows.known(tasks.names))
             if len(new) and (like := self._like(tasks.names[new[0]])):
                 warn(f"the task {tasks.names[new[0]]!r} is new{like}")
@@ -182,10 +188,11 @@ class Meta(BaseEstimator):
             This estimator; with ``background`` a `concurrent.futures.Future` of it.
         """
         if background:
-            future: Future = Future()
-            thread = threading.Thread(target=_settle, args=(future, self.relearn), daemon=True)
-            thread.start()
-            return future
+            with_one_thread = ThreadPoolExecutor(1)
+            try:
+                return with_one_thread.submit(self.relearn)
+            finally:
+                with_one_thread.shutdown(wait=False)
         with self._lock:
             self._fitted()
             tasks, count, rows = self._sample(), len(self._rows), self._seen_rows
@@ -252,9 +259,8 @@ class Meta(BaseEstimator):
         """
         with self._lock:
             self._fitted()
-            return TaskModels(
-                self, group_by_task(*self._read(X, y, task, sample_weight, every=True))
-            )
+            ids = self._ids(X, task)
+            return TaskModels(self, self._tasks(X, y, ids, sample_weight, every=True))
 
     def model(self, task: Any) -> Any:
         """The model of a task that is known.
@@ -296,9 +302,29 @@ class Meta(BaseEstimator):
         """How tasks differ, in words and in the user's units: what ``prior_.coef_std`` and
         ``prior_.noise`` hold.
         """
-        with self._lock:
-            self._fitted()
-            return self._words()
+        prior = self.prior_
+        slopes, level = prior.coef_std[0], prior.level_std
+        names = self.get_feature_names_out().tolist()
+        seen = f"learned from {prior.tasks:,} task{'s' if prior.tasks != 1 else ''}"
+        if held := len(self.tasks_):
+            seen += f", {held:,} known by name"
+        if len(prior.rule.choices) == 1:
+            return f"{seen}: how tasks differ is known from two on, with two rows or more"
+        lines = [f"{seen}; one task differs from another by (deviation)"]
+        if len(level) > 1:
+            lines.append(f"  classes: {', '.join(map(str, prior.classes.tolist()))}")  # type: ignore[union-attr]
+        pairs = [("a typical row", level), *zip(names, slopes.T, strict=True)]
+        lines += [f"  {name}: {', '.join(f'{v:.3g}' for v in stds)}" for name, stds in pairs]
+        if prior.classes is None:
+            lines.append(f"  rows around their task's model: {prior.noise**0.5:.3g}")
+        if prior.common is not None:
+            weights = zip(prior.members, prior.rule.choices[-1].weights, strict=True)
+            share = sum(w for member, w in weights if member.family.startswith(COMMON))
+            lines.append(
+                f"models with a part that all tasks share and that may bend have {share:.0%} of "
+                "the say; coef_ does not show that part, and common='linear' leaves it out"
+            )
+        return "\n".join([*lines, str(prior.environment)])
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the columns that models have coefficients for: those of `fit`, encoded.
@@ -330,6 +356,22 @@ class Meta(BaseEstimator):
         """
         return storage.load(path, cls)
 
+    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:
+        """The share of rows that are predicted right (accuracy) of a classifier, the coefficient of
+        determination (R²) of a regressor.
+
+        Args:
+            X: Rows [n, f].
+            y: Their labels or numbers [n].
+            task: The task of every row [n]; None, or a task that was not seen: one of which
+                nothing is known.
+            sample_weight: How much each row counts [n] (default: 1).
+        """
+        y, found = check_targets(y, self._numeric, task), as_numpy(self.predict(X, task))
+        if self._numeric:
+            return float(r2_score(y, found, sample_weight=sample_weight))
+        return float(np.average(np.asarray(found) == np.asarray(y), weights=sample_weight))
+
     def learn_tasks(
         self, tasks: Tasks, *, classes: Any = None, columns: list[str] | None = None,
         count: int | None = None, latest: Tasks | None = None,
@@ -356,9 +398,8 @@ class Meta(BaseEstimator):
                 y = tasks.target.argmax(axis=1) if tasks.loss.outputs > 1 else tasks.target[:, 0]
                 plain = Encoder(tuple(map(Column, names)))
                 new.encoder_ = add_features(plain, self.features, tasks.X, y)
-                tasks = replace(tasks, X=new.encoder_.expand(tasks.X))
-                if latest is not None:
-                    latest = replace(latest, X=new.encoder_.expand(latest.X))
+                wider = (t and replace(t, X=new.encoder_.expand(t.X)) for t in (tasks, latest))
+                tasks, latest = wider  # type: ignore[assignment]
             new._begin(learn_prior(tasks, new._settings(), count, latest), len(tasks.X))
             self._become(new)
         return self
@@ -393,12 +434,12 @@ class Meta(BaseEstimator):
     @property
     def coef_(self) -> np.ndarray:
         """The coefficients of a task of which nothing is known, in the user's units."""
-        return self._model_without_rows()[0]
+        return self._model_without_rows().coef_
 
     @property
     def intercept_(self) -> Any:
         """The intercept that belongs to ``coef_``."""
-        return self._model_without_rows()[1]
+        return self._model_without_rows().intercept_
 
     # What follows is not for users.
 
@@ -410,17 +451,11 @@ class Meta(BaseEstimator):
         task = self.task if task is None else task
         ids = task if many or np.ndim(task) else self._ids(X, task)
         one = not many and not isinstance(ids, str)  # which is a column
-        X, y, weight, ids = self._check(X, y, sample_weight, ids, reset=True, one=one)
-        ids = task_ids(ids, len(y))
-        weight, X, y, ids = drop_zero_weight(weight, X, y, ids)
-        warn_of_weights(weight)
-        y = self._target(y, classes, first=True)
-        refuse_huge(X, y)  # as `predict` and `update` do
-        tasks = group_by_task(self._loss(), X, y, weight, ids)
-        if len(tasks) == len(y) >= 20:
+        tasks = self._tasks(X, y, ids, sample_weight, first=True, one=one, classes=classes)
+        if len(tasks) == len(tasks.X) >= 20:
             warn("every row is a task of its own: is task= the id of a row?")
         rows = TaskRows() if self.store is None else self._store(self.store)
-        self._begin(learn_prior(tasks, self._settings()), len(y), rows)
+        self._begin(learn_prior(tasks, self._settings()), len(tasks.X), rows)
         self._rows.add(tasks)
 
     def _begin(self, prior: Prior, learned_rows: int, rows: Any = None) -> None:
@@ -430,13 +465,11 @@ class Meta(BaseEstimator):
         self._warned: set[str] = set()  # kinds of warnings that were given
 
     def _add(self, tasks: Tasks) -> None:
-        """Give rows to tasks, known or new."""
+        """Give rows to tasks, known or new; learn again where there are twice the rows, and few
+        tasks.
+        """
         self._rows.add(tasks)
-        self._grown(len(tasks.X))
-
-    def _grown(self, rows: int) -> None:
-        """Learn again where there are twice the rows, and few tasks."""
-        self._seen_rows += rows
+        self._seen_rows += len(tasks.X)
         if self._seen_rows >= 2 * self._learned_rows and self._prior.tasks < RELEARN_UP_TO:
             self.relearn()
 
@@ -553,32 +586,54 @@ class Meta(BaseEstimator):
         name[:] = _plain(task)
         return name
 
-    def _read(
-        self, X: Any, y: Any, task: Any, sample_weight: Any, every: bool = False
-    ) -> tuple[Any, ...]:
-        """What `group_by_task` takes: rows that count, checked. ``every`` task must have some."""
-        X, y, weight, ids = self._check(X, y, sample_weight, self._ids(X, task), reset=False)
-        if ids is None:
+    def _tasks(
+        self, X: Any, y: Any, ids: Any, sample_weight: Any, *, first: bool = False,
+        one: bool = False, classes: Any = None, every: bool = False,
+    ) -> Tasks:  # fmt: skip
+        """Rows by task, checked.
+
+        Args:
+            X: Rows [n, f].
+            y: Their labels or numbers [n].
+            ids: Their tasks, or the name of the column that names them.
+            sample_weight: How much each row counts [n].
+            first: Whether the estimator begins here, so that features and labels are these.
+            one: All rows are of one task.
+            classes: All labels, where they are told.
+            every: Refuse a task none of whose rows counts.
+        """
+        numeric = self._numeric
+        options = {"y_numeric": numeric, "ensure_min_samples": int(first or one)}
+        X, y, ids = validate_fit(self, X, y, ids, reset=first, one=one, **options)
+        if first and not numeric:
+            check_classification_targets(y)
+        weight, given = check_weights(sample_weight, X), task_ids(ids, len(y))
+        if given is None and not first:
             fix = "give task=: ids, a column, or one name for all rows"
             raise FMRLError("task= is missing", fix=fix)
-        given = task_ids(ids, len(y))
         weight, X, y, ids = drop_zero_weight(weight, X, y, given)
         if every and (lost := {*given.tolist()} - {*ids.tolist()}):  # type: ignore[union-attr]
             what = f"no row of the task {min(lost)!r} counts: all weigh 0"
             raise FMRLError(what, fix="leave its rows out; adapt(X[:0], y[:0]) needs none")
-        y = self._target(y, None, first=False)
+        if first:
+            warn_of_weights(weight)
+        y = self._target(y, classes, first)
         refuse_huge(X, y)
-        return self._loss(), X, y, weight, ids
-
-    def _check(
-        self, X: Any, y: Any, sample_weight: Any, task: Any, reset: bool, one: bool = False
-    ) -> tuple[Any, ...]:
-        """Rows as numbers, targets, weights and ids of tasks."""
-        raise NotImplementedError
+        return group_by_task(self._loss(), X, y, weight, ids)
 
     def _target(self, y: Any, classes: Any, first: bool) -> Any:
-        """Targets as numbers, or as positions of classes."""
-        raise NotImplementedError
+        """Targets as numbers, or as positions of classes, which the first call tells."""
+        if self._numeric:
+            if classes is not None:
+                raise FMRLError("a regressor has no classes", fix="use MetaClassifier")
+            return np.asarray(y, dtype=float)
+        told = None if classes is None else unique_labels(classes)
+        if first:
+            self.classes_ = unique_labels(y) if told is None else told
+        elif told is not None and not np.array_equal(told, self.classes_):
+            known = self.classes_.tolist()
+            raise FMRLError(f"classes={list(classes)} differ from those of the first call, {known}")
+        return class_positions(y, self.classes_)
 
     def _model_of(self, rows: Tasks, prior: Prior) -> Any:
         """The model of one task."""
@@ -589,14 +644,10 @@ class Meta(BaseEstimator):
             model.feature_names_in_ = self.feature_names_in_
         return model
 
-    def _model_without_rows(self) -> tuple[np.ndarray, Any]:
+    def _model_without_rows(self) -> Any:
         if not self._known:
             raise AttributeError("coef_ and intercept_ are there after fit")
-        prior = self._prior
-        theta = prior.middle().theta.ravel()
-        coef, intercept = prior.coordinates.model(theta, prior.loss.outputs)
-        coef = coef[:, : prior.features]
-        return (coef[0], float(intercept[0])) if prior.classes is None else (coef, intercept)
+        return self._task_model(self._prior)._without_rows()
 
     def _margins(self, X: Any, task: Any, spread: bool) -> tuple[Margins, Prior]:
         """Margins of rows under the models of their tasks, and the prior they are by; of a task of
@@ -691,31 +742,6 @@ class Meta(BaseEstimator):
             how += ", and FewShotScorer (or few_shot_score) reveals rows of them"
             warn(f"{what}: predicted as a task of which nothing is known; {how}")
 
-    def _words(self) -> str:
-        prior = self._prior
-        slopes, level = prior.coef_std[0], prior.level_std
-        names = self.get_feature_names_out().tolist()
-        seen = f"learned from {prior.tasks:,} task{'s' if prior.tasks != 1 else ''}"
-        if held := len(self._rows):
-            seen += f", {held:,} known by name"
-        if len(prior.rule.choices) == 1:
-            return f"{seen}: how tasks differ is known from two on, with two rows or more"
-        lines = [f"{seen}; one task differs from another by (deviation)"]
-        if len(level) > 1:
-            lines.append(f"  classes: {', '.join(map(str, prior.classes.tolist()))}")  # type: ignore[union-attr]
-        pairs = [("a typical row", level), *zip(names, slopes.T, strict=True)]
-        lines += [f"  {name}: {', '.join(f'{v:.3g}' for v in stds)}" for name, stds in pairs]
-        if prior.classes is None:
-            lines.append(f"  rows around their task's model: {prior.noise**0.5:.3g}")
-        if prior.common is not None:
-            weights = zip(prior.members, prior.rule.choices[-1].weights, strict=True)
-            share = sum(w for member, w in weights if member.family.startswith(COMMON))
-            lines.append(
-                f"models with a part that all tasks share and that may bend have {share:.0%} of "
-                "the say; coef_ does not show that part, and common='linear' leaves it out"
-            )
-        return "\n".join([*lines, str(prior.environment)])
-
 
 # What tools show as the arguments of an estimator.
 Meta.__new__.__signature__ = inspect.signature(Meta.__init__)  # type: ignore[attr-defined]
@@ -724,11 +750,3 @@ Meta.__new__.__signature__ = inspect.signature(Meta.__init__)  # type: ignore[at
 def _plain(name: Any) -> Any:
     """A name without NumPy around it."""
     return name.item() if isinstance(name, np.generic) else name
-
-
-def _settle(future: Future, call: Any) -> None:
-    """Give a future what a call returns, or its error."""
-    try:
-        future.set_result(call())
-    except BaseException as error:
-        future.set_exception(error)

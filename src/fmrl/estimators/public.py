@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
 from sklearn.base import ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets, unique_labels
 
-from fmrl.errors import FMRLError
 from fmrl.estimators.averaging import logarithms
 from fmrl.estimators.meta import Meta
 from fmrl.estimators.task_model import TaskClassifier, TaskRegressor
-from fmrl.tables.read import validate_fit
-from fmrl.tables.targets import (
-    as_numpy,
-    check_targets,
-    check_weights,
-    class_positions,
-    to_input_kind,
-)
+from fmrl.tables.targets import as_numpy, to_input_kind
 
 
 class MetaClassifier(ClassifierMixin, Meta):
@@ -63,7 +53,8 @@ class MetaClassifier(ClassifierMixin, Meta):
     ((1, 5), True)
     """
 
-    _task_model = TaskClassifier
+    _task_model, _numeric = TaskClassifier, False
+    score = Meta.score
     __metadata_request__predict_proba: ClassVar = {"task": True}
     __metadata_request__predict_log_proba: ClassVar = {"task": True}
     __metadata_request__decision_function: ClassVar = {"task": True}
@@ -111,35 +102,6 @@ class MetaClassifier(ClassifierMixin, Meta):
         found, prior = self._margins(X, task, spread=False)
         return to_input_kind(prior.labels(found), X)
 
-    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:
-        """The share of rows that are predicted right (accuracy).
-
-        Args:
-            X: Rows [n, f].
-            y: Their labels [n].
-            task: The task of every row [n]; None, or a task that was not seen: one of which
-                nothing is known.
-            sample_weight: How much each row counts [n] (default: 1).
-        """
-        y = np.asarray(check_targets(y, False, task))
-        right = np.asarray(as_numpy(self.predict(X, task))) == y
-        return float(np.average(right, weights=sample_weight))
-
-    def _check(self, X, y, sample_weight, task, reset, one=False):
-        least = {"ensure_min_samples": int(reset or one)}
-        X, y, task = validate_fit(self, X, y, task, reset=reset, one=one, **least)
-        if reset:  # later ones must be among the first ones
-            check_classification_targets(y)
-        return X, y, check_weights(sample_weight, X), task
-
-    def _target(self, y, classes, first):
-        if first:
-            self.classes_ = unique_labels(y) if classes is None else unique_labels(classes)
-        elif classes is not None and not np.array_equal(unique_labels(classes), self.classes_):
-            known = self.classes_.tolist()
-            raise FMRLError(f"classes={list(classes)} differ from those of the first call, {known}")
-        return class_positions(y, self.classes_)
-
 
 class MetaRegressor(RegressorMixin, Meta):
     """A regressor for many small related tasks.
@@ -180,7 +142,8 @@ class MetaRegressor(RegressorMixin, Meta):
     (array([1., 2., 3., 0., 0.]), True)
     """
 
-    _task_model = TaskRegressor
+    _task_model, _numeric = TaskRegressor, True
+    score = Meta.score
 
     def predict(self, X: Any, task: Any = None) -> Any:
         """The prediction of every row [n] under the model of its task.
@@ -207,28 +170,3 @@ class MetaRegressor(RegressorMixin, Meta):
         """
         found, prior = self._margins(X, task, spread=True)
         return to_input_kind(prior.intervals(found, level), X)
-
-    def score(self, X: Any, y: Any, task: Any = None, sample_weight: Any = None) -> float:
-        """The coefficient of determination, R².
-
-        Args:
-            X: Rows [n, f].
-            y: Their numbers [n].
-            task: The task of every row [n]; None, or a task that was not seen: one of which
-                nothing is known.
-            sample_weight: How much each row counts [n] (default: 1).
-        """
-        from sklearn.metrics import r2_score
-
-        y, found = check_targets(y, True, task), as_numpy(self.predict(X, task))
-        return float(r2_score(y, found, sample_weight=sample_weight))
-
-    def _check(self, X, y, sample_weight, task, reset, one=False):
-        options = {"y_numeric": True, "ensure_min_samples": int(reset or one)}
-        X, y, task = validate_fit(self, X, y, task, reset=reset, one=one, **options)
-        return X, np.asarray(y, dtype=float), check_weights(sample_weight, X), task
-
-    def _target(self, y, classes, first):
-        if classes is not None:
-            raise FMRLError("a regressor has no classes", fix="use MetaClassifier")
-        return y

@@ -57,10 +57,9 @@ class TaskModel(BaseEstimator):
         X, y, self._name = validate_fit(self, X, y, **options, ensure_min_samples=0)
         weight, X, y = drop_zero_weight(check_weights(sample_weight, X), X, y)
         y = y.astype(float) if classes is None else class_positions(y, classes)
-        if len(y):
-            return self._adapt(group_by_task(self.prior.loss, X, y, weight, None))
-        found = self.prior.middle()
-        return self._set(Posterior(found.theta[0], found.spread[0]), 0.0)  # type: ignore[index]
+        if not len(y):
+            return self._without_rows()
+        return self._adapt(group_by_task(self.prior.loss, X, y, weight, None))
 
     def save(self, path: str | os.PathLike) -> None:
         """Write this model to one file (safetensors), whole or not at all.
@@ -126,6 +125,11 @@ class TaskModel(BaseEstimator):
             layer.weight.copy_(weight)
             layer.bias.copy_(torch.as_tensor(np.atleast_1d(self.intercept_).copy()))
         return layer
+
+    def _without_rows(self) -> Self:
+        """Take what is known of a task without rows."""
+        found = self.prior.middle()
+        return self._set(Posterior(found.theta[0], found.spread[0]), 0.0)  # type: ignore[index]
 
     def _adapt(self, rows: Tasks) -> Self:
         """Take the posterior of one task, given in the user's units."""
