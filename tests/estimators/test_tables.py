@@ -499,7 +499,7 @@ def test_a_table_is_read_once(kind, monkeypatch):
     """Each call read its rows up to four times, and adapt all of it twice."""
     frame, y = table()
     rows, few, count = kind(frame), kind(frame[:4]), []
-    for module, name in ((read, "_table"), (Encoder, "transform")):
+    for module, name in ((read, "_table"), (Encoder, "encode")):
         own = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, own=own: count.append(1) or own(*a))
     reg = Regressor().fit(rows, y, task="shop")

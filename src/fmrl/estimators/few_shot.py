@@ -13,11 +13,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from sklearn import config_context
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, is_classifier
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.metrics import get_scorer, log_loss, make_scorer
 from sklearn.model_selection import BaseCrossValidator, cross_validate
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metadata_routing import UNUSED
 
 from fmrl.errors import FMRLError, warn
@@ -178,8 +178,8 @@ class FewShotScorer(BaseEstimator):
             models = [adapt(estimator, _safe_indexing(X, rows), y[rows]) for rows in few]
         parts = [_safe_indexing(X, rows[shots:]) for rows in scored]
         rest = np.concatenate([rows[shots:] for rows in scored])
-        kind = _Classes if is_classifier(estimator) else _Numbers
-        return float(_scorer(self.scoring, estimator)(kind(models, parts), X, y[rest]))
+        together = _TaskByTask(models, parts)
+        return float(_scorer(self.scoring, estimator)(together, X, y[rest]))
 
 
 def few_shot_score(
@@ -251,32 +251,27 @@ def _scorer(scoring: Any, estimator: Any) -> Any:
     return make_scorer(log_loss, labels=estimator.classes_, **given)
 
 
-class _Said(BaseEstimator):
-    """What the models of several tasks say about their rows, as one estimator."""
+class _TaskByTask(BaseEstimator):
+    """The models of several tasks, each with its rows, as one estimator of one kind."""
 
     def __init__(self, models: list[Any], parts: list[Any]):
         self.models = models
         self.parts = parts
         self.fitted_ = True
 
-    def _all(self, method: str) -> np.ndarray:
-        said = zip(self.models, self.parts, strict=True)
-        return np.concatenate([as_numpy(getattr(m, method)(X)) for m, X in said])
-
-    def predict(self, X: Any) -> np.ndarray:
-        return self._all("predict")
-
-
-class _Numbers(RegressorMixin, _Said):
-    """For regressors."""
-
-
-class _Classes(ClassifierMixin, _Said):
-    """For classifiers."""
+    def __sklearn_tags__(self) -> Any:
+        return get_tags(self.models[0])
 
     @property
     def classes_(self) -> np.ndarray:
         return self.models[0].classes_
+
+    def _all(self, method: str) -> np.ndarray:
+        each = zip(self.models, self.parts, strict=True)
+        return np.concatenate([as_numpy(getattr(m, method)(X)) for m, X in each])
+
+    def predict(self, X: Any) -> np.ndarray:
+        return self._all("predict")
 
     def predict_proba(self, X: Any) -> np.ndarray:
         return self._all("predict_proba")

@@ -17,7 +17,6 @@ from fmrl.estimators import storage
 from fmrl.estimators.averaging import logarithms, margins
 from fmrl.estimators.prior import Margins, Prior, deviations
 from fmrl.tables.encoder import Encoder
-from fmrl.tables.features import Expanded
 from fmrl.tables.read import read_rows, validate_fit
 from fmrl.tables.targets import (
     as_numpy,
@@ -114,7 +113,7 @@ class TaskModel(BaseEstimator):
 
     def to_torch(self) -> Any:
         """The same model as a torch.nn.Linear, in float64."""
-        if self.prior.common is not None or isinstance(self.encoder_, Expanded):
+        if self.prior.common is not None or getattr(self.encoder_, "transformer", None):
             what = "this model is not linear: it stands on a common part, or on features="
             raise FMRLError(what, fix="fit with common='linear' and without features")
         import torch

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from fmrl.errors import TableError, warn
+from fmrl.errors import FMRLError, TableError, warn
 from fmrl.files import from_json
 from fmrl.tables.any_table import clean, is_complete, is_missing
 from fmrl.tables.kinds import (
@@ -118,6 +118,7 @@ class Encoder:
         columns: The input columns and what was learned about each.
         policy: What to do with values that are not numbers.
         task: The column that names a row's task, which is no feature, where it is known.
+        transformer: What makes the features of the encoded columns, fitted; None for nothing.
 
     >>> from fmrl.tables import fit_encoder
     >>> frame = pl.DataFrame({"size": [1.0, 3.0], "colour": ["red", "blue"]})
@@ -132,17 +133,28 @@ class Encoder:
     columns: tuple[Column, ...]
     policy: Policy = field(default_factory=Policy)
     task: str | None = None
+    transformer: Any = None
 
     @cached_property
     def plain(self) -> bool:
         """Whether numbers without gaps stay exactly as they are."""
+        return self.transformer is None and self._same
+
+    @cached_property
+    def _same(self) -> bool:
+        """Whether `encode` leaves numbers without gaps as they are."""
         same = ((c.kind, c.indicator, c.centre, c.spread) for c in self.columns)
         return all(c == ("number", False, 0.0, 1.0) for c in same)
 
     @cached_property
     def names(self) -> list[str]:
-        """Names of the encoded columns, in order."""
-        return [name for c in self.columns for name in c.outputs]
+        """Names of the columns it gives, in order."""
+        own = [name for c in self.columns for name in c.outputs]
+        if self.transformer is None:
+            return own
+        if hasattr(self.transformer, "get_feature_names_out"):
+            return [str(name) for name in self.transformer.get_feature_names_out(own)]
+        return [f"feature {i}" for i in range(self.expand(np.zeros((1, len(own)))).shape[1])]
 
     @cached_property
     def inputs(self) -> list[str]:
@@ -150,8 +162,8 @@ class Encoder:
         return [c.name for c in self.columns]
 
     def to_json(self) -> str:
-        """The encoding as text."""
-        return json.dumps(asdict(self), ensure_ascii=False)
+        """The encoding as text, without its transformer."""
+        return json.dumps(asdict(replace(self, transformer=None)), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Encoder":
@@ -167,7 +179,7 @@ class Encoder:
             raise TableError(what, fix="give what to_json wrote") from None
 
     def transform(self, frame: pl.DataFrame, rows: np.ndarray | None = None) -> np.ndarray:
-        """Encode rows.
+        """Rows of a table as numbers.
 
         Args:
             frame: The rows; it has the columns `inputs`.
@@ -176,14 +188,23 @@ class Encoder:
         Returns:
             float64 [n, d], a column for each of `names`.
         """
+        return self.expand(self.encode(frame, rows))
+
+    def encode(self, frame: pl.DataFrame, rows: np.ndarray | None = None) -> np.ndarray:
+        """Rows of a table as numbers, before the transformer.
+
+        Args:
+            frame: The rows; it has the columns `inputs`.
+            rows: [n] their numbers in the table, for messages (default: 0, 1, …).
+        """
         used = [c for c in self.columns if c.levels != ()]
         schema = frame.schema
         read = [_as_numbers(c, frame, schema[c.name]) for c in used]
         found = frame.select_seq(read).to_numpy(order="c") if read else np.empty((len(frame), 0))
-        if self.plain and np.isfinite(found).all():
+        if self._same and np.isfinite(found).all():
             return found
         rows = np.arange(len(frame)) if rows is None else rows
-        out, start = np.zeros((len(found), len(self.names))), 0
+        out, start = np.zeros((len(found), sum(len(c.outputs) for c in self.columns))), 0
         for c, x in zip(used, found.T, strict=True):
             if (gap := np.isnan(x)).any() and not c.indicator:
                 self._allow_gap(c, rows[gap.argmax()])
@@ -202,13 +223,20 @@ class Encoder:
         return out
 
     def expand(self, rows: np.ndarray) -> np.ndarray:
-        """Encoded rows [n, d] with what ``features=`` makes of them: here, as they are."""
-        return rows
+        """Encoded rows [n, d] as the transformer's columns [n, g]; without one, as they are.
 
-    @property
-    def table(self) -> "Encoder":
-        """The encoding without ``features=``: here, all of it."""
-        return self
+        Args:
+            rows: What `encode` gives.
+        """
+        if self.transformer is None:
+            return rows
+        made = self.transformer.transform(rows) if len(rows) else np.empty((0, len(self.names)))
+        made = made.toarray() if hasattr(made, "toarray") else made
+        made = np.ascontiguousarray(made, dtype=np.float64)
+        if made.ndim != 2 or len(made) != len(rows) or not np.isfinite(made).all():
+            what = f"features={self.transformer!r} does not give finite numbers for every row"
+            raise FMRLError(what, fix="scale the columns before it, or use another")
+        return made
 
     @cached_property
     def left_out(self) -> list[str]:

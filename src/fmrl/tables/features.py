@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import cached_property
+from dataclasses import fields, replace
 from importlib import import_module
 from types import FunctionType
 from typing import Any
@@ -33,45 +32,6 @@ PACKAGES = (
 SCORES = "sklearn.feature_selection._"
 
 
-@dataclass(frozen=True)
-class Expanded(Encoder):
-    """An encoding of tables, and a fitted transformer of what it gives."""
-
-    transformer: Any = None
-
-    @cached_property
-    def plain(self) -> bool:
-        """Numbers do not stay as they are."""
-        return False
-
-    @cached_property
-    def names(self) -> list[str]:
-        """Names of the transformer's columns."""
-        own = self.table.names
-        if hasattr(self.transformer, "get_feature_names_out"):
-            return [str(n) for n in self.transformer.get_feature_names_out(own)]
-        return [f"feature {i}" for i in range(self.expand(np.zeros((1, len(own)))).shape[1])]
-
-    @cached_property
-    def table(self) -> Encoder:
-        """The encoding alone."""
-        return Encoder(self.columns, self.policy, self.task)
-
-    def transform(self, frame: Any, rows: np.ndarray | None = None) -> np.ndarray:
-        """Encode rows of a table, and transform them."""
-        return self.expand(self.table.transform(frame, rows))
-
-    def expand(self, rows: np.ndarray) -> np.ndarray:
-        """Rows that are numbers [n, f] as the transformer's columns [n, g]."""
-        made = self.transformer.transform(rows) if len(rows) else np.empty((0, len(self.names)))
-        made = made.toarray() if hasattr(made, "toarray") else made
-        made = np.ascontiguousarray(made, dtype=np.float64)
-        if made.ndim != 2 or len(made) != len(rows) or not np.isfinite(made).all():
-            what = f"features={self.transformer!r} does not give finite numbers for every row"
-            raise FMRLError(what, fix="scale the columns before it, or use another")
-        return made
-
-
 def add_features(encoder: Encoder, features: Any, rows: np.ndarray, y: Any) -> Encoder:
     """An encoder with a copy of the transformer ``features``, fitted to encoded rows; as it is,
     where there is none.
@@ -86,7 +46,7 @@ def add_features(encoder: Encoder, features: Any, rows: np.ndarray, y: Any) -> E
         describe([features, fitted], {}, "features=")
     except FMRLError as error:
         warn(f"save will refuse this estimator: {error}")
-    return Expanded(encoder.columns, encoder.policy, encoder.task, fitted)
+    return replace(encoder, transformer=fitted)
 
 
 def _estimator(module: str, name: str, state: dict[str, Any]) -> Any:
@@ -127,7 +87,7 @@ def _is_type(value: Any) -> bool:
 
 
 # Frozen classes of this library that a file may hold, by name: their fields are stored.
-VALUES: dict[str, type] = {kind.__name__: kind for kind in (Column, Encoder, Expanded, Policy)}
+VALUES: dict[str, type] = {kind.__name__: kind for kind in (Column, Encoder, Policy)}
 # What else it may hold: which values are of a kind, their parts, and the value of such parts.
 _STORED: dict[str, tuple[Callable[[Any], bool], Callable[[Any], Any], Callable[..., Any]]] = {
     "list": (lambda v: isinstance(v, list), list, lambda *v: list(v)),

@@ -130,7 +130,8 @@ def validate_fit(
         rows, found = table, _plain_encoder(model, table, column) if learn else encoder
     else:
         found = _learned(table, column) if learn else encoder
-        rows, y = check_X_y(_encoded(found, table), y, estimator=model, **options)
+        found = found or Encoder(tuple(map(Column, table.columns)))
+        rows, y = check_X_y(found.encode(table), y, estimator=model, **options)
     if learn:
         ids = None if one else task_ids(task, len(rows))
         model.encoder_ = found = add_features(found, model.features, rows, y)
@@ -194,7 +195,8 @@ def read_rows(model: Any, X: Any) -> np.ndarray:
         warn(f"rows of {column} {others[0]!r} are predicted by the model of {column} {own!r}")
     table, _ = _table(model, X, _NO_TARGETS, False, encoder, {"ensure_min_samples": 0})
     if isinstance(table, pl.DataFrame):
-        table = check_array(_encoded(encoder, table), ensure_min_samples=0)
+        encoder = encoder or Encoder(tuple(map(Column, table.columns)))
+        table = check_array(encoder.encode(table), ensure_min_samples=0)
     return encoder.expand(table) if encoder else table
 
 
@@ -353,12 +355,6 @@ def _plain_encoder(model: Any, rows: np.ndarray, task: str | None) -> Encoder:
         means = np.nan_to_num(rows.mean(axis=0), posinf=0.0, neginf=0.0).tolist()
     named = zip(_names(model, rows), means, strict=True)
     return Encoder(tuple(Column(n, fill=m) for n, m in named), POLICY, task)
-
-
-def _encoded(encoder: Encoder | None, table: pl.DataFrame) -> np.ndarray:
-    """Rows as numbers, before ``features=``; columns of a model without an encoder are numbers."""
-    encoder = encoder or Encoder(tuple(map(Column, table.columns)))
-    return encoder.table.transform(table)
 
 
 def _learned(table: pl.DataFrame, task: str | None) -> Encoder:
