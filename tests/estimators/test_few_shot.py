@@ -10,7 +10,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import sklearn
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import log_loss, mean_squared_error
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
@@ -255,3 +255,28 @@ def test_a_table_needs_no_pipeline():
     )
     by_steps = fmrl.few_shot_score(prepared, frame, y, task=task, shots=4, n_splits=2)[4]
     np.testing.assert_allclose(ours, by_steps, rtol=0.02)
+
+
+def test_the_column_of_the_constructor_names_the_tasks():
+    """It asked for task= again."""
+    X, y, task = regression(tasks=12, rows=8)
+    frame = pd.DataFrame(X).add_prefix("x").assign(shop=task)
+    given = {"shots": 2, "n_splits": 3}
+    named = fmrl.few_shot_score(fmrl.MetaRegressor("shop", common="linear"), frame, y, **given)
+    told = fmrl.few_shot_score(fmrl.MetaRegressor(common="linear"), X, y, task=task, **given)
+    np.testing.assert_allclose(named[2], told[2])
+
+
+def test_a_transformed_target_adapts():
+    """A target that is learned as its logarithm: adapting was refused."""
+    X, y, task = regression(tasks=12, rows=8)
+    plain = fmrl.MetaRegressor(common="linear").fit(X, y, task=task)
+    logs = TransformedTargetRegressor(fmrl.MetaRegressor(common="linear"), func=np.log,
+                                      inverse_func=np.exp)  # fmt: skip
+    logs.fit(X, np.exp(y), task=task)
+    for few in (0, 4):
+        adapted = fmrl.adapt(logs, X[:few], np.exp(y[:few]))
+        expected = np.exp(plain.adapt(X[:few], y[:few]).predict(X))
+        np.testing.assert_allclose(adapted.predict(X), expected, rtol=1e-9)
+    before = np.exp(plain.predict(X[:5], task=task[:5]))
+    np.testing.assert_allclose(logs.regressor_.predict(X[:5], task=task[:5]), np.log(before))

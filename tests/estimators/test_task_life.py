@@ -659,3 +659,16 @@ def test_numbers_beyond_squaring_are_refused_everywhere():
     for A, b in ((X * 1e-200, y), (X, y * 1e-200)):
         with pytest.raises(fmrl.FMRLError, match="too small"):
             fmrl.MetaRegressor().fit(A, b, task=task)
+
+
+def test_tasks_that_are_numbers_already_leave_the_store_in_use(tmp_path):
+    """Rows that came afterwards were in memory, and not in the store."""
+    X, y, task = regression(tasks=20)
+    tasks = group_by_task(Squared(), X, y, None, task)
+    est = fmrl.MetaRegressor(common="linear", store=tmp_path / "rows").learn_tasks(tasks)
+    est.save(tmp_path / "empty")
+    assert fmrl.MetaRegressor.load(tmp_path / "empty").tasks_ == []
+    est.update(X[:3], y[:3], task="new").save(tmp_path / "model")
+    again = fmrl.MetaRegressor.load(tmp_path / "model")
+    est.update(X[3:5], y[3:5], task="new")
+    assert isinstance(est._rows, SQLiteRows) and again._rows.take(["new"]).lengths.tolist() == [5]

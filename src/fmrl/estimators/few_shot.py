@@ -8,12 +8,14 @@ rows, never on their order or on the names of tasks.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn import config_context
 from sklearn.base import BaseEstimator, is_classifier
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.metrics import get_scorer, log_loss, make_scorer
 from sklearn.model_selection import BaseCrossValidator, cross_validate
 from sklearn.pipeline import Pipeline
@@ -32,23 +34,30 @@ _ROUTED = (
 
 
 def adapt(estimator: Any, X: Any, y: Any, sample_weight: Any = None) -> Any:
-    """The model of a new task, also from a pipeline or a search whose last step can adapt.
+    """The model of a new task, also from what scikit-learn puts around an estimator that can adapt.
 
     Args:
         estimator: A fitted `MetaClassifier` or `MetaRegressor`, a fitted `Pipeline` that ends in
-            one, or a search (`GridSearchCV`) over one of them.
+            one, a `TransformedTargetRegressor` or a search (`GridSearchCV`) over one of them.
         X: A few rows of the new task, as they were given to the estimator's `fit`.
         y: Their labels or numbers [n].
         sample_weight: How much each row counts [n].
 
     Returns:
-        The task's model; for a pipeline, a pipeline of the same fitted steps and the task's model.
+        The task's model; for a pipeline, a pipeline of the same fitted steps and the task's model,
+        and likewise for a transformed target.
     """
     estimator = getattr(estimator, "best_estimator_", estimator)
     if isinstance(estimator, Pipeline):
         *steps, (name, last) = estimator.steps
         rows = estimator[:-1].transform(X) if steps else X
         return Pipeline([*steps, (name, adapt(last, rows, y, sample_weight))])
+    if isinstance(estimator, TransformedTargetRegressor):
+        column = np.asarray(as_numpy(y)).reshape(-1, 1)
+        adapted = copy.copy(estimator)
+        z = estimator.transformer_.transform(column)[:, 0] if len(column) else column[:, 0]
+        adapted.regressor_ = adapt(estimator.regressor_, X, z, sample_weight)
+        return adapted
     if not hasattr(estimator, "adapt"):
         what = f"a {type(estimator).__name__} cannot adapt to a task"
         raise FMRLError(what, fix="use MetaClassifier or MetaRegressor, last in a pipeline")
@@ -194,7 +203,8 @@ def few_shot_score(
             then does not adapt.
         X: Rows [n, f].
         y: Their labels or numbers [n].
-        task: The task of every row [n], or the name of a column of X.
+        task: The task of every row [n], or the name of a column of X (default: the estimator's
+            parameter ``task``).
         shots: How many rows of a new task are revealed.
         scoring: As in `FewShotScorer`.
         n_splits: Into how many folds tasks are split; each is held out once.
@@ -212,6 +222,7 @@ def few_shot_score(
     >>> bool(found[1].mean() < found[4].mean())
     True
     """
+    task = getattr(estimator, "task", None) if task is None else task
     if task is None:
         what = "few_shot_score is no scoring= (use FewShotScorer there), and needs task="
         raise FMRLError(what, fix="give the task of every row, or the name of a column of X")

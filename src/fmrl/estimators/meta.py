@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, ClassVar, Self
@@ -400,7 +400,8 @@ class Meta(BaseEstimator):
                 new.encoder_ = add_features(plain, self.features, tasks.X, y)
                 wider = (t and replace(t, X=new.encoder_.expand(t.X)) for t in (tasks, latest))
                 tasks, latest = wider  # type: ignore[assignment]
-            new._begin(learn_prior(tasks, new._settings(), count, latest), len(tasks.X))
+            rows = new._no_rows()
+            new._begin(learn_prior(tasks, new._settings(), count, latest), len(tasks.X), rows)
             self._become(new)
         return self
 
@@ -454,13 +455,13 @@ class Meta(BaseEstimator):
         tasks = self._tasks(X, y, ids, sample_weight, first=True, one=one, classes=classes)
         if len(tasks) == len(tasks.X) >= 20:
             warn("every row is a task of its own: is task= the id of a row?")
-        rows = TaskRows() if self.store is None else self._store(self.store)
+        rows = self._no_rows()  # before it learns: a store may be another's
         self._begin(learn_prior(tasks, self._settings()), len(tasks.X), rows)
         self._rows.add(tasks)
 
-    def _begin(self, prior: Prior, learned_rows: int, rows: Any = None) -> None:
+    def _begin(self, prior: Prior, learned_rows: int, rows: TaskRows | SQLiteRows) -> None:
         """Take a prior, and the place where rows of tasks lie."""
-        self._prior, self._rows = prior, TaskRows() if rows is None else rows
+        self._prior, self._rows = prior, rows
         self._seen_rows = self._learned_rows = learned_rows
         self._warned: set[str] = set()  # kinds of warnings that were given
 
@@ -514,11 +515,16 @@ class Meta(BaseEstimator):
         kept = {n: v for n, v in vars(self).items() if n not in LEARNED and not n.endswith("_")}
         self.__dict__ = kept | vars(other)
 
-    def _store(self, path: Any, id: str | None = None) -> SQLiteRows:
-        """The store of rows with this id; of a new fit, where the rows of the last one may go."""
+    def _no_rows(self, store: Sequence[str] = ()) -> TaskRows | SQLiteRows:
+        """Where rows of tasks will lie: in memory or in the store, where those of this estimator's
+        last fit may go. Of a stored estimator: the path of its store and the id of its rows.
+        """
+        if self.store is None and not store:
+            return TaskRows()
+        path, id = store or (self.store, None)
         width = len(self.encoder_.names) if hasattr(self, "encoder_") else self.n_features_in_
         old = vars(self).get("_replaces")
-        return SQLiteRows(os.fspath(path), self._loss(), width, id, old)
+        return SQLiteRows(os.fspath(path), self._loss(), width, id, old)  # type: ignore[arg-type]
 
     def _loss(self) -> Any:
         return loss_of(getattr(self, "classes_", None))

@@ -49,7 +49,7 @@ class SQLiteRows:
         self, path: str, loss: Loss, width: int, id: str | None = None, old: str | None = None
     ):
         self.path, self.loss, self.width = os.path.abspath(path), loss, width
-        self.id, self._old, self._begun = id or uuid.uuid4().hex, old, id is not None
+        self.id, self._old, self.begun = id or uuid.uuid4().hex, old, id is not None
         self._file: tuple[int, sqlite3.Connection] | None = None  # and the process that opened it
         with self._opened():
             pass
@@ -85,12 +85,12 @@ class SQLiteRows:
         whole = np.concatenate([tasks.X, tasks.target, weight[:, None]], axis=1).astype("<f8")
         bodies = (whole[a:b].tobytes() for a, b in pairwise(tasks.starts.tolist()))
         with self._opened(write=True) as file:
-            if not self._begun:
+            if not self.begun:
                 file.execute("DELETE FROM tasks")
                 file.execute("DELETE FROM owner")
                 file.execute("INSERT INTO owner VALUES (?)", (self.id,))
             file.executemany(ADD, zip(map(_key, tasks.names), bodies, strict=True))
-        self._begun = True
+        self.begun = True
 
     def take(self, names: Sequence[Any]) -> Tasks:
         """Some tasks, each with all its rows in the order in which they came."""
@@ -134,7 +134,7 @@ class SQLiteRows:
     def _connection(self) -> sqlite3.Connection:
         """The connection of this process; one that was inherited is left alone."""
         if self._file is None or self._file[0] != os.getpid():
-            if self._begun and not os.path.isfile(self.path):
+            if self.begun and not os.path.isfile(self.path):
                 fix = "put the file back where it was"
                 raise FMRLError(f"the store {self.path} is gone", fix=fix)
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ class SQLiteRows:
             )
             for line in ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = ON"):
                 file.execute(f"PRAGMA {line}")
-            if not self._begun:
+            if not self.begun:
                 file.executescript(TABLES)
             self._file = os.getpid(), file
         return self._file[1]
@@ -152,10 +152,10 @@ class SQLiteRows:
     def _refuse_others(self, file: sqlite3.Connection) -> None:
         """Refuse rows of another estimator."""
         owner = file.execute("SELECT id FROM owner").fetchone() or (None,)
-        if self._begun and owner[0] != self.id:
+        if self.begun and owner[0] != self.id:
             what = f"the store {self.path} holds rows of another estimator"
             raise FMRLError(what, fix="load the estimator it was begun by")
-        if not self._begun and owner[0] not in (None, self._old):
+        if not self.begun and owner[0] not in (None, self._old):
             tasks = file.execute("SELECT count(*) FROM tasks").fetchone()[0]
             what = f"the store {self.path} holds {tasks:,} tasks of another estimator"
             fix = "load that estimator, give another path as store=, or delete the file"

@@ -49,7 +49,7 @@ def save(estimator: Any, path: str | os.PathLike) -> None:
         raise FMRLError(f"this {type(estimator).__name__} is not fitted", fix="call fit first")
     rows, tasks, store = estimator._rows, None, None
     if isinstance(rows, SQLiteRows):
-        store = [rows.path, rows.id]
+        store = [rows.path, rows.id] if rows.begun else None
     elif names := [check_name(name) for name in rows]:
         tasks = replace(rows.take(names), names=names_to_array(names))  # type: ignore[arg-type]
     params = estimator.get_params(deep=False)
@@ -74,8 +74,7 @@ def load(path: str | os.PathLike, kind: type) -> Any:
             if part is not None:
                 setattr(estimator, name, part)
         _set_columns(estimator, state["columns"])
-        rows = None if store is None else estimator._store(*store)
-        estimator._begin(prior, 0, rows)
+        estimator._begin(prior, 0, estimator._no_rows(store or ()))
         estimator._seen_rows, estimator._learned_rows = state["rows"]
         if (tasks := state["tasks"]) is not None:
             estimator._rows.add(replace(tasks, names=array_to_names(tasks.names)))
