@@ -153,8 +153,8 @@ def _fit(record: dict[str, Any]) -> list[str]:
         "",
         flow(f"""{tasks:,} tasks × {found["rows"]} rows × {found["features"]} features,
         {found["classes"]} classes, one thread, CPU time, same run
-        (`python benchmarks/practice.py --parts fit`). The prior is learned from a pilot of the
-        tasks, evenly spaced. The run of Algorithm 2 over all of them is played when something of
+        (`python benchmarks/practice.py --parts fit`). A pilot of the tasks, evenly spaced,
+        chooses. The run of Algorithm 2 over all of them is played when something of
         it is first asked for; models and predictions do not need it:"""),
         "",
         table(["", "seconds", "µs a task", "ratio"], rows),

@@ -86,6 +86,20 @@ class Rule:
         near = np.maximum(some[:, None] / sizes, sizes / some[:, None]).argmin(axis=1)
         return np.where(rounds > 0, 1 + near, 0)
 
+    @property
+    def used(self) -> list[int]:
+        """Which members have weight in any choice."""
+        return np.flatnonzero(np.any([c.weights for c in self.choices], axis=0)).tolist()
+
+    def take(self, members: list[int]) -> Rule:
+        """The same for some of the members; the others have no weight.
+
+        Args:
+            members: Which are kept.
+        """
+        few = (c._replace(weights=tuple(c.weights[i] for i in members)) for c in self.choices)
+        return Rule(tuple(few))
+
 
 Members = Callable[[Tasks], list[Mixture]]  # estimates all members from some tasks
 
@@ -108,7 +122,7 @@ def members(intercept: bool, extra: int = 0, centres: int = 1, apart: bool = Fal
 
     def learn(tasks: Tasks) -> list[Mixture]:
         width = tasks.X.shape[1]
-        own = _own(width, intercept, extra)
+        own = own_columns(width, intercept, extra)
         found: list[Mixture] = []
         for prefix, columns in (("", own), (COMMON, np.arange(width)))[: 1 + (extra > 0)]:
             few = tasks if len(columns) == width else replace(tasks, X=tasks.X[:, columns])
@@ -124,8 +138,8 @@ def members(intercept: bool, extra: int = 0, centres: int = 1, apart: bool = Fal
             if centres > 1:
                 several: list[Mixture] = []
                 for one in (one for one in chain if one.family in SLOPE_FAMILIES):
-                    start = several[-1] if several else None
-                    several.append(fit_mixture(one, few, intercept, centres, start))
+                    start = replace(several[-1], family=one.family) if several else one
+                    several.append(fit_mixture(start, few, intercept, centres))
                 chain += several
             named = (replace(one, family=prefix + one.family) for one in chain)
             found += [one.embed(columns, width) for one in named]
@@ -134,26 +148,7 @@ def members(intercept: bool, extra: int = 0, centres: int = 1, apart: bool = Fal
     return learn
 
 
-def without_common(
-    group: list[Mixture], rule: Rule, intercept: bool, extra: int
-) -> tuple[list[Mixture], Rule] | None:
-    """The same where no choice uses a common part: its columns and members go; None where one does.
-
-    Args:
-        group: The members.
-        rule: How they are averaged.
-        intercept: Whether the last column is one.
-        extra: How many columns before it are the answer of the common part.
-    """
-    plain = [i for i, m in enumerate(group) if not m.family.startswith(COMMON)]
-    if any(sum(c.weights[i] for i in plain) < 1 - 1e-9 for c in rule.choices):
-        return None
-    own = _own(group[0].mean.shape[-1], intercept, extra)
-    few = (c._replace(weights=tuple(c.weights[i] for i in plain)) for c in rule.choices)
-    return [group[i].select(own) for i in plain], Rule(tuple(few))
-
-
-def _own(width: int, intercept: bool, extra: int) -> np.ndarray:
+def own_columns(width: int, intercept: bool, extra: int) -> np.ndarray:
     """The columns that are not the answer of a common part."""
     return np.delete(np.arange(width), np.arange(width - intercept - extra, width - intercept))
 

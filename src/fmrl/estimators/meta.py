@@ -306,6 +306,8 @@ class Meta(BaseEstimator):
         slopes, level = prior.coef_std[0], prior.level_std
         names = self.get_feature_names_out().tolist()
         seen = f"learned from {prior.tasks:,} task{'s' if prior.tasks != 1 else ''}"
+        if 0 < prior.pilot < prior.tasks:
+            seen += f" (a pilot of {prior.pilot:,} chose families and weights)"
         if held := len(self.tasks_):
             seen += f", {held:,} known by name"
         if len(prior.rule.choices) == 1:

@@ -43,6 +43,7 @@ class Prior:
         encoder: How rows of a table become numbers.
         common: A model all tasks share, whose answer is one more column; None where there is none.
         environment: Whether tasks stay, drift or lie around several centres.
+        pilot: How many tasks chose members, weights, common part and environment.
     """
 
     coordinates: Coordinates
@@ -52,6 +53,7 @@ class Prior:
     encoder: Encoder | None = None
     common: Answer | None = None
     environment: Environment = STILL
+    pilot: int = 0
 
     def __repr__(self) -> str:
         kind = "regression" if self.classes is None else f"{len(self.classes)} classes"

@@ -2,7 +2,7 @@
 
 coordinates        columns of deviation 1
 a pilot of tasks   chooses: trees or not, environment, weights of the members
-the prior          a mixture of Gaussians, estimated from the tasks that the environment keeps
+all tasks          teach: of those that the environment keeps each member is estimated
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fmrl.core.losses import Squared
+from fmrl.core.prior.mixture import Mixture
+from fmrl.core.prior.mixture_fit import FamilySums, fit_again
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.calibration import calibrate, members, spaced, without_common
+from fmrl.estimators.calibration import COMMON, calibrate, members, own_columns, spaced
 from fmrl.estimators.common import Answer, with_common
 from fmrl.estimators.coordinates import coordinates_of
 from fmrl.estimators.environment_choice import environment_of
@@ -28,6 +31,8 @@ PILOT_TASKS = 1000  # tasks that choose, at most …
 PILOT_ROWS = 20_000  # … or up to four times as many tasks, to have this many rows
 PILOT_NUMBERS = 1 << 20  # … but, beyond 256 tasks, no more numbers than this over all outputs
 COORDINATE_TASKS = 1024  # tasks whose rows set centre and scale of the columns, at most
+STEPS = {True: 40, False: 3}  # from the pilot's estimate to that of all tasks, of numbers, classes
+NUMBERS_OF_CLASSES = 1 << 25  # over all outputs and steps, if more than one: each solves all tasks
 MIN_COLUMNS_WITHOUT_MEAN = 16  # columns from which a mean of 0 is tried, where tasks are no more
 
 
@@ -47,7 +52,7 @@ class Settings(NamedTuple):
 def learn_prior(
     tasks: Tasks, settings: Settings, count: int | None = None, latest: Tasks | None = None
 ) -> Prior:
-    """The prior that some tasks give.
+    """The prior that some tasks give. A pilot of them chooses, and all of them teach.
 
     Args:
         tasks: In the user's units, in the order in which they came.
@@ -57,31 +62,69 @@ def learn_prior(
     """
     classes, seed = settings.classes, seed_of(settings.random_state)
     few = tasks.take(spaced(len(tasks), COORDINATE_TASKS))
-    plain = coordinates_of(few, settings.fit_intercept)
+    plain = here = coordinates_of(few, settings.fit_intercept)
     intercept, count = plain.constant > 0, count or len(tasks)
     pilot = tasks.take(spaced(len(tasks), pilot_size(tasks)))
     settings.report("what all tasks share")
     pilot, here, common = with_common(pilot, plain, settings.common, classes, seed)
-    extra = pilot.X.shape[1] - plain.centre.size
     settings.report("where tasks come from")
-    asked = settings.environment
-    found = environment_of(here.tasks(pilot), intercept, asked, count, seed)
-    if found.kind == "recent":
+    found = environment_of(here.tasks(pilot), intercept, settings.environment, count, seed)
+    if drift := found.kind == "recent":
         every = tasks if latest is None else _with_latest(tasks, latest)
-        share = min(1.0, found.window * count / len(every))
-        places = replace(found, window=share).places(len(every), pilot_size(every))
-        pilot, here, common = _recent(
-            every, places, pilot, here, common, found.older, settings, seed
-        )
-        extra = pilot.X.shape[1] - plain.centre.size
+        here_too = replace(found, window=min(1.0, found.window * count / len(every)))
+        newest = every.take(here_too.places(len(every), pilot_size(every)))
+        tasks = every.take(here_too.places(len(every), len(every)))
+        if found.older:
+            pilot = _with_answers(newest, pilot, common)
+        else:  # what all tasks share has moved as well
+            few = every.take(spaced(len(every), COORDINATE_TASKS))
+            plain = coordinates_of(few, settings.fit_intercept)
+            pilot, here, common = with_common(newest, plain, settings.common, classes, seed)
+    extra = pilot.X.shape[1] - plain.centre.size
     settings.report("how tasks differ")
     # Too few tasks for a mean in every one of many directions.
     zero_mean = max(len(pilot), MIN_COLUMNS_WITHOUT_MEAN) <= pilot.X.shape[1]
-    learn, drift = members(intercept, extra, found.centres, zero_mean), found.kind == "recent"
+    learn = members(intercept, extra, found.centres, zero_mean)
     group, rule = calibrate(here.tasks(pilot), learn, seed, settings.scoring, drift)
-    if common is not None and (rest := without_common(group, rule, intercept, extra)):
-        (group, rule), here, common = rest, plain, None
-    return Prior(here, tuple(group), rule, classes, settings.encoder, common, found)
+    if common is not None and not any(group[i].family.startswith(COMMON) for i in rule.used):
+        own = own_columns(here.width, intercept, extra)
+        kept = [i for i, m in enumerate(group) if not m.family.startswith(COMMON)]
+        group, rule = [group[i].select(own) for i in kept], rule.take(kept)
+        here, common, extra = plain, None, 0
+    if len(tasks) > len(pilot):
+        settings.report("how all tasks differ")
+        group, rule = [group[i] for i in rule.used], rule.take(rule.used)
+        tasks = here.tasks(_with_answers(tasks, pilot, common))
+        group = _from_all(group, tasks, intercept, extra)
+    return Prior(here, tuple(group), rule, classes, settings.encoder, common, found, len(pilot))
+
+
+def _from_all(group: list[Mixture], tasks: Tasks, intercept: bool, extra: int) -> list[Mixture]:
+    """Members estimated from all tasks, each from where the pilot left it: so few steps do.
+
+    Args:
+        group: As the pilot gave them.
+        tasks: All, in coordinates of deviation 1.
+        intercept: Whether the last column is one.
+        extra: How many columns before it are the answer of a common part.
+    """
+    width, found = tasks.X.shape[1], dict[int, Mixture]()
+    steps = STEPS[squared := isinstance(tasks.loss, Squared)]
+    if not squared:
+        most = NUMBERS_OF_CLASSES // (tasks.X.size * tasks.loss.outputs)
+        steps = max(1, min(steps, most))
+    own_only = own_columns(width, intercept, extra)
+    for prefix, columns in (("", own_only), (COMMON, np.arange(width))):
+        mine = [i for i, m in enumerate(group) if m.family.startswith(COMMON) == bool(prefix)]
+        if not mine:
+            continue
+        few = tasks if len(columns) == width else replace(tasks, X=tasks.X[:, columns])
+        sums = FamilySums(few)
+        for i in mine:
+            own = replace(group[i].select(columns), family=group[i].family.removeprefix(prefix))
+            again = fit_again(own, few, intercept, sums, extra if prefix else 0, steps)
+            found[i] = replace(again, family=group[i].family).embed(columns, width)
+    return [found[i] for i in range(len(group))]
 
 
 def _with_latest(tasks: Tasks, latest: Tasks) -> Tasks:
@@ -91,28 +134,21 @@ def _with_latest(tasks: Tasks, latest: Tasks) -> Tasks:
     return joined([*([tasks.take(np.array(older))] if older else []), latest])
 
 
-def _recent(
-    tasks: Tasks, places: np.ndarray, pilot: Tasks, here: Any, common: Answer | None,
-    older: float, settings: Settings, seed: int,
-) -> tuple[Tasks, Any, Answer | None]:  # fmt: skip
-    """The tasks that count where tasks drift, with the columns of a common part."""
-    if not older:  # what all tasks share has moved as well
-        plain = coordinates_of(
-            tasks.take(spaced(len(tasks), COORDINATE_TASKS)), settings.fit_intercept
-        )
-        return with_common(tasks.take(places), plain, settings.common, settings.classes, seed)
-    if len(tasks) == len(pilot):
-        return pilot.take(places), here, common
-    few = tasks.take(places)
+def _with_answers(tasks: Tasks, pilot: Tasks, common: Answer | None) -> Tasks:
+    """Tasks with the columns of a common part, each answered without its own task: the pilot's rows
+    were answered fold by fold, and of the other tasks the common part has seen none.
+    """
     if common is None:
-        return few, here, common
-    # A common part answered the pilot's rows without their own tasks.
-    X, at = np.hstack([few.X, common(few.X)]), {name: i for i, name in enumerate(pilot.names)}
-    known = np.array([name in at for name in few.names])
-    some = np.array([at[name] for name in few.names if name in at], dtype=int)
-    if len(some):
-        X[np.repeat(known, few.lengths)] = pilot.take(some).X
-    return replace(few, X=X), here, common
+        return tasks
+    at = {name: i for i, name in enumerate(pilot.names)}
+    place = np.array([at.get(name, -1) for name in tasks.names])
+    known, width = np.repeat(place >= 0, tasks.lengths), tasks.X.shape[1]
+    X = np.empty((len(tasks.X), pilot.X.shape[1]))
+    X[:, :width] = tasks.X
+    X[known] = pilot.take(place[place >= 0]).X
+    if not known.all():
+        X[~known, width:] = common(tasks.X[~known])
+    return replace(tasks, X=X)
 
 
 def pilot_size(*parts: Tasks) -> int:

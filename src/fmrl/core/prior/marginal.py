@@ -7,7 +7,7 @@ first is wanted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -173,9 +173,9 @@ class TaskSums:
         self.at: dict[tuple[int, int], Any] = {}  # by the piece, and by what p is
         self.parts: list[Any] = []
         if isinstance(tasks, TaskStatistics):
-            self.statistics, self.loss, self.count = tasks, Squared(), len(tasks)
+            self.statistics, self.loss = tasks, Squared()
             return
-        self.loss, self.mass, self.count = tasks.loss, tasks.mass, len(tasks)
+        self.loss, self.mass = tasks.loss, tasks.mass
         if isinstance(tasks.loss, Squared) and _fewer(tasks):
             self.statistics = TaskStatistics.of(tasks)
             return
@@ -183,62 +183,54 @@ class TaskSums:
             loss, rows = joint_rows(tasks.loss, rows) if joint else (tasks.loss, rows)
             self.parts.append((part, loss, rows))
 
-    def __call__(self, found: list[Gaussian], centres: int = 1) -> list[Moments]:
-        """Their sums under Gaussians [centres · outputs].
+    def __call__(self, found: list[Gaussian], common: Array | None = None) -> list[Moments]:
+        """Their sums under Gaussians, block of tasks by block: what is held for one goes before the
+        next.
 
         Args:
-            found: The Gaussians.
-            centres: How many of them every output has.
+            found: The Gaussians; of several centres [centres · outputs].
+            common: How common each centre is, [centres]: each counts for a task as much as its rows
+                say. None: every Gaussian counts for all tasks.
         """
         if self.statistics is not None:
-            R = root_of(found[0])
-            return [self.statistics.moments(g.mean, R) for g in found]
-        parts = self.solved(found, centres)
-        return _added(one.moments(self._mass(part, one)) for part, one in parts)
+            blocks = self.statistics.blocks()
+            return _added(self._of_statistics(block, found, common) for block in blocks)
+        parts = self.solved(found, 1 if common is None else len(common))
+        return _added(self._of_rows(part, one, common) for part, one in parts)
 
-    def by_centre(self, found: list[Gaussian], common: Array) -> tuple[Array, list[Moments]]:
-        """How much each centre counts for each task [centres, T], and sums under these shares.
-
-        Args:
-            found: The Gaussians, [centres · outputs].
-            common: How common each centre is, [centres].
-        """
-        centres = len(common)
-        likely = zeros((centres, self.count), common)
-        if self.statistics is not None:
-            R = root_of(found[0])
-            each = [UnderGaussian(self.statistics, g.mean, R) for g in found]
-            likely = namespace(common).stack([one.evidence(found[0].noise) for one in each])
-            shares = posterior_shares(likely, common)
-            return shares, [one.moments(own) for one, own in zip(each, shares, strict=True)]
-        parts = self.solved(found, centres)
-        for part, one in parts:
-            likely[:, part] = one.evidence()
+    def _of_statistics(
+        self, block: TaskStatistics, found: list[Gaussian], common: Array | None
+    ) -> list[Moments]:
+        R = root_of(found[0])
+        each = [UnderGaussian(block, g.mean, R) for g in found]
+        if common is None:
+            return [one.moments() for one in each]
+        likely = namespace(common).stack([one.evidence(found[0].noise) for one in each])
         shares = posterior_shares(likely, common)
-        told = (one.moments(self._mass(part, one), shares[:, part]) for part, one in parts)
-        return shares, _added(told)
+        return [one.moments(own) for one, own in zip(each, shares, strict=True)]
 
-    def solved(self, found: list[Gaussian], centres: int = 1) -> list[tuple[Any, BatchedPosterior]]:
-        """The tasks at their posteriors, piece by piece.
+    def _of_rows(self, part: Any, one: BatchedPosterior, common: Array | None) -> list[Moments]:
+        mass = one.xp.asarray(self.mass[part], dtype=one.X.dtype, device=device(one.X))
+        shares = None if common is None else posterior_shares(one.evidence(), common)
+        return one.moments(mass, shares)
+
+    def solved(
+        self, found: list[Gaussian], centres: int = 1
+    ) -> Iterator[tuple[Any, BatchedPosterior]]:
+        """Yield the tasks at their posteriors, piece by piece.
 
         Args:
             found: The Gaussians.
             centres: How many of them every output has.
         """
-        members, done = members_of(found, len(found) // centres), []
-        refine = self.how["refine"]
+        members, refine = members_of(found, len(found) // centres), self.how["refine"]
         for i, (part, loss, rows) in enumerate(self.parts):
             r = members.R.shape[-1]
             key = i, r if r <= rows.X.shape[1] else 0
             one = BatchedPosterior(members, rows, loss, start=self.at.get(key), **self.how)
             if not (one.squared or one.alike) and refine != 0:
                 self.at[key] = one.at
-            done.append((part, one))
-        return done
-
-    def _mass(self, part: Any, one: BatchedPosterior) -> Array:
-        xp = one.xp
-        return xp.asarray(self.mass[part], dtype=one.X.dtype, device=device(one.X))
+            yield part, one
 
 
 def _fewer(tasks: Tasks) -> bool:
@@ -249,7 +241,7 @@ def _fewer(tasks: Tasks) -> bool:
 
 def _added(parts: Iterable[list[Moments]]) -> list[Moments]:
     """Sums of several pieces, Gaussian by Gaussian."""
-    return [reduce(add, some) for some in zip(*parts, strict=True)]
+    return reduce(lambda told, more: [a + b for a, b in zip(told, more, strict=True)], parts)
 
 
 def posterior_shares(likely: Array, common: Array) -> Array:
@@ -394,7 +386,7 @@ class _Profile:
         left = told.squares - float(dot(told.pull, self.mean - mean))  # at the best mean
         least: Any = search.least_noise
         self.noise = max(left / freedom, least, 1e-300) if search.learns else gaussian.noise
-        self.value = -(told.logdet + left / self.noise + freedom * math.log(self.noise)) / 2
+        self.value = -(slopes.logdet + left / self.noise + freedom * math.log(self.noise)) / 2
         if reml:
             self.value -= float(xp.linalg.slogdet(self.known)[1]) / 2
         self.freedom = freedom if search.learns else math.inf

@@ -24,6 +24,8 @@ from fmrl.core.prior.posterior import BatchedPosterior, Members
 from fmrl.core.prior.small_inverses import MANY
 from fmrl.core.tasks import Tasks
 
+ZERO_MEAN = "apart "  # begins the names of families whose slopes lie around 0
+
 
 class Posterior(NamedTuple):
     """Parameters of some tasks."""
@@ -89,7 +91,7 @@ class Mixture:
         mean[..., : mean.shape[-1] - intercept] = 0.0
         off = (self.mean - mean).reshape(-1, mean.shape[-1])
         covariance = self.covariance + off.T @ off / len(off)
-        return replace(self, family=f"apart {self.family}", mean=mean, covariance=covariance)
+        return replace(self, family=ZERO_MEAN + self.family, mean=mean, covariance=covariance)
 
     def select(self, columns: np.ndarray) -> Mixture:
         """The same without the other columns, which it does not use: `embed` taken back.

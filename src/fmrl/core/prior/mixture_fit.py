@@ -21,17 +21,15 @@ from fmrl.core.prior.marginal import (
     check_family,
     first_guess,
     fit_by_mm,
-    fit_by_scoring,
     mm_step,
     no_spread,
     shrink_correlations,
 )  # fmt: skip
-from fmrl.core.prior.mixture import Mixture
-from fmrl.core.prior.statistics import Moments, TaskStatistics
+from fmrl.core.prior.mixture import ZERO_MEAN, Mixture
+from fmrl.core.prior.statistics import Moments
 from fmrl.core.tasks import Tasks
 
 MM_STEPS, TOLERANCE = 40, 1e-2  # of an estimate: variances to a per cent
-SCORING_STEPS = 100  # steps to the maximum of the likelihood
 MM_STEPS_OF_CLASSES = 12  # of all correlations of classes, at most: what more would find is noise
 MIXTURE_STEPS = 20  # steps between centres
 LARGEST_DEVIATION = 10.0  # deviation of coefficients between tasks, at most
@@ -50,13 +48,13 @@ class FamilySums(TaskSums):
     """`TaskSums` of outputs with means of their own, and which columns are constant in tasks.
 
     Args:
-        tasks: Tasks, or TaskStatistics of squared losses.
+        tasks: In coordinates of deviation 1.
     """
 
-    def __init__(self, tasks: Tasks | TaskStatistics):
+    def __init__(self, tasks: Tasks):
         super().__init__(tasks, joint=False)
         self.fixed, self.squared = constant_in_tasks(tasks), isinstance(self.loss, Squared)
-        self.width = tasks.width if isinstance(tasks, TaskStatistics) else tasks.X.shape[1]
+        self.width = tasks.X.shape[1]
 
 
 def families(width: int, intercept: bool) -> dict[str, Any]:
@@ -81,24 +79,23 @@ def families(width: int, intercept: bool) -> dict[str, Any]:
 
 
 def fit_family(
-    tasks: Tasks | TaskStatistics, family: str, intercept: bool, start: Mixture | None = None,
+    tasks: Tasks, family: str, intercept: bool, start: Mixture | None = None,
     sums: FamilySums | None = None, tolerance: float = TOLERANCE, free: int = 0,
-    method: str | None = None,
+    steps: int | None = None,
 ) -> Mixture:  # fmt: skip
     """The population of some tasks around one centre, by marginal likelihood.
 
     Args:
-        tasks: In coordinates of deviation 1; or their statistics, of a squared loss.
+        tasks: In coordinates of deviation 1.
         family: One of `families`.
         intercept: Whether the last column is one.
-        start: What a plainer family found, from which to go on.
+        start: What this family found of other tasks, or a plainer one, from which to go on.
         sums: Of the same tasks, if they were stacked before.
         tolerance: Of the relative change of variances in a step, with which it ends.
         free: How many columns before the intercept answer for themselves: their mean is not drawn
             to 0 with the others'.
-        method: "ml" or "reml": of a squared loss, with means that nothing draws to 0, covariance
-            and noise at the maximum of that likelihood, correlations as they are. Default: drawn
-            means and correlations, variances to a per cent.
+        steps: At most so many (default: until variances stand still to the tolerance; of the
+            correlations of classes a dozen).
     """
     sums = sums or FamilySums(tasks)
     sums.at.clear()  # under another family tasks may be more than a step away
@@ -117,34 +114,21 @@ def fit_family(
             if start.family == "intercept":
                 wide = np.where(start.covariance > 0, start.covariance, wide)
             first = [Gaussian(mean, wide, start.noise) for mean in start.mean[0]]
-    if method is not None and sums.squared and not isinstance(kind, int):
-        told = sums.statistics or TaskStatistics.of(tasks)  # type: ignore[arg-type]
-        best = fit_by_scoring(
-            told, first[0], replace(search, ridge=0.0), SCORING_STEPS, 1e-6, method == "reml"
-        )
-        return Mixture(
-            family, best.mean[None, None], best.covariance, best.noise, np.ones(1), len(tasks)
-        )
-    steps = MM_STEPS if sums.squared or family != "full" else MM_STEPS_OF_CLASSES
+    usual = MM_STEPS if sums.squared or family != "full" else MM_STEPS_OF_CLASSES
     search = replace(search, shrunk_entries=np.arange(width) < width - intercept - free)
     with np.errstate(invalid="ignore"):  # of a direction of which rows say nothing
-        found = fit_by_mm(sums, first, steps, tolerance, search)
+        found = fit_by_mm(sums, first, steps or usual, tolerance, search)
     end = shrink_correlations(found[0], kind, float(width))
     mean = np.stack([g.mean for g in found])[None]
     return Mixture(family, mean, end.covariance, end.noise, np.ones(1), len(tasks))
 
 
-def _first(tasks: Tasks | TaskStatistics) -> Moments:
+def _first(tasks: Tasks) -> Moments:
     """What one output of tasks says before anything is known: how long their columns are."""
-    if isinstance(tasks, TaskStatistics):
-        mass, bend = tasks.rounds, 1.0
-        length = tasks.products.sum(axis=0).diagonal()[:-1]
-    else:
-        mass, bend = tasks.mass, tasks.loss.bend
-        heavy = tasks.X if tasks.weight is None else (tasks.X.T * tasks.weight).T
-        length = np.einsum("nw,nw->w", tasks.X, heavy)
-    none, known = np.zeros(0), np.diag(bend * length)
-    return Moments(float(len(mass)), float(mass.sum()), none, known, none, none, 0.0)
+    heavy = tasks.X if tasks.weight is None else (tasks.X.T * tasks.weight).T
+    length = np.einsum("nw,nw->w", tasks.X, heavy)
+    none, known = np.zeros(0), np.diag(tasks.loss.bend * length)
+    return Moments(float(len(tasks)), float(tasks.mass.sum()), none, known, none, none, 0.0)
 
 
 def _search(sums: FamilySums, family: str, intercept: bool) -> Search:
@@ -161,59 +145,66 @@ def _search(sums: FamilySums, family: str, intercept: bool) -> Search:
     return replace(search, longest_move=LONGEST_MOVE)
 
 
-def constant_in_tasks(tasks: Tasks | TaskStatistics) -> np.ndarray:
+def constant_in_tasks(tasks: Tasks) -> np.ndarray:
     """Which columns have one value within every task, [width]: no task says how their slope differs
     from the others'. Not the intercept's; one that is 0 everywhere is a column without a value.
     """
-    if isinstance(tasks, TaskStatistics):
-        A, rounds = tasks.products[:, :-1, :-1], tasks.rounds[:, None]
-        if not np.allclose(A[:, -1, -1:], rounds):
-            return np.zeros(tasks.width, dtype=bool)  # without an intercept nothing says so
-        squares, sums = np.einsum("tww->w", A), A[..., -1]
-        within = squares - (sums**2 / rounds).sum(axis=0)
-        total = squares - sums.sum(axis=0) ** 2 / rounds.sum()
-        return (within <= 1e-9 * total) & (total > 1e-12 * squares) | (squares == 0)
-    starts, lengths = tasks.starts[:-1], tasks.lengths[:, None]
-    mean = np.add.reduceat(tasks.X, starts, axis=0) / lengths
-    within = ((tasks.X - np.repeat(mean, tasks.lengths, axis=0)) ** 2).sum(axis=0)
-    total = ((tasks.X - tasks.X.mean(axis=0)) ** 2).sum(axis=0)
-    return (within <= 1e-9 * total) & ((total > 0) | ~tasks.X.any(axis=0))
+    least, most = (end.reduceat(tasks.X, tasks.starts[:-1]) for end in (np.minimum, np.maximum))
+    within, total = (most - least).max(axis=0), most.max(axis=0) - least.min(axis=0)
+    return (within <= 3e-5 * total) & ((total > 0) | ~tasks.X.any(axis=0))
+
+
+def fit_again(
+    member: Mixture, tasks: Tasks, intercept: bool, sums: FamilySums, free: int, steps: int
+) -> Mixture:
+    """A population estimated from other tasks than it was, going on from where it stands.
+
+    Args:
+        member: What `fit_family` or `fit_mixture` found of some tasks.
+        tasks: The others, in the same coordinates.
+        intercept: Whether the last column is one.
+        sums: Of these tasks.
+        free: As in `fit_family`.
+        steps: At most so many.
+    """
+    family = member.family.removeprefix(ZERO_MEAN)
+    start = replace(member, family=family)
+    if len(member.mean) > 1:
+        found = fit_mixture(start, tasks, intercept, len(member.mean), sums, steps)
+    else:
+        found = fit_family(tasks, family, intercept, start, sums, free=free, steps=steps)
+    return found if family == member.family else found.zero_mean(intercept)
 
 
 def fit_mixture(
-    one: Mixture,
-    tasks: Tasks | TaskStatistics,
-    intercept: bool,
-    centres: int,
-    start: Mixture | None = None,
-) -> Mixture:
-    """The population around several centres, by expectation and maximisation from k-means of the
-    tasks' models.
+    start: Mixture, tasks: Tasks, intercept: bool, centres: int, sums: FamilySums | None = None,
+    steps: int = MIXTURE_STEPS,
+) -> Mixture:  # fmt: skip
+    """The population around several centres, by expectation and maximisation.
 
     Args:
-        one: The population around one centre.
-        tasks: Of which it was learned.
+        start: From which to go on: the population around as many centres, or around one. Then the
+            first centres are those of k-means of the tasks' models.
+        tasks: Of which it is learned.
         intercept: Whether the last column is one.
         centres: How many.
-        start: What a plainer family found around as many, from which to go on.
+        sums: Of the same tasks, if they were stacked before.
+        steps: At most so many.
     """
-    sums = FamilySums(tasks)
-    search = _search(sums, one.family, intercept)
-    if start is None:
-        rows = tasks.as_rows() if isinstance(tasks, TaskStatistics) else tasks
-        theta = one.adapt(rows).theta
+    sums = sums or FamilySums(tasks)
+    search, found = _search(sums, start.family, intercept), start
+    if len(start.mean) < centres:
+        theta = start.adapt(tasks).theta
         points = theta.reshape(len(tasks), -1)
         means, _, value = kmeans(points, centres)
         # What lies between centres is not spread around them.
         left = np.clip(value / max(points.var(axis=0).sum(), 1e-300), 0.1, 1.0)
         means = means.reshape(centres, *theta.shape[1:])
         shares = np.full(centres, 1 / centres)
-        found = replace(one, mean=means, covariance=left * one.covariance, shares=shares)
-    else:
-        found = replace(start, family=one.family)
-    for _ in range(MIXTURE_STEPS):
+        found = replace(start, mean=means, covariance=left * start.covariance, shares=shares)
+    for _ in range(steps):
         each = found.gaussians
-        share, told = sums.by_centre(each, found.shares)
+        told = sums(each, found.shares)
         after = mm_step(told, each, search)
         mean = np.stack([g.mean for g in after]).reshape(found.mean.shape)
         moved = float(np.abs(mean - found.mean).max())
@@ -221,8 +212,9 @@ def fit_mixture(
             break
         end = cap_variances(after[0], search.largest_variance)
         parts = {"covariance": end.covariance, "noise": end.noise}
-        found = replace(found, mean=mean, shares=share.mean(axis=1), **parts)
+        shares = np.array([one.tasks for one in told[:: len(each) // centres]]) / len(tasks)
+        found = replace(found, mean=mean, shares=shares, **parts)
         if moved < TOLERANCE:
             break
     end = shrink_correlations(found.gaussian(0, 0), search.family, float(sums.width))
-    return replace(found, covariance=end.covariance)
+    return replace(found, covariance=end.covariance, tasks=len(tasks))

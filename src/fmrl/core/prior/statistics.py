@@ -38,7 +38,6 @@ class Moments(NamedTuple):
     scatter: Array  # [r, r] Σ u·uᵀ, u = ZᵀK⁻¹r the task's place in units of R
     gain: Array  # [r, r] Σ ZᵀK⁻¹Z, how well that is known
     squares: float  # Σ rᵀK⁻¹r, of squared losses
-    logdet: float = 0.0  # Σ log|K|, of statistics only
 
     def __add__(self, other: Any) -> Moments:  # type: ignore[override]
         return Moments(*(a + b for a, b in zip(self, other, strict=True)))
@@ -46,6 +45,8 @@ class Moments(NamedTuple):
 
 class Slopes(NamedTuple):
     """Sums over tasks with information I = JᵀK⁻¹J each, and p = JᵀK⁻¹r; adds up."""
+
+    logdet: float  # Σ log|K|
 
     pulls: Array  # [d, d] Σ p·pᵀ
     fisher: Array  # Σ I², entry by entry [d, d], or along some axes [d]
@@ -114,15 +115,6 @@ class TaskStatistics:
     def take(self, places: Any) -> TaskStatistics:
         """Some of the tasks: a slice or row numbers."""
         return replace(self, products=self.products[places], rounds=self.rounds[places])
-
-    def as_rows(self) -> Tasks:
-        """Tasks of w + 1 rows each that have these statistics, and so the same posteriors."""
-        xp, w = namespace(self.products), self.width
-        values, vectors = eigh(self.products)
-        root = xp.sqrt(xp.clip(values, 0.0, math.inf))
-        rows = xp.reshape(root[..., None] * T(vectors), (len(self) * (w + 1), w + 1))
-        starts = np.arange(len(self) + 1) * (w + 1)
-        return Tasks(Squared(), rows[:, :w], rows[:, w:], starts, range(len(self)))
 
     @property
     def width(self) -> int:
@@ -244,7 +236,6 @@ class UnderGaussian:
             T(u * heavy) @ u,
             total(gain),
             float(dot(one, self.squares - dot(self.along, u))),
-            -float(dot(one, self._logdets())),
         )
 
     def slopes(self, move: Array, unknown: Array | None, axes: Array | None) -> Slopes:
@@ -259,7 +250,8 @@ class UnderGaussian:
         pull = self.pull - known @ move
         taken = 0.0 if unknown is None else xp.sum(known @ (unknown @ known), axis=0)
         each = known if axes is None else xp.sum((known @ axes) * axes, axis=1)
-        return Slopes(T(pull) @ pull, xp.sum(each * each, axis=0), taken)
+        logdet = -float(xp.sum(self._logdets()))
+        return Slopes(logdet, T(pull) @ pull, xp.sum(each * each, axis=0), taken)
 
 
 def damped_solve(known: Array, pull: Array) -> Array:
