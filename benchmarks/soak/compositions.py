@@ -290,6 +290,6 @@ def composition(rng: Rng, s: Setting, member: bool = False) -> Any:
     if similar is fmrl.Covariance:
         within = fmrl.FTRL
     elif lipschitz is None and rng.random() < 0.08:
-        lipschitz = s.steep * float(rng.choice([1.0, 30.0]))
+        lipschitz = s.steep * float(rng.choice([1.0, 30.0, 0.3, 0.01]))
     rules = LEARNERS[within](rng, s), UPDATES[update](rng, s), METAS[meta](rng, s)
     return fmrl.FMRL(s.domain, *rules, SIMILARITIES[similar](rng, s), lipschitz)

@@ -19,6 +19,7 @@ import numpy as np
 
 import fmrl
 from fmrl.core.losses import Weighted
+from fmrl.core.metric import Metric
 
 
 @dataclass(frozen=True)
@@ -103,11 +104,10 @@ class Lagging(fmrl.Learner):
     def actions(self, game, domain, phi, eta):
         total, i = np.zeros_like(phi), 0
         while True:
-            step = eta[..., None] if isinstance(eta, np.ndarray) else eta
-            if not isinstance(eta, (np.ndarray, float)):  # a metric
+            if isinstance(eta, Metric):
                 gradient = yield phi
             else:
-                gradient = yield domain.argmin(phi, step * total)
+                gradient = yield domain.argmin(phi, np.asarray(eta)[..., None] * total)
             total, i = total + (i % 2) * gradient, i + 1
 
 
@@ -205,7 +205,7 @@ class Opposing(Answers):
         return fmrl.minimise(game, domain)
 
     def leaders(self, domain, phi, eta):
-        if not isinstance(eta, np.ndarray):
+        if isinstance(eta, Metric):
             raise fmrl.FMRLError("this game has no leaders in a metric")
         return lambda i: domain.argmin(phi, eta[..., None] * np.sum(self.costs[:i], axis=0))
 

@@ -166,8 +166,6 @@ def test_foreign_losses_are_assumed_to_be_log_losses():
         pass
 
     prior, rows = fmrl.Gaussian(np.zeros(1), np.eye(1)), ([[1.0]], [1])
-    status = {
-        type(loss).__name__: bayes_mixture(fmrl.Task(*rows, loss=loss), prior).assumptions[0].status
-        for loss in (fmrl.Logistic(), Mine())
-    }
-    assert status == {"Logistic": "checked", "Mine": "assumed"}
+    for loss, open_ in ((fmrl.Logistic(), 1), (Mine(), 2)):
+        found = bayes_mixture(fmrl.Task(*rows, loss=loss), prior).assumptions
+        assert [a.status for a in found] == ["assumed"] * open_

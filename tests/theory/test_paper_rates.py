@@ -312,3 +312,31 @@ def test_excess_takes_the_better_of_its_rates():
     assert bounds.excess(0.0, 100, 0.05, 2, 1.0, 1.0)[0] == 0
     with pytest.raises(fmrl.FMRLError, match="linear"):
         bounds.excess(1.0, 10, 0.05, "many", 1.0)
+
+
+def test_what_no_rate_speaks_of_is_refused():
+    b, update = fmrl.bounds, fmrl.FLIBatch
+    for wrong in (
+        lambda: b.tuned_fli(update, 1.0, 100, 1.0, 1.0, 57_600),
+        lambda: b.tuned_fli(fmrl.FAL(), 1.0, 100, 1.0, 1.0, 57_600),
+        lambda: b.fli_online_rate(0.1, 1.0, 1.0, 64, 100, 0.0),
+        lambda: b.fli_online_rate(0.1, 1.0, 1.0, 64, 100, 1.0, C=-1.0),
+        lambda: b.fli_online_rate(0.1, 1.0, 1.0, 64, 2.5, 1.0),
+        lambda: b.fli_online_rate(0.1, 1.0, 1.0, 0.01, 100, 1.0),
+        lambda: b.fli_online_rate(0.1, 1.0, 1.0, 64, 100, 1.0, beta=0.5),
+        lambda: b.fal_stochastic_rate(0.1, 1.0, 1.0, 64, 100, 1.0, 2.0),
+        lambda: b.fal_stochastic_rate(0.1, 1.0, 1.0, 64, 100, 1.0, 0),
+        lambda: b.fli_batch_rate(0.1, 1.0, 1.0, 64, 100, 1.0, 0),
+        lambda: b.sampling_error(1.0, 1.0, 100, 0.0),
+        lambda: b.sampling_error(-1.0, 1.0, 100, 0.1),
+        lambda: b.excess(1.0, 100, 3, 2, 1.0),
+        lambda: b.excess(1.0, 100, 0.05, -2, 1.0),
+        lambda: b.excess(1.0, 100, 0.05, True, 1.0),
+        lambda: b.excess(1.0, 100, 0.05, 2, 1.0, alpha=-1.0),
+        lambda: b.fli_online(1.0, 2.0, -1.0, 1.0, 16, tasks=10),
+    ):
+        with pytest.raises(fmrl.FMRLError):
+            wrong()
+    np.testing.assert_allclose(
+        b.excess(1.0, 100, 0.05, np.int64(2), 1.0), b.excess(1.0, 100, 0.05, 2, 1.0)
+    )

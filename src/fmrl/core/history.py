@@ -9,7 +9,9 @@ import numpy as np
 from fmrl.core.algorithm import FMRL, Round, bound
 from fmrl.core.arrays import Array, device, namespace
 from fmrl.core.meta_level import State
+from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import running
+from fmrl.core.rules.similarity import SimilarityRule
 
 SCALARS = (
     "regret", "gap", "guess", "eta", "divergence", "deviation", "lipschitz", "rounds",
@@ -138,8 +140,12 @@ class History:
         """Whether each task violated its guess, [..., T]; none does where a step is guessed, or
         where several compositions play.
         """
-        distance = not getattr(self.algo.similarity, "absolute", self.algo.similarity is None)
-        return (self.guess < namespace(self.guess).sqrt(self.deviation)) & distance
+        xp, rule = namespace(self.guess), self.algo.similarity
+        if rule is None or isinstance(self.state.guess, Metric):
+            return xp.zeros_like(self.guess) > 0
+        after = xp.concat([self.guess[..., 1:], self.state.guess[..., None]], axis=-1)
+        known = rule if isinstance(rule, SimilarityRule) else SimilarityRule()
+        return known.violated(self.guess, after, self.deviation)
 
     def running_tar(self) -> Array:
         """TAR after 1, 2, …, T tasks, [..., T]."""

@@ -120,7 +120,7 @@ def curves(history: History, names: Sequence[Any] | None = None, most: int = MOS
     else:
         far = np.sqrt(np.maximum(numbers(history.deviation), 0.0))
         learned = {"guess": numbers(history.guess), "distance": far}
-        found["violations"] = int(np.sum(learned["guess"] < far))
+        found["violations"] = int(numbers(history.violations).sum())
     kept = thin([columns["tar"], *learned.values()], most) if regret.size else seen
     if names is not None:
         found["name"] = [clean(names[i]) for i in kept]

@@ -54,6 +54,16 @@ class SimilarityRule(Value):
             guess, memory = self.update(domain, phi[t, ...], guess, memory, ends.at(t))
         return stacked(guesses), guess, memory
 
+    def violated(self, guess: Array, after: Array, deviation: Array) -> Array:
+        """Which tasks lay farther off than guessed, [..., T].
+
+        Args:
+            guess: With which each task was played, [..., T].
+            after: The guess after each task, [..., T].
+            deviation: B_R(θ_t‖phi_t) of the update vectors, [..., T].
+        """
+        return (guess < namespace(guess).sqrt(deviation)) & (not self.absolute)
+
 
 class Measured(SimilarityRule):
     """A rule that needs one number of a finished task. Then many tasks can be looked at in any
@@ -182,6 +192,10 @@ class ReleasedDoubling(_Counting):
     def measure(self, domain, phi, end):
         """‖θ*_t − phi_t‖₂."""
         return norm(end.optimum - phi)
+
+    def violated(self, guess, after, deviation):
+        """Those after which the guess grew: the distance it is compared with is no B_R."""
+        return after > guess
 
     def _count(self, guess, violations, distance):
         # Before the first task there are −1 violations, and it always counts: that makes 0.

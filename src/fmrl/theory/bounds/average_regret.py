@@ -22,8 +22,8 @@ from fmrl.theory.bounds.bound import (
     at_least,
     average,
     decide,
-    positive,
-    vector,
+    nonnegative,
+    positive_if_given,
 )
 
 
@@ -66,9 +66,9 @@ def upper(
     >>> round(b.total, 6)
     1.304167
     """
-    sigma, star = vector(sigma, "sigma"), vector(delta_star, "delta_star")
+    sigma, star = nonnegative(sigma, "sigma"), nonnegative(delta_star, "delta_star")
     tasks, total = sigma.size, float(sigma.sum())
-    positive(epsilon=epsilon)
+    positive_if_given(epsilon=epsilon)
     at_least(1, gamma=gamma, kappa=kappa, nu=nu, beta=beta)
     at_least(0, diameter=diameter, task_diameter=task_diameter, deviation=deviation, C=C)
     at_least(0, delta_prime=delta_prime, delta_max=delta_max)
@@ -169,7 +169,7 @@ def exact(
         raise FMRLError(f"the corollary needs at least two tasks, not {tasks}")
     if (epsilon is None) != (gamma is None):
         raise FMRLError("give both epsilon and gamma, or neither for the tuned choice")
-    positive(diameter=diameter, rounds=rounds, epsilon=epsilon)
+    positive_if_given(diameter=diameter, rounds=rounds, epsilon=epsilon)
     at_least(0, lipschitz=lipschitz, task_diameter=task_diameter, C=C)
     at_least(1, gamma=gamma)
     scale, log = lipschitz * math.sqrt(rounds), math.log(tasks)
@@ -217,7 +217,7 @@ def tuned(diameter: float, tasks: int) -> dict[str, float]:
     """
     if tasks < 2:
         raise FMRLError("the tuned choice needs at least two tasks: log 1 = 0")
-    positive(diameter=diameter)
+    positive_if_given(diameter=diameter)
     log = math.log(tasks)
     return {"epsilon": diameter * (1 + log) / tasks, "gamma": (1 + log) / log}
 
@@ -240,8 +240,8 @@ def known(sigma: Any, D: float, *, deviation: float, C: float, first: float) -> 
     >>> known([1.0, 1.0], 0.5, deviation=0.5, C=0.5, first=0.5).total
     1.75
     """
-    sigma = vector(sigma, "sigma")
-    positive(D=D)
+    sigma = nonnegative(sigma, "sigma")
+    positive_if_given(D=D)
     total = float(sigma.sum())
     sums = {
         "first task": sigma[0] * first / D,
@@ -273,7 +273,7 @@ def adaptive(sigma: Any, divergence: Any, guess: float, *, deviation: float, C: 
     >>> round(adaptive([1.0, 1.0], [0.25, 0.25], 1.0, deviation=0.25, C=0.25).total, 6)
     3.922877
     """
-    sigma, divergence = vector(sigma, "sigma"), vector(divergence, "divergence")
+    sigma, divergence = nonnegative(sigma, "sigma"), nonnegative(divergence, "divergence")
     factor, grown = growth_factor(sigma, divergence)
     weight = float(sigma.sum())
     late = sigma[0] * divergence[0] + C * (drift(sigma) - sigma[0])

@@ -19,9 +19,10 @@ from fmrl.theory.bounds.bound import (
     Bound,
     at_least,
     decide,
-    positive,
+    nonnegative,
+    positive_if_given,
+    probability,
     same_length,
-    vector,
 )
 
 IID = Assumption("rounds i.i.d.")
@@ -120,7 +121,7 @@ def drift(sigma: Any) -> float:
     >>> round(drift([2.0, 2.0, 2.0]), 6)  # 2·(1 + 1/2 + 1/3)
     3.666667
     """
-    sigma = vector(sigma, "sigma")
+    sigma = nonnegative(sigma, "sigma")
     total = np.cumsum(sigma)
     return float(np.sum(sigma**2 / np.where(total > 0, total, 1.0)))
 
@@ -162,7 +163,7 @@ def meta_regret(
     >>> meta_regret([1.0, 1.0, 1.0], 2.0)  # 2·(1/2 + 1/3)
     Bound(meta-regret = 1.66667: first task 0 + moving 1.667)
     """
-    sigma = vector(sigma, "sigma")
+    sigma = nonnegative(sigma, "sigma")
     if not (lipschitz >= 0 and first >= 0):
         raise FMRLError("lipschitz and first must not be negative")
     if diameter is None:
@@ -191,7 +192,7 @@ def lower(diameter: float, lipschitz: Any, rounds: Any) -> Bound:
     >>> lower(0.5, 1.0, 16).total
     0.5
     """
-    positive(diameter=diameter)
+    positive_if_given(diameter=diameter)
     forced = diameter / 4 * float(np.mean(weights(lipschitz, rounds)))
     given = (
         Assumption("d ≥ 3 and the ball lies in the domain"),
@@ -237,10 +238,9 @@ def loss_to_risk(rounds: float, delta: float, *, scale: float = 1.0) -> Bound:
     >>> round(loss_to_risk(800, 0.05).total, 6)
     0.086541
     """
-    positive(scale=scale)
+    positive_if_given(scale=scale)
     at_least(1, rounds=rounds)
-    if not 0 < delta < 1:
-        raise FMRLError(f"delta must lie between 0 and 1, not {delta}")
+    probability(delta)
     terms = {"confidence": scale * math.sqrt(2 / rounds * math.log(1 / delta))}
     given, note = (Assumption(f"losses in [0, {scale:g}]"), IID), f"with probability {1 - delta:g}"
     return Bound("from loss to risk", terms, given, "Proposition A.2", note)

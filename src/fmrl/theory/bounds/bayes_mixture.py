@@ -20,13 +20,11 @@ from fmrl.core.losses import Logistic, Loss, OneVsAll, Softmax, Squared, Weighte
 from fmrl.core.prior.gaussian import Gaussian
 from fmrl.errors import FMRLError
 from fmrl.theory.bounds.bound import (
-    ASSUMED,
-    CHECKED,
     Assumption,
     Bound,
+    nonnegative,
     numbers,
-    positive,
-    vector,
+    positive_if_given,
 )
 
 BEFORE = Assumption("the prior, the weights and the columns were fixed before the task")
@@ -66,8 +64,8 @@ def bayes_mixture(
     """
     given = [priors] if isinstance(priors, Gaussian) else list(priors)
     rates = np.full(len(given), 1 / max(len(given), 1)) if weights is None else weights
-    rates = vector(rates, "weights")
-    positive(gamma=gamma)
+    rates = nonnegative(rates, "weights")
+    positive_if_given(gamma=gamma)
     if gamma > 1 or rates.shape != (len(given),) or abs(rates.sum() - 1) > 1e-9:
         what = f"weights must be {len(given)} numbers that sum to 1, and gamma at most 1"
         raise FMRLError(f"{what}, not {weights!r} and {gamma!r}")
@@ -78,11 +76,11 @@ def bayes_mixture(
         price = math.log(1 / weight) / gamma if weight else math.inf
         found.append((terms | {"prior": price}, one))
     terms, one = min(found, key=lambda pair: sum(pair[0].values()))
-    own = type(one.loss) in (Logistic, OneVsAll, Softmax, Squared)
-    smooth = f"a log-loss whose curvature is at most {one.bend:.4g}"
-    given_ = (Assumption(smooth, CHECKED if own else ASSUMED), BEFORE)
+    given_ = [BEFORE]
+    if type(one.loss) not in (Logistic, OneVsAll, Softmax, Squared):
+        given_.append(Assumption(f"a log-loss whose curvature is at most {one.bend:.4g}"))
     note = f"The comparator is prior {found.index((terms, one)) + 1} of {len(given)}."
-    return Bound("Bayes mixture", terms, given_, PLACE, note if len(given) > 1 else "")
+    return Bound("Bayes mixture", terms, tuple(given_), PLACE, note if len(given) > 1 else "")
 
 
 def negative_elbo(task: Any, prior: Gaussian) -> float:

@@ -166,7 +166,7 @@ def numbers(value: Any) -> np.ndarray:
         raise FMRLError(f"numbers are needed, not {value!r}") from None
 
 
-def vector(value: Any, name: str, *, infinite: bool = False) -> np.ndarray:
+def nonnegative(value: Any, name: str, *, infinite: bool = False) -> np.ndarray:
     """A number or a sequence of them as float64 [n], not negative, finite unless allowed."""
     out = np.atleast_1d(numbers(value))
     finite = infinite or np.all(np.isfinite(out))
@@ -175,7 +175,7 @@ def vector(value: Any, name: str, *, infinite: bool = False) -> np.ndarray:
     return out
 
 
-def positive(**values: float | None) -> None:
+def positive_if_given(**values: float | None) -> None:
     """Refuse numbers that are not positive and finite; None was not given."""
     for name, value in values.items():
         if value is not None and not 0 < float(numbers(value)) < math.inf:
@@ -189,10 +189,22 @@ def at_least(least: float, **values: float | None) -> None:
             raise FMRLError(f"{name} must be a finite number of at least {least:g}, not {value}")
 
 
+def probability(delta: Any) -> None:
+    """Refuse a chance of failure that is not above 0 and below 1."""
+    if not 0 < float(numbers(delta)) < 1:
+        raise FMRLError(f"delta must lie between 0 and 1, not {delta}")
+
+
+def smooth(beta: Any) -> None:
+    """Refuse a β below 1: R is 1-strongly convex."""
+    if not 1 <= float(numbers(beta)) < math.inf:
+        raise FMRLError(f"beta must be at least 1, not {beta}: R is 1-strongly convex")
+
+
 def same_length(**values: Any) -> list[np.ndarray]:
     """Numbers, or one per task, as vectors of one length; only distances may be infinite."""
     far = ("divergence", "distance")
-    arrays = [vector(value, name, infinite=name in far) for name, value in values.items()]
+    arrays = [nonnegative(value, name, infinite=name in far) for name, value in values.items()]
     try:
         return [np.array(a) for a in np.broadcast_arrays(*arrays)]
     except ValueError:

@@ -12,7 +12,7 @@ import numpy as np
 
 from fmrl.core.domains import Domain, Simplex
 from fmrl.errors import FMRLError
-from fmrl.theory.bounds.bound import numbers, vector
+from fmrl.theory.bounds.bound import nonnegative, numbers
 
 MANY = 6000  # points; of more, D* is bounded rather than computed over all pairs
 
@@ -65,7 +65,7 @@ def spread(domain: Domain, points: Any, sigma: Any = 1.0) -> Spread:
     points = numbers(points)
     if points.ndim != 2 or not len(points):
         raise FMRLError(f"points must have shape [tasks, d], not {points.shape}")
-    weight = np.broadcast_to(vector(sigma, "sigma"), (len(points),))
+    weight = np.broadcast_to(nonnegative(sigma, "sigma"), (len(points),))
     weight = weight if weight.sum() > 0 else np.ones(len(points))
     mean = weight @ points / weight.sum()
     tight = len(points) <= MANY

@@ -20,7 +20,7 @@ from fmrl.theory.bounds.bound import (
     average,
     decide,
     numbers,
-    positive,
+    positive_if_given,
     same_length,
 )
 
@@ -73,7 +73,7 @@ def learned_metric(
     Bound(learned metric = 1.6: best metric 1.4 + learning 0.2)
     """
     A, B = numbers(near), numbers(steep)
-    positive(epsilon=epsilon, zeta=zeta)
+    positive_if_given(epsilon=epsilon, zeta=zeta)
     at_least(0, cost=cost)
     at_least(1, tasks=tasks)
     if A.shape != B.shape or A.ndim > 2 or A.shape[:-1] not in ((), A.shape[-1:]):
@@ -143,7 +143,7 @@ def ewoo(
     {'deviation': 1.0, 'epsilon': 0.414214, 'learning': 1.877056}
     """
     sigma, divergence = same_length(sigma=sigma, divergence=divergence)
-    positive(epsilon=epsilon, D=D, heaviest=heaviest)
+    positive_if_given(epsilon=epsilon, D=D, heaviest=heaviest)
     total, most = float(sigma.sum()), float(sigma[0]) if heaviest is None else heaviest
     inside = decide("no task lies further than D", bool(divergence.max() <= D**2 * NEAR))
     detail = f"{sigma.max():.4g} against {most:.4g}"

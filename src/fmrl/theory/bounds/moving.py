@@ -24,10 +24,10 @@ from fmrl.theory.bounds.bound import (
     at_least,
     average,
     decide,
+    nonnegative,
     numbers,
-    positive,
+    positive_if_given,
     same_length,
-    vector,
 )
 from fmrl.theory.bounds.learned_steps import OPTIMA
 
@@ -71,7 +71,7 @@ def dynamic(
     """
     theta = _table(theta, "theta")
     path = _table(path, "path", len(theta))
-    sigma = np.broadcast_to(vector(sigma, "sigma"), (len(theta),))
+    sigma = np.broadcast_to(nonnegative(sigma, "sigma"), (len(theta),))
     at_least(0, alpha=alpha, width=width, first=first)
     if alpha > 1 or path.shape != theta.shape:
         raise FMRLError("alpha must be at most 1, and theta and path of one shape")
@@ -120,8 +120,8 @@ def mixture(costs: Any, sigma: Any, width: float | None, *, share: float = 0.0) 
     Bound(best member = 0.693147: members 0 + weights 0.6931 + rate 0)
     """
     costs = _table(costs, "costs")
-    (T, K), s = costs.shape, np.broadcast_to(vector(sigma, "sigma"), (len(costs),))
-    positive(width=width)
+    (T, K), s = costs.shape, np.broadcast_to(nonnegative(sigma, "sigma"), (len(costs),))
+    positive_if_given(width=width)
     if K < 2 or not 0 <= share < 1 or np.any(costs < 0):
         raise FMRLError("mixture needs costs ≥ 0 of two or more members, and a share from 0 to 1")
     scale, most = 1.0 if width is None else width**2, np.maximum.accumulate(s)
@@ -184,8 +184,8 @@ def conditional(theta: Any, side: Any, ridge: float, *, sigma: Any = 1.0) -> Bou
 def forward_regression(theta: Any, A: Any, moment: Any, ridge: float, sigma: Any) -> Bound:
     """`conditional` from the memory of the rule: A = λ·I + Σ s·sᵀ and Σ θ·sᵀ."""
     theta, A, moment = numbers(theta), numbers(A), numbers(moment)
-    positive(ridge=ridge)
-    most = float(vector(sigma, "sigma").max())
+    positive_if_given(ridge=ridge)
+    most = float(nonnegative(sigma, "sigma").max())
     if not (np.isfinite(A).all() and np.isfinite(moment).all()):
         raise FMRLError("the side information must be finite", fix="scale its columns")
     values, vectors = np.linalg.eigh(A)
@@ -219,8 +219,8 @@ def with_guess(summed: Bound, sigma: Any, guess: float, divergence: Any = None) 
     >>> with_guess(meta, [1.0, 1.0], 0.5).total
     1.0
     """
-    sigma = vector(sigma, "sigma")
-    positive(guess=guess)
+    sigma = nonnegative(sigma, "sigma")
+    positive_if_given(guess=guess)
     total, V = float(sigma.sum()), summed.total
     given = (CONVEX, LIPSCHITZ, OPTIMA, *summed.assumptions)
     if divergence is None:
@@ -228,7 +228,7 @@ def with_guess(summed: Bound, sigma: Any, guess: float, divergence: Any = None) 
         sums["guess"] = guess * total
         name = "known similarity"
     else:
-        B = vector(divergence, "divergence")
+        B = nonnegative(divergence, "divergence")
         factor, grown = growth_factor(sigma, B)
         factor *= math.sqrt(total / V) if V > 0 else 0.0
         sums = {name: factor * value for name, value in summed.terms.items()}
@@ -262,10 +262,10 @@ def hedge(
     """
     tars = np.atleast_1d(numbers(tars))
     K = tars.size
-    w = np.full(K, 1 / K) if first is None else vector(first, "first")
+    w = np.full(K, 1 / K) if first is None else nonnegative(first, "first")
     at_least(0, gap=gap)
     at_least(1, tasks=tasks)
-    positive(rate=rate)
+    positive_if_given(rate=rate)
     if K < 2 or tars.ndim != 1 or w.shape != tars.shape or not np.all(w > 0):
         raise FMRLError("hedge needs two or more members, each with a weight above 0")
     cost = (gap + np.log(1 / w) * (gap / math.log(K) if rate is None else 1 / rate)) / tasks

@@ -12,7 +12,14 @@ import numpy as np
 
 from fmrl.errors import FMRLError
 from fmrl.theory.bounds.basic_theorems import per_task
-from fmrl.theory.bounds.bound import Assumption, Bound, at_least, numbers, positive, vector
+from fmrl.theory.bounds.bound import (
+    Assumption,
+    Bound,
+    at_least,
+    nonnegative,
+    numbers,
+    positive_if_given,
+)
 
 OBLIVIOUS = Assumption("tasks do not depend on the noise")
 UNCLIPPED = Assumption("no update vector was clipped")
@@ -54,7 +61,7 @@ def noise_price(
     ones = np.bitwise_count(t).astype(float)
     if failure is None:
         return float(np.minimum(dim * scale**2 * ones / (2 * t**2), most).sum())
-    positive(failure=failure)
+    positive_if_given(failure=failure)
     tried = [0, *(2**i for i in range((tasks - 1).bit_length()))] if math.isfinite(most) else [0]
     x = math.log(2 * (len(tried) if adaptive else 1) / failure)
     moves, found = numbers(moves).reshape(t.size, dim), math.inf
@@ -119,7 +126,7 @@ def private(
     count = np.arange(1, len(theta) + 1)[:, None]
     means = np.cumsum(theta, axis=0) / count
     moves = theta[1:] - means[:-1]
-    heaviest = float(vector(sigma, "sigma").max())
+    heaviest = float(nonnegative(sigma, "sigma").max())
     if optimum is not None and failure is None:
         raise FMRLError("vectors that depend on the noise have no expected price", fix="failure=")
     given = {"most": most, "failure": failure, "moves": moves, "adaptive": optimum is not None}

@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from fmrl.errors import FMRLError
-from fmrl.theory.bounds.bound import Assumption, decide, positive, same_length, vector
+from fmrl.theory.bounds.bound import (
+    Assumption,
+    at_least,
+    decide,
+    nonnegative,
+    positive_if_given,
+    probability,
+    same_length,
+    smooth,
+)
 
 
 @dataclass(frozen=True)
@@ -54,9 +64,8 @@ class Parameters:
 
 def _tasks(alpha, beta, lipschitz, rounds, tasks) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """G_t, √m_t and m_t [T], after checking them."""
-    positive(alpha=alpha)
-    if not beta >= 1:
-        raise FMRLError(f"beta must be at least 1, not {beta}: R is 1-strongly convex")
+    positive_if_given(alpha=alpha)
+    smooth(beta)
     G, m = same_length(lipschitz=lipschitz, rounds=rounds)
     if G.size == 1 and tasks is not None:
         G, m = np.repeat(G, tasks), np.repeat(m, tasks)
@@ -98,7 +107,7 @@ def fli_online(
     Parameters(kappa=4, nu=3, delta_star≤0, delta_prime=30, delta_max=0.125, beta=1)
     """
     G, root, _ = _tasks(alpha, beta, lipschitz, rounds, tasks)
-    positive(epsilon=epsilon)
+    positive_if_given(epsilon=epsilon, diameter=diameter)
     far = diameter**2 * G / (alpha * epsilon * root)
     prime, most = 6 * beta * float(np.sum(far * G * root)), float(np.max(far))
     grows = Assumption("α-quadratic growth", detail=f"mean loss of every task, α = {alpha:g}")
@@ -140,6 +149,8 @@ def excess(
     array([0.004])
     """
     G, m = same_length(lipschitz=lipschitz, rounds=rounds)
+    probability(delta)
+    positive_if_given(alpha=alpha, radius=radius)
     log, alpha = math.log(1 / delta), alpha or 1e-100  # where α is not known, fast is infinite
     if dim is None:
         return np.minimum(1.0, np.sqrt(8 / m * (log + math.log(2))))
@@ -148,7 +159,7 @@ def excess(
     if dim == "linear":
         K = G * (2 + math.sqrt(2 * log)) / np.sqrt(m)
         return np.minimum(1.0, np.minimum(2 * radius * K, 2 * K**2 / alpha))
-    if not isinstance(dim, int):
+    if not (isinstance(dim, Integral) and dim >= 1) or isinstance(dim, bool):
         raise FMRLError(f'dim must be a number of dimensions, "linear" or None, not {dim!r}')
     cover, both = dim * np.log1p(4 * radius * G * np.sqrt(m)), log + math.log(2)
     slow = (1 + np.sqrt((cover + both) / 2) + math.sqrt(both / 2)) / np.sqrt(m)
@@ -176,6 +187,9 @@ def sampling_error(alpha: float, lipschitz: Any, rounds: Any, delta: float) -> n
     >>> float(sampling_error(1.0, 1.0, 10_000, 0.05).round(6))
     0.001198
     """
+    probability(delta)
+    positive_if_given(alpha=alpha)
+    same_length(lipschitz=lipschitz, rounds=rounds)
     G, m, log = np.asarray(lipschitz), np.asarray(rounds), math.log(1 / delta)
     return np.minimum(4 * G**2 / (alpha * m) * log, np.sqrt(2 / m * log))
 
@@ -272,7 +286,8 @@ def fli_batch(
     (3.6, 3.0, 0.082565, 3799.06, 0.063318)
     """
     G, root, m = _tasks(alpha, beta, lipschitz, rounds, tasks)
-    positive(epsilon=epsilon)
+    positive_if_given(epsilon=epsilon, diameter=diameter)
+    at_least(0, task_diameter=task_diameter)
     D, T = diameter, G.size
     star = D if task_diameter is None else min(task_diameter, D)
     M = max(3 * D + epsilon, gamma * D)
@@ -316,8 +331,11 @@ def measured(
     >>> measured([0.5, 0.2], [0.4, 0.3], [1.0, 1.0], 0.6, 0.5, 0.01, beta=1.0)
     Parameters(kappa=1, nu=1, delta_star≤0.1, delta_prime=0.1, delta_max=0.01, beta=1)
     """
-    far, near = vector(divergence, "divergence"), vector(update_divergence, "update_divergence")
-    vector(sigma, "sigma")
+    far, near = (
+        nonnegative(divergence, "divergence"),
+        nonnegative(update_divergence, "update_divergence"),
+    )
+    nonnegative(sigma, "sigma")
     star = tuple(np.maximum(0.0, far - near).tolist())
     name, prime = "distance from update vectors to optima", max(0.0, spread - reference_spread)
     given = (Assumption(name, detail="as measured"),)

@@ -9,17 +9,18 @@ from __future__ import annotations
 import math
 
 from fmrl.core.rules.update import FLIBatch, FLIOnline
+from fmrl.errors import FMRLError
 from fmrl.theory.bounds.average_regret import tuned
 from fmrl.theory.bounds.bound import (
-    ASSUMED,
     CONVEX,
-    FALSE,
     HULL_OF_UPDATES,
     LIPSCHITZ,
     Assumption,
     Bound,
     decide,
-    positive,
+    positive_if_given,
+    probability,
+    smooth,
 )
 from fmrl.theory.bounds.propositions import excess, sampling_error, stochastic_assumptions
 
@@ -30,25 +31,29 @@ def tuned_fli(
 ) -> dict[str, float]:  # fmt: skip
     """The choice of Corollaries B.2 and B.4, ready for `Doubling`.
 
-        FLI-Online    ε = 4βG/(α·m^(1/6)) + D(1 + log T)/T        γ = (1 + log T)/log T
-        FLI-Batch     ε = 24βG/(α·√m) + D(1 + log T)/T            the same
+            FLI-Online    ε = 4βG/(α·m^(1/6)) + D(1 + log T)/T        γ = (1 + log T)/log T
+            FLI-Batch     ε = 24βG/(α·√m) + D(1 + log T)/T            the same
 
-    Args:
-        update: FLIOnline() or FLIBatch(). For FAL() (Corollary B.3) it is `tuned`.
-        diameter: D, of the domain.
-        tasks: T, at least 2.
-        alpha: α of quadratic growth of every task's mean loss (FLI-Batch: of its risk).
-        lipschitz: G of every task (FLI-Batch: of every loss).
-        rounds: m of every task.
-        beta: Smoothness of R.
+        Args:
+            update: FLIOnline() or FLIBatch(). For FAL() (Corollary B.3) it is `tuned`.
+            diameter: D, of the domain.
+            tasks: T, at least 2.
+            alpha: α of quadratic growth of every task's mean loss (FLI-Batch: of its risk).
+            lipschitz: G of every task (FLI-Batch: of every loss).
+            rounds: m of every task.
+            beta: Smoothness of R.
 
-    >>> from fmrl.core.rules.update import FLIBatch, FLIOnline
-    >>> {k: round(v, 4) for k, v in tuned_fli(FLIOnline(), 1.0, 100, 1.0, 1.0, 4096).items()}
-    {'epsilon': 1.0561, 'gamma': 1.2171}
-    >>> round(tuned_fli(FLIBatch(), 1.0, 100, 1.0, 1.0, 57600)["epsilon"], 4)
-    0.1561
+        >>> from fmrl.core.rules.update import FLIBatch, FLIOnline
+    from fmrl.errors import FMRLError
+        >>> {k: round(v, 4) for k, v in tuned_fli(FLIOnline(), 1.0, 100, 1.0, 1.0, 4096).items()}
+        {'epsilon': 1.0561, 'gamma': 1.2171}
+        >>> round(tuned_fli(FLIBatch(), 1.0, 100, 1.0, 1.0, 57600)["epsilon"], 4)
+        0.1561
     """
-    positive(alpha=alpha, rounds=rounds, lipschitz=lipschitz)
+    positive_if_given(alpha=alpha, rounds=rounds, lipschitz=lipschitz)
+    smooth(beta)
+    if type(update) not in (FLIOnline, FLIBatch):
+        raise FMRLError(f"update must be FLIOnline() or FLIBatch(), not {update!r}")
     choice, factor, root = tuned(diameter, tasks), 4, rounds ** (1 / 6)
     if isinstance(update, FLIBatch):
         factor, root = 24, math.sqrt(rounds)
@@ -84,6 +89,7 @@ def fli_online_rate(
     >>> [f"{name} {value / 10**6:.3f}" for name, value in b.terms.items()]
     ['task diameter 1.807', 'first task and guess 0.013', 'moving 0.000', 'updates not exact 0.123']
     """
+    _check(alpha, beta, rounds, tasks)
     fall = rounds ** (-1 / 6)
     e, extra = math.sqrt(2) * diameter * fall, 4 * beta * lipschitz / alpha * fall
     given = (Assumption("α-quadratic growth", detail=f"mean loss of every task, α = {alpha:g}"),)
@@ -126,6 +132,7 @@ def fal_stochastic_rate(
     >>> [f"{name} {value / 10**4:.3f}" for name, value in b.terms.items()]
     ['task diameter 0.452', 'first task and guess 0.004', 'moving 0.000', 'updates not exact 0.008']
     """
+    _check(alpha, beta, rounds, tasks, delta)
     u = float(excess(lipschitz, rounds, delta / tasks, dim, radius, alpha)[0])
     e = 2 * math.sqrt(2 * beta * u / alpha)
     given, place = stochastic_assumptions(alpha, dim), "Theorem 3.1(b) and Corollary B.3"
@@ -171,6 +178,7 @@ def fli_batch_rate(
     >>> [f"{name} {value / 10**6:.3f}" for name, value in b.terms.items()]
     ['task diameter 2.510', 'first task and guess 0.013', 'moving 0.001', 'updates not exact 0.100']
     """
+    _check(alpha, beta, rounds, tasks, delta)
     G, D, root = lipschitz, diameter, math.sqrt(rounds)
     choice = tuned_fli(FLIBatch(), D, tasks, alpha, G, rounds, beta=beta)
     u = float(excess(G, rounds, delta / (2 * tasks), dim, radius, alpha)[0])
@@ -187,6 +195,15 @@ def fli_batch_rate(
     return _rate(alike, named, kappa, e, extra, error, a=a, prime_share=kappa / 8, delta=delta)
 
 
+def _check(alpha: float, beta: float, rounds: float, tasks: float, delta: float = 0.5) -> None:
+    positive_if_given(alpha=alpha)
+    probability(delta)
+    smooth(beta)
+    for name, value, least in (("rounds", rounds, 1), ("tasks", tasks, 2)):
+        if not (value >= least and value == int(value)):
+            raise FMRLError(f"{name} must be a whole number of at least {least}, not {value}")
+
+
 def _rate(
     alike: tuple, named: tuple, kappa: float, e: float, extra: float, error: float, *,
     a: float = 2.0, prime_share: float = 0.0, delta: float = 0.0,
@@ -194,7 +211,7 @@ def _rate(
     """`upper` simplified, where P = ρD* + E is at most a√β·D* + e, ε = extra + D(1 + log T)/T, and
     what Δ* and Δ' cost is at most error + prime_share·P·(1 + log T)/T."""
     (star, D, G, m, tasks, beta, C), (name, given, place) = alike, named
-    positive(task_diameter=star, diameter=D, lipschitz=G, rounds=m)
+    positive_if_given(task_diameter=star, diameter=D, lipschitz=G, C=C)
     gamma, log_rate, root = tuned(D, tasks)["gamma"], tuned(1.0, tasks)["epsilon"], math.sqrt(beta)
     P = a * root * star + e
     terms = {
@@ -204,7 +221,7 @@ def _rate(
         "updates not exact": kappa * (gamma * e + 2 * e**2 / D + extra) + extra / tasks + error,
     }
     terms = {key: value * G * math.sqrt(m) for key, value in terms.items()}
-    smooth = Assumption("R is smooth", ASSUMED if beta >= 1 else FALSE, f"β = {beta:g}")
+    even = Assumption("R is smooth", detail=f"β = {beta:g}")
     same, order = Assumption("the same G and m in every task"), decide("D* ≤ D", star <= D)
-    given = CONVEX, LIPSCHITZ, HULL_OF_UPDATES, same, order, smooth, *given
+    given = CONVEX, LIPSCHITZ, HULL_OF_UPDATES, same, order, even, *given
     return Bound(name, terms, given, place, f"with probability {1 - delta:g}" if delta else "")

@@ -15,8 +15,8 @@ from fmrl.core.history import History
 from fmrl.errors import FMRLError
 from fmrl.files import from_json
 from fmrl.records import plain
-from fmrl.theory.bounds import ASSUMED, Assumption, Bound, hedge
-from fmrl.theory.bounds.bound import positive
+from fmrl.theory.bounds import Assumption, Bound, hedge
+from fmrl.theory.bounds.bound import positive_if_given
 from fmrl.theory.certificate import render
 from fmrl.theory.certificate.facts import Facts, read
 from fmrl.theory.certificate.privacy import privacy
@@ -219,7 +219,7 @@ def certify(
         return Certificate(what, reason=f"{what}: {why}")
     if not len(history):
         return Certificate(repr(history.algo), reason="no task was played")
-    positive(growth=growth)
+    positive_if_given(growth=growth)
     found = _measured(history, tasks, growth, order)
     return replace(found, privacy=privacy(history, order, found.bounds))
 
@@ -251,7 +251,7 @@ def _measured(
         bounds=tuple(sorted(bounds, key=lambda b: b.total)),
         refused=tuple(refused),
         limit=limit(facts, optima),
-        assumptions=_all_assumptions(facts, bounds, growth),
+        assumptions=_all_assumptions(facts, bounds),
         curves=_curves(facts),
         reason="" if bounds else "; ".join(f"{name}: {why}" for name, why in refused),
     )
@@ -283,14 +283,11 @@ def _of_ensemble(history: History, facts: Facts) -> Certificate:
     return Certificate(repr(history.algo), reason=reason, **shown)
 
 
-def _all_assumptions(facts: Facts, bounds: list[Bound], growth: Any) -> tuple[Assumption, ...]:
+def _all_assumptions(facts: Facts, bounds: list[Bound]) -> tuple[Assumption, ...]:
     """Every assumption of the run and of its bounds, once."""
     bounds = sorted(bounds, key=lambda b: b.total)
     found = {a.name: a for bound in bounds for a in bound.assumptions}
     found = facts.assumptions | found | facts.assumptions  # those of the run stand first
-    if not facts.algo.update.exact and growth is None:
-        name, detail = "α-quadratic growth", "not supplied, and not used"
-        found.setdefault(name, Assumption(name, ASSUMED, detail))
     return tuple(found.values())
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from fmrl.core.algorithm import FMRL
 from fmrl.core.algorithm import bound as theorem_a1
+from fmrl.core.arrays import namespace
 from fmrl.core.history import OBSERVED, SCALARS, History
 from fmrl.core.losses import Linear
 from fmrl.core.metric import Metric
@@ -54,10 +55,12 @@ class Facts:
     meta_batch: int  # tasks that shared one phi
     tasks: list[Any] | None  # as they were played
     phi: tuple[np.ndarray, np.ndarray]  # before the first task and after the last
+    violations: tuple[int, ...]  # tasks, counted from 0, whose guess was violated
     metric: bool  # whether steps were metrics; eta is then only their mean
     memory: Any  # of the similarity rule, after the last task
     meta: tuple[Any, Any]  # memory of the meta-update, before the first task and after the last
     order: int | None
+    digit: float  # of the numbers that were played: what rounding may hide, relatively
     distance: np.ndarray | None = None  # this and energy: where the rule observes gradients
     energy: np.ndarray | None = None
 
@@ -75,13 +78,6 @@ class Facts:
     def absolute(self) -> bool:
         """Whether the rule learns a step and guesses no distance."""
         return getattr(getattr(self.algo, "similarity", None), "absolute", False)
-
-    @property
-    def violations(self) -> tuple[int, ...]:
-        """The tasks, counted from 0, whose guess was violated; a step guesses no distance."""
-        if self.absolute:
-            return ()
-        return tuple(np.flatnonzero(self.guess < np.sqrt(self.deviation)).tolist())
 
     @property
     def own(self) -> bool:
@@ -190,7 +186,7 @@ class Facts:
     def _lipschitz(self) -> Assumption:
         name, used, true = "Lipschitz losses", self.lipschitz, self.constants
         if true is not None:
-            short = np.flatnonzero(used < true * (1 - 1e-9))
+            short = np.flatnonzero(used < true * (1 - self.digit))
             if short.size:
                 t = int(short[np.argmax(true[short] / np.maximum(used[short], 1e-300))])
                 detail = f"G = {used[t]:.4g} was used where {true[t]:.4g} is true, in {short.size}"
@@ -199,11 +195,28 @@ class Facts:
                 return Assumption(name, ASSUMED, f"the tasks say {_range(true)}")
             return Assumption(name, CHECKED, f"G_t from the data, {_range(true)}")
         if self.algo.lipschitz is not None:
-            check = "pass tasks= to check" if self.tasks is None else "no gradient was longer"
-            return Assumption(name, ASSUMED, f"G = {self.algo.lipschitz:g} was given; {check}")
+            given = f"G = {self.algo.lipschitz:g} was given"
+            if self._only_lipschitz_is_open and (above := self._above_the_bound).size:
+                t = int(above[0])
+                detail = f"{given}, which allows task {t} a regret of {self.each[t]:.4g}"
+                return Assumption(name, FALSE, f"{detail}; it was {self.regret[t]:.4g}")
+            detail = f"{given}; pass tasks= to check" if self.tasks is None else given
+            return Assumption(name, ASSUMED, detail)
         if not self.own:
             return Assumption(name, CHECKED, f"G_t from the rows as played, {_range(used)}")
         return Assumption(name, ASSUMED, "G_t as the tasks gave them in the run")
+
+    @property
+    def _only_lipschitz_is_open(self) -> bool:
+        """Whether nothing else that Theorem A.1 needs can be false."""
+        known = type(self.algo.within) in LEARNERS and not self.own
+        return known and not foreign(self.algo.domain)
+
+    @property
+    def _above_the_bound(self) -> np.ndarray:
+        """The tasks whose regret exceeds Theorem A.1's bound."""
+        room = self.digit * (np.abs(self.regret) + np.abs(self.each))
+        return np.flatnonzero(self.regret > self.each + room)
 
     def _learner(self) -> Assumption:
         within, ground = self.algo.within, LEARNERS.get(type(self.algo.within))
@@ -249,9 +262,12 @@ def read(history: History, tasks: Iterable[Any] | None, order: int | None) -> Fa
         _check_tasks(given, columns)
     earlier = max(0, int(history.state.tasks) - columns["regret"].size)
     run = {"earlier": earlier, "meta_batch": history.meta_batch, "tasks": given, "phi": phi}
+    violated = numbers(history.violations)[() if order is None else order]
+    run |= {"violations": tuple(np.flatnonzero(violated).tolist())}
     metric, memory = isinstance(history.state.guess, Metric), history.state.similarity
     meta = history.start.meta, history.state.meta
-    run |= {"metric": metric, "memory": memory, "meta": meta, "order": order}
+    digit = max(1e-9, DIGITS * float(namespace(history.regret).finfo(history.regret.dtype).eps))
+    run |= {"metric": metric, "memory": memory, "meta": meta, "order": order, "digit": digit}
     return Facts(history.algo, **columns, **run)
 
 

@@ -55,7 +55,8 @@ def reading(certificate: Certificate) -> str:
         ratio = certificate.slack(bound)[1]
         return text.format(f"{ratio:.3g} times what was measured") if math.isfinite(ratio) else ""
 
-    said = [f"Over {certificate.tasks} tasks the regret was {regret} per task on average."]
+    tasks = f"{certificate.tasks} task{'' if certificate.tasks == 1 else 's'}"
+    said = [f"Over {tasks} the regret was {regret} per task on average."]
     said.append(f"It is proved to be at most {best.total:.4g} ({best.name}{times(best, ', {}')}).")
     for printed in certificate.bounds[1:]:
         if printed.name == "per-task sum":  # what `fmrl train` reports
@@ -63,6 +64,7 @@ def reading(certificate: Certificate) -> str:
     if theorem is not None and theorem is not best:
         value = f"{theorem.total:.4g}{times(theorem, ' ({})')}"
         alone = "learning" not in theorem.terms and theorem.note in ("", FIXED)
+        alone = alone and not theorem.name.endswith("measured")
         ground = "similarity alone" if alone else "sums over the tasks"
         said.append(f"From {ground}, the {theorem.name} gives {value}.")
     lead = theorem or best
@@ -119,7 +121,7 @@ def _facts(certificate: Certificate) -> list[tuple[str, str]]:
         shown = ", ".join(when if len(when) <= 12 else [*when[:6], "…", *when[-6:]])
         facts.append(("violations", f"{len(when)}" + (f" (tasks {shown})" if when else "")))
     if certificate.limit is not None:
-        facts.append(("an adversary could force", _number(certificate.limit.total)))
+        facts.append(("tasks this far apart can cost", _number(certificate.limit.total)))
     return facts
 
 
@@ -210,7 +212,7 @@ def _curves(certificate: Certificate, axes: Any) -> None:
     for i, b in enumerate(b for b in certificate.bounds if not b.name.startswith("per-task")):
         axes.axhline(b.total, color=f"C{i + 1}", linestyle="--", label=b.name)
     if certificate.limit is not None:
-        line = {"color": "grey", "linestyle": ":", "label": "lower bound (adversary)"}
+        line = {"color": "grey", "linestyle": ":", "label": "what tasks this far apart can cost"}
         axes.axhline(certificate.limit.total, **line)
     if certificate.violations is not None:
         when = [t + 1 for t in certificate.violations]

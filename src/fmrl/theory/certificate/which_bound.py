@@ -44,6 +44,7 @@ def choose(facts: Facts, growth: float | None) -> tuple[list, list, Spread | Non
     more, why = _attempt(level, lambda: _meta_level(facts, optima, updates, growth, missing))
     bounds, refused = summed + more, refused + why
     good, gap = [], float(facts.gap.mean())
+    measured = float(facts.regret.mean() - facts.digit * np.abs(facts.regret).mean())
     for bound in bounds:
         bound = bound.given(*_known(facts, bound))
         if bound.broken:
@@ -51,6 +52,10 @@ def choose(facts: Facts, growth: float | None) -> tuple[list, list, Spread | Non
             refused.append((bound.name, why))
         elif not math.isfinite(bound.total):
             refused.append((bound.name, f"it is infinite: {bound.dominant}"))
+        elif bound.total < measured and "privacy" not in bound.terms:
+            trust = " and ".join(a.name for a in bound.assumptions if a.status == ASSUMED)
+            why = f"it is {bound.total:.4g}, and {measured:.4g} was measured, so that what was"
+            refused.append((bound.name, f"{why} taken on trust is false: {trust or 'rounding'}"))
         else:
             good.append(bound.plus("solver gap", gap) if gap > 0 else bound)
     return good, refused, optima
@@ -198,17 +203,17 @@ def _exact(facts: Facts, optima: Spread, updates: Spread, growth) -> Found:
     times = {"violations": facts.violations}
     found = [library.upper(facts.sigma, diameter=D, task_diameter=star, **times, **shared)]
     refused = []
-    if T > 1 and np.ptp(G) <= 1e-9 * G.max() and np.ptp(m) == 0:
+    alike = np.ptp(G) <= 1e-9 * G.max() and np.ptp(m) == 0
+    if T > 1 and alike:
         same = Assumption("the same G and m in every task", CHECKED)
-        alike = (star, D, float(G.max()), float(m[0]), T)
-        found.append(library.exact(*alike, **shared).given(covered, same))
+        run = (star, D, float(G.max()), float(m[0]), T)
+        found.append(library.exact(*run, **shared).given(covered, same))
         tuned = library.tuned(D, T)
         if all(math.isclose(choice[name], tuned[name], rel_tol=1e-6) for name in choice):
             chosen = Assumption("ε = D(1 + log T)/T and γ = (1 + log T)/log T", CHECKED)
-            found.append(library.exact(*alike, C=C).given(covered, same, chosen))
-    else:
-        why = "G_t or m_t differ between tasks; the theorem above allows that"
-        refused.append(("FAL corollary", why))
+            found.append(library.exact(*run, C=C).given(covered, same, chosen))
+    elif not alike:
+        refused.append(("FAL corollary", "G_t or m_t differ between tasks"))
     found = [bound.given(covered, *hull) for bound in found]
     more, why = ([], []) if growth is None else _independent_rows(facts, optima, updates, growth)
     return found + more, refused + why
@@ -249,7 +254,8 @@ def _approx(facts: Facts, optima: Spread, updates: Spread, growth: float | None)
         more, refused = _independent_rows(facts, optima, updates, growth)
         return bounds + more, refused
     if growth is None:
-        why = "it needs α-quadratic growth; give growth=α (fmrl.theory.growth estimates it)"
+        why = "it needs α-quadratic growth of mean losses; give growth=α, that of the summed losses"
+        why += " (fmrl.theory.growth estimates it) divided by the rounds"
     elif not (type(within) is FTRL or facts.linear):
         why = f"its last action must be FTRL's, not that of {within!r}"
     elif not math.isfinite(D):
@@ -258,15 +264,16 @@ def _approx(facts: Facts, optima: Spread, updates: Spread, growth: float | None)
         per_task = (facts.lipschitz, facts.rounds)
         grown = library.fli_online(growth, rule.epsilon, D, *per_task, beta=optima.beta)
         bounds.append(_general(facts, updates, "by growth", grown, **known, diameter=D))
-    return bounds, [("Proposition B.1", why)] if why else []
+    return bounds, [("general theorem, by growth", why)] if why else []
 
 
 def _independent_rows(facts: Facts, optima: Spread, updates: Spread, growth: float | None) -> Found:
     """Setting 3.1(b): against the minimisers of the tasks' risks, where rows are i.i.d. Chance and
     growth say how far from the optima these may be.
     """
-    domain, rule, batch = facts.algo.domain, facts.algo.similarity, facts.algo.update == FLIBatch()
-    D, name = domain.diameter(optima.mean.size), f"Proposition B.{3 if batch else 2}"
+    domain, rule = facts.algo.domain, facts.algo.similarity
+    batch = type(facts.algo.update) is FLIBatch
+    D, name = domain.diameter(optima.mean.size), "general theorem, i.i.d. rows"
     if growth is None:
         return [], [(name, "it needs α-quadratic growth of the risks; give growth=α")]
     if facts.tasks is None or facts.own:
