@@ -318,7 +318,7 @@ def too_low(
             found.append(Wrong("bound", f"{bound.name}, {where}", what))
     trusted = it.lies or foreign or getattr(it.algo, "lipschitz", None) is not None
     for name, why in certificate.refused:
-        if "taken on trust is false" in why and not trusted and room < abs(low):
+        if "not all is true of" in why and not trusted and room < abs(low):
             found.append(Wrong("bound", f"{name}, {kind}", f"{why}, and nothing was"))
     return found
 

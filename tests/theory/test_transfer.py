@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fmrl
+from fmrl.core.history import History
+from fmrl.theory.certificate import certify
 from fmrl.theory.transfer import _estimate, adapt, risk, span, states
 
 
@@ -311,3 +313,27 @@ def test_torch_stays_torch():
         assert isinstance(average, type(tasks[0].X))
         measured.append(risk(history, [(tasks[0], tasks[1]), (tasks[2], tasks[3])]).average.mean)
     assert measured[0] == pytest.approx(measured[1], rel=1e-9)
+
+
+def test_odd_arguments_are_refused_in_words(tmp_path):
+    history = fmrl.run(fmrl.presets.paper(), tasks_of(0, 4))
+    task = tasks_of(1, 1)[0]
+    pairs = [(task, task)] * 3
+    both = fmrl.run(fmrl.presets.paper(), tasks_of(0, 3), orders=[[0, 1, 2], [2, 1, 0]])
+    state = history.state
+    for wrong in (
+        lambda: adapt(history, task, t=99), lambda: adapt(history, task, t=1.5),
+        lambda: adapt(history, 3), lambda: adapt(history, task, seed=-1),
+        lambda: risk(history, pairs, draws=-1), lambda: risk(history, pairs, confidence="a"),
+        lambda: risk(history, pairs, loss_range=3), lambda: risk(history, 5),
+        lambda: states(History(fmrl.FMRL(), fmrl.FMRL().init(np.zeros(2)))),
+        lambda: certify(both, order=True), lambda: certify(both, order=1.0),
+        lambda: certify(history, 5), lambda: certify(history, growth=[1]),
+        lambda: certify(history, growth=10**400),
+        lambda: fmrl.run(fmrl.FMRL(), [task], np.zeros((2, 2))),
+        lambda: fmrl.run(history.algo, [task], state=state._replace(tasks=1.5)),
+        lambda: fmrl.run(history.algo, [task], state=state._replace(tasks=-3)),
+        lambda: fmrl.save_state(state, None), lambda: fmrl.save_history(history, 3),
+    ):  # fmt: skip
+        with pytest.raises(fmrl.FMRLError):
+            wrong()

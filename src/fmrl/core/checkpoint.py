@@ -164,6 +164,8 @@ def _of_kind(value: Any, kind: type) -> Any:
 
 
 def _write(path: str | os.PathLike, layout: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    if not isinstance(path, (str, os.PathLike)):
+        raise FMRLError(f"the path of a file is needed, not {path!r:.60}")
     text = np.frombuffer(json.dumps({"fmrl": FORMAT} | layout).encode(), dtype=np.uint8)
     with atomic(path) as partial, open(partial, "wb") as file:
         np.savez(file, allow_pickle=False, layout=text, **arrays)  # type: ignore[arg-type]

@@ -21,7 +21,10 @@ def number(value: Any) -> float:
     >>> number(2), number("2"), 0 < number(None) < 1
     (2.0, nan, False)
     """
-    return float(value) if isinstance(value, Real) else math.nan
+    try:
+        return float(value) if isinstance(value, Real) else math.nan
+    except OverflowError:
+        return math.inf
 
 
 def positive(**values: Any) -> None:
@@ -54,6 +57,17 @@ def whole(name: str, value: Any, least: int = 1) -> None:
     """
     if not (isinstance(value, (int, np.integer)) and type(value) is not bool and value >= least):
         raise FMRLError(f"{name} must be a whole number of at least {least}, not {value!r}")
+
+
+def generator(seed: Any) -> np.random.Generator:
+    """A generator of random numbers.
+
+    Args:
+        seed: A whole number of at least 0, or a generator.
+    """
+    if not isinstance(seed, np.random.Generator):
+        whole("seed", seed, least=0)
+    return np.random.default_rng(seed)
 
 
 def listed(value: Any) -> tuple[Any, ...]:

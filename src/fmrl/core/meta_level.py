@@ -11,6 +11,7 @@ import math
 from typing import Any, NamedTuple
 
 from fmrl.core.arrays import Array, anywhere, namespace
+from fmrl.core.checks import whole
 from fmrl.core.metric import Metric
 from fmrl.core.rules.meta import End, MetaUpdate, mean_end
 from fmrl.core.rules.similarity import Measured, SimilarityRule
@@ -168,6 +169,7 @@ def check_state(algo: Any, state: State) -> None:
         state: What was saved.
     """
     refuse_no_state(state)
+    whole("the state's tasks", state.tasks, least=0)
     if state.algo not in ("", own := text_of(algo)):
         what = f"this state was made by another composition, {state.algo:.500}, not by {own:.500}"
         fix = "resume with the composition it was made by, or begin a new run at its phi"

@@ -173,6 +173,8 @@ def _carry(error: BaseException, history: History | None, state: State | None) -
 
 def _start(algo: FMRL, task: Any, phi: Array | None) -> Array:
     if phi is not None:
+        if as_float(phi, "phi").ndim != 1:
+            raise FMRLError("phi must be one vector", fix="give phi [d]")
         return phi
     if not isinstance(task, Task):
         raise FMRLError("a reactive task does not say where to start", fix="give phi")

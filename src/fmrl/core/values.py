@@ -123,9 +123,9 @@ def foreign(value: Any) -> list[str]:
     kind = type(value)
     found = [] if kind.__module__.startswith("fmrl.") else [kind.__name__]
     for part in vars(value).values() if isinstance(value, Value) else ():
-        parts = part if isinstance(part, tuple) else (part,)
-        if any(isinstance(p, Value) for p in parts):
-            found += [name for p in parts for name in foreign(p)]
+        for p in part if isinstance(part, tuple) else (part,):
+            plain = type(p).__module__ in ("builtins", "numpy") or hasattr(p, "shape")
+            found += [] if plain else foreign(p)
     return found
 
 

@@ -29,6 +29,7 @@ import numpy as np
 
 from fmrl.core.algorithm import State
 from fmrl.core.arrays import Array, dot, namespace, to_numpy, zeros
+from fmrl.core.checks import generator, number, numbers, whole
 from fmrl.core.domains import Domain
 from fmrl.core.ensemble import Ensemble
 from fmrl.core.history import History
@@ -91,6 +92,8 @@ def _refuse(history: History) -> None:
     if not isinstance(history, History):
         what = f"{type(history).__name__} is not a History"
         raise FMRLError(what, fix="give what fmrl.run returned")
+    if not len(history):
+        raise FMRLError("no task was played")
     algo, look = history.algo, MetaUpdate.look
     looks = getattr(type(algo.meta), "look", look) is not look
     observes = getattr(algo.similarity, "observes", None) not in (None, "norms")
@@ -129,7 +132,12 @@ def adapt(history: History, task: Task, *, seed: Any = 0, t: int | None = None) 
     array([0.30769231])
     """
     found = _of_one_run(history)
-    t = int(np.random.default_rng(seed).integers(len(found))) if t is None else range(len(found))[t]
+    if not isinstance(task, Task):
+        raise FMRLError(f"a Task is needed, not {task!r:.60}")
+    t = int(generator(seed).integers(len(found))) if t is None else t
+    whole("t", t, least=0)
+    if t >= len(found):
+        raise FMRLError(f"the history holds {len(found)} states, from 0, and none number {t}")
     return _adapt(history, found[t], task, t)
 
 
@@ -245,14 +253,21 @@ def risk(
     >>> bool(found.average.mean < found.online)
     True
     """
-    before, rng = _of_one_run(history), np.random.default_rng(seed)
-    if not 0 < confidence < 1:
+    before, rng = _of_one_run(history), generator(seed)
+    if draws is not None:
+        whole("draws", draws, least=2)
+    if not 0 < number(confidence) < 1:
         raise FMRLError(f"confidence must lie between 0 and 1, not {confidence}")
+    given = None if loss_range is None else numbers(loss_range)
+    if given is not None and not (given.shape == (2,) and given[0] <= given[1]):
+        raise FMRLError(f"loss_range must be the least and the largest loss, not {loss_range!r}")
     if callable(tasks):
         if draws is None:
             raise FMRLError("a sampler needs to know how often to draw", fix="give draws=…")
         sampler = tasks
         tasks = (sampler(rng) for _ in range(draws))
+    if not hasattr(tasks, "__iter__"):
+        raise FMRLError(f"tasks must be pairs of Tasks or a sampler, not {tasks!r:.60}")
     played = [to_numpy(losses) for losses in history.losses]
     spans = [(float(losses.min()), float(losses.max())) for losses in played]
     rows, lengths, own = [], set(), bool(np.any(to_numpy(history.convex) != 1))

@@ -175,6 +175,9 @@ class Weighted(Loss):
     def encode(self, y, like):
         """Weights of one; put others in the last column."""
         xp = namespace(like)
+        if self.most < 1:
+            fix = "give Tasks with weights, or most=1"
+            raise FMRLError(f"rows weigh 1 here, more than the most of {self!r}", fix=fix)
         target = self.loss.encode(y, like)
         return xp.concat([target, xp.ones_like(target[:, :1])], axis=1)
 

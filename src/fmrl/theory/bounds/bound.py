@@ -162,7 +162,7 @@ def numbers(value: Any) -> np.ndarray:
     """Anything array-like as float64 NumPy, torch tensors of any device included."""
     try:
         return to_numpy(value).astype(float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise FMRLError(f"numbers are needed, not {value!r}") from None
 
 

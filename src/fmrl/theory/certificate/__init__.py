@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from fmrl.core.checks import positive_or_none
 from fmrl.core.ensemble import Ensemble, Hedge
 from fmrl.core.history import History
 from fmrl.errors import FMRLError
 from fmrl.files import from_json
 from fmrl.records import plain
 from fmrl.theory.bounds import Assumption, Bound, hedge
-from fmrl.theory.bounds.bound import positive_if_given
 from fmrl.theory.certificate import render
 from fmrl.theory.certificate.facts import Facts, read
 from fmrl.theory.certificate.privacy import privacy
@@ -219,7 +219,7 @@ def certify(
         return Certificate(what, reason=f"{what}: {why}")
     if not len(history):
         return Certificate(repr(history.algo), reason="no task was played")
-    positive_if_given(growth=growth)
+    positive_or_none(growth=growth)
     found = _measured(history, tasks, growth, order)
     return replace(found, privacy=privacy(history, order, found.bounds))
 

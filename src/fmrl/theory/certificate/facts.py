@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -191,7 +192,7 @@ class Facts:
                 t = int(short[np.argmax(true[short] / np.maximum(used[short], 1e-300))])
                 detail = f"G = {used[t]:.4g} was used where {true[t]:.4g} is true, in {short.size}"
                 return Assumption(name, FALSE, f"{detail} tasks")
-            if self.own:
+            if self.own or foreign(self.algo.domain):
                 return Assumption(name, ASSUMED, f"the tasks say {_range(true)}")
             return Assumption(name, CHECKED, f"G_t from the data, {_range(true)}")
         if self.algo.lipschitz is not None:
@@ -202,7 +203,7 @@ class Facts:
                 return Assumption(name, FALSE, f"{detail}; it was {self.regret[t]:.4g}")
             detail = f"{given}; pass tasks= to check" if self.tasks is None else given
             return Assumption(name, ASSUMED, detail)
-        if not self.own:
+        if not (self.own or foreign(self.algo.domain)):
             return Assumption(name, CHECKED, f"G_t from the rows as played, {_range(used)}")
         return Assumption(name, ASSUMED, "G_t as the tasks gave them in the run")
 
@@ -221,7 +222,10 @@ class Facts:
     def _learner(self) -> Assumption:
         within, ground = self.algo.within, LEARNERS.get(type(self.algo.within))
         detail = f"{within!r}: {ground}" if ground else f"nothing is known about {within!r}"
-        return decide("within-task learner has a regret bound", ground is not None, detail)
+        name = "within-task learner has a regret bound"
+        if ground and (own := foreign(self.algo.domain)):
+            return Assumption(name, ASSUMED, f"{detail}, with the steps of {own[0]}")
+        return decide(name, ground is not None, detail)
 
     def _inside(self) -> Assumption:
         name = "optima in the domain"
@@ -249,7 +253,7 @@ def read(history: History, tasks: Iterable[Any] | None, order: int | None) -> Fa
     phi = numbers(history.start.phi), numbers(history.state.phi)
     if columns["regret"].ndim > 1:
         count = columns["regret"].shape[0]
-        if order not in range(count):
+        if type(order) is bool or not isinstance(order, Integral) or order not in range(count):
             fix = f"say which: certify(history, order=0 … {count - 1})"
             raise FMRLError(f"the history holds {count} orders", fix=fix)
         lead = columns["regret"].ndim
@@ -257,6 +261,8 @@ def read(history: History, tasks: Iterable[Any] | None, order: int | None) -> Fa
         phi = phi[0][order], phi[1][order]
     elif order is not None:
         raise FMRLError("the history holds one order", fix="leave order out")
+    if tasks is not None and not hasattr(tasks, "__iter__"):
+        raise FMRLError(f"tasks must be a list of those that were played, not {tasks!r:.60}")
     given = None if tasks is None else list(tasks)
     if given is not None:
         _check_tasks(given, columns)

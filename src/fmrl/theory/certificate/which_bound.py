@@ -53,9 +53,9 @@ def choose(facts: Facts, growth: float | None) -> tuple[list, list, Spread | Non
         elif not math.isfinite(bound.total):
             refused.append((bound.name, f"it is infinite: {bound.dominant}"))
         elif bound.total < measured and "privacy" not in bound.terms:
-            trust = " and ".join(a.name for a in bound.assumptions if a.status == ASSUMED)
-            why = f"it is {bound.total:.4g}, and {measured:.4g} was measured, so that what was"
-            refused.append((bound.name, f"{why} taken on trust is false: {trust or 'rounding'}"))
+            trust = ", ".join(a.name for a in bound.assumptions if a.status == ASSUMED)
+            why = f"it is {bound.total:.4g}, and {measured:.4g} was measured"
+            refused.append((bound.name, f"{why}: not all is true of {trust or 'what was checked'}"))
         else:
             good.append(bound.plus("solver gap", gap) if gap > 0 else bound)
     return good, refused, optima
