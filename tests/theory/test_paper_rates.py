@@ -13,6 +13,7 @@ from test_bounds_runs import STREAMS, examples, growing, sampled, seeds
 
 import fmrl
 from fmrl import bounds
+from fmrl.theory.certificate import certify
 
 thousand = settings(max_examples=300, derandomize=True, deadline=None, database=None)
 DELTA = 0.05
@@ -340,3 +341,41 @@ def test_what_no_rate_speaks_of_is_refused():
     np.testing.assert_allclose(
         b.excess(1.0, 100, 0.05, np.int64(2), 1.0), b.excess(1.0, 100, 0.05, 2, 1.0)
     )
+
+
+def test_numbers_of_fli_batch_by_hand():
+    """Each term once more, written out: what no search above comes near."""
+    alpha, epsilon, gamma, D, star, G, m, delta, T = 1.0, 1.0, 1.5, 1.0, 0.3, 1.0, 10_000, 0.05, 100
+    found = bounds.fli_batch(
+        alpha, epsilon, gamma, D, G, m, delta, tasks=T, dim=2, radius=1.0, task_diameter=star
+    )
+    root = math.sqrt(m)
+    n = float(bounds.sampling_error(alpha, G, m, delta / (2 * T)))
+    q = 2 * G / (alpha * epsilon * root)
+    c = (max(3 * D + epsilon, gamma * D) * G / root + n) / alpha
+    x = (q * star + math.sqrt(q * star**2 + (1 - q) * c)) / (1 - q)
+    assert x**2 < q * D**2 + c
+    assert found.delta_max == pytest.approx(x**2, rel=1e-12)
+
+    rate = bounds.fli_batch_rate(star, D, G, m, T, alpha, delta, dim=2, radius=1.0)
+    choice = bounds.tuned_fli(fmrl.FLIBatch(), D, T, alpha, G, m)
+    u = float(bounds.excess(G, m, delta / (2 * T), 2, 1.0, alpha)[0])
+    c = (max(3 * D + choice["epsilon"], choice["gamma"] * D) * G / root + n) / alpha
+    e, extra = 2 * math.sqrt(24 / 11 * c), 24 * G / (alpha * root)
+    error = 3.6 * (choice["gamma"] * e + 2 * e**2 / D + extra) + extra / T
+    error += 3.6 * 3.6 / math.sqrt(2) * math.sqrt(c) * 5
+    error += 3.6 * G / (alpha * root) + (u + 1.2 * n) * root / (8 * G)
+    assert rate.terms["updates not exact"] == pytest.approx(error * G * root, rel=1e-12)
+
+
+def test_the_certificate_of_several_compositions_pays_the_solver_gap():
+    rng = np.random.default_rng(0)
+    tasks = [
+        fmrl.Task(rng.normal(size=(9, 2)), rng.integers(0, 2, 9), loss=fmrl.Logistic())
+        for _ in range(6)
+    ]
+    still = fmrl.FMRL(similarity=fmrl.KnownStep(0.0))
+    history = fmrl.run(fmrl.Hedge([fmrl.FMRL(), still]), tasks)
+    (found,) = certify(history).bounds
+    gap = float(history.gap.mean())
+    assert gap > 0 and found.terms["solver gap"] == pytest.approx(gap)
