@@ -93,6 +93,8 @@ def _reading(rows: list[Row], records: dict[str, Any]) -> str:
     )
     straw = [tar for tar, _ in records["ogd-strawman"].values()]
     ratio = [a / b for a, b in zip(straw, chosen.means("OGD", "strawman"), strict=True)]
+    best = [tar for tar, _ in records["ftrl-omniscient"].values()]
+    above = [a / b for a, b in zip(best, chosen.means(SUMMED, "omniscient"), strict=True)]
     return flow(f"""The released objective is nearer to theirs in {len(nearer)} of {len(methods)}
         curves of FTRL ({each}). It shows most where m is large: at m = {most} their single-task
         learner has {theirs:.1f}, ours {next(ours):.1f} with that objective and {next(ours):.1f}
@@ -100,4 +102,5 @@ def _reading(rows: list[Row], records: dict[str, Any]) -> str:
         proof, as no record holds FAL. For OGD the single-task and omniscient learners agree
         (factors {found["ogd", "single-task", "OGD"]:.2f} and
         {found["ogd", "omniscient", "OGD"]:.2f}); their strawman lies above ours by up to a factor
-        of {max(ratio):.2f}, which we cannot explain.""")
+        of {max(ratio):.2f}, which we cannot explain; nor can we that their omniscient FTRL lies
+        above ours with that objective by up to {max(above):.2f}.""")

@@ -20,7 +20,7 @@ from fmrl.theory.bounds import Assumption, Bound, hedge
 from fmrl.theory.certificate import render
 from fmrl.theory.certificate.facts import Facts, read
 from fmrl.theory.certificate.privacy import privacy
-from fmrl.theory.certificate.which_bound import choose, limit
+from fmrl.theory.certificate.which_bound import applicable_bounds, limit
 
 __all__ = ["Certificate", "certify"]
 POINTS = 400  # of a curve in the record: enough for a figure
@@ -233,7 +233,7 @@ def _measured(
     facts = read(history, tasks, order)
     if isinstance(history.algo, Ensemble):
         return _of_ensemble(history, facts)
-    bounds, refused, optima = choose(facts, growth)
+    bounds, refused, optima = applicable_bounds(facts, growth)
     similarity = {}
     if optima is not None:
         D = facts.algo.domain.diameter(optima.mean.size)
@@ -272,10 +272,10 @@ def _of_ensemble(history: History, facts: Facts) -> Certificate:
     if not reason:
         own = () if facts.order is None else (facts.order,)
         optimal = sum(float(row[own].sum()) for row in history.losses) - facts.count * low
-        cost, apart = facts.alone(facts.memory)
+        cost, apart = facts.of_this_order(facts.memory)
         tars = (cost - optimal) / facts.count
         found = hedge(tars, float(apart), facts.count, rate=history.algo.rate)
-        found = found.given(facts.convexity, *facts.trusted[:1])
+        found = found.given(facts.convexity, *facts.domain_assumptions[:1])
         if found.broken:
             reason = f"{found.broken[0]}"
         shown["bounds"] = () if reason else (found.plus("solver gap", gap) if gap > 0 else found,)
@@ -296,6 +296,6 @@ def _curves(facts: Facts) -> dict[str, tuple[float, ...]]:
     count = np.arange(1, facts.count + 1)
     some = np.geomspace(1, facts.count, min(facts.count, POINTS)).round().astype(int)
     curves = {"task": count, "tar": np.cumsum(facts.regret) / count}
-    curves["bound"] = np.cumsum(facts.each) / count
+    curves["bound"] = np.cumsum(facts.task_bounds) / count
     keep = np.unique(some) - 1
     return {name: tuple(map(float, curve[keep])) for name, curve in curves.items()}

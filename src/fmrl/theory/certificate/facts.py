@@ -81,21 +81,23 @@ class Facts:
         return getattr(getattr(self.algo, "similarity", None), "absolute", False)
 
     @property
-    def own(self) -> bool:
+    def has_foreign_losses(self) -> bool:
         """Whether some losses are not the library's own, so that they are taken on trust."""
         return not bool(np.all(self.convex == 1))
 
     @property
     def linear(self) -> bool:
         """Whether all losses are known to be linear."""
-        return not self.own and all(type(loss) is Linear for loss in self._losses or (None,))
+        return not self.has_foreign_losses and all(
+            type(loss) is Linear for loss in self._losses or (None,)
+        )
 
     @property
     def _losses(self) -> list[Any]:
         return [getattr(task, "loss", task) for task in self.tasks or ()]
 
     @cached_property
-    def constants(self) -> np.ndarray | None:
+    def true_lipschitz(self) -> np.ndarray | None:
         """The true G_t of the tasks [T], if these were given and have any."""
         if self.tasks is None or self.distance is not None:
             return None  # where gradients were recorded no constants are needed
@@ -105,20 +107,20 @@ class Facts:
             return None
 
     @property
-    def each(self) -> np.ndarray:
+    def task_bounds(self) -> np.ndarray:
         """Theorem A.1's bound on each task's regret [T]; nan where gradients had to be observed and
         were not."""
         if self.distance is not None and self.energy is not None:
             return self.distance + self.energy
         if self.metric:
             return np.full(self.count, np.nan)
-        constants = self.lipschitz if self.constants is None else self.constants
+        constants = self.lipschitz if self.true_lipschitz is None else self.true_lipschitz
         return theorem_a1(self.divergence, self.eta, constants, self.rounds)
 
-    def alone(self, memory: Any) -> Any:
+    def of_this_order(self, memory: Any) -> Any:
         """A memory with NumPy arrays, of this order."""
         if isinstance(memory, tuple):
-            return tuple(map(self.alone, memory))
+            return tuple(map(self.of_this_order, memory))
         if not hasattr(memory, "shape"):
             return memory
         return numbers(memory) if self.order is None else numbers(memory)[self.order]
@@ -128,7 +130,7 @@ class Facts:
         """What could be checked, by name."""
         # Where gradients were observed, what was met stands in every bound, and G in none.
         steep = [self._lipschitz()] if self.distance is None else []
-        found = [self.convexity, *steep, self._learner(), *self.trusted[:1]]
+        found = [self.convexity, *steep, self._learner(), *self.domain_assumptions[:1]]
         algo = self.algo
         if rules := [*foreign(algo.update), *foreign(algo.meta), *foreign(algo.similarity)]:
             inside = bool(np.all(algo.domain.contains(self.phi[1])))
@@ -141,7 +143,7 @@ class Facts:
     def convexity(self) -> Assumption:
         """Whether the losses are convex."""
         name = "convex losses"
-        if not self.own:
+        if not self.has_foreign_losses:
             kinds = ", ".join(sorted({type(loss).__name__ for loss in self._losses}))
             kinds = kinds or "the library's own, as they were played"
             return Assumption(name, CHECKED, f"{kinds}: convex in the margins of a linear model")
@@ -153,7 +155,7 @@ class Facts:
         return Assumption(name, ASSUMED, detail)
 
     @cached_property
-    def trusted(self) -> list[Assumption]:
+    def domain_assumptions(self) -> list[Assumption]:
         """What is taken on trust of a domain of the user's own, and false where the run shows the
         opposite: that theorems hold on it; and that B_R is that of the class of this library that
         it comes from, by which D* and D̄ are computed. Of the library's own domains, nothing.
@@ -185,39 +187,39 @@ class Facts:
         return points[:-1], points[1:]
 
     def _lipschitz(self) -> Assumption:
-        name, used, true = "Lipschitz losses", self.lipschitz, self.constants
+        name, used, true = "Lipschitz losses", self.lipschitz, self.true_lipschitz
         if true is not None:
             short = np.flatnonzero(used < true * (1 - self.digit))
             if short.size:
                 t = int(short[np.argmax(true[short] / np.maximum(used[short], 1e-300))])
                 detail = f"G = {used[t]:.4g} was used where {true[t]:.4g} is true, in {short.size}"
                 return Assumption(name, FALSE, f"{detail} tasks")
-            if self.own or foreign(self.algo.domain):
+            if self.has_foreign_losses or foreign(self.algo.domain):
                 return Assumption(name, ASSUMED, f"the tasks say {_range(true)}")
             return Assumption(name, CHECKED, f"G_t from the data, {_range(true)}")
         if self.algo.lipschitz is not None:
             given = f"G = {self.algo.lipschitz:g} was given"
             if self._only_lipschitz_is_open and (above := self._above_the_bound).size:
                 t = int(above[0])
-                detail = f"{given}, which allows task {t} a regret of {self.each[t]:.4g}"
+                detail = f"{given}, which allows task {t} a regret of {self.task_bounds[t]:.4g}"
                 return Assumption(name, FALSE, f"{detail}; it was {self.regret[t]:.4g}")
             detail = f"{given}; pass tasks= to check" if self.tasks is None else given
             return Assumption(name, ASSUMED, detail)
-        if not (self.own or foreign(self.algo.domain)):
+        if not (self.has_foreign_losses or foreign(self.algo.domain)):
             return Assumption(name, CHECKED, f"G_t from the rows as played, {_range(used)}")
         return Assumption(name, ASSUMED, "G_t as the tasks gave them in the run")
 
     @property
     def _only_lipschitz_is_open(self) -> bool:
         """Whether nothing else that Theorem A.1 needs can be false."""
-        known = type(self.algo.within) in LEARNERS and not self.own
+        known = type(self.algo.within) in LEARNERS and not self.has_foreign_losses
         return known and not foreign(self.algo.domain)
 
     @property
     def _above_the_bound(self) -> np.ndarray:
         """The tasks whose regret exceeds Theorem A.1's bound."""
-        room = self.digit * (np.abs(self.regret) + np.abs(self.each))
-        return np.flatnonzero(self.regret > self.each + room)
+        room = self.digit * (np.abs(self.regret) + np.abs(self.task_bounds))
+        return np.flatnonzero(self.regret > self.task_bounds + room)
 
     def _learner(self) -> Assumption:
         within, ground = self.algo.within, LEARNERS.get(type(self.algo.within))

@@ -36,7 +36,7 @@ UNLUCKY = 100  # one run in so many may have noise beyond the bound of a private
 NO_MASS = "an optimum lies where phi has no mass"
 
 
-def choose(facts: Facts, growth: float | None) -> tuple[list, list, Spread | None]:
+def applicable_bounds(facts: Facts, growth: float | None) -> tuple[list, list, Spread | None]:
     """The bounds that apply, those that do not with the reason, and the constants of the optima."""
     optima, updates, missing = _spreads(facts)
     summed, refused = _attempt("per-task sum", lambda: _summed(facts))
@@ -46,7 +46,7 @@ def choose(facts: Facts, growth: float | None) -> tuple[list, list, Spread | Non
     good, gap = [], float(facts.gap.mean())
     measured = float(facts.regret.mean() - facts.digit * np.abs(facts.regret).mean())
     for bound in bounds:
-        bound = bound.given(*_known(facts, bound))
+        bound = bound.given(*_run_assumptions(facts, bound))
         if bound.broken:
             why = "; ".join(f"{a.name}: {a.detail or 'false'}" for a in bound.broken)
             refused.append((bound.name, why))
@@ -83,7 +83,7 @@ def _spreads(facts: Facts) -> tuple[Spread | None, Spread | None, str]:
     return optima, updates, ""
 
 
-def _known(facts: Facts, bound: Bound) -> list[Assumption]:
+def _run_assumptions(facts: Facts, bound: Bound) -> list[Assumption]:
     """What is known of the run. Per-task bounds were made with the true constants where those are
     known; that the run used wrong ones does not concern them."""
     own = {a.name for a in bound.assumptions if a.status == CHECKED}
@@ -100,10 +100,10 @@ def _summed(facts: Facts) -> Found:
         rule = facts.algo.similarity
         why = f"the step is a metric, and {rule!r} does not observe the gradients it needs"
         return [], [("per-task sum", why)]
-    constants = facts.lipschitz if facts.constants is None else facts.constants
+    constants = facts.lipschitz if facts.true_lipschitz is None else facts.true_lipschitz
     columns = facts.divergence, facts.eta, constants, facts.rounds
     found = [replace(library.per_task(*columns), name="per-task sum"), library.sharp(*columns)]
-    if facts.constants is None or facts.assumptions["Lipschitz losses"].status == ASSUMED:
+    if facts.true_lipschitz is None or facts.assumptions["Lipschitz losses"].status == ASSUMED:
         return found, []
     true = Assumption("Lipschitz losses", CHECKED, "the true G_t of the tasks")
     return [bound.given(true) for bound in found], []
@@ -132,7 +132,7 @@ def _meta_level(
         checks += [
             (meta in UNBOUNDED, UNBOUNDED.get(meta, "")),
             (meta not in (FollowLeader, AdaptiveOGD, *MOVING), mean),
-            (meta in MOVING and (update, similarity) not in SUMS[meta is Tree], guess),
+            (meta in MOVING and (update, similarity) not in PAIRS_WITH_GUESS[meta is Tree], guess),
             (meta in (Discounted, Conditional) and algo.domain.norm != "l2", square),
             (update not in (FAL, FLIOnline, FLIBatch), f"nothing is known about {algo.update!r}"),
             (meta not in MOVING and (update, similarity) not in THEOREMS, none),
@@ -149,7 +149,7 @@ def _meta_level(
     else:
         found, refused = THEOREMS[update, similarity](facts, optima, updates, growth)
         found = [replace(bound, note=bound.note or FIXED) for bound in found]
-    return [bound.given(*facts.trusted[1:]) for bound in found], refused
+    return [bound.given(*facts.domain_assumptions[1:]) for bound in found], refused
 
 
 def _geometry(points: Spread) -> list[Assumption]:
@@ -160,7 +160,7 @@ def _geometry(points: Spread) -> list[Assumption]:
     return [optima, decide(HULL_OF_UPDATES.name, points.bounded, detail)]
 
 
-def _first(facts: Facts) -> tuple[float, Assumption]:
+def _first_guess(facts: Facts) -> tuple[float, Assumption]:
     """D of the first task, as the run guessed it, and whether the first task was that near."""
     reach = float(facts.guess[0]) - facts.algo.similarity.epsilon
     far = math.sqrt(max(facts.divergence[0], facts.deviation[0]))
@@ -192,11 +192,11 @@ def _with_epsilon(bound: Bound, facts: Facts) -> Bound:
     return bound.plus("epsilon", epsilon * float(facts.sigma.mean())) if epsilon else bound
 
 
-def _exact(facts: Facts, optima: Spread, updates: Spread, growth) -> Found:
+def _fal_doubling(facts: Facts, optima: Spread, updates: Spread, growth) -> Found:
     hull, star, rule = _geometry(optima), optima.diameter, facts.algo.similarity
     if not optima.bounded:
         return [], [("FAL theorem", hull[0].detail)]
-    reach, covered = _first(facts)
+    reach, covered = _first_guess(facts)
     D, C, T, G, m = max(reach, star), optima.C, facts.count, facts.lipschitz, facts.rounds
     choice = {"epsilon": rule.epsilon, "gamma": rule.gamma}
     shared = {"deviation": optima.deviation, "C": C, **choice}
@@ -224,19 +224,19 @@ def _general(
     task_diameter: float, deviation: float, diameter: float = 0.0, scale: float = 1.0,
 ) -> Bound:  # fmt: skip
     """The general theorem, of losses that are divided by ``scale``."""
-    rule, (reach, covered) = facts.algo.similarity, _first(facts)
+    rule, (reach, covered) = facts.algo.similarity, _first_guess(facts)
     given = {"task_diameter": task_diameter, "deviation": deviation, "C": updates.C}
     given |= {"violations": facts.violations, "epsilon": rule.epsilon, "gamma": rule.gamma}
     given |= {"diameter": max(diameter, reach, task_diameter), **parameters.values()}
     found = library.upper(facts.sigma / scale, **given)
     terms = {key: scale * value for key, value in found.terms.items()}
-    status = ASSUMED if facts.trusted else CHECKED
+    status = ASSUMED if facts.domain_assumptions else CHECKED
     smooth = Assumption("R is smooth", status, f"β = {parameters.beta:g}")
     found = replace(found, name=f"general theorem, {name}", terms=terms)
     return found.given(covered, smooth, *_geometry(updates))
 
 
-def _approx(facts: Facts, optima: Spread, updates: Spread, growth: float | None) -> Found:
+def _fli_doubling(facts: Facts, optima: Spread, updates: Spread, growth: float | None) -> Found:
     (domain, rule), sigma = (facts.algo.domain, facts.algo.similarity), facts.sigma
     if not math.isfinite(optima.beta):
         return [], [("general theorem", f"R is not smooth on {domain!r}; use Simplex(floor=…)")]
@@ -276,7 +276,7 @@ def _independent_rows(facts: Facts, optima: Spread, updates: Spread, growth: flo
     D, name = domain.diameter(optima.mean.size), "general theorem, i.i.d. rows"
     if growth is None:
         return [], [(name, "it needs α-quadratic growth of the risks; give growth=α")]
-    if facts.tasks is None or facts.own:
+    if facts.tasks is None or facts.has_foreign_losses:
         return [], [(name, "it needs tasks of this library's losses; give tasks=")]
     if domain.norm != "l2" or not math.isfinite(D):
         return [], [(name, f"it needs a bounded set with R = ½‖·‖², not {domain!r}")]
@@ -321,13 +321,13 @@ def _of_optima(facts: Facts) -> Assumption:
 
 
 def _learned_metric(facts: Facts) -> Bound:
-    rule, (near, steep, cost) = facts.algo.similarity, map(facts.alone, facts.memory[1:4])
+    rule, (near, steep, cost) = facts.algo.similarity, map(facts.of_this_order, facts.memory[1:4])
     given = {"epsilon": rule.epsilon, "zeta": rule.zeta, "tasks": facts.count}
     return library.learned_metric(near, steep, max(0.0, float(cost)), **given)
 
 
 def _weighted_guess(facts: Facts) -> Bound:
-    rule, D = facts.algo.similarity, float(facts.alone(facts.memory[3]))
+    rule, D = facts.algo.similarity, float(facts.of_this_order(facts.memory[3]))
     return library.ewoo(facts.sigma, facts.deviation, rule.epsilon, D, heaviest=rule.sigma)
 
 
@@ -369,7 +369,7 @@ def _mixture(facts: Facts, optima: Spread) -> Found:
     """What the members would have cost, each played again on the optima."""
     algo, rule, costs = facts.algo, facts.algo.meta, []
     assert isinstance(rule, Mixture)
-    _, starts, _, owns = facts.alone(facts.meta[0])
+    _, starts, _, owns = facts.of_this_order(facts.meta[0])
     ends = End(facts.optimum, facts.optimum, facts.sigma)
     for k, (meta, own) in enumerate(zip(rule.metas, owns, strict=True)):
         phi, _, _ = starts_of(replace(algo, meta=meta), starts[k], own, ends)
@@ -382,7 +382,7 @@ def _mixture(facts: Facts, optima: Spread) -> Found:
 
 def _conditional(facts: Facts, optima: Spread) -> Found:
     rule: Any = facts.algo.meta
-    A, moment, first = facts.alone(facts.meta[1])
+    A, moment, first = facts.of_this_order(facts.meta[1])
     found = forward_regression(facts.optimum - first, A, moment, rule.ridge, facts.sigma)
     return [_guessed(facts, found.given(facts.assumptions[INSIDE.name]))], []
 
@@ -391,7 +391,7 @@ def _private(facts: Facts, optima: Spread) -> Found:
     """The noisy mean, but for one run in `UNLUCKY`."""
     domain, rule, theta = facts.algo.domain, facts.algo.meta, np.asarray(facts.theta)
     assert isinstance(rule, Tree)
-    _, _, _, start, scale, _ = facts.alone(facts.meta[0])
+    _, _, _, start, scale, _ = facts.of_this_order(facts.meta[0])
     sent = start + clipped(domain.project(theta) - start, rule.reach(domain, start)[0])
     given: dict[str, Any] = {"failure": 1 / UNLUCKY, "sigma": facts.sigma}
     given |= {"most": domain.diameter(theta.shape[1]) ** 2}
@@ -409,7 +409,7 @@ def _private(facts: Facts, optima: Spread) -> Found:
 MOVING = {
     Discounted: _discounted, Mixture: _mixture, Conditional: _conditional, Tree: _private,
 }  # fmt: skip
-SUMS = {
+PAIRS_WITH_GUESS = {
     False: ((FAL, Known), (FAL, AverageDeviation)),
     True: ((FAL, Known), (FLIOnline, Known), (FLIBatch, Known)),  # a private mean
 }
@@ -428,11 +428,11 @@ LEARNED = {
 
 # By the exact types of the update and the similarity rule: a subclass may change anything.
 THEOREMS = {
-    (FAL, Doubling): _exact,
+    (FAL, Doubling): _fal_doubling,
     (FAL, Known): _known_similarity,
     (FAL, AverageDeviation): _average_deviation,
-    (FLIOnline, Doubling): _approx,
-    (FLIBatch, Doubling): _approx,
+    (FLIOnline, Doubling): _fli_doubling,
+    (FLIBatch, Doubling): _fli_doubling,
 }
 
 
