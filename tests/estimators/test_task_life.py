@@ -384,7 +384,7 @@ def one_task(name, rows, weight=None):
 def test_rows_are_those_that_came_in_their_order_whatever_happens(stored, tmp_path):
     """Against a plain dict of lists."""
     rng, plain = np.random.default_rng(0), {}
-    rows = SQLiteRows(str(tmp_path / "rows"), Squared(), 2) if stored else TaskRows()
+    rows = SQLiteRows(str(tmp_path / "rows"), Squared(), 2) if stored else TaskRows(Squared(), 2)
     names = [None, "a", "1", 1, 2.5, "ü \0 '", -7, 10**30]
     for _ in range(300):
         some = [names[i] for i in rng.permutation(len(names))[: rng.integers(1, 5)]]
@@ -416,7 +416,7 @@ def test_rows_are_those_that_came_in_their_order_whatever_happens(stored, tmp_pa
 
 
 def test_what_was_taken_stays_when_rows_are_added():
-    rows = TaskRows()
+    rows = TaskRows(Squared(), 2)
     rows.add(one_task("a", [[1.0, 2.0]]))
     taken = rows.take(["a"])
     for i in range(50):

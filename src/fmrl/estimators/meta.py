@@ -70,7 +70,7 @@ class Meta(BaseEstimator):
 
     _task_model: ClassVar[type]
     _numeric: ClassVar[bool]  # whether numbers are predicted, and not classes
-    _rows: TaskRows | SQLiteRows
+    _rows: TaskRows
     _prior: Prior
     # Metadata routing: what is called task is ours, unless the user says otherwise.
     __metadata_request__fit: ClassVar = {"task": True}
@@ -461,7 +461,7 @@ class Meta(BaseEstimator):
         self._begin(learn_prior(tasks, self._settings()), len(tasks.X), rows)
         self._rows.add(tasks)
 
-    def _begin(self, prior: Prior, learned_rows: int, rows: TaskRows | SQLiteRows) -> None:
+    def _begin(self, prior: Prior, learned_rows: int, rows: TaskRows) -> None:
         """Take a prior, and the place where rows of tasks lie."""
         self._prior, self._rows = prior, rows
         self._seen_rows = self._learned_rows = learned_rows
@@ -517,16 +517,16 @@ class Meta(BaseEstimator):
         kept = {n: v for n, v in vars(self).items() if n not in LEARNED and not n.endswith("_")}
         self.__dict__ = kept | vars(other)
 
-    def _no_rows(self, store: Sequence[str] = ()) -> TaskRows | SQLiteRows:
+    def _no_rows(self, store: Sequence[str] = ()) -> TaskRows:
         """Where rows of tasks will lie: in memory or in the store, where those of this estimator's
         last fit may go. Of a stored estimator: the path of its store and the id of its rows.
         """
-        if self.store is None and not store:
-            return TaskRows()
-        path, id = store or (self.store, None)
         width = len(self.encoder_.names) if hasattr(self, "encoder_") else self.n_features_in_
+        path, id = store or (self.store, None)
+        if path is None:
+            return TaskRows(self._loss(), width)
         old = vars(self).get("_replaces")
-        return SQLiteRows(os.fspath(path), self._loss(), width, id, old)  # type: ignore[arg-type]
+        return SQLiteRows(os.fspath(path), self._loss(), width, id, old)
 
     def _loss(self) -> Any:
         return loss_of(getattr(self, "classes_", None))

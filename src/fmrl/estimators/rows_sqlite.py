@@ -8,7 +8,6 @@ import sqlite3
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 from fmrl.core.losses import Loss
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.rows import light
+from fmrl.estimators.rows import TaskRows, bodies_of
 
 PATIENCE = 60.0  # seconds to wait for another process that writes
 TABLES = """
@@ -31,7 +30,7 @@ DO UPDATE SET body = CAST(body || excluded.body AS BLOB)
 """
 
 
-class SQLiteRows:
+class SQLiteRows(TaskRows):
     """Rows by task in one file; what `TaskRows` does in memory.
 
     A call of `add` is written whole or not at all, also when the process is killed. Several
@@ -48,7 +47,8 @@ class SQLiteRows:
     def __init__(
         self, path: str, loss: Loss, width: int, id: str | None = None, old: str | None = None
     ):
-        self.path, self.loss, self.width = os.path.abspath(path), loss, width
+        super().__init__(loss, width)
+        self.path = os.path.abspath(path)
         self.id, self._old, self.begun = id or uuid.uuid4().hex, old, id is not None
         self._file: tuple[int, sqlite3.Connection] | None = None  # and the process that opened it
         with self._opened():
@@ -56,9 +56,6 @@ class SQLiteRows:
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_file": None}
-
-    def __contains__(self, name: Any) -> bool:
-        return bool(self.known([name])[0])
 
     def __len__(self) -> int:
         with self._opened() as file:
@@ -81,26 +78,14 @@ class SQLiteRows:
 
     def add(self, tasks: Tasks) -> None:
         """More rows, of tasks known or new; each task at most once."""
-        weight = np.ones(len(tasks.X)) if tasks.weight is None else tasks.weight
-        whole = np.concatenate([tasks.X, tasks.target, weight[:, None]], axis=1).astype("<f8")
-        bodies = (whole[a:b].tobytes() for a, b in pairwise(tasks.starts.tolist()))
+        names = map(_key, tasks.names)
         with self._opened(write=True) as file:
             if not self.begun:
                 file.execute("DELETE FROM tasks")
                 file.execute("DELETE FROM owner")
                 file.execute("INSERT INTO owner VALUES (?)", (self.id,))
-            file.executemany(ADD, zip(map(_key, tasks.names), bodies, strict=True))
+            file.executemany(ADD, zip(names, bodies_of(tasks), strict=True))
         self.begun = True
-
-    def take(self, names: Sequence[Any]) -> Tasks:
-        """Some tasks, each with all its rows in the order in which they came."""
-        bodies = [body for (body,) in self._each("body", names)]
-        wide = self.width + max(self.loss.outputs, 1) + 1
-        rows = np.frombuffer(b"".join(bodies), dtype="<f8").reshape(-1, wide)
-        starts = np.cumsum([0, *(len(body) // (8 * wide) for body in bodies)])
-        parts = np.split(rows, [self.width, wide - 1], axis=1)
-        X, target, weight = (np.ascontiguousarray(part) for part in parts)
-        return light(Tasks(self.loss, X, target, starts, list(names), weight.ravel()))
 
     def forget(self, name: Any) -> None:
         """Drop a task; its rows are overwritten in the file."""
@@ -112,6 +97,9 @@ class SQLiteRows:
         if self._file is not None and self._file[0] == os.getpid():
             self._file[1].close()
         self._file = None
+
+    def _find(self, names: Sequence[Any]) -> list[bytes]:
+        return [body for (body,) in self._each("body", names)]
 
     def _each(self, what: str, names: Sequence[Any]) -> list[Any]:
         """What a query finds for every name; None where the task is not there."""
