@@ -211,16 +211,8 @@ class Meta(BaseEstimator):
         Args:
             task: Its name.
         """
-        if not isinstance(task, Hashable):
-            raise FMRLError("forget takes one name", fix="call it for each of them")
         with self._lock:
-            self._fitted()
-            name = _plain(task)
-            if name not in self._rows:
-                raise FMRLError(
-                    f"the task {name!r} was not seen", fix="tasks_ names those that were"
-                )
-            self._rows.forget(name)
+            self._rows.forget(self._seen(task))
         return self
 
     def adapt(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
@@ -268,13 +260,8 @@ class Meta(BaseEstimator):
         Args:
             task: Its name.
         """
-        name = _plain(task)
         with self._lock:
-            self._fitted()
-            if name not in self._rows:
-                fix = "adapt to some of its rows: adapt(X, y)"
-                raise FMRLError(f"the task {name!r} was not seen", fix=fix)
-            rows, prior = self._rows.take([name]), self._prior
+            rows, prior = self._rows.take([self._seen(task)]), self._prior
         return self._model_of(rows, prior)
 
     def stream(self, task: Any = None) -> TaskStream:
@@ -446,6 +433,14 @@ class Meta(BaseEstimator):
 
     # What follows is not for users.
 
+    def _seen(self, task: Any) -> Any:
+        """The name of a task that is known."""
+        self._fitted()
+        if isinstance(name := _plain(task), Hashable) and name in self._rows:
+            return name
+        fix = "tasks_ names those that were; adapt(X, y) is for a task of which there are few rows"
+        raise FMRLError(f"the task {name!r} was not seen", fix=fix)
+
     def _fit(
         self, X: Any, y: Any, task: Any, sample_weight: Any, classes: Any = None,
         many: bool = True,
@@ -490,18 +485,12 @@ class Meta(BaseEstimator):
     def _settings(self) -> Settings:
         known = getattr(self, "classes_", None), getattr(self, "encoder_", None)
         asked = self.fit_intercept, self.common, self.environment, self.scoring, self.random_state
-        return Settings(*known, *asked, self._reporter())
+        return Settings(*known, *asked, self._report)
 
-    def _reporter(self) -> Any:
-        """Says on standard error which stage begins, if the user wants to know."""
-        began = time.perf_counter()
-
-        def report(stage: str) -> None:
-            if self.verbose:
-                seconds = time.perf_counter() - began
-                print(f"[{type(self).__name__} {seconds:6.1f} s] {stage}", file=sys.stderr)
-
-        return report
+    def _report(self, stage: str) -> None:
+        """Say on standard error which stage begins, if the user wants to know."""
+        if self.verbose:
+            print(f"[{type(self).__name__} {time.strftime('%X')}] {stage}", file=sys.stderr)
 
     def _unfitted(self) -> Self:
         """Another estimator with the same parameters and the same lock, which has seen nothing."""
@@ -675,7 +664,11 @@ class Meta(BaseEstimator):
                 found, which = np.unique(ids, return_inverse=True)
                 names = found.tolist()
                 known = self._rows.known(names)
-                self._warn_of_unknown([names[i] for i in np.flatnonzero(~known)])
+                if not known.all():
+                    name = names[known.argmin()]
+                    more = f", nor were {(~known).sum() - 1} others" if (~known).sum() > 1 else ""
+                    what = f"the task {name!r} was not seen{more}{self._like(name)}"
+                    self._warn_once("not seen", what)
             return self._margins_of(prior, rows, names, which, known, spread), prior
 
     def _margins_of(
@@ -735,12 +728,6 @@ class Meta(BaseEstimator):
                 return ""
         kind = "text" if isinstance(other, str) else "a number"
         return f", but {other!r}, {kind}, is known" if self._rows.known([other])[0] else ""
-
-    def _warn_of_unknown(self, names: list[Any]) -> None:
-        if names:
-            more = f", nor were {len(names) - 1} others" if len(names) > 1 else ""
-            what = f"the task {names[0]!r} was not seen{more}{self._like(names[0])}"
-            self._warn_once("not seen", what)
 
     def _warn_once(self, kind: str, what: str) -> None:
         """Say that rows are predicted as of an unknown task, and why: once of each kind."""

@@ -166,7 +166,7 @@ class Encoder:
         return json.dumps(asdict(replace(self, transformer=None)), ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, text: str) -> "Encoder":
+    def from_json(cls, text: str | bytes) -> "Encoder":
         """The encoding `to_json` wrote."""
         try:
             held = from_json(text)

@@ -268,11 +268,8 @@ def _stored(encoder: Any) -> Encoder | None:
     if not isinstance(encoder, str | os.PathLike):
         fix = "give stream.encoder, or the path of its JSON"
         raise TableError(f"encoder={encoder!r} is not an Encoder", fix=fix)
-    try:
-        return Encoder.from_json(Path(encoder).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as e:
-        fix = "give the path of what to_json wrote"
-        raise TableError(f"the encoder {encoder} cannot be read ({e})", fix=fix) from None
+    with readable():
+        return Encoder.from_json(Path(encoder).read_bytes())
 
 
 def _check_kind(name: str, value: Any, *kinds: type) -> None:

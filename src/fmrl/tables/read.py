@@ -111,8 +111,10 @@ def validate_fit(
     learn = reset if learn is None else learn
     numeric = options.get("y_numeric", False)
     named = isinstance(task, str) and not one
-    if not learn and not named and is_plain_array(model, X) and _plain_target(y, len(X), numeric):
-        return X, y, task
+    if not learn and not named and is_plain_array(model, X):
+        found = check_targets(y, numeric, task)
+        if getattr(found, "shape", None) == (len(X),):
+            return X, found, task
     encoder = None if learn else getattr(model, "encoder_", None)
     if learn and task is None and isinstance(default := getattr(model, "task", None), str):
         task = default
@@ -165,15 +167,6 @@ def is_plain_array(model: Any, X: Any) -> bool:
         and not hasattr(model, "feature_names_in_")
         and bool(np.isfinite(X).all())
     )
-
-
-def _plain_target(y: Any, rows: int, numeric: bool) -> bool:
-    """Whether targets are what checking them would give."""
-    if type(y) is not np.ndarray or y.shape != (rows,):
-        return False
-    if numeric:
-        return y.dtype == np.float64 and bool(np.isfinite(y).all())
-    return y.dtype.kind in "iubU"
 
 
 def read_rows(model: Any, X: Any) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 from numbers import Real
 from typing import Any
@@ -92,14 +93,12 @@ def check_targets(y: Any, numeric: bool, task: Any = None) -> Any:
     kind = found.dtype.kind
     if found.ndim != 1 or kind in ("biuc" if numeric else "biucUS"):
         return found.reshape(shape) if found.ndim == 1 else y
-    wrong = gaps_in(found)
     if kind == "f":
         wrong = ~np.isfinite(found)
     elif numeric:
-        number = [kind == "O" and isinstance(v, _NUMBER) for v in found.tolist()]
-        wrong |= ~np.array(number, dtype=bool)
-        if not wrong.any():
-            wrong = ~np.isfinite(found.astype(float))
+        wrong = np.array([not _is_number(v) for v in found.tolist()], dtype=bool)
+    else:
+        wrong = gaps_in(found)
     if not wrong.any():
         return _of_one_kind(found).reshape(shape)
     row = int(wrong.argmax())
@@ -113,6 +112,10 @@ def check_targets(y: Any, numeric: bool, task: Any = None) -> Any:
         raise FMRLError(f"{where} is {value}", fix="give finite numbers")
     what = f"{where} is {str(value)!r} ({type(value).__name__}), and a regressor predicts numbers"
     raise FMRLError(what, fix="convert y to numbers, or use MetaClassifier for classes")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, _NUMBER) and not is_gap(value) and math.isfinite(value)
 
 
 def _of_one_kind(y: np.ndarray) -> np.ndarray:
