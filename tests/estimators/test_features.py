@@ -70,14 +70,10 @@ def test_rows_of_a_table_are_encoded_before():
     np.testing.assert_allclose(est.predict(table)[:1], one)
 
 
-def test_tasks_that_are_numbers_already_use_it_too():
+def test_tasks_that_are_numbers_already_take_none():
     tasks = group_by_task(Squared(), X, Y, None, TASK)
-    given = {"features": KINDS["splines"], "common": "linear"}
-    long = fmrl.MetaRegressor(**given).learn_tasks(tasks)
-    short = fmrl.MetaRegressor(**given).fit(X, Y, task=TASK)
-    np.testing.assert_allclose(long.predict(X), short.predict(X))
-    few = X[:3], Y[:3]
-    np.testing.assert_allclose(long.adapt(*few).predict(X), short.adapt(*few).predict(X))
+    with pytest.raises(FMRLError, match="numbers already; make the columns before"):
+        fmrl.MetaRegressor(features=KINDS["splines"]).learn_tasks(tasks)
 
 
 def test_what_cannot_be_used_or_stored_is_named(tmp_path):

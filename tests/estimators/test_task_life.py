@@ -453,7 +453,6 @@ def test_a_store_belongs_to_one_estimator(tmp_path):
     with pytest.raises(fmrl.FMRLError, match="rows of another estimator"):
         fmrl.MetaRegressor.load(tmp_path / "model")
     est.save(tmp_path / "model")
-    est._rows.close()
     os.rename(path, tmp_path / "moved")
     with pytest.raises(fmrl.FMRLError, match="is gone"):
         fmrl.MetaRegressor.load(tmp_path / "model")

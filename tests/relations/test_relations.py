@@ -244,7 +244,7 @@ def weight_of_a_row_of_many_tasks():
                                                                        times)), same
 
 
-@relation(("They take no features=.", *COMMANDS, *CORE, FRAME, *NETWORKS))
+@relation(("They take no features=.", "learn_tasks + adapt", *COMMANDS, *CORE, FRAME, *NETWORKS))
 def features_by_a_transformer_or_by_hand():
     squares = PolynomialFeatures(2, include_bias=False)
     for case, library in ((base(0), "numpy"), (base(2), "polars")):
@@ -316,8 +316,10 @@ SAME = {
 }
 
 
-@pytest.mark.parametrize("kind", SAME)
-@pytest.mark.parametrize("way", ADAPTED)
+@pytest.mark.parametrize(("way", "kind"), [
+    (way, kind) for way in ADAPTED for kind in SAME
+    if (way, kind) != ("learn_tasks + adapt", "features")  # it takes none
+])
 def test_every_way_to_the_model_of_a_task_is_adapt(way, kind):
     """Numbers to 1e-9, classes to 1e-6: rows at once or one at a time, of a task without a name, a
     new one or one of many, and tasks at once or one after another, once the prior is learned

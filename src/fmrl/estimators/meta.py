@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -44,8 +43,6 @@ from fmrl.estimators.prior_fit import Settings, learn_prior, pilot_size
 from fmrl.estimators.rows import TaskRows
 from fmrl.estimators.rows_sqlite import SQLiteRows
 from fmrl.estimators.stream import MAX_UPDATED_COLUMNS, NumberStream, TaskStream
-from fmrl.tables.encoder import Column, Encoder
-from fmrl.tables.features import add_features
 from fmrl.tables.read import column_names, read_rows, split_task, validate_fit
 from fmrl.tables.targets import (
     as_numpy,
@@ -366,7 +363,8 @@ class Meta(BaseEstimator):
         count: int | None = None, latest: Tasks | None = None,
     ) -> Self:  # fmt: skip
         """Learn a prior from tasks that are numbers already, as `fmrl.tasks_from_frame` gives them.
-        Their rows are not kept, so these tasks are not known by name afterwards.
+        Their rows are not kept, so these tasks are not known by name afterwards. ``features=`` is
+        for rows of tables: here it is refused.
 
         Args:
             tasks: Targets are encoded by the positions of the sorted ``classes``.
@@ -375,6 +373,9 @@ class Meta(BaseEstimator):
             count: How many tasks they stand for (default: as many as they are).
             latest: The last of all tasks, where ``tasks`` are only some.
         """
+        if self.features is not None:
+            fix = "make the columns before the tasks, and leave features= out"
+            raise FMRLError("learn_tasks takes tasks that are numbers already", fix=fix)
         with self._lock:
             new = self._unfitted()
             if classes is not None:
@@ -382,13 +383,6 @@ class Meta(BaseEstimator):
             new.n_features_in_ = tasks.X.shape[1]
             if columns is not None:
                 new.feature_names_in_ = np.array(columns, dtype=object)
-            if self.features is not None:
-                names = columns or [f"x{i}" for i in range(tasks.X.shape[1])]
-                y = tasks.target.argmax(axis=1) if tasks.loss.outputs > 1 else tasks.target[:, 0]
-                plain = Encoder(tuple(map(Column, names)))
-                new.encoder_ = add_features(plain, self.features, tasks.X, y)
-                wider = (t and replace(t, X=new.encoder_.expand(t.X)) for t in (tasks, latest))
-                tasks, latest = wider  # type: ignore[assignment]
             rows = new._no_rows()
             new._begin(learn_prior(tasks, new._settings(), count, latest), len(tasks.X), rows)
             self._become(new)

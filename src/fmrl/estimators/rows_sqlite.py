@@ -92,12 +92,6 @@ class SQLiteRows(TaskRows):
         with self._opened(write=True) as file:
             file.execute("DELETE FROM tasks WHERE name = ?", (_key(name),))
 
-    def close(self) -> None:
-        """Close the file; it is opened again when it is needed."""
-        if self._file is not None and self._file[0] == os.getpid():
-            self._file[1].close()
-        self._file = None
-
     def _find(self, names: Sequence[Any]) -> list[bytes]:
         return [body for (body,) in self._each("body", names)]
 

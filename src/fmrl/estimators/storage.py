@@ -73,7 +73,7 @@ def load(path: str | os.PathLike, kind: type) -> Any:
         for name, part in (("classes_", prior.classes), ("encoder_", prior.encoder)):
             if part is not None:
                 setattr(estimator, name, part)
-        _set_columns(estimator, state["columns"])
+        vars(estimator).update(state["columns"])
         estimator._begin(prior, 0, estimator._no_rows(store or ()))
         estimator._seen_rows, estimator._learned_rows = state["rows"]
         if (tasks := state["tasks"]) is not None:
@@ -108,7 +108,7 @@ def load_task_model(path: str | os.PathLike, kind: type) -> Any:
         model = kind(_whole(state["prior"]))
         model._set(state["posterior"], state["mass"])
         model._name = state["name"]
-        _set_columns(model, state["columns"])
+        vars(model).update(state["columns"])
         return model
 
     return _load(path, kind, made)
@@ -226,15 +226,9 @@ def _whole(prior: Prior) -> Prior:
     return prior
 
 
-def _columns(model: Any) -> list[Any]:
-    """How many columns rows have, and their names."""
-    return [int(model.n_features_in_), getattr(model, "feature_names_in_", None)]
-
-
-def _set_columns(model: Any, columns: list[Any]) -> None:
-    model.n_features_in_, names = columns
-    if names is not None:
-        model.feature_names_in_ = names
+def _columns(model: Any) -> dict[str, Any]:
+    """How many columns rows have, and their names if they have some."""
+    return {n: v for n, v in vars(model).items() if n in ("n_features_in_", "feature_names_in_")}
 
 
 def _param(value: Any) -> Any:

@@ -138,15 +138,10 @@ def clean(values: pl.Series) -> pl.Series:
     return values.fill_nan(None) if values.dtype.is_float() else values
 
 
-def is_missing(column: str, schema: Mapping[str, pl.DataType]) -> pl.Expr:
-    """True where a value is null or NaN."""
-    c = pl.col(column)
-    return c.fill_nan(None).is_null() if schema[column].is_float() else c.is_null()
-
-
 def is_complete(columns: Iterable[str], schema: Mapping[str, pl.DataType]) -> pl.Expr:
     """True where no value of ``columns`` is null or NaN."""
-    return pl.all_horizontal([~is_missing(c, schema) for c in columns])
+    given = ((pl.col(c), schema[c].is_float()) for c in columns)
+    return pl.all_horizontal([(c.fill_nan(None) if f else c).is_not_null() for c, f in given])
 
 
 def _scan(path: Path, kinds: Mapping[str, Any]) -> pl.LazyFrame:

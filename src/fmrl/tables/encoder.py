@@ -11,7 +11,7 @@ import polars as pl
 
 from fmrl.errors import FMRLError, TableError, warn
 from fmrl.files import from_json
-from fmrl.tables.any_table import clean, is_complete, is_missing
+from fmrl.tables.any_table import clean, is_complete
 from fmrl.tables.kinds import (
     TEXT,
     as_number,
@@ -323,7 +323,16 @@ def fit_encoder(
     got = learned.select(pl.len().alias("rows"), *wanted).collect(engine="streaming")
     got = got.row(0, named=True)
     if not got["rows"]:
-        raise _no_rows(rows, features)
+        held = rows.select(is_complete([f], schema).any().alias(f) for f in features)
+        held = held.collect(engine="streaming").row(0, named=True)
+        if any(held.values()) and (empty := [f for f in features if not held[f]]):
+            raise _no_value(empty[0])
+        what = "there is no row to learn the encoding from"
+        fix = (
+            "give a table with rows, training tasks that are in it, and columns with values; where "
+        )
+        fix += "every row misses some use policy=Policy(missing='indicator')"
+        raise TableError(what, fix=fix)
     columns, held = [], {f: str(schema[f]) for f in features}
     for i, f in enumerate(features):
         mine = {name: got[f"{name}{i}"] for name in stats[i]}
@@ -359,18 +368,6 @@ def same_kind(c: Column, dtype: Any) -> None:
 def _no_value(name: str) -> TableError:
     what = f"column {name!r} has no value at all (only NaN or nothing)"
     return TableError(what, fix="leave it out of features")
-
-
-def _no_rows(rows: pl.LazyFrame, features: Sequence[str]) -> TableError:
-    schema = rows.collect_schema()
-    missing = (is_missing(f, schema).sum().alias(str(i)) for i, f in enumerate(features))
-    n, *lost = rows.select(pl.len(), *missing).collect(engine="streaming").row(0)
-    if n and n in lost:
-        return _no_value(features[lost.index(n)])
-    fix = "give a table with rows, and training tasks that are in it"
-    if n:
-        fix = "every row misses some value: use policy=Policy(missing='indicator')"
-    return TableError("there is no row to learn the encoding from", fix=fix)
 
 
 def _scales(name: str, got: Mapping[str, Any], scale: str) -> dict[str, float]:

@@ -232,10 +232,7 @@ def _training_tasks(
             raise TableError(f"train={train} is not a share of the tasks", fix=fix)
         ids = rows.select(pl.col(task).unique().sort()).collect(engine="streaming").to_series()
         ids = ids.drop_nulls()
-        # A slice at a time: five million ids are half a gigabyte as Python objects.
-        slices = (ids[i : i + 100_000].to_list() for i in range(0, len(ids), 100_000))
-        chosen = (pl.Series(task, training_ids(some, float(train)), ids.dtype) for some in slices)
-        return pl.concat([ids[:0], *chosen])
+        return pl.Series(task, training_ids(ids, float(train)), ids.dtype)
     dtype, given = rows.collect_schema()[task], list(train)
     if dtype in TEXT:  # the ids of a CSV file are text, as they are written there
         return pl.Series(task, list(map(id_text, given)), pl.String)
