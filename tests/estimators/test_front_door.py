@@ -300,7 +300,7 @@ def test_what_newcomers_give_as_tasks_is_taken_or_named():
         with pytest.raises(fmrl.FMRLError, match="join the keys into one name"):
             new("regression").fit(frame, y, task=ids)
     for names in (["S000", "S001"], np.array(["S000", "S001"]), pd.Series(["S000"])):
-        with pytest.raises(fmrl.FMRLError, match="forget takes one name; call it for each"):
+        with pytest.raises(fmrl.FMRLError, match="is not one name; call it for each"):
             est.forget(names)
     for library in (pd, pl):
         alone = library.DataFrame({"shop": shop.tolist()})

@@ -35,6 +35,7 @@ PILOTED = (
     "update", "adapt_many", "stream", "stream + close", "streams + relearn + adapt",
     "learn_tasks + adapt",
     "fit + adapt", "fit by a column + adapt", "Pipeline + adapt", SEEN, "save + load + adapt",
+    "task= of the constructor + clone + pickle + adapt", "adapt + save + load",
     "fit + adapt + predict_interval", "partial_fit + adapt", *COMMANDS,
 )
 ESTIMATORS = (*(way for way in PILOTED if way not in COMMANDS), "fit + predict")
@@ -347,6 +348,12 @@ def libraries():
         yield case, replace(case, library=library), same
 
 
+@relation(("They take arrays or tables.", FRAME, *COMMANDS, *CORE, *NETWORKS))
+def mappings_and_lists():
+    for case, kind in ((base(0), "dicts"), (base(2), "dicts"), (base(3), "lists")):
+        yield case, replace(case, library=kind), same
+
+
 @pytest.fixture(scope="module", autouse=True)
 def end_of_ray():
     yield
@@ -379,7 +386,7 @@ def test_relation(way, name):
         close = SINGLE if way in CORE + NETWORKS else BITS
     for case, other, told in RELATIONS[name]():
         for package in (WAYS[way].needs, other.library):
-            if find_spec(package) is None:
+            if package not in ("dicts", "lists") and find_spec(package) is None:
                 pytest.skip(f"{package} is not installed")
         expected, found = told(answers(way, case)), answers(way, other)
         assert found.keys() == expected.keys()

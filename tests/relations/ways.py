@@ -5,6 +5,7 @@ are none; a regression has one entry, ""."""
 # fmt: off
 
 import os
+import pickle
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 import fmrl
@@ -67,6 +69,7 @@ WALK = {  # the rows of a table one at a time, as one gets them from it
     "numpy": list, "pandas": lambda table: [row for _, row in table.iterrows()],
     "polars": lambda table: list(table.iter_rows()),
     "pyarrow": lambda table: [list(row.values()) for row in table.to_pylist()],
+    "dicts": list, "lists": list,  # of no library: rows are mappings or lists
 }
 WRITE = {  # a table into a file
     "numpy": (".parquet", lambda table, path: table.write_parquet(path)),
@@ -77,8 +80,11 @@ WRITE = {  # a table into a file
 
 
 def frame(case, columns):
-    """Named columns as a table of the case's library; of polars where it is NumPy."""
-    library = import_module("polars" if case.library == "numpy" else case.library)
+    """Named columns as a table of the case's library; of polars where it has no names."""
+    if case.library == "dicts":
+        values = zip(*(np.asarray(v).tolist() for v in columns.values()), strict=True)
+        return [dict(zip(columns, row, strict=True)) for row in values]
+    library = import_module("polars" if case.library in ("numpy", "lists") else case.library)
     return (library.table if case.library == "pyarrow" else library.DataFrame)(columns)
 
 
@@ -89,10 +95,14 @@ def named(case, X, task=None):
 
 
 def rows(case, X):
-    return X if case.library == "numpy" else frame(case, named(case, X))
+    if case.library in ("numpy", "lists"):
+        return X if case.library == "numpy" else X.tolist()
+    return frame(case, named(case, X))
 
 
 def column(case, values):
+    if case.library in ("dicts", "lists"):
+        return values.tolist()
     return values if case.library == "numpy" else frame(case, {"v": values})["v"]
 
 
@@ -172,6 +182,27 @@ def by_column(case, scratch):
     """What the model of the new task says, where a column names the tasks."""
     table, y = frame(case, {"who": case.task, **named(case, case.X)}), column(case, case.y)
     return adapted(case, fresh(case)[0].fit(table, y, task="who", sample_weight=case.weight))
+
+
+def by_constructor(case, scratch):
+    """What the model of the new task says, where the constructor names the column of the tasks, of
+    an estimator that was cloned before it was fitted and pickled afterwards.
+    """
+    table, y = frame(case, {"who": case.task, **named(case, case.X)}), column(case, case.y)
+    est = clone(fresh(case)[0].set_params(task="who")).fit(table, y, sample_weight=case.weight)
+    return adapted(case, pickle.loads(pickle.dumps(est)))
+
+
+def stored_model(case, scratch):
+    """What the model of the new task says after it was pickled, and after it was saved."""
+    few, labels = rows(case, case.few), column(case, case.labels)
+    model = fitted(case).adapt(few, labels, sample_weight=case.weight_few)
+    model.save(scratch / "model")
+    one, two = pickle.loads(pickle.dumps(model)), type(model).load(scratch / "model")
+    pickled, loaded = look(case, one), look(case, two)
+    for label, values in pickled.items():
+        np.testing.assert_array_equal(loaded[label], values)
+    return loaded
 
 
 def seen(case, scratch):
@@ -275,7 +306,7 @@ def taught(case, scratch):
     y = case.y if case.classes is None else np.searchsorted(case.classes, case.y)
     X = np.asarray(case.X, dtype=float)
     tasks = group_by_task(loss_of(case), X, y, case.weight, case.task)
-    names = None if case.library == "numpy" else list(case.names)
+    names = None if case.library in ("numpy", "lists") else list(case.names)
     return adapted(case, fresh(case)[0].learn_tasks(tasks, classes=case.classes, columns=names))
 
 
@@ -497,6 +528,8 @@ class Way(NamedTuple):
 WAYS = {
     "fit + adapt": Way(lambda case, scratch: adapted(case, fitted(case)), "Meta.fit, Meta.adapt"),
     "fit by a column + adapt": Way(by_column, "Meta.fit"),
+    "task= of the constructor + clone + pickle + adapt": Way(by_constructor, "Meta.fit"),
+    "adapt + save + load": Way(stored_model, "Meta.adapt"),
     "Pipeline + adapt": Way(in_pipeline, "fmrl.adapt"),
     "fit + predict": Way(lambda case, scratch: look(case, fitted(case)),
                          "Meta.predict, Meta.predict_proba, Meta.predict_log_proba, "

@@ -430,7 +430,9 @@ class Meta(BaseEstimator):
     def _seen(self, task: Any) -> Any:
         """The name of a task that is known."""
         self._fitted()
-        if isinstance(name := _plain(task), Hashable) and name in self._rows:
+        if not isinstance(name := _plain(task), Hashable):
+            raise FMRLError(f"{name!r} is not one name", fix="call it for each of them")
+        if name in self._rows:
             return name
         fix = "tasks_ names those that were; adapt(X, y) is for a task of which there are few rows"
         raise FMRLError(f"the task {name!r} was not seen", fix=fix)

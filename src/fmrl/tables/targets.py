@@ -96,7 +96,7 @@ def check_targets(y: Any, numeric: bool, task: Any = None) -> Any:
     if kind == "f":
         wrong = ~np.isfinite(found)
     elif numeric:
-        wrong = np.array([not _is_number(v) for v in found.tolist()], dtype=bool)
+        wrong = np.array([kind != "O" or not _is_number(v) for v in found.tolist()], dtype=bool)
     else:
         wrong = gaps_in(found)
     if not wrong.any():
