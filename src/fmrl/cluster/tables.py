@@ -22,7 +22,7 @@ from fmrl.core.losses import Loss
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError, TableError
 from fmrl.estimators.rows import joined
-from fmrl.tables.any_table import no_column
+from fmrl.tables.any_table import no_column_error
 from fmrl.tables.encoder import Column, Encoder, Policy, kind_of
 from fmrl.tables.frames import tasks_from_frame, training_ids
 from fmrl.tables.stream import TaskStream, run_edges, scattered_task
@@ -97,7 +97,7 @@ class Tables:
         others = self.encoder.inputs if self.encoder else (c for c in schema if c not in names)
         features = self.features or tuple(others)
         if absent := [c for c in (*names, *features) if c not in schema]:
-            raise no_column(absent[0], schema)
+            raise no_column_error(absent[0], schema)
         encoder, loss = self.encoder, self.loss
         if encoder is None and all(kind_of(f, schema[f]) == "number" for f in features):
             encoder = Encoder(tuple(Column(f, dtype=str(schema[f])) for f in features), Policy())

@@ -27,7 +27,7 @@ from fmrl.estimators.reveal import Groups
 from fmrl.tables.read import split_task
 from fmrl.tables.targets import as_numpy, check_targets, task_ids
 
-_ROUTED = (
+_HOW_TO_ROUTE = (
     "in cross_val_score and GridSearchCV only sklearn.set_config(enable_metadata_routing=True) "
     "and params={'task': task} give the tasks to FewShotScorer, too; groups= does not"
 )
@@ -110,14 +110,14 @@ class FewShotSplit(BaseCrossValidator):
             y: Their targets [n].
             groups: The task of every row [n], or the name of a column of X.
         """
-        most = max(_shots(self.shots))
+        most = max(_check_shots(self.shots))
         X, groups, _ = split_task(X, groups)
         if groups is None:
-            fix = f"give split(X, y, groups) a third argument; {_ROUTED}"
+            fix = f"give split(X, y, groups) a third argument; {_HOW_TO_ROUTE}"
             raise FMRLError("FewShotSplit needs the task of every row", fix=fix)
         tasks = Groups(X, y, groups, self.random_state)
         enough = [t for t in tasks.order if len(tasks.rows[t]) > most]
-        _say_left_out(len(tasks.rows) - len(enough), len(tasks.rows), most)
+        _warn_left_out(len(tasks.rows) - len(enough), len(tasks.rows), most)
         if not isinstance(self.n_splits, int) or not 2 <= self.n_splits <= len(enough):
             what = f"{len(enough)} tasks with more than {most} rows make no {self.n_splits} folds"
             raise FMRLError(what, fix="use fewer shots or other n_splits")
@@ -164,21 +164,23 @@ class FewShotScorer(BaseEstimator):
         known = getattr(getattr(estimator, "encoder_", None), "task", None)
         X, task, _ = split_task(X, task, known)
         if task is None:
-            raise FMRLError("FewShotScorer needs the task of every row", fix=_ROUTED)
+            raise FMRLError("FewShotScorer needs the task of every row", fix=_HOW_TO_ROUTE)
         y = np.asarray(check_targets(y, not is_classifier(estimator), task))
-        tasks, every = Groups(X, y, task, self.random_state), _shots(self.shots)
+        tasks, every = Groups(X, y, task, self.random_state), _check_shots(self.shots)
         if len(every) > 1:
             warn(f"FewShotScorer(shots={every}) gives the mean score over all of them; "
                  "few_shot_score gives one for each")  # fmt: skip
-        found = [self._one(estimator, X, y, tasks, shots) for shots in every]
+        found = [self._score_shots(estimator, X, y, tasks, shots) for shots in every]
         return float(np.mean(found))
 
-    def _one(self, estimator: Any, X: Any, y: np.ndarray, tasks: Groups, shots: int) -> float:
+    def _score_shots(
+        self, estimator: Any, X: Any, y: np.ndarray, tasks: Groups, shots: int
+    ) -> float:
         scored = [rows for rows in tasks.rows if len(rows) > shots]
         if not scored:
             what = f"no task has more than {shots} rows"
             raise FMRLError(what, fix="use fewer shots, or tasks with more rows")
-        _say_left_out(len(tasks.rows) - len(scored), len(tasks.rows), shots)
+        _warn_left_out(len(tasks.rows) - len(scored), len(tasks.rows), shots)
         last = getattr(estimator, "best_estimator_", estimator)
         last = last[-1] if isinstance(last, Pipeline) else last
         models = [estimator] * len(scored)
@@ -226,7 +228,7 @@ def few_shot_score(
     if task is None:
         what = "few_shot_score is no scoring= (use FewShotScorer there), and needs task="
         raise FMRLError(what, fix="give the task of every row, or the name of a column of X")
-    every = _shots(shots)
+    every = _check_shots(shots)
     X, task, _ = split_task(X, task)
     y = check_targets(y, not is_classifier(estimator), task)
     task = task_ids(task, len(y))
@@ -240,14 +242,14 @@ def few_shot_score(
     return {k: found[f"test_{k}"] for k in every}
 
 
-def _shots(given: int | Sequence[int]) -> tuple[int, ...]:
+def _check_shots(given: int | Sequence[int]) -> tuple[int, ...]:
     shots = (given,) if isinstance(given, (int, np.integer)) else tuple(given)
     if not shots or not all(isinstance(k, (int, np.integer)) and k >= 0 for k in shots):
         raise FMRLError(f"shots={given!r} is not a number of rows", fix="give 4 or (1, 2, 4)")
     return tuple(int(k) for k in shots)
 
 
-def _say_left_out(few: int, every: int, shots: int) -> None:
+def _warn_left_out(few: int, every: int, shots: int) -> None:
     if few:
         warn(f"{few} of {every} tasks have no more than {shots} rows: they are not scored")
 
@@ -277,15 +279,15 @@ class _TaskByTask(BaseEstimator):
     def classes_(self) -> np.ndarray:
         return self.models[0].classes_
 
-    def _all(self, method: str) -> np.ndarray:
+    def _concatenated(self, method: str) -> np.ndarray:
         each = zip(self.models, self.parts, strict=True)
         return np.concatenate([as_numpy(getattr(m, method)(X)) for m, X in each])
 
     def predict(self, X: Any) -> np.ndarray:
-        return self._all("predict")
+        return self._concatenated("predict")
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        return self._all("predict_proba")
+        return self._concatenated("predict_proba")
 
     def decision_function(self, X: Any) -> np.ndarray:
-        return self._all("decision_function")
+        return self._concatenated("decision_function")

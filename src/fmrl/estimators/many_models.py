@@ -17,7 +17,7 @@ class TaskModels(Mapping):
     """
 
     def __init__(self, owner: Any, tasks: Tasks):
-        self._model, self._tasks = owner._model_of, tasks
+        self._model, self._tasks = owner._adapted_model, tasks
         self._places = {name: i for i, name in enumerate(tasks.names)}
         self.prior = owner.prior_
         coef, intercept = self.prior.models(tasks)

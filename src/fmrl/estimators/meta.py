@@ -15,8 +15,9 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -59,7 +60,7 @@ from fmrl.tables.targets import (
 
 RELEARN_UP_TO = 64  # tasks: a prior of fewer is learned again whenever the rows have doubled
 ROWS_AT_A_TIME = 1 << 21  # numbers of models that are gathered for rows at once
-LEARNED = {"_prior", "_rows", "_seen_rows", "_learned_rows", "_warned"}
+LEARNED_STATE = {"_prior", "_rows", "_seen_rows", "_learned_rows", "_warned"}
 
 
 class Meta(BaseEstimator):
@@ -116,9 +117,9 @@ class Meta(BaseEstimator):
             refuse_other_names("fit", others)
             raise TypeError(f"fit() got an unexpected keyword argument {next(iter(others))!r}")
         with self._lock:
-            new = self._unfitted()
+            new = self._new_estimator()
             new._fit(X, y, task, sample_weight)
-            self._become(new)
+            self._take_over(new)
         return self
 
     def partial_fit(
@@ -136,13 +137,13 @@ class Meta(BaseEstimator):
         """
         with self._lock:
             given = self.task if task is None else task
-            if not self._known:
-                new = self._unfitted()
+            if not self._is_fitted:
+                new = self._new_estimator()
                 new._fit(X, y, 0 if given is None else given, sample_weight, classes, many=False)
-                self._become(new)
+                self._take_over(new)
                 return self
             if classes is not None:
-                self._target(np.asarray(classes), classes, first=False)
+                self._encode_targets(np.asarray(classes), classes, first=False)
             named = given is not None or self._task_column in column_names(X)
             return self.update(X, y, task if named else self._next_name(), sample_weight)
 
@@ -162,16 +163,16 @@ class Meta(BaseEstimator):
             sample_weight: How much each row counts [n].
         """
         with self._lock:
-            if not self._known:
-                ids = None if task is None else self._ids(X, task)
+            if not self._is_fitted:
+                ids = None if task is None else self._ids_or_column(X, task)
                 return self.fit(X, y, task=ids, sample_weight=sample_weight)
-            tasks = self._tasks(X, y, self._ids(X, task), sample_weight)
+            tasks = self._read_tasks(X, y, self._ids_or_column(X, task), sample_weight)
             if not len(tasks):
                 return self
             new = np.flatnonzero(~self._rows.known(tasks.names))
-            if len(new) and (like := self._like(tasks.names[new[0]])):
+            if len(new) and (like := self._of_other_kind(tasks.names[new[0]])):
                 warn(f"the task {tasks.names[new[0]]!r} is new{like}")
-            self._add(tasks)
+            self._add_rows(tasks)
         return self
 
     def relearn(self, background: bool = False) -> Any:
@@ -190,9 +191,8 @@ class Meta(BaseEstimator):
                 return with_one_thread.submit(self.relearn)
             finally:
                 with_one_thread.shutdown(wait=False)
-        with self._lock:
-            self._fitted()
-            tasks, count, rows = self._sample(), len(self._rows), self._seen_rows
+        with self._fitted():
+            tasks, count, rows = self._tasks_to_learn_from(), len(self._rows), self._seen_rows
             settings, held = self._settings(), self._rows
         prior = learn_prior(tasks, settings, count)
         with self._lock:
@@ -208,8 +208,8 @@ class Meta(BaseEstimator):
         Args:
             task: Its name.
         """
-        with self._lock:
-            self._rows.forget(self._seen(task))
+        with self._fitted():
+            self._rows.forget(self._known_name(task))
         return self
 
     def adapt(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
@@ -225,8 +225,7 @@ class Meta(BaseEstimator):
         Returns:
             A fitted `TaskClassifier` or `TaskRegressor`.
         """
-        with self._lock:
-            self._fitted()
+        with self._fitted():
             model = self._task_model(self._prior)
         for name in {"n_features_in_", "feature_names_in_"} & vars(self).keys():
             setattr(model, name, getattr(self, name))
@@ -246,10 +245,9 @@ class Meta(BaseEstimator):
             A mapping from names to models as `adapt` gives them, with ``coef_`` and
             ``intercept_`` of all tasks as arrays, in the order of its names.
         """
-        with self._lock:
-            self._fitted()
-            ids = self._ids(X, task)
-            return TaskModels(self, self._tasks(X, y, ids, sample_weight, every=True))
+        with self._fitted():
+            ids = self._ids_or_column(X, task)
+            return TaskModels(self, self._read_tasks(X, y, ids, sample_weight, every=True))
 
     def model(self, task: Any) -> Any:
         """The model of a task that is known.
@@ -257,9 +255,9 @@ class Meta(BaseEstimator):
         Args:
             task: Its name.
         """
-        with self._lock:
-            rows, prior = self._rows.take([self._seen(task)]), self._prior
-        return self._model_of(rows, prior)
+        with self._fitted():
+            rows, prior = self._rows.take([self._known_name(task)]), self._prior
+        return self._adapted_model(rows, prior)
 
     def stream(self, task: Any = None) -> TaskStream:
         """Open a task whose rows come one at a time; any number may be open at once.
@@ -271,9 +269,8 @@ class Meta(BaseEstimator):
         Args:
             task: The task's name, or None.
         """
-        with self._lock:
-            self._fitted()
-            name = None if task is None else _plain(task)
+        with self._fitted():
+            name = None if task is None else _python_name(task)
             if not isinstance(name, Hashable):
                 raise FMRLError("a stream is of one task", fix="give its name")
             known = name is not None and name in self._rows
@@ -318,7 +315,7 @@ class Meta(BaseEstimator):
         Args:
             input_features: Not used; the names are those of `fit`.
         """
-        self._fitted()
+        check_is_fitted(self, "_prior")
         if hasattr(self, "encoder_"):
             return np.array(self.encoder_.names, dtype=object)
         return _check_feature_names_in(self, input_features)
@@ -377,22 +374,22 @@ class Meta(BaseEstimator):
             fix = "make the columns before the tasks, and leave features= out"
             raise FMRLError("learn_tasks takes tasks that are numbers already", fix=fix)
         with self._lock:
-            new = self._unfitted()
+            new = self._new_estimator()
             if classes is not None:
                 new.classes_ = np.unique(classes)
             new.n_features_in_ = tasks.X.shape[1]
             if columns is not None:
                 new.feature_names_in_ = np.array(columns, dtype=object)
-            rows = new._no_rows()
-            new._begin(learn_prior(tasks, new._settings(), count, latest), len(tasks.X), rows)
-            self._become(new)
+            rows = new._empty_rows()
+            new._set_prior(learn_prior(tasks, new._settings(), count, latest), len(tasks.X), rows)
+            self._take_over(new)
         return self
 
     @property
     def prior_(self) -> Prior:
         """What was learned across tasks: from it new tasks are adapted to."""
-        self._fitted()
-        return self._prior
+        with self._fitted():
+            return self._prior
 
     @property
     def environment_(self) -> Environment:
@@ -402,8 +399,7 @@ class Meta(BaseEstimator):
     @property
     def tasks_(self) -> list[Any]:
         """The names of the tasks known, in the order in which they came."""
-        with self._lock:
-            self._fitted()
+        with self._fitted():
             return list(self._rows)
 
     @property
@@ -411,8 +407,7 @@ class Meta(BaseEstimator):
         """Bytes of all that is kept of the tasks known: their rows (in the store, if there is one).
         Over ``len(tasks_)``, it is the state of one task.
         """
-        with self._lock:
-            self._fitted()
+        with self._fitted():
             return self._rows.nbytes
 
     @property
@@ -427,10 +422,9 @@ class Meta(BaseEstimator):
 
     # What follows is not for users.
 
-    def _seen(self, task: Any) -> Any:
+    def _known_name(self, task: Any) -> Any:
         """The name of a task that is known."""
-        self._fitted()
-        if not isinstance(name := _plain(task), Hashable):
+        if not isinstance(name := _python_name(task), Hashable):
             raise FMRLError(f"{name!r} is not one name", fix="call it for each of them")
         if name in self._rows:
             return name
@@ -443,22 +437,22 @@ class Meta(BaseEstimator):
     ) -> None:  # fmt: skip
         """`fit` of an estimator that nobody else sees yet. ``many``: rows are of many tasks."""
         task = self.task if task is None else task
-        ids = task if many or np.ndim(task) else self._ids(X, task)
+        ids = task if many or np.ndim(task) else self._ids_or_column(X, task)
         one = not many and not isinstance(ids, str)  # which is a column
-        tasks = self._tasks(X, y, ids, sample_weight, first=True, one=one, classes=classes)
+        tasks = self._read_tasks(X, y, ids, sample_weight, first=True, one=one, classes=classes)
         if len(tasks) == len(tasks.X) >= 20:
             warn("every row is a task of its own: is task= the id of a row?")
-        rows = self._no_rows()  # before it learns: a store may be another's
-        self._begin(learn_prior(tasks, self._settings()), len(tasks.X), rows)
+        rows = self._empty_rows()  # before it learns: a store may be another's
+        self._set_prior(learn_prior(tasks, self._settings()), len(tasks.X), rows)
         self._rows.add(tasks)
 
-    def _begin(self, prior: Prior, learned_rows: int, rows: TaskRows) -> None:
+    def _set_prior(self, prior: Prior, learned_rows: int, rows: TaskRows) -> None:
         """Take a prior, and the place where rows of tasks lie."""
         self._prior, self._rows = prior, rows
         self._seen_rows = self._learned_rows = learned_rows
         self._warned: set[str] = set()  # kinds of warnings that were given
 
-    def _add(self, tasks: Tasks) -> None:
+    def _add_rows(self, tasks: Tasks) -> None:
         """Give rows to tasks, known or new; learn again where there are twice the rows, and few
         tasks.
         """
@@ -467,7 +461,7 @@ class Meta(BaseEstimator):
         if self._seen_rows >= 2 * self._learned_rows and self._prior.tasks < RELEARN_UP_TO:
             self.relearn()
 
-    def _sample(self) -> Tasks:
+    def _tasks_to_learn_from(self) -> Tasks:
         """The tasks of which a prior is learned: all, or of a store as many as choose."""
         names = list(self._rows)
         if not names:
@@ -488,21 +482,23 @@ class Meta(BaseEstimator):
         if self.verbose:
             print(f"[{type(self).__name__} {time.strftime('%X')}] {stage}", file=sys.stderr)
 
-    def _unfitted(self) -> Self:
+    def _new_estimator(self) -> Self:
         """Another estimator with the same parameters and the same lock, which has seen nothing."""
         new = type(self)(**self.get_params(deep=False))
         vars(new)["_guard"] = self._lock
-        if self._known:
-            vars(new)["_replaces"] = getattr(self._rows, "id", None)  # a store that may go
+        if self._is_fitted:
+            vars(new)["_old_store_id"] = getattr(self._rows, "id", None)  # a store that may go
         return new
 
-    def _become(self, other: Self) -> None:
+    def _take_over(self, other: Self) -> None:
         """Take what another estimator learned, in one step; what scikit-learn keeps here stays."""
-        vars(other).pop("_replaces", None)
-        kept = {n: v for n, v in vars(self).items() if n not in LEARNED and not n.endswith("_")}
+        vars(other).pop("_old_store_id", None)
+        kept = {
+            n: v for n, v in vars(self).items() if n not in LEARNED_STATE and not n.endswith("_")
+        }
         self.__dict__ = kept | vars(other)
 
-    def _no_rows(self, store: Sequence[str] = ()) -> TaskRows:
+    def _empty_rows(self, store: Sequence[str] = ()) -> TaskRows:
         """Where rows of tasks will lie: in memory or in the store, where those of this estimator's
         last fit may go. Of a stored estimator: the path of its store and the id of its rows.
         """
@@ -510,21 +506,24 @@ class Meta(BaseEstimator):
         path, id = store or (self.store, None)
         if path is None:
             return TaskRows(self._loss(), width)
-        old = vars(self).get("_replaces")
+        old = vars(self).get("_old_store_id")
         return SQLiteRows(os.fspath(path), self._loss(), width, id, old)
 
     def _loss(self) -> Any:
         return loss_of(getattr(self, "classes_", None))
 
     @property
-    def _known(self) -> bool:
+    def _is_fitted(self) -> bool:
         """Whether this estimator was fitted."""
         return "_prior" in vars(self)
 
-    def _fitted(self) -> None:
-        """Refuse an estimator that was not fitted; scikit-learn's own check takes 20 µs to pass."""
-        if "_prior" not in vars(self):
-            check_is_fitted(self, "_prior")
+    @contextmanager
+    def _fitted(self) -> Iterator[None]:
+        """Hold the lock of an estimator that was fitted."""
+        with self._lock:
+            if not self._is_fitted:  # scikit-learn's own check takes 20 µs to pass
+                check_is_fitted(self, "_prior")
+            yield
 
     @property
     def _lock(self) -> Any:
@@ -571,15 +570,15 @@ class Meta(BaseEstimator):
         """The next number that no task has for its name."""
         return next(n for n in itertools.count(len(self._rows)) if n not in self._rows)
 
-    def _ids(self, X: Any, task: Any) -> Any:
+    def _ids_or_column(self, X: Any, task: Any) -> Any:
         """Ids of rows, or the name of the column that holds them."""
         if task is None or np.ndim(task) or (isinstance(task, str) and task in column_names(X)):
             return task
         name = np.empty(_num_samples(X), dtype=object)
-        name[:] = _plain(task)
+        name[:] = _python_name(task)
         return name
 
-    def _tasks(
+    def _read_tasks(
         self, X: Any, y: Any, ids: Any, sample_weight: Any, *, first: bool = False,
         one: bool = False, classes: Any = None, every: bool = False,
     ) -> Tasks:  # fmt: skip
@@ -610,11 +609,11 @@ class Meta(BaseEstimator):
             raise FMRLError(what, fix="leave its rows out; adapt(X[:0], y[:0]) needs none")
         if first:
             warn_of_weights(weight)
-        y = self._target(y, classes, first)
+        y = self._encode_targets(y, classes, first)
         refuse_huge(X, y)
         return group_by_task(self._loss(), X, y, weight, ids)
 
-    def _target(self, y: Any, classes: Any, first: bool) -> Any:
+    def _encode_targets(self, y: Any, classes: Any, first: bool) -> Any:
         """Targets as numbers, or as positions of classes, which the first call tells."""
         if self._numeric:
             if classes is not None:
@@ -628,7 +627,7 @@ class Meta(BaseEstimator):
             raise FMRLError(f"classes={list(classes)} differ from those of the first call, {known}")
         return class_positions(y, self.classes_)
 
-    def _model_of(self, rows: Tasks, prior: Prior) -> Any:
+    def _adapted_model(self, rows: Tasks, prior: Prior) -> Any:
         """The model of one task."""
         model = self._task_model(prior)
         model._name = rows.names[0]
@@ -638,7 +637,7 @@ class Meta(BaseEstimator):
         return model
 
     def _model_without_rows(self) -> Any:
-        if not self._known:
+        if not self._is_fitted:
             raise AttributeError("coef_ and intercept_ are there after fit")
         return self._task_model(self._prior)._without_rows()
 
@@ -646,9 +645,8 @@ class Meta(BaseEstimator):
         """Margins of rows under the models of their tasks, and the prior they are by; of a task of
         which nothing is known, where no task is given or the task is unknown.
         """
-        with self._lock, np.errstate(over="ignore", invalid="ignore"):
-            self._fitted()
-            X, task, _ = split_task(X, self._ids(X, task), self._task_column)
+        with self._fitted(), np.errstate(over="ignore", invalid="ignore"):
+            X, task, _ = split_task(X, self._ids_or_column(X, task), self._task_column)
             X = read_rows(self, X)
             if task is None and self._task_column is not None:
                 what = f"X has no column {self._task_column!r}, which named the tasks in fit"
@@ -663,7 +661,7 @@ class Meta(BaseEstimator):
                 if not known.all():
                     name = names[known.argmin()]
                     more = f", nor were {(~known).sum() - 1} others" if (~known).sum() > 1 else ""
-                    what = f"the task {name!r} was not seen{more}{self._like(name)}"
+                    what = f"the task {name!r} was not seen{more}{self._of_other_kind(name)}"
                     self._warn_once("not seen", what)
             return self._margins_of(prior, rows, names, which, known, spread), prior
 
@@ -714,7 +712,7 @@ class Meta(BaseEstimator):
                 wide[known] = found.spread
         return Posterior(theta, wide)
 
-    def _like(self, name: Any) -> str:
+    def _of_other_kind(self, name: Any) -> str:
         """Words about a task that is known by the same name as text, or as a number; or ""."""
         other: Any = str(name)
         if isinstance(name, str):
@@ -738,6 +736,6 @@ class Meta(BaseEstimator):
 Meta.__new__.__signature__ = inspect.signature(Meta.__init__)  # type: ignore[attr-defined]
 
 
-def _plain(name: Any) -> Any:
+def _python_name(name: Any) -> Any:
     """A name without NumPy around it."""
     return name.item() if isinstance(name, np.generic) else name

@@ -61,28 +61,28 @@ class TaskRows:
         Args:
             tasks: In the user's units. They are copied.
         """
-        held, new = self._bodies, zip(tasks.names, bodies_of(tasks), strict=True)
+        held, new = self._bodies, zip(tasks.names, rows_as_bytes(tasks), strict=True)
         held.update({name: held.get(name, b"") + body for name, body in new})
 
     def take(self, names: Sequence[Any]) -> Tasks:
         """Some tasks, each with all its rows in the order in which they came."""
-        bodies = self._find(names)
+        bodies = self._bytes_of(names)
         wide = self.width + max(self.loss.outputs, 1) + 1
         rows = np.frombuffer(b"".join(bodies), dtype="<f8").reshape(-1, wide)
         starts = np.cumsum([0, *(len(body) // (8 * wide) for body in bodies)])
         parts = np.split(rows, [self.width, wide - 1], axis=1)
         X, target, weight = (np.ascontiguousarray(part) for part in parts)
-        return light(Tasks(self.loss, X, target, starts, list(names), weight.ravel()))
+        return drop_unit_weights(Tasks(self.loss, X, target, starts, list(names), weight.ravel()))
 
     def forget(self, name: Any) -> None:
         """Drop a task and its rows."""
         del self._bodies[name]
 
-    def _find(self, names: Sequence[Any]) -> list[bytes]:
+    def _bytes_of(self, names: Sequence[Any]) -> list[bytes]:
         return [self._bodies[name] for name in names]
 
 
-def bodies_of(tasks: Tasks) -> Iterator[bytes]:
+def rows_as_bytes(tasks: Tasks) -> Iterator[bytes]:
     """The rows of each task as bytes: of each row its columns, its target and its weight.
 
     Args:
@@ -93,7 +93,7 @@ def bodies_of(tasks: Tasks) -> Iterator[bytes]:
     return (whole[a:b].tobytes() for a, b in pairwise(tasks.starts.tolist()))
 
 
-def light(tasks: Tasks) -> Tasks:
+def drop_unit_weights(tasks: Tasks) -> Tasks:
     """The same tasks, without weights where all are 1; else with the largest of them.
 
     Args:

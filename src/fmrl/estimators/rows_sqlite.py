@@ -16,15 +16,15 @@ import numpy as np
 from fmrl.core.losses import Loss
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.rows import TaskRows, bodies_of
+from fmrl.estimators.rows import TaskRows, rows_as_bytes
 
-PATIENCE = 60.0  # seconds to wait for another process that writes
+LOCK_TIMEOUT = 60.0  # seconds to wait for another process that writes
 TABLES = """
 CREATE TABLE IF NOT EXISTS owner (id TEXT);
 CREATE TABLE IF NOT EXISTS tasks (number INTEGER PRIMARY KEY, name TEXT UNIQUE, body BLOB);
 """
 # Of rows that were added one after another the bodies stand one after another.
-ADD = """
+ADD_ROWS = """
 INSERT INTO tasks (name, body) VALUES (?, ?) ON CONFLICT (name)
 DO UPDATE SET body = CAST(body || excluded.body AS BLOB)
 """
@@ -51,58 +51,58 @@ class SQLiteRows(TaskRows):
         self.path = os.path.abspath(path)
         self.id, self._old, self.begun = id or uuid.uuid4().hex, old, id is not None
         self._file: tuple[int, sqlite3.Connection] | None = None  # and the process that opened it
-        with self._opened():
+        with self._transaction():
             pass
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_file": None}
 
     def __len__(self) -> int:
-        with self._opened() as file:
+        with self._transaction() as file:
             return file.execute("SELECT count(*) FROM tasks").fetchone()[0]
 
     def __iter__(self) -> Iterator[Any]:
-        with self._opened() as file:
+        with self._transaction() as file:
             found = file.execute("SELECT name FROM tasks ORDER BY number").fetchall()
         return (json.loads(name) for (name,) in found)
 
     @property
     def nbytes(self) -> int:
         """What the rows take in the file."""
-        with self._opened() as file:
+        with self._transaction() as file:
             return file.execute("SELECT coalesce(sum(length(body)), 0) FROM tasks").fetchone()[0]
 
     def known(self, names: Sequence[Any]) -> np.ndarray:
         """Which of these tasks have rows here, [T]."""
-        return np.array([found is not None for found in self._each("1", names)], dtype=bool)
+        return np.array([found is not None for found in self._select("1", names)], dtype=bool)
 
     def add(self, tasks: Tasks) -> None:
         """More rows, of tasks known or new; each task at most once."""
-        names = map(_key, tasks.names)
-        with self._opened(write=True) as file:
+        names = map(_name_as_text, tasks.names)
+        with self._transaction(write=True) as file:
             if not self.begun:
                 file.execute("DELETE FROM tasks")
                 file.execute("DELETE FROM owner")
                 file.execute("INSERT INTO owner VALUES (?)", (self.id,))
-            file.executemany(ADD, zip(names, bodies_of(tasks), strict=True))
+            file.executemany(ADD_ROWS, zip(names, rows_as_bytes(tasks), strict=True))
         self.begun = True
 
     def forget(self, name: Any) -> None:
         """Drop a task; its rows are overwritten in the file."""
-        with self._opened(write=True) as file:
-            file.execute("DELETE FROM tasks WHERE name = ?", (_key(name),))
+        with self._transaction(write=True) as file:
+            file.execute("DELETE FROM tasks WHERE name = ?", (_name_as_text(name),))
 
-    def _find(self, names: Sequence[Any]) -> list[bytes]:
-        return [body for (body,) in self._each("body", names)]
+    def _bytes_of(self, names: Sequence[Any]) -> list[bytes]:
+        return [body for (body,) in self._select("body", names)]
 
-    def _each(self, what: str, names: Sequence[Any]) -> list[Any]:
+    def _select(self, what: str, names: Sequence[Any]) -> list[Any]:
         """What a query finds for every name; None where the task is not there."""
         query = f"SELECT {what} FROM tasks WHERE name = ?"
-        with self._opened() as file:
-            return [file.execute(query, (_key(name),)).fetchone() for name in names]
+        with self._transaction() as file:
+            return [file.execute(query, (_name_as_text(name),)).fetchone() for name in names]
 
     @contextmanager
-    def _opened(self, write: bool = False) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, write: bool = False) -> Iterator[sqlite3.Connection]:
         """The file in one transaction: all of it or nothing, of one state of the file."""
         try:
             with self._connection() as file:  # it commits, or rolls back
@@ -122,7 +122,7 @@ class SQLiteRows(TaskRows):
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             # The estimator's lock sees to it that one thread at a time is here.
             file = sqlite3.connect(
-                self.path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+                self.path, timeout=LOCK_TIMEOUT, isolation_level=None, check_same_thread=False
             )
             for line in ("journal_mode = WAL", "synchronous = NORMAL", "secure_delete = ON"):
                 file.execute(f"PRAGMA {line}")
@@ -156,7 +156,7 @@ def check_name(name: Any) -> Any:
     raise FMRLError(what, fix="convert ids to text before fitting")
 
 
-def _key(name: Any) -> str:
+def _name_as_text(name: Any) -> str:
     """A name as text, the same for names that are equal."""
     whole = isinstance(name, (bool, float)) and float(name).is_integer()
     return json.dumps(int(name) if whole else check_name(name))

@@ -32,8 +32,8 @@ from fmrl.files import atomic, from_json
 from fmrl.tables.features import VALUES, describe, rebuild
 
 FORMAT = 1
-PARTS = (Choice, Coordinates, Environment, Mixture, Posterior, Prior, Rule, Tasks, Trees)
-VALUES |= {kind.__name__: kind for kind in PARTS}
+STORED_CLASSES = (Choice, Coordinates, Environment, Mixture, Posterior, Prior, Rule, Tasks, Trees)
+VALUES |= {kind.__name__: kind for kind in STORED_CLASSES}
 
 Arrays = dict[str, np.ndarray]
 
@@ -45,7 +45,7 @@ def save(estimator: Any, path: str | os.PathLike) -> None:
         estimator: A MetaClassifier or MetaRegressor.
         path: The file.
     """
-    if not estimator._known:
+    if not estimator._is_fitted:
         raise FMRLError(f"this {type(estimator).__name__} is not fitted", fix="call fit first")
     rows, tasks, store = estimator._rows, None, None
     if isinstance(rows, SQLiteRows):
@@ -53,8 +53,8 @@ def save(estimator: Any, path: str | os.PathLike) -> None:
     elif names := [check_name(name) for name in rows]:
         tasks = replace(rows.take(names), names=names_to_array(names))  # type: ignore[arg-type]
     params = estimator.get_params(deep=False)
-    state = {f"{name}=": _param(value) for name, value in params.items()}
-    state |= {"prior": estimator._prior, "columns": _columns(estimator), "tasks": tasks}
+    state = {f"{name}=": _storable_parameter(value) for name, value in params.items()}
+    state |= {"prior": estimator._prior, "columns": _column_attributes(estimator), "tasks": tasks}
     state |= {"rows": [estimator._seen_rows, estimator._learned_rows], "store": store}
     _write(path, estimator, state)
 
@@ -67,20 +67,20 @@ def load(path: str | os.PathLike, kind: type) -> Any:
         kind: Its class.
     """
 
-    def made(state: dict[str, Any]) -> Any:
+    def build(state: dict[str, Any]) -> Any:
         params = {name[:-1]: value for name, value in state.items() if name[-1] == "="}
-        estimator, prior, store = kind(**params), _whole(state["prior"]), state["store"]
+        estimator, prior, store = kind(**params), _check_prior(state["prior"]), state["store"]
         for name, part in (("classes_", prior.classes), ("encoder_", prior.encoder)):
             if part is not None:
                 setattr(estimator, name, part)
         vars(estimator).update(state["columns"])
-        estimator._begin(prior, 0, estimator._no_rows(store or ()))
+        estimator._set_prior(prior, 0, estimator._empty_rows(store or ()))
         estimator._seen_rows, estimator._learned_rows = state["rows"]
         if (tasks := state["tasks"]) is not None:
             estimator._rows.add(replace(tasks, names=array_to_names(tasks.names)))
         return estimator
 
-    return _load(path, kind, made)
+    return _load(path, kind, build)
 
 
 def save_task_model(model: Any, path: str | os.PathLike) -> None:
@@ -92,7 +92,7 @@ def save_task_model(model: Any, path: str | os.PathLike) -> None:
     """
     name = model._name if isinstance(model._name, (str, int, float)) else None
     state = {"prior": model.prior, "posterior": Posterior(model._theta, model._spread)}
-    state |= {"mass": model._mass, "name": name, "columns": _columns(model)}
+    state |= {"mass": model._mass, "name": name, "columns": _column_attributes(model)}
     _write(path, model, state)
 
 
@@ -104,14 +104,14 @@ def load_task_model(path: str | os.PathLike, kind: type) -> Any:
         kind: Its class.
     """
 
-    def made(state: dict[str, Any]) -> Any:
-        model = kind(_whole(state["prior"]))
+    def build(state: dict[str, Any]) -> Any:
+        model = kind(_check_prior(state["prior"]))
         model._set(state["posterior"], state["mass"])
         model._name = state["name"]
         vars(model).update(state["columns"])
         return model
 
-    return _load(path, kind, made)
+    return _load(path, kind, build)
 
 
 def write_tensors(path: str | os.PathLike, arrays: Arrays, about: dict[str, str]) -> Path:
@@ -164,14 +164,14 @@ def _write(path: str | os.PathLike, owner: Any, state: dict[str, Any]) -> None:
     write_tensors(path, arrays, {"fmrl": sealed})
 
 
-def _load(path: str | os.PathLike, kind: type, made: Callable[[dict[str, Any]], Any]) -> Any:
-    """What ``made`` makes of the parts that `_write` was given."""
+def _load(path: str | os.PathLike, kind: type, build: Callable[[dict[str, Any]], Any]) -> Any:
+    """What ``build`` makes of the parts that `_write` was given."""
     layout, arrays = _read(Path(path))
     held = layout.pop("class", None)
     if held != kind.__name__:
         raise FMRLError(f"{path} holds a {held}", fix=f"load it with {held}.load(path)")
     try:
-        return made({name: rebuild(part, arrays) for name, part in layout.items()})
+        return build({name: rebuild(part, arrays) for name, part in layout.items()})
     except WRONG as error:
         if isinstance(error, FMRLError):
             raise
@@ -217,7 +217,7 @@ def _damaged(path: Any) -> FMRLError:
     return FMRLError(f"{path} is not a stored FMRL model, or is damaged", fix="use an older copy")
 
 
-def _whole(prior: Prior) -> Prior:
+def _check_prior(prior: Prior) -> Prior:
     """A prior that was read, if its parts are of one size."""
     width = prior.coordinates.width * max(prior.loss.outputs, 1)
     fits = prior.members and all(m.mean[0].size == width for m in prior.members)
@@ -226,12 +226,12 @@ def _whole(prior: Prior) -> Prior:
     return prior
 
 
-def _columns(model: Any) -> dict[str, Any]:
+def _column_attributes(model: Any) -> dict[str, Any]:
     """How many columns rows have, and their names if they have some."""
     return {n: v for n, v in vars(model).items() if n in ("n_features_in_", "feature_names_in_")}
 
 
-def _param(value: Any) -> Any:
+def _storable_parameter(value: Any) -> Any:
     """A parameter as it is stored: of a random generator nothing, as it has moved on."""
     if isinstance(value, (np.random.Generator, np.random.RandomState)):
         return None

@@ -23,7 +23,7 @@ from fmrl.core.prior.mixture import Posterior
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators.prior import Margins
-from fmrl.estimators.rows import light
+from fmrl.estimators.rows import drop_unit_weights
 from fmrl.tables.read import read_row
 from fmrl.tables.targets import encode_targets, refuse_huge, refuse_overflow
 
@@ -44,7 +44,7 @@ class Row(NamedTuple):
     given: tuple[np.ndarray, float] | None  # x and y in the user's units; None if the task had it
 
 
-class Updated(NamedTuple):
+class FilterState(NamedTuple):
     """What so many rows say of every Gaussian of a prior, P in all."""
 
     count: int
@@ -84,7 +84,7 @@ class TaskStream:
         self._names = owner.get_feature_names_out().tolist() if plain else None
         # A row is learned by one append, and what follows from rows is replaced as a whole: a call
         # that is interrupted leaves a stream that fits its rows.
-        self._rows: list[Row] = [] if known is None else self._known(known)
+        self._rows: list[Row] = [] if known is None else self._rows_of_task(known)
         self._began = len(self._rows)
         self._model: tuple[int, Posterior] | None = None  # of so many rows
 
@@ -159,7 +159,7 @@ class TaskStream:
                 raise FMRLError(f"sample_weight is {sample_weight}, not a number of at least 0")
             if sample_weight == 0:
                 return
-            here, target = self._prior.rows(row[None])[0], self._here(y)
+            here, target = self._prior.rows(row[None])[0], self._scaled_target(y)
             weight = float(sample_weight)
             self._rows.append(Row(here, target, weight, self._mass + weight, (row, y)))
 
@@ -170,7 +170,7 @@ class TaskStream:
                 return
             if self.name is not None and self.rounds:
                 self._refuse_after_fit()
-                self._owner._add(self._new_rows())
+                self._owner._add_rows(self._new_rows())
             self.open = False
 
     def _refuse_after_fit(self) -> None:
@@ -234,14 +234,14 @@ class TaskStream:
         """How many rows the task counts for."""
         return self._rows[-1].mass if self._rows else 0.0
 
-    def _here(self, y: float) -> np.ndarray:
+    def _scaled_target(self, y: float) -> np.ndarray:
         """A target [outputs] in the prior's coordinates."""
         loss = self._prior.loss
         if isinstance(loss, Squared):
             return np.array([self._prior.coordinates.target(y)])
         return encode_targets(np.array([y]), loss)[0]
 
-    def _known(self, known: Tasks) -> list[Row]:
+    def _rows_of_task(self, known: Tasks) -> list[Row]:
         """The rows that the task has, from the user's units."""
         rows, target = self._prior.rows(known.X), known.target
         if isinstance(self._prior.loss, Squared):
@@ -254,18 +254,18 @@ class TaskStream:
         """Margins of one row, and their variance."""
         row = self._prior.rows(x[None])[0]
         if self._model is None or self._model[0] != len(self._rows):
-            self._model = len(self._rows), self._solved()
+            self._model = len(self._rows), self._solve()
         theta, wide = self._model[1]
         variance = np.maximum((wide[0] @ row) @ row, 0.0)[None] if spread else None  # type: ignore[index]
-        return self._checked((theta[0] @ row)[None], variance)
+        return self._finite_margins((theta[0] @ row)[None], variance)
 
-    def _checked(self, z: np.ndarray, variance: np.ndarray | None) -> Margins:
+    def _finite_margins(self, z: np.ndarray, variance: np.ndarray | None) -> Margins:
         """Margins [1, outputs] by the rule for as many rows, if they are finite."""
         if not math.isfinite(z.sum()):
             refuse_overflow(z, variance)
         return Margins(z, variance, self._prior.rule.choices.index(self._prior.rule.at(self._mass)))
 
-    def _solved(self) -> Posterior:
+    def _solve(self) -> Posterior:
         """The posterior of all rows."""
         if not self._rows:
             return self._prior.middle()
@@ -290,15 +290,15 @@ class NumberStream(TaskStream):
         mean = np.stack([m.mean[c, 0] for m, c in pairs])
         spread = np.stack([m.covariance for m, _ in pairs])
         shares = np.concatenate([np.log(np.maximum(m.shares, 1e-300)) for m in members])
-        self._state: Updated | None = Updated(0, mean, spread, shares)
+        self._state: FilterState | None = FilterState(0, mean, spread, shares)
 
-    def _updated(self) -> Updated | None:
+    def _filter_state(self) -> FilterState | None:
         """What all rows say; None if that has to be solved."""
         while self._state is not None and self._state.count < len(self._rows):
-            self._state = self._after(self._state, self._rows[self._state.count])
+            self._state = self._filter_step(self._state, self._rows[self._state.count])
         return self._state
 
-    def _after(self, state: Updated, row: Row) -> Updated | None:
+    def _filter_step(self, state: FilterState, row: Row) -> FilterState | None:
         """One step of the Kalman filter, for all Gaussians at once; None if it loses digits."""
         along = state.spread @ row.x  # [P, w]
         own, noise = along @ row.x, self._noise / row.weight
@@ -310,10 +310,10 @@ class NumberStream(TaskStream):
             evidence = evidence - (np.log(v) + off * off / v) / 2
         mean = state.mean + along * (off / v)[:, None]
         spread = state.spread - along[:, :, None] * (along / v[:, None])[:, None, :]
-        return Updated(state.count + 1, mean, spread, evidence)
+        return FilterState(state.count + 1, mean, spread, evidence)
 
     def _margins(self, x, spread):
-        if (state := self._updated()) is None:
+        if (state := self._filter_state()) is None:
             return super()._margins(x, spread)
         row, choice = self._prior.rows(x[None])[0], self._prior.rule.at(self._mass)
         share = np.array(choice.weights)[self._used]
@@ -326,9 +326,11 @@ class NumberStream(TaskStream):
         if spread:
             own = np.maximum((state.spread @ row) @ row, 0.0)
             variance = np.array([[share @ (own + (each - z) ** 2)]])
-        return self._checked(np.array([[z]]), variance)
+        return self._finite_margins(np.array([[z]]), variance)
 
 
 def _one_task(loss: Any, X: np.ndarray, target: np.ndarray, weights: Any, name: Any) -> Tasks:
     """Rows of one task as a value."""
-    return light(Tasks(loss, X, target, np.array([0, len(X)]), [name], np.array(weights)))
+    return drop_unit_weights(
+        Tasks(loss, X, target, np.array([0, len(X)]), [name], np.array(weights))
+    )

@@ -20,7 +20,14 @@ from fmrl.runs.evaluate import INTERVAL
 from fmrl.runs.folder import MODEL, Run
 from fmrl.runs.models import Models, encoded, packed
 from fmrl.runs.source import files
-from fmrl.tables.any_table import as_polars, clean, free_names, is_seekable, no_column, readable
+from fmrl.tables.any_table import (
+    as_polars,
+    clean,
+    free_names,
+    is_seekable,
+    no_column_error,
+    readable,
+)
 from fmrl.tables.encoder import same_kind
 from fmrl.tables.frames import id_text
 from fmrl.tables.stream import batches
@@ -115,7 +122,7 @@ def _rows(run: Run, table: str, size: int) -> Iterator[pl.DataFrame]:
         schema = frame.collect_schema()
         needed = list(dict.fromkeys([task, *encoder.inputs]))
         if absent := [c for c in needed if c not in schema]:
-            raise no_column(absent[0], schema)
+            raise no_column_error(absent[0], schema)
         for c in encoder.columns:
             if schema[c.name] != pl.Null:
                 same_kind(c, schema[c.name])

@@ -17,14 +17,14 @@ import polars as pl
 from fmrl.errors import FMRLError, TableError
 from fmrl.tables.kinds import GAPS, is_gap, without_gaps
 
-_LOOK = 100_000  # lines of a CSV file that decide what is a number
+_ROWS_FOR_TYPES = 100_000  # lines of a CSV file that decide what is a number
 _SCANS = dict.fromkeys((".parquet", ".pq"), pl.scan_parquet)
 _SCANS |= dict.fromkeys((".arrow", ".ipc", ".feather"), pl.scan_ipc)
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _read_by: int | None = None  # the process that has used polars' threads, which no fork survives
-_ADDED = "This error occurred in the following"  # what polars says below an error of ours
-_PLAIN = {str, int, bool, type(None)}  # of Python, which are what they are
-_TWICE = re.compile(r"(.*)_duplicated_\d+")  # polars' name of the second of two columns of one name
+_POLARS_CONTEXT = "This error occurred in the following"  # what polars says below an error of ours
+_BASIC_TYPES = {str, int, bool, type(None)}  # of Python, which are what they are
+_DUPLICATED = re.compile(r"(.*)_duplicated_\d+")  # polars' name of a second column of one name
 
 
 def as_polars(frame: Any, kinds: Mapping[str, Any] | None = None) -> pl.LazyFrame | pl.DataFrame:
@@ -58,7 +58,7 @@ def in_memory(frame: Any) -> Any:
         return frame
     if type(frame).__module__.split(".")[0] == "pandas" and hasattr(frame, "columns"):
         if not frame.columns.is_unique:
-            raise same_name(frame.columns[frame.columns.duplicated()][0])
+            raise same_name_error(frame.columns[frame.columns.duplicated()][0])
         return frame
     try:
         held: Any = nw.from_native(frame, pass_through=True)
@@ -86,9 +86,9 @@ def readable() -> Iterator[None]:
     try:
         yield
     except TableError as e:
-        if _ADDED not in str(e):
+        if _POLARS_CONTEXT not in str(e):
             raise
-        raise TableError(str(e).partition(_ADDED)[0].strip()) from None
+        raise TableError(str(e).partition(_POLARS_CONTEXT)[0].strip()) from None
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as e:
         if isinstance(e, FMRLError):
             raise
@@ -97,12 +97,12 @@ def readable() -> Iterator[None]:
         raise TableError(what, fix="check the file and its encoding") from e
 
 
-def same_name(name: Any) -> TableError:
+def same_name_error(name: Any) -> TableError:
     """The error for two columns of one name."""
     return TableError(f"two columns are called {name!r}", fix="give every column its own name")
 
 
-def no_column(name: str, columns: Iterable[str], where: str = "there is") -> TableError:
+def no_column_error(name: str, columns: Iterable[str], where: str = "there is") -> TableError:
     """The error for a column that the table (or a row) does not have."""
     columns = list(columns)
     fix = f"the columns are {', '.join(map(repr, columns))}"
@@ -155,14 +155,14 @@ def _scan(path: Path, kinds: Mapping[str, Any]) -> pl.LazyFrame:
         return _SCANS[suffix](path)
     separator = _SEPARATORS[suffix]
     header = pl.scan_csv(path, separator=separator, infer_schema=False).collect_schema()
-    if twice := [m[1] for name in header if (m := _TWICE.fullmatch(name)) and m[1] in header]:
-        raise same_name(twice[0])
+    if twice := [m[1] for name in header if (m := _DUPLICATED.fullmatch(name)) and m[1] in header]:
+        raise same_name_error(twice[0])
     # A quoted name keeps its doubled quotes in polars; they stand for one.
     names = {name: name.replace('""', '"') for name in header}
     if len({*names.values()}) < len(names):
-        raise same_name(next(n for n in names.values() if n not in names))
+        raise same_name_error(next(n for n in names.values() if n not in names))
     known = {name: kinds[own] for name, own in names.items() if own in kinds}
-    given = {"separator": separator, "infer_schema_length": _LOOK}
+    given = {"separator": separator, "infer_schema_length": _ROWS_FOR_TYPES}
     asis = pl.scan_csv(path, **given).collect_schema()
     text = [n for n in header if asis[n] == pl.String and known.get(n) != pl.String]
     gaps = pl.scan_csv(path, **given, null_values=GAPS).collect_schema() if text else {}
@@ -176,11 +176,11 @@ def _scan(path: Path, kinds: Mapping[str, Any]) -> pl.LazyFrame:
     else:
         (row,) = free_names([*header, *names.values()], "row")
         frame = pl.scan_csv(path, **given, row_index_name=row)
-        frame = frame.with_columns(_number(n, kind, row) for n, kind in odd.items()).drop(row)
+        frame = frame.with_columns(_parse_number(n, kind, row) for n, kind in odd.items()).drop(row)
     return frame.rename({n: own for n, own in names.items() if n != own})
 
 
-def _number(name: str, kind: Any, row: str) -> pl.Expr:
+def _parse_number(name: str, kind: Any, row: str) -> pl.Expr:
     """A column of text as numbers (or truth values), marks of gaps as nothing; anything else is
     refused by its row, which polars would not name.
     """
@@ -257,15 +257,15 @@ def from_records(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pl.
     """
     for i, row in enumerate(rows):
         if absent := [n for n in names if n not in row]:
-            raise no_column(absent[0], map(str, row), f"row {i} has")
+            raise no_column_error(absent[0], map(str, row), f"row {i} has")
     return pl.DataFrame([_object_series(n, [row[n] for row in rows]) for n in names])
 
 
 def _object_series(name: str, values: list[Any]) -> pl.Series:
     """Python values, gaps of any library among them, as a column of one kind."""
     held = set(map(type, values))
-    if not held <= _PLAIN:
-        values = [None if is_gap(v) else _python(v) for v in values]
+    if not held <= _BASIC_TYPES:
+        values = [None if is_gap(v) else _python_value(v) for v in values]
         held = set(map(type, values))
     held -= {type(None)}
     if held <= {int, float, Decimal} and float in held:
@@ -282,7 +282,7 @@ def _object_series(name: str, values: list[Any]) -> pl.Series:
         raise TableError(f"column {name!r} holds a {kind} that a table cannot hold", fix=fix) from e
 
 
-def _python(value: Any) -> Any:
+def _python_value(value: Any) -> Any:
     if isinstance(value, np.datetime64 | np.timedelta64):
         kind = "M" if isinstance(value, np.datetime64) else "m"
         return value.astype(f"{kind}8[us]").item()  # nanoseconds would become a whole number

@@ -28,10 +28,10 @@ _CHOICES = {
     "scale": ("none", "standard", "range"),
 }
 _MOMENTS = ("mean", "std", "min", "max")
-_CONSTANT = 1e-12  # relative: values closer than this differ by rounding
+_ROUNDING = 1e-12  # relative: values closer than this differ by rounding
 
 
-def one_of(choices: Mapping[str, Sequence[str]], given: Mapping[str, Any]) -> None:
+def check_choices(choices: Mapping[str, Sequence[str]], given: Mapping[str, Any]) -> None:
     """Raise TableError for the first argument whose value is not among its choices."""
     for name, allowed in choices.items():
         if given[name] not in allowed:
@@ -68,7 +68,7 @@ class Policy:
     levels: int = 256
 
     def __post_init__(self):
-        one_of(_CHOICES, vars(self))
+        check_choices(_CHOICES, vars(self))
         if not isinstance(self.levels, int) or self.levels < 1:
             what = f"levels={self.levels!r} is not a number of levels"
             raise TableError(what, fix="give a whole number of at least 1")
@@ -138,10 +138,10 @@ class Encoder:
     @cached_property
     def plain(self) -> bool:
         """Whether numbers without gaps stay exactly as they are."""
-        return self.transformer is None and self._same
+        return self.transformer is None and self._is_identity
 
     @cached_property
-    def _same(self) -> bool:
+    def _is_identity(self) -> bool:
         """Whether `encode` leaves numbers without gaps as they are."""
         same = ((c.kind, c.indicator, c.centre, c.spread) for c in self.columns)
         return all(c == ("number", False, 0.0, 1.0) for c in same)
@@ -201,7 +201,7 @@ class Encoder:
         schema = frame.schema
         read = [_as_numbers(c, frame, schema[c.name]) for c in used]
         found = frame.select_seq(read).to_numpy(order="c") if read else np.empty((len(frame), 0))
-        if self._same and np.isfinite(found).all():
+        if self._is_identity and np.isfinite(found).all():
             return found
         rows = np.arange(len(frame)) if rows is None else rows
         out, start = np.zeros((len(found), sum(len(c.outputs) for c in self.columns))), 0
@@ -211,10 +211,10 @@ class Encoder:
             if c.levels is None:
                 out[:, start] = (np.where(gap, c.fill, x) - c.centre) / c.spread
                 if not (finite := np.isfinite(out[:, start])).all():
-                    raise _no_number(c, frame[c.name], int(finite.argmin()), rows)
+                    raise _no_number_error(c, frame[c.name], int(finite.argmin()), rows)
             else:
                 if self.policy.unknown == "error" and (odd := x == len(c.levels)).any():
-                    raise _unknown(c, frame[c.name], int(odd.argmax()), rows)
+                    raise _unknown_level_error(c, frame[c.name], int(odd.argmax()), rows)
                 known = np.flatnonzero(x < len(c.levels))
                 out[known, start + x[known].astype(int)] = 1.0
             start += len(c.outputs)
@@ -280,14 +280,14 @@ def _as_numbers(c: Column, frame: pl.DataFrame, dtype: Any) -> pl.Expr:
     return found.alias(c.name)
 
 
-def _no_number(c: Column, values: pl.Series, at: int, rows: np.ndarray) -> TableError:
+def _no_number_error(c: Column, values: pl.Series, at: int, rows: np.ndarray) -> TableError:
     if values.dtype in TEXT:
         what = f"column {c.name!r} holds {values[at]!r} in row {rows[at]}, which is no date"
         return TableError(what, fix="write it as 2024-12-31")
     return TableError(f"column {c.name!r} is infinite in row {rows[at]}", fix="replace it")
 
 
-def _unknown(c: Column, values: pl.Series, at: int, rows: np.ndarray) -> TableError:
+def _unknown_level_error(c: Column, values: pl.Series, at: int, rows: np.ndarray) -> TableError:
     what = f"column {c.name!r} has the level {values[at]!r} in row {rows[at]}"
     fix = "train on it, or use policy=Policy(unknown='zero')"
     return TableError(what + ", which no training task had", fix=fix)
@@ -326,7 +326,7 @@ def fit_encoder(
         held = rows.select(is_complete([f], schema).any().alias(f) for f in features)
         held = held.collect(engine="streaming").row(0, named=True)
         if any(held.values()) and (empty := [f for f in features if not held[f]]):
-            raise _no_value(empty[0])
+            raise _no_value_error(empty[0])
         what = "there is no row to learn the encoding from"
         fix = (
             "give a table with rows, training tasks that are in it, and columns with values; where "
@@ -337,7 +337,7 @@ def fit_encoder(
     for i, f in enumerate(features):
         mine = {name: got[f"{name}{i}"] for name in stats[i]}
         if mine["missing"] == got["rows"]:
-            raise _no_value(f)
+            raise _no_value_error(f)
         if kinds[f] == "category" and dates_as_text(f, mine["levels"]):
             days = as_number(pl.col(f), pl.String)
             asked = learned.select(missing=days.null_count(), **_moments(days))
@@ -365,7 +365,7 @@ def same_kind(c: Column, dtype: Any) -> None:
         raise TableError(what, fix=fix)
 
 
-def _no_value(name: str) -> TableError:
+def _no_value_error(name: str) -> TableError:
     what = f"column {name!r} has no value at all (only NaN or nothing)"
     return TableError(what, fix="leave it out of features")
 
@@ -377,7 +377,7 @@ def _scales(name: str, got: Mapping[str, Any], scale: str) -> dict[str, float]:
     scales = {"none": (0.0, 1.0), "standard": (mean, got["std"]), "range": (low, high - low)}
     centre, spread = scales[scale]
     size = max(abs(low), abs(high))
-    if high - low <= _CONSTANT * size or (size < 1 and not spread):  # squares of tiny values vanish
+    if high - low <= _ROUNDING * size or (size < 1 and not spread):  # tiny squares vanish
         spread = 1.0  # a constant column becomes zero, up to rounding
     # A deviation of nothing where large values differ is an overflow that cancelled.
     if not np.isfinite([mean, centre, spread]).all() or not spread > 0:

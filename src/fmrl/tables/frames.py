@@ -16,10 +16,10 @@ from fmrl.tables.any_table import (
     free_names,
     is_complete,
     is_seekable,
-    no_column,
+    no_column_error,
     readable,
 )  # fmt: skip
-from fmrl.tables.encoder import Encoder, Policy, fit_encoder, one_of, same_kind
+from fmrl.tables.encoder import Encoder, Policy, check_choices, fit_encoder, same_kind
 from fmrl.tables.kinds import (
     TEXT,
     dates_as_text,
@@ -31,8 +31,8 @@ from fmrl.tables.kinds import (
 from fmrl.tables.stream import TaskStream
 
 KINDS = ("auto", "classification", "regression")
-LOOKED = 100_000  # first rows in which ids are looked for
-_FEW, _MOST = 50, 1000  # most classes of a number: guessed, and asked for
+ROWS_FOR_IDS = 100_000  # first rows in which ids are looked for
+_MAX_GUESSED_CLASSES, _MAX_CLASSES = 50, 1000  # most classes of a number: guessed, and asked for
 _CHOICES = {"apart": ("error", "gather", "split"), "one_class": ("error", "keep", "drop")}
 
 
@@ -76,12 +76,12 @@ def tasks_from_frame(
     >>> first.name, float(first.X[1, 0])
     (1, 2.0)
     """
-    features, sort = _names("features", features), _names("order", order) or ()
-    left_out = _names("ignore", ignore) or ()
+    features, sort = _column_names("features", features), _column_names("order", order) or ()
+    left_out = _column_names("ignore", ignore) or ()
     if left_out and features is not None:
         raise TableError("both features and ignore are given", fix="leave one of them out")
-    encoder = _stored(encoder)
-    one_of(_CHOICES, {"apart": apart, "one_class": one_class})
+    encoder = _load_encoder(encoder)
+    check_choices(_CHOICES, {"apart": apart, "one_class": one_class})
     _check_kind("task", task, str)
     for name, value, kind in (("target", target, str), ("policy", policy, Policy)):
         _check_kind(name, value, kind, type(None))
@@ -100,7 +100,7 @@ def tasks_from_frame(
         if features is None:
             others = (c for c in schema if c not in (*names, *sort, *left_out))
             if absent := [c for c in left_out if c not in schema]:
-                raise no_column(absent[0], schema)
+                raise no_column_error(absent[0], schema)
             features = tuple(encoder.inputs if encoder else others)
         _check_columns(schema, names, sort, features)
         if encoder is None:
@@ -108,9 +108,11 @@ def tasks_from_frame(
             known = lazy if trained is None else lazy.filter(pl.col(task).is_in(trained.implode()))
             if target and policy is not None and policy.missing == "drop":
                 known = known.filter(is_complete([target], schema))
-            encoder = _used(fit_encoder(known, features, policy))
+            encoder = _without_left_out(fit_encoder(known, features, policy))
             whole = [f for f in features if schema[f].is_integer()]
-            for values in known.select(whole).head(LOOKED).drop_nulls().collect() if whole else ():
+            for values in (
+                known.select(whole).head(ROWS_FOR_IDS).drop_nulls().collect() if whole else ()
+            ):
                 if why := looks_like_id(values):
                     warn(f"{why}; leave it out of features if so")
         for c in encoder.columns:
@@ -167,13 +169,13 @@ def infer_loss(rows: pl.LazyFrame, target: str | None, kind: str = "auto") -> Lo
     found = rows.select(y.unique().sort()).collect(engine="streaming").to_series()
     labels = tuple(sorted((found if number else found.cast(pl.String)).to_list()))
     fix = "pass loss=fmrl.Squared() for a quantity, or loss=fmrl.OneVsAll(classes) for classes"
-    if number and len(labels) > (_FEW if kind == "auto" else _MOST):
+    if number and len(labels) > (_MAX_GUESSED_CLASSES if kind == "auto" else _MAX_CLASSES):
         what = f"{where} has {len(labels):,} {'whole-number ' * dtype.is_integer()}values"
         if kind != "auto":
-            what += f", and at most {_MOST:,} numbers can be classes"
+            what += f", and at most {_MAX_CLASSES:,} numbers can be classes"
             fix = "use loss='regression', or make fewer classes of them, or text"
         raise TableError(what, fix=fix)
-    if kind == "auto" and not number and len(labels) > _FEW:
+    if kind == "auto" and not number and len(labels) > _MAX_GUESSED_CLASSES:
         if (word := word_among(labels)) is not None:
             fix = "correct it, or drop the row; for classes use loss='classification'"
             raise TableError(f"{where} looks like numbers but holds {word!r}", fix=fix)
@@ -243,7 +245,7 @@ def _training_tasks(
         raise TableError(what, fix="give ids of the same kind") from None
 
 
-def _names(what: str, given: Any) -> tuple[str, ...] | None:
+def _column_names(what: str, given: Any) -> tuple[str, ...] | None:
     """Names of columns, each once; None where none are given."""
     if given is None or isinstance(given, str):
         return None if given is None else (given,)
@@ -259,7 +261,7 @@ def _names(what: str, given: Any) -> tuple[str, ...] | None:
     return names
 
 
-def _stored(encoder: Any) -> Encoder | None:
+def _load_encoder(encoder: Any) -> Encoder | None:
     if encoder is None or isinstance(encoder, Encoder):
         return encoder
     if not isinstance(encoder, str | os.PathLike):
@@ -288,9 +290,9 @@ def _check_encoder(encoder: Encoder, features: Any, policy: Any, train: Any) -> 
 def _check_columns(schema: Any, names: list[str], sort: tuple, inputs: tuple) -> None:
     task, *target = names
     if absent := [c for c in (*names, *sort, *inputs) if c not in schema]:
-        raise no_column(absent[0], schema)
+        raise no_column_error(absent[0], schema)
     if not inputs:
-        raise _no_features()
+        raise _no_features_error()
     if target and target[0] in inputs:
         fix = "a label cannot be a feature: leave it out"
         raise TableError(f"features include the target {target[0]!r}", fix=fix)
@@ -302,15 +304,15 @@ def _check_columns(schema: Any, names: list[str], sort: tuple, inputs: tuple) ->
             raise TableError(f"column {c!r} is of type {schema[c]}", fix=fix)
 
 
-def _no_features() -> TableError:
+def _no_features_error() -> TableError:
     return TableError("no column is left for features", fix="name them in features")
 
 
-def _used(encoder: Encoder) -> Encoder:
+def _without_left_out(encoder: Encoder) -> Encoder:
     """An encoding without the columns that are left out, which later tables need not have."""
     columns = tuple(c for c in encoder.columns if c.outputs)
     if not columns:
-        raise _no_features()
+        raise _no_features_error()
     return replace(encoder, columns=columns)
 
 

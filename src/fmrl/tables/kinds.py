@@ -16,13 +16,13 @@ GAPS = ("NA", "N/A", "n/a", "na", "NaN", "nan", "-nan", "NULL", "null", "None", 
 GAPS += ("<NA>", "NAN", ".", "-", "?")
 # A date as text, the year first, with a time of day and a zone or without.
 _DAY = r"^\s*(\d{4})[-/.](\d{1,2})[-/.](\d{1,2})"
-_WRITTEN = _DAY + r"(?:[T ](\d{1,2}:\d\d)(:\d\d(?:\.\d+)?)?\s*(Z|[+-]\d\d:?\d\d)?)?\s*$"
+_DATE_AND_TIME = _DAY + r"(?:[T ](\d{1,2}:\d\d)(:\d\d(?:\.\d+)?)?\s*(Z|[+-]\d\d:?\d\d)?)?\s*$"
 _DATE = re.compile(r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})([T ].*)?")
 _AMOUNT = re.compile(r"\s*[€$£]?\s*[-+−]?\d{1,3}([ ',.]?\d{3})*([.,]\d+)?\s*[%€$£]?\s*")
 MIN_ID_ROWS = 20  # fewer rows do not tell an id from a quantity
 ID_SHARE = 0.9  # different values, of the rows, above which a column names rows
 MANY_CLASSES = 20  # more whole numbers are likely counts
-_A_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+_UNITS_PER_DAY = {"ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
 
 
 def kind_of(name: str, dtype: Any) -> str:
@@ -57,19 +57,19 @@ def as_number(values: Any, dtype: Any) -> Any:
     if dtype in TEXT:
         return _written_days(values.cast(pl.String))
     if dtype in (pl.Datetime, pl.Duration, pl.Time):
-        unit = _A_DAY[getattr(dtype, "time_unit", None) or "ns"]
+        unit = _UNITS_PER_DAY[getattr(dtype, "time_unit", None) or "ns"]
         return values.cast(pl.Int64).cast(pl.Float64) / unit
     return values.cast(pl.Float64).fill_nan(None)
 
 
 def _written_days(values: Any) -> Any:
     """Dates as text in days since 1970, times of a zone in UTC; null where there is none."""
-    part = values.str.extract_groups(_WRITTEN).struct.field
+    part = values.str.extract_groups(_DATE_AND_TIME).struct.field
     time = part("4").fill_null("00:00") + part("5").fill_null(":00")
     zone = part("6").fill_null("Z").replace("Z", "+0000")
     whole = part("1") + "-" + part("2") + "-" + part("3") + "T" + time + zone
     moment = whole.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%z", time_unit="us", strict=False)
-    return moment.cast(pl.Int64).cast(pl.Float64) / _A_DAY["us"]
+    return moment.cast(pl.Int64).cast(pl.Float64) / _UNITS_PER_DAY["us"]
 
 
 def is_gap(value: Any) -> bool:

@@ -26,7 +26,7 @@ from fmrl.tables.any_table import (
     from_objects,
     from_records,
     in_memory,
-    no_column,
+    no_column_error,
 )
 from fmrl.tables.encoder import Column, Encoder, Policy, fit_encoder
 from fmrl.tables.features import add_features
@@ -63,7 +63,7 @@ def split_task(X: Any, task: Any, known: str | None = None, *, one: bool = False
     >>> X.columns, ids.tolist(), name
     (['price'], ['a', 'b'], 'shop')
     """
-    X, task = _as_given(X), single_column(task)
+    X, task = _normalise_rows(X), single_column(task)
     if known is None and not isinstance(task, str):
         return X, task, None
     columns = column_names(X)
@@ -72,7 +72,7 @@ def split_task(X: Any, task: Any, known: str | None = None, *, one: bool = False
         what = f"task={task!r} names a column, and X has no names"
         raise FMRLError(what, fix="give a data frame, or the id of every row's task")
     if named and task not in columns:
-        raise no_column(task, map(str, columns))
+        raise no_column_error(task, map(str, columns))
     name = task if named else known
     if name not in columns:
         return X, task, None
@@ -131,7 +131,7 @@ def validate_fit(
     if isinstance(table, np.ndarray):
         rows, found = table, _plain_encoder(model, table, column) if learn else encoder
     else:
-        found = _learned(table, column) if learn else encoder
+        found = _learn_encoder(table, column) if learn else encoder
         found = found or Encoder(tuple(map(Column, table.columns)))
         rows, y = check_X_y(found.encode(table), y, estimator=model, **options)
     if learn:
@@ -225,7 +225,7 @@ def column_names(X: Any) -> list[Any]:
     """
     if _is_records(X):
         return list(X[0])
-    return list(X.columns) if hasattr(X := _as_given(X), "columns") else []
+    return list(X.columns) if hasattr(X := _normalise_rows(X), "columns") else []
 
 
 def columns_of(X: Any) -> list[np.ndarray]:
@@ -237,7 +237,7 @@ def columns_of(X: Any) -> list[np.ndarray]:
     >>> [c.tolist() for c in columns_of([{"size": 1.0, "new": True}])]
     [[1.0], [True]]
     """
-    X = _as_given(X)
+    X = _normalise_rows(X)
     X = from_records(X, list(X[0])) if _is_records(X) else X
     if hasattr(X, "columns"):
         return [X[name].to_numpy() for name in X.columns]
@@ -248,7 +248,7 @@ def _is_records(X: Any) -> bool:
     return isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], Mapping)
 
 
-def _as_given(X: Any) -> Any:
+def _normalise_rows(X: Any) -> Any:
     """Rows as an array, a data frame in memory, a list of mappings, or what scikit-learn refuses:
     tensors and lists are arrays then, what only Arrow can read a polars frame.
     """
@@ -286,7 +286,7 @@ def _table(
         names = [n for n in encoder.inputs if n not in left_out] if encoder else list(X[0])
         extra = {} if encoder else {n: i for i, row in enumerate(X) for n in row if n not in X[0]}
         if extra:
-            raise no_column(next(iter(extra)), map(str, names), "row 0 has")
+            raise no_column_error(next(iter(extra)), map(str, names), "row 0 has")
         table = from_records(X, names)
     elif not hasattr(X, "columns"):
         return _array(model, X, y, reset, encoder, options)
@@ -322,7 +322,7 @@ def _array(
             return X, y
     else:
         validate_data(model, X, reset=reset, skip_check_array=True)
-    names = encoder.inputs if encoder else _names(model, X)
+    names = encoder.inputs if encoder else _feature_names(model, X)
     text = {c.name for c in encoder.columns if c.levels is not None} if encoder else ()
     return from_array(np.asarray(X), names, text), y
 
@@ -336,7 +336,7 @@ def _is_numeric(X: Any) -> bool:
     return not any(isinstance(v, _NOT_NUMBERS) for v in kinds) and not any(gaps)
 
 
-def _names(model: Any, X: np.ndarray) -> list[str]:
+def _feature_names(model: Any, X: np.ndarray) -> list[str]:
     """The names of the features, or x0, x1, …"""
     names = getattr(model, "feature_names_in_", None)
     return [f"x{i}" for i in range(X.shape[1])] if names is None else names.tolist()
@@ -346,11 +346,11 @@ def _plain_encoder(model: Any, rows: np.ndarray, task: str | None) -> Encoder:
     """Numbers stay as they are; a gap, should one come, is filled by the mean."""
     with np.errstate(over="ignore"):
         means = np.nan_to_num(rows.mean(axis=0), posinf=0.0, neginf=0.0).tolist()
-    named = zip(_names(model, rows), means, strict=True)
+    named = zip(_feature_names(model, rows), means, strict=True)
     return Encoder(tuple(Column(n, fill=m) for n, m in named), POLICY, task)
 
 
-def _learned(table: pl.DataFrame, task: str | None) -> Encoder:
+def _learn_encoder(table: pl.DataFrame, task: str | None) -> Encoder:
     """An encoding of rows of `fit`."""
     found = fit_encoder(table.lazy(), table.columns, POLICY)
     if not found.names:

@@ -73,7 +73,7 @@ class TaskStream:
 
     def blocks(self) -> Iterator[Tasks]:
         """The same tasks, many at a time, without a Python object for each."""
-        seen = _Seen() if self.apart == "error" else None
+        seen = _SeenIds() if self.apart == "error" else None
         open_task: pl.DataFrame | None = None
         left = False  # whether any task is
         with readable():
@@ -93,7 +93,7 @@ class TaskStream:
             what = "every task has only one class: one_class='drop' leaves no task"
             raise TableError(what, fix="use one_class='keep', or group rows by another column")
 
-    def read(self, block: pl.DataFrame, seen: _Seen | None = None) -> Iterator[Tasks]:
+    def read(self, block: pl.DataFrame, seen: _SeenIds | None = None) -> Iterator[Tasks]:
         """The tasks of whole runs of rows; the first mistake raises.
 
         Args:
@@ -117,16 +117,16 @@ class TaskStream:
             starts = np.concatenate([[0], np.cumsum(present.to_numpy())])[starts]
             block = block.filter(present)
         X, y = self.encoder.transform(block, block[self.row].to_numpy()), self._labels(block)
-        lengths, alone = np.diff(starts), self._alone(y, starts)
+        lengths, alone = np.diff(starts), self._one_class_tasks(y, starts)
         again = np.zeros(len(ids), bool) if seen is None else seen.add(ids)
         for t in np.flatnonzero(again | (lengths == 0) | alone).tolist():
-            if again[t] and (row := self._comes_back(ids[t])) is not None:
+            if again[t] and (row := self._second_run(ids[t])) is not None:
                 raise scattered_task(ids[t], row)
             if not lengths[t]:
                 fix = "use policy=Policy(missing=...) with 'indicator' or 'mean'"
                 raise TableError(f"the task {ids[t]!r} is empty: every row misses a value", fix=fix)
             if alone[t] and self.one_class == "error":
-                raise self._one_class(ids[t], y[starts[t]], first[t])  # type: ignore[index]
+                raise self._one_class_error(ids[t], y[starts[t]], first[t])  # type: ignore[index]
         try:
             target = Task(X, y, loss=self.loss).open().target
         except FMRLError:  # again, to count the rounds of the task in which it is
@@ -139,7 +139,7 @@ class TaskStream:
         elif not alone.all():
             yield whole.take(np.flatnonzero(~alone))
 
-    def _alone(self, y: np.ndarray | None, starts: np.ndarray) -> np.ndarray:
+    def _one_class_tasks(self, y: np.ndarray | None, starts: np.ndarray) -> np.ndarray:
         """Which classification tasks have one class, [n], unless that does not matter."""
         found, full = np.zeros(len(starts) - 1, bool), np.diff(starts) > 0
         classes = y is not None and isinstance(self.loss, OneVsAll | Logistic)
@@ -182,16 +182,16 @@ class TaskStream:
             raise TableError(f"{where} is of type {y.dtype}", fix=fix)
         return (y.cast(pl.Float64) if y.dtype.is_decimal() else y).to_numpy()
 
-    def _one_class(self, name: Any, label: Any, first: int) -> TableError:
+    def _one_class_error(self, name: Any, label: Any, first: int) -> TableError:
         """Where a table is not sorted by task, a run of one class is only a symptom of that."""
-        if self.apart == "error" and (row := self._comes_back(name)) is not None:
+        if self.apart == "error" and (row := self._second_run(name)) is not None:
             return scattered_task(name, row)
         label = label.item() if isinstance(label, np.generic) else label
         what = f"the task {name!r} (from row {first}) has only the class {label!r}"
         fix = "use one_class='keep' to play it all the same, or one_class='drop'"
         return TableError(what, fix=fix)
 
-    def _comes_back(self, name: Any) -> int | None:
+    def _second_run(self, name: Any) -> int | None:
         """The row at which a task's rows go on after others."""
         rows = self.frame.lazy().select(self.task).with_row_index(self.row)
         mine = rows.filter(pl.col(self.task) == name).select(self.row)
@@ -286,7 +286,7 @@ def run_edges(ids: pl.Series) -> np.ndarray:
     return np.append(np.flatnonzero(change), len(ids))
 
 
-class _Seen:
+class _SeenIds:
     """Ids met so far, eight bytes each: a hash that was met is looked up in the table."""
 
     def __init__(self):
