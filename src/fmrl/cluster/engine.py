@@ -203,7 +203,7 @@ class Ray:
             tasks: As in `run`.
             family: As in `fmrl.estimate_prior`.
             mapper: Another way to map than Ray.
-            options: As in `fmrl.estimate_prior`: noise, start, shrink, steps, …
+            options: As in `fmrl.estimate_prior`: method, noise, steps, …
         """
         with self._workers(mapper) as mapper:
             plan = plan_of(Job(FMRL(), ""), tasks, self.block, mapper)

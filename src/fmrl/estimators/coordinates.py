@@ -36,10 +36,6 @@ class Coordinates:
     unit: float  # of y
     basis: np.ndarray | None = None  # [f, r] directions, where there are more columns than that
 
-    def __post_init__(self):
-        # Asked for every row of a stream.
-        object.__setattr__(self, "only_centred", bool((self.scale == 1).all()))
-
     @property
     def width(self) -> int:
         """Columns after the change."""
@@ -48,11 +44,10 @@ class Coordinates:
 
     def rows(self, X: Any) -> np.ndarray:
         """Rows X [..., f] in these coordinates, [..., width]."""
+        here = (X - self.centre) / self.scale
+        here = here if self.basis is None else here @ self.basis
         out = np.full((*X.shape[:-1], self.width), self.constant)
-        if self.basis is None:
-            self._scaled(X, out[..., : self.centre.size])
-        else:
-            out[..., : self.basis.shape[1]] = self._scaled(X, np.empty(X.shape)) @ self.basis
+        out[..., : here.shape[-1]] = here
         return out
 
     def target(self, y: Any) -> Any:
@@ -79,11 +74,6 @@ class Coordinates:
         if not self.constant:
             return coef, np.zeros(coef.shape[:-1])
         return coef, self.shift + self.constant * theta[..., -1] - coef @ self.centre
-
-    def _scaled(self, X: Any, out: np.ndarray) -> np.ndarray:
-        """Rows X [..., f] centred and divided by the scale, into ``out``."""
-        np.subtract(X, self.centre, out)
-        return out if self.only_centred else np.divide(out, self.scale, out)
 
 
 class Scales(NamedTuple):

@@ -116,21 +116,12 @@ class Prior:
 
     def solve(self, here: Tasks, spread: bool = False) -> Posterior:
         """`adapt` for tasks that are in the prior's coordinates already."""
+        rule = self.rule
         if len(here) == 1:
-            choice = self.rule.at(float(here.mass[0]))
-            return adapt_members(self.members, choice.weights, here, spread)
-        places = self.rule.places(here.mass)
-        shape = (len(here), here.loss.outputs, here.X.shape[1])
-        theta = np.empty(shape)
-        wide = np.empty((*shape, shape[-1])) if spread else None
-        for place in np.unique(places):
-            choice, alike = self.rule.choices[place], np.flatnonzero(places == place)
-            some = here if len(alike) == len(here) else here.take(alike)
-            found = adapt_members(self.members, choice.weights, some, spread)
-            theta[alike] = found.theta
-            if wide is not None:
-                wide[alike] = found.spread
-        return Posterior(theta, wide)
+            weights = rule.at(float(here.mass[0])).weights
+        else:
+            weights = np.array([c.weights for c in rule.choices])[rule.places(here.mass)].T
+        return adapt_members(self.members, weights, here, spread)
 
     def models(self, tasks: Tasks) -> tuple[np.ndarray, np.ndarray]:
         """Coefficients [T, outputs, f] and intercepts [T, outputs] of tasks, in the user's units;
@@ -190,7 +181,7 @@ class Prior:
         """The weighted average of the members' models of a task without rows."""
         found = [m.middle() for m in self.members]
         theta, wide = (np.stack(a) for a in zip(*found, strict=True))
-        return average_posteriors(np.array(choice.weights), theta, wide)
+        return average_posteriors(np.array(choice.weights)[:, None], theta, wide)
 
 
 def deviations(here: Coordinates, spread: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

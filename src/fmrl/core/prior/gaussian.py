@@ -33,7 +33,7 @@ class Gaussian:
         covariance: [d, d].
         noise: s² of squared losses; 1 where losses are log-likelihoods as they are.
         tasks: How many tasks it was learned from.
-        information: How well the mean is known [d, d], for the next window of tasks.
+        information: How well the mean is known [d, d].
     """
 
     mean: Array

@@ -31,16 +31,15 @@ Sums = Callable[[list[Gaussian]], list[Moments]]  # what tasks say about Gaussia
 
 def estimate_prior(
     tasks: Any, family: Any = "full", *, method: str = "ml", noise: float | None = None,
-    start: Gaussian | None = None, shrink: float = 0.0, steps: int = 100, tolerance: float = 1e-4,
+    steps: int = 100, tolerance: float = 1e-4,
     sums: Callable[[Any, Gaussian], Moments] | None = None,
-    progress: Callable[[int], None] | None = None,
 ) -> Gaussian:  # fmt: skip
     """Return the mean and covariance of tasks' parameters by marginal likelihood, the noise inside
     tasks accounted for.
 
     Of squared losses this is the mixed-effects model y = Xθ + e, θ ~ N(mean, covariance) task by
     task, at its maximum likelihood (or REML), by Fisher scoring on sufficient statistics. Of others
-    (and of ranks, windows, or more than 64 columns) it is Laplace's approximation, by
+    (and of ranks, or more than 64 columns) it is Laplace's approximation, by
     minorisation-maximisation: H becomes the geometric mean of what the tasks' leaders say and of
     what their rows could tell. Tasks may have fewer rows than features.
 
@@ -52,17 +51,11 @@ def estimate_prior(
         method: "ml", or "reml" (squared losses): the likelihood of what does not depend on the
             mean, whose variances are not too small where there are few tasks.
         noise: s² of squared losses, if it is known.
-        start: Go on from this one: it counts as what its tasks said, so that windows of tasks can
-            be seen one after another.
-        shrink: So many tasks' worth of the covariance without its correlations is mixed in;
-            default 0. One for each parameter is safer where there are hardly more tasks than
-            parameters.
         steps: At most so many.
         tolerance: Stop when a step changes H by less, relatively; where steps are scoring, when
             the log-likelihood would gain less than a hundredth of it.
         sums: Computes the `Moments` of tasks where they lie elsewhere, as on a cluster; ``tasks``
             may then be Tasks of their kind without rows.
-        progress: Called with 1 after every step.
 
     >>> import numpy as np, fmrl
     >>> rng = np.random.default_rng(0)
@@ -74,8 +67,6 @@ def estimate_prior(
     >>> found.mean.round(1) + 0.0, found.std.round(1), round(found.noise, 1)
     (array([1.1, 0. ]), array([1.9, 0.5]), 1.0)
     """
-    if not 0 <= shrink < math.inf:
-        raise FMRLError(f"shrink must be a number of at least 0, not {shrink}")
     if method not in ("ml", "reml"):
         raise FMRLError(f"method must be 'ml' or 'reml', not {method!r}")
     tasks = tasks if isinstance(tasks, TaskStatistics) or sums else _as_tasks(tasks)
@@ -87,28 +78,25 @@ def estimate_prior(
         raise FMRLError(f"noise={noise} is for squared losses, and positive", fix="leave it out")
     dim = tasks.width if isinstance(tasks, TaskStatistics) else tasks.dim
     family = check_family(family, dim)
-    if start is not None and not (isinstance(start, Gaussian) and start.mean.shape == (dim,)):
-        raise FMRLError(f"start must be a Gaussian of {dim} parameters")
     if sums is not None:
         elsewhere = sums
         told: Sums = lambda gaussians: [elsewhere(tasks, gaussians[0])]  # noqa: E731
         statistics = None
     else:
         told = sums_of(tasks)
-        statistics = None if isinstance(family, int) or start is not None else told.statistics
+        statistics = None if isinstance(family, int) else told.statistics
     if method == "reml" and statistics is None:
-        what = "method='reml' is for squared losses, all tasks at once, and no rank"
+        what = "method='reml' is for squared losses and no rank"
         raise FMRLError(what, fix="use method='ml'")
     like = tasks.products if isinstance(tasks, TaskStatistics) else tasks.X
     nothing = no_spread(dim, like, noise)
-    found = start or first_guess(nothing, loss, told([nothing])[0], family, dim // loss.outputs)
-    search = Search(family, squared and noise is None, before=start)
+    (first,) = told([nothing])
+    found = first_guess(nothing, loss, first, family, dim // loss.outputs)
+    least_noise = 1e-10 * first.squares / max(first.rounds, 1.0)
+    search = Search(family, squared and noise is None, least_noise)
     if statistics is not None:
-        reml = method == "reml"
-        found = fit_by_scoring(statistics, found, search, steps, tolerance / 100, reml, progress)
-    else:
-        (found,) = fit_by_mm(told, [found], steps, tolerance, search, progress)
-    return shrink_correlations(found, family, shrink)
+        return fit_by_scoring(statistics, found, search, steps, tolerance / 100, method == "reml")
+    return fit_by_mm(told, [found], steps, tolerance, search)[0]
 
 
 def sums_of(tasks: Any) -> TaskSums:
@@ -264,31 +252,28 @@ class Search:
     Args:
         family: As `check_family` gives it.
         learns: Whether the noise is learned.
-        before: What earlier windows said.
+        least_noise: Rows can be fitted exactly.
         ridge: Draws means towards 0 like one over the variance of a prior.
         shrunk_entries: Entries [d] of the means for which that variance is learned, one for all of
             them; it is at most that of ``ridge``.
         double_steps: Whether steps are twice as long: faster, but some may lower the likelihood.
         largest_variance: At most; tasks that are fitted without error ask for any.
-        least_noise: The least noise (default: 1e-10 of what is left at the start).
         longest_move: By how much a mean moves in a step, at most: classes that can be told apart
             without error say little about how far.
     """
 
     family: Any
     learns: bool
-    before: Gaussian | None = None
+    least_noise: float
     ridge: Any = 0.0
     shrunk_entries: Any = None
     double_steps: bool = False
     largest_variance: float = math.inf
-    least_noise: float | None = None
     longest_move: float = math.inf
 
 
 def fit_by_mm(
     sums: Sums, found: list[Gaussian], steps: int, tolerance: float, search: Search,
-    progress: Callable[[int], None] | None = None,
 ) -> list[Gaussian]:  # fmt: skip
     """Repeat `mm_step` until no step changes much.
 
@@ -298,39 +283,25 @@ def fit_by_mm(
         steps: At most so many.
         tolerance: Of the relative change of a step.
         search: What to go by.
-        progress: Called with 1 after every step.
     """
     drawn_to = search.ridge
     for _ in range(steps):
         told = sums(found)
-        search = _with_least_noise(search, told[0])
         after = mm_step(told, found, replace(search, ridge=drawn_to))
         if search.shrunk_entries is not None:
             drawn_to = _learned_ridge(after, drawn_to, search.shrunk_entries, search.ridge)
         change = max(map(_relative_change, found, after, told))
         if not math.isfinite(change):
             break
-        found = (
-            [cap_variances(g, search.largest_variance) for g in after]
-            if search.largest_variance < math.inf
-            else after
-        )
-        if progress is not None:
-            progress(1)
+        found = [cap_variances(g, search.largest_variance) for g in after]
         if change < tolerance:
             break
     return found
 
 
-def _with_least_noise(search: Search, told: Moments) -> Search:
-    if search.least_noise is not None:  # rows can be fitted exactly
-        return search
-    return replace(search, least_noise=1e-10 * told.squares / max(told.rounds, 1.0))
-
-
 def fit_by_scoring(
     statistics: TaskStatistics, found: Gaussian, search: Search, steps: int, tolerance: float,
-    reml: bool = False, progress: Callable[[int], None] | None = None,
+    reml: bool = False,
 ) -> Gaussian:  # fmt: skip
     """Fisher scoring of covariance and noise of squared losses, until the log-likelihood stands
     still. Mean and noise are profiled out: for any H they have a closed form.
@@ -338,17 +309,15 @@ def fit_by_scoring(
     Args:
         statistics: Of the tasks.
         found: Near the maximum.
-        search: What to go by; without windows and ridge.
+        search: What to go by; without ridge.
         steps: At most so many.
         tolerance: Of the gain of a step, in nats.
         reml: Whether the likelihood is that of what does not depend on the mean.
-        progress: Called with 1 after every step.
     """
 
     def at(gaussian: Gaussian) -> _Profile:
         return _Profile(gaussian, statistics, search, reml)
 
-    search = _with_least_noise(search, statistics.moments(found.mean, root_of(found)))
     now = at(found)
     for _ in range(steps):
         change, expected = now.scoring()
@@ -361,8 +330,6 @@ def fit_by_scoring(
         else:
             break
         now = after
-        if progress is not None:
-            progress(1)
     least = 0.0 * now.H
     if search.family == "full":  # not quite singular, so that it is a metric
         size = namespace(now.H).linalg.diagonal
@@ -384,8 +351,9 @@ class _Profile:
         self.tasks, self.known, self.fisher = int(told.tasks), told.information, slopes.fisher
         freedom = told.rounds - (mean.shape[-1] if reml else 0)
         left = told.squares - float(dot(told.pull, self.mean - mean))  # at the best mean
-        least: Any = search.least_noise
-        self.noise = max(left / freedom, least, 1e-300) if search.learns else gaussian.noise
+        self.noise = (
+            max(left / freedom, search.least_noise, 1e-300) if search.learns else gaussian.noise
+        )
         self.value = -(slopes.logdet + left / self.noise + freedom * math.log(self.noise)) / 2
         if reml:
             self.value -= float(xp.linalg.slogdet(self.known)[1]) / 2
@@ -552,8 +520,6 @@ def first_guess(
 
 def shrink_correlations(found: Gaussian, family: Any, shrink: float) -> Gaussian:
     """Return a Gaussian with correlations drawn to 0 as ``shrink`` tasks without any would."""
-    if not shrink:
-        return found
     eye = eye_like(found.mean.shape[-1], found.mean)
     part = found.tasks / (found.tasks + shrink)
     return replace(
@@ -580,22 +546,15 @@ def mm_step(sums: Sequence[Moments], old: Sequence[Gaussian], search: Search) ->
         old: The Gaussians.
         search: What to go by.
     """
-    root, noise, before = root_of(old[0]), old[0].noise, search.before
-    seen = float(before.tasks) if before is not None else 0.0
+    root, noise = root_of(old[0]), old[0].noise
     if search.learns:
-        spent = 0.0 if seen else sum(_numbers_of_means(s, search.ridge * noise) for s in sums)
+        spent = sum(_numbers_of_means(s, search.ridge * noise) for s in sums)
         rounds = sum(s.rounds for s in sums)
         noise = sum(s.squares for s in sums) / max(rounds - spent, rounds / 10)
-        noise = max(noise, search.least_noise or 0.0, 1e-300)
-        if before is not None:
-            share = seen / (seen + sums[0].tasks)
-            noise = share * before.noise + (1 - share) * noise
+        noise = max(noise, search.least_noise, 1e-300)
     count = sum(s.tasks for s in sums)
     near, gain = (reduce(add, (getattr(s, name) for s in sums)) for name in ("scatter", "gain"))
     H = _step(root, near / noise, gain, count, search)
-    if before is not None and seen:
-        H = (seen * before.covariance / before.noise + count * H) / (seen + count)
-        H, count = project_to_rank(H, search.family), count + seen
     found = []
     for s, g in zip(sums, old, strict=True):
         mean, known = _mean(s, g, search)
@@ -616,12 +575,9 @@ def _numbers_of_means(sums: Moments, drawn: Any) -> float:
 def _mean(sums: Moments, old: Gaussian, search: Search) -> tuple[Array, Array]:
     """The generalised least-squares estimate, and how well it is known."""
     known, pull = sums.information, sums.pull
-    eye, before, ridge = eye_like(old.mean.shape[-1], old.mean), search.before, search.ridge
+    eye, ridge = eye_like(old.mean.shape[-1], old.mean), search.ridge
     known = known + ridge * old.noise * eye
     pull = pull - ridge * old.noise * old.mean
-    if before is not None and before.information is not None:
-        known = known + before.information
-        pull = pull + apply(before.information, before.mean - old.mean)
     move = damped_solve(known, pull)
     if search.longest_move < math.inf:
         move = move * min(1.0, search.longest_move / max(math.sqrt(float(dot(move, move))), 1e-290))

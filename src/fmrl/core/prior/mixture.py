@@ -12,14 +12,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fmrl.core.losses import Squared
 from fmrl.core.prior.gaussian import Gaussian, members_of
 from fmrl.core.prior.marginal import posterior_shares
-from fmrl.core.prior.padding import pieces, stacks
+from fmrl.core.prior.padding import pieces
 from fmrl.core.prior.posterior import BatchedPosterior, Members
 from fmrl.core.prior.small_inverses import MANY
 from fmrl.core.tasks import Tasks
@@ -117,51 +117,50 @@ class Mixture:
 
 
 def adapt_members(
-    members: Sequence[Mixture], weights: Sequence[float], tasks: Tasks, spread: bool
+    members: Sequence[Mixture], weights: Any, tasks: Tasks, spread: bool
 ) -> Posterior:
     """The weighted average of the parameters that members have of some tasks.
 
     Args:
         members: Some.
-        weights: One for each member; those without weight are left out.
+        weights: Of each member, for all tasks [M] or for each [M, T]; those without are left out.
         tasks: In the coordinates of the members.
         spread: Whether covariances are wanted too.
     """
-    used = {m: weight for m, weight in zip(members, weights, strict=True) if weight}
-    parts = [_adapt_group(group, used, tasks, spread) for group in _groups(tuple(used), len(tasks))]
-    if len(parts) == 1:
-        return average_posteriors(*parts[0])
-    share, theta, wide = zip(*parts, strict=True)
-    if any(s.ndim == 2 for s in share):  # some members have several centres, and others one
-        share = [s if s.ndim == 2 else np.tile(s[:, None], len(tasks)) for s in share]
-    return average_posteriors(
-        np.concatenate(share), np.concatenate(theta), np.concatenate(wide) if spread else None
-    )
+    used = {m: w for m, w in zip(members, weights, strict=True) if np.count_nonzero(w)}
+    groups = [(group, _side_by_side(group)) for group in _groups(tuple(used), len(tasks))]
+    K, w = groups[0][1].mean.shape[1:]
+    theta = np.empty((len(tasks), K, w))
+    wide = np.empty((len(tasks), K, w, w)) if spread else None
+    for part, rows in pieces(tasks, K * sum(len(batch.noise) for _, batch in groups)):
+        found = [BatchedPosterior(batch, rows, tasks.loss) for _, batch in groups]
+        own = {m: w[part] for m, w in used.items()} if np.ndim(weights[0]) else used
+        share = [_shares(one, group, own) for one, (group, _) in zip(found, groups, strict=True)]
+        spreads = _joined([one.spread() for one in found]) if spread else None
+        one = average_posteriors(_joined(share), _joined([one.theta() for one in found]), spreads)
+        if len(tasks) == 1:
+            return one
+        theta[part] = one.theta
+        if wide is not None:
+            wide[part] = one.spread
+    return Posterior(theta, wide)
 
 
 def average_posteriors(share: np.ndarray, theta: np.ndarray, wide: np.ndarray | None) -> Posterior:
     """Parameters averaged; covariances with their disagreement.
 
     Args:
-        share: How much each counts, [P] or for each task [P, T].
+        share: How much each counts for each task, [P, T], or for all, [P, 1].
         theta: [P, T, outputs, width].
         wide: Covariances, [P, T, outputs, width, width].
     """
-    if len(share) == 1:
-        return Posterior(theta[0], None if wide is None else wide[0])
-    mean = _weighted_sum(share, theta)
+    heavy = share[..., None, None]
+    mean = (heavy * theta).sum(axis=0)
     if wide is None:
         return Posterior(mean, None)
-    off = (theta - mean).transpose(1, 2, 3, 0)  # [T, outputs, width, P]
-    heavy = off * (share if share.ndim == 1 else share.T[:, None, None])
-    return Posterior(mean, _weighted_sum(share, wide) + heavy @ off.swapaxes(-1, -2))
-
-
-def _weighted_sum(share: np.ndarray, each: np.ndarray) -> np.ndarray:
-    """Σ share·each."""
-    if share.ndim == 2:
-        return np.einsum("pt,pt...->t...", share, each)
-    return (share @ each.reshape(len(each), -1)).reshape(each.shape[1:])
+    off = theta - mean
+    apart = (heavy * off).transpose(1, 2, 3, 0) @ off.transpose(1, 2, 0, 3)
+    return Posterior(mean, (heavy[..., None] * wide).sum(axis=0) + apart)
 
 
 def predict_margins(
@@ -175,25 +174,22 @@ def predict_margins(
         tasks: Those of which each knows the rows.
         X: The others, [T, H, w].
     """
-    said = {}
+    place, K = {m: i for i, m in enumerate(members)}, members[0].mean.shape[1]
+    z, v = np.empty((2, len(members), len(tasks), K, X.shape[1]))
     for group in _groups(tuple(members), len(tasks)):
         batch = _side_by_side(group)
-        P, K = batch.mean.shape[:2]
-        z, v = np.empty((2, P, len(tasks), K, X.shape[1]))
-        likely = np.zeros((P, len(tasks)))
-        for part, rows in pieces(tasks, P * K * (1 + X.shape[1] // max(1, X.shape[2]))):
+        times = len(batch.noise) * K * (1 + X.shape[1] // max(1, X.shape[2]))
+        for part, rows in pieces(tasks, times):
             found = BatchedPosterior(batch, rows, tasks.loss)
-            z[:, part] = found.theta() @ X[part].swapaxes(-1, -2)
-            v[:, part] = found.variance(X[part])
-            if len(group) < P:
-                likely[:, part] = found.evidence()
-        for member, own in _places(group):
-            part = posterior_shares(likely[own], member.shares)[..., None, None]
-            mean = (part * z[own]).sum(axis=0)
-            wide = (part * (v[own] + (z[own] - mean) ** 2)).sum(axis=0)
-            said[member] = mean.swapaxes(-1, -2), wide.swapaxes(-1, -2)
-    z, v = zip(*(said[m] for m in members), strict=True)
-    return np.stack(z), np.stack(v)
+            near, wide = found.theta() @ X[part].swapaxes(-1, -2), found.variance(X[part])
+            shares = _shares(found, group, dict.fromkeys(group, 1.0))[..., None, None]
+            for m, own in _places(group):
+                mean = (shares[own] * near[own]).sum(axis=0)
+                z[place[m], part] = mean
+                v[place[m], part] = (shares[own] * (wide[own] + (near[own] - mean) ** 2)).sum(
+                    axis=0
+                )
+    return z.swapaxes(-1, -2), v.swapaxes(-1, -2)
 
 
 def log_evidence(member: Mixture, tasks: Tasks) -> np.ndarray:
@@ -228,34 +224,25 @@ def _places(members: Sequence[Mixture]) -> list[tuple[Mixture, slice]]:
     return [(m, slice(end - len(m.mean), end)) for m, end in zip(members, ends, strict=True)]
 
 
-def _adapt_group(
-    members: tuple[Mixture, ...], weights: dict[Mixture, float], tasks: Tasks, spread: bool
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """What `average_posteriors` takes, with parameters for every member and centre: a task's rows
-    say to which it belongs.
+def _shares(
+    found: BatchedPosterior, group: Sequence[Mixture], weights: dict[Mixture, Any]
+) -> np.ndarray:
+    """How much each centre of each member counts for each task, [P, B] or for all [P, 1]: a task's
+    rows say to which centre it belongs.
     """
-    batch = _side_by_side(members)
-    P, (K, w) = len(batch.noise), batch.mean.shape[1:]
-    centred = len(members) < P
-    share = np.array([weights[m] for m in members])
-    if len(tasks) == 1 and not centred:
-        ((_, rows),) = stacks(tasks)
-        found = BatchedPosterior(batch, rows, tasks.loss)
-        return share, found.theta(), found.spread() if spread else None
-    theta = np.empty((P, len(tasks), K, w))
-    wide = np.empty((P, len(tasks), K, w, w)) if spread else None
-    likely = np.empty((P, len(tasks)))
-    for part, rows in stacks(tasks):
-        found = BatchedPosterior(batch, rows, tasks.loss)
-        theta[:, part] = found.theta()
-        if wide is not None:
-            wide[:, part] = found.spread()
-        if centred:
-            likely[:, part] = found.evidence()
-    if centred:
-        each = [weights[m] * posterior_shares(likely[own], m.shares) for m, own in _places(members)]
-        share = np.concatenate(each)
-    return share, theta, wide
+    if len(group) == len(found.members.noise):
+        return np.array([weights[m] for m in group]).reshape(len(group), -1)
+    likely = found.evidence()
+    each = [weights[m] * posterior_shares(likely[own], m.shares) for m, own in _places(group)]
+    return np.concatenate(each)
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """Arrays one after another; those that are the same for all tasks are repeated for each."""
+    if len(parts) == 1:
+        return parts[0]
+    tasks = max(part.shape[1] for part in parts)
+    return np.concatenate([np.repeat(p, tasks // p.shape[1], axis=1) for p in parts])
 
 
 @lru_cache(maxsize=8)  # a prior has a handful of choices, and members do not change

@@ -137,8 +137,8 @@ def _search(sums: FamilySums, family: str, intercept: bool) -> Search:
     if isinstance(kind, tuple):
         kind = tuple(-1 if still else label for still, label in zip(fixed, kind, strict=True))
     search = Search(
-        kind, False, ridge=CLASS_DEVIATION**-2, double_steps=True,
-        largest_variance=LARGEST_DEVIATION**2, least_noise=LEAST_NOISE,
+        kind, False, LEAST_NOISE, ridge=CLASS_DEVIATION**-2, double_steps=True,
+        largest_variance=LARGEST_DEVIATION**2,
     )  # fmt: skip
     if sums.squared:
         return replace(search, learns=True, ridge=1.0)

@@ -6,10 +6,10 @@ G = X·H·Xᵀ, else f = Z·u, Z = X·R, H = R·Rᵀ. Newton's method minimises 
 Σ ℓ(z) + a·f/2, which a squared loss reaches in one step. Of the loss it asks value, slope and
 curvature in the margins, nothing else.
 
-``refine=0`` gives the mode. ``refine=2`` averages the loss over the uncertainty N(z, v) of every
-margin: the minimum is then the mean of the Gaussian nearest to the posterior, where the mode lies
-too near to the mean of all tasks. The minimum and v depend on each other; v is computed again in
-the first steps, beginning with the prior's.
+``refine=0`` gives the mode. ``refine=2`` averages the logistic loss over the uncertainty N(z, v) of
+every margin: the minimum is then the mean of the Gaussian nearest to the posterior, where the mode
+lies too near to the mean of all tasks. The minimum and v depend on each other; v is computed again
+in the first steps, beginning with the prior's.
 """
 
 from __future__ import annotations
@@ -96,74 +96,40 @@ def joint_rows(loss: Loss, rows: Rows) -> tuple[Loss, Rows]:
     return loss, Rows(xp.reshape(wide, (B, n * k, k * f)), target, weight)
 
 
-class Averaged:
-    """A loss of one output, averaged over margins N(z, v) by Gauss-Hermite quadrature.
+class AveragedLogistic:
+    """The logistic loss averaged over margins N(z, v), by normal distribution functions.
 
     Args:
-        loss: Asked for value, slope and curvature.
         target: [B, K, n].
         weight: [B, 1, n].
     """
 
-    NODES, SHARES = np.polynomial.hermite_e.hermegauss(20)
-
-    def __init__(self, loss: Loss, target: Array, weight: Array):
-        self.loss, self.target, self.weight = loss, target, weight
+    def __init__(self, target: Array, weight: Array):
+        self.target, self.positive = target, weight * target
+        self.parts, self.near = PARTS, NARROW
+        if not isinstance(weight, np.ndarray):
+            like = {"dtype": weight.dtype, "device": device(weight)}
+            self.parts, self.near = (namespace(weight).asarray(a, **like) for a in (PARTS, NARROW))
+        self.squares, self.weighed = self.near * self.near, self.parts * weight
 
     def spread(self, v: Array) -> None:
         """Set the variances of the margins, [P, B, K, n]."""
-        shape = (len(self.NODES), *[1] * v.ndim)
-        nodes, shares = (like(a, v) for a in (self.NODES, self.SHARES / self.SHARES.sum()))
-        xp = namespace(v)
-        self.off, self.shares = xp.reshape(nodes, shape) * xp.sqrt(v), xp.reshape(shares, shape)
-
-    def _mean(self, values: Array) -> Array:
-        return namespace(values).sum(self.shares * values, axis=0)
-
-    def value(self, z: Array) -> Array:
-        """The averaged loss at margins z, without weights, [P, B, K, n]."""
-        return self._mean(self.loss.value((z + self.off)[..., None], self.target[..., None]))
-
-    def slope_and_curvature(self, z: Array) -> tuple[Array, Array]:
-        """Its first two derivatives at z, weighted."""
-        near, target = (z + self.off)[..., None], self.target[..., None]
-        slope = self._mean(self.loss.slope(near, target)[..., 0])
-        return self.weight * slope, self.weight * self._mean(
-            self.loss.curvature(near, target)[..., 0]
-        )
-
-
-class AveragedLogistic(Averaged):
-    """The logistic loss averaged over margins N(z, v), by normal distribution functions."""
-
-    def __init__(self, loss: Loss, target: Array, weight: Array):
-        super().__init__(loss, target, weight)
-        self.parts, self.near = (like(a, weight) for a in (PARTS, NARROW))
-        self.squares = self.near * self.near
-        self.weighed, self.positive = self.parts * weight, weight * target
-
-    def spread(self, v: Array) -> None:
         self.narrow = self.near / namespace(v).sqrt(1 + self.squares * v)  # [parts, P, B, K, n]
         self.steep = self.weighed * self.narrow
 
     def value(self, z: Array) -> Array:
+        """The averaged loss at margins z, without weights, [P, B, K, n]."""
         chance, bell = normal_cdf_and_density(self.narrow * z)
         both = self.parts * (z * chance + bell / self.narrow)
         return both[0, ...] + both[1, ...] - self.target * z
 
     def slope_and_curvature(self, z: Array) -> tuple[Array, Array]:
+        """Its first two derivatives at z, weighted."""
         chance, bell = normal_cdf_and_density(self.narrow * z)
         chance *= self.weighed
         bell *= self.steep
         slope = chance[0, ...] + chance[1, ...] - self.positive
         return slope, bell[0, ...] + bell[1, ...]
-
-
-def like(constant: np.ndarray, array: Array) -> Array:
-    """A NumPy constant in the kind of ``array``."""
-    if isinstance(array, np.ndarray):
-        return constant
-    return namespace(array).asarray(constant, dtype=array.dtype, device=device(array))
 
 
 class BatchedPosterior:
@@ -174,8 +140,8 @@ class BatchedPosterior:
         rows: Of B tasks with K targets: every output is a problem of its own, or K = 1.
         loss: Of one row; with k > 1 outputs the rows are those of `joint_rows`, or K = k and the
             loss is a sum over the outputs.
-        refine: In how many steps the uncertainty of margins is computed; 0 gives the mode, default
-            REFINE.
+        refine: In how many steps the uncertainty of margins of two classes is computed; 0 gives the
+            mode, default REFINE.
         start: `at` of the same tasks under members that are a little different.
         close: By how much the last step moves a margin, at most; default CLOSE.
     """
@@ -202,14 +168,10 @@ class BatchedPosterior:
             self.F = self.XH @ across  # G [P, B, n, n]
         else:
             self.F = X @ members.R[:, None]  # Z [P, B, n, d]
+        if self.logistic:
+            self.average = AveragedLogistic(self.target, self.weight)
         refine = REFINE if refine is None else refine
-        self._solve(start, close or CLOSE, 0 if self.coupled else refine)
-
-    @cached_property
-    def average(self) -> Averaged:
-        """The loss, averaged over the uncertainty of margins."""
-        kind = AveragedLogistic if self.logistic else Averaged
-        return kind(self.loss, self.target, self.weight)
+        self._solve(start, close or CLOSE, refine if self.logistic else 0)
 
     @cached_property
     def p(self) -> Array:
@@ -271,10 +233,6 @@ class BatchedPosterior:
             length = xp.where(worse, length / 2 if i < 29 else xp.zeros_like(length), length)
         return self.p + length * step, f + length * along
 
-    def _size(self, p: Array, f: Array) -> Array:
-        """|u|²."""
-        return dot(p, f if self.dual else p)
-
     def _value(self, f: Array, p: Array) -> Array:
         """What is minimised, [P, B, K]."""
         z = self.under + f
@@ -282,7 +240,7 @@ class BatchedPosterior:
             losses = self.average.value(z)
         else:
             losses = self.loss.value(self._grouped(z), self._grouped(self.target))
-        return dot(self.weight[..., :: self.group], losses) + 0.5 * self._size(p, f)
+        return dot(self.weight[..., :: self.group], losses) + 0.5 * dot(p, f if self.dual else p)
 
     def _grouped(self, z: Array) -> Array:
         """Margins [..., n·k] as [..., n, k]."""
@@ -422,45 +380,32 @@ class BatchedPosterior:
             mass: How many rows each task counts for, [B].
             shares: How much it counts for each member, [P, B]; default 1.
         """
-        xp, X = self.xp, self.X
-        P, B, K, _ = self.under.shape
-        R = self.members.R[:, None]
+        xp, X, R = self.xp, self.X, self.members.R[:, None]
+        P, B, K, n = self.under.shape
         one = xp.ones_like(self.under[..., 0, 0]) if shares is None else shares
         heavy = one[:, None, :, None]  # here axes are [P, K, B], so that sums over tasks are quick
-        b = _outputs_first(self._residual(self.f))
-        heavier = self._weighed(X[None, :, None])
-        heavier = _outputs_first(xp.broadcast_to(heavier, (P, B, K, *X.shape[1:])))
-        rows = X[None, None]
-
-        def product(left: Array, right: Array) -> Array:
-            """Σ leftᵀ·right over tasks and rows, [P, K, w, w]."""
-            if shares is not None:
-                left = left * heavy[..., None]
-            left, right = (xp.reshape(a, (*a.shape[:2], -1, a.shape[-1])) for a in (left, right))
-            return left.mT @ right
-
-        F = self.F[:, None]  # [P, 1, B, n, d]
-        inverse = None if self.alike else _outputs_first(self.inverse)
-        if inverse is None:
-            aim, fitted, u = b, 0.0, _outputs_first(self.p)
-            pull, information = (b[..., None, :] @ X)[..., 0, :], product(rows, heavier)
-            gain = zeros((P, K, 1, 1), X)
-        elif self.dual:
-            aim, fitted = (inverse @ b[..., None])[..., 0], 0.0
-            pull = (aim[..., None, :] @ X)[..., 0, :]  # [P, K, B, w]
-            information = product(rows, inverse @ heavier)
-            gain, u = R.mT @ information @ R, pull @ R
-        else:
-            aim, u = b, (inverse @ (b[..., None, :] @ F).mT)[..., 0]
-            fitted, pull = (F @ u[..., None])[..., 0], (b[..., None, :] @ X)[..., 0, :]
-            gain = xp.sum((eye_like(F.shape[-1], F) - inverse) * heavy[..., None], axis=2)
-            C = F.mT @ heavier
-            pull = pull - (u[..., None, :] @ C)[..., 0, :]
-            information = product(rows, heavier) - product(C, inverse @ C)
+        told, aim = self._weighed(X[None, :, None]), _outputs_first(self._residual(self.f))
+        told = _outputs_first(xp.broadcast_to(told, (P, B, K, *X.shape[1:])))
+        if not self.alike:  # K⁻¹X, K⁻¹r; K⁻¹ = (I + WG)⁻¹·W, or W − WZ·(I + ZᵀWZ)⁻¹·ZᵀW
+            right = inverse = _outputs_first(self.inverse)
+            if not self.dual:
+                F = self.F[:, :, None]
+                WF = _outputs_first(xp.broadcast_to(self._weighed(F), (P, B, K, *F.shape[3:])))
+                right = WF @ inverse
+            told, aim = (
+                right @ v if self.dual else v - right @ (self.F[:, None].mT @ v)
+                for v in (told, aim[..., None])
+            )
+            aim = aim[..., 0]
+        pull = (aim[..., None, :] @ X)[..., 0, :]
+        rows = X if shares is None else X * heavy[..., None]
+        rows, told = (xp.reshape(a, (*a.shape[:-3], B * n, a.shape[-1])) for a in (rows, told))
+        information = rows.mT @ told  # Σ over tasks and rows, [P, K, w, w]
+        gain, u = R.mT @ information @ R, pull @ R
         scatter = (u * heavy).mT @ u
-        pull, squares = xp.sum(pull * heavy, axis=2), xp.zeros_like(b[..., 0, 0])
+        pull, squares = xp.sum(pull * heavy, axis=2), xp.zeros_like(aim[..., 0, 0])
         if self.squared:
-            off = _outputs_first(self.target - self.under) - fitted
+            off = _outputs_first(self.target - self.under)
             squares = xp.sum(dot(aim, off) * one[:, None], axis=-1)
         tasks = [float(xp.sum(one[p, :])) for p in range(P)]
         rounds = [float(dot(one[p, :], mass)) for p in range(P)]

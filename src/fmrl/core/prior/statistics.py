@@ -136,20 +136,11 @@ class TaskStatistics:
             return [self]
         return [self.take(slice(i, i + size)) for i in range(0, len(self), size)]
 
-    def moments(self, mean: Array, R: Array) -> Moments:
-        """What the tasks say about N(mean, noise·R·Rᵀ).
-
-        Args:
-            mean: [w].
-            R: [w, r].
-        """
-        return reduce(add, (UnderGaussian(b, mean, R).moments() for b in self.blocks()))
-
     def profile(
         self, mean: Array, R: Array, reml: bool, axes: Callable[[Array], Array] | None
     ) -> tuple[Moments, Array, Slopes]:
-        """The same, the mean that is best for R, and derivatives of the log-likelihood in
-        covariance there.
+        """What the tasks say about N(mean, noise·R·Rᵀ), the mean that is best for R, and how the
+        log-likelihood changes with the covariance there.
 
         Args:
             mean: [w].
