@@ -169,3 +169,15 @@ def test_foreign_losses_are_assumed_to_be_log_losses():
     for loss, open_ in ((fmrl.Logistic(), 1), (Mine(), 2)):
         found = bayes_mixture(fmrl.Task(*rows, loss=loss), prior).assumptions
         assert [a.status for a in found] == ["assumed"] * open_
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_prior_that_knows_every_task_costs_what_its_model_does(name):
+    loss = LOSSES[name]
+    X, y = np.random.default_rng(0).normal(size=(6, 2)), [0, 1, 0, 1, 1, 0]
+    task, d = fmrl.Task(X, y, loss=loss), 2 * loss.outputs
+    prior = fmrl.Gaussian(np.full(d, 0.3), np.zeros((d, d)))
+    said = bayes_mixture(task, prior)
+    assert said.terms["distance"] == said.terms["directions"] == 0
+    assert negative_elbo(task, prior) == pytest.approx(said.total)
+    assert bayes_mixture(task, prior, theta=np.ones(d)).total == np.inf

@@ -37,10 +37,11 @@ from fmrl.errors import FMRLError, refuse_other_names, warn
 from fmrl.estimators import storage
 from fmrl.estimators.averaging import margins
 from fmrl.estimators.calibration import COMMON
+from fmrl.estimators.certificate import EstimatorCertificate, certify_folds, certify_prior
 from fmrl.estimators.environment import Environment
 from fmrl.estimators.many_models import TaskModels
 from fmrl.estimators.prior import Margins, Prior, loss_of
-from fmrl.estimators.prior_fit import Settings, learn_prior, pilot_size
+from fmrl.estimators.prior_fit import Settings, learn_prior, pilot_size, seed_of
 from fmrl.estimators.rows import TaskRows
 from fmrl.estimators.rows_sqlite import SQLiteRows
 from fmrl.estimators.stream import MAX_UPDATED_COLUMNS, NumberStream, TaskStream
@@ -308,6 +309,40 @@ class Meta(BaseEstimator):
                 "the say; coef_ does not show that part, and common='linear' leaves it out"
             )
         return "\n".join([*lines, str(prior.environment)])
+
+    def certify(self, X: Any, y: Any, task: Any = None) -> EstimatorCertificate:
+        """What predicting tasks row after row costs, and what it can cost at most.
+
+        Args:
+            X: Rows [n, f], in the order in which they came, of tasks that `fit` has not seen.
+            y: Their labels or numbers [n].
+            task: Their tasks, or the name of the column that names them.
+
+        >>> rng = np.random.default_rng(0)
+        >>> shop = np.repeat(np.arange(60), 8)
+        >>> X = rng.normal(size=(480, 2))
+        >>> y = X[:, 0] * rng.normal(size=60)[shop] + rng.normal(size=480)
+        >>> from fmrl import MetaRegressor
+        >>> reg = MetaRegressor(common="linear").fit(X[:400], y[:400], task=shop[:400])
+        >>> found = reg.certify(X[400:], y[400:], task=shop[400:])
+        >>> found.tasks, bool(found.deployed.mean() < found.bound.total)
+        (10, True)
+        """
+        self._fitted()
+        tasks = self._read_tasks(X, y, self._ids_or_column(X, task), None)
+        if any(self._rows.known(tasks.names)):
+            what = "some of these tasks were learned from, and a certificate is about others"
+            raise FMRLError(what, fix="use certificate_, which holds out folds of them")
+        return certify_prior(self._prior, tasks)
+
+    @property
+    def certificate_(self) -> EstimatorCertificate:
+        """The certificate of the tasks it was learned from, each predicted by a prior that was
+        learned from the other folds. It is computed when it is asked for, by five fits.
+        """
+        self._fitted()
+        seed, settings = seed_of(self.random_state), self._settings()
+        return certify_folds(self._tasks_to_learn_from(), lambda tasks: learn_prior(tasks, settings), seed)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the columns that models have coefficients for: those of `fit`, encoded.

@@ -9,6 +9,7 @@ every Q. Each direction of the parameters pays ½ log(1 + c·λ): those in which
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -69,17 +70,12 @@ def bayes_mixture(
     if gamma > 1 or rates.shape != (len(given),) or abs(rates.sum() - 1) > 1e-9:
         what = f"weights must be {len(given)} numbers that sum to 1, and gamma at most 1"
         raise FMRLError(f"{what}, not {weights!r} and {gamma!r}")
-    found = []
-    for prior, weight in zip(given, rates, strict=True):
-        one = TaskUnderPrior(task, prior)
-        terms = one.terms(one.best if theta is None else one.inside(theta))
-        price = math.log(1 / weight) / gamma if weight else math.inf
-        found.append((terms | {"prior": price}, one))
-    terms, one = min(found, key=lambda pair: sum(pair[0].values()))
+    each = [TaskUnderPrior(task, prior) for prior in given]
+    terms, one = best_member(each, rates.tolist(), gamma, theta)
     given_ = [BEFORE]
     if type(one.loss) not in (Logistic, OneVsAll, Softmax, Squared):
         given_.append(Assumption(f"a log-loss whose curvature is at most {one.bend:.4g}"))
-    note = f"The comparator is prior {found.index((terms, one)) + 1} of {len(given)}."
+    note = f"The comparator is prior {each.index(one) + 1} of {len(given)}."
     return Bound("Bayes mixture", terms, tuple(given_), PLACE, note if len(given) > 1 else "")
 
 
@@ -156,8 +152,8 @@ class TaskUnderPrior:
     @cached_property
     def slopes(self) -> np.ndarray:
         """Change of the margins along u, [m, outputs, r]."""
-        X, K = numbers(self.rows.X), self.loss.outputs
-        return np.einsum("md,kdr->mkr", X, self.root.reshape(K, X.shape[-1], -1))
+        X, K, r = numbers(self.rows.X), self.loss.outputs, self.root.shape[1]
+        return np.einsum("md,kdr->mkr", X, self.root.reshape(K, X.shape[-1], r))
 
     @cached_property
     def known(self) -> np.ndarray:
@@ -165,7 +161,7 @@ class TaskUnderPrior:
         J = self.slopes
         if isinstance(self.loss, Softmax):  # what all classes share changes no probability
             J = J - J.mean(axis=1, keepdims=True)
-        J = J.reshape(-1, J.shape[-1])
+        J = J.reshape(J.shape[0] * J.shape[1], J.shape[2])
         return self.bend * J.T @ J
 
     @cached_property
@@ -173,11 +169,11 @@ class TaskUnderPrior:
         """u of the θ with the least Σ loss + distance."""
         return self._coordinates(to_numpy(self.prior.adapt(self.task).mean))[0]
 
-    def inside(self, theta: Any) -> np.ndarray:
-        """u of a comparator; NaN for one that the prior excludes."""
+    def inside(self, theta: Any) -> np.ndarray | None:
+        """u of a comparator; None for one that the prior excludes."""
         u, left = self._coordinates(numbers(theta).ravel())
         length = np.abs(self.root).max(initial=0.0) + np.abs(self.root @ u).max(initial=0.0)
-        return u if left <= AGREE**0.5 * length else np.full_like(u, np.nan)
+        return u if left <= AGREE**0.5 * length else None
 
     def _coordinates(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
         off = theta - numbers(self.prior.mean)
@@ -196,9 +192,9 @@ class TaskUnderPrior:
         constant = math.log(2 * math.pi * self.noise) / 2
         return value / self.noise + (constant if isinstance(self.loss, Squared) else 0.0)
 
-    def terms(self, u: np.ndarray) -> dict[str, float]:
+    def terms(self, u: np.ndarray | None) -> dict[str, float]:
         """Of the bound, against the comparator φ + R·u."""
-        if np.isnan(u).any():
+        if u is None:
             return {"comparator": 0.0, "distance": math.inf, "directions": 0.0}
         return {
             "comparator": float(self.log_loss(self.margins(u)).sum()),
@@ -238,6 +234,25 @@ class TaskUnderPrior:
             target = numbers(self.rows.target)
             return float((_expected_softplus(z, v) - target * z).sum())
         return float(self.log_loss(z).sum()) + float(np.sum(self.known * spread)) / 2
+
+
+def best_member(
+    each: Sequence[TaskUnderPrior], weights: Sequence[float], gamma: float, theta: Any = None
+) -> tuple[dict[str, float], TaskUnderPrior]:
+    """The terms of the least bound of several priors, and whose it is.
+
+    Args:
+        each: The task under each prior.
+        weights: w_k before the task.
+        gamma: As in `bayes_mixture`.
+        theta: The comparator; None: the best under each prior.
+    """
+    found = []
+    for one, weight in zip(each, weights, strict=True):
+        terms = one.terms(one.best if theta is None else one.inside(theta))
+        price = math.log(1 / weight) / gamma if weight else math.inf
+        found.append((terms | {"prior": price}, one))
+    return min(found, key=lambda pair: sum(pair[0].values()))
 
 
 def _expected_softplus(z: np.ndarray, v: np.ndarray) -> np.ndarray:

@@ -186,20 +186,24 @@ class Certificate:
 
 
 def certify(
-    history: History, tasks: Iterable[Any] | None = None, *, growth: float | None = None,
-    order: int | None = None,
-) -> Certificate:  # fmt: skip
-    """Measure a run against every bound that applies to the composition which produced it.
+    history: Any, tasks: Any = None, y: Any = None, task: Any = None, *,
+    growth: float | None = None, order: int | None = None,
+) -> Any:  # fmt: skip
+    """Measure a run against every bound that applies to the composition which produced it; or the
+    predictions of an estimator, ``certify(estimator, X, y, task)``, as its method does.
 
     A run that no theorem speaks of (foreign, non-convex, an unknown learner) yields a certificate
     that says so and why. What is the user's own, a loss, a domain or a rule that this library does
     not define, is assumed by its name.
 
     Args:
-        history: What `fmrl.run` returned. It knows of its tasks whether they were rows of the
-            library's own losses, which are convex, and a checksum of each.
+        history: What `fmrl.run` returned, or an estimator. A history knows of its tasks whether
+            they were rows of the library's own losses, which are convex, and a checksum of each.
         tasks: As they were played, in that order: their G_t are used where the run was given one
-            (``FMRL(lipschitz=…)``). Tasks with another checksum are refused.
+            (``FMRL(lipschitz=…)``). Tasks with another checksum are refused. Of an estimator: rows
+            of tasks that it has not seen.
+        y: Labels or numbers of an estimator's rows.
+        task: The tasks of an estimator's rows.
         growth: α, if the tasks' mean losses are known to grow quadratically (for FLI-Online), or
             their risks (for FAL and FLI-Batch with i.i.d. rows).
         order: Which of several orders, from 0.
@@ -213,6 +217,8 @@ def certify(
     >>> c.violations, round(c.similarity["D*"], 4)
     ((2, 3), 0.2372)
     """
+    if own := getattr(type(history), "certify", None):
+        return own(history, tasks, y, task)
     if not isinstance(history, History):
         what, none = type(history).__name__, "only a History of convex tasks can be certified"
         why = getattr(history, "nonconvex", None) or f"no theorem here speaks of it: {none}"
