@@ -342,7 +342,9 @@ class Meta(BaseEstimator):
         """
         self._fitted()
         seed, settings = seed_of(self.random_state), self._settings()
-        return certify_folds(self._tasks_to_learn_from(), lambda tasks: learn_prior(tasks, settings), seed)
+        return certify_folds(
+            self._tasks_to_learn_from(), lambda tasks: learn_prior(tasks, settings), seed
+        )
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the columns that models have coefficients for: those of `fit`, encoded.
