@@ -31,7 +31,7 @@ PILOT_TASKS = 1000  # tasks that choose, at most …
 PILOT_ROWS = 20_000  # … or up to four times as many tasks, to have this many rows
 PILOT_NUMBERS = 1 << 20  # … but, beyond 256 tasks, no more numbers than this over all outputs
 COORDINATE_TASKS = 1024  # tasks whose rows set centre and scale of the columns, at most
-STEPS = {True: 40, False: 3}  # from the pilot's estimate to that of all tasks, of numbers, classes
+STEPS = {True: 8, False: 3}  # from the pilot's estimate to that of all tasks, of numbers, classes
 NUMBERS_OF_CLASSES = 1 << 25  # over all outputs and steps, if more than one: each solves all tasks
 MIN_COLUMNS_WITHOUT_MEAN = 16  # columns from which a mean of 0 is tried, where tasks are no more
 
