@@ -666,8 +666,18 @@ def test_tasks_that_are_numbers_already_leave_the_store_in_use(tmp_path):
     tasks = group_by_task(Squared(), X, y, None, task)
     est = fmrl.MetaRegressor(common="linear", store=tmp_path / "rows").learn_tasks(tasks)
     est.save(tmp_path / "empty")
-    assert fmrl.MetaRegressor.load(tmp_path / "empty").tasks_ == []
+    for file in tmp_path.glob("rows*"):
+        file.rename(tmp_path / f"gone {file.name}")
+    loaded = fmrl.MetaRegressor.load(tmp_path / "empty")  # which writes nothing, whatever it says
+    loaded.predict(X[:1], task=["new"])
+    assert loaded.tasks_ == [] and not (tmp_path / "rows").exists()
+    loaded.update(X[:3], y[:3], task="new")
+    assert (tmp_path / "rows").exists() and loaded.tasks_ == ["new"]
+    for file in tmp_path.glob("rows*"):
+        file.unlink()
+    est = fmrl.MetaRegressor(common="linear", store=tmp_path / "rows").learn_tasks(tasks)
     est.update(X[:3], y[:3], task="new").save(tmp_path / "model")
     again = fmrl.MetaRegressor.load(tmp_path / "model")
     est.update(X[3:5], y[3:5], task="new")
     assert isinstance(est._rows, SQLiteRows) and again._rows.take(["new"]).lengths.tolist() == [5]
+    assert est.learn_tasks(tasks).tasks_ == []  # what an earlier fit kept is forgotten

@@ -418,6 +418,7 @@ class Meta(BaseEstimator):
             if columns is not None:
                 new.feature_names_in_ = np.array(columns, dtype=object)
             rows = new._empty_rows()
+            rows.reserve()
             new._set_prior(learn_prior(tasks, new._settings(), count, latest), len(tasks.X), rows)
             self._take_over(new)
         return self
@@ -479,7 +480,8 @@ class Meta(BaseEstimator):
         tasks = self._read_tasks(X, y, ids, sample_weight, first=True, one=one, classes=classes)
         if len(tasks) == len(tasks.X) >= 20:
             warn("every row is a task of its own: is task= the id of a row?")
-        rows = self._empty_rows()  # before it learns: a store may be another's
+        rows = self._empty_rows()
+        rows.reserve()  # before it learns: a store may be another's
         self._set_prior(learn_prior(tasks, self._settings()), len(tasks.X), rows)
         self._rows.add(tasks)
 

@@ -51,6 +51,9 @@ class TaskRows:
         """What the rows take."""
         return sum(map(len, self._bodies.values()))
 
+    def reserve(self) -> None:
+        """Make room before rows come: in memory, nothing."""
+
     def known(self, names: Sequence[Any]) -> np.ndarray:
         """Which of these tasks have rows here, [T]."""
         return np.array([name in self._bodies for name in names], dtype=bool)

@@ -51,8 +51,7 @@ class SQLiteRows(TaskRows):
         self.path = os.path.abspath(path)
         self.id, self._old, self.begun = id or uuid.uuid4().hex, old, id is not None
         self._file: tuple[int, sqlite3.Connection] | None = None  # and the process that opened it
-        with self._transaction():
-            pass
+        self.known([])  # rows of others are refused at once
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_file": None}
@@ -92,6 +91,11 @@ class SQLiteRows(TaskRows):
         with self._transaction(write=True) as file:
             file.execute("DELETE FROM tasks WHERE name = ?", (_name_as_text(name),))
 
+    def reserve(self) -> None:
+        """Make the file, before rows come: that of another estimator is refused."""
+        with self._transaction(write=True):
+            pass
+
     def _bytes_of(self, names: Sequence[Any]) -> list[bytes]:
         return [body for (body,) in self._select("body", names)]
 
@@ -105,7 +109,7 @@ class SQLiteRows(TaskRows):
     def _transaction(self, write: bool = False) -> Iterator[sqlite3.Connection]:
         """The file in one transaction: all of it or nothing, of one state of the file."""
         try:
-            with self._connection() as file:  # it commits, or rolls back
+            with self._connection(write) as file:  # it commits, or rolls back
                 file.execute("BEGIN IMMEDIATE" if write else "BEGIN")
                 self._refuse_others(file)
                 yield file
@@ -113,8 +117,14 @@ class SQLiteRows(TaskRows):
             fix = "see that it is a file of this library, on a disk with room"
             raise FMRLError(f"the store {self.path}: {error}", fix=fix) from None
 
-    def _connection(self) -> sqlite3.Connection:
-        """The connection of this process; one that was inherited is left alone."""
+    def _connection(self, write: bool) -> sqlite3.Connection:
+        """The connection of this process; one that was inherited is left alone. Before rows came
+        readers find none and make no file: loading an estimator writes nothing.
+        """
+        if not (self.begun or write):
+            nothing = sqlite3.connect(":memory:", isolation_level=None)
+            nothing.executescript(TABLES)
+            return nothing
         if self._file is None or self._file[0] != os.getpid():
             if self.begun and not os.path.isfile(self.path):
                 fix = "put the file back where it was"
