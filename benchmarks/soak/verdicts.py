@@ -255,6 +255,8 @@ def false_conditions(
     many = isinstance(it.algo, Ensemble)
     rows = [t for t, task in enumerate(tasks) if isinstance(task, fmrl.Task)]
     given = getattr(it.algo, "lipschitz", None) is not None  # then any task may be steeper
+    if given and any(_constant(task, domain) > it.algo.lipschitz * (1 + 1e-6) for task in tasks):
+        false.add("lipschitz")
     for t in rng.permutation(rows)[: None if given else 3] if rows else ():
         problem = Problem(tasks[t])
         like = np.asarray(domain.middle(np.zeros(problem.loss.outputs * problem.X.shape[1])))
@@ -275,6 +277,14 @@ def false_conditions(
         if not truths.inside(domain, optima if order is None else optima[order]):
             false.add("inside")
     return false, own_constants
+
+
+def _constant(task: Any, domain: Any) -> float:
+    """What a task says of its G; infinite where there is none."""
+    try:
+        return float(task.open().lipschitz(domain))
+    except fmrl.FMRLError:
+        return np.inf
 
 
 def checked_wrongly(it: Any, certificate: Any, false: set[str], own_constants: bool) -> list[Wrong]:
