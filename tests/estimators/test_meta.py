@@ -370,7 +370,7 @@ def test_members_are_scored_on_tasks_they_have_not_seen():
     tasks = group_by_task(fmrl.Squared(), X, y, None, task)
     seen = []
 
-    def learn(some):
+    def learn(some, tolerance):
         seen.append(set(some.X[:, 0]))
         return [fit_family(some, "none", False)]
 

@@ -15,15 +15,14 @@ to be drawn to the middle because a task's model is uncertain.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from fmrl.core.losses import Squared
 from fmrl.core.prior.mixture import Mixture, predict_margins
-from fmrl.core.prior.mixture_fit import FamilySums, families, fit_family, fit_mixture
+from fmrl.core.prior.mixture_fit import TOLERANCE, FamilySums, families, fit_family, fit_mixture
 from fmrl.core.tasks import Tasks
 from fmrl.estimators.averaging import (
     HeldOut,
@@ -38,9 +37,11 @@ from fmrl.estimators.averaging import (
     quantiles,
     task_losses,
 )
+from fmrl.estimators.sampling import evenly_spaced, fold_count, fold_of_tasks
 
 MAX_SCORED_ROWS = 32  # rows of a task to be scored on, at most
 MAX_SCORED_SINGLE_ROWS = 5000  # of a part, to be scored on where tasks have one row, at most
+HELD_OUT_TOLERANCE = 0.05  # of members that are only weighed: their variances to 5 per cent
 MIN_WEIGHT = 0.02  # weights below are none
 COMMON = "common "  # begins the names of members with the column of a common part
 SLOPE_FAMILIES = ("alike", "full")  # families that are also tried around several centres
@@ -101,48 +102,50 @@ class Rule:
         return Rule(tuple(few))
 
 
-Members = Callable[[Tasks], list[Mixture]]  # estimates all members from some tasks
+class Members(Protocol):
+    """Estimates all members from some tasks."""
+
+    def __call__(self, tasks: Tasks, tolerance: float = TOLERANCE) -> list[Mixture]:
+        """The members, with variances as exact as that."""
+        ...
 
 
-def spaced(count: int, most: int) -> np.ndarray:
-    """At most ``most`` of the places 0 … count − 1, evenly spaced."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(int))
-
-
-def members(intercept: bool, extra: int = 0, centres: int = 1, apart: bool = False) -> Members:
-    """Estimates every family from some tasks, each from where the plainer one before it ended.
+def members(intercept: bool, extra: int = 0, centres: int = 1, zero_mean: bool = False) -> Members:
+    """How to estimate every family from some tasks, each from where the plainer one ended.
 
     Args:
         intercept: Whether the last column is one.
         extra: How many columns before it are the answer of a common part; families without them
             come first, those with them are called "common …".
         centres: Around how many centres tasks may lie, beside one.
-        apart: Whether tasks may also have no mean.
+        zero_mean: Whether tasks may also have no mean.
     """
 
-    def learn(tasks: Tasks) -> list[Mixture]:
-        width = tasks.X.shape[1]
-        own = own_columns(width, intercept, extra)
-        found: list[Mixture] = []
-        for prefix, columns in (("", own), (COMMON, np.arange(width)))[: 1 + (extra > 0)]:
+    def learn(tasks: Tasks, tolerance: float = TOLERANCE) -> list[Mixture]:
+        width, found = tasks.X.shape[1], list[Mixture]()
+        for prefix, columns in (
+            ("", own_columns(width, intercept, extra)),
+            (COMMON, np.arange(width)),
+        ):
+            if prefix and not extra:
+                break
             few = tasks if len(columns) == width else replace(tasks, X=tasks.X[:, columns])
-            chain: list[Mixture] = []
-            sums = FamilySums(few)
+            chain, sums = list[Mixture](), FamilySums(few)
             for name in families(len(columns), intercept):
-                if not ((prefix or centres > 1) and name == "columns"):
-                    start = chain[-1] if chain else None
-                    free = extra if prefix else 0
-                    chain.append(fit_family(few, name, intercept, start, sums, free=free))
-            if apart:
-                chain += [one.zero_mean(intercept) for one in chain if one.family in SLOPE_FAMILIES]
+                if name == "columns" and (prefix or centres > 1):
+                    continue
+                start = chain[-1] if chain else None
+                free = extra if prefix else 0
+                chain.append(fit_family(few, name, intercept, start, sums, tolerance, free))
+            sloped = [one for one in chain if one.family in SLOPE_FAMILIES]
+            if zero_mean:
+                chain += [one.zero_mean(intercept) for one in sloped]
             if centres > 1:
-                several: list[Mixture] = []
-                for one in (one for one in chain if one.family in SLOPE_FAMILIES):
-                    start = replace(several[-1], family=one.family) if several else one
-                    several.append(fit_mixture(start, few, intercept, centres))
-                chain += several
-            named = (replace(one, family=prefix + one.family) for one in chain)
-            found += [one.embed(columns, width) for one in named]
+                start = sloped[0] if sloped else None
+                for one in sloped:
+                    start = fit_mixture(replace(start, family=one.family), few, intercept, centres)
+                    chain.append(start)
+            found += [replace(m, family=prefix + m.family).embed(columns, width) for m in chain]
         return found
 
     return learn
@@ -218,8 +221,8 @@ def held_out_predictions(
     every task, or of the ``later`` half, by members of the earlier half.
     """
     rng, count = np.random.default_rng(seed), len(tasks)
-    folds, every = _folds(count), np.arange(count)
-    parts = [every[count // 2 :]] if later else [every[f::folds] for f in range(folds)]
+    every, fold = np.arange(count), fold_of_tasks(count, folds := fold_count(count), seed)
+    parts = [every[count // 2 :]] if later else [every[fold == f] for f in range(folds)]
     enough = [(tasks.lengths >= n + max(1, n // 3)).sum() >= 2 for n in 2 ** np.arange(20)]
     sizes = [0, *(2 ** np.flatnonzero(enough)).tolist()]
     repeats = max(1, min(4, 200 // count))
@@ -232,7 +235,7 @@ def held_out_predictions(
     ]
     found: dict[int, list[HeldOut]] = {n: [] for n in sizes}
     for held in parts:
-        group = learn(tasks.take(np.setdiff1d(every, held)))
+        group = learn(tasks.take(np.setdiff1d(every, held)), HELD_OUT_TOLERANCE)
         for n in sizes:
             able = held[tasks.lengths[held] >= n + max(1, n // 3)]
             if len(able):
@@ -248,20 +251,16 @@ def held_out_row_predictions(tasks: Tasks, learn: Members, seed: int) -> HeldOut
     rows, parts = np.concatenate([tasks.X, tasks.target], axis=1), []
     _, same = np.unique(rows, axis=0, return_inverse=True)
     count = int(same.max()) + 1
-    fold = (np.random.default_rng(seed).permutation(count) % (folds := _folds(count)))[same.ravel()]
+    fold = fold_of_tasks(count, folds := fold_count(count), seed)[same.ravel()]
     for f in range(folds):
         known, held = np.flatnonzero(fold != f), np.flatnonzero(fold == f)
         group = learn(tasks.rows(known[None] if len(tasks) == 1 else known[:, None]))
         parts.append(
             predict_held_out(
-                tasks, group, [*held[spaced(len(held), MAX_SCORED_SINGLE_ROWS), None]], 0
+                tasks, group, [*held[evenly_spaced(len(held), MAX_SCORED_SINGLE_ROWS), None]], 0
             )
         )
     return _stacked(parts)
-
-
-def _folds(count: int) -> int:
-    return min(count, 4 if count < 60 else 3 if count < 200 else 2)
 
 
 def predict_held_out(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fmrl.estimators.calibration import spaced
+from fmrl.estimators.sampling import evenly_spaced
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Environment:
         array([ 0, 12, 13, 14, 15])
         """
         size = min(max(2, round(self.window * count)), round((1 - self.older) * most), count)
-        older = spaced(count - size, round(size * self.older / (1 - self.older)))
+        older = evenly_spaced(count - size, round(size * self.older / (1 - self.older)))
         return np.concatenate([older, np.arange(count - size, count)])
 
 
-STILL = Environment()
+ONE_PLACE = Environment()

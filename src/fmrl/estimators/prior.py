@@ -16,9 +16,9 @@ from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators.averaging import LEVELS, moderated, probabilities
 from fmrl.estimators.calibration import Choice, Rule
-from fmrl.estimators.common import Answer
 from fmrl.estimators.coordinates import Coordinates
-from fmrl.estimators.environment import STILL, Environment
+from fmrl.estimators.environment import ONE_PLACE, Environment
+from fmrl.estimators.shared_trees import Answer
 from fmrl.tables.encoder import Encoder
 from fmrl.tables.targets import refuse_huge
 
@@ -52,7 +52,7 @@ class Prior:
     classes: np.ndarray | None
     encoder: Encoder | None = None
     common: Answer | None = None
-    environment: Environment = STILL
+    environment: Environment = ONE_PLACE
     pilot: int = 0
 
     def __repr__(self) -> str:

@@ -19,12 +19,13 @@ from fmrl.core.prior.mixture import Mixture
 from fmrl.core.prior.mixture_fit import FamilySums, fit_again
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
-from fmrl.estimators.calibration import COMMON, calibrate, members, own_columns, spaced
-from fmrl.estimators.common import Answer, with_common
+from fmrl.estimators.calibration import COMMON, calibrate, members, own_columns
 from fmrl.estimators.coordinates import coordinates_of
 from fmrl.estimators.environment_choice import environment_of
 from fmrl.estimators.prior import Prior
 from fmrl.estimators.rows import joined
+from fmrl.estimators.sampling import evenly_spaced
+from fmrl.estimators.shared_trees import Answer, add_shared_column
 from fmrl.tables.encoder import Encoder
 
 PILOT_TASKS = 1000  # tasks that choose, at most …
@@ -61,12 +62,12 @@ def learn_prior(
         latest: The last of all tasks, where ``tasks`` are only some: they count where tasks drift.
     """
     classes, seed = settings.classes, seed_of(settings.random_state)
-    few = tasks.take(spaced(len(tasks), COORDINATE_TASKS))
+    few = tasks.take(evenly_spaced(len(tasks), COORDINATE_TASKS))
     plain = here = coordinates_of(few, settings.fit_intercept)
     intercept, count = plain.constant > 0, count or len(tasks)
-    pilot = tasks.take(spaced(len(tasks), pilot_size(tasks)))
+    pilot = tasks.take(evenly_spaced(len(tasks), pilot_size(tasks)))
     settings.report("what all tasks share")
-    pilot, here, common = with_common(pilot, plain, settings.common, classes, seed)
+    pilot, here, common = add_shared_column(pilot, plain, settings.common, classes, seed)
     settings.report("where tasks come from")
     found = environment_of(here.tasks(pilot), intercept, settings.environment, count, seed)
     if drift := found.kind == "recent":
@@ -77,9 +78,9 @@ def learn_prior(
         if found.older:
             pilot = _with_answers(newest, pilot, common)
         else:  # what all tasks share has moved as well
-            few = every.take(spaced(len(every), COORDINATE_TASKS))
+            few = every.take(evenly_spaced(len(every), COORDINATE_TASKS))
             plain = coordinates_of(few, settings.fit_intercept)
-            pilot, here, common = with_common(newest, plain, settings.common, classes, seed)
+            pilot, here, common = add_shared_column(newest, plain, settings.common, classes, seed)
     extra = pilot.X.shape[1] - plain.centre.size
     settings.report("how tasks differ")
     # Too few tasks for a mean in every one of many directions.

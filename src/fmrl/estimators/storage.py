@@ -23,11 +23,11 @@ from fmrl.core.prior.mixture import Mixture, Posterior
 from fmrl.core.tasks import Tasks
 from fmrl.errors import FMRLError
 from fmrl.estimators.calibration import Choice, Rule
-from fmrl.estimators.common import Trees
 from fmrl.estimators.coordinates import Coordinates
 from fmrl.estimators.environment import Environment
 from fmrl.estimators.prior import Prior
 from fmrl.estimators.rows_sqlite import SQLiteRows, check_name
+from fmrl.estimators.shared_trees import Trees
 from fmrl.files import atomic, from_json
 from fmrl.tables.features import VALUES, describe, rebuild
 

@@ -102,7 +102,8 @@ def fit_family(
     search, fixed, width = _search(sums, family, intercept), sums.fixed, sums.width
     kind = search.family
     if start is not None and start.family in ("alike", "columns", "full"):
-        first = [Gaussian(mean, start.covariance, start.noise) for mean in start.mean[0]]
+        some = ~(fixed[:, None] | fixed)  # what varies in no task says nothing about a variance
+        first = [Gaussian(mean, start.covariance * some, start.noise) for mean in start.mean[0]]
     else:
         loss = Logistic() if isinstance(sums.loss, OneVsAll) else sums.loss
         guess = no_spread(width, np.zeros(1))
