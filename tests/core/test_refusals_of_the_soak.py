@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fmrl
-from fmrl.core.matrices import cholesky, definite_solve, eigh
+from fmrl.core.matrices import cholesky, definite_solve, eigh, root_solve
 from fmrl.core.solve.interior import _system
 
 SIDE = fmrl.Conditional([0])
@@ -162,3 +162,8 @@ def test_a_definite_system_that_is_singular_to_the_last_bit_is_solved():
     with pytest.raises(np.linalg.LinAlgError):
         np.linalg.solve(matrix, np.ones((2, 1)))
     np.testing.assert_allclose(definite_solve(matrix, np.ones((2, 1))).sum(), 1e-20, rtol=1e-2)
+
+
+def test_a_metric_that_lost_a_direction_is_refused_in_words():
+    with pytest.raises(fmrl.FMRLError, match="keeps nothing"):
+        root_solve(np.diag([1.0, 0.0]), np.ones((2, 1)))

@@ -382,3 +382,16 @@ def test_rows_that_weigh_more_than_the_most_are_refused():
     """TAR 100 under a bound of 1.77, "Lipschitz losses: checked"."""
     with pytest.raises(fmrl.FMRLError, match="rows weigh 1"):
         fmrl.Task([[100.0, 0.0]], [1], loss=Weighted(fmrl.Logistic(), 1e-3))
+
+
+def test_several_compositions_whose_bound_the_run_contradicts():
+    """The mean of actions may cost more than the mean of their costs, where losses are capped."""
+    rng, refused = np.random.default_rng(0), 0
+    still = FMRL(similarity=fmrl.KnownStep(0.0))
+    for _ in range(60):
+        rows = ((3 * rng.normal(size=(3, 2)), rng.integers(0, 2, 3)) for _ in range(2))
+        tasks = [fmrl.Task(X, 2 * y - 1, loss=Cap()) for X, y in rows]
+        found = certify(fmrl.run(fmrl.Hedge([FMRL(similarity=fmrl.Known(1.0)), still]), tasks))
+        assert is_guarantee(found)
+        refused += "not all is true of convex losses" in found.reason
+    assert refused > 0

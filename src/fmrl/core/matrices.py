@@ -76,6 +76,16 @@ def definite_solve(matrix: Array, right: Array) -> Array:
         return xp.linalg.solve(raised(xp.asarray(matrix, copy=True), room), right)
 
 
+def root_solve(root: Array, right: Array) -> Array:
+    """root⁻¹·right [..., d, k], for a root [..., d, d] of a metric."""
+    try:
+        return namespace(root).linalg.solve(root, right)
+    except (ValueError, RuntimeError):  # NumPy's error, and torch's
+        refuse_overflow(root)
+        what = f"a metric has a direction of which {root.dtype} keeps nothing"
+        raise FMRLError(what, fix="use float64, or a larger epsilon") from None
+
+
 def refuse_overflow(matrix: Array) -> None:
     """Refuse a matrix with infinite entries."""
     if not bool(namespace(matrix).all(namespace(matrix).isfinite(matrix))):

@@ -21,7 +21,7 @@ from typing import Any
 from fmrl.core.arrays import Array, anywhere, device, dot, full, namespace
 from fmrl.core.domains import Domain, Euclidean
 from fmrl.core.losses import Squared
-from fmrl.core.matrices import definite_solve
+from fmrl.core.matrices import definite_solve, root_solve
 from fmrl.core.metric import Full, Metric, T, apply, descend
 from fmrl.core.samples import Samples
 from fmrl.errors import FMRLError
@@ -196,7 +196,7 @@ class MetricLeaders:
             return step
         model = xp.matmul(self.root, definite_solve(bend, T(self.root)))
         aim = Full((model + T(model)) / 2).project(self.domain, aim)
-        inner = xp.linalg.solve(self.root, (aim - self.phi)[..., None])[..., 0]
+        inner = root_solve(self.root, (aim - self.phi)[..., None])[..., 0]
         return xp.where(out[..., None], inner - u, step)
 
     def gap(self, i: int) -> Array:
@@ -207,7 +207,7 @@ class MetricLeaders:
         proved = dot(gradient, gradient) / 2
         if not self.bounded:
             return proved
-        plain = self.xp.linalg.solve(T(self.root), gradient[..., None])[..., 0]
+        plain = root_solve(T(self.root), gradient[..., None])[..., 0]
         theta = self.phi + apply(self.root, self.u)
         edge = dot(plain, theta - self.domain.lowest(plain))
         return self.xp.minimum(proved, edge)

@@ -20,7 +20,7 @@ from fmrl.theory.bounds import Assumption, Bound, hedge
 from fmrl.theory.certificate import render
 from fmrl.theory.certificate.facts import Facts, read
 from fmrl.theory.certificate.privacy import privacy
-from fmrl.theory.certificate.which_bound import applicable_bounds, limit
+from fmrl.theory.certificate.which_bound import applicable_bounds, contradiction, limit
 
 __all__ = ["Certificate", "certify"]
 POINTS = 400  # of a curve in the record: enough for a figure
@@ -284,6 +284,8 @@ def _of_ensemble(history: History, facts: Facts) -> Certificate:
         found = found.given(facts.convexity, *facts.domain_assumptions[:1])
         if found.broken:
             reason = f"{found.broken[0]}"
+        elif why := contradiction(facts, found):
+            reason = f"{found.name}: {why}"
         shown["bounds"] = () if reason else (found.plus("solver gap", gap) if gap > 0 else found,)
         shown["assumptions"] = found.assumptions
     return Certificate(repr(history.algo), reason=reason, **shown)
