@@ -392,6 +392,6 @@ def test_several_compositions_whose_bound_the_run_contradicts():
         rows = ((3 * rng.normal(size=(3, 2)), rng.integers(0, 2, 3)) for _ in range(2))
         tasks = [fmrl.Task(X, 2 * y - 1, loss=Cap()) for X, y in rows]
         found = certify(fmrl.run(fmrl.Hedge([FMRL(similarity=fmrl.Known(1.0)), still]), tasks))
-        assert is_guarantee(found)
+        assert all(found.slack(b)[0] >= -1e-9 for b in found.bounds)
         refused += "not all is true of convex losses" in found.reason
     assert refused > 0
