@@ -411,7 +411,7 @@ NO_WAYS = {  # and why not
     "Meta.describe": "takes no rows", "Meta.forget": "takes no rows",
     "fmrl.FewShot*": "judges what adapt gives",
     "fmrl.few_shot_score": "judges what adapt gives",
-    "Meta.score": "compares what predict says with labels", "fmrl.certify": "proves what a run did",
+    "Meta.score": "compares what predict says with labels", "*certify": "proves what a run did",
     "fmrl data table": "prints what a table holds", "fmrl.*.sigma": "is a part of step",
     "fmrl.*.actions": "is a part of step", "fmrl.*.losses": "is a part of step",
     "deep.Pool.of": "makes tasks for MetaTrainer.fit", "deep.evaluate": "judges what adapt gives",

@@ -18,7 +18,7 @@ from fmrl import FMRL, Doubling, FLIBatch, FLIOnline, Known, Simplex, bounds, ce
 from fmrl.theory.bounds.basic_theorems import mean_action_risk
 from fmrl.theory.bounds.rates import fli_online_rate
 from fmrl.theory.certificate.facts import read
-from fmrl.theory.certificate.which_bound import choose
+from fmrl.theory.certificate.which_bound import applicable_bounds
 from fmrl.theory.transfer import risk
 
 SOURCE = Path(fmrl.__file__).parent / "theory"
@@ -103,7 +103,7 @@ def farther(away):
     """Facts of a run with `Discounted`, whose optima lie ``away`` times farther from phi."""
     history = fmrl.run(FMRL(meta=fmrl.Discounted(0.2), similarity=Known(0.3)), regression())
     facts = read(history, None, None)
-    good, refused, _ = choose(replace(facts, divergence=away * facts.divergence), None)
+    good, refused, _ = applicable_bounds(replace(facts, divergence=away * facts.divergence), None)
     return good, refused
 
 

@@ -11,8 +11,8 @@ import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import is_dataclass
-from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from fmrl.errors import FMRLError
 
@@ -142,10 +142,15 @@ def shortcut(rule: Any, method: str, replaces: str) -> Callable[..., Any] | None
     >>> bool(shortcut(fmrl.FollowLeader(), "scan", "update")), shortcut(Slower(), "scan", "update")
     (True, None)
     """
-    return getattr(rule, method) if _stands_for(type(rule), method, replaces) else None
+    known = _STANDS.setdefault(type(rule), {})
+    if (method, replaces) not in known:
+        known[method, replaces] = _stands_for(type(rule), method, replaces)
+    return getattr(rule, method) if known[method, replaces] else None
 
 
-@lru_cache(1024)
+_STANDS: WeakKeyDictionary[type, dict[tuple[str, str], bool]] = WeakKeyDictionary()
+
+
 def _stands_for(kind: type, method: str, replaces: str) -> bool:
     """Whether ``method`` was written in the class of ``replaces``, or in a subclass of it."""
     owners = [next((i for i, c in enumerate(kind.__mro__) if name in vars(c)), None)

@@ -127,7 +127,8 @@ def adapt_members(
         tasks: In the coordinates of the members.
         spread: Whether covariances are wanted too.
     """
-    used = {m: w for m, w in zip(members, weights, strict=True) if np.count_nonzero(w)}
+    pairs = zip(members, weights, strict=True)
+    used = {m: w for m, w in pairs if np.count_nonzero(w) or not len(tasks)}
     groups = [(group, _side_by_side(group)) for group in _groups(tuple(used), len(tasks))]
     K, w = groups[0][1].mean.shape[1:]
     theta = np.empty((len(tasks), K, w))

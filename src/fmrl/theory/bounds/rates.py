@@ -31,24 +31,23 @@ def tuned_fli(
 ) -> dict[str, float]:  # fmt: skip
     """The choice of Corollaries B.2 and B.4, ready for `Doubling`.
 
-            FLI-Online    ε = 4βG/(α·m^(1/6)) + D(1 + log T)/T        γ = (1 + log T)/log T
-            FLI-Batch     ε = 24βG/(α·√m) + D(1 + log T)/T            the same
+        FLI-Online    ε = 4βG/(α·m^(1/6)) + D(1 + log T)/T        γ = (1 + log T)/log T
+        FLI-Batch     ε = 24βG/(α·√m) + D(1 + log T)/T            the same
 
-        Args:
-            update: FLIOnline() or FLIBatch(). For FAL() (Corollary B.3) it is `tuned`.
-            diameter: D, of the domain.
-            tasks: T, at least 2.
-            alpha: α of quadratic growth of every task's mean loss (FLI-Batch: of its risk).
-            lipschitz: G of every task (FLI-Batch: of every loss).
-            rounds: m of every task.
-            beta: Smoothness of R.
+    Args:
+        update: FLIOnline() or FLIBatch(). For FAL() (Corollary B.3) it is `tuned`.
+        diameter: D, of the domain.
+        tasks: T, at least 2.
+        alpha: α of quadratic growth of every task's mean loss (FLI-Batch: of its risk).
+        lipschitz: G of every task (FLI-Batch: of every loss).
+        rounds: m of every task.
+        beta: Smoothness of R.
 
-        >>> from fmrl.core.rules.update import FLIBatch, FLIOnline
-    from fmrl.errors import FMRLError
-        >>> {k: round(v, 4) for k, v in tuned_fli(FLIOnline(), 1.0, 100, 1.0, 1.0, 4096).items()}
-        {'epsilon': 1.0561, 'gamma': 1.2171}
-        >>> round(tuned_fli(FLIBatch(), 1.0, 100, 1.0, 1.0, 57600)["epsilon"], 4)
-        0.1561
+    >>> from fmrl.core.rules.update import FLIBatch, FLIOnline
+    >>> {k: round(v, 4) for k, v in tuned_fli(FLIOnline(), 1.0, 100, 1.0, 1.0, 4096).items()}
+    {'epsilon': 1.0561, 'gamma': 1.2171}
+    >>> round(tuned_fli(FLIBatch(), 1.0, 100, 1.0, 1.0, 57600)["epsilon"], 4)
+    0.1561
     """
     positive_if_given(alpha=alpha, rounds=rounds, lipschitz=lipschitz)
     smooth(beta)
