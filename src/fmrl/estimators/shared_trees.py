@@ -33,6 +33,9 @@ FOLDS = 6  # of tasks, each answered by trees of the others
 MIN_ROWS, MIN_TASKS = 60, 6  # below, "auto" does not try trees
 MAX_ROWS = 20_000  # that trees are grown from, evenly spaced
 MIN_GAIN = 0.005  # share of a linear model's loss that its average with trees must save
+# With so many rows, so many steps from a linear model must save this share of its loss; else trees,
+# which take seconds to grow, are not grown.
+GLANCE_ROWS, GLANCE_STEPS, GLANCE_GAIN = 4000, 4, 0.001
 HOPELESS_GAIN = -0.02  # of that average, below which no deeper trees are tried
 MAX_LOG_ODDS = 8.0  # answers beyond are cut: a leaf of one class is not certain of it
 BINS = 64  # of a column, at most, between which trees split
@@ -165,7 +168,7 @@ def _cuts(column: np.ndarray) -> np.ndarray:
 
 def grow(
     X: np.ndarray, target: np.ndarray, weight: np.ndarray, fold: np.ndarray, depth: int,
-    squared: bool,
+    squared: bool, start: np.ndarray | None = None, most: int = STEPS,
 ) -> tuple[float, np.ndarray, list[Trees]]:  # fmt: skip
     """Boosted trees without each fold, and of all rows: the loss of rows under the trees without
     their fold, what these say of them [n, outputs], and the trees, those of all rows last.
@@ -177,6 +180,8 @@ def grow(
         fold: Of each row, [n].
         depth: Of the trees.
         squared: Whether the loss is; else targets are 1 or 0.
+        start: Margins [n, outputs] to begin with (default: the mean of the target).
+        most: Steps.
     """
     M, outputs, own = int(fold.max()) + 2, target.shape[1], (np.arange(len(X)), fold)
     counts = weight[:, None] * (fold[:, None] != np.arange(M))
@@ -186,13 +191,15 @@ def grow(
         with np.errstate(divide="ignore"):
             base = np.clip(np.log(base) - np.log1p(-base), -limit, limit)
     F, binned, grown = np.tile(base, (len(X), 1, 1)), _Binned(X, counts), []
+    if start is not None:
+        F[:] = start[:, None]
     best, steps, said = math.inf, 0, F[own]
-    for step in range(STEPS + 1):
+    for step in range(most + 1):
         held = np.clip(F[own], -limit, limit)
         loss = float(weight @ loss_and_slope(held, target, squared)[0])
         if loss < best:
             best, steps, said = loss, step, held
-        if step == STEPS or step - steps >= PATIENCE:
+        if step == most or step - steps >= PATIENCE:
             break
         p = F if squared else expit(F)
         pull = counts[..., None] * (target[:, None] - p)
@@ -237,6 +244,10 @@ def cross_fit_trees(
         return float(weight @ loss_and_slope(margins, target, squared)[0])
 
     best, alone, gain = math.inf, loss_of(linear), 0.0
+    if len(X) >= GLANCE_ROWS:
+        given = X, target, weight, fold_of_some, DEPTHS[-1], squared
+        if 1 - grow(*given, start=linear, most=GLANCE_STEPS)[0] / alone < GLANCE_GAIN:
+            return None
     said, trees = linear, list[Trees]()
     for depth in DEPTHS:
         loss, *found = grow(X, target, weight, fold_of_some, depth, squared)
