@@ -92,3 +92,21 @@ def test_what_has_no_certificate_is_refused():
     one = fmrl.MetaRegressor().fit(X[:8], X[:8, 0], task=np.zeros(8))
     with pytest.raises(fmrl.FMRLError, match="one task"):
         one.certificate_  # noqa: B018
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_units_names_order_of_tasks_and_a_saved_model_change_nothing(kind, tmp_path):
+    own, (X, y, task) = fitted(kind)
+    right = own.certify(X, y, task)
+    own.save(tmp_path / "model.safetensors")
+    loaded = type(own).load(tmp_path / "model.safetensors").certify(X, y, task)
+    renamed = own.certify(X, y, task + 1000)
+    turned = np.concatenate([np.flatnonzero(task == t) for t in np.unique(task)[::-1]])
+    other = own.certify(X[turned], y[turned], task[turned])
+    for found in (loaded, renamed, other):
+        assert sorted(found.deployed) == pytest.approx(sorted(right.deployed))
+        assert found.bound.total == pytest.approx(right.bound.total)
+    scale, (X_all, y_all, t_all) = np.array([1e3, 1e-2]), table(kind)
+    new = type(own)(common="linear", environment="stationary")
+    new.fit(X_all[:360] * scale, y_all[:360], task=t_all[:360])
+    assert new.certify(X * scale, y, task).bound.total == pytest.approx(right.bound.total, rel=1e-3)

@@ -86,8 +86,8 @@ class EstimatorCertificate:
             said.append(f"No guarantee can be given: {broken[0]}.")
         else:
             said.append(
-                f"It is proved that no rows could have cost the mixture behind them more than "
-                f"{self.bound.total:.4g}, {self.ratio:.3g} times that regret."
+                "It is proved, with nothing assumed of the rows, that the mixture behind them lost "
+                f"at most {self.bound.total:.4g} on these: {self.ratio:.3g} times that regret."
             )
         if self.folds:
             said.append(
